@@ -1,0 +1,48 @@
+# Everything a developer does. `make` alone lists it.
+
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help install check lint unit servers test demo demo-kafka bench lock clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(READY) ## make .venv ready (Python 3.11 or newer; PYTHON=... names one)
+
+$(READY): requirements-dev.lock pyproject.toml tools/install
+	@tools/install
+	@touch $@
+
+check: lint unit ## style, types, layers and unit tests, under a minute
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+unit: $(READY) ## unit tests alone; no server is started
+	$(BIN)/pytest -q tests/unit
+
+servers: $(READY)
+	$(BIN)/python -m tests.servers install
+
+test: lint servers ## everything: installs what is missing, all tests, real Kafka, MariaDB and Redis
+	$(BIN)/pytest
+
+demo: $(READY) ## summarize some hundred real documents on this machine alone
+	$(BIN)/python examples/demo.py
+
+demo-kafka: servers ## the same on Apache Kafka, MariaDB and Redis, which it starts itself
+	$(BIN)/python examples/demo.py --kafka
+
+bench: servers ## what a task costs, as a table with ratios
+	$(BIN)/python -m bench
+
+lock: $(READY) ## resolve the dependencies again
+	@tools/lock
+
+clean: ## remove what can be made again, .venv and downloaded servers included
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -1,0 +1,140 @@
+"""The composition root of the agent: chooses the adapters, starts the threads, closes what was opened."""
+
+import asyncio
+import os
+import random
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from agent.builder import Builder
+from agent.handlers.child import ChildLane
+from agent.heartbeat import Heartbeat, HeartbeatThread
+from agent.ledger import facts
+from agent.ledger.adapter import Lanes
+from agent.ledger.locks import AgentLocks
+from agent.lifecycle import Agent, Reaping
+from agent.llm.client import ChatClient
+from agent.ports import Source
+from agent.reaper import Reaper, Sweep
+from agent.topic_ids import TopicIds
+from producer.app import Parts, bus_path
+from producer.relay import Relay
+from schemas.database import Database
+from schemas.lanes import InlineLane, ThreadLane
+from schemas.settings import ledger_url
+from schemas.version import VERSION
+
+HEARTBEAT_TIMEOUT_S = 5
+
+
+def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
+    """Return the consumer handle of one destination."""
+    topics, group_id = [parts.topics.name(destination)], parts.topics.consumer_group(destination)
+    if parts.config.embedded:
+        from agent.consumer.embedded import EmbeddedSource  # noqa: PLC0415 - a program loads the adapters that it uses
+
+        path = bus_path(parts.config)
+        return EmbeddedSource(bus_path=path, topics=topics, group_id=group_id, known_topic_ids=ids.current, clock=parts.clock)
+    from agent.consumer.kafka import KafkaSource  # noqa: PLC0415 - the same
+
+    return KafkaSource(
+        config=parts.config.kafka,
+        topics=topics,
+        group_id=group_id,
+        known_topic_ids=ids.current,
+        admin=parts.admin,
+        clock=parts.clock,
+    )
+
+
+def make_heartbeat(parts: Parts, notice: Callable[[], str], locks: AgentLocks | None, role: str) -> Heartbeat:
+    """Return the heartbeat, with a database connection of its own."""
+    return Heartbeat(
+        database=Database(ledger_url(parts.config), connections=1, timeout_s=HEARTBEAT_TIMEOUT_S),
+        lane=InlineLane(),
+        clock=parts.clock,
+        name=f"{socket.gethostname()}:{os.getpid()}{role}",
+        group=parts.topics.group,
+        version=VERSION,
+        locks=locks,
+        notice=notice,
+    )
+
+
+def agent_locks(parts: Parts) -> AgentLocks | None:
+    """Return the lock files that prove a death on one machine; None where agents are spread over several."""
+    return AgentLocks(parts.config.data_dir / "agents") if parts.config.embedded else None
+
+
+@asynccontextmanager
+async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
+    """Build an agent, register its incarnation and start its heartbeat; close what was opened at the end."""
+    llm = ChatClient(base_url=parts.config.llm.base_url or "", api_key=parts.config.llm.api_key)
+    claim, settle, reading, child = ThreadLane("claim"), ThreadLane("settle"), ThreadLane("documents", 4), ChildLane()
+    locks, role = agent_locks(parts), " (rehearsal LLM)" if rehearsal else ""
+    builder = Builder(
+        parts=parts,
+        known=await parts.family.require(),
+        llm=llm,
+        lanes=Lanes(claim=claim, settle=settle, background=parts.lane),
+        reading=reading,
+        apart=child,
+        jitter=random.random,
+        locks=locks,
+        heartbeat=lambda notice: make_heartbeat(parts, notice, locks, role),
+    )
+    reply_limit_bytes = await parts.lane(lambda: parts.database.auto(facts.reply_limit_bytes))
+    await builder.heartbeat.register()
+    beating = HeartbeatThread(builder.heartbeat)
+    agent = builder.agent(
+        main=make_source(parts, "tasks", builder.ids),
+        inbox=make_source(parts, "inbox", builder.ids),
+        reply_limit_bytes=reply_limit_bytes,
+        duties=(builder.ids.run, builder.progress().run),
+        leave=lambda: parts.lane(beating.stop),
+    )
+    beating.start()
+    try:
+        yield agent
+    finally:
+        await llm.close()
+        parts.database.abandon()
+        child.close()
+        for lane in (claim, settle, reading):
+            lane.close()
+
+
+@asynccontextmanager
+async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
+    """Build a reaper that is no agent of tasks."""
+    known = await parts.family.require()
+    locks = agent_locks(parts)
+    heartbeat = make_heartbeat(parts, str, locks, " (reaper)")
+    await heartbeat.register()
+    beating = HeartbeatThread(heartbeat)
+    relay = Relay(database=parts.database, lane=parts.lane, publisher=parts.publisher, topics=parts.topics, clock=parts.clock)
+    reaper = Reaper(
+        database=parts.database,
+        lane=parts.lane,
+        clock=parts.clock,
+        topics=parts.topics,
+        admin=parts.admin,
+        relay=relay,
+        heartbeat=heartbeat,
+        locks=locks,
+        sweep=Sweep(parts.config.agent.sweep_slack_s, asyncio.Event()),
+        agents_gone=lambda _gone: None,
+        finished=dict,
+    )
+    beating.start()
+    ids = TopicIds(family=parts.family, clock=parts.clock, known=known)
+    yield Reaping(reaper=reaper, duties=(ids.run,), leave=lambda: parts.lane(beating.stop))
+
+
+def describe(parts: Parts) -> str:
+    """Return the first line of an agent's log: which parts it works on."""
+    config = parts.config
+    if config.embedded:
+        return f"embedded, single node, for up to some hundred thousand tasks; data in {config.data_dir.resolve()}"
+    return f"Kafka {config.kafka.bootstrap}, ledger {parts.database.where}"

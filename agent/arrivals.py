@@ -1,0 +1,40 @@
+"""Turns records into entries, or into suspects. Numbers from a header are read within bounds and trusted by nobody."""
+
+from agent.entry import Entry
+from agent.ports import Record, Suspect
+from schemas.envelope import MAX_TASK_BYTES, NotOursError, decode, digest
+
+
+class Arrivals:
+    """Reads the records of one ledger and group; everything else is set aside."""
+
+    def __init__(self, *, ledger_id: str, group: str, route: str) -> None:
+        self._ledger_id = ledger_id
+        self._group = group
+        self._route = route
+
+    def read(self, record: Record) -> Entry | Suspect:
+        """Return the entry of a record; a suspect when it is not a publication of our ledger for our group."""
+        try:
+            publication = decode(record.headers)
+        except NotOursError as error:
+            return suspect(record, f"not a publication of docllm: {error}")
+        if publication.ledger != self._ledger_id or publication.group != self._group:
+            return suspect(record, f"belongs to ledger {publication.ledger}, group {publication.group}", "rejected")
+        if record.value is not None and len(record.value) > MAX_TASK_BYTES:
+            return suspect(record, f"has {len(record.value)} bytes, a task has at most {MAX_TASK_BYTES}")
+        stamp = None if record.value is None else digest(record.key or b"", record.value)
+        return Entry(record.partition, record.offset, record.timestamp_ms, publication, record.value, stamp, self._route)
+
+
+def suspect(record: Record, reason: str, disposition: str = "undecodable") -> Suspect:
+    """Return a record as something to set aside."""
+    where = record.partition
+    return Suspect(where.topic_id, where.topic, where.number, record.offset, record.key, record.value, record.headers, reason, disposition)
+
+
+def distrusted(entry: Entry, reason: str) -> Suspect:
+    """Return an entry that the ledger does not know as something to set aside."""
+    where, publication = entry.partition, entry.publication
+    headers = [("docllm-task", str(publication.task_id).encode()), ("docllm-fence", str(publication.fence).encode())]
+    return Suspect(where.topic_id, where.topic, where.number, entry.offset, None, entry.value, headers, reason, "rejected")

@@ -1,0 +1,220 @@
+"""Makes the parts of one agent from what it is given: database, bus, lanes, clock. A simulation gives others of its own."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from agent.arrivals import Arrivals
+from agent.console.progress import Progress
+from agent.handlers import Documents, Handlers
+from agent.handlers.context import Tools
+from agent.heartbeat import Heartbeat
+from agent.hooks import Hooks
+from agent.intake import Intake
+from agent.ledger import facts
+from agent.ledger.adapter import Lanes, SqlLedger
+from agent.ledger.locks import AgentLocks
+from agent.lifecycle import Agent, Finished, Publishing
+from agent.loop import Loop
+from agent.partitions import Partitions
+from agent.ports import LLM, Source
+from agent.reaper import Reaper, Sweep
+from agent.route import Route
+from agent.settle import Ended, Settler
+from agent.slots import Slots
+from agent.telemetry import Counts
+from agent.topic_ids import TopicIds
+from agent.worker import Worker
+from producer import outbox, status
+from producer.app import Parts
+from producer.relay import Relay
+from producer.status import GroupStatus
+from producer.topics.family import Known
+from schemas.errors import UnreachableError
+from schemas.lanes import Lane
+
+ROUTE = "default"
+DEADLINE_MARGIN_S = 60.0
+GROUP_SIZE, SQLITE_GROUP_SIZE = 500, 200
+
+
+class Builder:
+    """Makes the parts of one agent in their order: each takes what was made before it."""
+
+    def __init__(
+        self,
+        *,
+        parts: Parts,
+        known: Known,
+        llm: LLM,
+        lanes: Lanes,
+        reading: Lane,
+        apart: Lane,
+        jitter: Callable[[], float],
+        locks: AgentLocks | None,
+        heartbeat: Callable[[Callable[[], str]], Heartbeat],
+    ) -> None:
+        self.parts, self.clock, config = parts, parts.clock, parts.config
+        self.counts, self.route = Counts(), Route(ROUTE)
+        self.deadline_s = config.llm.timeout_s + DEADLINE_MARGIN_S
+        self.locks = locks
+        self.heartbeat = heartbeat(self._notice)
+        self.ids = TopicIds(family=parts.family, clock=self.clock, known=known)
+        self.relay = Relay(database=parts.database, lane=parts.lane, publisher=parts.publisher, topics=parts.topics, clock=self.clock)
+        self.publishing = Publishing(self.relay)
+        self.sweep = Sweep(config.agent.sweep_slack_s, asyncio.Event())
+        self.ledger = SqlLedger(database=parts.database, group=parts.topics.group, clock=self.clock, lanes=lanes)
+        tools = Tools(
+            llm=llm,
+            documents=Documents(roots=config.roots(), lane=reading),
+            clock=self.clock,
+            apart=apart,
+            jitter=jitter,
+            model=config.llm.model,
+            timeout_s=config.llm.timeout_s,
+            prices=config.prices,
+        )
+        self.worker = Worker(handlers=Handlers(tools=tools, by_type={}), clock=self.clock, deadline_s=self.deadline_s)
+
+    def _notice(self) -> str:
+        self.counts.say("route", self.route.notice(self.clock.now_s()))
+        return self.counts.notice()
+
+    def settler(self, reply_limit_bytes: int, settled: Callable[[Sequence[Ended]], None]) -> Settler:
+        """Return the settler."""
+        size = SQLITE_GROUP_SIZE if self.parts.database.sqlite else GROUP_SIZE
+        return Settler(
+            ledger=self.ledger,
+            group_size=size,
+            reply_limit_bytes=reply_limit_bytes,
+            clock=self.clock,
+            settled=settled,
+            ordered=self.publishing.ordered,
+        )
+
+    def slots(self, settler: Settler, freed: Callable[[], None]) -> Slots:
+        """Return the slots."""
+        return Slots(
+            size=self.parts.config.agent.slots,
+            worker=self.worker,
+            settler=settler,
+            route=self.route,
+            clock=self.clock,
+            counts=self.counts,
+            cancelled=lambda: self.heartbeat.cancelled,
+            freed=freed,
+        )
+
+    def loop(self, slots: Slots, main: Source, failed: Callable[[str], None]) -> Loop:
+        """Return the loop over the main topic."""
+        topics = self.parts.topics
+        return Loop(
+            partitions=Partitions({topics.name("tasks"): main}),
+            arrivals=Arrivals(ledger_id=self.parts.ledger_id, group=topics.group, route=ROUTE),
+            ledger=self.ledger,
+            slots=slots,
+            clock=self.clock,
+            counts=self.counts,
+            lease=lambda: self.heartbeat.current,
+            deadline_s=self.deadline_s,
+            hooks=Hooks(ordered=self.publishing.ordered, rewound=self.sweep.wake, failed=failed),
+        )
+
+    def intake(self, inbox: Source) -> Intake:
+        """Return the intake over the inbox."""
+        return Intake(
+            partitions=Partitions({self.parts.topics.name("inbox"): inbox}),
+            database=self.parts.database,
+            lane=self.parts.lane,
+            clock=self.clock,
+            group=self.parts.topics.group,
+            max_attempts=self.parts.config.max_attempts,
+            ordered=self.publishing.ordered,
+        )
+
+    def reaper(self, loop: Loop, intake: Intake) -> Reaper:
+        """Return the reaper."""
+        return Reaper(
+            database=self.parts.database,
+            lane=self.parts.lane,
+            clock=self.clock,
+            topics=self.parts.topics,
+            admin=self.parts.admin,
+            relay=self.relay,
+            heartbeat=self.heartbeat,
+            locks=self.locks,
+            sweep=self.sweep,
+            agents_gone=loop.agents_gone,
+            finished=lambda: loop.finished() | intake.finished(),
+        )
+
+    def progress(self) -> Progress:
+        """Return the progress of the group, for whoever watches."""
+        database, lane, group = self.parts.database, self.parts.lane, self.parts.topics.group
+
+        async def read() -> GroupStatus:
+            return await lane(lambda: database.auto(lambda c: status.read(c, group)))
+
+        return Progress(read=read, clock=self.clock, summary=self.counts.summary, notice=self.counts.notice)
+
+    def finished(self) -> Finished:
+        """Return the question whether the group's work is done."""
+        database, lane, group = self.parts.database, self.parts.lane, self.parts.topics.group
+
+        async def open_tasks() -> bool:
+            return await lane(lambda: database.auto(lambda c: facts.open_tasks(c, group)))
+
+        async def orders() -> int:
+            await self.relay.drop_settled()
+            return (await lane(lambda: database.auto(lambda c: outbox.waiting(c, group))))[0]
+
+        async def any_work() -> bool:
+            if await lane(lambda: database.auto(lambda c: facts.any_batch(c, group))):
+                return True
+            topics = self.parts.topics
+            try:
+                return (await self.parts.admin.backlog(topics.consumer_group("inbox"), [topics.name("inbox")])).lag > 0
+            except UnreachableError:
+                return True  # who cannot tell does not leave
+
+        return Finished(open_tasks, orders, any_work)
+
+    def agent(
+        self,
+        *,
+        main: Source,
+        inbox: Source,
+        reply_limit_bytes: int,
+        duties: Sequence[Callable[[], Coroutine[Any, Any, None]]],
+        leave: Callable[[], Awaitable[None]],
+    ) -> Agent:
+        """Return the agent. Loop, settler and slots form a ring: what is settled goes back to the loop, which is made last."""
+
+        def settled(group: Sequence[Ended]) -> None:
+            loop.settled(group)
+
+        def freed() -> None:
+            loop.wake()
+
+        def failed(reason: str) -> None:
+            agent.failed(reason)
+
+        settler = self.settler(reply_limit_bytes, settled)
+        slots = self.slots(settler, freed)
+        loop = self.loop(slots, main, failed)
+        intake = self.intake(inbox)
+        agent = Agent(
+            loop=loop,
+            slots=slots,
+            settler=settler,
+            intake=intake,
+            sources={"tasks": (main, loop.deliver), "inbox": (inbox, intake.deliver)},
+            reaper=self.reaper(loop, intake),
+            publishing=self.publishing,
+            finished=self.finished(),
+            duties=duties,
+            clock=self.clock,
+            counts=self.counts,
+            leave=leave,
+        )
+        return agent

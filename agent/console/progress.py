@@ -1,0 +1,58 @@
+"""Shows how far the group is, a bar on a terminal, a log line now and then elsewhere, and says why work waits. It only looks."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+
+from producer.screen import bar
+from producer.status import GroupStatus
+from schemas.clock import Clock
+from schemas.database import DatabaseError
+
+log = logging.getLogger(__name__)
+
+LOOK_S, LOG_S = 1.0, 30.0
+
+
+class Progress:
+    """The progress of one agent's group. `summary` is what this agent did, `notice` why it does nothing, if so."""
+
+    def __init__(
+        self, *, read: Callable[[], Awaitable[GroupStatus]], clock: Clock, summary: Callable[[], str], notice: Callable[[], str]
+    ) -> None:
+        self._read = read
+        self._clock = clock
+        self._summary = summary
+        self._notice = notice
+
+    async def run(self) -> None:
+        """Show progress until cancelled."""
+        show = self._draw if sys.stderr.isatty() else self._log
+        await asyncio.gather(show(), self._warn())
+
+    async def _draw(self) -> None:
+        with bar("tasks") as shown:
+            while True:
+                try:
+                    counts = [batch.counts for batch in (await self._read()).batches]
+                except DatabaseError as error:
+                    log.debug("no progress to show: %s", getattr(error, "orig", error))
+                else:
+                    final = sum(one["succeeded"] + one["dead"] + one["cancelled"] for one in counts)
+                    shown.show(final, sum(one["total"] for one in counts))
+                await self._clock.sleep(LOOK_S)
+
+    async def _log(self) -> None:
+        said = ""
+        while True:
+            await self._clock.sleep(LOG_S)
+            if said != (said := self._summary()):
+                log.info("%s", said)
+
+    async def _warn(self) -> None:
+        """Say why work waits, when it begins to and now and then while it does."""
+        while True:
+            if notice := self._notice():
+                log.warning("%s", notice)
+            await self._clock.sleep(LOG_S if notice else LOOK_S)

@@ -1,0 +1,1 @@
+"""Consumer handles: the adapters of the port Source."""

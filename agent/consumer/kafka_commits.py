@@ -1,0 +1,118 @@
+"""Watermarks on their way to Kafka. Marks come from the event loop; everything else runs on the consumer thread.
+
+Offsets are committed explicitly, with the leader epoch, and only for partitions that are owned under the same epoch at this
+moment: a broker accepts a commit for a partition that has moved, and it would overwrite the new owner's.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from agent.consumer.kafka_assignment import Assignment
+from agent.consumer.kafka_offsets import Key
+from agent.ports import Partition
+from schemas.clock import Clock
+
+_log = logging.getLogger("docllm.kafka.consumer")
+
+PERIOD_S = 1.0
+# The group has moved on or is about to; whoever owns the partition then commits it.
+MOVED_ON = {
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.FENCED_MEMBER_EPOCH,
+    KafkaError.STALE_MEMBER_EPOCH,
+    KafkaError._NO_OFFSET,  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
+}
+
+
+class Commits:
+    """One handle's commits: at most one is under way, those of a revoke excepted."""
+
+    def __init__(self, *, assignment: Assignment, clock: Clock) -> None:
+        self._assignment = assignment
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._marks: dict[Partition, int] = {}
+        self._sent: dict[Key, Partition] = {}
+        self._next_s = 0.0
+        self._waiting: list[Callable[[], None]] = []
+        self._sent_for: list[Callable[[], None]] = []
+
+    def mark(self, partition: Partition, watermark: int) -> None:
+        """Let this be committed; a lower one than before is void. From any thread."""
+        with self._lock:
+            self._marks[partition] = max(watermark, self._marks.get(partition, 0))
+
+    def ask(self, done: Callable[[], None]) -> None:
+        """Commit soon, and call `done` when the brokers have answered or it has failed."""
+        self._waiting.append(done)
+
+    def step(self, consumer: Consumer) -> None:
+        """Send what was marked, when it is time or somebody waits."""
+        if self._sent or not (self._waiting or self._clock.now_s() >= self._next_s):
+            return
+        self._next_s = self._clock.now_s() + PERIOD_S
+        self._sent_for, self._waiting = self._waiting, []
+        offsets = self._assignment.committable(self._live_marks())
+        live = self._assignment.live()
+        self._sent = {key: live[key] for one in offsets if (key := (one.topic, one.partition)) in live}
+        if not offsets:
+            self._end()
+            return
+        try:
+            consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as error:
+            self.answered(error.args[0], [])
+
+    def now(self, consumer: Consumer, keys: Iterable[Key]) -> None:
+        """Commit what was marked of these partitions, and wait for the brokers."""
+        offsets = self._assignment.committable(self._live_marks(), keys)
+        if not offsets:
+            return
+        try:
+            for one in consumer.commit(offsets=offsets, asynchronous=False):
+                self._note(one.error, one)
+        except KafkaException as error:
+            self._note(error.args[0], None)
+
+    def answered(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
+        """Take the answer to a commit that was sent. What failed is sent again a second later, if it is still ours."""
+        if error is not None:
+            self._note(error, None)
+        live = self._assignment.live()
+        for one in offsets:
+            key = (one.topic, one.partition)
+            self._note(one.error, one)
+            if error is None and one.error is None and self._sent.get(key) == live.get(key, self):
+                self._assignment.confirm(key, one.offset)
+        self._end()
+
+    def abandon(self) -> None:
+        """Expect no answer: the handle is gone."""
+        self._waiting += self._sent_for
+        self._end()
+        for done in self._waiting:
+            done()
+        self._waiting = []
+
+    def _end(self) -> None:
+        self._sent = {}
+        for done in self._sent_for:
+            done()
+        self._sent_for = []
+
+    def _live_marks(self) -> dict[Partition, int]:
+        live = set(self._assignment.live().values())
+        with self._lock:
+            self._marks = {partition: mark for partition, mark in self._marks.items() if partition in live}
+            return dict(self._marks)
+
+    def _note(self, error: KafkaError | None, offset: TopicPartition | None) -> None:
+        if error is not None:
+            where = f"{offset.topic}[{offset.partition}]" if offset else "offsets"
+            level = logging.DEBUG if error.code() in MOVED_ON else logging.WARNING
+            _log.log(level, "%s not committed: %s", where, error.str())

@@ -1,0 +1,79 @@
+"""Where a partition is to be read from, and where it ends, as the brokers know it. Only asks; runs on the consumer thread."""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartition
+
+_log = logging.getLogger("docllm.kafka.consumer")
+
+REQUEST_S = 2.0
+LABEL = "docllm/1 topic="  # in a commit's metadata: the incarnation of the topic that the offset belongs to
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where to read a partition from. `why` is empty, or says why not at the committed offset."""
+
+    position: TopicPartition
+    why: str = ""
+
+    @property
+    def key(self) -> Key:
+        """Return topic and number."""
+        return self.position.topic, self.position.partition
+
+
+def starts(
+    consumer: Consumer, keys: Collection[Key], *, ids: Mapping[str, str], lowest: Collection[Key], labelled: Collection[str]
+) -> list[Start]:
+    """Return where to read from: the committed offset of this incarnation of the topic, otherwise the low watermark.
+
+    `lowest`: partitions whose committed offset is of no use. `labelled`: topics of which an offset counts only when its
+    commit named the incarnation. A partition that the brokers say nothing of is left out. Raises KafkaException.
+    """
+    if not keys:
+        return []
+    answers = consumer.committed([TopicPartition(*key) for key in keys], timeout=REQUEST_S)
+    committed = {(one.topic, one.partition): one for one in answers if one.error is None}
+    good = {
+        key
+        for key, one in committed.items()
+        if key not in lowest and one.offset >= 0 and _fits(one, ids[one.topic], labelled=one.topic in labelled)
+    }
+    low = lows(consumer, committed.keys() - good)
+    return [Start(one) if key in good else _lowest(one, low[key]) for key, one in committed.items() if key in good or key in low]
+
+
+def lows(consumer: Consumer, keys: Iterable[Key]) -> dict[Key, int]:
+    """Return the low watermarks of the partitions that the brokers know. Raises KafkaException."""
+    return _edges(consumer, keys, OFFSET_BEGINNING)
+
+
+def highs(consumer: Consumer, keys: Iterable[Key]) -> dict[Key, int]:
+    """Return the ends of the partitions that the brokers know. Raises KafkaException."""
+    return _edges(consumer, keys, OFFSET_END)
+
+
+def _edges(consumer: Consumer, keys: Iterable[Key], which: int) -> dict[Key, int]:
+    # One question for all: asked one by one, each would wait behind a fetch on the same connection.
+    asked = [TopicPartition(*key, which) for key in keys]
+    found = consumer.offsets_for_times(asked, timeout=REQUEST_S) if asked else []
+    for one in found:
+        if one.error is not None:
+            _log.warning("%s[%d]: no watermark: %s", one.topic, one.partition, one.error.str())
+    return {(one.topic, one.partition): one.offset for one in found if one.error is None and one.offset >= 0}
+
+
+def _fits(committed: TopicPartition, topic_id: str, *, labelled: bool) -> bool:
+    metadata = committed.metadata or ""
+    return metadata == LABEL + topic_id or not (labelled or metadata.startswith(LABEL))
+
+
+def _lowest(committed: TopicPartition, low: int) -> Start:
+    name, position = f"{committed.topic}[{committed.partition}]", TopicPartition(committed.topic, committed.partition, low)
+    if committed.offset >= 0:
+        return Start(position, f"{name}: no record at the committed offset {committed.offset}; reading on from {low}")
+    return Start(position, f"{name}: no offset is committed and the records below {low} are gone" if low > 0 else "")

@@ -1,0 +1,160 @@
+"""The thread that owns one consumer handle: it reads, obeys, commits, and opens a new handle when one is beyond help.
+
+Every call of the client is made on this thread, since the client serialises them: a call from elsewhere would wait for a
+poll to end. Its callbacks run inside those calls and never raise.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+
+from agent.consumer.kafka_assignment import Assignment
+from agent.consumer.kafka_commits import Commits
+from agent.consumer.kafka_handover import HandOver
+from agent.consumer.kafka_offsets import Key
+from agent.consumer.kafka_placement import Placement
+from agent.consumer.kafka_topics import TopicWatch
+from agent.ports import SourceFailed
+from schemas.config import KafkaConfig
+from schemas.kafka_client import Settings, refused_setting
+
+_log = logging.getLogger("docllm.kafka.consumer")
+
+BATCH = 500
+POLL_S = 0.1
+REOPEN_S = 2.0
+Command = Callable[[Consumer], None]
+
+
+class Reader:
+    """One member of a consumer group, on one thread, until it is told to leave."""
+
+    def __init__(
+        self,
+        *,
+        config: KafkaConfig,
+        settings: Settings,
+        assignment: Assignment,
+        commits: Commits,
+        placement: Placement,
+        watch: TopicWatch,
+        handover: HandOver,
+    ) -> None:
+        self._config = config
+        self._settings = settings
+        self._assignment = assignment
+        self._commits = commits
+        self._placement = placement
+        self._watch = watch
+        self._handover = handover
+        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._leaving = threading.Event()
+        self._broken = False
+        self._troubles: set[int] = set()
+
+    def start(self, gone: Callable[[], None]) -> None:
+        """Open the first handle and begin; `gone` is called in the event loop at the end. Raises ConfigError."""
+        self._thread = threading.Thread(target=self._run, args=(self._open(), gone), name="kafka-consumer", daemon=True)
+        self._thread.start()
+
+    def tell(self, command: Command) -> None:
+        """Let the thread do something with its handle, after what it was told before."""
+        self._commands.put(command)
+
+    def pause(self, keys: frozenset[Key]) -> None:
+        """Let these partitions be read no further, and all others again."""
+        self.tell(lambda consumer: self._placement.pause(consumer, keys))
+
+    def leave(self) -> None:
+        """Let the thread commit, leave the group and end."""
+        self._leaving.set()
+
+    # ---- the thread
+
+    def _run(self, consumer: Consumer, gone: Callable[[], None]) -> None:
+        try:
+            self._serve(consumer)
+            while not self._leaving.is_set():
+                self._leaving.wait(REOPEN_S)
+                self._serve(self._open())
+        except Exception as error:  # noqa: BLE001 - whatever it is, the agent must hear that nobody reads any more
+            _log.exception("the consumer thread ends")
+            self._handover.give(SourceFailed(f"the consumer ended: {error}", fatal=True))
+        finally:
+            self._watch.close()
+            self._handover.call(gone)
+
+    def _serve(self, consumer: Consumer) -> None:
+        """Use one handle until it is broken or the thread shall leave."""
+        self._broken = False
+        place = self._placement
+        consumer.subscribe(list(self._watch.topics), on_assign=place.on_assign, on_revoke=place.on_revoke, on_lost=place.on_lost)
+        while not self._broken and not self._leaving.is_set():
+            self._step(consumer)
+        consumer.close()
+        self._placement.lose_all()
+        self._commits.abandon()
+
+    def _step(self, consumer: Consumer) -> None:
+        self._obey(consumer)
+        self._placement.step(consumer)
+        self._commits.step(consumer)
+        self._read(consumer)
+
+    def _obey(self, consumer: Consumer) -> None:
+        while not self._commands.empty():
+            self._commands.get_nowait()(consumer)
+
+    def _read(self, consumer: Consumer) -> None:
+        wanted, timeout_s = BATCH, POLL_S
+        if self._handover.full:
+            # The client must be served even when the loop is behind; a record a time is the least that does it.
+            self._handover.wait_for_room(POLL_S)
+            wanted, timeout_s = 1, 0.0
+        try:
+            messages = consumer.consume(wanted, timeout_s)
+        except KafkaException as error:
+            self._trouble(error.args[0])
+            self._leaving.wait(POLL_S)
+            return
+        self._hand_over(messages)
+
+    def _hand_over(self, messages: list[Message]) -> None:
+        records = []
+        for message in messages:
+            if (error := message.error()) is not None:
+                self._not_read(message, error)
+            elif (record := self._assignment.record(message)) is not None:
+                records.append(record)
+        if records:
+            self._troubles.clear()
+            self._handover.give(records)
+
+    def _not_read(self, message: Message, error: KafkaError) -> None:
+        topic, number = message.topic(), message.partition()
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and topic is not None and number is not None:  # noqa: SLF001 - its name
+            self._placement.out_of_range((topic, number))
+        else:
+            self._trouble(error)
+
+    # ---- the client
+
+    def _open(self) -> Consumer:
+        callbacks: dict[str, Any] = {"error_cb": self._trouble, "on_commit": self._commits.answered}
+        try:
+            return Consumer({**self._settings, **callbacks}, logger=_log)
+        except KafkaException as error:
+            raise refused_setting(self._config, str(error.args[0].str())) from None
+
+    def _trouble(self, error: KafkaError) -> None:
+        """Tell a person once of each kind of trouble; a fatal one ends the handle."""
+        if error.fatal():
+            self._broken = True
+        if error.code() not in self._troubles:
+            self._troubles.add(error.code())
+            hope = "a new consumer is opened" if error.fatal() else "goes on by itself"
+            self._handover.give(SourceFailed(f"Kafka: {error.str()}; {hope}"))

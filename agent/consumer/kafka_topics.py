@@ -1,0 +1,90 @@
+"""Asks for the ids of a source's topics every few seconds, and compares them with those that `topics apply` stored.
+
+Used on the consumer thread; the questions run in the event loop, where the topic administration lives.
+"""
+
+import asyncio
+import concurrent.futures
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from agent.consumer.kafka_handover import HandOver
+from agent.ports import TopicAdmin, TopicState
+from schemas.clock import Clock
+from schemas.errors import DocllmError
+
+_log = logging.getLogger("docllm.kafka.consumer")
+
+PERIOD_S = 3.0
+ANSWER_S = 2.0
+Asked = concurrent.futures.Future[dict[str, TopicState]]
+
+
+class TopicWatch:
+    """The last ids that the brokers gave; None until they gave some. A topic that is missing has no id."""
+
+    def __init__(
+        self,
+        *,
+        topics: Sequence[str],
+        admin: TopicAdmin,
+        known: Callable[[], Mapping[str, str]],
+        clock: Clock,
+        handover: HandOver,
+    ) -> None:
+        self.topics = topics
+        self._admin = admin
+        self._known = known
+        self._clock = clock
+        self._loop = handover.loop
+        self._asked: Asked | None = None
+        self._next_s = 0.0
+        self.ids: Mapping[str, str] | None = None
+
+    def well(self, topic: str) -> bool:
+        """Return whether the topic is the one that was stored. What was never stored is not compared."""
+        actual = (self.ids or {}).get(topic)
+        return actual is not None and self._known().get(topic, actual) == actual
+
+    def refresh(self) -> None:
+        """Ask now and wait a moment for the answer; without one the last ids stay."""
+        if self._asked is None:
+            self._ask()
+        self._take(ANSWER_S)
+
+    def look(self) -> bool:
+        """Ask when it is time, without waiting; return whether there was an answer."""
+        if self._asked is not None:
+            return self._asked.done() and self._take(0)
+        if self._clock.now_s() >= self._next_s:
+            self._ask()
+        return False
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._asked is not None:
+            self._asked.cancel()
+
+    def _ask(self) -> None:
+        self._next_s = self._clock.now_s() + PERIOD_S
+        question = self._admin.describe(self.topics)
+        try:
+            self._asked = asyncio.run_coroutine_threadsafe(question, self._loop)
+        except RuntimeError:
+            question.close()
+            _log.debug("the event loop is closed")
+
+    def _take(self, timeout_s: float) -> bool:
+        if self._asked is None:
+            return False
+        try:
+            states = self._asked.result(timeout_s)
+        except (TimeoutError, concurrent.futures.CancelledError):
+            return False
+        except DocllmError as error:
+            _log.info("no topic ids: %s", error)
+            self._asked = None
+            return False
+        self._asked = None
+        self.ids = {name: state.topic_id for name, state in states.items()}
+        return True

@@ -1,0 +1,123 @@
+"""The entries of one agent: one for each task, and the queues in which they wait. Pure; time is passed in."""
+
+from collections import deque
+from collections.abc import Iterable
+
+from agent.entry import Entry, State
+from agent.hold import Hold
+
+PAID_KEPT = 1000  # answers that were fenced out and are kept for a next claim
+
+
+class Entries:
+    """Moves entries between their states; knows nothing of ledger or calls."""
+
+    def __init__(self) -> None:
+        self._by_task: dict[int, Entry] = {}
+        self._to_ask: deque[Entry] = deque()
+        self._ready: deque[Entry] = deque()
+        self._hold = Hold()
+        self._paid: deque[Entry] = deque()
+        self.bodies_bytes = 0
+
+    @property
+    def waiting(self) -> int:
+        """Return how many entries with bodies wait to be asked about or claimed."""
+        return len(self._to_ask) + len(self._ready)
+
+    @property
+    def held(self) -> int:
+        """Return how many entries are held."""
+        return len(self._hold)
+
+    def arrive(self, entry: Entry, *, redelivered: bool) -> None:
+        """Take a new entry. A second record of a task waits behind the first: one claim call never names a task twice."""
+        self.bodies_bytes += len(entry.value or b"")
+        first = self._by_task.setdefault(entry.task_id, entry)
+        if first is not entry:
+            entry.state = State.HELD
+            first.followers.append(entry)
+        elif redelivered:
+            self.ask(entry)
+        else:
+            self.ready(entry)
+
+    def ask(self, entry: Entry) -> None:
+        """Let the ledger be asked about it at the next occasion."""
+        entry.state = State.ASKING
+        self._to_ask.append(entry)
+
+    def ready(self, entry: Entry) -> None:
+        """Let it be claimed when a slot is free."""
+        entry.state = State.READY
+        self._ready.append(entry)
+
+    def next(self, entry: Entry) -> None:
+        """Let it be claimed before all others: it has waited, and its offset holds up the watermark."""
+        entry.state = State.READY
+        self._ready.appendleft(entry)
+
+    def hold(self, entry: Entry, at_s: float) -> None:
+        """Keep it without its body until the clock shows `at_s`."""
+        self.shed(entry)
+        self._hold.put(entry, at_s)
+
+    def hold_for(self, entry: Entry, agent_id: int, now_s: float) -> None:
+        """Keep it without its body while another agent works on its task."""
+        self.shed(entry)
+        self._hold.put_held(entry, agent_id, now_s)
+
+    def wake(self, agents: Iterable[int], now_s: float) -> int:
+        """Let what these agents hold be asked about at once; return how many."""
+        return self._hold.wake(agents, now_s)
+
+    def next_due_s(self) -> float | None:
+        """Return when a held entry is due."""
+        return self._hold.next_s()
+
+    def take_to_ask(self, now_s: float, limit: int) -> list[Entry]:
+        """Take entries to ask the ledger about, held ones that are due first."""
+        return self._hold.due(now_s, limit // 2) + _take(self._to_ask, State.ASKING, limit - limit // 2)
+
+    def take_ready(self, limit: int) -> list[Entry]:
+        """Take entries to claim."""
+        taken = _take(self._ready, State.READY, limit)
+        for entry in taken:
+            entry.state = State.CLAIMING
+        return taken
+
+    def shed(self, entry: Entry) -> None:
+        """Drop the body."""
+        self.bodies_bytes -= len(entry.value or b"")
+        entry.shed()
+
+    def end(self, entry: Entry) -> None:
+        """Forget an entry; the next record of its task takes its place."""
+        entry.state = State.GONE
+        self.shed(entry)
+        if self._by_task.get(entry.task_id) is not entry:
+            return
+        followers = [follower for follower in entry.followers if follower.state is not State.GONE]
+        entry.followers = []
+        if not followers:
+            del self._by_task[entry.task_id]
+            return
+        following = followers[0]
+        following.followers = followers[1:]
+        self._by_task[entry.task_id] = following
+        self.ask(following)
+
+    def keep_paid(self, entry: Entry) -> None:
+        """Bound the number of answers that wait in memory for their task's next claim."""
+        self._paid.append(entry)
+        if len(self._paid) > PAID_KEPT:
+            self._paid.popleft().paid = None
+
+
+def _take(queue: deque[Entry], state: State, limit: int) -> list[Entry]:
+    found: list[Entry] = []
+    while queue and len(found) < limit:
+        entry = queue.popleft()
+        if entry.state is state:
+            found.append(entry)
+    return found

@@ -1,0 +1,63 @@
+"""One task in one agent: the record that brought it, where it stands, and the records of the same task that came later."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from agent.lease import Lease
+from agent.outcome import Outcome
+from agent.ports import Claimable, Partition, Row
+from schemas.envelope import Publication
+
+
+class State(Enum):
+    """Where an entry stands; it changes in the event loop's thread only."""
+
+    ASKING = "asking"  # waits for, or is in, a question without locks
+    READY = "ready"  # may be claimed when a slot is free
+    CLAIMING = "claiming"  # in a claim call
+    WAITING = "waiting"  # claimed, a suspect that waits for its slot
+    RUNNING = "running"  # claimed, its call is under way
+    SETTLING = "settling"  # its outcome waits to be durable
+    HELD = "held"  # asked about again later
+    GONE = "gone"  # finished with, or its partition went
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A record in flight. `value` is dropped while it waits long; the body is then read from the ledger."""
+
+    partition: Partition
+    offset: int
+    timestamp_ms: int
+    publication: Publication
+    value: bytes | None
+    digest: bytes | None
+    route: str
+    state: State = State.ASKING
+    asks: int = 0
+    snoozes: int = 0
+    wake_s: float = 0.0
+    row: Row | None = None
+    owner: int = 0
+    lease: Lease | None = None
+    claimed_s: float = 0.0
+    paid: Outcome | None = None  # an answer that was fenced out: the next claim settles it without a call
+    followers: "list[Entry]" = field(default_factory=list)
+
+    @property
+    def task_id(self) -> int:
+        """Return the task's id, as the header says it."""
+        return self.publication.task_id
+
+    def claimable(self) -> Claimable:
+        """Return what the ledger is asked."""
+        return Claimable(self.publication, self.digest)
+
+    def origin(self) -> tuple[str, int, int, int]:
+        """Return where the record stood."""
+        return self.partition.topic, self.partition.number, self.offset, self.timestamp_ms
+
+    def shed(self) -> None:
+        """Drop the body; its digest was compared when the ledger answered for the first time."""
+        self.value = None
+        self.digest = None

@@ -1,0 +1,14 @@
+"""The handler of every type that has none of its own: one chat completion, whose answer is the result."""
+
+from agent.handlers.context import Answer, Context
+from agent.handlers.request import chat_body
+from agent.outcome import Dead, Failure, Outcome
+
+
+async def chat(context: Context) -> Answer | Outcome:
+    """Put the document into the prompt, or take an OpenAI line's body as it is; call; return the completion."""
+    task = context.task
+    if task.body is None and task.prompt is None:
+        return Dead(Failure("BAD_REQUEST", f"the task has no prompt, and type {task.type} has no handler"), context.spent)
+    document = await context.document()
+    return await context.complete(chat_body(task, document, context.model), schema=task.schema, verbatim=task.body is not None)

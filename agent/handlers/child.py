@@ -1,0 +1,37 @@
+"""A lane that is a child process, for parsing that would hold the interpreter's lock and so the heartbeat."""
+
+import asyncio
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+class ChildLane:
+    """Runs picklable calls in one child, started at the first call and again after it died."""
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+
+    async def __call__(self, call: Callable[[], Result]) -> Result:
+        """Return what `call` returns; a child that dies is replaced once, then its death is raised as BrokenProcessPool."""
+        try:
+            return await self._run(call)
+        except BrokenProcessPool:
+            self.close()
+            return await self._run(call)
+
+    async def _run(self, call: Callable[[], Result]) -> Result:
+        if self._pool is None:
+            # A fork would copy the threads' locks; a spawned child imports only what the call needs.
+            self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    def close(self) -> None:
+        """End the child."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None

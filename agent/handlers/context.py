@@ -1,0 +1,163 @@
+"""What a handler gets: its task, its document, and calls that are judged before it sees them."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import orjson
+
+from agent.handlers.documents import Documents
+from agent.handlers.request import packed, request_id
+from agent.outcome import Dead, Failure, Outcome, Snooze, Spent, Succeeded
+from agent.policy import Terms, judge, refused
+from agent.ports import LLM, Call, Clock, Reply
+from schemas.config import Price
+from schemas.lanes import Lane
+from schemas.line import TaskLine
+
+# Parsing more than this in the event loop's process would hold up its threads, the heartbeat's among them.
+PARSE_APART_BYTES = 1 << 20
+
+Judged = Succeeded | Snooze | Dead
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A claimed task, as the worker hands it over.
+
+    `value`: the record's bytes. `number`: of this attempt, from 1. `snoozes`: how often in a row the task was snoozed before.
+    `left_s`: what is left of the claim, which no call may outlast.
+    """
+
+    task_id: int
+    batch: str
+    value: bytes
+    number: int
+    snoozes: int
+    left_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What all contexts share. `apart` runs what is too heavy for this process; `jitter` draws from 0 to 1."""
+
+    llm: LLM
+    documents: Documents
+    clock: Clock
+    apart: Lane
+    jitter: Callable[[], float]
+    model: str | None
+    timeout_s: float
+    prices: Mapping[str, Price]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A completion that fits its task, as the provider sent it. `outcome` is what is settled when a handler returns the answer."""
+
+    body: bytes
+    outcome: Succeeded
+
+    @property
+    def text(self) -> str:
+        """Return the message's content; empty where it has none."""
+        return orjson.loads(self.body)["choices"][0]["message"].get("content") or ""
+
+
+class CallRefusedError(Exception):
+    """A call that did not give an answer that can be used; it ends the handler, and `outcome` is settled."""
+
+    def __init__(self, outcome: Snooze | Dead) -> None:
+        super().__init__(outcome.failure.text)
+        self.outcome = outcome
+
+
+class Context:
+    """One attempt at one task. `spent` adds up over its calls."""
+
+    def __init__(self, *, task: TaskLine, attempt: Attempt, tools: Tools, strikes: int) -> None:
+        self.task = task
+        self.spent = Spent()
+        self._attempt = attempt
+        self._tools = tools
+        self._strikes = strikes
+        self._calls = 0
+        self._began_s = tools.clock.now_s()
+
+    @property
+    def model(self) -> str | None:
+        """Return the model that is used where a task names none."""
+        return self._tools.model
+
+    async def document(self) -> str | None:
+        """Return the text of the task's input, None when it has none. Raises DocumentError, which ends the task or comes again."""
+        task = self.task
+        if task.uri is None:
+            return task.text
+        return await self._tools.documents.read(task.uri, size=task.size, sha256=task.sha256)
+
+    async def complete(self, body: Mapping[str, Any], *, schema: dict[str, Any] | None = None, verbatim: bool = False) -> Answer:
+        """Make a chat completion and return its answer, which fits `schema`; raise CallRefusedError otherwise, to be left alone.
+
+        `verbatim`: whatever the provider answers is the answer, cut or filtered as it may be.
+        """
+        call, model = self._call(body), str(body.get("model", ""))
+        del body  # the call has the text; another copy would wait with it for the answer
+        reply = await self._tools.llm.complete(call)
+        terms = self._terms(model, call.request_id, schema, verbatim=verbatim)
+        if isinstance(reply, Reply) and len(reply.body) > PARSE_APART_BYTES:
+            outcome = await self._tools.apart(partial(judge, reply, terms))
+        else:
+            outcome = judge(reply, terms)
+        outcome = self._with_all_spent(outcome)
+        if isinstance(outcome, Succeeded):
+            return Answer(reply.body if isinstance(reply, Reply) else b"", outcome)
+        raise CallRefusedError(outcome)
+
+    def failed(self, failure: Failure) -> Outcome:
+        """Return the outcome of an attempt that failed outside a call."""
+        return refused(failure, replace(self.spent, duration_ms=self._elapsed_ms()), self._terms(self.spent.model, self.spent.trace_id))
+
+    def _terms(self, model: str, request_id: str, schema: dict[str, Any] | None = None, *, verbatim: bool = False) -> Terms:
+        tools = self._tools
+        return Terms(
+            model=model,
+            request_id=request_id,
+            duration_ms=self._elapsed_ms(),
+            snoozes=self._attempt.snoozes,
+            strikes=self._strikes,
+            jitter=tools.jitter(),
+            utc_s=tools.clock.utc_s(),
+            schema=schema,
+            verbatim=verbatim,
+            prices=tools.prices,
+        )
+
+    def _call(self, body: Mapping[str, Any]) -> Call:
+        self._calls += 1
+        attempt = self._attempt
+        label = str(attempt.number) if self._calls == 1 else f"{attempt.number}.{self._calls}"
+        name = request_id(batch=attempt.batch, key=self.task.key, attempt=label)
+        left_s = attempt.left_s - self._elapsed_ms() / 1000
+        return Call(packed(body), name, min(self._tools.timeout_s, left_s))
+
+    def _elapsed_ms(self) -> int:
+        return round((self._tools.clock.now_s() - self._began_s) * 1000)
+
+    def _with_all_spent(self, outcome: Judged) -> Judged:
+        """Return the outcome with what this and all earlier calls of the attempt have cost."""
+        spent = outcome.spent
+        if self._calls > 1:
+            spent = replace(
+                spent,
+                tokens_in=self.spent.tokens_in + spent.tokens_in,
+                tokens_out=self.spent.tokens_out + spent.tokens_out,
+                cost_micro=self.spent.cost_micro + spent.cost_micro,
+            )
+            outcome = replace(outcome, spent=spent)
+        self.spent = spent
+        return outcome
+
+
+Handler = Callable[[Context], Awaitable[Any]]

@@ -1,0 +1,105 @@
+"""Documents that a task names by URI: read from allowed roots only, in a thread, and compared with what was loaded.
+
+The path is resolved first and then walked from its root without following a link, so that a link that is put there meanwhile
+leads nowhere. A pipe or a device cannot hold up the thread: files are opened without blocking, and the open handle is checked.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from agent.outcome import Failure
+from agent.policy import one_line
+from schemas.lanes import Lane
+
+MAX_DOCUMENT_BYTES = 32 << 20
+_REFUSED, _CHANGED, _UNREADABLE = "DOCUMENT_REFUSED", "DOCUMENT_CHANGED", "DOCUMENT_UNREADABLE"
+_OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
+_OPEN_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class DocumentError(Exception):
+    """A document that cannot be had; `failure` has a class of the judge's table."""
+
+    def __init__(self, error_class: str, text: str) -> None:
+        super().__init__(text)
+        self.failure = Failure(error_class, one_line(text))
+
+
+class Documents:
+    """Reads documents below `roots`."""
+
+    def __init__(self, *, roots: Sequence[Path], lane: Lane, max_bytes: int = MAX_DOCUMENT_BYTES) -> None:
+        self._roots = tuple(roots)
+        self._lane = lane
+        self._max_bytes = max_bytes
+
+    async def read(self, uri: str, *, size: int | None = None, sha256: str | None = None) -> str:
+        """Return the text of the document; `size` (bytes) and `sha256` are what it must still have. Raises DocumentError."""
+        raw = await self._lane(partial(self._read, uri, size))
+        if sha256 is not None and hashlib.sha256(raw).hexdigest() != sha256:
+            raise DocumentError(_CHANGED, f"{uri} has changed since it was loaded: its SHA-256 is another one")
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as wrong:
+            raise DocumentError(_REFUSED, f"{uri} is not UTF-8 at byte {wrong.start + 1}") from None
+
+    def _read(self, uri: str, size: int | None) -> bytes:
+        try:
+            handle = self._open(_path(uri), uri)
+            try:
+                self._check(os.fstat(handle), uri, size)
+                with os.fdopen(handle, "rb", closefd=False) as file:
+                    raw = file.read(self._max_bytes + 1)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise DocumentError(_UNREADABLE, f"{uri} cannot be read: {error.strerror}") from error
+        if len(raw) > self._max_bytes or size not in {None, len(raw)}:
+            raise DocumentError(_CHANGED, f"{uri} changed while it was read")
+        return raw
+
+    def _check(self, found: os.stat_result, uri: str, size: int | None) -> None:
+        if not stat.S_ISREG(found.st_mode):
+            raise DocumentError(_REFUSED, f"{uri} is not a regular file")
+        if size is not None and found.st_size != size:
+            raise DocumentError(_CHANGED, f"{uri} has changed since it was loaded: {found.st_size} bytes, not {size}")
+        if found.st_size > self._max_bytes:
+            raise DocumentError(_REFUSED, f"{uri} has {found.st_size} bytes; at most {self._max_bytes} are read")
+
+    def _open(self, path: Path, uri: str) -> int:
+        real = Path(os.path.realpath(path))
+        for root in map(Path, map(os.path.realpath, self._roots)):
+            if real.is_relative_to(root) and real != root:
+                return _open_below(root, real.relative_to(root).parts)
+        allowed = ", ".join(map(str, self._roots)) or "none"
+        raise DocumentError(
+            _REFUSED, f"{uri} is not below an allowed root ({allowed}); set DOCLLM_DOCUMENT_ROOTS to the folder that may be read"
+        )
+
+
+def _path(uri: str) -> Path:
+    parts = urlsplit(uri)
+    if parts.scheme != "file" or parts.netloc not in {"", "localhost"}:
+        raise DocumentError(_REFUSED, f"{uri} is not a file on this machine; only file:/// is read, nothing is fetched")
+    path = unquote(parts.path, errors="surrogateescape")
+    if not path.startswith("/") or "\0" in path:
+        raise DocumentError(_REFUSED, f"{uri} is not a whole path")
+    return Path(path)
+
+
+def _open_below(root: Path, parts: tuple[str, ...]) -> int:
+    """Return a handle of the file, opened part by part below the root; a link on the way is an OSError."""
+    folder = os.open(root, _OPEN_FOLDER)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, _OPEN_FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        return os.open(parts[-1], _OPEN_FILE, dir_fd=folder)
+    finally:
+        os.close(folder)

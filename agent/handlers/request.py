@@ -1,0 +1,49 @@
+"""The request of a task: its chat body, and the name under which it is sent. Pure."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from schemas.line import PLACEHOLDER, TaskLine
+
+_ID_CHARS = 512
+_DIGEST_BYTES = 16
+
+
+def chat_body(task: TaskLine, document: str | None, model: str | None) -> dict[str, Any]:
+    """Return the body of the chat completion; `model` is used where the task names none, and left out where there is none at all."""
+    named = task.model or model
+    chosen = {"model": named} if named else {}
+    if task.body is not None:
+        return chosen | task.body
+    return {**chosen, "messages": [_message(task, document)], **_response_format(task), **task.params}
+
+
+def _message(task: TaskLine, document: str | None) -> dict[str, str]:
+    """The placeholder is replaced literally, once over: prompts hold braces, documents may hold the placeholder."""
+    prompt = task.prompt or ""
+    return {"role": "user", "content": prompt if document is None else prompt.replace(PLACEHOLDER, document)}
+
+
+def _response_format(task: TaskLine) -> dict[str, Any]:
+    if task.schema is None:
+        return {}
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": task.schema}}}
+
+
+def packed(body: Mapping[str, Any]) -> bytes:
+    """Return a body as JSON. orjson's own bytes keep the room of the longest escapes, eight times the text; a copy does not."""
+    return bytes(memoryview(orjson.dumps(body)))
+
+
+def request_id(*, batch: str, key: str, attempt: str) -> str:
+    """Return `<batch>/<id>#<attempt>`, percent-encoded; above 512 characters the name is cut and ends in a hash of the whole."""
+    name, suffix = f"{quote(batch, safe='')}/{quote(key, safe='')}", f"#{attempt}"
+    room = _ID_CHARS - len(suffix)
+    if len(name) > room:
+        digest = hashlib.blake2b(name.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+        name = f"{name[: room - len(digest) - 1]}~{digest}"
+    return name + suffix

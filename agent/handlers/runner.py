@@ -1,0 +1,74 @@
+"""Runs the handler of a task's type, and turns whatever it does into an outcome: nothing but a cancellation or a dying process escapes."""
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from agent.handlers.chat import chat
+from agent.handlers.context import Answer, Attempt, CallRefusedError, Context, Handler, Tools
+from agent.handlers.documents import DocumentError
+from agent.handlers.strikes import Strikes
+from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Spent, Succeeded
+from agent.policy import one_line
+from schemas.line import LineError, parse
+
+log = logging.getLogger(__name__)
+
+_PACK_FROM_BYTES = 4 << 10
+# A call ends by its own limit first, so that a provider that hangs is not taken for a handler that does.
+_GRACE_S = 5.0
+
+
+class Handlers:
+    """All handlers of an agent, by task type; a type without one is a chat completion."""
+
+    def __init__(self, *, tools: Tools, by_type: Mapping[str, Handler]) -> None:
+        self._tools = tools
+        self._by_type = dict(by_type)
+        self._strikes = Strikes()
+
+    async def run(self, attempt: Attempt) -> Outcome:
+        """Return how the attempt ended."""
+        try:
+            task = parse(attempt.value)
+        except LineError as wrong:
+            return Dead(Failure("UNDECODABLE", one_line(f"the record is no task line: {wrong}")), Spent(), "undecodable")
+        context = Context(task=task, attempt=attempt, tools=self._tools, strikes=self._strikes.of(attempt.task_id))
+        outcome = await self._handle(context, attempt.left_s)
+        self._strikes.note(attempt.task_id, outcome)
+        return outcome
+
+    async def _handle(self, context: Context, left_s: float) -> Outcome:
+        handler = self._by_type.get(context.task.type, chat)
+        limit = asyncio.timeout(left_s + _GRACE_S)
+        try:
+            async with limit:
+                return _outcome(await handler(context), context)
+        except CallRefusedError as refused:
+            return refused.outcome
+        except DocumentError as refused:
+            return context.failed(refused.failure)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome and a line in the log
+            text = "the handler did not end within its claim" if limit.expired() else f"{type(error).__name__}: {error}"
+            log.warning("handler of type %s failed: %s", context.task.type, one_line(text))
+            return context.failed(Failure("HANDLER", one_line(text)))
+
+
+def _outcome(result: Any, context: Context) -> Outcome:
+    """Return the outcome of what a handler returned; a JSON value is stored as the result."""
+    if isinstance(result, Answer):
+        last = result.outcome.spent is context.spent
+        return result.outcome if last else replace(result.outcome, spent=context.spent)
+    if isinstance(result, Outcome):
+        return result
+    body = orjson.dumps(result)
+    if len(body) < _PACK_FROM_BYTES:
+        return Succeeded(body, VALUE, context.spent)
+    return Succeeded(zlib.compress(body, 1), VALUE_ZLIB, context.spent)

@@ -1,0 +1,147 @@
+"""The heartbeat: keeps this agent's leases alive, in a thread of its own, and takes a new incarnation when one is not good any more.
+
+An incarnation that was declared lost is never revived. One that was only late keeps beating while its calls run, so that they
+are not taken for dead; nothing new starts under it.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+
+from agent.lease import FRESH_S, Lease
+from agent.ledger import lease as rows
+from agent.ledger.locks import AgentLocks
+from schemas.clock import Clock
+from schemas.database import Database, DatabaseError
+from schemas.lanes import Lane
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 1.0
+
+
+class Heartbeat:
+    """The leases of one agent. `current` is the one under which claims are made."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        lane: Lane,
+        clock: Clock,
+        name: str,
+        group: str,
+        version: str,
+        locks: AgentLocks | None,
+        notice: Callable[[], str],
+    ) -> None:
+        self._database = database
+        self._lane = lane
+        self._clock = clock
+        self._name = name
+        self._group = group
+        self._version = version
+        self._locks = locks
+        self._notice = notice
+        self._leases: list[Lease] = []
+        self.cancelled: frozenset[int] = frozenset()
+
+    @property
+    def current(self) -> Lease:
+        """Return the newest lease; `fresh` tells whether it is good."""
+        return self._leases[-1]
+
+    async def register(self) -> Lease:
+        """Take a new incarnation."""
+        before_s = self._clock.now_s()
+        agent_id = await self._lane(lambda: self._database.run(lambda c: rows.register(c, self._name, self._group, self._version)))
+        if self._locks is not None:
+            self._locks.hold(agent_id)
+        self._leases.append(Lease(agent_id, before_s))
+        await self._hear(tries=None)
+        return self.current
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        while True:
+            started_s = self._clock.now_s()
+            good = await self.beat_once()
+            wait_s = rows.HEARTBEAT_S if good else AGAIN_S
+            await self._clock.sleep(max(0.0, wait_s - (self._clock.now_s() - started_s)))
+
+    async def beat_once(self) -> bool:
+        """Renew every lease, and take a new incarnation when the current one is not good; return whether the ledger answered."""
+        try:
+            self.current.late |= self._clock.now_s() - self.current.beaten_s > FRESH_S
+            for lease in list(self._leases):
+                await self._beat(lease)
+            if not self.current.fresh(self._clock.now_s()):
+                await self._replace()
+            await self._hear(tries=1)
+        except DatabaseError as error:
+            log.warning("heartbeat failed: %s", getattr(error, "orig", error))
+            return False
+        return True
+
+    async def stop(self) -> None:
+        """Note that this agent left, after its last settle."""
+        for lease in self._leases:
+            await self._lane(lambda lease=lease: self._database.run(lambda c: rows.stop(c, lease.agent_id)))  # type: ignore[misc]
+        if self._locks is not None:
+            self._locks.close()
+
+    async def _beat(self, lease: Lease) -> None:
+        if lease.lost:
+            self._retire(lease)
+            return
+        before_s = self._clock.now_s()
+        notice = self._notice()
+        alive = await self._lane(lambda: self._database.run(lambda c: rows.beat(c, lease.agent_id, notice), tries=1))
+        if alive:
+            lease.beaten_s = before_s
+        else:
+            lease.lost = True
+        if lease is not self.current and lease.running == 0 and alive:
+            await self._lane(lambda: self._database.run(lambda c: rows.stop(c, lease.agent_id), tries=1))
+            self._leases.remove(lease)
+
+    def _retire(self, lease: Lease) -> None:
+        """A lost lease is kept only until its successor is there; its running calls settle late."""
+        if lease is not self.current:
+            self._leases.remove(lease)
+
+    async def _replace(self) -> None:
+        old = self.current
+        why = "was declared lost" if old.lost else "was silent for too long"
+        new = await self.register()
+        log.warning("agent %d %s; it goes on as agent %d", old.agent_id, why, new.agent_id)
+
+    async def _hear(self, tries: int | None) -> None:
+        self.cancelled = await self._lane(lambda: self._database.auto(lambda c: rows.cancelled(c, self._group), tries=tries))
+
+
+class HeartbeatThread:
+    """Runs the heartbeat on an event loop and a connection of its own, so that a busy main loop does not stop it."""
+
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        self._heartbeat = heartbeat
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._beating = self._loop.create_task(heartbeat.run())
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop beating and note that this agent left; blocks until that is written."""
+        self._loop.call_soon_threadsafe(self._beating.cancel)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(asyncio.wait([self._beating]))
+            self._loop.run_until_complete(self._heartbeat.stop())
+        finally:
+            self._loop.close()

@@ -1,0 +1,71 @@
+"""Records that wait: held by another agent, early, or snoozed. They keep their place in the watermark, not their body. Pure."""
+
+import heapq
+from collections.abc import Iterable
+from itertools import count
+
+from agent.entry import Entry, State
+from agent.lease import OWNER_BITS
+
+FIRST_S, LONGEST_S = 1.0, 15.0
+
+
+class Hold:
+    """A heap of entries by the time at which they are to be asked about. An entry that left it otherwise is skipped."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Entry]] = []
+        self._order = count()
+        self._by_agent: dict[int, dict[int, Entry]] = {}
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def put(self, entry: Entry, at_s: float) -> None:
+        """Keep `entry` until the clock shows `at_s`."""
+        entry.state = State.HELD
+        entry.wake_s = at_s
+        heapq.heappush(self._heap, (at_s, next(self._order), entry))
+
+    def put_held(self, entry: Entry, agent_id: int, now_s: float) -> None:
+        """Keep an entry that another agent's claim holds: ask after 1 s, doubling to 15 s, and at once when that agent is gone."""
+        delay_s = min(LONGEST_S, FIRST_S * 2 ** min(entry.asks, 10))
+        entry.asks += 1
+        self._by_agent.setdefault(agent_id, {})[entry.task_id] = entry
+        self.put(entry, now_s + delay_s)
+
+    def due(self, now_s: float, limit: int) -> list[Entry]:
+        """Take out up to `limit` entries whose time has come."""
+        found: list[Entry] = []
+        while self._heap and self._heap[0][0] <= now_s and len(found) < limit:
+            at_s, _, entry = heapq.heappop(self._heap)
+            if entry.wake_s != at_s:
+                continue  # it was woken before, and may be held again
+            self._let_go(entry)
+            if entry.state is State.HELD:
+                entry.state = State.ASKING
+                found.append(entry)
+        return found
+
+    def _let_go(self, entry: Entry) -> None:
+        agent_id = entry.row.owner >> OWNER_BITS if entry.row is not None else 0
+        held = self._by_agent.get(agent_id, {})
+        if held.get(entry.task_id) is entry:
+            del held[entry.task_id]
+            if not held:
+                del self._by_agent[agent_id]
+
+    def next_s(self) -> float | None:
+        """Return when the next entry is due."""
+        return self._heap[0][0] if self._heap else None
+
+    def wake(self, agents: Iterable[int], now_s: float) -> int:
+        """Let the entries that these agents hold be asked about at once; return how many."""
+        woken = 0
+        for agent_id in agents:
+            for entry in self._by_agent.pop(agent_id, {}).values():
+                if entry.state is State.HELD:
+                    entry.asks = 0
+                    self.put(entry, now_s)
+                    woken += 1
+        return woken

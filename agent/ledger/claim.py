@@ -1,0 +1,135 @@
+"""Claims, questions, releases and relief, as SQL. Every statement names the state it expects; zero rows is an answer."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, select, update
+
+from agent.ledger.answers import answer
+from agent.ports import Answer, Answers, Claimable, Row
+from producer import outbox
+from producer.ports import Order
+from schemas.sql import seconds_until, utc_after, utc_now
+from schemas.tables import batch, task, task_input
+from schemas.task import MOVES, Status
+
+PAGE = 500
+
+_CLAIM = (
+    update(task)
+    .where(
+        task.c.id.in_(bindparam("ids", expanding=True)),
+        task.c.status.in_(MOVES["claim"].sources),
+        task.c.fence <= bindparam("at_fence"),
+        task.c.due_at <= utc_now(),
+    )
+    .values(status=int(Status.PROCESSING), owner=bindparam("by_owner"), due_at=utc_after(bindparam("deadline_s")))
+)
+_READ = select(  # in the order of Row
+    task.c.id,
+    task.c.batch_id,
+    task.c.status,
+    task.c.owner,
+    task.c.fence,
+    task.c.attempt,
+    task.c.max_attempts,
+    task.c.lease_losses,
+    task.c.replays,
+    seconds_until(task.c.due_at).label("due_in_s"),
+    (task.c.expires_at < utc_now()).label("expired"),
+    task.c.type,
+    task.c.task_key,
+    batch.c.name,
+    task.c.digest,
+)
+_READ = _READ.join(batch, batch.c.id == task.c.batch_id).where(task.c.id.in_(bindparam("ids", expanding=True)))
+_RELEASE = (
+    update(task)
+    .where(
+        task.c.id.in_(bindparam("ids", expanding=True)), task.c.owner == bindparam("by_owner"), task.c.status.in_(MOVES["release"].sources)
+    )
+    .values(status=int(Status.PENDING), owner=0, due_at=utc_now())
+)
+
+
+def ask(connection: Connection, records: Sequence[Claimable]) -> Answers:
+    """Answer for records that may be waiting, without a lock."""
+    return _answers(connection, records, owner=0)
+
+
+def claim(connection: Connection, records: Sequence[Claimable], owner: int, deadline_s: float) -> Answers:
+    """Take what can be taken under `owner`, answer for all. May be run again with the same owner after a lost answer."""
+    for fence, same in groupby(sorted(records, key=_fence), key=_fence):
+        ids = sorted(record.publication.task_id for record in same)
+        connection.execute(_CLAIM, {"ids": ids, "at_fence": fence, "by_owner": owner, "deadline_s": deadline_s})
+    return _answers(connection, records, owner)
+
+
+def bodies(connection: Connection, task_ids: Iterable[int]) -> dict[int, tuple[bytes, bytes]]:
+    """Return key and value of tasks whose records were kept without them."""
+    query = (
+        select(task.c.id, task.c.task_key, task_input.c.body)
+        .join(task_input, task_input.c.task_id == task.c.id)
+        .where(task.c.id.in_(sorted(task_ids)))
+    )
+    return {row.id: (row.task_key, row.body) for row in connection.execute(query)}
+
+
+def release(connection: Connection, owner: int, task_ids: Iterable[int]) -> None:
+    """Give claims back: nothing is counted, nothing published. Claims that are no longer this owner's are left alone."""
+    connection.execute(_RELEASE, {"ids": sorted(task_ids), "by_owner": owner})
+
+
+def relieve(connection: Connection, group: str, task_id: int, fence: int, owner: int) -> Order | None:
+    """Order another record of a running task, so that its own may be finished with; None when the claim is no longer ours."""
+    mine = select(task.c.id).where(
+        task.c.id == task_id, task.c.owner == owner, task.c.status == int(Status.PROCESSING), task.c.fence == fence
+    )
+    if connection.execute(mine.with_for_update()).scalar() is None:
+        return None
+    return outbox.place(connection, group, "tasks", [(outbox.TASK, task_id, fence)])[0]
+
+
+def archived(connection: Connection, names: Iterable[str]) -> set[str]:
+    """Return which of these batches are archived: their tasks have no rows any more and are done."""
+    query = select(batch.c.name).where(batch.c.name.in_(sorted(set(names))), batch.c.archived_at.is_not(None))
+    return set(connection.execute(query).scalars())
+
+
+def _fence(record: Claimable) -> int:
+    return record.publication.fence
+
+
+def _answers(connection: Connection, records: Sequence[Claimable], owner: int) -> Answers:
+    ids = sorted(record.publication.task_id for record in records)
+    rows = {columns[0]: columns for columns in connection.execute(_READ, {"ids": ids})}
+    answers: Answers = {}
+    missing = []
+    for record in records:
+        found = rows.get(record.publication.task_id)
+        if found is None:
+            missing.append(record)
+            continue
+        *columns, digest = found
+        row = _row(columns)
+        answers[row.task_id] = (answer(record, row, digest, owner=owner), row)
+    if missing:
+        gone = archived(connection, (record.publication.batch for record in missing))
+        for record in missing:
+            answers[record.publication.task_id] = (Answer.DONE if record.publication.batch in gone else Answer.UNKNOWN, None)
+    _release_conflicts(connection, answers, owner)
+    return answers
+
+
+def _release_conflicts(connection: Connection, answers: Answers, owner: int) -> None:
+    """A record that is not its task's must not keep the task: what it has just claimed goes back."""
+    taken = [key for key, (said, row) in answers.items() if said is Answer.CONFLICT and row is not None and owner and row.owner == owner]
+    if taken:
+        release(connection, owner, taken)
+
+
+def _row(columns: Sequence[Any]) -> Row:
+    """Return what was read back, from the columns of `_READ` without the digest."""
+    *numbers, due_in_s, expired, kind, task_key, batch_name = columns
+    return Row(*numbers, float(due_in_s), bool(expired), kind, bytes(task_key), batch_name)  # type: ignore[call-arg]

@@ -1,0 +1,106 @@
+"""Leases, as SQL: an agent incarnation is one row, kept alive by its heartbeat, declared lost by others, never revived."""
+
+import secrets
+
+from sqlalchemy import Connection, bindparam, case, insert, or_, select, text, update
+
+from agent.lease import OWNER_BITS
+from schemas.sql import utc_after, utc_now
+from schemas.tables import agent, batch
+
+HEARTBEAT_S, DEAD_AFTER_S = 3.0, 12.0
+# A reaper that was itself stalled must have been steady for this long before it may judge others.
+AMNESTY_S, STALL_S = 15.0, 6.0
+REMEMBER_S = 86400.0
+
+AGENT_BITS = 39
+
+# `steady_since` before `seen_at`: MySQL evaluates assignments from left to right, and the first must see the old `seen_at`.
+_BEAT = (
+    update(agent)
+    .where(agent.c.id == bindparam("me"), agent.c.lost_at.is_(None))
+    .ordered_values(
+        (agent.c.steady_since, case((agent.c.seen_at < utc_after(-STALL_S), utc_now()), else_=agent.c.steady_since)),
+        (agent.c.seen_at, utc_now()),
+        (agent.c.notice, bindparam("notice_text")),
+    )
+)
+# Verdict and amnesty in one statement, so that no stall can fall between them. After a stall of the server itself nobody's beat
+# is young, the judge's own included, until its next beat gives the amnesty.
+_VERDICT = text("""
+    UPDATE agent d JOIN agent r ON r.id = :me SET d.lost_at = UTC_TIMESTAMP(6)
+     WHERE d.group_name = r.group_name AND d.lost_at IS NULL AND d.stopped_at IS NULL
+       AND d.seen_at < UTC_TIMESTAMP(6) - INTERVAL :dead SECOND
+       AND r.lost_at IS NULL AND r.seen_at > UTC_TIMESTAMP(6) - INTERVAL :stall SECOND
+       AND r.steady_since < UTC_TIMESTAMP(6) - INTERVAL :amnesty SECOND""")
+_NOW = "strftime('%Y-%m-%d %H:%M:%f', 'now'"
+_VERDICT_SQLITE = text(f"""
+    UPDATE agent SET lost_at = {_NOW}) || '000'
+     WHERE lost_at IS NULL AND stopped_at IS NULL
+       AND seen_at < {_NOW}, printf('-%d seconds', :dead)) || '000'
+       AND EXISTS (SELECT 1 FROM agent r WHERE r.id = :me AND r.group_name = agent.group_name AND r.lost_at IS NULL
+                      AND r.seen_at > {_NOW}, printf('-%d seconds', :stall)) || '000'
+                      AND r.steady_since < {_NOW}, printf('-%d seconds', :amnesty)) || '000')""")  # noqa: S608 - constants only
+
+
+def register(connection: Connection, name: str, group: str, version: str) -> int:
+    """Write a row for a new incarnation; return its id, drawn at random so that a restored database repeats none."""
+    agent_id = _draw()
+    while connection.execute(select(agent.c.id).where(agent.c.id == agent_id)).scalar() is not None:
+        agent_id = _draw()
+    row = {"id": agent_id, "name": name[:191], "group_name": group, "version": version[:32]}
+    connection.execute(insert(agent), row)
+    return agent_id
+
+
+def _draw() -> int:
+    return secrets.randbits(AGENT_BITS - 1) + 1  # with the owner bits it fits a signed BIGINT
+
+
+def beat(connection: Connection, agent_id: int, notice: str = "") -> bool:
+    """Renew the lease; return False when the agent was declared lost."""
+    return connection.execute(_BEAT, {"me": agent_id, "notice_text": notice[:500]}).rowcount == 1
+
+
+def judge_others(connection: Connection, agent_id: int) -> int:
+    """Declare agents lost whose heartbeat is too old, unless this agent was stalled itself; return how many."""
+    verdict = _VERDICT_SQLITE if connection.dialect.name == "sqlite" else _VERDICT
+    limits = {"dead": int(DEAD_AFTER_S), "stall": int(STALL_S), "amnesty": int(AMNESTY_S)}
+    return connection.execute(verdict, {"me": agent_id} | limits).rowcount
+
+
+def declare_lost(connection: Connection, agent_id: int) -> bool:
+    """Declare one agent lost that is known to be dead; return whether it was not yet."""
+    known = update(agent).where(agent.c.id == agent_id, agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None))
+    return connection.execute(known.values(lost_at=utc_now())).rowcount == 1
+
+
+def stop(connection: Connection, agent_id: int) -> None:
+    """Note that an agent left of its own accord, after its last settle."""
+    connection.execute(update(agent).where(agent.c.id == agent_id, agent.c.stopped_at.is_(None)).values(stopped_at=utc_now(), notice=""))
+
+
+def gone(connection: Connection, group: str) -> frozenset[int]:
+    """Return the agents of a group that were lost or stopped in the last day."""
+    query = select(agent.c.id).where(
+        agent.c.group_name == group, or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S))
+    )
+    return frozenset(connection.execute(query).scalars())
+
+
+def alive(connection: Connection, group: str) -> list[tuple[int, str]]:
+    """Return id and name of the group's agents that are neither lost nor stopped."""
+    query = select(agent.c.id, agent.c.name).where(agent.c.group_name == group, agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None))
+    return [(row.id, row.name) for row in connection.execute(query)]
+
+
+def cancelled(connection: Connection, group: str) -> frozenset[int]:
+    """Return the cancelled batches of a group."""
+    query = select(batch.c.id).where(batch.c.group_name == group, batch.c.cancelled_at.is_not(None), batch.c.archived_at.is_(None))
+    return frozenset(connection.execute(query).scalars())
+
+
+def owner_range(agent_id: int) -> tuple[int, int]:
+    """Return the first and last owner number of an incarnation."""
+    first = agent_id << OWNER_BITS
+    return first, first + (1 << OWNER_BITS) - 1

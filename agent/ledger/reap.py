@@ -1,0 +1,145 @@
+"""What the reaper finds and resets, as SQL. It takes no task from a live lease: every reset checks its reason again under lock."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, exists, func, insert, or_, select, update
+
+from agent.lease import OWNER_BITS
+from agent.ledger.lease import REMEMBER_S
+from agent.policy import fingerprint
+from producer import outbox
+from producer import tally as counts
+from schemas.sql import NEVER_TIME, utc_after, utc_now
+from schemas.tables import agent, batch, dead_letter, tally, task, task_attempt
+from schemas.task import Status
+
+PAGE = 500
+LOSS_LIMIT = 3
+WORKER_LOST = "WORKER_LOST"
+# More deaths than this in a window are not poison tasks but a bad release: nothing more is given up for it.
+LOST_PER_WINDOW, WINDOW_S = 10, 600.0
+
+_GONE = exists().where(
+    agent.c.id == task.c.owner.op(">>")(OWNER_BITS),
+    or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S)),
+)
+_LATE = task.c.due_at < utc_now()
+
+
+def orphans(connection: Connection, group: str) -> list[int]:
+    """Return tasks in the claims of agents that were lost or stopped in the last day."""
+    query = (
+        select(task.c.id)
+        .join(agent, agent.c.id == task.c.owner.op(">>")(OWNER_BITS))
+        .where(task.c.status == int(Status.PROCESSING), agent.c.group_name == group)
+        .where(or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S)))
+    )
+    return list(connection.execute(query.limit(PAGE)).scalars())
+
+
+def overdue(connection: Connection, group: str) -> list[int]:
+    """Return tasks whose claim is past its hard deadline, whoever holds it."""
+    query = select(task.c.id).join(batch, batch.c.id == task.c.batch_id).where(task.c.status == int(Status.PROCESSING), _LATE)
+    return list(connection.execute(query.where(batch.c.group_name == group).order_by(task.c.due_at).limit(PAGE)).scalars())
+
+
+def reset_orphans(connection: Connection, group: str, ids: Sequence[int]) -> tuple[int, int]:
+    """Reset tasks of agents that are gone; return how many wait again, and how many died of it."""
+    return _reset(connection, group, ids, _GONE)
+
+
+def reset_overdue(connection: Connection, group: str, ids: Sequence[int]) -> tuple[int, int]:
+    """Reset tasks that are past their hard deadline; return how many wait again, and how many died of it."""
+    return _reset(connection, group, ids, _LATE)
+
+
+def _reset(connection: Connection, group: str, ids: Sequence[int], reason: ColumnElement[bool]) -> tuple[int, int]:
+    columns = (task.c.id, task.c.batch_id, task.c.type, task.c.owner, task.c.fence, task.c.attempt, task.c.lease_losses)
+    query = select(*columns).where(task.c.id.in_(sorted(ids)), task.c.status == int(Status.PROCESSING), reason).order_by(task.c.id)
+    rows = connection.execute(query.with_for_update(skip_locked=True)).all()
+    if not rows:
+        return 0, 0
+    doomed = _cancelled(connection, rows)
+    ended = [row for row in rows if row.batch_id in doomed]
+    going = [row for row in rows if row.batch_id not in doomed]
+    dead = [row for row in going if row.lease_losses + 1 >= LOSS_LIMIT][: _deaths_left(connection, group)]
+    back = [row for row in going if row not in dead]
+    _end(connection, ended)
+    _kill(connection, group, dead)
+    _return(connection, group, back)
+    return len(back), len(dead)
+
+
+def _cancelled(connection: Connection, rows: Sequence[Any]) -> set[int]:
+    ids = sorted({row.batch_id for row in rows})
+    return set(connection.execute(select(batch.c.id).where(batch.c.id.in_(ids), batch.c.cancelled_at.is_not(None))).scalars())
+
+
+def _deaths_left(connection: Connection, group: str) -> int:
+    """Return how many tasks may still be given up in this window; the others wait again."""
+    query = (
+        select(func.coalesce(func.sum(tally.c.delta), 0))
+        .join(batch, batch.c.id == tally.c.batch_id)
+        .where(batch.c.group_name == group, tally.c.outcome == WORKER_LOST, tally.c.created_at > utc_after(-WINDOW_S))
+    )
+    return max(0, LOST_PER_WINDOW - int(connection.execute(query).scalar_one()))
+
+
+def _return(connection: Connection, group: str, rows: Sequence[Any]) -> None:
+    """The owner stays, so that a late settle may come. Kafka redelivers the record, so the order waits for its grace."""
+    ids = [row.id for row in rows]
+    if ids:
+        losses = task.c.lease_losses + 1
+        connection.execute(update(task).where(task.c.id.in_(ids)).values(status=int(Status.PENDING), due_at=utc_now(), lease_losses=losses))
+        outbox.place(connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in rows])
+
+
+def _end(connection: Connection, rows: Sequence[Any]) -> None:
+    ids = [row.id for row in rows]
+    if ids:
+        connection.execute(update(task).where(task.c.id.in_(ids)).values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME))
+        counts.write(connection, [counts.Change(counts.Key(row.batch_id, row.type, "", Status.CANCELLED, "cancelled")) for row in rows])
+
+
+def _kill(connection: Connection, group: str, rows: Sequence[Any]) -> None:
+    ids = [row.id for row in rows]
+    if not ids:
+        return
+    connection.execute(
+        update(task)
+        .where(task.c.id.in_(ids))
+        .values(status=int(Status.DEAD), owner=0, due_at=NEVER_TIME, lease_losses=task.c.lease_losses + 1, attempt=task.c.attempt + 1)
+    )
+    connection.execute(insert(dead_letter), [_letter(row) for row in rows])
+    connection.execute(insert(task_attempt), [_attempt(row) for row in rows])
+    outbox.place(connection, group, "dlq", [(outbox.TASK, row.id, row.fence) for row in rows])
+    stamp = fingerprint(WORKER_LOST, "")
+    counts.write(connection, [counts.Change(counts.Key(row.batch_id, row.type, "", Status.DEAD, WORKER_LOST, stamp)) for row in rows])
+
+
+def _letter(row: Any) -> dict[str, Any]:
+    return {
+        "task_id": row.id,
+        "fence": row.fence,
+        "disposition": "worker_lost",
+        "error_class": WORKER_LOST,
+        "fingerprint": fingerprint(WORKER_LOST, ""),
+        "error_text": _epitaph(row),
+    }
+
+
+def _attempt(row: Any) -> dict[str, Any]:
+    return {
+        "task_id": row.id,
+        "owner": 0,  # not the lost agent's: its own late settle must not take this for an echo
+        "attempt": row.attempt,
+        "fence": row.fence,
+        "outcome": "dead",
+        "error_class": WORKER_LOST,
+        "error_text": _epitaph(row),
+    }
+
+
+def _epitaph(row: Any) -> str:
+    return f"{row.lease_losses + 1} agents were lost while they worked on it"

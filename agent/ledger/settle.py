@@ -1,0 +1,221 @@
+"""Settles, as SQL: one transaction writes a group of outcomes under their claims' owners.
+
+A row is accepted when its owner is the claim's and it is processing, or pending: reaped, but claimed by nobody. What is not
+accepted is an echo of an earlier try that had committed, or fenced out. Zero rows changed is a normal, named outcome.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Update, bindparam, select, update
+
+from agent.outcome import Cancelled, Dead, Outcome, Released, Retry, Snooze, Succeeded
+from agent.policy import fingerprint
+from agent.ports import Settlement, Verdict
+from producer import outbox, tally
+from producer.ports import Order
+from schemas.bulk import insert_rows
+from schemas.sql import NEVER_TIME, utc_after, utc_now
+from schemas.tables import batch, dead_letter, task, task_attempt, task_result
+from schemas.task import MOVES, Status
+
+log = logging.getLogger(__name__)
+
+# Statements stand here whole: what is built for each group is also compiled, or looked up, for each group.
+_THESE = task.c.id.in_(bindparam("ids", expanding=True))
+_LOCK = select(task.c.id, task.c.status, task.c.owner, task.c.fence).where(_THESE).order_by(task.c.id).with_for_update()
+_SUCCEED = update(task).where(_THESE).values(status=int(Status.SUCCEEDED), owner=0, lease_losses=0, due_at=NEVER_TIME)
+_DIE = update(task).where(_THESE).values(status=int(Status.DEAD), owner=0, lease_losses=0, attempt=task.c.attempt + 1, due_at=NEVER_TIME)
+_CANCEL = update(task).where(_THESE).values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
+_RELEASE = update(task).where(_THESE).values(status=int(Status.PENDING), owner=0, due_at=utc_now())
+_RETRY = (
+    update(task)
+    .where(task.c.id == bindparam("one"))
+    .values(status=int(Status.RETRYING), owner=0, lease_losses=0, fence=task.c.fence + 1, attempt=task.c.attempt + 1)
+    .values(due_at=utc_after(bindparam("delay_s")))
+)
+_SNOOZE = (
+    update(task).where(task.c.id == bindparam("one")).values(status=int(Status.PENDING), owner=0, due_at=utc_after(bindparam("delay_s")))
+)
+
+_NO_ROW = (None, None, None)
+
+Kind = TypeVar("Kind", bound=Outcome)
+Ended = Retry | Snooze | Dead
+
+
+def settle(connection: Connection, group: str, settlements: Sequence[Settlement], now_utc_s: float) -> tuple[list[Verdict], list[Order]]:
+    """Write the outcomes that are accepted; return a verdict for each, and the publish orders that were written."""
+    accepted = _accepted(connection, settlements)
+    doomed = _cancelled_batches(connection, accepted)
+    chosen = [(one, Cancelled() if _goes_back(one.outcome) and one.row.batch_id in doomed else one.outcome) for one in accepted]
+    _write_states(connection, chosen)
+    _write_attempts(connection, chosen, now_utc_s)
+    orders = _write_orders(connection, group, chosen)
+    tally.write(connection, [change for one, outcome in chosen for change in _changes(one, outcome)])
+    return _verdicts(connection, settlements, accepted), orders
+
+
+def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
+    ids = sorted({one.row.task_id for one in settlements})
+    rows = {task_id: rest for task_id, *rest in connection.execute(_LOCK, {"ids": ids})}
+    accepted = []
+    for one in settlements:
+        status, owner, fence = rows.get(one.row.task_id, _NO_ROW)
+        if owner != one.owner or status not in MOVES["succeed"].sources:
+            continue
+        if fence != one.row.fence:
+            raise AssertionError(f"task {one.row.task_id} is owned by {owner} with fence {fence}, the claim had {one.row.fence}")
+        accepted.append(one)
+    return accepted
+
+
+def _cancelled_batches(connection: Connection, accepted: Sequence[Settlement]) -> set[int]:
+    ids = sorted({one.row.batch_id for one in accepted if _goes_back(one.outcome)})
+    if not ids:
+        return set()
+    return set(connection.execute(select(batch.c.id).where(batch.c.id.in_(ids), batch.c.cancelled_at.is_not(None))).scalars())
+
+
+def _goes_back(outcome: Outcome) -> bool:
+    """Return whether the task would wait again; in a cancelled batch it does not."""
+    return isinstance(outcome, Retry | Snooze | Released)
+
+
+def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]]) -> None:
+    succeeded = _of(chosen, Succeeded)
+    if succeeded:
+        insert_rows(connection, task_result, [_result(one, outcome) for one, outcome in succeeded])
+        _move(connection, _SUCCEED, succeeded)
+    dead = _of(chosen, Dead)
+    if dead:
+        _move(connection, _DIE, dead)
+        insert_rows(connection, dead_letter, [_letter(one, outcome) for one, outcome in dead])
+    _move(connection, _CANCEL, _of(chosen, Cancelled))
+    _move(connection, _RELEASE, _of(chosen, Released))
+    for statement, waiting in ((_RETRY, _of(chosen, Retry)), (_SNOOZE, _of(chosen, Snooze))):
+        rows = sorted(({"one": one.row.task_id, "delay_s": outcome.delay_s} for one, outcome in waiting), key=_one)
+        if rows:
+            connection.execute(statement, rows)
+
+
+def _one(row: dict[str, Any]) -> int:
+    return int(row["one"])
+
+
+def _of(chosen: Sequence[tuple[Settlement, Outcome]], kind: type[Kind]) -> list[tuple[Settlement, Kind]]:
+    return [(one, outcome) for one, outcome in chosen if isinstance(outcome, kind)]
+
+
+def _move(connection: Connection, statement: Update, chosen: Iterable[tuple[Settlement, Outcome]]) -> None:
+    ids = sorted(one.row.task_id for one, _ in chosen)
+    if ids:
+        connection.execute(statement, {"ids": ids})
+
+
+def _result(one: Settlement, outcome: Succeeded) -> dict[str, Any]:
+    return {"task_id": one.row.task_id, "owner": one.owner, "codec": outcome.codec, "body": outcome.body} | _spent(outcome)
+
+
+def _spent(outcome: Succeeded | Ended) -> dict[str, Any]:
+    spent = outcome.spent
+    return {
+        "tokens_in": spent.tokens_in,
+        "tokens_out": spent.tokens_out,
+        "cost_micro": spent.cost_micro,
+        "trace_id": _text(spent.trace_id, 191),
+        "duration_ms": spent.duration_ms,
+    } | ({"model": _text(spent.model, 191)} if isinstance(outcome, Succeeded) else {})
+
+
+def _text(text: str, limit: int) -> str:
+    """Return text that every database takes: half a surrogate pair, as broken JSON may hold, has no UTF-8."""
+    return text.encode("utf-8", "replace").decode()[:limit]
+
+
+def _letter(one: Settlement, outcome: Dead) -> dict[str, Any]:
+    failure = outcome.failure
+    return {
+        "task_id": one.row.task_id,
+        "fence": one.row.fence,
+        "disposition": outcome.disposition,
+        "error_class": failure.error_class,
+        "fingerprint": fingerprint(failure.error_class, failure.text),
+        "error_text": _text(failure.text, 2000),
+        "origin_topic": one.origin[0],
+        "origin_partition": one.origin[1],
+        "origin_offset": one.origin[2],
+        "origin_timestamp_ms": one.origin[3],
+    }
+
+
+def _write_attempts(connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]], now_utc_s: float) -> None:
+    rows = [_attempt(one, outcome, now_utc_s) for one, outcome in chosen if isinstance(outcome, Retry | Snooze | Dead)]
+    insert_rows(connection, task_attempt, rows)
+
+
+def _attempt(one: Settlement, outcome: Ended, now_utc_s: float) -> dict[str, Any]:
+    ended = datetime.fromtimestamp(now_utc_s, UTC).replace(tzinfo=None)
+    return {
+        "task_id": one.row.task_id,
+        "owner": one.owner,
+        "attempt": one.row.attempt,
+        "fence": one.row.fence,
+        "outcome": type(outcome).__name__.lower(),
+        "error_class": outcome.failure.error_class[:64],
+        "error_text": _text(outcome.failure.text, 2000),
+        "started_at": ended - timedelta(milliseconds=outcome.spent.duration_ms),
+    } | _spent(outcome)
+
+
+def _write_orders(connection: Connection, group: str, chosen: Sequence[tuple[Settlement, Outcome]]) -> list[Order]:
+    items: dict[str, list[outbox.Item]] = {}
+    for one, outcome in chosen:
+        if isinstance(outcome, Dead):
+            items.setdefault("dlq", []).append((outbox.TASK, one.row.task_id, one.row.fence))
+        elif isinstance(outcome, Retry):
+            items.setdefault(f"retry.{outcome.tier}", []).append((outbox.TASK, one.row.task_id, one.row.fence + 1))
+    return [order for destination, some in sorted(items.items()) for order in outbox.place(connection, group, destination, some)]
+
+
+_STATES = {
+    Succeeded: Status.SUCCEEDED,
+    Retry: Status.RETRYING,
+    Snooze: Status.PENDING,
+    Dead: Status.DEAD,
+    Cancelled: Status.CANCELLED,
+}
+
+
+def _changes(one: Settlement, outcome: Outcome) -> list[tally.Change]:
+    if isinstance(outcome, Released):
+        return []
+    state = _STATES[type(outcome)]
+    if isinstance(outcome, Cancelled):
+        return [tally.Change(tally.Key(one.row.batch_id, one.row.type, one.route, state, "cancelled"))]
+    spent = outcome.spent
+    if isinstance(outcome, Succeeded):
+        key = tally.Key(one.row.batch_id, one.row.type, one.route, state, "succeeded")
+    else:
+        stamp = fingerprint(outcome.failure.error_class, outcome.failure.text)
+        key = tally.Key(one.row.batch_id, one.row.type, one.route, state, outcome.failure.error_class, stamp)
+    return [tally.Change(key, 1, spent.tokens_in, spent.tokens_out, spent.cost_micro)]
+
+
+def _verdicts(connection: Connection, settlements: Sequence[Settlement], accepted: Sequence[Settlement]) -> list[Verdict]:
+    settled = {(one.owner, one.row.task_id) for one in accepted}
+    if len(settled) < len(settlements):
+        settled |= _echoes(connection, settlements)
+    return [Verdict.SETTLED if (one.owner, one.row.task_id) in settled else Verdict.FENCED for one in settlements]
+
+
+def _echoes(connection: Connection, settlements: Sequence[Settlement]) -> set[tuple[int, int]]:
+    """Return which settles an earlier try had committed: their result or attempt carries their owner."""
+    ids = sorted({one.row.task_id for one in settlements})
+    found: set[tuple[int, int]] = set()
+    for table in (task_result, task_attempt):
+        rows = connection.execute(select(table.c.owner, table.c.task_id).where(table.c.task_id.in_(ids)))
+        found.update((row.owner, row.task_id) for row in rows)
+    return found

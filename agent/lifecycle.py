@@ -1,0 +1,230 @@
+"""One agent from its first assignment to its last settle: start, run, drain, leave."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent.intake import Intake
+from agent.loop import Loop
+from agent.ports import Clock, Event, Order, Source
+from agent.reaper import Reaper
+from agent.settle import Settler
+from agent.slots import Slots
+from agent.telemetry import Counts
+from producer.relay import Relay
+from schemas.errors import DocllmError, UnreachableError
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+PUBLISH_S, LAST_SETTLE_S = 5.0, 10.0
+
+
+class Stop:
+    """What the signals say: the first asks to drain, the second to do so at once."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.hurry = asyncio.Event()
+
+    def signal(self) -> None:
+        """Take one signal."""
+        (self.hurry if self.asked.is_set() else self.asked).set()
+
+
+class Publishing:
+    """Orders that this agent wrote and is sending; what it does not get to is the relay's."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def ordered(self, orders: Sequence[Order]) -> None:
+        """Send orders in the background."""
+        if orders:
+            task = asyncio.get_running_loop().create_task(self._relay.send(orders))
+            self._tasks.add(task)
+            task.add_done_callback(self._done)
+
+    async def finish(self, timeout_s: float) -> None:
+        """Wait for what is being sent."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.warning("orders are left to the relay: %s", task.exception())
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Whether the group's work is done, as the ledger and the bus see it."""
+
+    open_tasks: Callable[[], Awaitable[bool]]
+    orders: Callable[[], Awaitable[int]]
+    any_work: Callable[[], Awaitable[bool]]
+
+
+class Agent:
+    """The parts of one agent, put together by `app`."""
+
+    def __init__(
+        self,
+        *,
+        loop: Loop,
+        slots: Slots,
+        settler: Settler,
+        intake: Intake,
+        sources: Mapping[str, tuple[Source, Callable[[Event], None]]],
+        reaper: Reaper,
+        publishing: Publishing,
+        finished: Finished,
+        duties: Sequence[Callable[[], Coroutine[Any, Any, None]]],
+        clock: Clock,
+        counts: Counts,
+        leave: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._loop = loop
+        self._slots = slots
+        self._settler = settler
+        self._intake = intake
+        self._sources = sources
+        self._reaper = reaper
+        self._publishing = publishing
+        self._finished = finished
+        self._clock = clock
+        self._duties = duties
+        self._counts = counts
+        self._leave = leave
+        self._failures: asyncio.Queue[str] = asyncio.Queue()
+
+    async def any_work(self) -> bool:
+        """Return whether the group has, or ever had, tasks, or records in its inbox."""
+        return await self._finished.any_work()
+
+    async def leave(self) -> None:
+        """Say that this agent stopped; for one that never ran."""
+        await self._leave()
+
+    def summary(self) -> str:
+        """Return what this agent did, in one line."""
+        return self._counts.summary()
+
+    def failed(self, reason: str) -> None:
+        """Note that a part has ended for good."""
+        self._failures.put_nowait(reason)
+
+    async def run(self, stop: Stop, *, until_done: bool, drain_timeout_s: float) -> None:
+        """Work until told to stop, or until the work is done; then drain and leave.
+
+        Raises UnreachableError when outcomes could not be settled before leaving, and what a part ended with.
+        """
+        tasks = [asyncio.create_task(duty) for duty in self._all_duties()]
+        for source, deliver in self._sources.values():
+            source.start(deliver)
+        endings = [asyncio.create_task(stop.asked.wait()), asyncio.create_task(self._failures.get())]
+        if until_done:
+            endings.append(asyncio.create_task(self._until_done()))
+        try:
+            ended, _ = await asyncio.wait([*tasks, *endings], return_when=asyncio.FIRST_COMPLETED)
+            broken = [one for one in ended if one in tasks]
+            if not broken:
+                await self._drain(stop, drain_timeout_s)
+            for one in broken:
+                one.result()
+            if not self._failures.empty() or endings[1].done():
+                raise DocllmError(endings[1].result())
+        finally:
+            for one in [*tasks, *endings]:
+                one.cancel()
+            await asyncio.gather(*tasks, *endings, return_exceptions=True)
+            await self._leave_group()
+
+    def _all_duties(self) -> list[Coroutine[Any, Any, None]]:
+        loop, reaper = self._loop, self._reaper
+        return [
+            loop.ask_forever(),
+            loop.claim_forever(),
+            loop.tick_forever(),
+            self._settler.run(),
+            self._intake.run(),
+            reaper.reap_forever(),
+            reaper.relay_forever(),
+            reaper.tidy_forever(),
+            *(duty() for duty in self._duties),
+        ]
+
+    async def _drain(self, stop: Stop, timeout_s: float) -> None:
+        """Leave the group at once, finish what runs, settle, publish, say that this agent stopped."""
+        log.info("draining: %d calls are running, at most %.0f s", self._slots.running, timeout_s)
+        self._slots.close()
+        await self._leave_group()
+        await self._finish_calls(stop, timeout_s)
+        try:
+            async with asyncio.timeout(LAST_SETTLE_S):
+                await self._loop.no_claim()
+                await self._settler.idle()
+                await self._publishing.finish(PUBLISH_S)
+                await self._leave()
+        except TimeoutError:
+            left = self._settler.unsettled
+            raise UnreachableError(f"the database does not answer: {left} outcomes are not settled; their tasks run again") from None
+
+    async def _leave_group(self) -> None:
+        """Leave however the run ends: a consumer's thread must not outlive the event loop."""
+        await asyncio.gather(*(source.leave() for source, _ in self._sources.values()))
+
+    async def _finish_calls(self, stop: Stop, timeout_s: float) -> None:
+        finishing = asyncio.create_task(self._slots.finish(timeout_s))
+        hurry = asyncio.create_task(stop.hurry.wait())
+        await asyncio.wait([finishing, hurry], return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not finishing.done():
+            log.info("hurrying: %d calls are ended, their tasks run again", self._slots.running)
+            finishing.cancel()
+            await self._slots.finish(0)
+
+    async def _until_done(self) -> None:
+        """Return when every task of the group is final, no order is left, and the partitions are committed to their ends."""
+        while not await self._done():
+            await self._clock.sleep(LOOK_S)
+
+    async def _done(self) -> bool:
+        if self._slots.running or self._settler.unsettled or not self._intake.idle:
+            return False
+        if await self._finished.open_tasks() or await self._finished.orders():
+            return False
+        for source, _ in self._sources.values():
+            await source.commit()
+            rest = await source.at_rest()
+            if not rest.joined or rest.lag:
+                return False
+        return not await self._finished.open_tasks()
+
+
+class Reaping:
+    """A reaper without an agent: it judges, resets, relays and sweeps, and takes no task."""
+
+    def __init__(
+        self, *, reaper: Reaper, duties: Sequence[Callable[[], Coroutine[Any, Any, None]]], leave: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._reaper = reaper
+        self._duties = duties
+        self._leave = leave
+
+    async def run(self, stop: Stop) -> None:
+        """Reap until told to stop."""
+        reaper = self._reaper
+        duties = [reaper.reap_forever(), reaper.relay_forever(), reaper.tidy_forever(), *(duty() for duty in self._duties)]
+        tasks = [asyncio.create_task(duty) for duty in duties]
+        asked: asyncio.Task[Any] = asyncio.create_task(stop.asked.wait())
+        ended, _ = await asyncio.wait([*tasks, asked], return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._leave()
+        for task in ended:
+            task.result()

@@ -1,0 +1,1 @@
+"""Calls to the provider. Judging what comes back is `agent/policy`."""

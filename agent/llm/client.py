@@ -1,0 +1,127 @@
+"""The port `LLM` on pyreqwest: one POST per call, no retries, no redirects, every failure a value.
+
+It may not judge a status or read a body's meaning. aiohttp could stand here; `bench/llm_clients.py` compares the two.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from pyreqwest.client import Client, ClientBuilder
+from pyreqwest.exceptions import DetailedPyreqwestError, PoolTimeoutError, PyreqwestError
+from pyreqwest.http import HeaderMap
+from pyreqwest.request import StreamRequest
+from pyreqwest.response import Response
+
+from agent.llm.address import endpoint, is_loopback
+from agent.ports import Call, CallFailed, Reply
+from schemas.config import Secret
+from schemas.errors import ConfigError
+
+MAX_REPLY_BYTES = 16 << 20
+_ERROR_PAGE_BYTES = 64 << 10
+_CHUNK_BYTES = 64 << 10
+_SUCCESS = range(200, 300)
+
+# The one sign that the connection never stood: ConnectError and ConnectTimeoutError are also raised after the body was sent.
+_NEVER_CONNECTED = "client error (Connect)"
+
+_KEEPALIVE = timedelta(seconds=60)
+_KEEPALIVE_INTERVAL = timedelta(seconds=15)
+# Many servers close an idle connection after 5 s; one that is reused at that moment makes an ambiguous failure.
+_IDLE = timedelta(seconds=4)
+
+
+class ChatClient:
+    """One provider account. A cancelled call returns at once, while its connection lives on until the call's own limit.
+
+    Connections are therefore not limited here; the agent's slots limit the calls. Raises ConfigError for a bad address or key.
+    """
+
+    def __init__(
+        self, *, base_url: str, api_key: Secret | None, connect_timeout_s: float = 10.0, max_reply_bytes: int = MAX_REPLY_BYTES
+    ) -> None:
+        self._url = endpoint(base_url)
+        self._authorization = _authorization(api_key)
+        self._max_reply_bytes = max_reply_bytes
+        self._client = _connect(timedelta(seconds=connect_timeout_s), direct=is_loopback(self._url))
+
+    async def complete(self, call: Call) -> Reply | CallFailed:
+        """Make the call; `call.timeout_s` covers everything from the connection to the last byte."""
+        try:
+            async with self._request(call) as response:
+                body = await self._read(response)
+                return _too_large(self._max_reply_bytes) if body is None else Reply(response.status, _headers(response), body)
+        except PyreqwestError as error:
+            return _failure(error)
+
+    async def close(self) -> None:
+        """Close the connections; calls that still run end as AMBIGUOUS."""
+        await self._client.close()
+
+    def _request(self, call: Call) -> StreamRequest:
+        builder = self._client.post(self._url).timeout(timedelta(seconds=max(call.timeout_s, 0.001)))
+        builder = builder.header("Content-Type", "application/json").header("X-Client-Request-Id", call.request_id)
+        if self._authorization is not None:
+            builder = builder.header("Authorization", self._authorization.reveal(), is_sensitive=True)
+        return builder.body_bytes(call.body).build_streamed()
+
+    async def _read(self, response: Response) -> bytes | None:
+        """Return the decompressed body; None when a success is too large. An error page is cut: its status decides."""
+        success = response.status in _SUCCESS
+        room = self._max_reply_bytes if success else _ERROR_PAGE_BYTES
+        pieces: list[bytes] = []
+        while (piece := await response.body_reader.read(_CHUNK_BYTES)) is not None:
+            pieces.append(bytes(piece))
+            room -= len(piece)
+            if room < 0:
+                return None if success else b"".join(pieces)
+        return b"".join(pieces)
+
+
+def _authorization(api_key: Secret | None) -> Secret | None:
+    if api_key is None:
+        return None
+    key = api_key.reveal().strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError("llm.api_key is empty or holds blanks or characters that no key has; copy it again")
+    return Secret(f"Bearer {key}")
+
+
+def _connect(connect_timeout: timedelta, *, direct: bool) -> Client:
+    builder = ClientBuilder().user_agent("docllm").follow_redirects(enable=False).referer(enable=False).connect_timeout(connect_timeout)
+    builder = builder.tcp_keepalive(_KEEPALIVE).tcp_keepalive_interval(_KEEPALIVE_INTERVAL).pool_idle_timeout(_IDLE)
+    return (builder.no_proxy() if direct else builder).build()
+
+
+def _headers(response: Response) -> dict[str, str]:
+    """Return the headers by lower-case name; a value that is no text is left out, since a paid reply must not be lost for it."""
+    headers = response.headers
+    try:
+        return dict(headers.items())
+    except ValueError:
+        return dict(_readable(headers))
+
+
+def _readable(headers: HeaderMap) -> Iterator[tuple[str, str]]:
+    for name in headers:
+        try:
+            yield name, headers[name]
+        except ValueError:
+            continue
+
+
+def _too_large(limit: int) -> CallFailed:
+    return CallFailed("REPLY_TOO_LARGE", f"the reply is larger than {limit} bytes")
+
+
+def _failure(error: PyreqwestError) -> CallFailed:
+    causes = _causes(error)
+    unsent = isinstance(error, PoolTimeoutError) or _NEVER_CONNECTED in causes
+    # The first cause repeats the URL, whose query may hold a key.
+    text = ": ".join([error.message, *(cause for cause in causes if " for url " not in cause)])
+    return CallFailed("NETWORK" if unsent else "AMBIGUOUS", text[:500])
+
+
+def _causes(error: PyreqwestError) -> list[str]:
+    found = error.details["causes"] if isinstance(error, DetailedPyreqwestError) else None
+    return [cause["message"] for cause in found or ()]

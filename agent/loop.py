@@ -1,0 +1,295 @@
+"""The main loop: records come, are asked about and claimed, run in slots, are settled, and move their watermark.
+
+Everything here happens in the event loop's thread. A record is finished with by `done`, `stale`, quarantine or an accepted
+settle, and by nothing else. What an outcome needs after its settle is `_settled`; what runs is `Slots`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from agent.arrivals import Arrivals
+from agent.aside import Aside
+from agent.entries import Entries
+from agent.entry import Entry, State
+from agent.hooks import Hooks
+from agent.lease import OWNER_BITS, Lease
+from agent.outcome import Outcome, Released, Snooze, Succeeded
+from agent.partitions import Partitions
+from agent.ports import Answer, Assigned, Clock, Event, Ledger, Record, Recreated, Revoked, Row, SourceFailed, Suspect, Verdict
+from agent.relief import Relief
+from agent.slots import Slots
+from agent.telemetry import Counts
+
+log = logging.getLogger(__name__)
+
+PAGE = 500
+TICK_S = 0.25
+AGAIN_AT_ONCE = 2
+GATHER_SHARE, GATHER_S = 1 / 8, 0.01  # with fewer slots free a claim waits for more: it costs as much for one task as for many
+RETRY_S = 15.0
+BODIES_BYTES = 128 << 20
+
+
+class Loop:
+    """One agent's work on its partitions."""
+
+    def __init__(
+        self,
+        *,
+        partitions: Partitions,
+        arrivals: Arrivals,
+        ledger: Ledger,
+        slots: Slots,
+        clock: Clock,
+        counts: Counts,
+        lease: Callable[[], Lease],
+        deadline_s: float,
+        hooks: Hooks,
+    ) -> None:
+        self._partitions = partitions
+        self._arrivals = arrivals
+        self._ledger = ledger
+        self._slots = slots
+        self._clock = clock
+        self._counts = counts
+        self._lease = lease
+        self._deadline_s = deadline_s
+        self._hooks = hooks
+        self._entries = Entries()
+        self._relief = Relief(ledger=ledger, partitions=partitions, ordered=hooks.ordered)
+        self._aside = Aside(ledger=ledger, partitions=partitions, entries=self._entries, counts=counts, ordered=hooks.ordered)
+        self._gone: frozenset[int] = frozenset()
+        self._wake_ask, self._wake_claim = asyncio.Event(), asyncio.Event()
+        self._claiming = asyncio.Lock()
+        self._high = max(1000, 2 * slots.size)
+        self._full = False
+
+    # ---- events of the sources
+
+    def deliver(self, event: Event) -> None:
+        """Take an event of a source."""
+        match event:
+            case list():
+                for record in event:
+                    self._arrive(record)
+                self._pause()
+            case Assigned(partitions):
+                self._partitions.assign(partitions)
+                self._pause()
+            case Revoked(partitions):
+                self._drop(self._partitions.revoke(partitions))
+            case Recreated(topic, known):
+                self._counts.say(topic, "" if known else f"topic {topic} paused: it was made again, run: python -m producer topics apply")
+                if known:
+                    self._hooks.rewound()
+            case SourceFailed(reason, fatal, rewound):
+                self._source_failed(reason, fatal=fatal, rewound=rewound)
+        self.wake()
+
+    def _source_failed(self, reason: str, *, fatal: bool, rewound: bool) -> None:
+        log.warning("%s", reason)
+        if rewound:
+            self._hooks.rewound()
+        if fatal:
+            self._hooks.failed(reason)
+
+    def _arrive(self, record: Record) -> None:
+        if not self._partitions.begin(record.partition, record.offset):
+            return
+        read = self._arrivals.read(record)
+        if isinstance(read, Suspect):
+            self._aside.put(read, record)
+            return
+        self._partitions.keep(read)
+        self._entries.arrive(read, redelivered=self._partitions.redelivered(record.partition))
+
+    def _drop(self, entries: Iterable[Entry]) -> None:
+        """Forget entries whose partition went. What is claimed goes on under its lease; only its offset is void."""
+        for entry in entries:
+            if entry.state not in {State.CLAIMING, State.RUNNING, State.SETTLING}:
+                self._slots.forget(entry)
+                self._entries.end(entry)
+
+    # ---- questions and claims
+
+    async def ask_forever(self) -> None:
+        """Ask about entries that may be waiting, and set suspects aside, until cancelled."""
+        while True:
+            await self._wake_ask.wait()
+            self._wake_ask.clear()
+            await self._aside.keep()
+            while batch := self._entries.take_to_ask(self._clock.now_s(), PAGE):
+                await self._ask(batch)
+
+    async def _ask(self, batch: Sequence[Entry]) -> None:
+        answers = await self._ledger.ask([entry.claimable() for entry in batch])
+        fresh = {entry.partition for entry in batch}
+        for entry in batch:
+            said, row = answers[entry.task_id]
+            if said is not Answer.CLAIMABLE:
+                fresh.discard(entry.partition)
+            if entry.state is State.ASKING:
+                self._answered(entry, said, row)
+        for partition in fresh:
+            self._partitions.fresh(partition)
+        self._after_answers()
+
+    async def claim_forever(self) -> None:
+        """Claim as many entries as there are free slots, until cancelled."""
+        while True:
+            await self._wake_claim.wait()
+            if self._slots.room() < GATHER_SHARE * self._slots.size:
+                await self._clock.sleep(GATHER_S)
+            self._wake_claim.clear()
+            if batch := self._entries.take_ready(min(PAGE, self._room())):
+                async with self._claiming:
+                    await self._claim(batch)
+
+    async def no_claim(self) -> None:
+        """Return when no claim is under way; after the slots were closed there will be no other."""
+        async with self._claiming:
+            return
+
+    def _room(self) -> int:
+        return self._slots.room() if self._lease().fresh(self._clock.now_s()) else 0
+
+    async def _claim(self, batch: Sequence[Entry]) -> None:
+        lease, began_s = self._lease(), self._clock.now_s()
+        owner = lease.next_owner()
+        lease.running += 1  # nobody may take the lease for idle while its claim is under way
+        with self._slots.reserved(len(batch)):
+            answers = await self._ledger.claim([entry.claimable() for entry in batch], owner, self._deadline_s)
+            await self._fetch_bodies([entry for entry in batch if answers[entry.task_id][0] is Answer.CLAIMED])
+        for entry in batch:
+            said, row = answers[entry.task_id]
+            if said is Answer.CLAIMED and row is not None:
+                self._claimed(entry, row, owner, lease, began_s)
+            else:
+                self._answered(entry, said, row)
+        lease.running -= 1
+        self._after_answers()
+
+    async def _fetch_bodies(self, entries: Sequence[Entry]) -> None:
+        """Read the bodies of records that were kept without them."""
+        bare = {entry.task_id: entry for entry in entries if entry.value is None and entry.paid is None}
+        if bare:
+            for task_id, (_, value) in (await self._ledger.bodies(sorted(bare))).items():
+                bare[task_id].value = value
+                self._entries.bodies_bytes += len(value)
+
+    def _claimed(self, entry: Entry, row: Row, owner: int, lease: Lease, began_s: float) -> None:
+        entry.row, entry.owner, entry.lease, entry.claimed_s = row, owner, lease, began_s
+        lease.running += 1
+        if entry.partition in self._partitions:
+            self._slots.start(entry)
+        else:
+            self._slots.give_back(entry)
+
+    def _answered(self, entry: Entry, said: Answer, row: Row | None) -> None:
+        entry.row = row
+        now_s = self._clock.now_s()
+        if entry.partition not in self._partitions:
+            self._entries.end(entry)
+        elif said in {Answer.DONE, Answer.STALE}:
+            self._finish(entry)
+        elif said is Answer.CLAIMABLE and row is not None:
+            self._claimable(entry, row)
+        elif said is Answer.HELD and row is not None:
+            self._entries.hold_for(entry, row.owner >> OWNER_BITS, now_s)
+        elif said is Answer.EARLY and row is not None:
+            self._entries.hold(entry, now_s + row.due_in_s)
+        elif said is Answer.AGAIN:
+            self._again(entry, now_s)
+        else:
+            self._aside.distrust(entry, said)
+
+    def _claimable(self, entry: Entry, row: Row) -> None:
+        """What was held, or what a dead agent left behind, does not queue up behind newer records."""
+        if entry.value is None or row.lease_losses:
+            self._entries.next(entry)
+        else:
+            self._entries.ready(entry)
+
+    def _again(self, entry: Entry, now_s: float) -> None:
+        """Between the two statements of the claim somebody gave the task back."""
+        entry.asks += 1
+        if entry.asks <= AGAIN_AT_ONCE:
+            self._entries.ready(entry)
+        else:
+            self._entries.hold(entry, now_s + min(RETRY_S, 2.0 ** (entry.asks - AGAIN_AT_ONCE)))
+
+    def _after_answers(self) -> None:
+        self._partitions.flush()
+        self._pause()
+        self.wake()
+
+    # ---- after the settle
+
+    def settled(self, group: Iterable[tuple[Entry, Outcome, Verdict]]) -> None:
+        """Learn what became of a group of outcomes; only now may offsets move."""
+        for entry, outcome, verdict in group:
+            if entry.lease is not None:
+                entry.lease.running -= 1
+            entry.owner, entry.lease = 0, None
+            self._counts.note(outcome, verdict, self._clock.now_s())
+            self._settled(entry, outcome, verdict)
+        self._after_answers()
+
+    def _settled(self, entry: Entry, outcome: Outcome, verdict: Verdict) -> None:
+        if entry.partition not in self._partitions:
+            self._entries.end(entry)
+        elif verdict is Verdict.FENCED:
+            self._fenced(entry, outcome)
+        elif verdict is Verdict.GIVEN_UP:
+            self._entries.hold(entry, self._clock.now_s() + RETRY_S)
+        elif isinstance(outcome, Snooze):
+            entry.snoozes += 1
+            self._entries.hold(entry, self._clock.now_s() + outcome.delay_s)
+        elif isinstance(outcome, Released):
+            self._entries.ask(entry)
+        else:
+            self._finish(entry)
+
+    def _fenced(self, entry: Entry, outcome: Outcome) -> None:
+        """Somebody else has the task now. A paid answer is kept, and the record is asked about again."""
+        if isinstance(outcome, Succeeded):
+            entry.paid = outcome
+            self._entries.keep_paid(entry)
+        self._entries.ask(entry)
+
+    def _finish(self, entry: Entry) -> None:
+        self._partitions.finish(entry.partition, entry.offset)
+        self._entries.end(entry)
+
+    # ---- time
+
+    async def tick_forever(self) -> None:
+        """Look after what only time changes, until cancelled."""
+        while True:
+            await self._clock.sleep(TICK_S)
+            self._pause()
+            self._slots.tick()
+            self.wake()
+            await self._relief.relieve()
+
+    def finished(self) -> dict[tuple[str, int], int]:
+        """Return the watermarks of this agent's partitions."""
+        return self._partitions.marked()
+
+    def agents_gone(self, gone: frozenset[int]) -> None:
+        """Ask at once about what agents held that are lost or stopped."""
+        if self._entries.wake(gone - self._gone, self._clock.now_s()):
+            self.wake()
+        self._gone = gone
+
+    def _pause(self) -> None:
+        """Stop reading when enough waits, go on when little does."""
+        many = self._entries.waiting >= (self._high // 2 if self._full else self._high)
+        self._full = many or self._entries.bodies_bytes >= BODIES_BYTES or len(self._aside) > PAGE
+        self._partitions.pause(everything=self._full)
+
+    def wake(self) -> None:
+        """Look again whether there is something to ask or to claim."""
+        self._wake_ask.set()
+        self._wake_claim.set()

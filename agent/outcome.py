@@ -1,0 +1,80 @@
+"""How an attempt can end, as values. The judge makes them, settle writes them, nothing else decides."""
+
+from dataclasses import dataclass
+
+from schemas.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
+
+__all__ = [
+    "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead", "Failure", "Outcome", "Released", "Retry", "Snooze",
+    "Spent", "Succeeded",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What an attempt cost. `cost_micro` is in millionths of the currency's unit; `duration_ms` is the whole attempt."""
+
+    model: str = ""
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost_micro: int = 0
+    trace_id: str = ""
+    duration_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt did not succeed: a class of the judge's table and a text for a person."""
+
+    error_class: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """The answer. `body` is already packed as `codec` says."""
+
+    body: bytes
+    codec: int
+    spent: Spent
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try again after `delay_s` at the earliest, in tier `tier`; the attempt counts."""
+
+    failure: Failure
+    spent: Spent
+    tier: str
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snooze:
+    """Come back after `delay_s`; the attempt does not count."""
+
+    failure: Failure
+    spent: Spent
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """Give the task up."""
+
+    failure: Failure
+    spent: Spent
+    disposition: str = "permanent"
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The task's batch was cancelled before the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Nothing was tried: the agent drains, or lost the partition before the call."""
+
+
+Outcome = Succeeded | Retry | Snooze | Dead | Cancelled | Released

@@ -1,0 +1,110 @@
+"""What a success holds: the answer, why it ended, what it used; and whether the answer is what was asked for."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema_rs
+import orjson
+
+from agent.outcome import Failure
+from agent.policy.signals import hidden_status, of_value
+from agent.policy.wording import one_line
+
+_MOST_TOKENS = 2**31 - 1
+
+# Why a completion ended, by the names that providers give it. What is not here is BAD_OUTPUT.
+_FINISHED = frozenset({None, "stop", "end_turn", "eos", "stop_sequence"})
+_ENDINGS = {
+    "length": "TOO_LONG",
+    "max_tokens": "TOO_LONG",
+    "model_context_window_exceeded": "TOO_LONG",
+    "content_filter": "FILTERED",
+    "sensitive": "FILTERED",
+    "refusal": "FILTERED",
+    "error": "SERVER",
+    "network_error": "SERVER",
+    "insufficient_system_resource": "SERVER",
+    "abort": "SERVER",
+}
+_ADVICE = {"TOO_LONG": "; the answer was cut: raise max_tokens, or split the document"}
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A success, read. `failure` is None when it can be used."""
+
+    failure: Failure | None
+    model: str = ""
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+def read(body: bytes, *, schema: dict[str, Any] | None, verbatim: bool) -> Completion:
+    """Return what the completion holds.
+
+    `verbatim`: the person gets the whole body and reads `finish_reason` there, so that any answer but an error is an answer.
+    """
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as wrong:
+        return Completion(Failure("BAD_OUTPUT", one_line(f"the reply is not JSON: {wrong.msg} ({len(body)} bytes)")))
+    if not isinstance(value, dict):
+        return Completion(Failure("SERVER", "the reply is not a JSON object; is the address that of an OpenAI-compatible API?"))
+    model, usage = value.get("model"), value.get("usage")
+    return Completion(
+        _check(value, schema, verbatim=verbatim),
+        model if isinstance(model, str) else "",
+        _count(usage, "prompt_tokens", "input_tokens"),
+        _count(usage, "completion_tokens", "output_tokens"),
+    )
+
+
+def _count(usage: Any, *names: str) -> int:
+    """Return the first count under these names; what is missing or no count is 0."""
+    if not isinstance(usage, dict):
+        return 0
+    found = next((usage[name] for name in names if type(usage.get(name)) is int), 0)
+    return min(max(found, 0), _MOST_TOKENS)
+
+
+def _check(value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool) -> Failure | None:
+    choices = value.get("choices")
+    if value.get("error"):
+        return of_value(hidden_status(value), value)
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        return Failure("SERVER", "the reply has no choices with a message; is the address that of an OpenAI-compatible API?")
+    ended = _ended(choice.get("finish_reason"), message)
+    if verbatim:
+        return ended if ended is not None and ended.error_class == "SERVER" else None
+    return ended or _answered(message.get("content"), schema)
+
+
+def _ended(reason: Any, message: dict[str, Any]) -> Failure | None:
+    if message.get("refusal"):
+        return Failure("FILTERED", one_line(f"the model refused: {message['refusal']}"))
+    if isinstance(reason, str | None) and reason in _FINISHED:
+        return None
+    error_class = _ENDINGS.get(str(reason), "BAD_OUTPUT")
+    return Failure(error_class, one_line(f"finish_reason {reason}") + _ADVICE.get(error_class, ""))
+
+
+def _answered(content: Any, schema: dict[str, Any] | None) -> Failure | None:
+    if not isinstance(content, str) or not content.strip():
+        return Failure("BAD_OUTPUT", "the answer is empty")
+    return None if schema is None else _fits(content, schema)
+
+
+def _fits(content: str, schema: dict[str, Any]) -> Failure | None:
+    try:
+        answer = orjson.loads(content)
+    except orjson.JSONDecodeError as wrong:
+        return Failure("BAD_OUTPUT", one_line(f"the answer is not JSON: {wrong.msg}"))
+    try:
+        # The mask keeps the answer's own text, which may be private and long, out of the message.
+        jsonschema_rs.validator_for(schema, mask="the value", offline=True).validate(answer)
+    except jsonschema_rs.ValidationError as wrong:
+        place = "/".join(map(str, wrong.instance_path))
+        return Failure("BAD_OUTPUT", one_line(f"the answer does not fit the schema at /{place}: {wrong.message}"))
+    return None

@@ -1,0 +1,81 @@
+"""From a reply or a failed call to an outcome: read, classify, look up the class, decide."""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.outcome import COMPLETION, COMPLETION_ZLIB, Dead, Failure, Snooze, Spent, Succeeded
+from agent.policy import completion, signals, waiting
+from agent.policy.classes import CLASSES, STRIKES, Action
+from agent.policy.wording import one_line
+from agent.ports import CallFailed, Reply
+from schemas.config import Price
+
+_SUCCESS = range(200, 300)
+_PACK_FROM_BYTES = 4 << 10
+_TRACE_HEADERS = ("x-request-id", "request-id", "apim-request-id")
+_NAME_CHARS = 191
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the judge must know besides the answer.
+
+    `snoozes` and `strikes`: how often in a row the task was snoozed, and had an answer that could not be used. `jitter`: from 0
+    to 1. `utc_s`: now, for a Retry-After that is a date. `prices`: by model, as the provider or else as the task names it.
+    """
+
+    model: str
+    request_id: str
+    duration_ms: int
+    snoozes: int
+    strikes: int
+    jitter: float
+    utc_s: float
+    schema: dict[str, Any] | None = None
+    verbatim: bool = False
+    prices: Mapping[str, Price] = field(default_factory=dict)
+
+
+def judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Snooze | Dead:
+    """Return the outcome of a call."""
+    if isinstance(answer, CallFailed):
+        return refused(Failure(answer.error_class, one_line(answer.text)), _spent(terms, {}), terms)
+    if answer.status not in _SUCCESS:
+        return refused(signals.classify(answer.status, answer.body), _spent(terms, answer.headers), terms, answer.headers)
+    found = completion.read(answer.body, schema=terms.schema, verbatim=terms.verbatim)
+    spent = _spent(terms, answer.headers, found)
+    if found.failure is not None:
+        return refused(found.failure, spent, terms, answer.headers)
+    return Succeeded(*_packed(answer.body), spent)
+
+
+def refused(failure: Failure, spent: Spent, terms: Terms, headers: Any = None) -> Snooze | Dead:
+    """Return the outcome of an attempt that failed so, as the table of classes says."""
+    action = CLASSES[failure.error_class].action
+    if action is Action.GIVE_UP or (action is Action.STRIKE and terms.strikes >= STRIKES):
+        return Dead(failure, spent)
+    delay_s = waiting.delay(headers or {}, snoozes=terms.snoozes, jitter=terms.jitter, utc_s=terms.utc_s)
+    return Snooze(failure, spent, delay_s)
+
+
+def _packed(body: bytes) -> tuple[bytes, int]:
+    if len(body) < _PACK_FROM_BYTES:
+        return body, COMPLETION
+    return zlib.compress(body, 1), COMPLETION_ZLIB
+
+
+def _spent(terms: Terms, headers: Any, found: completion.Completion | None = None) -> Spent:
+    trace_id = next((headers[name] for name in _TRACE_HEADERS if headers.get(name)), terms.request_id)[:_NAME_CHARS]
+    if found is None:
+        return Spent(model=terms.model, trace_id=trace_id, duration_ms=terms.duration_ms)
+    price = terms.prices.get(found.model) or terms.prices.get(terms.model)
+    return Spent(
+        model=(found.model or terms.model)[:_NAME_CHARS],
+        tokens_in=found.tokens_in,
+        tokens_out=found.tokens_out,
+        cost_micro=price.cost_micro(found.tokens_in, found.tokens_out) if price else 0,
+        trace_id=trace_id,
+        duration_ms=terms.duration_ms,
+    )

@@ -1,0 +1,123 @@
+"""What a reply that is no success means: the table of statuses, codes and words, and how an error body is read."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from agent.outcome import Failure
+from agent.policy.wording import one_line
+
+_NESTED = ("error", "innererror", "inner_error", "details", "metadata")
+_CODES = ("code", "type", "status", "error_code")
+_TEXTS = ("message", "detail", "error", "msg")
+_DEPTH = 4
+_STATUSES = range(400, 600)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A row: one of these statuses and, where any are named, one of these codes or of these words of the text."""
+
+    statuses: frozenset[int]
+    error_class: str
+    codes: frozenset[str] = frozenset()
+    words: tuple[str, ...] = ()
+
+    def fits(self, status: int, codes: frozenset[str], text: str) -> bool:
+        """Return whether the reply has this signal; `codes` and `text` are in lower case."""
+        if status not in self.statuses:
+            return False
+        anything = not self.codes and not self.words
+        return anything or not self.codes.isdisjoint(codes) or any(word in text for word in self.words)
+
+
+def _row(statuses: str, error_class: str, codes: str = "", words: str = "") -> Signal:
+    """Return a row; `4xx` is a hundred statuses, `words` are separated by bars."""
+    hundreds = [range(int(name[0]) * 100, int(name[0]) * 100 + 100) if name.endswith("xx") else (int(name),) for name in statuses.split()]
+    numbers = frozenset(number for hundred in hundreds for number in hundred)
+    return Signal(numbers, error_class, frozenset(codes.lower().split()), tuple(filter(None, words.lower().split("|"))))
+
+
+_NO_MONEY = (
+    "insufficient_quota credit_balance_exhausted organization_spend_limit_exceeded project_spend_limit_exceeded insufficient_balance "
+    "organization_usage_limit_exceeded enforced_spend_limit_reached billing_hard_limit_reached billing_not_active billing_error"
+)
+_NO_ROOM = "resource_unavailable capacity_exceeded engine_overloaded overloaded_error"
+_CONTEXT = "context_length_exceeded exceed_context_size_error request_too_large context_window_exceeded string_above_max_length"
+_CONTEXT_WORDS = (
+    "maximum context length|context length exceeded|context window|contextwindowexceeded|exceed context size|exceeds the available context"
+    "|prompt is too long|input is too long|input token count|reduce the length"
+)
+_FILTERS = "content_filter responsibleaipolicyviolation content_policy_violation data_inspection_failed content_filtered moderation_blocked"
+_FILTER_WORDS = "content management policy|contentpolicyviolation|input was flagged|flagged as potentially violating"
+
+# Read from top to bottom: the first row that fits decides. Every status has a row without codes and words.
+# fmt: off
+TABLE = (
+    #    statuses           class         codes of the body                   words of its text, as a last resort
+    _row("402",             "CAPACITY",    "in_flight_budget_exhausted"),
+    _row("402",             "MONEY"),
+    _row("400 403 429",     "MONEY",       _NO_MONEY,                           "spend limit|credit balance is too low"),
+    _row("429 503",         "RAMP",        "slow_down"),
+    _row("429",             "CAPACITY",    _NO_ROOM,                            "resource unavailable"),
+    _row("429",             "RATE"),
+    _row("498 529",         "CAPACITY"),
+    _row("503",             "CAPACITY",    _NO_ROOM,                            "overloaded|server busy|no capacity"),
+    _row("413",             "TOO_LONG"),
+    _row("400 422 500",     "TOO_LONG",    _CONTEXT,                            _CONTEXT_WORDS),
+    _row("400 403 422",     "FILTERED",    _FILTERS,                            _FILTER_WORDS),
+    _row("401 403 404 405", "AUTH"),
+    _row("407 3xx",         "AUTH"),       # a proxy wants a password, or the address is not the API's: redirects are not followed
+    _row("408 409 425 5xx", "SERVER"),
+    _row("4xx",             "BAD_REQUEST"),
+)
+# fmt: on
+_NO_STATUS = "SERVER"
+
+
+def classify(status: int, body: bytes) -> Failure:
+    """Return the class of a reply that is no success, and a text for a person: status, code, message."""
+    return of_value(status, _parsed(body), body)
+
+
+def of_value(status: int, value: Any, body: bytes = b"") -> Failure:
+    """Return the same of an error body that is parsed already; `body` is shown where it holds no message."""
+    codes = [code for part in _parts(value) for code in _codes(part)]
+    message = next((text for part in _parts(value) if (text := _text(part))), body[:1000].decode("utf-8", "replace"))
+    known, text = frozenset(code.lower() for code in codes), message.lower()
+    error_class = next((row.error_class for row in TABLE if row.fits(status, known, text)), _NO_STATUS)
+    named = next((code for code in codes if not code.isdigit()), "")
+    return Failure(error_class, one_line(f"{status} {named}: {message}" if named else f"{status}: {message}"))
+
+
+def hidden_status(value: Any) -> int:
+    """Return the HTTP status that an error inside a success names as its code; 500 where it names none."""
+    numbers = (int(code) for part in _parts(value) for code in _codes(part) if code.isascii() and code.isdigit())
+    return next((number for number in numbers if number in _STATUSES), 500)
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _parts(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield the objects that may hold a code, outermost first; some providers wrap them in a list."""
+    if isinstance(value, list):
+        value = value[0] if value else None
+    if isinstance(value, dict) and depth < _DEPTH:
+        yield value
+        for name in _NESTED:
+            yield from _parts(value.get(name), depth + 1)
+
+
+def _codes(part: dict[str, Any]) -> list[str]:
+    return [str(part[name]) for name in _CODES if isinstance(part.get(name), (str, int))]
+
+
+def _text(part: dict[str, Any]) -> str:
+    return next((part[name] for name in _TEXTS if isinstance(part.get(name), str) and part[name]), "")

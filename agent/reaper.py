@@ -1,0 +1,199 @@
+"""The reaper: finds what dead agents left behind, orders that were left, and tasks that no record can reach.
+
+One runs inside every agent, and any number may. It repairs; it never settles for anybody who is alive.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from agent.heartbeat import Heartbeat
+from agent.ledger import lease, reap, sweep
+from agent.ledger.locks import AgentLocks
+from producer import cancel
+from producer.ports import TopicAdmin
+from producer.relay import Relay
+from schemas.clock import Clock
+from schemas.database import Database, DatabaseError
+from schemas.errors import DocllmError
+from schemas.lanes import Lane
+from schemas.topics import Topics
+
+Result = TypeVar("Result")
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+REPEAT_S = 5.0  # orphans are looked for again although nobody new is gone: a lost agent may have claimed since
+TIDY_S = 60.0
+DROP_S = 30.0
+
+
+@dataclass(slots=True)
+class Sweep:
+    """When the sweep looks: each minute, and soon after Kafka was seen to have lost records."""
+
+    slack_s: float
+    wanted: asyncio.Event
+
+    def wake(self) -> None:
+        """Let the sweep look soon."""
+        self.wanted.set()
+
+
+class Reaper:
+    """The duties of one agent towards the others of its group."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        lane: Lane,
+        clock: Clock,
+        topics: Topics,
+        admin: TopicAdmin,
+        relay: Relay,
+        heartbeat: Heartbeat,
+        locks: AgentLocks | None,
+        sweep: Sweep,
+        agents_gone: Callable[[frozenset[int]], None],
+        finished: Callable[[], Mapping[tuple[str, int], int]],
+    ) -> None:
+        self._database = database
+        self._lane = lane
+        self._clock = clock
+        self._topics = topics
+        self._admin = admin
+        self._relay = relay
+        self._heartbeat = heartbeat
+        self._locks = locks
+        self._sweep = sweep
+        self._agents_gone = agents_gone
+        self._finished = finished
+        self._gone: frozenset[int] = frozenset()
+
+    async def reap_forever(self) -> None:
+        """Judge, reset, tell, each second, until cancelled: what is asked about for being told is free by then."""
+        looked_s = -REPEAT_S
+        while True:
+            fresh = await self._guarded(self._look)
+            now_s = self._clock.now_s()
+            if fresh or now_s - looked_s >= REPEAT_S:
+                looked_s = now_s
+                await self._guarded(self.reap_once)
+            self._agents_gone(self._gone)
+            await self._clock.sleep(LOOK_S)
+
+    async def relay_forever(self) -> None:
+        """Send orders that were left, until cancelled."""
+        dropped_s = self._clock.now_s()
+        while True:
+            await self._guarded(self._relay.relay_once)
+            if self._clock.now_s() - dropped_s >= DROP_S:
+                dropped_s = self._clock.now_s()
+                await self._guarded(self._relay.drop_settled)
+            await self._clock.sleep(LOOK_S)
+
+    async def tidy_forever(self) -> None:
+        """Sweep, sum up counts, go on with cancels, trim topics, each minute, until cancelled."""
+        while True:
+            await self._guarded(self.sweep_once)
+            await self._guarded(self._cancel_on)
+            await self._guarded(lambda: self._run(sweep.compact))
+            await self._guarded(self._trim)
+            await self._wait_for_sweep()
+
+    async def _wait_for_sweep(self) -> None:
+        """Wait a minute, or a few seconds when Kafka has lost records."""
+        self._sweep.wanted.clear()
+        waited_s = 0.0
+        while waited_s < TIDY_S and not self._sweep.wanted.is_set():
+            await self._clock.sleep(LOOK_S)
+            waited_s += LOOK_S
+        await self._clock.sleep(REPEAT_S)
+
+    async def reap_once(self) -> int:
+        """Reset the tasks of agents that are gone, and those past their hard deadline; return how many."""
+        total = 0
+        for find, reset in ((reap.orphans, reap.reset_orphans), (reap.overdue, reap.reset_overdue)):
+            while ids := await self._run(lambda c, find=find: find(c, self._topics.group)):
+                back, dead = await self._run(lambda c, ids=ids, reset=reset: reset(c, self._topics.group, ids))
+                if back or dead:
+                    log.warning("%d tasks of lost agents or past their deadline wait again, %d are dead of it", back, dead)
+                total += back + dead
+                if len(ids) < reap.PAGE or not (back or dead):
+                    break
+        return total
+
+    async def sweep_once(self) -> int:
+        """Order records for tasks that no record can reach; return how many."""
+        horizon = await self._horizon()
+        total = 0
+        while found := await self._run(lambda c: sweep.uncarried(c, self._topics.group, horizon, self._sweep.slack_s)):
+            total += found
+            log.warning("%d waiting tasks had no record on their topic; they are published again", found)
+            if found < sweep.PAGE:
+                break
+        return total
+
+    async def _horizon(self) -> datetime | None:
+        """Return the smallest append time at the committed offsets of main and tier topics."""
+        oldest = []
+        for destination in self._topics.destinations:
+            if destination == "tasks" or destination.startswith("retry."):
+                backlog = await self._admin.backlog(self._topics.consumer_group(destination), [self._topics.name(destination)])
+                if backlog.oldest_ms is not None:
+                    oldest.append(backlog.oldest_ms)
+        return datetime.fromtimestamp(min(oldest) / 1000, UTC).replace(tzinfo=None) if oldest else None
+
+    async def _look(self) -> bool:
+        """Judge other agents and hear who is gone; return whether somebody new is."""
+        me = self._heartbeat.current
+        if me.fresh(self._clock.now_s()):
+            judged = await self._run(lambda c: lease.judge_others(c, me.agent_id))
+            if judged:
+                log.warning("%d agents are declared lost", judged)
+        if self._locks is not None:
+            await self._look_at_locks(self._locks)
+        gone = await self._run(lambda c: lease.gone(c, self._topics.group))
+        news = bool(gone - self._gone)
+        self._gone = gone
+        return news
+
+    async def _look_at_locks(self, locks: AgentLocks) -> None:
+        for agent_id, name in await self._run(lambda c: lease.alive(c, self._topics.group)):
+            if locks.dead(agent_id) and await self._run(lambda c, one=agent_id: lease.declare_lost(c, one)):
+                log.warning("agent %s (%d) is dead: its process is gone", name, agent_id)
+                locks.remove(agent_id)
+
+    async def _cancel_on(self) -> None:
+        """Go on with cancels that were interrupted, or that tasks escaped by running."""
+        for batch_id in await self._run(lambda c: lease.cancelled(c, self._topics.group)):
+            after = cancel.FIRST_KEY
+            while after is not None:
+                _, after = await self._run(lambda c, one=batch_id, key=after: cancel.cancel_page(c, one, key))
+
+    async def _trim(self) -> None:
+        """Delete the records that this agent's partitions are finished with and that the group has committed past.
+
+        A committed offset alone is not enough: after a topic was made again it speaks of records that are no more.
+        """
+        finished = self._finished()
+        for destination in self._topics.destinations:
+            mine = [place for place in finished if place[0] == self._topics.name(destination)]
+            if mine:
+                backlog = await self._admin.backlog(self._topics.consumer_group(destination), [self._topics.name(destination)])
+                await self._admin.trim({place: min(finished[place], backlog.committed.get(place, 0)) for place in mine})
+
+    async def _run(self, work: Callable[..., Result]) -> Result:
+        return await self._lane(lambda: self._database.run(work))
+
+    async def _guarded(self, duty: Callable[[], Awaitable[Result]]) -> Result | None:
+        """A duty that fails is tried again later; the others go on."""
+        try:
+            return await duty()
+        except (DatabaseError, DocllmError, OSError) as error:
+            log.warning("%s failed and is tried again: %s", getattr(duty, "__name__", "a duty"), getattr(error, "orig", error))
+            return None

@@ -1,0 +1,91 @@
+"""What the rehearsal LLM says: an extractive summary, or the smallest object that fits a schema. Pure, and the same for the same input."""
+
+import re
+from collections import Counter
+from typing import Any
+
+_SCAN_CHARS = 600
+_LONG_WORD = 5
+_FREQUENT = 3
+_SENTENCES = 2
+_SENTENCE_CHARS = 240
+_MAX_DEPTH = 16
+_CHARS_PER_TOKEN = 4
+
+_INSTRUCTION = re.compile(r"\A[^\n:]{1,80}:\s")
+
+
+def text_of(messages: list[Any]) -> str:
+    """Return the text of the last message, whose content is a text or a list of parts."""
+    content = messages[-1].get("content") if isinstance(messages[-1], dict) else None
+    if isinstance(content, list):
+        return "\n".join(str(part["text"]) for part in content if isinstance(part, dict) and "text" in part)
+    return content if isinstance(content, str) else ""
+
+
+def summary(text: str) -> str:
+    """Return the sentences with the most frequent long words, in the order of the document.
+
+    An instruction before a colon is left out. Only the beginning is read: the benchmark's server must cost next to nothing.
+    """
+    scanned = _INSTRUCTION.sub("", text[:_SCAN_CHARS])
+    sentences = [sentence.strip() for sentence in scanned.replace(". ", ".\n").split("\n") if sentence.strip()]
+    frequent = Counter(word for word in scanned.split() if len(word) >= _LONG_WORD).most_common(_FREQUENT)
+    weights = [sum(word in sentence for word, _ in frequent) for sentence in sentences]
+    ranked = sorted(range(len(sentences)), key=weights.__getitem__, reverse=True)
+    return " ".join(sentences[place][:_SENTENCE_CHARS] for place in sorted(ranked[:_SENTENCES])) or "The document is empty."
+
+
+def tokens(text: str) -> int:
+    """Return the usual estimate of a text's tokens."""
+    return max(1, len(text) // _CHARS_PER_TOKEN)
+
+
+def example(schema: Any, text: str) -> Any:
+    """Return a small value that fits the JSON Schema, as far as types, required names, choices and sizes go."""
+    return _example(schema, schema, text, 0)
+
+
+def _example(schema: Any, root: Any, text: str, depth: int) -> Any:
+    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+        return None
+    if "const" in schema:
+        return schema["const"]
+    if schema.get("enum"):
+        return schema["enum"][0]
+    if "$ref" in schema:
+        return _example(_resolve(schema["$ref"], root), root, text, depth + 1)
+    for choice in ("anyOf", "oneOf", "allOf"):
+        if schema.get(choice):
+            return _example(schema[choice][0], root, text, depth + 1)
+    return _of_type(_type(schema), schema, root, text, depth)
+
+
+def _type(schema: dict[str, Any]) -> str:
+    named = schema.get("type", "object" if "properties" in schema else "string")
+    return str(named[0]) if isinstance(named, list) else str(named)
+
+
+def _of_type(name: str, schema: dict[str, Any], root: Any, text: str, depth: int) -> Any:
+    match name:
+        case "object":
+            properties = schema.get("properties", {})
+            wanted = schema.get("required", list(properties))
+            return {key: _example(properties.get(key, {}), root, text, depth + 1) for key in wanted}
+        case "array":
+            return [_example(schema.get("items", {}), root, text, depth + 1) for _ in range(schema.get("minItems", 0))]
+        case "string":
+            return text[: schema.get("maxLength", _SENTENCE_CHARS)].ljust(schema.get("minLength", 0), ".")
+        case "integer" | "number":
+            return schema.get("minimum", min(0, schema.get("maximum", 0)))
+        case "boolean":
+            return True
+    return None
+
+
+def _resolve(reference: str, root: Any) -> Any:
+    found = root
+    for step in reference.removeprefix("#").strip("/").split("/"):
+        if step and isinstance(found, dict):
+            found = found.get(step.replace("~1", "/").replace("~0", "~"))
+    return found

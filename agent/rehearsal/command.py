@@ -1,0 +1,84 @@
+"""`python -m agent rehearsal-llm`: options, the listening socket, the end by signal."""
+
+import argparse
+import asyncio
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import uvloop
+
+from agent.rehearsal import faults
+from agent.rehearsal.record import Record
+from agent.rehearsal.service import Service
+from agent.rehearsal.wire import Connection
+from schemas.clock import SystemClock
+from schemas.errors import ConfigError
+
+_RANGE = re.compile(r"([0-9]*\.?[0-9]+)(?:-([0-9]*\.?[0-9]+))?")
+_BACKLOG = 4096
+
+
+def run(argv: Sequence[str]) -> int:
+    """Serve until SIGTERM or SIGINT; the first line on stdout is the base URL. Return the exit code."""
+    options = _parser().parse_args(argv)
+    try:
+        dialed, latency_s = faults.parse(options.faults), _latency(options.latency)
+    except ConfigError as wrong:
+        sys.stderr.write(f"error: {wrong}\n")
+        return wrong.exit_code
+    try:
+        return _run(options, dialed, latency_s)
+    except OSError as error:
+        sys.stderr.write(f"error: the rehearsal LLM cannot start: {error.strerror or error}; choose another --port, --host or --log\n")
+        return ConfigError.exit_code
+
+
+def _run(options: argparse.Namespace, dialed: faults.Faults, latency_s: tuple[float, float]) -> int:
+    with ExitStack() as stack:
+        log = stack.enter_context(options.log.open("ab", buffering=0)) if options.log else None
+        service = Service(record=Record(clock=SystemClock(), log=log), dialed=dialed, latency_s=latency_s, seed=options.seed)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(service, options.host, options.port))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m agent rehearsal-llm", description="An OpenAI-compatible server without a model.")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0: a free one, printed on the first line")
+    parser.add_argument("--latency", default="0.2", metavar="S|S-S", help="seconds a call takes, or from-to")
+    parser.add_argument(
+        "--faults", default="", metavar="NAME=SHARE,...", help="429=0.05,hang=0.01,cut,malformed,wrong_schema,slow,retry_after=2"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same call the same fault")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="append one JSON line per start and end of a call")
+    return parser
+
+
+def _latency(text: str) -> tuple[float, float]:
+    found = _RANGE.fullmatch(text)
+    low, high = (float(found[1]), float(found[2] or found[1])) if found else (1.0, 0.0)
+    if low > high:
+        raise ConfigError(f"latency {text!r}: write seconds, for example 0.2, or from-to, for example 0.1-2")
+    return low, high
+
+
+async def _serve(service: Service, host: str, port: int) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    connections: set[Connection] = set()
+    server = await loop.create_server(
+        lambda: Connection(plan=service.plan, open_connections=connections), host, port, backlog=_BACKLOG, reuse_address=True
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    sys.stdout.write(f"http://{host}:{server.sockets[0].getsockname()[1]}/v1\n")
+    sys.stdout.flush()
+    await stop.wait()
+    server.close()
+    for connection in list(connections):
+        connection.abort()
+    return 0

@@ -1,0 +1,48 @@
+"""What the rehearsal LLM remembers of its calls: counts for `/stats`, and a log that a checker can compare with the ledger."""
+
+from collections import Counter
+from typing import BinaryIO
+
+import orjson
+
+from schemas.clock import Clock
+
+
+class Record:
+    """Counts of calls; `log` is an unbuffered file to which every start and end is appended, so that a kill loses nothing."""
+
+    def __init__(self, *, clock: Clock, log: BinaryIO | None) -> None:
+        self._clock = clock
+        self._log = log
+        self.calls: Counter[str] = Counter()
+        self.statuses: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.in_flight = 0
+
+    def start(self, request_id: str) -> int:
+        """Note that a call came; return how many calls of its task came so far. The task is what stands before `#`."""
+        name = request_id.partition("#")[0]
+        self.calls[name] += 1
+        self.in_flight += 1
+        self._write("start", request_id, 0, 0)
+        return self.calls[name]
+
+    def end(self, request_id: str, status: int, sent_bytes: int, fault: str | None) -> None:
+        """Note how a call ended; status 0 says that no whole answer was sent."""
+        self.in_flight -= 1
+        self.statuses[str(status)] += 1
+        if fault is not None:
+            self.faults[fault] += 1
+        self._write("end", request_id, status, sent_bytes)
+
+    def as_json(self) -> bytes:
+        """Return the counts."""
+        totals = {"total": self.calls.total(), "in_flight": self.in_flight}
+        return orjson.dumps({**totals, "statuses": self.statuses, "faults": self.faults, "calls": self.calls})
+
+    def _write(self, event: str, request_id: str, status: int, sent_bytes: int) -> None:
+        if self._log is None:
+            return
+        times = {"at_s": self._clock.utc_s(), "boot_s": self._clock.now_s()}
+        line = {"event": event, "id": request_id, "status": status, "bytes": sent_bytes, **times}
+        self._log.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))

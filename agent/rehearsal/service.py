@@ -1,0 +1,108 @@
+"""The rehearsal LLM's paths, and the plan of each call: which fault befalls it, how long it takes, what is answered."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from agent.rehearsal import faults
+from agent.rehearsal.answers import example, summary, text_of, tokens
+from agent.rehearsal.faults import Faults
+from agent.rehearsal.record import Record
+from agent.rehearsal.wire import Ending, Plan, Request, response
+from schemas.errors import ConfigError
+
+_MODEL = "rehearsal"
+_OK, _BAD_REQUEST, _NOT_FOUND, _TOO_MANY = 200, 400, 404, 429
+
+
+class Service:
+    """Answers requests. `latency_s` is the shortest and the longest time of a call."""
+
+    def __init__(self, *, record: Record, dialed: Faults, latency_s: tuple[float, float], seed: int) -> None:
+        self._record = record
+        self._faults = dialed
+        self._latency_s = latency_s
+        self._seed = seed
+
+    def plan(self, request: Request) -> Plan:
+        """Return the answer to a request."""
+        path = request.path.partition("?")[0]
+        match request.method, path:
+            case "POST", _ if path.endswith("/chat/completions"):
+                return self._call(request)
+            case "GET", _ if path.endswith("/models"):
+                return Plan(response(_OK, orjson.dumps({"object": "list", "data": [{"id": _MODEL, "object": "model"}]})))
+            case "GET", "/stats":
+                return Plan(response(_OK, self._record.as_json()))
+            case "GET" | "POST", "/faults":
+                return Plan(self._dial(request))
+        return Plan(_error(_NOT_FOUND, "not_found", f"no such path: {path[:100]}"))
+
+    def _dial(self, request: Request) -> bytes:
+        if request.method == "POST":
+            try:
+                self._faults = faults.read(orjson.loads(request.body))
+            except (ConfigError, orjson.JSONDecodeError, AttributeError) as wrong:
+                return _error(_BAD_REQUEST, "invalid_faults", str(wrong))
+        return response(_OK, orjson.dumps(self._faults.as_mapping()))
+
+    def _call(self, request: Request) -> Plan:
+        request_id = request.headers.get("x-client-request-id", "-")
+        nth = self._record.start(request_id)
+        chance, share = faults.draw(self._seed, request_id.partition("#")[0], nth)
+        fault = self._faults.pick(chance)
+        status, answer = self._answer(request.body, fault)
+        ending = {"hang": Ending.HANG, "cut": Ending.CUT}.get(fault or "", Ending.KEEP)
+
+        def done(sent_bytes: int, left: bool) -> None:  # noqa: FBT001 - the signature of Plan.done
+            self._record.end(request_id, 0 if left or ending is Ending.CUT else status, sent_bytes, fault)
+
+        low, high = self._latency_s
+        return Plan(answer, self._faults.slow_s if fault == "slow" else low + share * (high - low), ending, done)
+
+    def _answer(self, raw: bytes, fault: str | None) -> tuple[int, bytes]:
+        if fault is not None and fault.isdigit():
+            return int(fault), self._failed(int(fault))
+        try:
+            body = orjson.loads(raw)
+            text = text_of(body["messages"])
+        except (orjson.JSONDecodeError, LookupError, TypeError):
+            return _BAD_REQUEST, _error(_BAD_REQUEST, "invalid_request_error", "the body is no chat completion request")
+        reply = orjson.dumps(_completion(body, text, wrong=fault == "wrong_schema"))
+        return _OK, response(_OK, reply[:-2] if fault == "malformed" else reply, {"x-request-id": "rehearsal"})
+
+    def _failed(self, status: int) -> bytes:
+        if status != _TOO_MANY:
+            return _error(status, "rehearsed_fault", f"a rehearsed failure with status {status}")
+        after = self._faults.retry_after
+        headers = {} if after is None else {"Retry-After": f"{after:g}"}
+        return _error(status, "rate_limit_exceeded", "a rehearsed rate limit", headers)
+
+
+def _error(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> bytes:
+    return response(status, orjson.dumps({"error": {"message": message, "type": code, "code": code}}), headers)
+
+
+def _completion(body: Mapping[str, Any], text: str, *, wrong: bool) -> dict[str, Any]:
+    """Return a chat completion; `wrong` gives a value that no object schema takes, or, without a schema, a reply without choices."""
+    schema = _schema(body)
+    content = summary(text)
+    if schema is not None:
+        content = "null" if wrong else orjson.dumps(example(schema, content)).decode()
+    choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
+    asked, said = tokens(text), tokens(content)
+    return {
+        "id": "chatcmpl-rehearsal",
+        "object": "chat.completion",
+        "created": 0,
+        "model": body.get("model", _MODEL),
+        "choices": [] if wrong and schema is None else [choice],
+        "usage": {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said},
+    }
+
+
+def _schema(body: Mapping[str, Any]) -> Any:
+    wanted = body.get("response_format")
+    named = wanted.get("json_schema") if isinstance(wanted, dict) else None
+    return named.get("schema") if isinstance(named, dict) else None

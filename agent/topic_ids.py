@@ -1,0 +1,27 @@
+"""The topic ids that `topics apply` stored, as an agent keeps them at hand to notice a topic that was made again."""
+
+from collections.abc import Mapping
+
+from producer.topics.family import Family, Known
+from schemas.clock import Clock
+
+KNOWN_TOPICS_S = 3.0
+
+
+class TopicIds:
+    """The topic ids that `topics apply` stored, read again every few seconds."""
+
+    def __init__(self, *, family: Family, clock: Clock, known: Known) -> None:
+        self._family = family
+        self._clock = clock
+        self._known = known
+
+    def current(self) -> Mapping[str, str]:
+        """Return the stored id of each topic."""
+        return self._known.topic_ids
+
+    async def run(self) -> None:
+        """Read them again, until cancelled; while the ledger does not answer the old ones hold."""
+        while True:
+            await self._clock.sleep(KNOWN_TOPICS_S)
+            self._known = await self._family.known() or self._known

@@ -1,0 +1,35 @@
+"""One attempt of one task: from the claimed record to its outcome. Nothing that goes wrong here escapes as an exception."""
+
+from agent.entry import Entry
+from agent.handlers import Attempt, Handlers
+from agent.outcome import Dead, Failure, Outcome, Released, Spent
+from agent.ports import Clock
+
+SETTLE_MARGIN_S = 30.0  # what is left of the hard deadline for the settle when the call has used all of its time
+
+
+class Worker:
+    """Runs attempts through the handlers."""
+
+    def __init__(self, *, handlers: Handlers, clock: Clock, deadline_s: float) -> None:
+        self._handlers = handlers
+        self._clock = clock
+        self._deadline_s = deadline_s
+
+    async def work(self, entry: Entry) -> Outcome:
+        """Return how the attempt ended. Cancelling it ends the call; the caller releases the claim then."""
+        row = entry.row
+        if row is None or entry.value is None:
+            return Dead(Failure("NO_INPUT", "the ledger has no input for this task"), Spent())
+        left_s = entry.claimed_s + self._deadline_s - SETTLE_MARGIN_S - self._clock.now_s()
+        if left_s <= 0:
+            return Released()
+        attempt = Attempt(
+            task_id=row.task_id,
+            batch=row.batch,
+            value=entry.value,
+            number=row.attempt + 1,
+            snoozes=entry.snoozes,
+            left_s=left_s,
+        )
+        return await self._handlers.run(attempt)

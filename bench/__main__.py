@@ -1,0 +1,45 @@
+"""`python -m bench [NAME ...] [--quick]`: measure docllm on Apache Kafka and MariaDB, and on the embedded parts beside them."""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import loading, slots, takeover, throughput
+from bench.site import Sites
+from bench.table import Figure, render
+from tests.servers import Kafka, MariaDB
+
+MEASUREMENTS = {"agent": throughput.measure, "slots": slots.measure, "load": loading.measure, "takeover": takeover.measure}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure and print the table; return 1 when a goal was missed."""
+    parser = argparse.ArgumentParser("python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(MEASUREMENTS)} (all)")
+    parser.add_argument("--quick", action="store_true", help="small sizes: whether it runs, not how fast")
+    options = parser.parse_args(argv)
+    if unknown := [name for name in options.names if name not in MEASUREMENTS]:
+        parser.error(f"no measurement {unknown[0]!r}; there are: {', '.join(MEASUREMENTS)}")
+    figures = measured(options.names or list(MEASUREMENTS), quick=options.quick)
+    sys.stdout.write(render(figures) + "\n")
+    return 0 if all(one.reached for one in figures) else 1
+
+
+def measured(names: Sequence[str], *, quick: bool) -> list[Figure]:
+    """Return the figures of these measurements; each is told on stderr as it comes."""
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="docllm-bench-") as name:
+        folder = Path(name)
+        with Kafka(folder=folder / "kafka") as kafka, MariaDB(folder=folder / "mariadb") as mariadb:
+            sites = Sites(folder=folder, kafka=kafka, mariadb=mariadb)
+            for title in names:
+                for figure in MEASUREMENTS[title](sites, quick=quick):
+                    sys.stderr.write(f"{figure.what} ({figure.parts}): {figure.value:.2f} {figure.unit}\n")
+                    figures.append(figure)
+    return figures
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,111 @@
+"""Installations to measure: fresh groups on Apache Kafka and MariaDB, or fresh folders with the embedded parts."""
+
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from bench.program import ROOT, Program, Used, until
+from schemas.database import Database
+from schemas.settings import ledger_url, load_config
+from tests.servers import Kafka, MariaDB
+
+Result = TypeVar("Result")
+GROUP = "docllm"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One installation with nothing in it. `parts` names what it runs on."""
+
+    parts: str
+    folder: Path
+    environ: Mapping[str, str]
+
+    @property
+    def embedded(self) -> bool:
+        """Return whether it needs no server."""
+        return "DOCLLM_KAFKA_BOOTSTRAP" not in self.environ
+
+    def run(self, *arguments: str, timeout_s: float = 900) -> Used:
+        """Run a program to its end."""
+        with self.start(*arguments) as program:
+            return program.wait(timeout_s)
+
+    def start(self, *arguments: str, environ: Mapping[str, str] | None = None) -> Program:
+        """Start a program."""
+        name = f"{arguments[0]}-{secrets.token_hex(3)}"
+        return Program(*arguments, folder=self.folder, environ={**self.environ, **(environ or {})}, name=name)
+
+    def load(self, path: Path) -> Used:
+        """Load a file of tasks as a batch."""
+        return self.run("producer", "load", str(path), "--group", self.group)
+
+    def agent(self, url: str, *options: str) -> Program:
+        """Start an agent that calls the LLM at `url`."""
+        return self.start("agent", "--group", self.group, *options, environ={"DOCLLM_LLM_BASE_URL": url, "DOCLLM_LLM_MODEL": "rehearsal"})
+
+    @property
+    def group(self) -> str:
+        """Return the consumer group: one of its own on shared servers."""
+        return GROUP if self.embedded else self.folder.name
+
+    def ask(self, question: Callable[[Connection], Result]) -> Result:
+        """Return what the ledger says."""
+        database = Database(ledger_url(load_config(flags={}, environ=self.environ, cwd=self.folder)))
+        try:
+            return database.auto(question)
+        finally:
+            database.close()
+
+
+class Sites:
+    """Makes installations below `folder`; those on Kafka share its servers."""
+
+    def __init__(self, *, folder: Path, kafka: Kafka, mariadb: MariaDB) -> None:
+        self.folder = folder
+        self._kafka = kafka
+        self._mariadb = mariadb
+
+    def both(self) -> Iterator[Site]:
+        """Make one of each kind."""
+        yield self.on_kafka()
+        yield self.embedded()
+
+    def embedded(self) -> Site:
+        """Make one on the embedded parts."""
+        return Site("embedded", self._fresh("embedded"), environment())
+
+    def on_kafka(self) -> Site:
+        """Make one on the servers."""
+        folder = self._fresh("kafka")
+        servers = {"DOCLLM_KAFKA_BOOTSTRAP": self._kafka.bootstrap, "DOCLLM_DATABASE_URL": self._mariadb.create_database(folder.name)}
+        site = Site("Kafka, MariaDB", folder, environment() | servers)
+        site.run("producer", "migrate")
+        site.run("producer", "topics", "apply", "--group", site.group, "--replication-factor", "1")
+        return site
+
+    def _fresh(self, kind: str) -> Path:
+        folder = self.folder / f"{kind}{secrets.token_hex(4)}"
+        folder.mkdir()
+        return folder
+
+
+def environment() -> dict[str, str]:
+    """Return an environment in which nothing of this one configures docllm."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    return kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+@contextmanager
+def llm(folder: Path, *options: str) -> Iterator[tuple[str, Program]]:
+    """Run a rehearsal LLM; give its base URL and its process."""
+    name = f"llm-{secrets.token_hex(3)}"
+    with Program("agent", "rehearsal-llm", *options, folder=folder, environ=environment(), name=name) as program:
+        until(lambda: program.said.endswith("/v1\n") or program.ended(), 30, "the rehearsal LLM")
+        yield program.said.strip(), program

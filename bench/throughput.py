@@ -1,0 +1,64 @@
+"""What the agent costs when the LLM answers at once: its CPU per task, and how many tasks a second this machine runs with everything on it.
+
+Start-up is measured apart, on the empty group, and taken off the CPU: it says nothing of a million tasks.
+"""
+
+from argparse import Namespace
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+from sqlalchemy import Connection, func, select
+
+from bench import llm_clients
+from bench.program import BenchError
+from bench.site import Site, Sites, llm
+from bench.table import Figure
+from bench.tasks import answer_of_1_kb, write_tasks
+from schemas.tables import task_result
+
+LINE_BYTES, SLOTS = 2048, 256
+CPU_GOAL_MS, RATE_GOAL = 0.4, 3300.0
+
+
+def measure(sites: Sites, *, quick: bool) -> Iterator[Figure]:
+    """Run one agent until all is done, on each kind of parts, with the bare client beside it."""
+    client_ms = _bare_client(sites.folder, 3_000 if quick else 20_000)
+    yield Figure("bare client: CPU a call", "pyreqwest", client_ms, "ms")
+    for site in sites.both():
+        full = 20_000 if site.embedded else 60_000
+        yield from _agent(site, full // 10 if quick else full, client_ms)
+
+
+def _bare_client(folder: Path, calls: int) -> float:
+    with llm(folder, "--latency", "0") as (url, _):
+        return float(llm_clients.in_child("pyreqwest", url, Namespace(calls=calls, in_flight=SLOTS))["cpu_ms"])
+
+
+def _agent(site: Site, count: int, client_ms: float) -> Iterator[Figure]:
+    with llm(site.folder, "--latency", "0") as (url, server):
+        start_up = site.agent(url, "--until-done").wait(60)
+        site.load(write_tasks(site.folder / "tasks.jsonl", count, LINE_BYTES, **answer_of_1_kb()))
+        used = site.agent(url, "--until-done", "--slots", str(SLOTS)).wait(900)
+        served = server.stop()
+    cpu_ms = 1000 * (used.cpu_s - start_up.cpu_s) / count
+    cpu_goal, rate_goal = (None, None) if site.embedded else (CPU_GOAL_MS, RATE_GOAL)
+    yield Figure("agent: CPU a task", site.parts, cpu_ms, "ms", cpu_goal)
+    yield Figure("agent: CPU a task / bare client", site.parts, cpu_ms / client_ms, "x")
+    yield Figure("agent: tasks a second", site.parts, count / span(site, count).total_seconds(), "1/s", rate_goal, at_least=True)
+    yield Figure("agent: memory", site.parts, used.memory_mb, "MB")
+    yield Figure("rehearsal LLM: CPU a call", site.parts, 1000 * served.cpu_s / count, "ms")
+
+
+def span(site: Site, count: int) -> timedelta:
+    """Return the time from the first result to the last, by the database's clock; raise BenchError unless there are `count`."""
+
+    def read(connection: Connection) -> tuple[int, timedelta]:
+        query = select(func.count(), func.min(task_result.c.created_at), func.max(task_result.c.created_at))
+        found, first, last = connection.execute(query).one()
+        return found, last - first
+
+    found, took = site.ask(read)
+    if found != count:
+        raise BenchError(f"{found} of {count} tasks have a result")
+    return took

@@ -1,0 +1,1 @@
+"""Puts tasks on topics. Imports schemas, never agent."""

@@ -1,0 +1,130 @@
+"""`python -m producer`: arguments, and which command they mean."""
+
+import argparse
+import asyncio
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from producer.commands import admin, cancel, load, view
+from producer.screen import complain
+from schemas.errors import DocllmError
+from schemas.settings import load_config
+from schemas.version import VERSION
+
+FORCED = 130
+EXAMPLES = """\
+examples:
+  python -m producer load tasks.jsonl                     task lines; '-' is stdin, .gz is read too
+  python -m producer load --documents 'docs/*.txt' --prompt 'Summarize: {document}'
+  python -m producer status                               live on a terminal; --json for scripts
+  python -m producer export --batch tasks results.jsonl   at any time; --format openai
+  python -m producer cancel --batch tasks                 what waits ends, what runs finishes
+  python -m producer migrate                              prepare a database
+  python -m producer topics apply                         prepare a Kafka cluster
+  python -m producer check                                test servers, schema, topics and the LLM
+
+exit codes: 0 done, 1 some input was bad, 2 usage, 3 a server cannot be reached,
+            4 wrong schema or topics, 5 internal, 130 interrupted
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command; return its exit code."""
+    options = _parser().parse_args(argv)
+    try:
+        config = load_config(flags={"config": options.config}, environ=os.environ, cwd=Path.cwd())
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return int(runner.run(options.run(config, options)))
+    except DocllmError as error:
+        complain(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.flush()
+        os._exit(FORCED)  # everything is closed but a thread that may wait for standard input, which would hold up the end
+    except Exception:  # noqa: BLE001 - a bug of ours: shown whole, with the exit code that scripts know it by
+        traceback.print_exc()
+        return DocllmError.exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--group", default="docllm", help="consumer group and topic prefix (docllm)")
+    shared.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
+    parser = argparse.ArgumentParser(
+        "python -m producer",
+        description="Puts tasks on topics, shows how they are, gives the results.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"docllm {VERSION}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, text: str, more: str = "") -> argparse.ArgumentParser:
+        described = f"{text[0].upper()}{text[1:]}. {more}".strip()
+        return commands.add_parser(name, parents=[shared], help=text, description=described)
+
+    _add_load(command("load", "load tasks from a file, stdin or documents", "Loading the same input again loads what is missing."))
+    _add_status(command("status", "counts, rate, agents, failures, why nothing runs", "Live on a terminal, plain when piped."))
+    _add_export(command("export", "write the results", "At any time, in the order of loading."))
+    _add_cancel(command("cancel", "end a batch or a task that should not run", "What runs now finishes."))
+    _add_topics(command("topics", "make, raise or compare the group's topics"))
+    command("migrate", "bring the ledger's schema to this version").set_defaults(run=admin.migrate)
+    command("check", "test servers, schema, topics, LLM", "The LLM is asked with one call of a few tokens.").set_defaults(run=admin.check)
+    return parser
+
+
+def _count(text: str) -> int:
+    """Return a whole number above 0; raise what argparse shows."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _add_load(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", nargs="?", metavar="FILE", help="task lines, ours or the OpenAI batch input file; '-' for stdin")
+    parser.add_argument("--batch", metavar="NAME", help="name of the batch (the file's base name)")
+    parser.add_argument("--documents", metavar="DIR|GLOB", help="one task for each document instead of a file of lines")
+    parser.add_argument("--prompt", metavar="TEXT", help="for --documents: the prompt, with {document} where the text goes")
+    parser.add_argument("--model", help="for --documents: the model")
+    parser.add_argument("--schema", type=Path, metavar="FILE", help="for --documents: JSON Schema of the answer")
+    parser.add_argument("--by-uri", action="store_true", help="for --documents: let the agent read every document from its path")
+    parser.add_argument("--limit", type=_count, metavar="N", help="load the first N")
+    parser.add_argument("--strict", action="store_true", help="load nothing if a line is bad")
+    parser.add_argument("--dry-run", action="store_true", help="check and estimate, load nothing")
+    parser.set_defaults(run=load.load)
+
+
+def _add_status(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--batch", metavar="NAME", help="only this batch")
+    parser.add_argument("--json", action="store_true", help="for scripts")
+    parser.add_argument("--once", action="store_true", help="once, also on a terminal")
+    parser.set_defaults(run=view.status)
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("output", nargs="?", metavar="FILE", help="written whole or not at all; without it, stdout")
+    parser.add_argument("--batch", metavar="NAME", help="only this batch (all of the group)")
+    parser.add_argument("--format", choices=["docllm", "openai"], default="docllm", help="openai: the batch API's output file")
+    parser.set_defaults(run=view.export)
+
+
+def _add_cancel(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--batch", metavar="NAME", help="the whole batch; no task can be added to it afterwards")
+    parser.add_argument("--id", metavar="ID", help="one task; with --batch where several batches have it")
+    parser.set_defaults(run=cancel.cancel)
+
+
+def _add_topics(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["apply", "check"], help="apply: make and raise; check: print differences, exit 4")
+    parser.add_argument("--partitions", type=_count, metavar="N", help="12; embedded 4; never lowered")
+    parser.add_argument("--replication-factor", type=_count, metavar="N", help="the broker's default")
+    parser.set_defaults(run=admin.topics)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,23 @@
+"""From a task line to the row that the ledger stores."""
+
+from datetime import UTC
+
+from producer.store import NewTask
+from schemas.envelope import digest
+from schemas.line import TaskLine
+
+
+def new_task(line: TaskLine, value: bytes, max_attempts: int, *, raw_key: bytes | None, headers: bytes | None = None) -> NewTask:
+    """Return the task to accept: `value` is the line as it was read, `raw_key` the key of the record that brought it."""
+    key = line.key.encode()
+    return NewTask(
+        key=key,
+        digest=digest(key, value),
+        value=value,
+        type=line.type,
+        tenant=line.tenant,
+        max_attempts=line.max_attempts or max_attempts,
+        expires_at=line.deadline and line.deadline.astimezone(UTC).replace(tzinfo=None),
+        raw_key=raw_key,
+        headers=headers,
+    )

@@ -1,0 +1,153 @@
+"""The composition root of the producer: opens database, bus and publisher for one command, and closes them.
+
+The agent's own root builds on `Parts` too. Nothing else of the project makes an adapter.
+"""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from producer.bus.mount import refuse_network
+from producer.ports import Publisher, TopicAdmin
+from producer.topics.family import EMBEDDED_PARTITIONS, Family
+from schemas import migrations
+from schemas.clock import Clock, SystemClock
+from schemas.config import Config
+from schemas.database import Database
+from schemas.errors import ConfigError
+from schemas.lanes import Lane, ThreadLane
+from schemas.settings import ledger_url
+from schemas.topics import Topics
+
+BUS_FILE = "bus.sqlite"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a program works with. Publisher and admin are made once and closed with the parts."""
+
+    config: Config
+    topics: Topics
+    clock: Clock
+    database: Database
+    lane: Lane
+    admin: TopicAdmin
+    publisher: Publisher
+    family: Family
+    ledger_id: str
+
+
+def bus_path(config: Config) -> Path:
+    """Return the embedded bus's file."""
+    return config.data_dir / BUS_FILE
+
+
+def open_database(config: Config, *, connections: int = 4) -> Database:
+    """Return the ledger's database; the data folder is made where it is embedded. Raises UnreachableError and ConfigError."""
+    if config.embedded:
+        _make_folder(config.data_dir)
+        refuse_network(config.data_dir)
+    database = Database(ledger_url(config), connections=connections)
+    database.reach()
+    return database
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the data folder {path} cannot be made: {error.strerror}; name another one with DOCLLM_DATA_DIR") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ConfigError(f"the data folder {path} cannot be written; allow it, or name another one with DOCLLM_DATA_DIR")
+
+
+def make_admin(config: Config, clock: Clock) -> TopicAdmin:
+    """Return the topic administration of the configured bus."""
+    if config.embedded:
+        from producer.topics.embedded import EmbeddedTopicAdmin  # noqa: PLC0415 - a program loads the adapters that it uses
+
+        return EmbeddedTopicAdmin(bus_path(config))
+    from producer.topics.kafka import KafkaTopicAdmin  # noqa: PLC0415 - the same
+
+    return KafkaTopicAdmin(config=config.kafka, clock=clock)
+
+
+def make_publisher(config: Config, clock: Clock) -> Publisher:
+    """Return the publisher of the configured bus."""
+    if config.embedded:
+        from producer.publisher.embedded import EmbeddedPublisher  # noqa: PLC0415 - the same
+
+        return EmbeddedPublisher(bus_path(config))
+    from producer.publisher.kafka import KafkaPublisher  # noqa: PLC0415 - the same
+
+    return KafkaPublisher(config=config.kafka, clock=clock)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerParts:
+    """What a program works with that needs no bus."""
+
+    database: Database
+    lane: Lane
+    ledger_id: str
+
+
+@asynccontextmanager
+async def opened_ledger(config: Config, *, connections: int = 1) -> AsyncIterator[LedgerParts]:
+    """Open the ledger, its schema checked; an embedded one is made where it is missing. Raises UnreachableError and UnsafeStateError."""
+    database = await asyncio.to_thread(open_database, config, connections=connections)
+    lane = ThreadLane("database", connections)
+    try:
+        async with _alone(config):
+            await lane(lambda: _require_schema(config, database))
+        yield LedgerParts(database, lane, await lane(lambda: database.auto(migrations.ledger_id)))
+    finally:
+        database.close()
+        lane.close()
+
+
+@asynccontextmanager
+async def opened(config: Config, group: str, *, check_topics: bool = True, connections: int = 4) -> AsyncIterator[Parts]:
+    """Open ledger and bus, with schema and topics checked; embedded ones are made where they are missing.
+
+    Raises UnreachableError and UnsafeStateError.
+    """
+    clock, topics = SystemClock(), Topics(group, config.retry_tiers)
+    async with opened_ledger(config, connections=connections) as ledger:
+        admin, publisher = make_admin(config, clock), make_publisher(config, clock)
+        family = Family(admin=admin, database=ledger.database, lane=ledger.lane, topics=topics, clock=clock)
+        try:
+            if check_topics:
+                async with _alone(config):
+                    await _require_topics(config, family)
+            yield Parts(config, topics, clock, ledger.database, ledger.lane, admin, publisher, family, ledger.ledger_id)
+        finally:
+            await publisher.close()
+            await admin.close()
+
+
+@asynccontextmanager
+async def _alone(config: Config) -> AsyncIterator[None]:
+    """Two programs that start at once in a new folder must not both make the embedded parts."""
+    if not config.embedded:
+        yield
+        return
+    with (config.data_dir / "setup.lock").open("wb") as file:
+        await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
+        yield
+
+
+def _require_schema(config: Config, database: Database) -> None:
+    if config.embedded and migrations.found(database) is None:
+        migrations.migrate(database)
+    migrations.require(database)
+
+
+async def _require_topics(config: Config, family: Family) -> None:
+    if config.embedded and await family.known() is None:
+        await family.apply(EMBEDDED_PARTITIONS, None)
+    await family.require()

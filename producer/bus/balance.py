@@ -1,0 +1,58 @@
+"""Who shall read which partition: balanced within one, and moving as few partitions as that takes. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One partition to be shared; `holder` is the member that has it or was promised it."""
+
+    partition_id: int
+    topic_id: str
+    holder: str | None
+
+
+def balance(shares: Sequence[Share], subscriptions: Mapping[str, set[str]]) -> dict[int, str | None]:
+    """Return the member for each partition id, None where nobody subscribes to its topic.
+
+    `subscriptions` maps each living member to its topic ids. The same input gives the same answer in every process.
+    """
+    loads = dict.fromkeys(sorted(subscriptions), 0)
+    heirs: dict[int, str | None] = {}
+    for share in shares:
+        heirs[share.partition_id] = share.holder if share.topic_id in subscriptions.get(share.holder or "", ()) else None
+        _count(loads, heirs[share.partition_id], 1)
+    for share in shares:
+        if heirs[share.partition_id] is None:
+            heirs[share.partition_id] = _least(loads, share, subscriptions)
+            _count(loads, heirs[share.partition_id], 1)
+    while _improve(loads, shares, heirs, subscriptions):
+        pass
+    return heirs
+
+
+def _count(loads: dict[str, int], member: str | None, change: int) -> None:
+    if member is not None:
+        loads[member] += change
+
+
+def _least(loads: Mapping[str, int], share: Share, subscriptions: Mapping[str, set[str]]) -> str | None:
+    able = [member for member in loads if share.topic_id in subscriptions[member]]
+    return min(able, key=loads.__getitem__, default=None)
+
+
+def _improve(loads: dict[str, int], shares: Sequence[Share], heirs: dict[int, str | None], subscriptions: Mapping[str, set[str]]) -> bool:
+    """Move one share across the widest gap, if that is two or more; each move makes the loads more even, so moving ends."""
+    widest, where = 1, None
+    for share in shares:
+        heir, least = heirs[share.partition_id], _least(loads, share, subscriptions)
+        if heir is not None and least is not None and loads[heir] - loads[least] > widest:
+            widest, where = loads[heir] - loads[least], (share.partition_id, heir, least)
+    if where is None:
+        return False
+    partition_id, heir, least = where
+    heirs[partition_id] = least
+    _count(loads, heir, -1)
+    _count(loads, least, 1)
+    return True

@@ -1,0 +1,36 @@
+"""The bus file on a thread of its own, for adapters that are called on the event loop."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from producer.bus.file import BusFile
+from schemas.lanes import Lane, ThreadLane
+
+Result = TypeVar("Result")
+
+
+class BusLane:
+    """Runs calls on the file one after another. A simulation passes a lane that runs them on the loop."""
+
+    def __init__(self, path: Path, lane: Lane | None) -> None:
+        self._path = path
+        self._threads = ThreadLane("embedded bus")
+        self._lane = lane or self._threads
+        self._file: BusFile | None = None
+
+    async def run(self, call: Callable[[BusFile], Result]) -> Result:
+        """Return what `call` returns for the file, which the first call opens."""
+        return await self._lane(lambda: call(self._opened()))
+
+    def _opened(self) -> BusFile:
+        if self._file is None:
+            self._file = BusFile(self._path)
+        return self._file
+
+    async def close(self) -> None:
+        """Close the file after the calls that wait for it. Safe to call twice."""
+        file, self._file = self._file, None
+        if file is not None:
+            await self._lane(file.close)
+        self._threads.close()

@@ -1,0 +1,46 @@
+"""Proof of life: a member holds an flock on a file of its own. The kernel frees it when the process ends, however it ends.
+
+A process that is forked without exec shares its parent's lock and keeps it; then only the session time tells that the parent died.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+
+
+class LifeLock:
+    """The lock of one member, held from construction until `release`."""
+
+    def __init__(self, folder: Path, member: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = _path(folder, member)
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)  # waits at most for somebody's probe: nobody else holds a member's lock
+
+    def release(self) -> None:
+        """Free the lock: from now on the member counts as dead."""
+        os.close(self._fd)
+
+
+def is_dead(folder: Path, member: str) -> bool:
+    """Return whether nobody holds the member's lock. Shared probes do not mistake each other for its owner."""
+    try:
+        fd = os.open(_path(folder, member), os.O_RDONLY)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def forget(folder: Path, member: str) -> None:
+    """Remove the file of a member that is gone; its id is never used again."""
+    _path(folder, member).unlink(missing_ok=True)
+
+
+def _path(folder: Path, member: str) -> Path:
+    return folder / f"{member}.lock"

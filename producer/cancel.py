@@ -1,0 +1,60 @@
+"""Cancels a batch or a task: what waits becomes `cancelled`, what runs finishes, what would wait again does not.
+
+The batch is marked first, so that a retry, release or reap that comes later ends its task instead; then the rows follow in
+blocks. The reaper goes on where a cancel was interrupted.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, and_, or_, select, update
+
+from producer import tally
+from producer.store import Batch
+from schemas.sql import NEVER_TIME, utc_now
+from schemas.tables import audit, batch, task
+from schemas.task import WAITING, Status
+
+PAGE = 500
+FIRST_KEY: bytes | None = b""
+
+
+def mark(connection: Connection, which: Batch, actor: str) -> bool:
+    """Mark the batch as cancelled and say so in the audit; return False when it was already."""
+    marked = update(batch).where(batch.c.id == which.id, batch.c.cancelled_at.is_(None)).values(cancelled_at=utc_now())
+    if connection.execute(marked).rowcount == 0:
+        return False
+    connection.execute(audit.insert(), {"actor": actor[:191], "action": "cancel", "detail": f"batch {which.name}"[:2000]})
+    return True
+
+
+def cancel_page(connection: Connection, batch_id: int, after: bytes) -> tuple[int, bytes | None]:
+    """Cancel the waiting tasks of one page in the order of their keys; return how many, and the last key (None: no more)."""
+    query = select(task.c.id, task.c.task_key, task.c.status, task.c.type).where(task.c.batch_id == batch_id, task.c.task_key > after)
+    rows = connection.execute(query.order_by(task.c.task_key).limit(PAGE)).all()
+    return _cancel(connection, batch_id, [row for row in rows if row.status in WAITING]), rows[-1].task_key if len(rows) == PAGE else None
+
+
+def cancel_one(connection: Connection, key: bytes, batch_id: int | None, actor: str) -> list[tuple[int, int]]:
+    """Cancel the tasks with this key that wait; return (batch id, status before) for each task of that name."""
+    where = and_(task.c.task_key == key, or_(batch_id is None, task.c.batch_id == batch_id))  # type: ignore[arg-type]
+    rows = connection.execute(select(task.c.id, task.c.batch_id, task.c.status, task.c.type).where(where).with_for_update()).all()
+    for row in rows:
+        if row.status in WAITING:
+            _cancel(connection, row.batch_id, [row])
+            connection.execute(audit.insert(), {"actor": actor[:191], "action": "cancel", "detail": f"task {row.id}"})
+    return [(row.batch_id, row.status) for row in rows]
+
+
+def _cancel(connection: Connection, batch_id: int, rows: Sequence[Any]) -> int:
+    ids = sorted(row.id for row in rows)
+    if not ids:
+        return 0
+    # Between the reading and this, an agent may have claimed some: only those that still wait are moved and counted.
+    locked = select(task.c.id, task.c.type).where(task.c.id.in_(ids), task.c.status.in_(WAITING)).order_by(task.c.id).with_for_update()
+    still = connection.execute(locked).all()
+    moved = update(task).where(task.c.id.in_([row.id for row in still])).values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
+    if still:
+        connection.execute(moved)
+    tally.write(connection, [tally.Change(tally.Key(batch_id, row.type, "", Status.CANCELLED, "cancelled")) for row in still])
+    return len(still)

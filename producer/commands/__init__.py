@@ -1,0 +1,1 @@
+"""What each command of `python -m producer` does once its arguments are read; each returns its exit code."""

@@ -1,0 +1,53 @@
+"""`migrate`, `topics` and `check`: the operator's commands."""
+
+import argparse
+import asyncio
+
+from producer.app import open_database, opened
+from producer.checks import Checks, outcome
+from producer.screen import note, say
+from producer.topics.family import EMBEDDED_PARTITIONS, PARTITIONS
+from schemas import migrations
+from schemas.config import Config
+from schemas.errors import UnsafeStateError
+
+
+async def migrate(config: Config, _options: argparse.Namespace) -> int:
+    """Bring the ledger's schema to this version's."""
+    database = await asyncio.to_thread(open_database, config)
+    try:
+        before, after = await asyncio.to_thread(migrations.migrate, database)
+    finally:
+        database.close()
+    say(f"schema {after} is there already" if before == after else f"schema {before or 'empty'} -> {after}")
+    return 0
+
+
+async def topics(config: Config, options: argparse.Namespace) -> int:
+    """Make, raise or compare a group's topics."""
+    async with opened(config, options.group, check_topics=False) as parts:
+        if options.action == "check":
+            return _report(await parts.family.differences(), options.group)
+        partitions = options.partitions or (EMBEDDED_PARTITIONS if config.embedded else PARTITIONS)
+        done = await parts.family.apply(partitions, options.replication_factor)
+        say("\n".join(done) or "topics are as they should be")
+    return 0
+
+
+def _report(differences: list[str], group: str) -> int:
+    say("\n".join(differences) or "topics are as they should be")
+    if differences:
+        note(f"to change that: python -m producer topics apply --group {group}")
+        return UnsafeStateError.exit_code
+    return 0
+
+
+async def check(config: Config, options: argparse.Namespace) -> int:
+    """Test each server, the schema, the topics and the LLM; print one line each; return the worst exit code."""
+    tests = Checks(config, options.group)
+    worst = 0
+    for name, test in tests.all():
+        code, said = await outcome(test)
+        worst = max(worst, code)
+        say(f"{'FAILED' if code else 'ok':7} {name}: {said}")
+    return worst

@@ -1,0 +1,73 @@
+"""`cancel`: end a batch or a task that should not run."""
+
+import argparse
+import getpass
+import socket
+from functools import partial
+
+from producer import cancel as cancels
+from producer import store
+from producer.app import LedgerParts, opened_ledger
+from producer.screen import complain, say
+from schemas.config import Config
+from schemas.database import Connection, Database
+from schemas.errors import ConfigError
+from schemas.task import WAITING, Status
+
+
+async def cancel(config: Config, options: argparse.Namespace) -> int:
+    """Cancel what waits; what runs finishes; what would wait again ends as cancelled."""
+    async with opened_ledger(config) as parts:
+        if (options.id or options.batch) is None:
+            raise ConfigError("name what to cancel: --batch NAME, or --id ID")
+        if options.id is not None:
+            return await _cancel_task(parts, options)
+        return await _cancel_batch(parts, options)
+
+
+async def _cancel_batch(parts: LedgerParts, options: argparse.Namespace) -> int:
+    name: str = options.batch
+    found = await _find(parts, options)
+    fresh = await parts.lane(lambda: parts.database.run(lambda c: cancels.mark(c, found, actor())))
+    total = await parts.lane(lambda: _cancel_all(parts.database, found.id))
+    again = "" if fresh else " (it was cancelled before)"
+    say(f"batch {name}{again}: {total} waiting tasks are cancelled; tasks that run now finish, none runs again, none can be added")
+    return 0
+
+
+def _cancel_all(database: Database, batch_id: int) -> int:
+    total, after = 0, cancels.FIRST_KEY
+    while after is not None:
+        count, after = database.run(partial(cancels.cancel_page, batch_id=batch_id, after=after))
+        total += count
+    return total
+
+
+async def _cancel_task(parts: LedgerParts, options: argparse.Namespace) -> int:
+    batch_id = (await _find(parts, options)).id if options.batch else None
+
+    def work(connection: Connection) -> list[tuple[int, int]]:
+        return cancels.cancel_one(connection, options.id.encode(), batch_id, actor())
+
+    found = await parts.lane(lambda: parts.database.run(work))
+    if not found:
+        complain(f"no task {options.id!r} in a batch of this ledger; see: python -m producer status")
+        return 1
+    if len(found) > 1 and batch_id is None:
+        say(f"{len(found)} batches have a task {options.id!r}")
+    for _, before in found:
+        said = "cancelled" if before in WAITING else f"left as it is: {Status(before).name.lower()}"
+        say(f"task {options.id}: {said}")
+    return 0
+
+
+async def _find(parts: LedgerParts, options: argparse.Namespace) -> store.Batch:
+    found = await parts.lane(lambda: parts.database.auto(lambda c: store.find_batch(c, options.batch)))
+    if found is None or found.group != options.group:
+        raise ConfigError(f"group {options.group} has no batch {options.batch!r}; see: python -m producer status --group {options.group}")
+    return found
+
+
+def actor() -> str:
+    """Return who types, for the audit."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"

@@ -1,0 +1,101 @@
+"""`status` and `export`: what a person looks at."""
+
+import argparse
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import orjson
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from producer import export as exports
+from producer import status as statuses
+from producer.app import LedgerParts, opened_ledger
+from producer.result_lines import docllm_line, openai_line
+from producer.screen import note, say, status_lines, status_table
+from producer.store import batches_of
+from producer.whole_file import standard_output, whole_file
+from schemas.config import Config
+from schemas.errors import ConfigError
+from schemas.task import Status
+
+REFRESH_S = 1.0
+
+
+async def status(config: Config, options: argparse.Namespace) -> int:
+    """Show the group: live on a terminal, once when piped, as JSON with --json."""
+    async with opened_ledger(config) as parts:
+        if options.batch is not None:
+            await _batches(parts, options)
+        if options.json:
+            say(orjson.dumps((await _read(parts, options)).as_json(), option=orjson.OPT_INDENT_2).decode())
+        elif sys.stdout.isatty() and not options.once:
+            await _live(parts, options)
+        else:
+            found = await _read(parts, options)
+            console = Console(width=None if sys.stdout.isatty() else 160)
+            console.print(status_table(found))
+            console.print("\n".join(status_lines(found)), highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+async def _batches(parts: LedgerParts, options: argparse.Namespace) -> list[int]:
+    """Return the ids of the batches that are meant, one at least. Raises ConfigError where there is none."""
+    found = await parts.lane(lambda: parts.database.auto(lambda c: batches_of(c, options.group, options.batch)))
+    if not found and options.batch is None:
+        raise ConfigError(f"group {options.group} has no batch yet; load one: python -m producer load FILE --group {options.group}")
+    if not found:
+        raise ConfigError(f"group {options.group} has no batch {options.batch!r}; see: python -m producer status --group {options.group}")
+    return found
+
+
+async def _read(parts: LedgerParts, options: argparse.Namespace) -> statuses.GroupStatus:
+    group, batch = options.group, options.batch
+    return await parts.lane(lambda: parts.database.auto(lambda c: statuses.read(c, group, batch)))
+
+
+async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
+    """Refresh until every task is final, or until Ctrl-C."""
+    with Live(console=Console(), auto_refresh=False) as live:
+        while True:
+            found = await _read(parts, options)
+            live.update(Group(status_table(found), Text("\n".join(status_lines(found)))), refresh=True)
+            if not any(batch.open for batch in found.batches):
+                return
+            await asyncio.sleep(REFRESH_S)
+
+
+async def export(config: Config, options: argparse.Namespace) -> int:
+    """Write the results to stdout, or to a file that appears whole; say when a batch is not final."""
+    line_of = openai_line if options.format == "openai" else docllm_line
+    async with opened_ledger(config) as parts:
+        found = await _batches(parts, options)
+        counts: Counter[Status] = Counter()
+        with _output(options.output) as out:
+            counts = await parts.lane(lambda: exports.export(parts.database.auto, found, line_of, out))
+        _tell(counts, options)
+    return 0
+
+
+@contextmanager
+def _output(path: str | None) -> Iterator[BinaryIO]:
+    try:
+        with standard_output() if path is None else whole_file(Path(path)) as out:
+            yield out
+    except OSError as error:
+        where = "standard output" if path is None else path
+        raise ConfigError(f"{where} cannot be written: {error.strerror}; name a file in a folder that can be written, with room") from None
+
+
+def _tell(counts: Counter[Status], options: argparse.Namespace) -> None:
+    waiting = exports.unfinished(counts)
+    if waiting:
+        note(f"incomplete: {waiting} of {counts.total()} tasks are not final yet; export again when they are")
+    if options.output is not None:
+        note(f"{counts.total()} tasks written to {options.output}")

@@ -1,0 +1,122 @@
+"""Documents become task lines of ours: `producer load --documents`. The bytes are the same at every load, so a second load is known.
+
+A document that cannot be read is a `Bad` with its number in sorted order; it stops nothing.
+"""
+
+import codecs
+import hashlib
+from collections.abc import Collection, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from producer.lines import Bad, Good, read_line
+from producer.tree import Entry, Tree, shown
+from schemas.errors import ConfigError
+from schemas.line import LineError, parse
+from schemas.line_json import read_object
+
+MAX_TEXT_BYTES = 256 << 10
+MAX_DOCUMENT_BYTES = 32 << 20  # an agent reads no more
+_PART_BYTES = 1 << 20
+
+
+def read_documents(
+    source: str,
+    *,
+    prompt: str,
+    model: str | None = None,
+    schema: Path | None = None,
+    by_uri: bool = False,
+    leave_out: Collection[Path] = (),
+) -> Iterator[Good | Bad]:
+    """Return the tasks of a folder's or glob's documents, sorted by id, one file in memory at a time.
+
+    A text of up to 256 KiB goes into the task; a larger one, or every one with `by_uri`, stays where it is and is named by its URI with
+    size and SHA-256. Raises ConfigError at once for a prompt without {document}, a wrong schema, and when there is no document.
+    """
+    question = _question(prompt, model, schema)
+    tree = Tree.of(source, leave_out=leave_out)
+    entries = tree.entries()
+    first = next(entries, None)
+    if first is None:
+        raise ConfigError(f"no document matches {source}; write a folder or a quoted pattern, for example 'docs/**/*.txt'")
+    limit = -1 if by_uri else MAX_TEXT_BYTES
+    return (_read(number, entry, question, limit) for number, entry in enumerate(chain([first], entries), 1))
+
+
+def documents_batch(source: str) -> str:
+    """Return the batch that documents are loaded into unless a person names one: the folder's name."""
+    return Tree.of(source).name
+
+
+def _question(prompt: str, model: str | None, schema: Path | None) -> dict[str, Any]:
+    """Return what every line has in common, checked as a line is."""
+    question: dict[str, Any] = {"prompt": prompt}
+    if model is not None:
+        question["model"] = model
+    try:
+        if schema is not None:
+            question["schema"] = read_object(schema.read_bytes())
+        parse(_line("a", question, {"text": ""}))
+    except OSError as error:
+        raise ConfigError(f"--schema {schema} cannot be read: {error.strerror}") from None
+    except LineError as error:
+        raise ConfigError(f"--{error.field or 'schema'} {error.error}; {error.fix.replace(', or leave out input', '')}") from None
+    return question
+
+
+def _line(key: str, question: dict[str, Any], source: dict[str, Any]) -> bytes:
+    return orjson.dumps({"id": key, "prompt": question["prompt"], "input": source} | question)
+
+
+def _read(number: int, entry: Entry, question: dict[str, Any], limit: int) -> Good | Bad:
+    if entry.problem:
+        return _bad(number, entry, entry.problem, entry.fix)
+    try:
+        return read_line(number, _line(entry.id, question, _source(entry.path, limit)))
+    except OSError as error:
+        return _bad(number, entry, f"cannot be read: {error.strerror}", "allow the file to be read, then load again")
+    except _UnfitError as error:
+        return _bad(number, entry, str(error), error.fix)
+
+
+def _bad(number: int, entry: Entry, problem: str, fix: str) -> Bad:
+    return Bad(number, "", f"{shown(entry.id)} {problem}", fix, None)
+
+
+class _UnfitError(ValueError):
+    """The file is no UTF-8 text of a size that an agent reads."""
+
+    def __init__(self, error: str, fix: str = "convert the file to text in UTF-8, or leave it out with a pattern") -> None:
+        super().__init__(error)
+        self.fix = fix
+
+
+def _source(path: Path, limit: int) -> dict[str, Any]:
+    """Return the text of a file of at most `limit` bytes, else its URI with size and SHA-256; raise when it is no text."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    digest, size, texts = hashlib.sha256(), 0, list[str]()
+    if (whole := path.stat().st_size) > MAX_DOCUMENT_BYTES:
+        raise _UnfitError(f"is {whole} bytes long", f"split it into parts of at most {MAX_DOCUMENT_BYTES} bytes")
+    with path.open("rb") as file:
+        while part := file.read(_PART_BYTES):
+            size += len(part)
+            digest.update(part)
+            text = _decoded(decoder, part)
+            texts = [*texts, text] if size <= limit else []
+    _decoded(decoder, b"", final=True)
+    if size <= limit:
+        return {"text": "".join(texts)}
+    return {"uri": path.resolve().as_uri(), "size": size, "sha256": digest.hexdigest()}
+
+
+def _decoded(decoder: codecs.IncrementalDecoder, part: bytes, *, final: bool = False) -> str:
+    if b"\0" in part:
+        raise _UnfitError("is no text: it holds a zero byte")
+    try:
+        return decoder.decode(part, final)
+    except UnicodeDecodeError:
+        raise _UnfitError("is not UTF-8") from None

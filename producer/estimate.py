@@ -1,0 +1,50 @@
+"""What a load will cost, before it runs: tasks, input tokens and their price. It is an estimate (four bytes a token) and says so."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from producer.lines import Good
+from schemas.config import Price
+
+BYTES_PER_TOKEN = 4
+
+
+class Estimate:
+    """Adds up the tasks of a load by model. `prices` are for a million tokens; `default_model` is asked where a line names none."""
+
+    def __init__(self, *, prices: Mapping[str, Price], default_model: str | None) -> None:
+        self._prices = prices
+        self._default_model = default_model or "the default model"
+        self._bytes: Counter[str] = Counter()
+        self.tasks = 0
+        self.files = 0
+
+    def add(self, line: Good) -> None:
+        """Count one task: its line, and the document that it names by URI."""
+        self.tasks += 1
+        self.files += line.task.uri is not None
+        self._bytes[line.task.model or self._default_model] += len(line.value) + (line.task.size or 0)
+
+    @property
+    def tokens_in(self) -> int:
+        """Return the input tokens, estimated."""
+        return self._bytes.total() // BYTES_PER_TOKEN
+
+    @property
+    def cost(self) -> float:
+        """Return the price of the input tokens whose model has a price, in the unit of the price table."""
+        priced = (
+            self._prices[model].cost_micro(size // BYTES_PER_TOKEN, 0) for model, size in self._bytes.items() if model in self._prices
+        )
+        return sum(priced) / 1_000_000
+
+    def __str__(self) -> str:
+        tasks = f"{self.tasks:,} task" + ("" if self.tasks == 1 else "s")
+        return f"about {tasks}, {self.tokens_in:,} input tokens (estimated: {BYTES_PER_TOKEN} bytes a token); {self._price()}"
+
+    def _price(self) -> str:
+        unpriced = sorted(model for model in self._bytes if model not in self._prices)
+        unknown = f"no price is configured for {', '.join(unpriced)}" if unpriced else ""
+        if len(unpriced) == len(self._bytes):
+            return unknown or "no price"
+        return f"{self.cost:,.4f} for the input, the answers come on top" + (f"; {unknown}" if unknown else "")

@@ -1,0 +1,193 @@
+"""The reading side of `producer load`: a file, a .gz or standard input becomes good and bad lines, in bounded memory.
+
+Nothing that the input holds raises: what is no task is a `Bad` with its line number, and reading goes on behind it.
+"""
+
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import IO, Any, BinaryIO
+
+import orjson
+
+from schemas.envelope import MAX_TASK_BYTES
+from schemas.errors import ConfigError
+from schemas.line import LineError, TaskLine, parse, too_large
+
+STDIN = "-"
+REJECTS_SUFFIX = ".rejects.jsonl"
+
+_BOM = b"\xef\xbb\xbf"
+_BUFFER_BYTES = 1 << 20
+_REJECT_FIELDS = {"line", "field", "error", "fix", "text"}
+
+
+@dataclass(frozen=True, slots=True)
+class Good:
+    """A task to load. `line` counts from 1, `value` is the record's value: the line's bytes without its end."""
+
+    line: int
+    key: str
+    value: bytes
+    task: TaskLine
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A line that is no task. `text` is the line as read, None where it was too large to keep or could not be read."""
+
+    line: int
+    field: str
+    error: str
+    fix: str
+    text: str | None
+
+    def __str__(self) -> str:
+        what = f"{self.field} {self.error}" if self.field else self.error
+        return f"line {self.line}: {what}; {self.fix}"
+
+
+def read_lines(source: str, *, stdin: BinaryIO) -> Iterator[Good | Bad]:
+    """Return every line of a path, of a `.gz` path, or of `stdin` for `-`; empty lines are skipped but counted.
+
+    A line of a rejects file stands for its repaired `text`. Raises ConfigError at once when the source cannot be opened.
+    """
+    return _lines(nullcontext(stdin) if source == STDIN else _open(source))
+
+
+def _lines(opened: AbstractContextManager[IO[bytes]]) -> Iterator[Good | Bad]:
+    number = 0
+    with opened as stream:
+        try:
+            for number, line in _split(stream):
+                if isinstance(line, int):
+                    yield _bad(number, too_large(line), None)
+                elif not line.isspace():
+                    yield read_line(number, line)
+        except (OSError, EOFError, zlib.error) as broken:
+            yield _damaged(number + 1, broken)
+
+
+def read_line(number: int, value: bytes) -> Good | Bad:
+    """Return the task of one line, which may be a line of a rejects file."""
+    try:
+        task = parse(value)
+    except LineError as error:
+        repaired = _rejected_text(value)
+        return _bad(number, error, value.decode("utf-8", "replace")) if repaired is None else _repaired(number, repaired)
+    return Good(number, task.key, value, task)
+
+
+def clashing(line: Good, batch: str) -> Bad:
+    """Return the error of a line whose id is in the batch already, with other content."""
+    error = f"{line.key!r} is in batch {batch!r} already with other content; white space and the order of fields count as content"
+    fix = "give the line another id, or load it into another batch with --batch"
+    return Bad(line.line, "custom_id" if line.task.format == "openai" else "id", error, fix, line.value.decode())
+
+
+def batch_name(source: str, now: datetime) -> str:
+    """Return the batch that a source is loaded into unless a person names one; a rejects file belongs to its file's batch."""
+    if source == STDIN:
+        return f"stdin-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+    name = os.path.basename(source)  # noqa: PTH119 - a source is a text, not always a path
+    while name.endswith(REJECTS_SUFFIX):
+        name = name.removesuffix(REJECTS_SUFFIX)
+    return name.removesuffix(".gz").removesuffix(".jsonl") or name
+
+
+def _open(source: str) -> IO[bytes]:
+    try:
+        file = open(source, "rb", buffering=_BUFFER_BYTES)  # noqa: PTH123, SIM115 - its lines are read after this returns
+    except OSError as error:
+        raise ConfigError(f"{source} cannot be read: {error.strerror}") from None
+    return io.BufferedReader(_Unpacked(file), _BUFFER_BYTES) if source.endswith(".gz") else file
+
+
+class _Unpacked(io.RawIOBase):
+    """A gzip stream that hands over what it has before it meets damage, and reads lines without a Python call for each."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._gzip = gzip.GzipFile(fileobj=file)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._gzip.read1(len(buffer))
+        buffer[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        self._gzip.close()
+        self._file.close()
+        super().close()
+
+
+def _split(stream: IO[bytes]) -> Iterator[tuple[int, bytes | int]]:
+    """Yield number and bytes of each line without its end, or its size in bytes when it is too large to be read."""
+    number, longest = 0, MAX_TASK_BYTES + len(_BOM) + len(b"\r\n")
+    while line := stream.readline(longest):
+        number += 1
+        if number == 1:
+            line = line.removeprefix(_BOM)
+        if line.endswith(b"\n"):
+            line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
+        elif len(line) > MAX_TASK_BYTES:
+            yield number, len(line) + _skip(stream)
+            continue
+        if line:
+            yield number, line
+
+
+def _skip(stream: IO[bytes]) -> int:
+    """Read to the end of the line; return how many bytes that were."""
+    skipped = 0
+    while part := stream.readline(_BUFFER_BYTES):
+        skipped += len(part)
+        if part.endswith(b"\n"):
+            return skipped - 1
+    return skipped
+
+
+def _bad(number: int, error: LineError, text: str | None) -> Bad:
+    return Bad(number, error.field, error.error, error.fix, text)
+
+
+def _damaged(number: int, broken: Exception) -> Bad:
+    reason = broken.strerror if isinstance(broken, OSError) and broken.strerror else str(broken)
+    error = f"cannot be read, nor what follows: {reason}"
+    return Bad(number, "", error, "repair the file and load it again; what is loaded already is recognized", None)
+
+
+def is_reject(value: bytes) -> bool:
+    """Return whether a line is one of a rejects file."""
+    return _rejected_text(value) is not None
+
+
+def _rejected_text(value: bytes) -> str | None:
+    """Return the `text` of a line of a rejects file (empty where it has none), None for every other line."""
+    try:
+        line = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return None
+    if type(line) is not dict or line.keys() != _REJECT_FIELDS:
+        return None
+    return line["text"] if isinstance(line["text"], str) else ""
+
+
+def _repaired(number: int, text: str) -> Good | Bad:
+    value = text.removeprefix("\ufeff").rstrip("\r\n").encode()
+    if not value:
+        fix = "load the file that it came from, or write the whole task line into text"
+        return Bad(number, "text", "is not there: the line was too large to keep or could not be read", fix, None)
+    try:
+        task = parse(value)
+    except LineError as error:
+        return _bad(number, error, text)
+    return Good(number, task.key, value, task)

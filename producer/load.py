@@ -1,0 +1,140 @@
+"""Loads tasks: chunks of lines become rows, inputs and one publish order in one transaction, then records.
+
+A load that is killed is simply started again: what is there is known, and orders that were left are sent by any relay.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from producer import letters, outbox, store
+from producer.accept import new_task
+from producer.lines import Bad, Good, clashing
+from producer.ports import Order, Publisher
+from schemas.clock import Clock
+from schemas.database import Connection, Database
+from schemas.envelope import Outgoing
+from schemas.errors import DocllmError
+from schemas.lanes import Lane
+from schemas.topics import Topics
+
+CHUNK, SQLITE_CHUNK = 1000, 200
+CHUNK_BYTES = 4 << 20
+IN_FLIGHT = 4  # chunks between reading and delivery report
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a load did. `unsent`: records that the relay will publish."""
+
+    new: int = 0
+    known: int = 0
+    bad: int = 0
+    unsent: int = 0
+    errors: list[str] = field(default_factory=list)
+
+
+class Loader:
+    """Loads one input into one batch."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        lane: Lane,
+        reading: Lane,
+        publisher: Publisher,
+        topics: Topics,
+        clock: Clock,
+        ledger_id: str,
+        into: store.Batch,
+        max_attempts: int,
+        reject: Callable[[Bad], None],
+        progress: Callable[[int], None],
+    ) -> None:
+        self._database = database
+        self._lane = lane
+        self._reading = reading
+        self._publisher = publisher
+        self._topics = topics
+        self._clock = clock
+        self._ledger_id = ledger_id
+        self._into = into
+        self._max_attempts = max_attempts
+        self._reject = reject
+        self._progress = progress
+        self.summary = Summary()
+
+    async def load(self, lines: Iterable[Good | Bad]) -> Summary:
+        """Load every good line, report every bad one. Lines are read on a thread: standard input may be slow.
+
+        Raises what stopped the load: UnsafeStateError for a cancelled batch, an error of the database that does not pass.
+        """
+        try:
+            await self._load(lines)
+        except* DocllmError as group:
+            raise group.exceptions[0] from None
+        await self._run(lambda c: store.close_batch(c, self._into))
+        return self.summary
+
+    async def _load(self, lines: Iterable[Good | Bad]) -> None:
+        room = asyncio.Semaphore(IN_FLIGHT)
+        chunks = _chunks(lines, SQLITE_CHUNK if self._database.sqlite else CHUNK)
+        async with asyncio.TaskGroup() as group:
+            while chunk := await self._reading(lambda: next(chunks, [])):
+                for line in chunk:
+                    if isinstance(line, Bad):
+                        self._refuse(line)
+                good = [line for line in chunk if isinstance(line, Good)]
+                if good:
+                    await room.acquire()
+                    # Ids are taken in the order of the lines: an export follows them.
+                    first = await self._run(partial(store.take_ids, count=len(good)))
+                    group.create_task(self._load_chunk(good, first)).add_done_callback(lambda _: room.release())
+
+    def _refuse(self, line: Bad) -> None:
+        self.summary.bad += 1
+        self._reject(line)
+
+    async def _load_chunk(self, chunk: Sequence[Good], first: int) -> None:
+        tasks = [new_task(line.task, line.value, self._max_attempts, raw_key=line.key.encode()) for line in chunk]
+        accepted = await self._run(lambda c: store.accept(c, self._into, tasks, first))
+        for position in accepted.clashing:
+            self._refuse(clashing(chunk[position], self._into.name))
+        self.summary.new += len(accepted.new)
+        self.summary.known += len(accepted.known)
+        self._progress(self.summary.new + self.summary.known)
+        if accepted.orders:
+            await self._publish(accepted.orders, {key: tasks[position] for position, key in accepted.new.items()})
+
+    async def _publish(self, orders: Sequence[Order], tasks: dict[int, store.NewTask]) -> None:
+        """Publish what was just written, from memory; shrink each order by what arrived."""
+        for order in orders:
+            records = self._records(order.items, tasks)
+            answers = await self._publisher.publish(records)
+            left = [item for item, answer in zip(order.items, answers, strict=True) if answer is not None]
+            self.summary.unsent += len(left)
+            self.summary.errors += [answer.reason for answer in answers if answer is not None][:1]
+            await self._run(partial(outbox.shrink, order=order, left=left))
+
+    def _records(self, items: Sequence[outbox.Item], tasks: dict[int, store.NewTask]) -> list[Outgoing]:
+        topic, due_ms = self._topics.name("tasks"), int(self._clock.utc_s() * 1000)
+        each = letters.first_headers(self._ledger_id, self._topics.group, self._into.name, items, due_ms)
+        return [Outgoing(topic, (task := tasks[item[1]]).key, task.value, headers) for item, headers in zip(items, each, strict=True)]
+
+    async def _run(self, work: Callable[[Connection], store.Result]) -> store.Result:
+        return await self._lane(lambda: self._database.run(work))
+
+
+def _chunks(lines: Iterable[Good | Bad], size: int) -> Iterator[list[Good | Bad]]:
+    chunk: list[Good | Bad] = []
+    chunk_bytes = 0
+    for line in lines:
+        chunk.append(line)
+        chunk_bytes += len(line.value) if isinstance(line, Good) else 0
+        if len(chunk) >= size or chunk_bytes >= CHUNK_BYTES:
+            yield chunk
+            chunk, chunk_bytes = [], 0
+    if chunk:
+        yield chunk

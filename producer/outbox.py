@@ -1,0 +1,89 @@
+"""Publish orders in the database: what must reach Kafka is ordered in the transaction that makes it true.
+
+This module writes, takes and shrinks orders; `letters` turns their items into records, `relay` sends them.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from producer.ports import Order
+from schemas.sql import seconds_until, utc_after, utc_now
+from schemas.tables import outbox, task
+from schemas.task import FINAL
+
+TASK, QUARANTINE = 0, 1
+Item = tuple[int, int, int]  # kind, id, fence
+
+MAX_ITEMS = 1000
+# One process at a time has an order in its queue: delivery limit 20 s < grace 30 s < relay lease 60 s.
+DELIVERY_LIMIT_S, GRACE_S, RELAY_LEASE_S = 20.0, 30.0, 60.0
+_PACKED = struct.Struct(">BqI")
+
+
+def pack(items: Iterable[Item]) -> bytes:
+    """Return the items as the database keeps them."""
+    return b"".join(_PACKED.pack(*item) for item in items)
+
+
+def unpack(blob: bytes) -> tuple[Item, ...]:
+    """Return the items of a stored order."""
+    return tuple(_PACKED.iter_unpack(blob))
+
+
+def place(connection: Connection, group: str, destination: str, items: Sequence[Item], *, grace_s: float = GRACE_S) -> list[Order]:
+    """Write orders for these items; the relay takes them after `grace_s`, which leaves that time to whoever wrote them."""
+    orders = []
+    for start in range(0, len(items), MAX_ITEMS):
+        part = tuple(items[start : start + MAX_ITEMS])
+        row = {"group_name": group, "destination": destination, "due_at": utc_after(grace_s), "items": pack(part)}
+        key = connection.execute(insert(outbox).values(**row)).inserted_primary_key
+        orders.append(Order(key[0] if key else 0, group, destination, part))
+    return orders
+
+
+def take(connection: Connection, group: str, limit: int = 20) -> list[Order]:
+    """Return orders that outlived their grace, and keep other relays away from them for the relay's lease."""
+    query = (
+        select(outbox)
+        .where(outbox.c.group_name == group, outbox.c.due_at < utc_now())
+        .order_by(outbox.c.due_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    orders = [Order(row.id, row.group_name, row.destination, unpack(row.items)) for row in connection.execute(query)]
+    if orders:
+        ids = sorted(order.id for order in orders)
+        connection.execute(update(outbox).where(outbox.c.id.in_(ids)).values(due_at=utc_after(RELAY_LEASE_S)))
+    return orders
+
+
+def shrink(connection: Connection, order: Order, left: Sequence[Item]) -> None:
+    """Rewrite an order to what is left of it, or delete it."""
+    if left:
+        connection.execute(update(outbox).where(outbox.c.id == order.id).values(items=pack(left)))
+    else:
+        connection.execute(delete(outbox).where(outbox.c.id == order.id))
+
+
+def drop_settled(connection: Connection, group: str, limit: int = 20) -> int:
+    """Delete the oldest orders whose tasks are all final, without waiting for their due time; return how many.
+
+    A dead letter's order is never dropped for the state of its task.
+    """
+    query = select(outbox).where(outbox.c.group_name == group, outbox.c.destination != "dlq").order_by(outbox.c.due_at).limit(limit)
+    dropped = 0
+    for row in connection.execute(query).all():
+        ids = sorted(item[1] for item in unpack(row.items))
+        still_open = select(func.count()).select_from(task).where(task.c.id.in_(ids), task.c.status.not_in(FINAL))
+        if connection.execute(still_open).scalar() == 0:
+            dropped += connection.execute(delete(outbox).where(outbox.c.id == row.id)).rowcount
+    return dropped
+
+
+def waiting(connection: Connection, group: str) -> tuple[int, float]:
+    """Return how many orders a group has, and the age in seconds of the oldest beyond its grace (0 when there is none)."""
+    query = select(func.count(), func.min(seconds_until(outbox.c.due_at))).where(outbox.c.group_name == group)
+    count, oldest = connection.execute(query).one()
+    return count, max(0.0, -float(oldest or 0.0))

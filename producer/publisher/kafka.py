@@ -1,0 +1,128 @@
+"""Publishes records on Kafka: whoever waits is served by one thread, group after group. Knows bytes, nothing of tasks."""
+
+import asyncio
+import itertools
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from producer.ports import Refusal
+from producer.publisher.kafka_sender import Sender, refused
+from schemas.clock import Clock
+from schemas.config import KafkaConfig
+from schemas.envelope import Outgoing
+
+_log = logging.getLogger("docllm.kafka.producer")
+
+WAIT_S = 3.5  # in line before anything is sent; with the message timeout less than the 20 s that a publish may take
+GROUP_RECORDS = 20_000
+SERVE_S = 0.1
+
+
+@dataclass(slots=True)
+class Parcel:
+    """One call of `publish` and what became of it."""
+
+    records: Sequence[Outgoing]
+    since_s: float
+    done: "asyncio.Future[list[Refusal | None]]"
+    answer: list[Refusal | None] = field(default_factory=list)
+
+    def tell(self) -> None:
+        """Answer the call, in its event loop's thread; one that was cancelled no longer waits."""
+        if not self.done.done():
+            self.done.set_result(self.answer)
+
+
+class KafkaPublisher:
+    """Publisher on Kafka. Raises ConfigError for settings that break a promise or that the client refuses."""
+
+    def __init__(self, *, config: KafkaConfig, clock: Clock) -> None:
+        self._clock = clock
+        self._sender = Sender(config=config, clock=clock)
+        self._parcels: list[Parcel] = []
+        self._change = threading.Condition()
+        self._waiting = 0
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="kafka-producer", daemon=True)
+        self._thread.start()
+
+    async def publish(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
+        """Return, for each record in order, None when it is durable or the reason why it is not known to be."""
+        if not records:
+            return []
+        parcel = Parcel(records, self._clock.now_s(), asyncio.get_running_loop().create_future())
+        self._waiting += len(records)
+        try:
+            self._hand_in(parcel)
+            return await parcel.done
+        finally:
+            self._waiting -= len(records)
+
+    def waiting(self) -> int:
+        """Return how many records are in the local queue."""
+        return self._waiting
+
+    async def close(self) -> None:
+        """Send what was handed in, and close."""
+        with self._change:
+            self._closing = True
+            self._change.notify()
+        await asyncio.to_thread(self._thread.join)
+
+    def _hand_in(self, parcel: Parcel) -> None:
+        with self._change:
+            if self._closing:
+                raise RuntimeError("publish after close")
+            self._parcels.append(parcel)
+            self._change.notify()
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        while parcels := self._next():
+            self._send(parcels)
+            for parcel in parcels:
+                self._tell(parcel)
+        self._sender.close()
+
+    def _next(self) -> list[Parcel]:
+        """Return what waits, in time; an empty list at the end."""
+        while True:
+            with self._change:
+                if not self._parcels and not self._closing:
+                    self._change.wait(SERVE_S)
+                parcels = self._take()
+                if parcels or self._closing:
+                    return parcels
+            self._sender.serve()
+
+    def _take(self) -> list[Parcel]:
+        """Take a group off the line: at least one parcel, and no more than one group's records otherwise."""
+        sizes = itertools.accumulate(len(parcel.records) for parcel in self._parcels)
+        fitting = sum(size <= GROUP_RECORDS for size in sizes)
+        count = max(fitting, 1)
+        parcels, self._parcels = self._parcels[:count], self._parcels[count:]
+        return parcels
+
+    def _send(self, parcels: list[Parcel]) -> None:
+        now_s = self._clock.now_s()
+        for parcel in parcels:
+            parcel.answer = refused(parcel.records, "not sent: the brokers were not answering those before")
+        fresh = [parcel for parcel in parcels if now_s - parcel.since_s < WAIT_S]
+        records = [record for parcel in fresh for record in parcel.records]
+        try:
+            refusals = self._sender.send(records)
+        except Exception as error:  # noqa: BLE001 - whatever it is, who waits gets an answer and the thread goes on
+            _log.exception("the producer failed")
+            refusals = refused(records, f"the producer failed: {error}")
+        answers = iter(refusals)
+        for parcel in fresh:
+            parcel.answer = list(itertools.islice(answers, len(parcel.records)))
+
+    def _tell(self, parcel: Parcel) -> None:
+        try:
+            parcel.done.get_loop().call_soon_threadsafe(parcel.tell)
+        except RuntimeError:
+            _log.warning("a publish of %d records lost its event loop", len(parcel.records))

@@ -1,0 +1,93 @@
+"""Keeps what names no task that we can trust: the row, and the order for its dead letter, in one transaction.
+
+Nothing here may fail for ever: values are cut to what fits, and a record that comes again is only counted.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import orjson
+from sqlalchemy import Connection, select, update
+
+from producer import outbox
+from producer.ports import Order
+from schemas.envelope import Outgoing, RawHeaders
+from schemas.sql import insert_new
+from schemas.tables import quarantine
+
+KEPT_BYTES = 64 << 10
+KEPT_HEADER_BYTES = 8 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A record to set aside, where it stood, and why."""
+
+    topic_id: str
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: RawHeaders
+    reason: str
+    disposition: str = "undecodable"
+
+
+def keep(connection: Connection, group: str, suspects: Sequence[Suspect]) -> list[Order]:
+    """Write the suspects and the order for the letters of those that are new; count the others once more."""
+    new = []
+    for suspect in suspects:
+        place = (
+            quarantine.c.topic_id == suspect.topic_id,
+            quarantine.c.topic == suspect.topic,
+            quarantine.c.part == suspect.partition,
+            quarantine.c.record_offset == suspect.offset,
+        )
+        known = connection.execute(select(quarantine.c.id).where(*place)).scalar()
+        if known is not None:
+            connection.execute(update(quarantine).where(quarantine.c.id == known).values(seen=quarantine.c.seen + 1))
+            continue
+        connection.execute(insert_new(connection, quarantine), _row(group, suspect))
+        row_id = connection.execute(select(quarantine.c.id).where(*place)).scalar_one()
+        new.append((outbox.QUARANTINE, row_id, 0))
+    return outbox.place(connection, group, "dlq", new)
+
+
+def undeliverable(connection: Connection, group: str, item: outbox.Item, record: Outgoing, reason: str) -> None:
+    """Keep a trace of an order's item that its topic refuses even as a pointer; there is no letter for it."""
+    where = f"order:{record.topic}:{item[0]}:{item[1]}:{item[2]}"
+    suspect = Suspect("", where[:249], 0, item[1], record.key, None, record.headers, reason, "rejected")
+    connection.execute(insert_new(connection, quarantine), _row(group, suspect))
+
+
+def headers_blob(headers: RawHeaders) -> bytes:
+    """Return headers as JSON pairs of texts (what is no UTF-8 becomes escapes), at most 8 KiB."""
+    pairs = [[_utf8(name), None if value is None else value.decode("utf-8", "backslashreplace")] for name, value in headers]
+    while pairs and len(orjson.dumps(pairs)) > KEPT_HEADER_BYTES:
+        pairs.pop()
+    return orjson.dumps(pairs)
+
+
+def _row(group: str, suspect: Suspect) -> dict[str, object]:
+    value, digest = suspect.value, None
+    if value is not None and len(value) > KEPT_BYTES:
+        value, digest = value[:KEPT_BYTES], hashlib.blake2b(value, digest_size=16).digest()
+    return {
+        "group_name": group,
+        "topic_id": suspect.topic_id,
+        "topic": suspect.topic,
+        "part": suspect.partition,
+        "record_offset": suspect.offset,
+        "record_key": suspect.key and suspect.key[:KEPT_BYTES],
+        "record_value": value,
+        "value_digest": digest,
+        "headers": headers_blob(suspect.headers),
+        "disposition": suspect.disposition,
+        "error_text": _utf8(suspect.reason)[:2000],
+    }
+
+
+def _utf8(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,64 @@
+"""`FILE.rejects.jsonl`: what a load refused, one object a line, to be repaired and loaded. Each load writes it anew, whole.
+
+It never touches a file of that name that docllm did not write.
+"""
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+import orjson
+
+from producer.lines import REJECTS_SUFFIX, STDIN, Bad, is_reject
+from producer.whole_file import whole_file
+from schemas.errors import ConfigError
+
+
+def rejects_path(source: str, batch: str, cwd: Path) -> Path:
+    """Return where the rejects of a load go.
+
+    Beside its file; for standard input and documents (`-`), and for a file in a folder that cannot be written, into `cwd`.
+    """
+    if source == STDIN:
+        return cwd / f"{batch.replace('/', '_')}{REJECTS_SUFFIX}"
+    path = cwd / f"{source}{REJECTS_SUFFIX}"
+    return path if os.access(path.parent, os.W_OK) else cwd / path.name
+
+
+class Rejects:
+    """The rejects file of one load: a context; when it ends without an error the file is there, or gone if nothing was refused."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        self._file: BinaryIO | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Raise ConfigError when a file of that name is not a rejects file."""
+        if self.path.exists() and not _is_ours(self.path):
+            raise ConfigError(f"{self.path} is there and is no rejects file; move it, rejected lines would be written there")
+        return self
+
+    def add(self, bad: Bad) -> None:
+        """Write one refused line. Raises OSError when the disk does not take it."""
+        if self._file is None:
+            self._file = self._stack.enter_context(whole_file(self.path))
+        self._file.write(orjson.dumps(bad, option=orjson.OPT_APPEND_NEWLINE))
+        self.count += 1
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.__exit__(kind, error, trace)
+        if error is None and not self.count:
+            self.path.unlink(missing_ok=True)
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            first = file.readline()
+    except OSError:
+        return False
+    return not first or is_reject(first)

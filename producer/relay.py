@@ -1,0 +1,108 @@
+"""Sends publish orders: at once those that this process wrote, and later those that somebody left behind.
+
+Duplicates are harmless, since fence and state decide at the claim; a lost order is not. So an order is shrunk only by what the
+delivery reports confirm, and an item that its topic refuses becomes a pointer record, then a quarantine row.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from producer import letters, outbox
+from producer.outbox import Item
+from producer.ports import Order, Publisher, Refusal
+from producer.quarantine import undeliverable
+from schemas.clock import Clock
+from schemas.database import Database
+from schemas.envelope import Outgoing
+from schemas.lanes import Lane
+from schemas.topics import Topics
+
+log = logging.getLogger(__name__)
+
+SLICE = 50  # items whose bodies are in memory at once
+CROWDED = 10_000  # records in the local queue from which on new orders are left to the relay
+
+
+class Relay:
+    """Publishes orders of one group. `relay_once` may run in any number of processes."""
+
+    def __init__(self, *, database: Database, lane: Lane, publisher: Publisher, topics: Topics, clock: Clock) -> None:
+        self._database = database
+        self._lane = lane
+        self._publisher = publisher
+        self._topics = topics
+        self._clock = clock
+        self._failing = False
+
+    @property
+    def failing(self) -> bool:
+        """Return whether the last attempt to publish delivered nothing."""
+        return self._failing
+
+    async def send(self, orders: Sequence[Order]) -> None:
+        """Publish orders that this process has just written; what fails stays with the relay."""
+        for order in orders:
+            if self._failing or self._publisher.waiting() > CROWDED:
+                return
+            await self.publish(order)
+
+    async def relay_once(self) -> int:
+        """Publish orders that outlived their grace; return how many records were delivered."""
+        limit = 1 if self._failing else 20  # while nothing arrives, one slice of one order is a probe
+        orders = await self._lane(lambda: self._database.run(lambda c: outbox.take(c, self._topics.group, limit)))
+        delivered = 0
+        for order in orders:
+            delivered += await self.publish(order, probe=self._failing)
+            if self._failing:
+                break
+        return delivered
+
+    async def drop_settled(self) -> int:
+        """Delete orders that could only put inert records on a topic; return how many."""
+        return await self._lane(lambda: self._database.run(lambda c: outbox.drop_settled(c, self._topics.group)))
+
+    async def publish(self, order: Order, *, probe: bool = False) -> int:
+        """Publish one order, with `probe` its first slice only; shrink it by what arrived; return how many records did."""
+        delivered, left = 0, list(order.items)
+        for start in range(0, len(order.items), SLICE):
+            part = order.items[start : start + SLICE]
+            sent, refused = await self._publish(replace(order, items=part))
+            delivered += sent
+            left = [item for item in left if item not in part or item in refused]
+            if probe or self._failing:
+                break
+        await self._lane(lambda: self._database.run(lambda c: outbox.shrink(c, order, left)))
+        return delivered
+
+    async def _publish(self, part: Order) -> tuple[int, set[Item]]:
+        records = await self._lane(lambda: self._database.auto(lambda c: letters.write(c, self._topics, part, self._clock.utc_s())))
+        refused = await self._deliver(records)
+        if records:
+            self._failing = len(refused) == len(records)
+        return len(records) - len(refused), set(refused)
+
+    async def _deliver(self, records: dict[Item, Outgoing]) -> dict[Item, Refusal]:
+        """Publish; return what is not on the topic and may still be. What the topic refuses for good is replaced."""
+        refused = await self._attempt(records)
+        hopeless = {item: refusal for item, refusal in refused.items() if refusal.permanent}
+        if hopeless:
+            pointers = {item: letters.pointer(records[item]) for item in hopeless if records[item].value is not None}
+            again = await self._attempt(pointers)
+            for item, refusal in hopeless.items():
+                if item not in pointers or (item in again and again[item].permanent):
+                    await self._set_aside(item, records[item], refusal)
+                if item not in again or again[item].permanent:
+                    del refused[item]
+        return refused
+
+    async def _attempt(self, records: dict[Item, Outgoing]) -> dict[Item, Refusal]:
+        answers = await self._publisher.publish(list(records.values())) if records else []
+        refused = {item: answer for item, answer in zip(records, answers, strict=True) if answer is not None}
+        if refused:
+            log.warning("%d of %d records were not delivered: %s", len(refused), len(records), next(iter(refused.values())).reason)
+        return refused
+
+    async def _set_aside(self, item: Item, record: Outgoing, refusal: Refusal) -> None:
+        log.error("item %s of %s cannot be published: %s; it is in the quarantine table", item, record.topic, refusal.reason)
+        await self._lane(lambda: self._database.run(lambda c: undeliverable(c, self._topics.group, item, record, refusal.reason)))

@@ -1,0 +1,110 @@
+"""A task's end as a line of an export, in our format or as the output file of the OpenAI batch API. Pure: no database, no file."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from schemas.codec import is_value, unpacked
+from schemas.task import Status
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a succeeded task has stored."""
+
+    codec: int
+    body: bytes
+    model: str
+    trace_id: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """Why a dead task was given up."""
+
+    error_class: str
+    error_text: str
+    died_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A task as an export sees it; times are UTC without a zone, tokens and cost are those of all attempts."""
+
+    task_id: int
+    key: str
+    status: Status
+    attempt: int
+    input: bytes
+    tokens_in: int
+    tokens_out: int
+    cost_micro: int
+    result: Result | None
+    letter: Letter | None
+
+
+def docllm_line(task: Ended) -> bytes | None:
+    """Return the line of our format; a task that is not final has one too."""
+    result, letter = task.result, task.letter
+    ended_at = result.created_at if result else letter.died_at if letter else None
+    return _line(
+        {
+            "id": task.key,
+            "status": task.status.name.lower(),
+            "result": result and _answer(task, result),
+            "error": letter and {"code": letter.error_class, "message": letter.error_text},
+            "attempts": task.attempt + (task.status == Status.SUCCEEDED),
+            "model": result and result.model,
+            "tokens_in": task.tokens_in,
+            "tokens_out": task.tokens_out,
+            "cost": task.cost_micro / 1_000_000,
+            "finished_at": ended_at and f"{ended_at.isoformat(timespec='microseconds')}Z",
+        }
+    )
+
+
+def openai_line(task: Ended) -> bytes | None:
+    """Return the line of the OpenAI batch API's output file; None for a task that is not final, which that file does not know."""
+    head = {"id": f"batch_req_{task.task_id}", "custom_id": task.key}
+    if task.result is not None:
+        response = {"status_code": 200, "request_id": task.result.trace_id, "body": _completion(task.result)}
+        return _line(head | {"response": response, "error": None})
+    if task.letter is not None:
+        return _line(head | {"response": None, "error": {"code": task.letter.error_class, "message": task.letter.error_text}})
+    if task.status == Status.CANCELLED:
+        return _line(head | {"response": None, "error": {"code": "cancelled", "message": "the task was cancelled"}})
+    return None
+
+
+LineOf = Callable[[Ended], bytes | None]
+FORMATS: dict[str, LineOf] = {"docllm": docllm_line, "openai": openai_line}
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _answer(task: Ended, result: Result) -> Any:
+    """Return the message's text, its parsed JSON where the task has a schema, or the handler's value."""
+    stored = orjson.loads(unpacked(result.codec, result.body))
+    if is_value(result.codec):
+        return stored
+    choices = stored.get("choices") or [{}]
+    content = (choices[0].get("message") or {}).get("content")
+    if isinstance(content, str) and b'"schema"' in task.input and "schema" in orjson.loads(task.input):
+        return orjson.loads(content)
+    return content
+
+
+def _completion(result: Result) -> Any:
+    """Return the whole completion, byte for byte where it is one line; a handler's value takes the place of the message's text."""
+    body = unpacked(result.codec, result.body)
+    if is_value(result.codec):
+        message = {"role": "assistant", "content": body.decode()}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return {"object": "chat.completion", "model": result.model, "choices": [choice]}
+    return orjson.loads(body) if b"\n" in body or b"\r" in body else orjson.Fragment(body)

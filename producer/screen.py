@@ -1,0 +1,93 @@
+"""What a person sees: results on stdout, everything else on stderr, live where there is a terminal. No logic."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from producer.status import BatchStatus, GroupStatus
+
+
+def say(text: str) -> None:
+    """Write a result line to stdout."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def complain(text: str) -> None:
+    """Write an error, with what to do next, to stderr."""
+    sys.stderr.write(f"error: {text}\n")
+
+
+def note(text: str) -> None:
+    """Write a remark to stderr."""
+    sys.stderr.write(f"{text}\n")
+
+
+class Bar:
+    """A progress bar on a terminal; nothing elsewhere."""
+
+    def __init__(self, progress: Progress | None, task: TaskID) -> None:
+        self._progress = progress
+        self._task = task
+
+    def show(self, done: int, total: int | None = None) -> None:
+        """Show how far it is."""
+        if self._progress is not None:
+            self._progress.update(self._task, completed=done, total=total)
+
+
+@contextmanager
+def bar(title: str) -> Iterator[Bar]:
+    """Show a progress bar on stderr while the block runs, if a person looks."""
+    if not sys.stderr.isatty():
+        yield Bar(None, TaskID(0))
+        return
+    columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        yield Bar(progress, progress.add_task(title, total=None))
+
+
+def status_table(status: GroupStatus) -> Table:
+    """Return the batches of a group as a table."""
+    table = Table(title=f"group {status.group}", title_justify="left", box=None, pad_edge=False)
+    for name in ("batch", "total", "pending", "running", "retrying", "succeeded", "dead", "cancelled", "per s", "left", "tokens", "cost"):
+        table.add_column(name, justify="left" if name == "batch" else "right")
+    for batch in status.batches:
+        table.add_row(*_cells(batch))
+    return table
+
+
+def _cells(batch: BatchStatus) -> list[str]:
+    counts = batch.counts
+    shown = [str(counts[name]) for name in ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")]
+    tokens = f"{batch.tokens_in}+{batch.tokens_out}"
+    return [
+        batch.name + (" (cancelled)" if batch.cancelled else ""),
+        *shown,
+        f"{batch.rate_per_s:g}",
+        _left(batch.eta_s),
+        tokens,
+        f"{batch.cost:.4f}",
+    ]
+
+
+def _left(eta_s: float | None) -> str:
+    if eta_s is None:
+        return "-"
+    minutes, seconds = divmod(int(eta_s), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+
+
+def status_lines(status: GroupStatus) -> list[str]:
+    """Return what stands below the table: failures, agents, and why nothing runs."""
+    lines = [f"{count} {name}  ({batch.name})" for batch in status.batches for name, count in sorted(batch.failures.items())]
+    lines += [f"agent {one.name}: {one.state}, seen {one.silent_s:.0f} s ago {one.notice}".rstrip() for one in status.agents]
+    if status.orders:
+        lines.append(f"{status.orders} publish orders wait")
+    if not status.batches:
+        lines.append(f"no batch yet; load one: python -m producer load FILE --group {status.group}")
+    return lines + [f"waiting: {reason}" for reason in status.reasons]

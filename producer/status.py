@@ -1,0 +1,175 @@
+"""What a group is doing, from the ledger: counts per batch, agents, failures by class, and why nothing runs. Read only.
+
+Counts come from the tally; no query here grows with the number of tasks.
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, or_, select
+
+from producer import outbox
+from producer.tally import LOADED
+from schemas.migrations import ledger_id
+from schemas.sql import seconds_until, utc_after
+from schemas.tables import agent, batch, tally, task
+from schemas.task import Status
+
+RATE_WINDOW_S = 60.0
+SILENT_S = 6.0
+SHOWN_S, STOPPED_SHOWN_S = 600.0, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStatus:
+    """One agent; `silent_s` is the age of its last heartbeat by the database's clock."""
+
+    id: int
+    name: str
+    state: str
+    silent_s: float
+    notice: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStatus:
+    """One batch. `cost` is in the currency's unit; `eta_s` is None while nothing moves."""
+
+    name: str
+    counts: dict[str, int]
+    rate_per_s: float
+    eta_s: float | None
+    tokens_in: int
+    tokens_out: int
+    cost: float
+    failures: dict[str, int] = field(default_factory=dict)
+    cancelled: bool = False
+
+    @property
+    def open(self) -> int:
+        """Return how many tasks are not final."""
+        return self.counts["pending"] + self.counts["processing"] + self.counts["retrying"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """Everything that `status` shows."""
+
+    group: str
+    ledger: str
+    agents: tuple[AgentStatus, ...]
+    batches: tuple[BatchStatus, ...]
+    orders: int
+    reasons: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the form of `--json`, version 1."""
+        head = {"version": 1, "group": self.group, "ledger": self.ledger, "orders": self.orders, "reasons": list(self.reasons)}
+        return head | {"agents": [asdict(one) for one in self.agents], "batches": [asdict(one) for one in self.batches]}
+
+
+def read(connection: Connection, group: str, name: str | None = None) -> GroupStatus:
+    """Return the status of a group, or of one of its batches."""
+    agents = _agents(connection, group)
+    batches = tuple(_batches(connection, group, name))
+    orders, _ = outbox.waiting(connection, group)
+    return GroupStatus(group, ledger_id(connection), agents, batches, orders, _reasons(group, agents, batches))
+
+
+def _agents(connection: Connection, group: str) -> tuple[AgentStatus, ...]:
+    silent = (-seconds_until(agent.c.seen_at)).label("silent_s")
+    recent = or_(agent.c.stopped_at.is_(None), agent.c.stopped_at > utc_after(-STOPPED_SHOWN_S))
+    query = select(agent, silent).where(agent.c.group_name == group, agent.c.seen_at > utc_after(-SHOWN_S), recent)
+    query = query.order_by(agent.c.started_at)
+    return tuple(_agent(row) for row in connection.execute(query))
+
+
+def _agent(row: Row[Any]) -> AgentStatus:
+    silent_s = round(max(0.0, float(row.silent_s)), 1)
+    if row.stopped_at is not None:
+        state = "stopped"
+    elif row.lost_at is not None:
+        state = "lost"
+    else:
+        state = "silent" if silent_s > SILENT_S else "alive"
+    return AgentStatus(row.id, row.name, state, silent_s, row.notice)
+
+
+def _batches(connection: Connection, group: str, name: str | None) -> list[BatchStatus]:
+    query = select(batch).where(batch.c.group_name == group, batch.c.archived_at.is_(None)).order_by(batch.c.id)
+    rows = connection.execute(query if name is None else query.where(batch.c.name == name)).all()
+    running = _running(connection)
+    return [_batch(connection, row, running.get(row.id, {})) for row in rows]
+
+
+def _running(connection: Connection) -> dict[int, dict[str, int]]:
+    """Return, by batch, how many tasks are processing and retrying; both are few beside those that are pending or final."""
+    found: dict[int, dict[str, int]] = {}
+    for status in (Status.PROCESSING, Status.RETRYING):
+        query = select(task.c.batch_id, func.count().label("n")).where(task.c.status == int(status)).group_by(task.c.batch_id)
+        for row in connection.execute(query):
+            found.setdefault(row.batch_id, {})[status.name.lower()] = row.n
+    return found
+
+
+def _batch(connection: Connection, row: Row[Any], running: dict[str, int]) -> BatchStatus:
+    sums = (func.sum(tally.c.delta), func.sum(tally.c.tokens_in), func.sum(tally.c.tokens_out), func.sum(tally.c.cost_micro))
+    names = ("n", "tokens_in", "tokens_out", "cost_micro")
+    columns = [column.label(label) for column, label in zip(sums, names, strict=True)]
+    query = select(tally.c.state, tally.c.outcome, *columns).where(tally.c.batch_id == row.id).group_by(tally.c.state, tally.c.outcome)
+    rows = connection.execute(query).all()
+    counts = _counts(rows, running)
+    rate = _rate(connection, row.id)
+    waiting = counts["pending"] + counts["processing"] + counts["retrying"]
+    return BatchStatus(
+        name=row.name,
+        counts=counts,
+        rate_per_s=rate,
+        eta_s=round(waiting / rate, 1) if rate > 0 else (0.0 if waiting == 0 else None),
+        tokens_in=int(sum(one.tokens_in for one in rows)),
+        tokens_out=int(sum(one.tokens_out for one in rows)),
+        cost=float(sum(one.cost_micro for one in rows)) / 1e6,
+        failures=_failures(rows),
+        cancelled=row.cancelled_at is not None,
+    )
+
+
+def _counts(rows: Any, running: dict[str, int]) -> dict[str, int]:
+    total = sum(int(row.n) for row in rows if row.state == Status.PENDING and row.outcome == LOADED)
+    final = {
+        status.name.lower(): sum(int(row.n) for row in rows if row.state == status)
+        for status in (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
+    }
+    processing, retrying = running.get("processing", 0), running.get("retrying", 0)
+    pending = max(0, total - sum(final.values()) - processing - retrying)
+    return {"total": total, "pending": pending, "processing": processing, "retrying": retrying} | final
+
+
+def _failures(rows: Any) -> dict[str, int]:
+    """Return how many attempts failed, as `dead BAD_REQUEST` or `waiting RATE`."""
+    found: dict[str, int] = {}
+    for row in rows:
+        if row.outcome != LOADED and row.state in {Status.DEAD, Status.PENDING, Status.RETRYING}:
+            name = f"{'dead' if row.state == Status.DEAD else 'tried again'} {row.outcome}"
+            found[name] = found.get(name, 0) + int(row.n)
+    return found
+
+
+def _rate(connection: Connection, batch_id: int) -> float:
+    final = (int(Status.SUCCEEDED), int(Status.DEAD), int(Status.CANCELLED))
+    recent = (tally.c.batch_id == batch_id, tally.c.created_at > utc_after(-RATE_WINDOW_S), tally.c.state.in_(final))
+    query = select(func.sum(tally.c.delta), func.min(seconds_until(tally.c.created_at))).where(*recent)
+    count, oldest_s = connection.execute(query).one()
+    if not count:
+        return 0.0
+    return round(int(count) / max(1.0, -float(oldest_s)), 2)
+
+
+def _reasons(group: str, agents: tuple[AgentStatus, ...], batches: tuple[BatchStatus, ...]) -> tuple[str, ...]:
+    """Return why work waits, for a person; nothing when nothing waits."""
+    if not any(one.open for one in batches):
+        return ()
+    reasons = [f"agent {one.name} {one.state}, {one.silent_s:.0f} s" for one in agents if one.state in {"lost", "silent"}]
+    if not any(one.state == "alive" for one in agents):
+        reasons.append(f"no agent alive; start one: python -m agent --group {group}")
+    return (*reasons, *dict.fromkeys(one.notice for one in agents if one.notice and one.state == "alive"))

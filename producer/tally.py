@@ -1,0 +1,63 @@
+"""Counts of a batch, written in the transaction of every move, so that no screen ever counts tasks.
+
+A row's `state` is the state that was entered and `delta` how many tasks entered it. An attempt that did not end its task is
+counted too, with its error class as `outcome`: those rows tell how often something failed, not how many tasks there are.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, insert
+
+from schemas.tables import tally
+from schemas.task import Status
+
+NO_FINGERPRINT = bytes(16)
+LOADED, REPLAYED = "loaded", "replayed"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a count is about."""
+
+    batch_id: int
+    type: str
+    route: str
+    state: Status
+    outcome: str
+    fingerprint: bytes = NO_FINGERPRINT
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`delta` tasks entered `key.state`, at this cost."""
+
+    key: Key
+    delta: int = 1
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost_micro: int = 0
+
+
+def write(connection: Connection, changes: Iterable[Change]) -> None:
+    """Write the changes, one row for each key."""
+    groups: dict[Key, list[Change]] = {}
+    for change in changes:
+        groups.setdefault(change.key, []).append(change)
+    if groups:
+        connection.execute(insert(tally), [_row(key, some) for key, some in groups.items()])
+
+
+def _row(key: Key, changes: Sequence[Change]) -> dict[str, object]:
+    return {
+        "batch_id": key.batch_id,
+        "type": key.type,
+        "route": key.route,
+        "state": int(key.state),
+        "outcome": key.outcome[:64],
+        "fingerprint": key.fingerprint,
+        "delta": sum(change.delta for change in changes),
+        "tokens_in": sum(change.tokens_in for change in changes),
+        "tokens_out": sum(change.tokens_out for change in changes),
+        "cost_micro": sum(change.cost_micro for change in changes),
+    }

@@ -1,0 +1,1 @@
+"""Topics as they should be, and the adapters of the port TopicAdmin."""

@@ -1,0 +1,49 @@
+"""Topics of the embedded bus, and the positions of groups on them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from producer.bus import topics as bus
+from producer.bus.lane import BusLane
+from producer.ports import Backlog, TopicState
+from producer.topics.family import SETTINGS
+from schemas.lanes import Lane
+
+
+class EmbeddedTopicAdmin:
+    """TopicAdmin on the bus file. Settings are kept and shown; the bus itself has no retention and no other timestamps."""
+
+    def __init__(self, path: Path, *, lane: Lane | None = None) -> None:
+        self._bus = BusLane(path, lane)
+
+    async def cluster_id(self) -> str:
+        """Return the id of the file."""
+        return await self._bus.run(bus.cluster_id)
+
+    async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
+        """Return the topics that exist."""
+        return await self._bus.run(lambda file: bus.describe(file, topics))
+
+    async def create(self, topic: str, partitions: int, replication_factor: int | None) -> None:  # noqa: ARG002 - one file, one replica
+        """Create a topic; raise UnsafeStateError when it exists."""
+        await self._bus.run(lambda file: bus.create(file, topic, partitions, SETTINGS))
+
+    async def configure(self, topic: str) -> None:
+        """Set a topic's settings to what `create` gives."""
+        await self._bus.run(lambda file: bus.configure(file, topic, SETTINGS))
+
+    async def grow(self, topic: str, partitions: int) -> None:
+        """Raise the number of partitions; raise UnsafeStateError when it would not rise."""
+        await self._bus.run(lambda file: bus.grow(file, topic, partitions))
+
+    async def backlog(self, group_id: str, topics: Sequence[str]) -> Backlog:
+        """Return the position of a group id."""
+        return await self._bus.run(lambda file: bus.backlog(file, group_id, topics))
+
+    async def trim(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Delete the records below these offsets; raise ValueError for a negative one."""
+        await self._bus.run(lambda file: bus.trim(file, offsets))
+
+    async def close(self) -> None:
+        """Close the file."""
+        await self._bus.close()

@@ -1,0 +1,139 @@
+"""A group's topics as they should be: made and raised by `topics apply`, compared by `check` and by every agent.
+
+The cluster's id and the topics' ids are kept in the ledger, so that a topic that was made again is noticed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+from sqlalchemy import Connection, insert, select, update
+
+from producer.ports import TopicAdmin, TopicState
+from schemas.clock import Clock
+from schemas.database import Database
+from schemas.errors import UnsafeStateError
+from schemas.lanes import Lane
+from schemas.tables import group_info
+from schemas.topics import Topics
+
+PARTITIONS, EMBEDDED_PARTITIONS = 12, 4
+APPEAR_S, LOOK_S = 30.0, 0.2
+# What `TopicAdmin.create` and `configure` give a topic; a retention limit would delete work that waits.
+SETTINGS = {"retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "LogAppendTime", "max.message.bytes": str(4 << 20)}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Cluster and topic ids as `topics apply` saw them."""
+
+    cluster_id: str
+    topic_ids: Mapping[str, str]
+
+
+class Family:
+    """The topics of one group, on one bus and in one ledger."""
+
+    def __init__(self, *, admin: TopicAdmin, database: Database, lane: Lane, topics: Topics, clock: Clock) -> None:
+        self._clock = clock
+        self._admin = admin
+        self._database = database
+        self._lane = lane
+        self._topics = topics
+
+    async def apply(self, partitions: int, replication_factor: int | None) -> list[str]:
+        """Make what is missing, raise partitions (never lower them), set settings, keep the ids; return what was done, a line each."""
+        done = []
+        there = await self._admin.describe(self._topics.names)
+        for name in self._topics.names:
+            done += await self._apply_one(name, there.get(name), partitions, replication_factor)
+        if await self._remember():
+            done.append("topic ids stored")
+        return done
+
+    async def _apply_one(self, name: str, state: TopicState | None, partitions: int, replication_factor: int | None) -> list[str]:
+        if state is None:
+            await self._admin.create(name, partitions, replication_factor)
+            return [f"{name}: made with {partitions} partitions"]
+        done = []
+        if state.partitions < partitions:
+            await self._admin.grow(name, partitions)
+            done.append(f"{name}: raised from {state.partitions} to {partitions} partitions")
+        if _settings_differ(state):
+            await self._admin.configure(name)
+            done.append(f"{name}: settings set")
+        return done
+
+    async def _remember(self) -> bool:
+        there = await self._described()
+        known = Known(await self._admin.cluster_id(), {name: state.topic_id for name, state in sorted(there.items())})
+        if known == await self.known():
+            return False
+        await self._lane(lambda: self._database.run(lambda c: _store(c, self._topics.group, known)))
+        return True
+
+    async def _described(self) -> Mapping[str, TopicState]:
+        """A cluster takes a moment until every broker knows of a topic that was just made."""
+        waited_s = 0.0
+        while len(there := await self._admin.describe(self._topics.names)) < len(self._topics.names):
+            if waited_s >= APPEAR_S:
+                missing = ", ".join(sorted(set(self._topics.names) - set(there)))
+                raise UnsafeStateError(f"the cluster does not show {missing}; look at its brokers, then run topics apply again")
+            await self._clock.sleep(LOOK_S)
+            waited_s += LOOK_S
+        return there
+
+    async def known(self) -> Known | None:
+        """Return the ids that `topics apply` stored."""
+        return await self._lane(lambda: self._database.auto(lambda c: _read(c, self._topics.group)))
+
+    async def differences(self) -> list[str]:
+        """Return how the topics differ from what they must be, a line each; empty when nothing does."""
+        known = await self.known()
+        if known is None:
+            return [f"group {self._topics.group} has no topics yet"]
+        found = []
+        cluster_id = await self._admin.cluster_id()
+        if cluster_id != known.cluster_id:
+            found.append(f"the cluster is {cluster_id}, the ledger knows {known.cluster_id}")
+        there = await self._admin.describe(self._topics.names)
+        for name in self._topics.names:
+            found += _difference(name, there.get(name), known)
+        return found
+
+    async def require(self) -> Known:
+        """Return the stored ids; raise UnsafeStateError when the topics are not what they must be."""
+        differences = await self.differences()
+        known = await self.known()
+        if differences or known is None:
+            raise UnsafeStateError(f"{'; '.join(differences)}; run: python -m producer topics apply --group {self._topics.group}")
+        return known
+
+
+def _settings_differ(state: TopicState) -> bool:
+    return any(state.settings.get(name, value) != value for name, value in SETTINGS.items())
+
+
+def _difference(name: str, state: TopicState | None, known: Known) -> list[str]:
+    if state is None:
+        return [f"topic {name} is missing"]
+    found = []
+    if known.topic_ids.get(name) != state.topic_id:
+        found.append(f"topic {name} was made again: its id is {state.topic_id}, the ledger knows {known.topic_ids.get(name)}")
+    for setting, value in SETTINGS.items():
+        if state.settings.get(setting, value) != value:
+            found.append(f"topic {name}: {setting} is {state.settings[setting]}, must be {value}")
+    return found
+
+
+def _read(connection: Connection, group: str) -> Known | None:
+    row = connection.execute(select(group_info).where(group_info.c.group_name == group)).one_or_none()
+    return None if row is None else Known(row.cluster_id, orjson.loads(row.topic_ids))
+
+
+def _store(connection: Connection, group: str, known: Known) -> None:
+    values = {"cluster_id": known.cluster_id, "topic_ids": orjson.dumps(dict(known.topic_ids)).decode()}
+    if _read(connection, group) is None:
+        connection.execute(insert(group_info), {"group_name": group} | values)
+    else:
+        connection.execute(update(group_info).where(group_info.c.group_name == group).values(**values))

@@ -1,0 +1,214 @@
+"""Topics of Kafka and the positions of groups on them. Reads records only to learn their timestamps; joins no group."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package exports them without saying so
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from producer.ports import Backlog, TopicState
+from producer.topics.kafka_peek import Peek
+from schemas.clock import Clock
+from schemas.config import KafkaConfig
+from schemas.errors import UnreachableError, UnsafeStateError
+from schemas.kafka_client import admin_settings, refused_setting, unreachable
+
+Answered = TypeVar("Answered")
+Key = tuple[str, int]
+
+REQUEST_S = 10.0
+LOOK_S, MOVED_S = 0.05, 0.5
+SETTINGS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "message.timestamp.type": "LogAppendTime",
+    "max.message.bytes": str(4 << 20),
+}
+EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+MISSING = KafkaError.UNKNOWN_TOPIC_OR_PART
+MOVING = {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
+UNREACHABLE = {
+    KafkaError._TRANSPORT,  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
+    KafkaError._RESOLVE,  # noqa: SLF001
+    KafkaError._SSL,  # noqa: SLF001
+    KafkaError._AUTHENTICATION,  # noqa: SLF001
+    KafkaError.REQUEST_TIMED_OUT,
+    # A broker that starts, or a leader that moves: the same question has an answer a moment later.
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+}
+
+
+class KafkaTopicAdmin:
+    """TopicAdmin on Kafka. One client is kept, since the answers of one that is collected never come."""
+
+    def __init__(self, *, config: KafkaConfig, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._trouble = ""
+        settings = admin_settings(config)
+        heard: dict[str, Any] = {"error_cb": self._on_error}
+        try:
+            self._client = AdminClient({**settings, **heard})
+        except KafkaException as error:
+            raise refused_setting(config, str(error.args[0].str())) from None
+        self._peek = Peek(settings=settings, clock=clock)
+
+    async def cluster_id(self) -> str:
+        """Return the id of the cluster. Raises UnreachableError."""
+        described = await self._answer(self._client.describe_cluster(request_timeout=REQUEST_S))
+        return str(described.cluster_id)
+
+    async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
+        """Return the topics that exist. Raises UnreachableError."""
+        if not topics:
+            return {}
+        asked = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S)
+        described = {name: found for name, future in asked.items() if (found := await self._unless_missing(future)) is not None}
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in described]
+        configs = self._client.describe_configs(resources, request_timeout=REQUEST_S) if resources else {}
+        answers = {resource.name: await self._unless_missing(future) for resource, future in configs.items()}
+        settings = {name: {key: str(answer[key].value) for key in SETTINGS} for name, answer in answers.items() if answer is not None}
+        return {name: TopicState(str(described[name].topic_id), len(described[name].partitions), own) for name, own in settings.items()}
+
+    async def create(self, topic: str, partitions: int, replication_factor: int | None) -> None:
+        """Create a topic with the settings of docllm. Raises UnsafeStateError when it exists, UnreachableError."""
+        new = NewTopic(topic, partitions, replication_factor or -1, config=SETTINGS)
+        await self._change(self._client.create_topics([new], request_timeout=REQUEST_S, operation_timeout=REQUEST_S), f"create {topic}")
+        await self._served(topic, partitions)
+
+    async def configure(self, topic: str) -> None:
+        """Set the settings of an existing topic to what `create` gives."""
+        entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in SETTINGS.items()]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        await self._change(self._client.incremental_alter_configs([resource], request_timeout=REQUEST_S), f"configure {topic}")
+
+    async def grow(self, topic: str, partitions: int) -> None:
+        """Raise the number of partitions."""
+        asked = self._client.create_partitions([NewPartitions(topic, partitions)], request_timeout=REQUEST_S, operation_timeout=REQUEST_S)
+        await self._change(asked, f"raise the partitions of {topic}")
+
+    async def backlog(self, group_id: str, topics: Sequence[str]) -> Backlog:
+        """Return the position of a consumer group id on the topics that exist. Raises UnreachableError."""
+        partitions = await self._partitions(topics)
+        committed = await self._committed(group_id, partitions)
+        lows = await self._offsets(partitions, EARLIEST)
+        highs = await self._offsets(partitions, LATEST)
+        starts = {key: max(committed.get(key, 0), low) for key, low in lows.items() if key in highs}
+        behind = {key: start for key, start in starts.items() if start < highs[key]}
+        try:
+            oldest_ms = await asyncio.to_thread(self._peek.oldest_ms, behind)
+        except TimeoutError as error:
+            raise unreachable(self._config, str(error)) from None
+        return Backlog(sum(highs[key] - start for key, start in behind.items()), oldest_ms, committed)
+
+    async def trim(self, offsets: Mapping[Key, int]) -> None:
+        """Delete the records below these offsets. Raises ValueError for a negative one: Kafka takes -1 for "everything"."""
+        negative = [key for key, offset in offsets.items() if offset < 0]
+        if negative:
+            raise ValueError(f"negative offset for {negative[0]}")
+        if not offsets:
+            return
+        below = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+        asked = self._client.delete_records(below, request_timeout=REQUEST_S, operation_timeout=REQUEST_S)
+        await self._change(asked, "delete records")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await asyncio.to_thread(self._peek.close)
+
+    # ---- answers
+
+    async def _partitions(self, topics: Sequence[str]) -> list[Key]:
+        asked = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S) if topics else {}
+        found = [(name, await self._unless_missing(future)) for name, future in asked.items()]
+        return [(name, one.id) for name, described in found if described is not None for one in described.partitions]
+
+    async def _committed(self, group_id: str, partitions: Sequence[Key]) -> dict[Key, int]:
+        """A coordinator that moves, or that a new cluster has not named yet, is asked again."""
+        end_s = self._clock.now_s() + REQUEST_S
+        while True:
+            try:
+                return await asyncio.to_thread(self._peek.committed, group_id, partitions)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code not in UNREACHABLE:
+                    raise
+                if code not in MOVING or self._clock.now_s() > end_s:
+                    raise unreachable(self._config, error.args[0].str()) from None
+            await self._clock.sleep(MOVED_S)
+
+    async def _offsets(self, partitions: Iterable[Key], spec: OffsetSpec) -> dict[Key, int]:
+        asked = self._client.list_offsets({TopicPartition(*key): spec for key in partitions}, request_timeout=REQUEST_S)
+        found = {(one.topic, one.partition): await self._unless_missing(future) for one, future in asked.items()}
+        return {key: answer.offset for key, answer in found.items() if answer is not None}
+
+    async def _served(self, topic: str, partitions: int) -> None:
+        """Wait until every partition has a leader that answers; a controller is ahead of its brokers."""
+        end_s = self._clock.now_s() + REQUEST_S
+        while self._clock.now_s() < end_s:
+            with suppress(UnreachableError):
+                if len(await self._offsets(await self._partitions([topic]), LATEST)) == partitions:
+                    return
+            await self._clock.sleep(LOOK_S)
+        raise unreachable(self._config, f"{topic} was made and is not served yet")
+
+    async def _change(self, asked: Mapping[Any, "Future[Any]"], doing: str) -> None:
+        for future in asked.values():
+            try:
+                await self._answer(future)
+            except KafkaException as error:
+                raise UnsafeStateError(f"Kafka refused to {doing}: {error.args[0].str()}") from error
+
+    async def _unless_missing(self, future: "Future[Answered]") -> Answered | None:
+        return await self._unless(future, {MISSING})
+
+    async def _unless(self, future: "Future[Answered]", codes: set[int]) -> Answered | None:
+        try:
+            return await self._answer(future)
+        except KafkaException as error:
+            if error.args[0].code() in codes:
+                return None
+            raise
+
+    async def _answer(self, future: "Future[Answered]") -> Answered:
+        # Shielded, since the client's own thread would fail on setting a future that was cancelled.
+        try:
+            return await asyncio.shield(asyncio.wrap_future(future))
+        except KafkaException as error:
+            if error.args[0].code() not in UNREACHABLE:
+                raise
+            self._client.poll(0)
+            raise unreachable(self._config, self._trouble or error.args[0].str()) from None
+
+    def _on_error(self, error: KafkaError) -> None:
+        # That all are down follows from what was said of each, which is what helps.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._trouble:  # noqa: SLF001 - its name
+            self._trouble = error.str()

@@ -1,0 +1,110 @@
+"""Which files a folder or a glob means, in the order of their ids. It opens no file.
+
+An id is the path below the folder, or below the glob's fixed part, with `/` between its parts. Hidden files are left out unless the
+glob names their dot. Links are followed inside the tree only: a link out of it is an entry with a problem, so that nothing is left
+out without a word.
+"""
+
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Self
+
+from schemas.errors import ConfigError
+
+_WILD = "*?["
+_ANY_DEPTH = "**"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A document by its id, or what hinders it: `problem` and `fix`."""
+
+    id: str
+    path: Path
+    problem: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A folder, and the parts of a pattern that the paths below it must match. `leave_out`: files and folders that are no documents."""
+
+    root: Path
+    pattern: tuple[str, ...] = (_ANY_DEPTH,)
+    leave_out: Collection[Path] = ()
+
+    @classmethod
+    def of(cls, source: str, *, leave_out: Collection[Path] = ()) -> Self:
+        """Return the tree that a DIR or GLOB means; raise ConfigError when its folder is not there."""
+        path = Path(source).expanduser()
+        fixed = path if path.is_dir() else _fixed_part(path)
+        if not fixed.is_dir():
+            raise ConfigError(f"there is no folder {fixed}; write a folder or a quoted pattern, for example 'docs/**/*.txt'")
+        pattern = path.parts[len(fixed.parts) :]
+        return cls(fixed.resolve(), pattern or (_ANY_DEPTH,), tuple(path.resolve() for path in leave_out))
+
+    @property
+    def name(self) -> str:
+        """Return the folder's name."""
+        return self.root.name or "documents"
+
+    def entries(self, folder: Path | None = None, parents: tuple[str, ...] = ()) -> Iterator[Entry]:
+        """Yield the matching entries below a folder of the tree in the order of their ids; one folder's names are in memory at once."""
+        try:
+            found = sorted(os.scandir(folder or self.root), key=_order)
+        except OSError as error:
+            yield Entry("/".join(parents), folder or self.root, f"cannot be listed: {error.strerror}", "allow it to be read")
+            return
+        for item in found:
+            parts = (*parents, item.name)
+            if item.is_dir(follow_symlinks=False):
+                if self._enters(Path(item.path), parts):
+                    yield from self.entries(Path(item.path), parts)
+            elif Path(item.path) not in self.leave_out and _matches(parts, self.pattern):
+                yield from self._entry(item, "/".join(parts))
+
+    def _enters(self, folder: Path, parts: tuple[str, ...]) -> bool:
+        if folder in self.leave_out or (_ANY_DEPTH not in self.pattern and len(parts) >= len(self.pattern)):
+            return False
+        return not parts[-1].startswith(".") or any(part.startswith(".") for part in self.pattern)
+
+    def _entry(self, item: "os.DirEntry[str]", name: str) -> Iterator[Entry]:
+        path = Path(item.path)
+        if shown(name) != name:
+            yield Entry(name, path, "has a name that is not UTF-8", "rename it")
+        elif item.is_symlink() and not path.resolve().is_relative_to(self.root):
+            yield Entry(name, path, "is a link out of the folder", "copy what it points to, or load that folder itself")
+        elif item.is_file():
+            yield Entry(name, path)
+        elif not path.exists():
+            yield Entry(name, path, "is a link to nothing", "remove the link, or restore the file")
+        elif not path.is_dir():  # the documents of a linked folder inside the tree have their ids there
+            yield Entry(name, path, "is no regular file", "move it elsewhere, or name the documents with a pattern")
+
+
+def shown(name: str) -> str:
+    """Return a file's name as text; bytes that are not UTF-8 become replacement characters."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _fixed_part(path: Path) -> Path:
+    wild = next((at for at, part in enumerate(path.parts) if any(char in part for char in _WILD)), len(path.parts) - 1)
+    return Path(*path.parts[:wild])
+
+
+def _order(item: "os.DirEntry[str]") -> bytes:
+    """Sort the names of one folder so that the whole paths come sorted: `a.txt` before `a/b`."""
+    return os.fsencode(item.name + "/" if item.is_dir(follow_symlinks=False) else item.name)
+
+
+def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    if not pattern or not parts:
+        return not parts and all(part == _ANY_DEPTH for part in pattern)
+    hidden = parts[0].startswith(".")
+    if pattern[0] == _ANY_DEPTH:
+        return _matches(parts, pattern[1:]) or (not hidden and _matches(parts[1:], pattern))
+    fits = fnmatchcase(parts[0], pattern[0]) and (not hidden or pattern[0].startswith("."))
+    return fits and _matches(parts[1:], pattern[1:])

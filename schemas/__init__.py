@@ -1,0 +1,1 @@
+"""What both programs agree on. Imports nothing of producer or agent."""

@@ -1,0 +1,43 @@
+"""Time as it is passed in. Nothing else in the project may ask for the time or sleep.
+
+Due times and leases are decided by the database's clock; this one paces loops and measures durations.
+"""
+
+import asyncio
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What a loop needs of time."""
+
+    def now_s(self) -> float:
+        """Return seconds that only rise and go on while the machine is suspended (CLOCK_BOOTTIME)."""
+        ...
+
+    def utc_s(self) -> float:
+        """Return seconds since 1970, UTC, for screens and headers; never for a decision."""
+        ...
+
+    async def sleep(self, delay_s: float) -> None:
+        """Wait."""
+        ...
+
+
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_s(self) -> float:
+        """Return CLOCK_BOOTTIME, which counts suspension; where a system lacks it, the monotonic clock."""
+        return time.clock_gettime(_STEADY)
+
+    def utc_s(self) -> float:
+        """Return seconds since 1970."""
+        return time.time()
+
+    async def sleep(self, delay_s: float) -> None:
+        """Wait on the running event loop."""
+        await asyncio.sleep(delay_s)

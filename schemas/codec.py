@@ -1,0 +1,17 @@
+"""How a stored result is to be read: an answer as the provider sent it, or a JSON value that a handler returned; packed or not."""
+
+import zlib
+
+COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB = 0, 1, 2, 3
+_PACKED = (COMPLETION_ZLIB, VALUE_ZLIB)
+_VALUES = (VALUE, VALUE_ZLIB)
+
+
+def unpacked(codec: int, body: bytes) -> bytes:
+    """Return a stored result as JSON bytes."""
+    return zlib.decompress(body) if codec in _PACKED else body
+
+
+def is_value(codec: int) -> bool:
+    """Return whether the result is a handler's JSON value, not a provider's completion."""
+    return codec in _VALUES

@@ -1,0 +1,94 @@
+"""The configuration as frozen values. Where they come from, and in which order, is `schemas/settings.py`."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+class Secret:
+    """A text that must not be shown: `repr`, `str` and formatting give dots; `reveal()` gives the text."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """Return the secret; only an adapter that sends it may call this."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(...)"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaConfig:
+    """Kafka; without `bootstrap` the embedded bus is used. `client` are librdkafka settings (TLS, SASL, group.protocol)."""
+
+    bootstrap: str | None = None
+    client: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LLMConfig:
+    """The provider account. `base_url` ends before `/chat/completions`; None means that no LLM is configured."""
+
+    base_url: str | None = None
+    api_key: Secret | None = None
+    model: str | None = None
+    timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """`slots`: calls in flight at once in one agent. `sweep_slack_s`: how long a task may wait beyond its topic's oldest record."""
+
+    slots: int = 64
+    drain_timeout_s: float = 20.0
+    sweep_slack_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Money for a million tokens, in the currency's unit."""
+
+    input_per_mtok: float
+    output_per_mtok: float
+
+    def cost_micro(self, tokens_in: int, tokens_out: int) -> int:
+        """Return the price of these tokens in millionths of the currency's unit."""
+        return round(tokens_in * self.input_per_mtok + tokens_out * self.output_per_mtok)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that a person can set."""
+
+    data_dir: Path = Path("docllm-data")
+    kafka: KafkaConfig = KafkaConfig()
+    database_url: Secret | None = None
+    redis_url: Secret | None = None
+    llm: LLMConfig = LLMConfig()
+    agent: AgentConfig = AgentConfig()
+    document_roots: tuple[Path, ...] | None = None
+    prices: dict[str, Price] = field(default_factory=dict)
+    retry_tiers: tuple[str, ...] = ("30s", "5m", "1h")
+    max_attempts: int = 5
+
+    @property
+    def embedded(self) -> bool:
+        """Return whether ledger and bus are files in `data_dir`."""
+        return self.kafka.bootstrap is None
+
+    def roots(self) -> tuple[Path, ...]:
+        """Return the folders below which documents may be read: by default the current one when embedded, none otherwise."""
+        if self.document_roots is not None:
+            return self.document_roots
+        return (Path.cwd(),) if self.embedded else ()

@@ -1,0 +1,138 @@
+"""A task as it travels. The value is the task and never changes; the headers are this publication.
+
+Numbers from a header are never trusted: they are read here, within bounds, and compared with the ledger by the claim.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+VERSION = "1"
+MAX_TASK_BYTES = 3 << 20
+MAX_KEY_BYTES = 191
+
+RawHeaders = Sequence[tuple[str, bytes | None]]
+_MAX_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One record to publish."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What the headers say of one publication of a task."""
+
+    ledger: str
+    group: str
+    batch: str
+    task_id: int
+    fence: int
+    attempt: int = 0
+    due_ms: int = 0
+    origin: str = ""
+    error_class: str = ""
+    error: str = ""
+
+
+class NotOursError(ValueError):
+    """The record's headers are not those of a publication of docllm; the text says which one is at fault."""
+
+
+def digest(key: bytes, value: bytes) -> bytes:
+    """Return 16 bytes that stand for a task's key and value."""
+    hasher = hashlib.blake2b(len(key).to_bytes(4, "big"), digest_size=16)
+    hasher.update(key)
+    hasher.update(value)
+    return hasher.digest()
+
+
+def text(value: str, limit: int) -> bytes:
+    """Return header text: UTF-8, one line, cut at `limit` bytes without cutting a character."""
+    flat = " ".join(value.split()).encode("utf-8", "replace")[:limit]
+    return flat.decode("utf-8", "ignore").encode()
+
+
+def encode(publication: Publication) -> list[tuple[str, bytes]]:
+    """Return the headers of a publication, all text; what is empty is left out."""
+    headers = [
+        ("docllm-v", VERSION.encode()),
+        ("docllm-ledger", publication.ledger.encode()),
+        ("docllm-group", publication.group.encode()),
+        ("docllm-batch", text(publication.batch, 255)),
+        ("docllm-task", b"%d" % publication.task_id),
+        ("docllm-fence", b"%d" % publication.fence),
+        ("docllm-attempt", b"%d" % publication.attempt),
+        ("docllm-due-ms", b"%d" % publication.due_ms),
+        ("docllm-origin", text(publication.origin, 400)),
+        ("docllm-error-class", text(publication.error_class, 64)),
+        ("docllm-error", text(publication.error, 1000)),
+    ]
+    return [(name, value) for name, value in headers if value]
+
+
+def encode_each(alike: Publication, tasks: Iterable[tuple[int, int]]) -> Iterator[list[tuple[str, bytes]]]:
+    """Yield the headers of publications that differ only in these task ids and fences."""
+    headers = encode(alike)
+    place = [name for name, _ in headers].index("docllm-task")
+    for task_id, fence in tasks:
+        yield [*headers[:place], ("docllm-task", b"%d" % task_id), ("docllm-fence", b"%d" % fence), *headers[place + 2 :]]
+
+
+def decode(headers: RawHeaders | None) -> Publication:
+    """Return the publication that the headers describe.
+
+    Raises NotOursError when a header that every publication has is missing, doubled or out of bounds.
+    """
+    ours = _ours(headers or ())
+    version = _required(ours, "docllm-v")
+    if version != VERSION.encode():
+        raise NotOursError(f"docllm-v is {version[:20]!r}, this version reads {VERSION}")
+    return Publication(
+        ledger=_word(ours, "docllm-ledger", 32),
+        group=_word(ours, "docllm-group", 100),
+        batch=ours.get("docllm-batch", b"")[:255].decode("utf-8", "replace"),
+        task_id=_number(ours, "docllm-task"),
+        fence=_number(ours, "docllm-fence"),
+        attempt=_number(ours, "docllm-attempt", 0),
+        due_ms=_number(ours, "docllm-due-ms", 0),
+        origin=ours.get("docllm-origin", b"")[:400].decode("utf-8", "replace"),
+    )
+
+
+def _ours(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for name, value in headers:
+        if name.startswith("docllm-"):
+            if name in found:
+                raise NotOursError(f"header {name[:40]} is there twice")
+            found[name] = value or b""
+    return found
+
+
+def _required(ours: dict[str, bytes], name: str) -> bytes:
+    if name not in ours:
+        raise NotOursError(f"header {name} is missing")
+    return ours[name]
+
+
+def _word(ours: dict[str, bytes], name: str, limit: int) -> str:
+    value = _required(ours, name)
+    if len(value) > limit or not value.isascii():
+        raise NotOursError(f"header {name} is too long or not ASCII")
+    return value.decode()
+
+
+def _number(ours: dict[str, bytes], name: str, default: int | None = None) -> int:
+    if default is not None and name not in ours:
+        return default
+    value = _required(ours, name)
+    if not value.isdigit() or len(value) > _MAX_DIGITS:
+        raise NotOursError(f"header {name} is {value[:20]!r}, not a number")
+    return int(value)

@@ -1,0 +1,40 @@
+"""The errors of docllm, by who has to act; each carries the exit code that a program ends with.
+
+    DocllmError            5  a bug of ours
+    ├── InputError         1  some of the input was bad; the good part is done
+    ├── ConfigError        2  usage or configuration: the person at the keyboard
+    ├── UnreachableError   3  a server cannot be reached: the operator
+    └── UnsafeStateError   4  schema, topics or ledger are not what they must be: the operator
+
+A message says what is wrong and what to do next. It never holds a secret.
+"""
+
+
+class DocllmError(Exception):
+    """Something that is docllm's own fault."""
+
+    exit_code = 5
+
+
+class InputError(DocllmError):
+    """Some of the input was bad."""
+
+    exit_code = 1
+
+
+class ConfigError(DocllmError):
+    """An option, a variable or the configuration file is wrong."""
+
+    exit_code = 2
+
+
+class UnreachableError(DocllmError):
+    """A server does not answer."""
+
+    exit_code = 3
+
+
+class UnsafeStateError(DocllmError):
+    """Going on would break a promise: another schema, other topics, another ledger."""
+
+    exit_code = 4

@@ -1,0 +1,154 @@
+"""What every Kafka client of docllm is told: one place that builds librdkafka's settings and refuses unsafe ones.
+
+Imports no client. A setting's value is never put into an error, since it may be a password.
+"""
+
+import re
+from collections.abc import Mapping
+
+from schemas.config import KafkaConfig
+from schemas.errors import ConfigError, UnreachableError
+
+Settings = dict[str, str | int | bool]
+
+MAX_BATCH_BYTES = 5 << 20  # above the topics' limit, so that the topic decides what is too large
+# A record may wait this long for its delivery report, after a wait in line; both together stay below the 20 s of a publish.
+MESSAGE_TIMEOUT_MS = 15_000
+# librdkafka's own 60 s would let a frozen broker hold up a commit, and with it a revoke, for a minute.
+SOCKET_TIMEOUT_MS = 10_000
+METADATA_REFRESH_MS = 10_000  # how soon new partitions and topics that were made again are seen
+
+# Settings that run programs or load libraries: whoever may edit the file must not thereby run code in the agent.
+EXECUTING = ("plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.location", "ssl.providers")
+OWN = (
+    "bootstrap.servers",
+    "metadata.broker.list",
+    "group.id",
+    "group.instance.id",
+    "transactional.id",
+    "delivery.timeout.ms",
+    "retries",
+    "message.send.max.retries",
+    "default.topic.config",
+    "test.mock.num.brokers",  # brokers in memory, whatever bootstrap says
+)
+BROKERS = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")  # under group.protocol=consumer
+
+NOT_TAKEN = (
+    "no such setting, or not with this value; a file must exist and be readable, and SASL needs sasl.mechanism (PLAIN, SCRAM-SHA-256, "
+    "SCRAM-SHA-512 or OAUTHBEARER) with its login; see librdkafka's CONFIGURATION.md"
+)
+
+COMMON: Settings = {
+    "client.id": "docllm",
+    "log_level": 2,  # its errors come as events; as lines they are twenty a second while a broker is away
+    "socket.keepalive.enable": True,
+    "socket.timeout.ms": SOCKET_TIMEOUT_MS,
+    "reconnect.backoff.max.ms": 2_000,
+    "topic.metadata.refresh.interval.ms": METADATA_REFRESH_MS,
+}
+# Losing, skipping or repeating work is a setting away; these are not for discussion.
+CONSUMER_PROMISES: Settings = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": False,
+    "check.crcs": True,
+}
+PRODUCER_PROMISES: Settings = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "partitioner": "murmur2_random",
+    "message.timeout.ms": MESSAGE_TIMEOUT_MS,
+    "delivery.report.only.error": True,
+}
+# Small prefetch: tasks take seconds, so what is fetched ahead only becomes stale.
+CONSUMER_HABITS: Settings = {
+    "queued.max.messages.kbytes": 2048,
+    "queued.min.messages": 1000,
+    "fetch.wait.max.ms": 100,
+    "fetch.queue.backoff.ms": 100,
+    # What one answer may hold, of one partition and in all; a batch that is larger comes all the same.
+    "fetch.message.max.bytes": 256 << 10,
+    "fetch.max.bytes": 1 << 20,
+}
+CLASSIC: Settings = {
+    "group.protocol": "classic",
+    "partition.assignment.strategy": "cooperative-sticky",
+    "session.timeout.ms": 10_000,
+}
+PRODUCER_HABITS: Settings = {
+    "compression.type": "lz4",
+    "linger.ms": 5,
+    "message.max.bytes": MAX_BATCH_BYTES,
+    "topic.metadata.propagation.max.ms": 5_000,  # a topic that is missing holds up the others no longer
+    "queue.buffering.max.messages": 50_000,
+    "queue.buffering.max.kbytes": 64 << 10,
+}
+CONSUMER_ONLY = re.compile(
+    r"group\.|session\.|heartbeat\.|partition\.assignment|coordinator\.|max\.poll|enable\.auto|auto\.|queued\.|fetch\.|"
+    r"max\.partition|isolation\.|check\.|enable\.partition|client\.rack|offset\.|consume\."
+)
+PRODUCER_ONLY = re.compile(
+    r"queue\.|linger|batch\.|compression\.|acks|request\.(required|timeout)|message\.(timeout|send)|partitioner|sticky\.|"
+    r"enable\.(idempotence|gapless)|transaction\.|queuing\.|delivery\.|retry\."
+)
+
+
+def consumer_settings(config: KafkaConfig, group_id: str) -> Settings:
+    """Return the settings of a member of a consumer group. Raises ConfigError for a setting that would break a promise."""
+    membership = CLASSIC
+    if config.client.get("group.protocol") == "consumer":
+        membership = {}
+        _refuse(config.client, BROKERS, "under group.protocol=consumer the broker decides it")
+    elif config.client.get("partition.assignment.strategy", "cooperative-sticky") != "cooperative-sticky":
+        raise ConfigError("[kafka.client] partition.assignment.strategy must be cooperative-sticky; remove the line")
+    chosen = _chosen(config, CONSUMER_PROMISES, PRODUCER_ONLY)
+    return COMMON | CONSUMER_HABITS | membership | chosen | CONSUMER_PROMISES | _address(config) | {"group.id": group_id}
+
+
+def producer_settings(config: KafkaConfig) -> Settings:
+    """Return the settings of the producer. Raises ConfigError for a setting that would break a promise."""
+    chosen = _chosen(config, PRODUCER_PROMISES, CONSUMER_ONLY)
+    return COMMON | PRODUCER_HABITS | chosen | PRODUCER_PROMISES | _address(config)
+
+
+def admin_settings(config: KafkaConfig) -> Settings:
+    """Return the settings of a client that neither produces nor joins a group. Raises ConfigError as the others do."""
+    both = re.compile(f"{CONSUMER_ONLY.pattern}|{PRODUCER_ONLY.pattern}")
+    return COMMON | _chosen(config, {}, both) | _address(config)
+
+
+def refused_setting(config: KafkaConfig, reason: str) -> ConfigError:
+    """Return the error for settings that librdkafka did not take; `reason` is its text, which may hold a value."""
+    named = [name for name in config.client if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", reason)]
+    if named:
+        return ConfigError(f"[kafka.client] {', '.join(named)}: {NOT_TAKEN}")
+    return ConfigError(f"[kafka.client] one of {', '.join(config.client)}, or one that is missing beside them: {NOT_TAKEN}")
+
+
+def unreachable(config: KafkaConfig, reason: str) -> UnreachableError:
+    """Return the error for brokers that do not answer."""
+    return UnreachableError(
+        f"Kafka at {config.bootstrap} does not answer ({reason}); check that it runs, that [kafka] bootstrap or "
+        "DOCLLM_KAFKA_BOOTSTRAP names it, and that security.protocol, TLS and SASL in [kafka.client] are what it expects"
+    )
+
+
+def _chosen(config: KafkaConfig, promises: Settings, others: re.Pattern[str]) -> Settings:
+    _refuse(config.client, EXECUTING, "it would run code")
+    _refuse(config.client, OWN, "docllm sets it by itself")
+    for name, value in config.client.items():
+        if name in promises and value.lower() != str(promises[name]).lower():
+            raise ConfigError(f"[kafka.client] {name} must stay {str(promises[name]).lower()}, or work could be lost; remove the line")
+    return {name: value for name, value in config.client.items() if not others.match(name)}
+
+
+def _refuse(client: Mapping[str, str], names: tuple[str, ...], why: str) -> None:
+    for name in names:
+        if name in client:
+            raise ConfigError(f"[kafka.client] {name} cannot be set: {why}; remove the line")
+
+
+def _address(config: KafkaConfig) -> Settings:
+    return {"bootstrap.servers": config.bootstrap or ""}

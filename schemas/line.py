@@ -1,0 +1,152 @@
+"""A task line: what a person writes, what travels as a record's value, and what the agent reads again.
+
+Two formats are told apart by themselves: ours, and the input file of the OpenAI batch API. `parse` is a pure function of the
+bytes, so the agent takes exactly what the load took. It reads no file and knows no configuration.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from schemas import line_fields
+from schemas.envelope import MAX_TASK_BYTES
+from schemas.line_fields import Check
+from schemas.line_json import LineError, read_object
+
+__all__ = ["PLACEHOLDER", "LineError", "TaskLine", "parse"]
+
+PLACEHOLDER = "{document}"
+_DOCUMENT = "document"
+_CHAT = "/v1/chat/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLine:
+    """One task as it was written.
+
+    `format` docllm: `prompt`, and one of `text` and `uri` where there is an input. `format` openai: `body` is the whole request.
+    `deadline` is UTC; `size` is in bytes; a larger `priority` goes first. None means that the line does not say.
+    """
+
+    key: str
+    format: Literal["docllm", "openai"]
+    type: str = _DOCUMENT
+    tenant: str = "default"
+    model: str | None = None
+    prompt: str | None = None
+    text: str | None = None
+    uri: str | None = None
+    size: int | None = None
+    sha256: str | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+    schema: dict[str, Any] | None = None
+    body: dict[str, Any] | None = None
+    priority: int = 0
+    deadline: datetime | None = None
+    max_attempts: int | None = None
+    metadata: dict[str, Any] | None = None
+
+
+def parse(value: bytes) -> TaskLine:
+    """Return the task of a line's bytes, without line end and byte order mark; raise LineError when it is none."""
+    if len(value) > MAX_TASK_BYTES:
+        raise too_large(len(value))
+    line = read_object(value)
+    if "custom_id" in line or "body" in line:
+        return _openai(line)
+    return _docllm(line)
+
+
+def too_large(size_bytes: int) -> LineError:
+    """Return the error of a line that is larger than a record may be."""
+    fix = f"use at most {MAX_TASK_BYTES} bytes a line; for a large document write input.uri instead of input.text"
+    return LineError("", f"is {size_bytes} bytes long", fix)
+
+
+def _docllm(line: dict[str, Any]) -> TaskLine:
+    found = _checked(line, _DOCLLM)
+    if "id" not in found:
+        raise LineError("id", "is missing", 'give each task an id of its own, for example "id": "report-2024.txt"')
+    source: dict[str, Any] = found.pop("input", {})
+    _check_prompt(found, with_input=bool(source))
+    return TaskLine(key=found.pop("id"), format="docllm", **found, **source)
+
+
+def _check_prompt(found: dict[str, Any], *, with_input: bool) -> None:
+    """A document that no prompt uses, or a placeholder that nothing fills, would be paid for and be wrong a million times."""
+    prompt = found.get("prompt")
+    if prompt is None and found.get("type", _DOCUMENT) == _DOCUMENT:
+        raise LineError("prompt", "is missing", f"say what to do, for example Summarize: {PLACEHOLDER}")
+    if prompt is None:
+        return
+    if with_input and PLACEHOLDER not in prompt:
+        raise LineError("prompt", f"has no {PLACEHOLDER}", f"write {PLACEHOLDER} where the input's text belongs, or leave out input")
+    if not with_input and PLACEHOLDER in prompt:
+        fix = f"add input.text or input.uri; a prompt that shall hold the word itself goes into input.text, with the prompt {PLACEHOLDER}"
+        raise LineError("input", f"is missing, but the prompt has {PLACEHOLDER}", fix)
+
+
+def _openai(line: dict[str, Any]) -> TaskLine:
+    found = _checked(line, _OPENAI)
+    for name in _OPENAI:
+        if name not in found:
+            raise LineError(name, "is missing", "a line of the OpenAI batch format has custom_id, method, url and body")
+    body = found["body"]
+    return TaskLine(key=found["custom_id"], format="openai", type="openai", model=body.get("model"), body=body)
+
+
+def _checked(line: dict[str, Any], checks: Mapping[str, Check]) -> dict[str, Any]:
+    found = {}
+    for name, value in line.items():
+        check = checks.get(name)
+        if check is None:
+            raise _unknown(name, checks)
+        found[name] = check(name, value)
+    return found
+
+
+def _unknown(name: str, checks: Mapping[str, Check]) -> LineError:
+    near = difflib.get_close_matches(name[:100], checks, 1)
+    fix = f"did you mean {near[0]}?" if near else f"known are: {', '.join(checks)}; what is your own goes into metadata"
+    return LineError(name[:100], "is not a known field", fix)
+
+
+def _method(name: str, value: Any) -> None:
+    if value != "POST":
+        raise LineError(name, "is not POST", 'write "method": "POST"')
+
+
+def _url(name: str, value: Any) -> None:
+    if value != _CHAT:
+        raise LineError(name, f"is not {_CHAT}", f"only chat completions can be run; write {_CHAT}, with a body that fits")
+
+
+def _body(name: str, value: Any) -> dict[str, Any]:
+    body = line_fields.json_object(name, value)
+    if "model" in body:
+        line_fields.model(f"{name}.model", body["model"])
+    if body.get("stream", False) is not False:
+        raise LineError(f"{name}.stream", "asks for a stream", "leave it out: docllm reads whole answers")
+    messages = body.get("messages")
+    if type(messages) is not list or not messages or not all(type(message) is dict for message in messages):
+        raise LineError(f"{name}.messages", "is not a list of messages", 'write [{"role": "user", "content": "..."}]')
+    return body
+
+
+_DOCLLM: dict[str, Check] = {
+    "id": line_fields.key,
+    "type": line_fields.name,
+    "prompt": line_fields.text,
+    "input": line_fields.source,
+    "model": line_fields.model,
+    "params": line_fields.params,
+    "schema": line_fields.answer_schema,
+    "tenant": line_fields.name,
+    "priority": line_fields.whole(0, 9),
+    "deadline": line_fields.deadline,
+    "max_attempts": line_fields.whole(1, 100),
+    "metadata": line_fields.json_object,
+}
+_OPENAI: dict[str, Check] = {"custom_id": line_fields.key, "method": _method, "url": _url, "body": _body}

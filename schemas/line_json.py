@@ -1,0 +1,75 @@
+"""Strict JSON for one task line: what orjson would take without a word is refused here.
+
+A name that is there twice would be read as its last value by one reader and as its first by another, so it is an error. This
+file knows nothing of the fields of a line.
+"""
+
+import json
+from typing import Any
+
+import orjson
+
+# orjson writes 254 levels of brackets; the agent writes parts of a line again.
+MAX_DEPTH = 250
+
+
+class LineError(ValueError):
+    """A line that is no task: the field at fault (empty: the whole line), what is wrong, and what to do."""
+
+    def __init__(self, field: str, error: str, fix: str) -> None:
+        super().__init__(f"{field}: {error}; {fix}" if field else f"{error}; {fix}")
+        self.field = field
+        self.error = error
+        self.fix = fix
+
+
+def read_object(value: bytes) -> dict[str, Any]:
+    """Return the JSON object in `value`; raise LineError for anything else, duplicate names at any depth included."""
+    try:
+        line = orjson.loads(value)
+    except orjson.JSONDecodeError as broken:
+        raise _not_json(value, broken) from None
+    if type(line) is not dict:
+        raise LineError("", "is not a JSON object", 'write one object a line, for example {"id": "a", "prompt": "Say hello"}')
+    _refuse_duplicates(line, value)
+    return line
+
+
+def _not_json(value: bytes, broken: orjson.JSONDecodeError) -> LineError:
+    try:
+        value.decode()
+    except UnicodeDecodeError as wrong:
+        return LineError("", f"is not UTF-8 at byte {wrong.start + 1}", "save the file as UTF-8")
+    if "depth" in broken.msg:
+        return _too_deep()
+    return LineError("", f"is not JSON: {broken.msg} at column {broken.colno}", "write one whole JSON object on each line")
+
+
+def _too_deep() -> LineError:
+    return LineError("", f"has more than {MAX_DEPTH} levels of brackets", "make it flatter, or pass the inner part as text")
+
+
+def _refuse_duplicates(line: dict[str, Any], value: bytes) -> None:
+    """Compare the colons of the text with those of the parsed object, written again.
+
+    Each pair has one colon and each string has its own; a pair that the parser dropped leaves a surplus in the text. The count is
+    exact unless a colon is written as an escape, so those lines take the slow way too.
+    """
+    if value.count(b":") != _write(line).count(b":") or b"\\u003" in value:
+        json.loads(value, object_pairs_hook=_unique)
+
+
+def _write(line: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps([[[[line]]]])  # as deep as what the agent puts around a part of the line in its request
+    except orjson.JSONEncodeError:
+        raise _too_deep() from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise LineError(name[:100], "is there twice in one object", "keep one of the two")
+        found[name] = value
+    return found

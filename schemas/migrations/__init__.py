@@ -1,0 +1,103 @@
+"""The ledger's schema: which revision is wanted, which is there, and how to get from one to the other.
+
+Every program asks for the revision at its start; only `migrate` loads Alembic, which takes 12 MB and a fifth of a second.
+"""
+
+import secrets
+from pathlib import Path
+
+from sqlalchemy import Connection, column, insert, inspect, select, table, text
+
+from schemas.database import Database
+from schemas.errors import UnsafeStateError
+from schemas.tables import ledger
+from schemas.version import VERSION
+
+VERSIONS = Path(__file__).parent / "versions"
+_ALEMBIC = table("alembic_version", column("version_num"))
+_LOCK = "docllm.migrate"
+_LOCK_TRIES = 60  # of a second each, so that no wait is longer than the connection's time limit
+
+
+def wanted() -> str:
+    """Return the revision that this version of docllm works with."""
+    return max(_known())
+
+
+def found(database: Database) -> str | None:
+    """Return the revision of the database; None for an empty one."""
+    return database.auto(_found)
+
+
+def require(database: Database) -> None:
+    """Raise UnsafeStateError unless the schema is the one that this version works with."""
+    there = found(database)
+    _refuse_newer(there)
+    if there != wanted():
+        state = "is empty" if there is None else f"has schema {there}"
+        raise UnsafeStateError(f"the database {state}, this version needs {wanted()}; run: python -m producer migrate")
+
+
+def migrate(database: Database) -> tuple[str | None, str]:
+    """Bring the schema to the wanted revision and draw the ledger's id; return the revision before and after.
+
+    MySQL commits each DDL statement by itself, so that two at once would meet: one lock, and steps that can run again.
+    """
+    from schemas.migrations.upgrade import upgrade  # noqa: PLC0415 - see above
+
+    before = found(database)
+    _refuse_newer(before)
+    with database.engine.connect() as connection:
+        _lock(connection)
+        try:
+            upgrade(connection)
+            _draw_ledger_id(connection)
+            connection.commit()
+        finally:
+            _unlock(connection)
+    return before, wanted()
+
+
+def ledger_id(connection: Connection) -> str:
+    """Return the ledger's id, 32 hexadecimal digits."""
+    found_id = connection.execute(select(ledger.c.ledger_id)).scalar()
+    if found_id is None:
+        raise UnsafeStateError("the ledger has no id; run: python -m producer migrate")
+    return bytes(found_id).hex()
+
+
+def _known() -> set[str]:
+    """Return the revisions of this version. They follow one another: a file's name begins with its number, which is its revision."""
+    return {path.name.partition("_")[0] for path in VERSIONS.glob("[0-9]*.py")}
+
+
+def _found(connection: Connection) -> str | None:
+    if not inspect(connection).has_table(_ALEMBIC.name):
+        return None
+    return connection.execute(select(_ALEMBIC.c.version_num)).scalar()
+
+
+def _refuse_newer(there: str | None) -> None:
+    if there is not None and there not in _known():
+        raise UnsafeStateError(
+            f"the database has schema {there}, which this version ({VERSION}, schema {wanted()}) does not know; update docllm"
+        )
+
+
+def _lock(connection: Connection) -> None:
+    if connection.dialect.name == "sqlite":
+        return  # its transactions hold for DDL, and there is one writer
+    tries = (connection.execute(text("SELECT GET_LOCK(:name, 1)"), {"name": _LOCK}).scalar() for _ in range(_LOCK_TRIES))
+    if 1 not in tries:
+        raise UnsafeStateError("another migrate is running; wait for it and start again")
+
+
+def _unlock(connection: Connection) -> None:
+    if connection.dialect.name != "sqlite":
+        connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": _LOCK})
+        connection.commit()
+
+
+def _draw_ledger_id(connection: Connection) -> None:
+    if connection.execute(select(ledger.c.ledger_id)).scalar() is None:
+        connection.execute(insert(ledger), {"ledger_id": secrets.token_bytes(16)})

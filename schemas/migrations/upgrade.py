@@ -1,0 +1,25 @@
+"""Runs the migrations by Alembic. Imported by `migrate` alone."""
+
+from pathlib import Path
+
+from alembic.config import Config as AlembicConfig
+from alembic.runtime.environment import EnvironmentContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+
+
+def scripts() -> ScriptDirectory:
+    """Return the migrations as Alembic sees them."""
+    config = AlembicConfig()
+    config.set_main_option("script_location", str(Path(__file__).parent))
+    return ScriptDirectory.from_config(config)
+
+
+def upgrade(connection: Connection) -> None:
+    """Run what is missing, up to the newest revision."""
+    found = scripts()
+    with EnvironmentContext(AlembicConfig(), found, fn=lambda revision, _context: found._upgrade_revs("head", revision)) as environment:  # noqa: SLF001 - what alembic.command.upgrade calls
+        environment.configure(connection=connection)
+        with environment.begin_transaction():
+            environment.run_migrations()
+    connection.commit()

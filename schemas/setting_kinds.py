@@ -1,0 +1,177 @@
+"""What the value of a setting may be: each check takes what the file, the environment or a flag holds and returns what is used.
+
+A check raises ValueError with what to write. The wrong value itself is never in the text: it may be a secret in the wrong place.
+"""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from schemas.config import Secret
+from schemas.errors import ConfigError
+from schemas.topics import duration_s
+
+Check = Callable[[Any], Any]
+
+# Where the ledger and the bus rely on them, a promise of docllm does too.
+FIXED_CLIENT_SETTINGS = (
+    "acks",
+    "auto.offset.reset",
+    "bootstrap.servers",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "enable.idempotence",
+    "enable.partition.eof",
+    "group.id",
+    "message.timeout.ms",
+    "partitioner",
+    "request.required.acks",
+    "retries",
+    "transactional.id",
+)
+_UNDOTTED = ("debug", "log_level")  # of the others, `error_cb` and its like, a text is no value
+# As SQLAlchemy reads it: what does not fit would end up in its errors, password included.
+_SERVER = re.compile(r"([^:/@]*(:[^@]*)?@)?(\[[^/?@]+\]|[^:/?@]*)(:\d{1,5})?/[^/?@]+(\?(?P<options>.*))?")
+# PyMySQL takes more, and some would turn TLS off unseen: to it the text "false" in ssl_disabled=false is true.
+_SERVER_OPTIONS = ("ssl_ca", "ssl_capath", "ssl_cert", "ssl_key", "ssl_cipher", "ssl_check_hostname", "unix_socket")
+_DRIVERS = {
+    "mysql": "mysql+pymysql",
+    "mariadb": "mysql+pymysql",
+    "mysql+pymysql": "mysql+pymysql",
+    "mariadb+pymysql": "mysql+pymysql",
+    "sqlite": "sqlite",
+}
+
+
+def text(value: Any) -> str:
+    """Return a text that is not empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("write a text")
+    return value.strip()
+
+
+def secret(value: Any) -> Secret:
+    """Return a text that is not shown."""
+    return Secret(text(value))
+
+
+def whole(low: int, high: int) -> Check:
+    """Return the check of a whole number; a text, as the environment has it, may hold one."""
+
+    def check(value: Any) -> int:
+        number = _number(value, int)
+        if number is None or not low <= number <= high:
+            raise ValueError(f"write a whole number from {low} to {high}")
+        return int(number)
+
+    return check
+
+
+def real(low: float, high: float) -> Check:
+    """Return the check of a number; a text, as the environment has it, may hold one."""
+
+    def check(value: Any) -> float:
+        number = _number(value, float)
+        if number is None or not low <= number <= high:
+            raise ValueError(f"write a number from {low:g} to {high:g}")
+        return float(number)
+
+    return check
+
+
+def path(value: Any) -> Path:
+    """Return a path; `~` is the home folder."""
+    return Path(text(value)).expanduser()
+
+
+def paths(value: Any) -> tuple[Path, ...]:
+    """Return paths from a list, or from a text with the system's separator; an empty one means none."""
+    return tuple(path(part) for part in _parts(value, os.pathsep, "a list of paths"))
+
+
+def tiers(value: Any) -> tuple[str, ...]:
+    """Return retry tiers, durations that rise, from a list or from a text with commas."""
+    found = tuple(text(part) for part in _parts(value, ",", "rising durations, for example 30s,5m,1h"))
+    try:
+        lengths_s = [duration_s(part) for part in found]
+    except ConfigError as wrong:
+        raise ValueError(str(wrong)) from None
+    if not found or lengths_s != sorted(set(lengths_s)):
+        raise ValueError("write rising durations, for example 30s,5m,1h")
+    return found
+
+
+def database_url(value: Any) -> Secret:
+    """Return the URL with the driver that is used."""
+    scheme, found, rest = text(value).partition("://")
+    if not found or scheme not in _DRIVERS:
+        raise ValueError("write mysql://USER:PASSWORD@HOST:3306/DATABASE (MariaDB too)")
+    if scheme != "sqlite":
+        _check_server(rest)
+    return Secret(f"{_DRIVERS[scheme]}://{rest}")
+
+
+def redis_url(value: Any) -> Secret:
+    """Return the URL of a Redis server, with or without TLS."""
+    if not text(value).startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("write redis://HOST:6379/0, or rediss:// for TLS")
+    return Secret(text(value))
+
+
+def http_url(value: Any) -> str:
+    """Return an http(s) URL."""
+    url = urlsplit(text(value))
+    if url.scheme not in {"http", "https"} or not url.hostname:
+        raise ValueError("write an address such as https://api.openai.com/v1")
+    return text(value)
+
+
+def client_setting(name: str) -> Check:
+    """Return the check of one librdkafka setting, passed on as text."""
+
+    def check(value: Any) -> str:
+        if name in FIXED_CLIENT_SETTINGS:
+            raise ValueError("docllm sets this one itself; remove it")
+        if "." not in name and name not in _UNDOTTED:
+            raise ValueError("librdkafka has no such setting; see its CONFIGURATION.md")
+        if isinstance(value, bool):
+            return str(value).lower()
+        if not isinstance(value, str | int | float):
+            raise ValueError("write a text, a number, or true or false")  # noqa: TRY004 - checks raise ValueError
+        return str(value)
+
+    return check
+
+
+def _check_server(address: str) -> None:
+    parts = _SERVER.fullmatch(address)
+    if parts is None:
+        raise ValueError("name the database at the end, and write %40 for an @ in the password: mysql://USER:PASSWORD@HOST:3306/DATABASE")
+    options = dict(parse_qsl(parts["options"] or "", keep_blank_values=True))
+    if options.keys() - set(_SERVER_OPTIONS):
+        raise ValueError(f"after '?' write {', '.join(_SERVER_OPTIONS)} and nothing else")
+    if any(name.startswith("ssl_") for name in options) and not options.keys() & {"ssl_ca", "ssl_capath"}:
+        raise ValueError("without ssl_ca=FILE after '?' any server would be trusted; name the file with the authority's certificate")
+    if options.get("ssl_check_hostname", "true") not in {"true", "false"}:
+        raise ValueError("write ssl_check_hostname=true or ssl_check_hostname=false")
+
+
+def _number(value: Any, kind: type[int | float]) -> int | float | None:
+    if isinstance(value, str):
+        try:
+            return kind(value)
+        except ValueError:
+            return None
+    fits = isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)
+    return value if fits else None
+
+
+def _parts(value: Any, separator: str, wanted: str) -> list[str]:
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(separator) if part.strip()]
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"write {wanted}")  # noqa: TRY004 - checks raise ValueError
+    return [str(part) for part in value]

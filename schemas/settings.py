@@ -1,0 +1,200 @@
+"""Where the configuration comes from: flags, then environment, then `docllm.toml`, then defaults. All faults are told together.
+
+The table below lists every name there is. This file opens no connection, and no message of it holds a value.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from schemas import setting_kinds as kinds
+from schemas.config import AgentConfig, Config, KafkaConfig, LLMConfig, Price, Secret
+from schemas.errors import ConfigError
+from schemas.setting_file import FILE, SettingFile
+
+OPENAI_URL = "https://api.openai.com/v1"
+LEDGER_FILE = "ledger.sqlite"
+NO_LLM = """\
+no LLM is configured; type one of these and run again:
+  export OPENAI_API_KEY=sk-...                            # OpenAI
+  export DOCLLM_LLM_BASE_URL=http://localhost:8000/v1     # any OpenAI-compatible server, with DOCLLM_LLM_MODEL
+  python -m agent --rehearsal                             # no provider: a rehearsal LLM that answers with extracts"""
+
+_CONFIG, _TESTS = "DOCLLM_CONFIG", "DOCLLM_TEST_"
+_CLIENT, _PRICES = "kafka.client.", "prices."
+_PRICE = kinds.real(0, 1e6)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A name in the file and as a flag, the environment variable of the same meaning, and what its value may be."""
+
+    name: str
+    variable: str | None
+    check: kinds.Check
+
+
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting("data_dir", "DOCLLM_DATA_DIR", kinds.path),
+        Setting("kafka.bootstrap", "DOCLLM_KAFKA_BOOTSTRAP", kinds.text),
+        Setting("database.url", "DOCLLM_DATABASE_URL", kinds.database_url),
+        Setting("redis.url", "DOCLLM_REDIS_URL", kinds.redis_url),
+        Setting("llm.base_url", "DOCLLM_LLM_BASE_URL", kinds.http_url),
+        Setting("llm.api_key", "DOCLLM_LLM_API_KEY", kinds.secret),
+        Setting("llm.model", "DOCLLM_LLM_MODEL", kinds.text),
+        Setting("llm.timeout_s", None, kinds.real(0.1, 86_400)),
+        Setting("agent.slots", "DOCLLM_SLOTS", kinds.whole(1, 100_000)),
+        Setting("agent.drain_timeout_s", None, kinds.real(0, 86_400)),
+        Setting("agent.sweep_slack_s", None, kinds.real(0, 86_400)),
+        Setting("documents.roots", "DOCLLM_DOCUMENT_ROOTS", kinds.paths),
+        Setting("retry.tiers", "DOCLLM_RETRY_TIERS", kinds.tiers),
+        Setting("retry.max_attempts", "DOCLLM_MAX_ATTEMPTS", kinds.whole(1, 100)),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value as it was given, where, and the folder that a relative path in it starts from."""
+
+    value: Any
+    where: str
+    base: Path
+
+
+def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path) -> Config:
+    """Return the configuration.
+
+    `flags` are names of the file's settings (`agent.slots`) and `config`, the file to read; None means that a flag was not given.
+    Raises ConfigError with one line for each fault.
+    """
+    faults: list[str] = []
+    given = _given(flags, environ, cwd, faults)
+    found = dict(_checked(given, faults))
+    config = _config(found, environ, cwd)
+    if not (given.keys() - found.keys()) & {"kafka.bootstrap", "database.url"}:
+        faults += _contradictions(config)
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return config
+
+
+def ledger_url(config: Config) -> str:
+    """Return the SQLAlchemy URL of the ledger, password included: for the database adapter alone."""
+    if config.database_url is not None:
+        return config.database_url.reveal()
+    return f"sqlite:///{config.data_dir / LEDGER_FILE}"
+
+
+def require_llm(config: Config) -> None:
+    """Raise ConfigError with the three lines to type when no LLM is configured."""
+    if config.llm.base_url is None:
+        raise ConfigError(NO_LLM)
+
+
+def _given(flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path, faults: list[str]) -> dict[str, _Given]:
+    """Return each value from the strongest source that has it."""
+    given: dict[str, _Given] = {}
+    if file := _file(flags.get("config") or environ.get(_CONFIG), cwd):
+        for name, value in file.values.items():
+            given[name] = _Given(value, file.where(name), file.path.parent)
+    names = {setting.variable: setting.name for setting in SETTINGS.values() if setting.variable}
+    for variable, value in environ.items():
+        if variable in names and value:
+            given[names[variable]] = _Given(value, variable, cwd)
+        elif variable.startswith("DOCLLM_") and variable not in {*names, _CONFIG} and not variable.startswith(_TESTS):
+            faults.append(f"{variable} is unknown{_nearest(variable, [*names, _CONFIG])}")
+    for name, flag in flags.items():
+        if name != "config" and flag is not None:
+            given[name] = _Given(flag, f"--{name.rpartition('.')[2]}", cwd)
+    return given
+
+
+def _file(named: object, cwd: Path) -> SettingFile | None:
+    path = cwd / (Path(str(named)).expanduser() if named else FILE)
+    return SettingFile(path) if named or path.exists() else None
+
+
+def _checked(given: Mapping[str, _Given], faults: list[str]) -> Iterator[tuple[str, Any]]:
+    for name, one in given.items():
+        if one.value == {} and any(known.startswith(f"{name}.") for known in (*SETTINGS, _CLIENT, _PRICES)):
+            continue
+        check = _check_of(name)
+        if check is None:
+            faults.append(f"{one.where}: {name} is unknown{_nearest(name, list(SETTINGS))}")
+            continue
+        try:
+            yield name, _placed(check(one.value), one.base)
+        except ValueError as wrong:
+            faults.append(f"{one.where}: {name} is wrong; {wrong}")
+
+
+def _check_of(name: str) -> kinds.Check | None:
+    if name in SETTINGS:
+        return SETTINGS[name].check
+    if name.startswith(_CLIENT):
+        return kinds.client_setting(name.removeprefix(_CLIENT))
+    model, _, part = name.removeprefix(_PRICES).rpartition(".")
+    return _PRICE if name.startswith(_PRICES) and model and part in Price.__dataclass_fields__ else None
+
+
+def _placed(value: Any, base: Path) -> Any:
+    if isinstance(value, Path):
+        return base / value
+    if isinstance(value, tuple):
+        return tuple(_placed(part, base) for part in value)
+    return value
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]}?" if near else f"; known are: {', '.join(known)}"
+
+
+def _config(found: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Config:
+    default = Config()
+    return Config(
+        data_dir=found.get("data_dir", cwd / default.data_dir),
+        kafka=KafkaConfig(bootstrap=found.get("kafka.bootstrap"), client=_under(found, _CLIENT)),
+        database_url=found.get("database.url"),
+        redis_url=found.get("redis.url"),
+        llm=_llm(_under(found, "llm."), environ),
+        agent=AgentConfig(**_under(found, "agent.")),
+        document_roots=found.get("documents.roots"),
+        prices=_prices(_under(found, _PRICES)),
+        retry_tiers=found.get("retry.tiers", default.retry_tiers),
+        max_attempts=found.get("retry.max_attempts", default.max_attempts),
+    )
+
+
+def _under(found: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
+
+
+def _llm(own: dict[str, Any], environ: Mapping[str, str]) -> LLMConfig:
+    """OpenAI's variables fill what is missing; its key is sent nowhere but to the address that it belongs to."""
+    fallback = environ.get("OPENAI_BASE_URL") or OPENAI_URL
+    key = own.get("api_key")
+    if key is None and own.get("base_url", fallback).rstrip("/") in {OPENAI_URL, fallback.rstrip("/")}:
+        key = Secret(environ["OPENAI_API_KEY"]) if environ.get("OPENAI_API_KEY") else None
+    base_url = own.get("base_url") or (fallback if key or environ.get("OPENAI_BASE_URL") else None)
+    return LLMConfig(**own | {"base_url": base_url, "api_key": key})
+
+
+def _prices(found: Mapping[str, float]) -> dict[str, Price]:
+    models = {name.rpartition(".")[0] for name in found}
+    return {model: Price(found.get(f"{model}.input_per_mtok", 0), found.get(f"{model}.output_per_mtok", 0)) for model in sorted(models)}
+
+
+def _contradictions(config: Config) -> list[str]:
+    """Ledger and bus are both embedded or both servers: half of a pair would not survive the other half's failures."""
+    mysql = config.database_url is not None and not config.database_url.reveal().startswith("sqlite")
+    if mysql and config.embedded:
+        return ["a MySQL ledger needs Kafka: set DOCLLM_KAFKA_BOOTSTRAP=HOST:9092, or remove database.url for embedded parts"]
+    if not mysql and not config.embedded:
+        return ["Kafka needs a MySQL ledger: set DOCLLM_DATABASE_URL=mysql://USER:PASSWORD@HOST:3306/DATABASE"]
+    return []

@@ -1,0 +1,122 @@
+"""The few SQL expressions in which MySQL, MariaDB and SQLite differ, and the column types that follow from them.
+
+The database's own clock is meant everywhere, in UTC: `NOW()` and `CURRENT_TIMESTAMP` are local time and are not used.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, Connection, DateTime, Float, Insert, Integer, LargeBinary, SmallInteger, String, Table, Text, literal
+from sqlalchemy.dialects import mysql, sqlite
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeEngine
+
+NEVER = "9999-12-31 00:00:00.000000"
+NEVER_TIME = datetime(9999, 12, 31)  # noqa: DTZ001 - the database's times are UTC without a zone
+_SQLITE_FORMAT = "'%Y-%m-%d %H:%M:%f'"
+
+UtcTime: TypeEngine[Any] = DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
+BigId: TypeEngine[int] = BigInteger().with_variant(Integer, "sqlite")
+Tiny: TypeEngine[int] = SmallInteger().with_variant(mysql.TINYINT(unsigned=True), "mysql", "mariadb")
+Blob: TypeEngine[bytes] = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+LongText: TypeEngine[str] = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
+
+
+def binary(length: int) -> TypeEngine[bytes]:
+    """Return a type of exactly `length` bytes."""
+    return LargeBinary(length).with_variant(mysql.BINARY(length), "mysql", "mariadb")
+
+
+def varbinary(length: int) -> TypeEngine[bytes]:
+    """Return a type of at most `length` bytes, compared byte by byte."""
+    return LargeBinary(length).with_variant(mysql.VARBINARY(length), "mysql", "mariadb")
+
+
+def name(length: int) -> TypeEngine[str]:
+    """Return a short text."""
+    return String(length)
+
+
+class utc_now(FunctionElement[Any]):  # noqa: N801 - reads as the SQL function it is
+    """The database's time, UTC."""
+
+    type = UtcTime
+    inherit_cache = True
+
+
+class utc_default(FunctionElement[Any]):  # noqa: N801 - reads as the SQL function it is
+    """The database's time as a column default; an expression default needs its parentheses."""
+
+    type = UtcTime
+    inherit_cache = True
+
+
+class utc_after(FunctionElement[Any]):  # noqa: N801 - reads as the SQL function it is
+    """The database's time plus `seconds`, which may be negative or a column."""
+
+    type = UtcTime
+    inherit_cache = True
+
+    def __init__(self, seconds: float | ColumnElement[Any]) -> None:
+        super().__init__(seconds if isinstance(seconds, ColumnElement) else literal(float(seconds)))
+
+
+class seconds_until(FunctionElement[float]):  # noqa: N801 - reads as the SQL function it is
+    """The seconds from the database's time to a column's; negative when it has passed."""
+
+    type = Float()  # servers answer with a decimal
+    inherit_cache = True
+
+
+@compiles(utc_now)
+def _utc_now(_element: utc_now, _compiler: SQLCompiler, **_kw: Any) -> str:
+    return "UTC_TIMESTAMP(6)"
+
+
+@compiles(utc_now, "sqlite")
+def _utc_now_sqlite(_element: utc_now, _compiler: SQLCompiler, **_kw: Any) -> str:
+    return f"(strftime({_SQLITE_FORMAT}, 'now') || '000')"
+
+
+@compiles(utc_default)
+def _utc_default(_element: utc_default, _compiler: SQLCompiler, **_kw: Any) -> str:
+    return "(UTC_TIMESTAMP(6))"
+
+
+@compiles(utc_default, "sqlite")
+def _utc_default_sqlite(_element: utc_default, _compiler: SQLCompiler, **_kw: Any) -> str:
+    return f"(strftime({_SQLITE_FORMAT}, 'now') || '000')"
+
+
+@compiles(utc_after)
+def _utc_after(element: utc_after, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"(UTC_TIMESTAMP(6) + INTERVAL ROUND({compiler.process(element.clauses, **kw)} * 1000000) MICROSECOND)"
+
+
+@compiles(utc_after, "sqlite")
+def _utc_after_sqlite(element: utc_after, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"(strftime({_SQLITE_FORMAT}, 'now', printf('%+.3f seconds', {compiler.process(element.clauses, **kw)})) || '000')"
+
+
+@compiles(seconds_until)
+def _seconds_until(element: seconds_until, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), {compiler.process(element.clauses, **kw)}) / 1000000)"
+
+
+@compiles(seconds_until, "sqlite")
+def _seconds_until_sqlite(element: seconds_until, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"((julianday({compiler.process(element.clauses, **kw)}) - julianday('now')) * 86400.0)"
+
+
+def insert_new(connection: Connection, table: Table[Any]) -> Insert:
+    """Return an INSERT that leaves a row with the same key as it is.
+
+    Not INSERT IGNORE: that one also cuts long keys and clamps numbers without a word.
+    """
+    if connection.dialect.name == "sqlite":
+        return sqlite.insert(table).on_conflict_do_nothing()
+    first = next(iter(table.primary_key.columns))
+    return mysql.insert(table).on_duplicate_key_update({first.name: first})

@@ -1,0 +1,50 @@
+"""The topic family of a group: names in, names out."""
+
+import re
+from dataclasses import dataclass
+
+from schemas.errors import ConfigError
+
+GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def duration_s(text: str) -> int:
+    """Return the seconds of a duration such as `30s`, `5m`, `1h`; raise ConfigError for anything else."""
+    if re.fullmatch(r"[1-9][0-9]{0,5}[smhd]", text) is None:
+        raise ConfigError(f"{text!r} is not a duration; write a number and s, m, h or d, for example 30s")
+    return int(text[:-1]) * _UNIT_S[text[-1]]
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics of one group. A destination is a topic's name without the group: `tasks`, `retry.30s`, `dlq`, `inbox`."""
+
+    group: str
+    tiers: tuple[str, ...] = ("30s", "5m", "1h")
+
+    def __post_init__(self) -> None:
+        if GROUP_NAME.fullmatch(self.group) is None:
+            raise ConfigError(f"group {self.group!r}: use 1 to 100 letters, digits, dots, dashes and underscores")
+
+    @property
+    def destinations(self) -> tuple[str, ...]:
+        """Return every destination of the group."""
+        return ("tasks", *(f"retry.{tier}" for tier in self.tiers), "dlq", "inbox")
+
+    def name(self, destination: str) -> str:
+        """Return the Kafka topic of a destination."""
+        return f"{self.group}.{destination}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return every Kafka topic of the group."""
+        return tuple(self.name(destination) for destination in self.destinations)
+
+    def consumer_group(self, destination: str) -> str:
+        """Return the Kafka group id that reads a destination: each has its own consumer handle."""
+        return self.group if destination == "tasks" else self.name(destination)
+
+    def destination(self, topic: str) -> str:
+        """Return the destination of a Kafka topic of this group."""
+        return topic.removeprefix(f"{self.group}.")

@@ -1,0 +1,1 @@
+"""One suite per port; each runs on every adapter of the port."""

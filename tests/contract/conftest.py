@@ -1,0 +1,30 @@
+"""Runs the suites on each kind of parts, and async tests on an event loop of their own."""
+
+import asyncio
+import inspect
+from pathlib import Path
+
+import pytest
+
+from tests.contract import embedded_parts
+from tests.contract.ledger_parts import books, migrated  # noqa: F401 - the fixtures of the ledger's suites
+from tests.contract.parts import Parts
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
+
+
+@pytest.fixture(params=["embedded", "kafka"])
+def parts(request: pytest.FixtureRequest, tmp_path: Path) -> Parts:
+    if request.param == "embedded":
+        return embedded_parts.parts(tmp_path)
+    server = request.getfixturevalue("kafka_server")
+    from tests.contract import kafka_parts  # noqa: PLC0415 - only a run on Kafka needs its client
+
+    return kafka_parts.parts(server.bootstrap)

@@ -1,0 +1,79 @@
+"""Apache Kafka as the suites need it."""
+
+import asyncio
+import gc
+from collections.abc import Mapping, Sequence
+from unittest.mock import patch
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from agent.consumer.kafka import KafkaSource
+from agent.ports import Source
+from producer.publisher.kafka import KafkaPublisher
+from producer.topics.kafka import KafkaTopicAdmin
+from schemas.clock import SystemClock
+from schemas.config import KafkaConfig
+from tests.contract.parts import Parts
+
+SESSION_S = 10.0
+
+
+def parts(bootstrap: str, protocol: str = "classic") -> Parts:
+    """Return the factories for one broker and one group protocol."""
+    config, clock = KafkaConfig(bootstrap, {"group.protocol": protocol}), SystemClock()
+    known: dict[str, str] = {}
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    shared = KafkaTopicAdmin(config=config, clock=clock)
+
+    async def source(names: Sequence[str], group_id: str) -> Source:
+        return KafkaSource(config=config, topics=names, group_id=group_id, known_topic_ids=lambda: known, admin=shared, clock=clock)
+
+    async def publisher() -> KafkaPublisher:
+        return KafkaPublisher(config=config, clock=clock)
+
+    async def admin() -> KafkaTopicAdmin:
+        return KafkaTopicAdmin(config=config, clock=clock)
+
+    async def delete_topic(topic: str) -> None:
+        await asyncio.wrap_future(client.delete_topics([topic], operation_timeout=10)[topic])
+
+    async def delete_offsets(group_id: str) -> None:
+        try:
+            await asyncio.wrap_future(client.delete_consumer_groups([group_id])[group_id])
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                raise
+
+    async def set_offsets(group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        wanted = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+        request = ConsumerGroupTopicPartitions(group_id, wanted)
+        await asyncio.wrap_future(client.alter_consumer_group_offsets([request])[group_id])
+
+    return Parts(
+        source=source,
+        publisher=publisher,
+        admin=admin,
+        kill=_kill,
+        delete_topic=delete_topic,
+        delete_offsets=delete_offsets,
+        set_offsets=set_offsets,
+        session_s=SESSION_S,
+        known=known,
+    )
+
+
+async def _kill(source: Source) -> None:
+    """End the thread where it stands. A handle that is collected unclosed stops its heartbeats and tells the group nothing."""
+
+    def die(_: Consumer) -> None:
+        raise SystemExit
+
+    assert isinstance(source, KafkaSource)
+    assert source._member is not None
+    reader, _ = source._member
+    # A hook that kept the exception would keep the handle too, through the frames.
+    with patch("threading.excepthook", lambda _: None):
+        reader.tell(die)
+        await asyncio.to_thread(reader._thread.join)
+    gc.collect()

@@ -1,0 +1,105 @@
+"""Bugs that are planted into the real functions, to show that the checks are no decoration."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from sqlalchemy import bindparam, update
+
+from agent.ledger import claim as claims
+from agent.ledger import reap
+from agent.ledger import settle as settles
+from agent.offsets import Tracker
+from agent.ports import Settlement
+from producer import letters, outbox
+from producer.relay import Relay
+from schemas import tables
+from schemas.envelope import Outgoing
+from schemas.sql import utc_after, utc_now
+from schemas.task import MOVES, WAITING, Status
+
+
+def settle_without_owner(patch: pytest.MonkeyPatch) -> None:
+    def accepted(connection: Any, settlements: Sequence[Settlement]) -> list[Settlement]:
+        rows = {row.id: row for row in connection.execute(tables.task.select())}
+        return [one for one in settlements if rows[one.row.task_id].status in MOVES["succeed"].sources]
+
+    patch.setattr(settles, "_accepted", accepted)
+
+
+def late_settle_by_anyone(patch: pytest.MonkeyPatch) -> None:
+    def accepted(connection: Any, settlements: Sequence[Settlement]) -> list[Settlement]:
+        rows = {row.id: row for row in connection.execute(tables.task.select())}
+        mine = [one for one in settlements if rows[one.row.task_id].owner in {one.owner, 0}]
+        return [one for one in mine if rows[one.row.task_id].status in MOVES["succeed"].sources]
+
+    patch.setattr(settles, "_accepted", accepted)
+
+
+def reap_without_recheck(patch: pytest.MonkeyPatch) -> None:
+    def reset(connection: Any, group: str, ids: Sequence[int], _reason: object) -> tuple[int, int]:
+        rows = connection.execute(tables.task.select().where(tables.task.c.id.in_(ids))).all()
+        reap._return(connection, group, rows)
+        return len(rows), 0
+
+    patch.setattr(reap, "_reset", reset)
+
+
+def commit_the_highest(patch: pytest.MonkeyPatch) -> None:
+    def highest(tracker: Tracker) -> int | None:
+        return tracker._newest + 1 if tracker._newest + 1 > len(tracker._open) else None
+
+    patch.setattr(Tracker, "watermark", property(highest))
+
+
+def delete_before_report(patch: pytest.MonkeyPatch) -> None:
+    async def deliver(relay: Relay, records: dict[outbox.Item, Outgoing]) -> dict[outbox.Item, object]:
+        await relay._attempt(records)
+        return {}
+
+    patch.setattr(Relay, "_deliver", deliver)
+
+
+def no_outbox(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(settles, "_write_orders", lambda *_: [])
+
+
+def reap_raises_the_fence_only(patch: pytest.MonkeyPatch) -> None:
+    real = reap._return
+
+    def raised(connection: Any, group: str, rows: Sequence[Any]) -> None:
+        real(connection, group, rows)
+        ids = [row.id for row in rows]
+        connection.execute(update(tables.task).where(tables.task.c.id.in_(ids)).values(fence=tables.task.c.fence + 1))
+
+    patch.setattr(reap, "_return", raised)
+
+
+def claim_without_fence(patch: pytest.MonkeyPatch) -> None:
+    table = tables.task
+    free = (table.c.id.in_(bindparam("ids", expanding=True)), table.c.status.in_(WAITING), table.c.due_at <= utc_now())
+    mine = {"status": int(Status.PROCESSING), "owner": bindparam("by_owner"), "due_at": utc_after(bindparam("deadline_s"))}
+    patch.setattr(claims, "_CLAIM", update(table).where(*free, bindparam("at_fence") >= 0).values(**mine))
+
+
+def relay_without_recheck(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(letters, "FINAL", ())
+
+
+def retry_keeps_the_fence(patch: pytest.MonkeyPatch) -> None:
+    kept = update(tables.task).where(tables.task.c.id == bindparam("one"))
+    values = {"status": int(Status.RETRYING), "owner": 0, "attempt": tables.task.c.attempt + 1}
+    patch.setattr(settles, "_RETRY", kept.values(**values, due_at=utc_after(bindparam("delay_s"))))
+    patch.setattr(outbox, "place", _with_old_fences(outbox.place))
+
+
+def _with_old_fences(place: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    def placed(connection: Any, group: str, destination: str, items: Sequence[outbox.Item], **rest: Any) -> list[Any]:
+        fences = [(kind, key, fence - 1) if destination.startswith("retry") else (kind, key, fence) for kind, key, fence in items]
+        return place(connection, group, destination, fences, **rest)
+
+    return placed
+
+
+def dead_letters_are_dropped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(letters, "_dead_letters", lambda *_: {})

@@ -1,0 +1,180 @@
+"""A ledger to test on, for each kind of database, and the moves with which most tests begin.
+
+Nothing here waits: `ago` puts a stored time into the past instead.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from sqlalchemy import Column, Table, delete, func, select, update
+
+from agent.lease import Lease
+from agent.ledger import claim as claims
+from agent.ledger import lease as leases
+from agent.ledger import settle as settles
+from agent.outcome import COMPLETION, Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
+from agent.ports import Answer, Answers, Claimable, Row, Settlement, Verdict
+from producer import cancel, store
+from producer.ports import Order
+from schemas import migrations, tables
+from schemas.database import Database
+from schemas.envelope import Publication, digest
+from schemas.sql import utc_after
+from schemas.task import Status
+
+KINDS = ("sqlite", "mariadb", "mysql")
+only_mariadb = pytest.mark.parametrize("migrated", ["mariadb"], indirect=True)
+only_sqlite = pytest.mark.parametrize("migrated", ["sqlite"], indirect=True)
+
+GROUP = "group"
+BATCH = "batch"
+ORIGIN = (f"{GROUP}.tasks", 3, 17, 1_700_000_000_000)
+SPENT = Spent("model", 10, 5, 300, "trace", 1500)
+REFUSED = Failure("SERVER", "it answered 503")
+
+SUCCEEDED = Succeeded(b"answer", COMPLETION, SPENT)
+RETRY = Retry(REFUSED, SPENT, "30s", 31.0)
+SNOOZE = Snooze(REFUSED, SPENT, 20.0)
+DEAD = Dead(Failure("BAD_REQUEST", "it answered 400"), SPENT)
+RELEASED = Released()
+
+
+class Books:
+    """A migrated database and short names for what tests do with it."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.run = database.run
+        self.ledger_id = self.run(migrations.ledger_id)
+
+    def empty(self) -> None:
+        """Forget everything except the ledger's id."""
+        emptied = [delete(table) for table in tables.metadata.tables.values() if table is not tables.ledger]
+        self.run(lambda c: [c.execute(one) for one in emptied])
+
+    # ---- what a test begins with
+
+    def batch(self, name: str = BATCH, group: str = GROUP) -> store.Batch:
+        return self.run(lambda c: store.open_batch(c, name, group))
+
+    def load(self, *keys: str, into: str = BATCH, group: str = GROUP) -> list[int]:
+        """Load one task per key, and drop the order, as after its delivery."""
+        accepted = self.accept([new_task(key) for key in keys], self.batch(into, group))
+        self.run(lambda c: c.execute(delete(tables.outbox)))
+        return list(accepted.new.values())
+
+    def accept(self, tasks: Sequence[store.NewTask], into: store.Batch) -> store.Accepted:
+        first = self.run(lambda c: store.take_ids(c, len(tasks)))
+        return self.run(lambda c: store.accept(c, into, tasks, first))
+
+    def agent(self, name: str = "agent", group: str = GROUP) -> Lease:
+        return Lease(self.run(lambda c: leases.register(c, name, group, "1")), 0.0)
+
+    def steady_agent(self) -> Lease:
+        """Return an agent that has beaten for long enough to judge others."""
+        lease = self.agent("judge")
+        self.ago(tables.agent.c.steady_since, 60, lease.agent_id)
+        return lease
+
+    def lost_agent(self) -> Lease:
+        """Return an agent that was declared lost."""
+        lease = self.agent("lost")
+        self.run(lambda c: leases.declare_lost(c, lease.agent_id))
+        return lease
+
+    # ---- moves
+
+    def record(self, task_id: int, fence: int = 0, *, ledger: str | None = None, stamp: bytes | None = None) -> Claimable:
+        """Return the record of a task as an agent that keeps no body knows it."""
+        return Claimable(Publication(ledger or self.ledger_id, GROUP, BATCH, task_id, fence), stamp)
+
+    def answers(self, records: Sequence[Claimable], owner: int, deadline_s: float = 600.0) -> Answers:
+        return self.run(lambda c: claims.claim(c, records, owner, deadline_s))
+
+    def claim(self, task_id: int, owner: int, fence: int = 0) -> Answer:
+        return self.answers([self.record(task_id, fence)], owner)[task_id][0]
+
+    def ask(self, task_id: int, fence: int = 0) -> Answer:
+        return self.run(lambda c: claims.ask(c, [self.record(task_id, fence)]))[task_id][0]
+
+    def claimed(self, task_id: int, owner: int, fence: int = 0) -> Row:
+        """Claim a task that must be free; return what was read back."""
+        said, row = self.answers([self.record(task_id, fence)], owner)[task_id]
+        assert said is Answer.CLAIMED
+        assert row is not None
+        return row
+
+    def settle(self, row: Row, owner: int, outcome: Outcome) -> Verdict:
+        return self.settle_all([settlement(row, owner, outcome)])[0][0]
+
+    def settle_all(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
+        return self.run(lambda c: settles.settle(c, GROUP, settlements, 1_700_000_000.0))
+
+    def cancel(self, name: str = BATCH) -> None:
+        """Mark a batch as cancelled; its rows are not touched."""
+        which = self.batch(name)
+        self.run(lambda c: cancel.mark(c, which, "somebody"))
+
+    # ---- a look at the tables
+
+    def task(self, task_id: int) -> Any:
+        return self.run(lambda c: c.execute(select(tables.task).where(tables.task.c.id == task_id)).one())
+
+    def status(self, task_id: int) -> Status:
+        return Status(self.task(task_id).status)
+
+    def due_in_s(self, task_id: int) -> float:
+        """Return the seconds until a task is due, by the database's clock."""
+        return self.run(lambda c: claims.ask(c, [self.record(task_id)]))[task_id][1].due_in_s
+
+    def rows(self, table: Table[Any]) -> Sequence[Any]:
+        return self.run(lambda c: c.execute(select(table).order_by(*table.primary_key.columns)).all())
+
+    def count(self, table: Table[Any]) -> int:
+        return self.run(lambda c: c.execute(select(func.count()).select_from(table)).scalar_one())
+
+    def ago(self, column: Column[Any], seconds: float, *ids: int) -> None:
+        """Set a time of these rows (of all, without ids) to `seconds` before now."""
+        table = column.table
+        (key,) = table.primary_key.columns
+        change = update(table).values({column.name: utc_after(-seconds)})
+        self.run(lambda c: c.execute(change.where(key.in_(ids)) if ids else change))
+
+    def set(self, table: Table[Any], key: int, **values: Any) -> None:
+        (column,) = table.primary_key.columns
+        self.run(lambda c: c.execute(update(table).where(column == key).values(**values)))
+
+
+def new_task(key: str, value: bytes | None = None, raw_key: bytes | None = b"raw") -> store.NewTask:
+    name, body = key.encode(), b"value of " + key.encode() if value is None else value
+    return store.NewTask(name, digest(name, body), body, "document", "", 5, None, raw_key)
+
+
+def settlement(row: Row, owner: int, outcome: Outcome) -> Settlement:
+    return Settlement(row, owner, outcome, "route", ORIGIN)
+
+
+def driven(url: str) -> str:
+    """Return a server's address with the driver that the settings would add."""
+    return url.replace("mysql://", "mysql+pymysql://", 1)
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def migrated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Books]:
+    """One migrated database of each kind for the whole run."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'ledger.db'}"
+    else:
+        url = driven(request.getfixturevalue(f"{request.param}_server").create_database("contract"))
+    database = Database(url, timeout_s=5)
+    migrations.migrate(database)
+    yield Books(database)
+    database.close()
+
+
+@pytest.fixture
+def books(migrated: Books) -> Books:
+    """An empty ledger."""
+    migrated.empty()
+    return migrated

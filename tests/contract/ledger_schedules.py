@@ -1,0 +1,144 @@
+"""The shortest ways in which a mistake of the protocol shows, each in a world of two tasks whose records are on their topic."""
+
+from agent.ledger import lease as leases
+from tests.contract.ledger_bus import TASKS
+from tests.contract.ledger_parts import DEAD, RELEASED, RETRY, SUCCEEDED
+from tests.contract.ledger_world import World
+
+
+def superseded(world: World) -> None:
+    """A claim is reaped while its call runs, and the task claimed by the other agent."""
+    one, other = world.agents
+    run = world.take(one)
+    world.expire()
+    world.move(TASKS, other)
+    world.take(other)
+    world.settle_one(one, run, SUCCEEDED)
+
+
+def superseded_and_released(world: World) -> None:
+    """The same, and the other agent has given its claim back."""
+    one, other = world.agents
+    run = world.take(one)
+    world.expire()
+    world.move(TASKS, other)
+    world.settle_one(other, world.take(other), RELEASED)
+    world.settle_one(one, run, SUCCEEDED)
+
+
+def settled_between_finding_and_reset(world: World) -> None:
+    """The reaper reads a lost agent's task, the agent settles it, the reaper resets what it had read."""
+    one = world.agents[0]
+    run = world.take(one)
+    world.books.run(lambda c: leases.declare_lost(c, one.lease.agent_id))
+    world.find()
+    world.settle_one(one, run, SUCCEEDED)
+    world.reset()
+
+
+def held_and_given_back(world: World) -> None:
+    """The new owner of a partition sees a held record, and its holder gives the claim back."""
+    one, other = world.agents
+    run = world.take(one)
+    world.move(TASKS, other)
+    world.claim_one(other, *world.offered(other)[0])
+    world.commit()
+    world.settle_one(one, run, RELEASED)
+
+
+def the_second_first(world: World) -> None:
+    """Of two tasks the later one is settled first."""
+    one = world.agents[0]
+    world.settle_one(one, world.take(one, 1), SUCCEEDED)
+    world.commit()
+
+
+def retried_in_vain(world: World) -> None:
+    """A retry is ordered, its record does not arrive, and the offset moves on."""
+    one = world.agents[0]
+    world.settle_one(one, world.take(one), RETRY)
+    world.bus.delivery = "failed"
+    world.relay_all()
+    world.commit()
+
+
+def dead(world: World) -> None:
+    """A task is given up."""
+    one = world.agents[0]
+    world.settle_one(one, world.take(one), DEAD)
+    world.commit()
+
+
+def reaped(world: World) -> None:
+    """A task is reaped, and nobody has claimed it since."""
+    world.take(world.agents[0])
+    world.expire()
+
+
+def an_old_record_comes_again(world: World) -> None:
+    """A task was retried, and its first record is delivered once more."""
+    one, other = world.agents
+    world.settle_one(one, world.take(one), RETRY)
+    world.due()
+    world.move(TASKS, other)
+    world.claim_one(other, *world.offered(other)[0])
+
+
+def settled_late_before_its_order_is_sent(world: World) -> None:
+    """A reaped task is settled by its last owner while its order waits for its grace."""
+    one = world.agents[0]
+    run = world.take(one)
+    world.expire()
+    world.settle_one(one, run, SUCCEEDED)
+    world.relay_all()
+
+
+def released(world: World) -> None:
+    """A claim is given back, and the offset could move on."""
+    one = world.agents[0]
+    world.settle_one(one, world.take(one), RELEASED)
+    world.commit()
+
+
+def fenced_with_its_partition(world: World) -> None:
+    """A retried task is reaped and claimed by its other record; its first claim, whose partition never moved, is fenced."""
+    one, other = world.agents
+    world.settle_one(one, world.take(one), RETRY)
+    world.relay_all()
+    world.due()
+    run = world.take(other)
+    world.expire()
+    world.relay_all()
+    world.take(one, -1)
+    world.settle_one(other, run, SUCCEEDED)
+    world.commit()
+
+
+def leaked(world: World) -> None:
+    """A claim commits, its answer is lost, and the agent that lives on has forgotten it."""
+    one = world.agents[0]
+    world.books.answers([world.books.record(world.tasks[0])], one.lease.next_owner())
+
+
+def lost_by_kafka(world: World) -> None:
+    """A topic loses its records before anybody has read them."""
+    world.lossy = True
+    world.bus.lose(TASKS)
+
+
+SCHEDULES = (
+    superseded,
+    superseded_and_released,
+    settled_between_finding_and_reset,
+    held_and_given_back,
+    the_second_first,
+    retried_in_vain,
+    dead,
+    reaped,
+    an_old_record_comes_again,
+    settled_late_before_its_order_is_sent,
+    released,
+    fenced_with_its_partition,
+    leaked,
+    lost_by_kafka,
+)

@@ -1,0 +1,255 @@
+"""A small world around the ledger: two agents, a relay and a reaper, with faults drawn from a seed.
+
+The ledger is the real one; what the loop does with its answers is done here, in its simplest form.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from sqlalchemy import update
+
+from agent.lease import Lease
+from agent.ledger import claim as claims
+from agent.ledger import lease as leases
+from agent.ledger import reap, sweep
+from agent.outcome import Outcome, Released, Snooze
+from agent.ports import Answer, Row, Verdict
+from producer import cancel, outbox
+from producer.relay import Relay
+from schemas import tables
+from schemas.clock import SystemClock
+from schemas.lanes import InlineLane
+from schemas.sql import utc_after
+from schemas.task import WAITING, Status
+from schemas.topics import Topics
+from tests.contract.ledger_bus import LETTERS, READ, TIER, BrokenError, Bus, View
+from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RELEASED, RETRY, SUCCEEDED, Books
+
+MAX_ATTEMPTS = 6
+AGAIN_AT_ONCE = Snooze(RETRY.failure, RETRY.spent, 0.0)
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """A claimed task whose call is under way."""
+
+    row: Row
+    owner: int
+    view: View
+    offset: int
+
+
+@dataclass(slots=True, eq=False)
+class Agent:
+    """One process: its newest lease, its views and its calls."""
+
+    lease: Lease
+    views: list[View] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    doubts: list[tuple[int, int]] = field(default_factory=list)  # claims without an answer, that were given up
+
+
+class World:
+    """Takes steps; `seed` draws what is left open, `quirks` name what this world does wrong on purpose."""
+
+    def __init__(self, books: Books, seed: int, *, tasks: int = 1, losses: int = 0, cancels: int = 0, quirks: Sequence[str] = ()) -> None:
+        self.books, self.quirks = books, quirks
+        self.random = Random(seed)  # noqa: S311 - a schedule, no secret
+        self.losses, self.cancels, self.lossy = losses, cancels, losses > 0
+        self.bus = Bus(books, only_loss_counts="only loss counts" in quirks)
+        self.seen: Counter[str] = Counter()
+        self.newest_claim: dict[int, int] = {}
+        self.accepted: set[int] = set()
+        self.dead_leases: list[Lease] = []
+        self.found: list[int] = []
+        books.empty()
+        self.tasks = books.load(*(f"task {number}" for number in range(tasks)))
+        books.run(lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, one, 0) for one in self.tasks]))
+        topics = Topics(GROUP, ("30s",))
+        self.relay = Relay(database=books.database, lane=InlineLane(), publisher=self.bus, topics=topics, clock=SystemClock())
+        self.agents = [Agent(books.agent(), [self.bus.assign(topic)]) for topic in READ]
+        self.relay_all()
+
+    def relay_orders(self) -> None:
+        self.bus.delivery = self.random.choice(["delivered", "delivered", "delivered", "failed", "unreported"])
+        self.relay_all()
+
+    def relay_all(self) -> None:
+        self.books.ago(tables.outbox.c.due_at, 1)
+        asyncio.run(self.relay.relay_once())
+
+    # ---- an agent's work
+
+    def claim(self) -> None:
+        offered = [(agent, *one) for agent in self.agents for one in self.offered(agent)]
+        if offered:
+            self.claim_one(*self.random.choice(offered), lost=self.random.random() < 0.15)
+
+    def offered(self, agent: Agent) -> list[tuple[View, int]]:
+        """Return what an agent may claim, after it has read on: for each task that it has no call for, its records."""
+        for view in agent.views:
+            self.bus.read(view)
+        busy = {run.row.task_id for run in agent.runs}
+        return [(view, offset) for view in agent.views for offset, (task_id, _) in view.records.items() if task_id not in busy]
+
+    def take(self, agent: Agent, which: int = 0) -> Run:
+        """Claim what an agent is offered, in a schedule that knows that it can be had; `which` counts from the first."""
+        self.claim_one(agent, *self.offered(agent)[which])
+        return agent.runs[-1]
+
+    def claim_one(self, agent: Agent, view: View, offset: int, *, lost: bool = False) -> None:
+        task_id, fence = view.records[offset]
+        owner = agent.lease.next_owner()
+        records = [self.books.record(task_id, fence)]
+        said, row = self.books.answers(records, owner)[task_id]
+        if lost and self.random.random() < 0.5:
+            if said is Answer.CLAIMED:
+                self.newest_claim[task_id] = owner
+            agent.doubts.append((owner, task_id))
+            return
+        if lost:
+            said, row = self.books.answers(records, owner)[task_id]
+        self.seen[said.value] += 1
+        if said is Answer.CLAIMED and row is not None:
+            if fence < row.fence:
+                raise BrokenError("I3 an older record takes its task")
+            self.newest_claim[task_id] = owner
+            agent.runs.append(Run(row, owner, view, offset))
+        elif said in {Answer.DONE, Answer.STALE} or (said is Answer.HELD and "held is skipped" in self.quirks):
+            view.finish(offset)
+        elif said in {Answer.CONFLICT, Answer.UNKNOWN}:
+            raise BrokenError(f"P9 a good record is {said.value}")
+
+    def settle(self) -> None:
+        running = [(agent, run) for agent in self.agents for run in agent.runs]
+        if running:
+            agent, run = self.random.choice(running)
+            retry = RETRY if run.row.attempt + 1 < MAX_ATTEMPTS else DEAD
+            outcome = self.random.choice([SUCCEEDED, retry, retry, RELEASED, RELEASED, AGAIN_AT_ONCE])
+            self.settle_one(agent, run, outcome, lost=self.random.random() < 0.2)
+
+    def settle_one(self, agent: Agent, run: Run, outcome: Outcome, *, lost: bool = False) -> None:
+        task_id, again = run.row.task_id, isinstance(outcome, Released | Snooze)
+        if "publish first" in self.quirks and outcome in (RETRY, DEAD):
+            topic = TIER if outcome is RETRY else LETTERS
+            self.bus.append(topic, task_id, run.row.fence + (outcome is RETRY))
+        before = self.books.task(task_id)
+        verdict = self.books.settle(run.row, run.owner, outcome)
+        if self.books.task(task_id) != before:
+            self.note_accepted(run, before)
+        if lost and not again:
+            verdict = self.books.settle(run.row, run.owner, outcome)
+        agent.runs.remove(run)
+        self.seen[verdict.value] += 1
+        passes = verdict is Verdict.SETTLED if not again else "release commits" in self.quirks
+        if passes or (verdict is Verdict.FENCED and "fenced passes" in self.quirks):
+            run.view.finish(run.offset)
+
+    def note_accepted(self, run: Run, before: Any) -> None:
+        if self.newest_claim[run.row.task_id] != run.owner:
+            raise BrokenError("P2 a settle is accepted for a superseded claim")
+        if run.owner in self.accepted:
+            raise BrokenError("P2 two accepted settles for one claim")
+        self.accepted.add(run.owner)
+        self.seen["late settle"] += before.status == Status.PENDING
+
+    def release_doubts(self) -> None:
+        agent = self.random.choice(self.agents)
+        for owner, task_id in agent.doubts:
+            self.books.run(lambda c, owner=owner, task_id=task_id: claims.release(c, owner, [task_id]))
+        agent.doubts.clear()
+
+    def commit(self) -> None:
+        for agent in self.agents:
+            for view in agent.views:
+                self.bus.commit(view)
+
+    # ---- what happens to agents
+
+    def rebalance(self) -> None:
+        """A topic moves, perhaps back to the same agent; the old one notices now or later."""
+        topic, new = self.random.choice(READ), self.random.choice(self.agents)
+        self.move(topic, new)
+        for agent in self.agents:
+            if agent is new or self.random.random() < 0.7:
+                agent.views = [view for view in agent.views if view.current]
+
+    def move(self, topic: str, new: Agent) -> None:
+        for agent in self.agents:
+            for view in agent.views:
+                view.current &= view.topic != topic
+        new.views.append(self.bus.assign(topic))
+
+    def notice(self) -> None:
+        for agent in self.agents:
+            agent.views = [view for view in agent.views if view.current]
+
+    def crash(self) -> None:
+        """Calls, views and doubts are gone; the process starts again under a new lease."""
+        agent = self.random.choice(self.agents)
+        self.dead_leases.append(agent.lease)
+        topics = [view.topic for view in agent.views if view.current]
+        agent.lease, agent.views, agent.runs, agent.doubts = self.books.agent(), [], [], []
+        for topic in topics:
+            self.random.choice(self.agents).views.append(self.bus.assign(topic))
+
+    def declare_lost(self) -> None:
+        """A dead incarnation, or one that lives."""
+        lease = self.random.choice([*self.dead_leases, self.random.choice(self.agents).lease])
+        lease.lost |= self.books.run(lambda c: leases.declare_lost(c, lease.agent_id))
+
+    def register_anew(self) -> None:
+        for agent in self.agents:
+            if agent.lease.lost:
+                agent.lease = self.books.agent()
+
+    def find(self) -> None:
+        """The reaper reads; it resets in a later step, when all may have changed."""
+        self.found = self.books.run(lambda c: reap.orphans(c, GROUP)) + self.books.run(lambda c: reap.overdue(c, GROUP))
+
+    def reset(self) -> None:
+        for reset in (reap.reset_orphans, reap.reset_overdue):
+            back, dead = self.books.run(lambda c, reset=reset: reset(c, GROUP, self.found))
+            self.seen["reaped"] += back + dead
+
+    def expire(self) -> None:
+        """All running claims pass their hard deadline, and the reaper sees it at once."""
+        self.deadline()
+        self.find()
+        self.reset()
+
+    # ---- time, a person, Kafka
+
+    def due(self) -> None:
+        self.make_due(*WAITING)
+
+    def deadline(self) -> None:
+        if "no hard deadline" not in self.quirks:
+            self.make_due(Status.PROCESSING)
+
+    def make_due(self, *states: Status, seconds: float = 1.0) -> None:
+        change = update(tables.task).where(tables.task.c.status.in_(states)).values(due_at=utc_after(-seconds))
+        self.books.run(lambda c: c.execute(change))
+
+    def cancel(self) -> None:
+        if self.cancels:
+            self.cancels -= 1
+            self.books.cancel()
+        if self.books.batch().cancelled:
+            batch_id = self.books.batch(BATCH).id
+            self.books.run(lambda c: cancel.cancel_page(c, batch_id, b""))
+
+    def lose_records(self) -> None:
+        """Kafka loses what is not committed of a topic."""
+        if self.losses:
+            self.losses -= 1
+            self.bus.lose(self.random.choice(READ))
+
+    def sweep(self) -> None:
+        if self.lossy and "no sweep" not in self.quirks:
+            self.make_due(*WAITING, seconds=700.0)
+            self.books.run(lambda c: sweep.uncarried(c, GROUP, None, 600.0))

@@ -1,0 +1,28 @@
+"""What a suite needs of one kind of real parts. `embedded_parts` and `kafka_parts` each build one, with `parts(...)`."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agent.ports import Source
+from producer.ports import Publisher, TopicAdmin
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Factories of one bus. The suite closes what it asks for; factories are called inside the test's event loop."""
+
+    # A source of these topics under this group id, not yet started. Its known_topic_ids() returns `known`, live.
+    source: Callable[[Sequence[str], str], Awaitable[Source]]
+    publisher: Callable[[], Awaitable[Publisher]]
+    admin: Callable[[], Awaitable[TopicAdmin]]
+    # End a member at once: no leave, no commit, its thread or process is gone when this returns.
+    kill: Callable[[Source], Awaitable[None]]
+    delete_topic: Callable[[str], Awaitable[None]]
+    # Forget every committed offset of a group id without members.
+    delete_offsets: Callable[[str], Awaitable[None]]
+    # Set committed offsets of a group id without members, in range or not.
+    set_offsets: Callable[[str, Mapping[tuple[str, int], int]], Awaitable[None]]
+    # The longest time until a killed member's partitions move.
+    session_s: float
+    # What `topics apply` has stored: topic to topic id. The suite changes it.
+    known: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,250 @@
+"""The heartbeat keeps leases, and takes a new incarnation when one is not good any more. Its clock is a fake."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.heartbeat import AGAIN_S, Heartbeat
+from agent.lease import CLAIMS_PER_INCARNATION, FRESH_S
+from agent.ledger import lease as leases
+from agent.ledger.locks import AgentLocks
+from schemas import tables
+from schemas.database import Database
+from schemas.lanes import InlineLane
+from tests.contract.ledger_parts import GROUP, Books, only_sqlite
+
+pytestmark = only_sqlite
+
+
+class FakeClock:
+    """Time that only the test moves; a sleep takes as long as it was asked to, and the last one ends the loop."""
+
+    def __init__(self, sleeps: int = 0) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+        self._sleeps = sleeps
+
+    def now_s(self) -> float:
+        return self.now
+
+    def utc_s(self) -> float:
+        return self.now
+
+    async def sleep(self, delay_s: float) -> None:
+        self.slept.append(delay_s)
+        self.now += delay_s
+        if len(self.slept) == self._sleeps:
+            raise EnoughError
+
+
+class EnoughError(Exception):
+    pass
+
+
+def heartbeat(books: Books, clock: FakeClock, *, locks: AgentLocks | None = None, database: Database | None = None) -> Heartbeat:
+    return Heartbeat(
+        database=database or books.database,
+        lane=InlineLane(),
+        clock=clock,
+        name="agent",
+        group=GROUP,
+        version="1",
+        locks=locks,
+        notice=lambda: "why",
+    )
+
+
+def agents(books: Books) -> dict[int, object]:
+    return {row.id: row for row in books.rows(tables.agent)}
+
+
+async def test_a_registered_agent_has_a_fresh_lease(books: Books) -> None:
+    """The lease counts from before the registration, so that it never seems younger than the ledger knows."""
+    clock = FakeClock()
+    beating = heartbeat(books, clock)
+
+    lease = await beating.register()
+
+    assert beating.current is lease
+    assert lease.beaten_s == 1000.0
+    assert lease.fresh(1000.0 + FRESH_S)
+    assert not lease.fresh(1000.1 + FRESH_S)
+    assert list(agents(books)) == [lease.agent_id]
+
+
+async def test_a_beat_renews_the_lease(books: Books) -> None:
+    """In time, the same incarnation goes on, and the notice is shown."""
+    clock = FakeClock()
+    beating = heartbeat(books, clock)
+    lease = await beating.register()
+    clock.now += 3
+
+    assert await beating.beat_once()
+
+    assert (beating.current, lease.beaten_s) == (lease, 1003.0)
+    assert agents(books)[lease.agent_id].notice == "why"
+
+
+async def test_a_late_agent_takes_a_new_incarnation(books: Books) -> None:
+    """After a gap of more than 9 s the old lease is not trusted any more, although nobody declared it lost."""
+    clock = FakeClock()
+    beating = heartbeat(books, clock)
+    old = await beating.register()
+    clock.now += FRESH_S + 0.1
+
+    await beating.beat_once()
+
+    assert beating.current.agent_id != old.agent_id
+    assert beating.current.fresh(clock.now)
+
+
+async def test_nothing_starts_under_an_incarnation_that_was_late(books: Books) -> None:
+    """It beats on for the calls that run, and is never fresh again, so that nothing claimed under it is begun."""
+    clock = FakeClock()
+    beating = heartbeat(books, clock)
+    old = await beating.register()
+    old.running = 1
+    clock.now += FRESH_S + 0.1
+
+    await beating.beat_once()
+
+    assert old.beaten_s == clock.now
+    assert not old.fresh(clock.now)
+
+
+async def test_a_lost_agent_takes_a_new_incarnation(books: Books) -> None:
+    """A lease that was declared lost is never revived: claims go on under a new one, and the old row stays lost."""
+    clock = FakeClock()
+    beating = heartbeat(books, clock)
+    old = await beating.register()
+    books.run(lambda c: leases.declare_lost(c, old.agent_id))
+    clock.now += 3
+
+    await beating.beat_once()
+    await beating.beat_once()
+
+    assert old.lost
+    assert not old.fresh(old.beaten_s)
+    assert beating.current.agent_id != old.agent_id
+    assert agents(books)[old.agent_id].lost_at is not None
+    assert agents(books)[beating.current.agent_id].lost_at is None
+
+
+async def test_an_old_incarnation_beats_while_its_calls_run_and_is_stopped_then(books: Books) -> None:
+    """Running calls keep their lease alive; with the last of them it ends in order, and its agent is not taken for dead."""
+    clock = FakeClock()
+    beating = heartbeat(books, clock)
+    old = await beating.register()
+    old.running = 2
+    clock.now += FRESH_S + 1
+    await beating.beat_once()
+
+    for running in (2, 1):
+        old.running = running
+        clock.now += 3
+        books.ago(tables.agent.c.seen_at, 5, old.agent_id)
+        await beating.beat_once()
+        assert old.beaten_s == clock.now
+        assert agents(books)[old.agent_id].stopped_at is None
+    old.running = 0
+    clock.now += 3
+    await beating.beat_once()
+
+    assert agents(books)[old.agent_id].stopped_at is not None
+    assert agents(books)[beating.current.agent_id].stopped_at is None
+
+
+async def test_an_incarnation_whose_numbers_are_used_up_is_replaced(books: Books) -> None:
+    """Owner numbers are never used twice: when they end, a new incarnation begins."""
+    beating = heartbeat(books, FakeClock())
+    old = await beating.register()
+    old.claims = CLAIMS_PER_INCARNATION
+
+    await beating.beat_once()
+
+    assert beating.current.agent_id != old.agent_id
+
+
+async def test_a_beat_that_fails_is_tried_again_soon(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the ledger does not answer the lease ages, and beats are tried each second."""
+    clock = FakeClock(sleeps=5)
+    beating = heartbeat(books, clock)
+    lease = await beating.register()
+    answers = iter([True, False, False])
+
+    async def beat_once() -> bool:
+        return next(answers, True)
+
+    monkeypatch.setattr(beating, "beat_once", beat_once)
+
+    with pytest.raises(EnoughError):
+        await beating.run()
+
+    assert clock.slept == [leases.HEARTBEAT_S, AGAIN_S, AGAIN_S, leases.HEARTBEAT_S, leases.HEARTBEAT_S]
+    assert lease.beaten_s == 1000.0
+
+
+async def test_an_outage_is_an_answer_and_no_end(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A beat without a ledger says False; when the ledger is back after 9 s, a new incarnation begins."""
+    clock = FakeClock()
+    beating = heartbeat(books, clock)
+    old = await beating.register()
+    with monkeypatch.context() as patch:
+        patch.setattr(leases, "beat", lambda *_: books.database.engine.connect().exec_driver_sql("no SQL"))
+        clock.now += 3
+        assert not await beating.beat_once()
+    assert (beating.current, old.beaten_s) == (old, 1000.0)
+    clock.now += FRESH_S
+
+    assert await beating.beat_once()
+
+    assert beating.current is not old
+
+
+async def test_every_beat_hears_of_cancelled_batches(books: Books) -> None:
+    """An agent knows of a cancel after its next beat."""
+    beating = heartbeat(books, FakeClock())
+    await beating.register()
+    books.load("a")
+    books.cancel()
+    assert beating.cancelled == frozenset()
+
+    await beating.beat_once()
+
+    assert beating.cancelled == {books.batch().id}
+
+
+async def test_an_agent_that_leaves_stops_all_its_incarnations(books: Books, tmp_path: Path) -> None:
+    """Old and current rows are stopped, and the locks are let go, so that nobody waits for a verdict."""
+    clock = FakeClock()
+    locks = AgentLocks(tmp_path)
+    beating = heartbeat(books, clock, locks=locks)
+    old = await beating.register()
+    old.running = 1
+    clock.now += FRESH_S + 1
+    await beating.beat_once()
+    assert not AgentLocks(tmp_path).dead(beating.current.agent_id)
+
+    await beating.stop()
+
+    assert all(row.stopped_at is not None for row in agents(books).values())
+    assert len(agents(books)) == 2
+    assert all(AgentLocks(tmp_path).dead(agent_id) for agent_id in agents(books))
+
+
+async def test_the_lease_is_dated_before_its_beat(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A beat that takes long counts from when it was sent: the ledger may have seen it then."""
+    clock = FakeClock()
+    beating = heartbeat(books, clock)
+    lease = await beating.register()
+    real = leases.beat
+
+    def slow(*args: object) -> bool:
+        clock.now += 5
+        return real(*args)
+
+    monkeypatch.setattr(leases, "beat", slow)
+    clock.now += 3
+    await beating.beat_once()
+
+    assert lease.beaten_s == 1003.0

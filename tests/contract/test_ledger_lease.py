@@ -1,0 +1,188 @@
+"""Leases in the database: beats, the verdict and its amnesty. A lease that was lost is never revived."""
+
+import itertools
+import secrets
+from collections.abc import Callable
+
+import pytest
+
+from agent.lease import OWNER_BITS, Lease
+from agent.ledger import lease as leases
+from schemas import tables
+from tests.contract.ledger_parts import GROUP, Books
+
+
+def row(books: Books, lease: Lease) -> object:
+    return next(one for one in books.rows(tables.agent) if one.id == lease.agent_id)
+
+
+def beat(books: Books, lease: Lease, notice: str = "") -> bool:
+    return books.run(lambda c: leases.beat(c, lease.agent_id, notice))
+
+
+def judge(books: Books, judge_lease: Lease) -> int:
+    return books.run(lambda c: leases.judge_others(c, judge_lease.agent_id))
+
+
+def test_an_incarnation_is_a_row_of_its_own(books: Books) -> None:
+    """Each registration has an id of its own, whose owner numbers fit a signed BIGINT, and begins without a record of steadiness."""
+    first, second = books.agent("one"), books.agent("one")
+
+    assert first.agent_id != second.agent_id
+    assert 0 < leases.owner_range(first.agent_id)[1] < 1 << 63
+    found = row(books, first)
+    assert (found.name, found.group_name, found.stopped_at, found.lost_at) == ("one", GROUP, None, None)
+    assert abs((found.steady_since - found.seen_at).total_seconds()) < 1
+
+
+def test_an_id_that_is_taken_is_drawn_again(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same random number twice gives two incarnations with different ids."""
+    drawn = itertools.chain([4, 4, 4], itertools.repeat(9))
+    monkeypatch.setattr(secrets, "randbits", lambda _bits: next(drawn))
+
+    assert {books.agent().agent_id, books.agent().agent_id} == {5, 10}
+
+
+def test_owner_numbers_of_a_lease_lie_in_its_range(books: Books) -> None:
+    """Every owner that a lease gives out names its incarnation, and none comes twice."""
+    lease = books.agent()
+    owners = [lease.next_owner() for _ in range(100)]
+
+    first, last = leases.owner_range(lease.agent_id)
+    assert len(set(owners)) == 100
+    assert all(first <= owner <= last and owner >> OWNER_BITS == lease.agent_id for owner in owners)
+
+
+def test_a_beat_renews_the_lease(books: Books) -> None:
+    """A beat in time moves `seen_at` and nothing else of the lease."""
+    lease = books.agent()
+    books.ago(tables.agent.c.seen_at, 3, lease.agent_id)
+    books.ago(tables.agent.c.steady_since, 60, lease.agent_id)
+    before = row(books, lease)
+
+    assert beat(books, lease, "route waits")
+
+    after = row(books, lease)
+    assert after.seen_at > before.seen_at
+    assert (after.steady_since, after.notice) == (before.steady_since, "route waits")
+
+
+def test_a_late_beat_begins_a_new_steady_time(books: Books) -> None:
+    """The server sets `steady_since` from the old `seen_at`, on every kind of server, although both change in one statement."""
+    lease = books.agent()
+    books.ago(tables.agent.c.steady_since, 60, lease.agent_id)
+    books.ago(tables.agent.c.seen_at, 7, lease.agent_id)
+    before = row(books, lease)
+
+    assert beat(books, lease)
+
+    after = row(books, lease)
+    assert (after.steady_since - before.steady_since).total_seconds() == pytest.approx(60, abs=10)
+    assert abs((after.steady_since - after.seen_at).total_seconds()) < 0.01
+
+
+def test_a_steady_agent_declares_a_silent_one_lost(books: Books) -> None:
+    """After 12 s without a beat an agent is lost, once; one that is merely late is not."""
+    me, silent, late = books.steady_agent(), books.agent(), books.agent()
+    books.ago(tables.agent.c.seen_at, 13, silent.agent_id)
+    books.ago(tables.agent.c.seen_at, 9, late.agent_id)
+
+    assert judge(books, me) == 1
+    assert judge(books, me) == 0
+    assert row(books, silent).lost_at is not None
+    assert row(books, late).lost_at is None
+
+
+def test_an_agent_that_has_just_begun_judges_nobody(books: Books) -> None:
+    """Without 15 s of steady beats behind it an agent may not judge."""
+    me, silent = books.agent(), books.agent()
+    books.ago(tables.agent.c.steady_since, 14, me.agent_id)
+    books.ago(tables.agent.c.seen_at, 100, silent.agent_id)
+
+    assert judge(books, me) == 0
+
+
+def test_after_a_stall_the_first_beat_gives_amnesty(books: Books) -> None:
+    """When server and agents stood still together, whoever beats first may judge nobody for 15 s."""
+    agents = [books.steady_agent() for _ in range(3)]
+    books.ago(tables.agent.c.seen_at, 40)
+
+    assert beat(books, agents[0])
+
+    assert judge(books, agents[0]) == 0
+    books.ago(tables.agent.c.steady_since, 16, agents[0].agent_id)
+    assert judge(books, agents[0]) == 2
+
+
+def test_a_judge_whose_own_beat_is_late_judges_nobody(books: Books) -> None:
+    """A verdict that the server runs after a stall, before any beat, finds its own judge silent and condemns nobody."""
+    me, other = books.steady_agent(), books.steady_agent()
+    books.ago(tables.agent.c.seen_at, 20)
+
+    assert judge(books, me) == 0
+    assert row(books, other).lost_at is None
+    assert row(books, me).lost_at is None
+
+
+def test_a_lost_judge_judges_nobody(books: Books) -> None:
+    """An agent that was itself declared lost has no say."""
+    me, silent = books.steady_agent(), books.agent()
+    books.run(lambda c: leases.declare_lost(c, me.agent_id))
+    books.ago(tables.agent.c.seen_at, 100, silent.agent_id)
+
+    assert judge(books, me) == 0
+
+
+def test_stopped_agents_and_other_groups_are_not_judged(books: Books) -> None:
+    """An agent that left of its own accord, or belongs to another group, is not declared lost."""
+    me, stopped, elsewhere = books.steady_agent(), books.agent(), books.agent(group="other")
+    books.run(lambda c: leases.stop(c, stopped.agent_id))
+    books.ago(tables.agent.c.seen_at, 100, stopped.agent_id, elsewhere.agent_id)
+
+    assert judge(books, me) == 0
+
+
+def test_a_lost_lease_is_not_revived(books: Books) -> None:
+    """A beat after the verdict is refused and changes nothing."""
+    lease = books.lost_agent()
+    books.ago(tables.agent.c.seen_at, 100, lease.agent_id)
+    before = row(books, lease)
+
+    assert not beat(books, lease)
+    assert row(books, lease) == before
+
+
+@pytest.mark.parametrize("ending", [leases.declare_lost, leases.stop])
+def test_an_agent_that_is_gone_is_remembered_for_a_day(books: Books, ending: Callable[..., object]) -> None:
+    """Lost and stopped agents are told to everybody in their group for a day, and are not alive."""
+    lease, living, other = books.agent(), books.agent("living"), books.agent(group="other")
+    for one in (lease, other):
+        books.run(lambda c, one=one: ending(c, one.agent_id))
+
+    assert books.run(lambda c: leases.gone(c, GROUP)) == {lease.agent_id}
+    assert books.run(lambda c: leases.alive(c, GROUP)) == [(living.agent_id, "living")]
+    books.ago(tables.agent.c.lost_at if ending is leases.declare_lost else tables.agent.c.stopped_at, 86_401, lease.agent_id)
+    assert books.run(lambda c: leases.gone(c, GROUP)) == frozenset()
+
+
+def test_an_agent_is_declared_lost_once(books: Books) -> None:
+    """Proof of death counts once, and not for an agent that has stopped."""
+    lease, stopped = books.agent(), books.agent()
+    books.run(lambda c: leases.stop(c, stopped.agent_id))
+
+    assert books.run(lambda c: leases.declare_lost(c, lease.agent_id))
+    assert not books.run(lambda c: leases.declare_lost(c, lease.agent_id))
+    assert not books.run(lambda c: leases.declare_lost(c, stopped.agent_id))
+
+
+def test_agents_learn_which_batches_are_cancelled(books: Books) -> None:
+    """A group hears of its own cancelled batches, and no longer of archived ones."""
+    books.load("a", into="one")
+    books.load("a", into="two")
+    books.load("a", into="three", group="other")
+    books.cancel("one")
+    one = books.batch("one").id
+
+    assert books.run(lambda c: leases.cancelled(c, GROUP)) == {one}
+    books.ago(tables.batch.c.archived_at, 1, one)
+    assert books.run(lambda c: leases.cancelled(c, GROUP)) == frozenset()

@@ -1,0 +1,165 @@
+"""Records are built from the ledger alone: a task as it was loaded, a dead letter with the original bytes and the reason."""
+
+import pytest
+
+from producer import letters, outbox, quarantine
+from producer.ports import Order
+from producer.quarantine import Suspect
+from schemas import tables
+from schemas.envelope import Outgoing, decode
+from schemas.topics import Topics
+from tests.contract.ledger_parts import BATCH, DEAD, GROUP, ORIGIN, RETRY, SUCCEEDED, Books, new_task
+
+TOPICS = Topics(GROUP)
+BYTES = bytes(range(256)) + b"\r\n%s'\\"
+
+
+def written(books: Books, destination: str, *items: outbox.Item) -> dict[outbox.Item, Outgoing]:
+    order = Order(1, GROUP, destination, items)
+    return books.run(lambda c: letters.write(c, TOPICS, order, 1_700_000_000.0))
+
+
+def killed(books: Books, *, raw_key: bytes | None = b"raw", value: bytes = BYTES) -> int:
+    (one,) = books.accept([new_task("k\u00e9y", value, raw_key)], books.batch()).new.values()
+    owner = books.agent().next_owner()
+    books.settle(books.claimed(one, owner), owner, DEAD)
+    return one
+
+
+def suspect(offset: int = 5, **values: object) -> Suspect:
+    given = {"key": b"\xffkey", "value": BYTES, "headers": [("h", b"\xff"), ("n", None)], "reason": "no headers of ours"}
+    return Suspect("topic-id", "group.tasks", 2, offset, **(given | values))
+
+
+def test_a_task_travels_as_it_was_loaded(books: Books) -> None:
+    """Key and value are the loaded bytes; the headers name ledger, group, batch, task and fence, and can be read back."""
+    (one,) = books.accept([new_task("kéy", BYTES)], books.batch()).new.values()
+
+    record = written(books, "tasks", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
+
+    assert (record.topic, record.key, record.value) == ("group.tasks", "kéy".encode(), BYTES)
+    said = decode(record.headers)
+    assert (said.ledger, said.group, said.batch) == (books.ledger_id, GROUP, BATCH)
+    assert (said.task_id, said.fence, said.attempt) == (one, 0, 0)
+    assert abs(said.due_ms - 1_700_000_000_000) < 2000
+
+
+def test_a_retry_says_when_it_is_due(books: Books) -> None:
+    """The record of a retry goes to its tier with the new fence, the count of attempts and its due time."""
+    (one,) = books.load("a")
+    owner = books.agent().next_owner()
+    books.settle(books.claimed(one, owner), owner, RETRY)
+
+    record = written(books, "retry.30s", (outbox.TASK, one, 1))[outbox.TASK, one, 1]
+
+    said = decode(record.headers)
+    assert record.topic == "group.retry.30s"
+    assert (said.fence, said.attempt) == (1, 1)
+    assert said.due_ms == pytest.approx(1_700_000_031_000, abs=15_000)
+
+
+def test_a_record_that_could_do_nothing_is_not_written(books: Books) -> None:
+    """A final task, a fence that moved on, and a task without a row give no record."""
+    done, retried, waiting = books.load("done", "retried", "waiting")
+    owner = books.agent().next_owner()
+    books.settle(books.claimed(done, owner), owner, SUCCEEDED)
+    books.settle(books.claimed(retried, owner), owner, RETRY)
+
+    records = written(books, "tasks", *((outbox.TASK, one, 0) for one in (done, retried, waiting, 999_999)))
+
+    assert list(records) == [(outbox.TASK, waiting, 0)]
+
+
+def test_a_running_task_gets_its_record(books: Books) -> None:
+    """An order for a task that is being worked on is sent: its agent may die."""
+    (one,) = books.load("a")
+    books.claimed(one, books.agent().next_owner())
+
+    assert written(books, "tasks", (outbox.TASK, one, 0))
+
+
+def test_a_dead_letter_is_the_original_byte_for_byte(books: Books) -> None:
+    """The key that the record came with, the value as it was loaded, and our headers with the reason."""
+    one = killed(books)
+
+    record = written(books, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
+
+    assert (record.topic, record.key, record.value) == ("group.dlq", b"raw", BYTES)
+    headers = dict(record.headers)
+    assert len(headers) == len(record.headers)
+    assert headers["docllm-task"] == str(one).encode()
+    assert headers["docllm-fence"] == b"0"
+    assert headers["docllm-disposition"] == b"permanent"
+    assert headers["docllm-error-class"] == b"BAD_REQUEST"
+    assert headers["docllm-error"] == b"it answered 400"
+    assert headers["docllm-origin"] == b"group.tasks/3/17"
+    assert headers["docllm-fingerprint"] == books.rows(tables.dead_letter)[0].fingerprint.hex().encode()
+
+
+def test_a_dead_letter_speaks_to_existing_tools(books: Books) -> None:
+    """The text headers that other tools read are there, all of them text."""
+    one = killed(books)
+
+    headers = dict(written(books, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0].headers)
+
+    assert headers["kafka_dlt-original-topic"] == headers["__dlq.errors.topic"] == ORIGIN[0].encode()
+    assert headers["kafka_dlt-exception-fqcn"] == b"docllm.BAD_REQUEST"
+    assert headers["kafka_dlt-exception-message"] == headers["__dlq.errors.message"] == b"it answered 400"
+    assert headers["kafka_dlt-original-consumer-group"] == headers["__dlq.errors.group"] == GROUP.encode()
+    assert (headers["__dlq.errors.partition"], headers["__dlq.errors.offset"]) == (b"3", b"17")
+    assert headers["__dlq.errors.delivery.count"] == b"1"
+    assert all(value.decode().isprintable() for value in headers.values())
+
+
+def test_a_key_that_was_null_stays_null(books: Books) -> None:
+    """A task that arrived without a key has a dead letter without a key."""
+    one = killed(books, raw_key=None)
+
+    assert written(books, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0].key is None
+
+
+def test_a_dead_letter_is_never_left_out(books: Books) -> None:
+    """Its order is for the fence of the death: whatever became of the task since, the letter is written with that fence."""
+    one = killed(books)
+    books.set(tables.task, one, status=0, fence=3)
+    books.run(lambda c: c.execute(tables.dead_letter.delete()))
+
+    record = written(books, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
+
+    assert (record.value, dict(record.headers)["docllm-fence"]) == (BYTES, b"0")
+
+
+def test_a_pointer_keeps_everything_but_the_value(books: Books) -> None:
+    """What its topic refuses for its size is announced by key and headers, and says that the ledger has the bytes."""
+    one = killed(books)
+    record = written(books, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
+
+    stand_in = letters.pointer(record)
+
+    assert (stand_in.topic, stand_in.key, stand_in.value) == (record.topic, record.key, None)
+    assert stand_in.headers == [*record.headers, ("docllm-pointer", b"%d bytes in the ledger" % len(BYTES))]
+
+
+def test_a_quarantined_record_has_a_letter(books: Books) -> None:
+    """Its bytes as they were read, its place and the reason; a large value is named by its digest."""
+    orders = books.run(lambda c: quarantine.keep(c, GROUP, [suspect(), suspect(6, value=b"x" * 70_000), suspect(7, key=None, value=None)]))
+    small, large, empty = books.run(lambda c: letters.write(c, TOPICS, orders[0], 0.0)).values()
+
+    assert (small.topic, small.key, small.value) == ("group.dlq", b"\xffkey", BYTES)
+    headers = dict(small.headers)
+    assert (headers["docllm-disposition"], headers["docllm-error"]) == (b"undecodable", b"no headers of ours")
+    assert (headers["docllm-origin"], headers["__dlq.errors.offset"]) == (b"group.tasks/2/5", b"5")
+    assert large.value is None
+    assert len(dict(large.headers)["docllm-value-digest"]) == 32
+    assert (empty.key, empty.value) == (None, None)
+
+
+def test_letters_of_tasks_and_of_strangers_share_an_order(books: Books) -> None:
+    """One order for the dead-letter topic may name both kinds, also under the same number."""
+    one = killed(books)
+    books.run(lambda c: quarantine.keep(c, GROUP, [suspect()]))
+    stranger = books.rows(tables.quarantine)[0].id
+
+    records = written(books, "dlq", (outbox.TASK, one, 0), (outbox.QUARANTINE, stranger, 0))
+
+    assert list(records) == [(outbox.TASK, one, 0), (outbox.QUARANTINE, stranger, 0)]

@@ -1,0 +1,29 @@
+"""On one machine a lock that is free proves a death."""
+
+from pathlib import Path
+
+from agent.ledger.locks import AgentLocks
+
+
+def test_a_lock_that_is_free_is_a_death(tmp_path: Path) -> None:
+    """While its process holds it an agent is not dead; unknown agents cannot be told; a removed file says nothing."""
+    mine, others = AgentLocks(tmp_path), AgentLocks(tmp_path)
+    mine.hold(7)
+
+    assert not others.dead(7)
+    assert not others.dead(8)
+    mine.close()
+    assert others.dead(7)
+    others.remove(7)
+    assert not others.dead(7)
+
+
+def test_a_process_lets_go_of_all_its_locks_at_its_end(tmp_path: Path) -> None:
+    """Each incarnation of a process has a lock of its own; none of them outlives it."""
+    mine = AgentLocks(tmp_path / "made" / "here")
+    for agent_id in (1, 2):
+        mine.hold(agent_id)
+
+    mine.close()
+
+    assert all(AgentLocks(tmp_path / "made" / "here").dead(agent_id) for agent_id in (1, 2))

@@ -1,0 +1,58 @@
+"""The protocol as a whole, on walks with faults of every kind: what the ledger's model promises holds for the real ledger.
+
+The names A2 to A10 are those of the model's runs. What concerns a single move stands in that move's suite.
+"""
+
+import logging
+from collections import Counter
+
+import pytest
+
+from agent.ledger import reap
+from tests.contract.ledger_parts import Books
+from tests.contract.ledger_walk import walk
+from tests.contract.ledger_world import World
+
+STEPS = 60
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Lost reports are what these worlds are made of."""
+    caplog.set_level(logging.ERROR, "producer.relay")
+
+
+def seeds(books: Books, on_a_file: int, on_a_server: int) -> range:
+    return range(on_a_file if books.database.sqlite else on_a_server)
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_with_faults_of_every_kind_all_promises_hold(books: Books, tasks: int) -> None:
+    """A2 to A5: crashes, rebalances, zombies, lost answers and reports, reapers that err: every task ends once, with its carrier."""
+    seen: Counter[str] = Counter()
+    for seed in seeds(books, 15, 4):
+        world = World(books, seed, tasks=tasks)
+        walk(world, STEPS)
+        seen += world.seen
+
+    if books.database.sqlite and tasks == 2:
+        assert set(seen) >= {"late settle", "fenced", "held", "reaped", "done", "stale"}, "the walks prove nothing"
+
+
+def test_with_a_limit_of_two_losses_all_promises_hold(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A6: tasks that die of lost agents have their letters too."""
+    monkeypatch.setattr(reap, "LOSS_LIMIT", 2)
+    for seed in seeds(books, 8, 2):
+        walk(World(books, seed), STEPS)
+
+
+def test_with_a_cancel_all_promises_hold(books: Books) -> None:
+    """A8, D2: whatever is under way when a batch is cancelled, each of its tasks ends."""
+    for seed in seeds(books, 8, 2):
+        walk(World(books, seed, tasks=2, cancels=1), STEPS)
+
+
+def test_what_kafka_loses_is_found_and_published_again(books: Books) -> None:
+    """A10, D3: with the sweep, a topic that loses its records keeps no task from its end."""
+    for seed in seeds(books, 8, 2):
+        walk(World(books, seed, tasks=2, losses=2), STEPS)

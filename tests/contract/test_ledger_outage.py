@@ -1,0 +1,106 @@
+"""While the server is frozen or gone the ledger waits; when it is back the work goes on, and nothing was decided meanwhile."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from agent.ledger.adapter import Lanes, SqlLedger
+from agent.ports import Answer, Verdict
+from schemas import tables
+from schemas.clock import SystemClock
+from schemas.database import Database
+from schemas.errors import UnreachableError
+from schemas.lanes import ThreadLane
+from schemas.task import Status
+from tests.contract.ledger_parts import DEAD, GROUP, RETRY, SUCCEEDED, Books, settlement
+from tests.servers import Server
+
+pytestmark = pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
+
+TIMEOUT_S = 2
+OUTAGE_S = 4.0  # longer than the connection's time limit
+
+
+@pytest.fixture
+def server(migrated: Books, request: pytest.FixtureRequest) -> Iterator[Server]:
+    """The server under the ledger; it runs again when the test is over."""
+    name = "mariadb" if "mariadb" in migrated.run(lambda c: c.exec_driver_sql("SELECT VERSION()").scalar()).lower() else "mysql"
+    server = request.getfixturevalue(f"{name}_server")
+    yield server
+    server.thaw()
+    if not server.ready():
+        server.restart()
+
+
+@pytest.fixture
+def ledger(books: Books) -> Iterator[SqlLedger]:
+    """The port on connections of its own with a short time limit."""
+    database = Database(books.database.engine.url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S)
+    lanes = Lanes(ThreadLane("claim"), ThreadLane("settle"), ThreadLane("background"))
+    yield SqlLedger(database=database, group=GROUP, clock=SystemClock(), lanes=lanes)
+    database.close()
+    for lane in (lanes.claim, lanes.settle, lanes.background):
+        lane.close()
+
+
+def test_a_group_waits_for_a_frozen_server(books: Books, ledger: SqlLedger, server: Server) -> None:
+    """A settle that meets a frozen server neither splits nor gives up: it commits when the server goes on."""
+    ids = books.load("a", "b", "c")
+    owner = books.agent().next_owner()
+    rows = [books.claimed(one, owner) for one in ids]
+    group = [settlement(row, owner, outcome) for row, outcome in zip(rows, (SUCCEEDED, RETRY, DEAD), strict=True)]
+    asyncio.run(ledger.ask([books.record(ids[0])]))
+    server.freeze()
+    threading.Timer(OUTAGE_S, server.thaw).start()
+
+    verdicts, _ = asyncio.run(ledger.settle(group))
+
+    assert verdicts == [Verdict.SETTLED] * 3
+    assert [books.status(one) for one in ids] == [Status.SUCCEEDED, Status.RETRYING, Status.DEAD]
+    assert books.count(tables.task_result) == 1
+    assert [row.error_class for row in books.rows(tables.dead_letter)] == ["BAD_REQUEST"]
+
+
+def test_a_group_waits_for_a_server_that_was_killed(books: Books, ledger: SqlLedger, server: Server) -> None:
+    """The same when the server is killed and started again: every outcome is there, once."""
+    ids = books.load("a", "b", "c")
+    owner = books.agent().next_owner()
+    rows = [books.claimed(one, owner) for one in ids]
+    asyncio.run(ledger.ask([books.record(ids[0])]))
+    server.kill()
+    threading.Timer(1.0, server.start).start()
+
+    verdicts, _ = asyncio.run(ledger.settle([settlement(row, owner, SUCCEEDED) for row in rows]))
+
+    assert verdicts == [Verdict.SETTLED] * 3
+    assert books.count(tables.task_result) == 3
+    assert books.count(tables.dead_letter) == 0
+
+
+def test_a_claim_waits_for_the_server_with_its_own_token(books: Books, ledger: SqlLedger, server: Server) -> None:
+    """Whether its first try was done or not, the claim ends with an answer that is true."""
+    (one,) = books.load("a")
+    owner = books.agent().next_owner()
+    server.freeze()
+    threading.Timer(OUTAGE_S, server.thaw).start()
+
+    answers = asyncio.run(ledger.claim([books.record(one)], owner, 600.0))
+
+    assert answers[one][0] is Answer.CLAIMED
+    assert books.task(one).owner == owner
+
+
+def test_a_server_that_does_not_answer_is_named(books: Books, server: Server) -> None:
+    """At the start a program says which server it cannot reach, without a password."""
+    url = books.database.engine.url.set(password="a-secret")  # noqa: S106 - it must not be shown
+    database = Database(url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S)
+    server.freeze()
+
+    with pytest.raises(UnreachableError) as raised:
+        database.reach()
+
+    assert f"127.0.0.1:{url.port}" in str(raised.value)
+    assert "a-secret" not in str(raised.value)
+    database.close()

@@ -1,0 +1,97 @@
+"""The quarantine keeps what names no task that we can trust, whatever its bytes are, once."""
+
+import orjson
+import pytest
+
+from producer import outbox, quarantine
+from producer.outbox import unpack
+from producer.quarantine import Suspect
+from schemas import tables
+from schemas.envelope import Outgoing
+from tests.contract.ledger_parts import GROUP, Books
+
+
+def suspect(offset: int = 5, **values: object) -> Suspect:
+    given = {"key": b"key", "value": b"value", "headers": [], "reason": "no headers of ours"}
+    return Suspect("topic-id", "group.tasks", 2, offset, **(given | values))
+
+
+def kept(books: Books, *suspects: Suspect) -> list[tuple[int, ...]]:
+    orders = books.run(lambda c: quarantine.keep(c, GROUP, suspects))
+    return [item for order in orders for item in order.items]
+
+
+def test_a_suspect_is_a_row_and_an_order(books: Books) -> None:
+    """Where it stood, its bytes, its headers and the reason are kept, and its letter is ordered."""
+    items = kept(books, suspect(headers=[("a", b"\xff\x00"), ("b", None)]))
+
+    (row,) = books.rows(tables.quarantine)
+    assert items == [(outbox.QUARANTINE, row.id, 0)]
+    assert (row.topic_id, row.topic, row.part, row.record_offset) == ("topic-id", "group.tasks", 2, 5)
+    assert (row.record_key, row.record_value, row.value_digest, row.seen) == (b"key", b"value", None, 1)
+    assert (row.disposition, row.error_text, row.group_name) == ("undecodable", "no headers of ours", GROUP)
+    assert orjson.loads(row.headers) == [["a", "\\xff\x00"], ["b", None]]
+    assert [order.destination for order in books.rows(tables.outbox)] == ["dlq"]
+
+
+def test_the_same_record_again_is_only_counted(books: Books) -> None:
+    """Redelivered, or twice in one call, a record has one row and one order."""
+    first = kept(books, suspect(), suspect())
+
+    again = kept(books, suspect(), suspect(6))
+
+    rows = books.rows(tables.quarantine)
+    assert [row.seen for row in rows] == [3, 1]
+    assert (first, again) == ([(outbox.QUARANTINE, rows[0].id, 0)], [(outbox.QUARANTINE, rows[1].id, 0)])
+    assert sum(len(unpack(row.items)) for row in books.rows(tables.outbox)) == 2
+
+
+def test_a_topic_made_again_has_records_of_its_own(books: Books) -> None:
+    """The same offset under another topic id is another record."""
+    other = Suspect("other-id", "group.tasks", 2, 5, b"key", b"value", [], "no headers of ours")
+
+    assert len(kept(books, suspect(), other)) == 2
+
+
+def test_a_large_value_is_cut_and_named_by_its_digest(books: Books) -> None:
+    """64 KiB are kept whole; above that the beginning and a digest of all of it."""
+    kept(books, suspect(1, value=b"x" * 65_536), suspect(2, value=b"x" * 65_537))
+
+    whole, cut = books.rows(tables.quarantine)
+    assert (len(whole.record_value), whole.value_digest) == (65_536, None)
+    assert (len(cut.record_value), len(cut.value_digest)) == (65_536, 16)
+
+
+STRANGE = {
+    "half a surrogate pair in the reason": {"reason": "broken \ud800 half"},
+    "half a surrogate pair in a header's name": {"headers": [("broken \udcff", b"x")]},
+    "no UTF-8 in a header": {"headers": [("h", b"\xff\xfe\x80")]},
+    "headers without end": {"headers": [(f"h{number}", b"x" * 500) for number in range(100)]},
+    "one header without end": {"headers": [("h", b"x" * 100_000)]},
+    "a reason without end": {"reason": "why " * 10_000},
+    "a key without end": {"key": b"k" * 200_000},
+    "nothing": {"key": None, "value": None, "reason": ""},
+    "zero bytes": {"key": b"\0", "value": b"\0" * 10, "reason": "\0"},
+}
+
+
+@pytest.mark.parametrize("strange", STRANGE.values(), ids=STRANGE)
+def test_nothing_is_too_strange_to_be_kept(books: Books, strange: dict[str, object]) -> None:
+    """Whatever a stranger wrote is stored as far as it can be, and the record is finished with."""
+    assert len(kept(books, suspect(**strange))) == 1
+
+    (row,) = books.rows(tables.quarantine)
+    assert len(row.headers) <= quarantine.KEPT_HEADER_BYTES
+    assert len(row.error_text) <= 2000
+    assert len(row.record_key or b"") <= quarantine.KEPT_BYTES
+
+
+def test_what_a_topic_refuses_for_good_leaves_a_trace(books: Books) -> None:
+    """An item that cannot be published even as a pointer has a row, once, and no letter."""
+    record = Outgoing("group.dlq", b"key", b"value", [("h", b"x")])
+    for _ in range(2):
+        books.run(lambda c: quarantine.undeliverable(c, GROUP, (outbox.TASK, 7, 1), record, "too large"))
+
+    (row,) = books.rows(tables.quarantine)
+    assert (row.record_key, row.disposition, row.error_text) == (b"key", "rejected", "too large")
+    assert books.count(tables.outbox) == 0

@@ -1,0 +1,229 @@
+"""The reaper resets what dead agents left, takes nothing from a live lease, and lets no bad release fill the dead-letter topic."""
+
+import pytest
+
+from agent.lease import Lease
+from agent.ledger import reap
+from agent.ledger.lease import declare_lost, stop
+from agent.ports import Answer, Row, Verdict
+from schemas import tables
+from schemas.task import Status
+from tests.contract.ledger_parts import GROUP, SUCCEEDED, Books
+
+
+def run_by(books: Books, lease: Lease, *keys: str, losses: int = 0) -> list[tuple[Row, int]]:
+    """Load tasks that were lost `losses` times before, and claim them under `lease`."""
+    ids = books.load(*keys)
+    for one in ids:
+        books.set(tables.task, one, lease_losses=losses)
+    owner = lease.next_owner()
+    return [(books.claimed(one, owner), owner) for one in ids]
+
+
+def reap_orphans(books: Books) -> tuple[int, int]:
+    found = books.run(lambda c: reap.orphans(c, GROUP))
+    return books.run(lambda c: reap.reset_orphans(c, GROUP, found))
+
+
+def reap_overdue(books: Books) -> tuple[int, int]:
+    found = books.run(lambda c: reap.overdue(c, GROUP))
+    return books.run(lambda c: reap.reset_overdue(c, GROUP, found))
+
+
+def lose(books: Books, lease: Lease) -> None:
+    assert books.run(lambda c: declare_lost(c, lease.agent_id))
+
+
+def test_tasks_of_a_lost_agent_wait_again(books: Books) -> None:
+    """They are due at once with the same fence, the loss is counted, the owner stays, and an order waits for its grace."""
+    lease = books.agent()
+    ((row, owner),) = run_by(books, lease, "a")
+    lose(books, lease)
+
+    assert reap_orphans(books) == (1, 0)
+
+    found = books.task(row.task_id)
+    assert (found.status, found.owner, found.fence, found.attempt, found.lease_losses) == (Status.PENDING, owner, 0, 0, 1)
+    (order,) = books.rows(tables.outbox)
+    assert order.destination == "tasks"
+    assert books.claim(row.task_id, books.agent().next_owner()) is Answer.CLAIMED
+
+
+@pytest.mark.parametrize("ending", [declare_lost, stop])
+def test_claims_made_after_the_verdict_are_found_on_every_pass(books: Books, ending: object) -> None:
+    """An agent that claims after it was declared lost, or after it stopped, leaves nothing behind: each pass looks at all of them."""
+    lease = books.agent()
+    books.run(lambda c: ending(c, lease.agent_id))
+    assert reap_orphans(books) == (0, 0)
+    run_by(books, lease, "claimed later")
+
+    assert reap_orphans(books) == (1, 0)
+
+
+def test_a_live_agent_keeps_its_tasks(books: Books) -> None:
+    """Neither another agent's loss nor a silent heartbeat without a verdict takes a task away."""
+    live, silent = books.agent(), books.agent()
+    lose(books, books.agent())
+    tasks = run_by(books, live, "a") + run_by(books, silent, "b")
+    books.ago(tables.agent.c.seen_at, 3600, silent.agent_id)
+
+    assert reap_orphans(books) == (0, 0)
+    assert reap_overdue(books) == (0, 0)
+    assert [books.status(row.task_id) for row, _ in tasks] == [Status.PROCESSING] * 2
+
+
+def test_another_groups_tasks_are_not_this_reapers(books: Books) -> None:
+    """A reaper resets the tasks of its own group only."""
+    other = books.agent(group="other")
+    (one,) = books.load("a", into="elsewhere", group="other")
+    books.claimed(one, other.next_owner())
+    lose(books, other)
+    books.ago(tables.task.c.due_at, 1, one)
+
+    assert reap_orphans(books) == reap_overdue(books) == (0, 0)
+    assert books.status(one) is Status.PROCESSING
+
+
+def test_a_task_past_its_hard_deadline_waits_again(books: Books) -> None:
+    """A claim that leaked in a living agent ends at the attempt's hard deadline, and not before."""
+    (early, _), (late, _) = run_by(books, books.agent(), "early", "late")
+    books.ago(tables.task.c.due_at, 1, late.task_id)
+
+    assert reap_overdue(books) == (1, 0)
+    assert books.status(early.task_id) is Status.PROCESSING
+    assert books.status(late.task_id) is Status.PENDING
+
+
+def test_the_reason_is_checked_again_under_the_lock(books: Books) -> None:
+    """What was settled, released or claimed by a live agent between finding and resetting is left alone."""
+    lost, live = books.agent(), books.agent()
+    (settled, owner), (released, _), (moved, _) = run_by(books, lost, "settled", "released", "moved")
+    lose(books, lost)
+    found = books.run(lambda c: reap.orphans(c, GROUP))
+    books.settle(settled, owner, SUCCEEDED)
+    books.set(tables.task, released.task_id, status=int(Status.PENDING), owner=0)
+    new_owner = live.next_owner()
+    books.set(tables.task, moved.task_id, owner=new_owner)
+
+    assert sorted(found) == [settled.task_id, released.task_id, moved.task_id]
+    assert books.run(lambda c: reap.reset_orphans(c, GROUP, found)) == (0, 0)
+    assert books.status(settled.task_id) is Status.SUCCEEDED
+    assert books.task(moved.task_id).owner == new_owner
+
+
+def test_a_deadline_that_was_renewed_is_not_past(books: Books) -> None:
+    """A task that was reaped and claimed again between finding and resetting keeps its new claim."""
+    lease = books.agent()
+    ((row, _),) = run_by(books, lease, "a")
+    books.ago(tables.task.c.due_at, 1, row.task_id)
+    found = books.run(lambda c: reap.overdue(c, GROUP))
+    reap_overdue(books)
+    books.claimed(row.task_id, lease.next_owner())
+
+    assert books.run(lambda c: reap.reset_overdue(c, GROUP, found)) == (0, 0)
+    assert books.task(row.task_id).lease_losses == 1
+
+
+def test_the_paid_answer_of_a_lost_agent_still_counts(books: Books) -> None:
+    """A late settle of a reaped task is accepted, since its owner stayed."""
+    lease = books.agent()
+    ((row, owner),) = run_by(books, lease, "a")
+    lose(books, lease)
+    reap_orphans(books)
+
+    assert books.settle(row, owner, SUCCEEDED) is Verdict.SETTLED
+
+
+def test_the_third_loss_is_death(books: Books) -> None:
+    """A task over which three agents were lost is dead, worker_lost, with letter, attempt, order and count."""
+    lease = books.agent()
+    (second, _), (third, _) = run_by(books, lease, "second", losses=1) + run_by(books, lease, "third", losses=2)
+    lose(books, lease)
+
+    assert reap_orphans(books) == (1, 1)
+
+    assert books.task(second.task_id).lease_losses == 2
+    dead = books.task(third.task_id)
+    assert (dead.status, dead.owner, dead.attempt, dead.lease_losses, dead.fence) == (Status.DEAD, 0, 1, 3, 0)
+    (letter,) = books.rows(tables.dead_letter)
+    assert (letter.task_id, letter.disposition, letter.error_class) == (third.task_id, "worker_lost", "WORKER_LOST")
+    assert letter.error_text == "3 agents were lost while they worked on it"
+    assert [attempt.outcome for attempt in books.rows(tables.task_attempt)] == ["dead"]
+    assert {order.destination for order in books.rows(tables.outbox)} == {"tasks", "dlq"}
+    assert (books.rows(tables.tally)[-1].outcome, books.rows(tables.tally)[-1].delta) == ("WORKER_LOST", 1)
+
+
+def test_the_answer_after_death_is_fenced(books: Books) -> None:
+    """Death by lost agents is final: the last owner's late answer is refused and writes no result."""
+    lease = books.agent()
+    ((row, owner),) = run_by(books, lease, "a", losses=2)
+    lose(books, lease)
+    reap_orphans(books)
+
+    assert books.settle(row, owner, SUCCEEDED) is Verdict.FENCED
+    assert books.count(tables.task_result) == 0
+
+
+def test_ten_deaths_in_ten_minutes_are_the_limit(books: Books) -> None:
+    """However many tasks are lost for the third time at once, ten die and the others wait again."""
+    lease = books.agent()
+    run_by(books, lease, *(f"task {number}" for number in range(25)), losses=2)
+    lose(books, lease)
+
+    assert reap_orphans(books) == (15, 10)
+
+
+def test_deaths_of_the_last_ten_minutes_are_counted(books: Books) -> None:
+    """Earlier deaths use up the limit, until they are ten minutes old."""
+    first, second, third = books.agent(), books.agent(), books.agent()
+    for lease, count in ((first, 8), (second, 5), (third, 4)):
+        run_by(books, lease, *(f"{lease.agent_id} {number}" for number in range(count)), losses=2)
+
+    lose(books, first)
+    assert reap_orphans(books) == (0, 8)
+    lose(books, second)
+    assert reap_orphans(books) == (3, 2)
+    books.ago(tables.tally.c.created_at, 601)
+    lose(books, third)
+    assert reap_orphans(books) == (0, 4)
+
+
+def test_the_limit_is_each_groups_own(books: Books) -> None:
+    """Deaths in another group use up nothing here."""
+    there, here = books.agent(group="other"), books.agent()
+    ids = books.load(*(f"task {number}" for number in range(10)), into="elsewhere", group="other")
+    owner = there.next_owner()
+    for one in ids:
+        books.claimed(one, owner)
+        books.set(tables.task, one, lease_losses=2)
+    lose(books, there)
+    assert books.run(lambda c: reap.reset_orphans(c, "other", ids)) == (0, 10)
+    run_by(books, here, "a", losses=2)
+    lose(books, here)
+
+    assert reap_orphans(books) == (0, 1)
+
+
+def test_a_cancelled_batch_ends_by_the_reaper(books: Books) -> None:
+    """A task of a cancelled batch that lost its agent is cancelled, not published again, and no loss kills it."""
+    lease = books.agent()
+    (first, _), (third, _) = run_by(books, lease, "a") + run_by(books, lease, "b", losses=2)
+    lose(books, lease)
+    books.cancel()
+
+    reap_orphans(books)
+
+    assert [books.status(row.task_id) for row in (first, third)] == [Status.CANCELLED] * 2
+    assert books.count(tables.outbox) == 0
+
+
+def test_two_reapers_reset_a_task_once(books: Books) -> None:
+    """The second reaper that found the same tasks finds nothing to reset."""
+    lease = books.agent()
+    run_by(books, lease, "a", "b")
+    lose(books, lease)
+    found = books.run(lambda c: reap.orphans(c, GROUP))
+
+    assert books.run(lambda c: reap.reset_orphans(c, GROUP, found)) == (2, 0)
+    assert books.run(lambda c: reap.reset_orphans(c, GROUP, found)) == (0, 0)
+    assert books.count(tables.outbox) == 1

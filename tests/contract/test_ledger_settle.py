@@ -1,0 +1,249 @@
+"""A settle is accepted once, under its claim's owner; what is not accepted is an echo or fenced out."""
+
+from dataclasses import replace
+
+import pytest
+
+from agent.ledger import reap
+from agent.outcome import Outcome, Snooze
+from agent.policy import fingerprint
+from agent.ports import Answer, Verdict
+from schemas import tables
+from schemas.sql import NEVER_TIME
+from schemas.task import Status
+from tests.contract.ledger_parts import DEAD, GROUP, ORIGIN, RELEASED, RETRY, SNOOZE, SPENT, SUCCEEDED, Books, settlement
+
+COUNTED = [SUCCEEDED, RETRY, SNOOZE, DEAD]
+
+
+def reaped(books: Books, task_id: int) -> None:
+    """Reset a task that is past its hard deadline, as the reaper does."""
+    books.ago(tables.task.c.due_at, 1, task_id)
+    assert books.run(lambda c: reap.reset_overdue(c, GROUP, [task_id])) == (1, 0)
+
+
+def test_a_success_is_written_whole(books: Books) -> None:
+    """State, answer, cost and count are one transaction; nothing is ordered and nobody owns the task any more."""
+    (one,) = books.load("a")
+    owner = books.agent().next_owner()
+
+    assert books.settle(books.claimed(one, owner), owner, SUCCEEDED) is Verdict.SETTLED
+
+    row = books.task(one)
+    assert (row.status, row.owner, row.fence, row.attempt, row.due_at) == (Status.SUCCEEDED, 0, 0, 0, NEVER_TIME)
+    (result,) = books.rows(tables.task_result)
+    assert (result.task_id, result.owner, result.body, result.codec) == (one, owner, b"answer", SUCCEEDED.codec)
+    assert (result.model, result.tokens_in, result.tokens_out, result.cost_micro) == ("model", 10, 5, 300)
+    assert (result.trace_id, result.duration_ms) == ("trace", 1500)
+    assert books.count(tables.outbox) == books.count(tables.task_attempt) == 0
+    count = books.rows(tables.tally)[-1]
+    assert (count.state, count.outcome, count.delta, count.tokens_in, count.route) == (Status.SUCCEEDED, "succeeded", 1, 10, "route")
+
+
+def test_a_retry_raises_fence_and_attempt_and_orders_the_new_record(books: Books) -> None:
+    """The task waits for its delay; the order for its tier carries the new fence; the attempt is kept."""
+    (one,) = books.load("a")
+    owner = books.agent().next_owner()
+
+    verdicts, orders = books.settle_all([settlement(books.claimed(one, owner), owner, RETRY)])
+
+    row = books.task(one)
+    assert verdicts == [Verdict.SETTLED]
+    assert (row.status, row.owner, row.fence, row.attempt) == (Status.RETRYING, 0, 1, 1)
+    assert 25 < books.due_in_s(one) <= 31
+    assert [(order.destination, order.items) for order in orders] == [("retry.30s", ((0, one, 1),))]
+    (attempt,) = books.rows(tables.task_attempt)
+    assert (attempt.task_id, attempt.owner, attempt.attempt, attempt.fence) == (one, owner, 0, 0)
+    assert (attempt.outcome, attempt.error_class, attempt.error_text) == ("retry", "SERVER", "it answered 503")
+    assert (attempt.tokens_in, attempt.cost_micro, attempt.duration_ms) == (10, 300, 1500)
+
+
+def test_a_snooze_counts_nothing_and_keeps_the_record(books: Books) -> None:
+    """The same fence and attempt, a time to wait, no order; the same record claims again when it is due."""
+    (one,) = books.load("a")
+    lease = books.agent()
+    owner = lease.next_owner()
+
+    books.settle(books.claimed(one, owner), owner, SNOOZE)
+
+    row = books.task(one)
+    assert (row.status, row.owner, row.fence, row.attempt) == (Status.PENDING, 0, 0, 0)
+    assert 15 < books.due_in_s(one) <= 20
+    assert books.count(tables.outbox) == 0
+    books.ago(tables.task.c.due_at, 1, one)
+    assert books.claim(one, lease.next_owner()) is Answer.CLAIMED
+
+
+def test_a_death_leaves_a_letter_and_an_order(books: Books) -> None:
+    """The dead letter says why, where the record stood and at which fence; the order is for the dead-letter topic."""
+    (one,) = books.load("a")
+    owner = books.agent().next_owner()
+
+    _, orders = books.settle_all([settlement(books.claimed(one, owner), owner, DEAD)])
+
+    row = books.task(one)
+    assert (row.status, row.owner, row.fence, row.attempt, row.due_at) == (Status.DEAD, 0, 0, 1, NEVER_TIME)
+    (letter,) = books.rows(tables.dead_letter)
+    assert (letter.task_id, letter.fence, letter.disposition, letter.error_class) == (one, 0, "permanent", "BAD_REQUEST")
+    assert (letter.error_text, letter.fingerprint) == ("it answered 400", fingerprint("BAD_REQUEST", "it answered 400"))
+    assert (letter.origin_topic, letter.origin_partition, letter.origin_offset, letter.origin_timestamp_ms) == ORIGIN
+    assert [(order.destination, order.items) for order in orders] == [("dlq", ((0, one, 0),))]
+    assert [attempt.outcome for attempt in books.rows(tables.task_attempt)] == ["dead"]
+
+
+@pytest.mark.parametrize("outcome", COUNTED)
+def test_a_settle_that_ran_twice_settles_once(books: Books, outcome: Outcome) -> None:
+    """After a lost COMMIT the transaction runs again: it says settled, and writes, orders and counts nothing more."""
+    (one,) = books.load("a")
+    owner = books.agent().next_owner()
+    row = books.claimed(one, owner)
+    first = books.settle(row, owner, outcome)
+    before = [books.rows(table) for table in tables.metadata.sorted_tables]
+
+    again, orders = books.settle_all([settlement(row, owner, outcome)])
+
+    assert (first, again, orders) == (Verdict.SETTLED, [Verdict.SETTLED], [])
+    assert [books.rows(table) for table in tables.metadata.sorted_tables] == before
+
+
+@pytest.mark.parametrize("outcome", [*COUNTED, RELEASED])
+def test_a_late_settle_is_accepted_while_nobody_else_has_claimed(books: Books, outcome: Outcome) -> None:
+    """A task that was reaped keeps its owner, so that the paid answer still counts."""
+    (one,) = books.load("a")
+    owner = books.agent().next_owner()
+    row = books.claimed(one, owner)
+    reaped(books, one)
+
+    assert books.settle(row, owner, outcome) is Verdict.SETTLED
+    assert books.task(one).owner == 0
+
+
+@pytest.mark.parametrize("outcome", [*COUNTED, RELEASED])
+def test_a_settle_after_another_claim_is_fenced(books: Books, outcome: Outcome) -> None:
+    """Once somebody else has claimed, the old owner's outcome changes nothing at all."""
+    (one,) = books.load("a")
+    lease = books.agent()
+    old, new = lease.next_owner(), lease.next_owner()
+    row = books.claimed(one, old)
+    reaped(books, one)
+    books.claimed(one, new)
+    before = [books.rows(table) for table in tables.metadata.sorted_tables]
+
+    verdicts, orders = books.settle_all([settlement(row, old, outcome)])
+
+    assert (verdicts, orders) == ([Verdict.FENCED], [])
+    assert [books.rows(table) for table in tables.metadata.sorted_tables] == before
+
+
+def test_a_late_settle_is_refused_to_everybody_but_the_last_owner(books: Books) -> None:
+    """A reaped task that was claimed and released since belongs to nobody: the first owner is fenced."""
+    (one,) = books.load("a")
+    lease = books.agent()
+    old, new = lease.next_owner(), lease.next_owner()
+    row = books.claimed(one, old)
+    reaped(books, one)
+    books.settle(books.claimed(one, new), new, RELEASED)
+
+    assert books.settle(row, old, SUCCEEDED) is Verdict.FENCED
+    assert books.status(one) is Status.PENDING
+    assert books.count(tables.task_result) == 0
+
+
+def test_a_settle_after_its_release_is_fenced(books: Books) -> None:
+    """A claim that was given back cannot be settled."""
+    (one,) = books.load("a")
+    owner = books.agent().next_owner()
+    row = books.claimed(one, owner)
+    books.settle(row, owner, RELEASED)
+
+    assert books.settle(row, owner, SUCCEEDED) is Verdict.FENCED
+
+
+def test_two_claims_settle_once(books: Books) -> None:
+    """The second owner's success stands; the first owner's comes too late, and there is one result."""
+    (one,) = books.load("a")
+    lease = books.agent()
+    old, new = lease.next_owner(), lease.next_owner()
+    first = books.claimed(one, old)
+    reaped(books, one)
+    second = books.claimed(one, new)
+
+    assert books.settle(second, new, SUCCEEDED) is Verdict.SETTLED
+    assert books.settle(first, old, SUCCEEDED) is Verdict.FENCED
+    assert [result.owner for result in books.rows(tables.task_result)] == [new]
+
+
+@pytest.mark.parametrize("outcome", [RETRY, SNOOZE, RELEASED])
+def test_in_a_cancelled_batch_what_would_wait_again_is_cancelled(books: Books, outcome: Outcome) -> None:
+    """A retry, a snooze or a release of a cancelled batch ends its task and orders nothing."""
+    (one,) = books.load("a")
+    lease = books.agent()
+    owner = lease.next_owner()
+    row = books.claimed(one, owner)
+    books.cancel()
+
+    verdicts, orders = books.settle_all([settlement(row, owner, outcome)])
+
+    assert (verdicts, orders) == ([Verdict.SETTLED], [])
+    assert books.status(one) is Status.CANCELLED
+    assert books.claim(one, lease.next_owner()) is Answer.DONE
+    assert books.rows(tables.tally)[-1].outcome == "cancelled"
+
+
+@pytest.mark.parametrize(("outcome", "status"), [(SUCCEEDED, Status.SUCCEEDED), (DEAD, Status.DEAD)])
+def test_in_a_cancelled_batch_what_ended_is_kept(books: Books, outcome: Outcome, status: Status) -> None:
+    """A paid answer of a cancelled batch is kept, and a death is a death."""
+    (one,) = books.load("a")
+    owner = books.agent().next_owner()
+    row = books.claimed(one, owner)
+    books.cancel()
+
+    assert books.settle(row, owner, outcome) is Verdict.SETTLED
+    assert books.status(one) is status
+
+
+def test_a_group_writes_every_kind_in_one_transaction(books: Books) -> None:
+    """Outcomes of all kinds settle together, one order per destination, and each gets its own verdict in order."""
+    ids = books.load("succeeded", "retry", "snooze", "dead", "released", "fenced", "retry too")
+    lease = books.agent()
+    owner = lease.next_owner()
+    rows = [books.claimed(one, owner) for one in ids]
+    outcomes = [SUCCEEDED, RETRY, SNOOZE, DEAD, RELEASED, SUCCEEDED, replace(RETRY, delay_s=90.0)]
+    stranger = lease.next_owner()
+    group = [settlement(row, stranger if row.task_key == b"fenced" else owner, out) for row, out in zip(rows, outcomes, strict=True)]
+
+    verdicts, orders = books.settle_all(group)
+
+    assert [verdict is Verdict.SETTLED for verdict in verdicts] == [True, True, True, True, True, False, True]
+    assert [(order.destination, len(order.items)) for order in orders] == [("dlq", 1), ("retry.30s", 2)]
+    states = [Status.SUCCEEDED, Status.RETRYING, Status.PENDING, Status.DEAD, Status.PENDING, Status.PROCESSING, Status.RETRYING]
+    assert [books.status(one) for one in ids] == states
+    assert 80 < books.due_in_s(ids[-1]) <= 90
+
+
+def test_a_counted_settle_forgets_lost_leases(books: Books) -> None:
+    """An attempt that was settled sets the count of lost leases to 0; a snooze does not."""
+    for outcome, losses in ((RETRY, 0), (SNOOZE, 2), (SUCCEEDED, 0)):
+        (one,) = books.load(type(outcome).__name__)
+        owner = books.agent().next_owner()
+        row = books.claimed(one, owner)
+        books.set(tables.task, one, lease_losses=2)
+
+        books.settle(row, owner, outcome)
+
+        assert books.task(one).lease_losses == losses
+
+
+def test_fences_only_rise(books: Books) -> None:
+    """Claim, release, reap, snooze and death keep the fence; each retry raises it by one."""
+    (one,) = books.load("a")
+    lease = books.agent()
+    fences = []
+    for outcome in (RELEASED, RETRY, Snooze(RETRY.failure, SPENT, 0.0), RETRY, DEAD):
+        books.ago(tables.task.c.due_at, 1, one)
+        owner = lease.next_owner()
+        row = books.claimed(one, owner, fence=books.task(one).fence)
+        books.settle(row, owner, outcome)
+        fences.append(books.task(one).fence)
+
+    assert fences == [0, 1, 1, 2, 2]

@@ -1,0 +1,261 @@
+"""A group of settles does not fail together: one row that cannot be written dies alone, the others settle."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import insert
+from sqlalchemy.exc import OperationalError
+
+from agent.ledger import adapter, settle
+from agent.ledger.adapter import Lanes, SqlLedger
+from agent.outcome import COMPLETION, Dead, Failure, Succeeded
+from agent.ports import Answer, Row, Settlement, Suspect, Verdict
+from schemas import tables
+from schemas.clock import SystemClock
+from schemas.database import Database, Stopped
+from schemas.lanes import ThreadLane
+from schemas.task import Status
+from tests.contract.ledger_parts import DEAD, GROUP, RETRY, SPENT, SUCCEEDED, Books, only_sqlite, settlement
+
+
+@pytest.fixture
+def lanes() -> Iterator[Lanes]:
+    lanes = Lanes(ThreadLane("claim"), ThreadLane("settle"), ThreadLane("background"))
+    yield lanes
+    for lane in (lanes.claim, lanes.settle, lanes.background):
+        lane.close()
+
+
+def sql_ledger(books: Books, lanes: Lanes) -> SqlLedger:
+    return SqlLedger(database=books.database, group=GROUP, clock=SystemClock(), lanes=lanes)
+
+
+def claimed(books: Books, count: int) -> list[tuple[Row, int]]:
+    """Claim `count` new tasks under one owner."""
+    owner = books.agent().next_owner()
+    return [(books.claimed(one, owner), owner) for one in books.load(*(f"task {number}" for number in range(count)))]
+
+
+def settled_group(books: Books, lanes: Lanes, bad: object) -> tuple[list[Verdict], list[Status]]:
+    """Settle four successes around one bad outcome in third place."""
+    rows = claimed(books, 5)
+    outcomes = [SUCCEEDED, SUCCEEDED, bad, SUCCEEDED, SUCCEEDED]
+    group = [settlement(row, owner, outcome) for (row, owner), outcome in zip(rows, outcomes, strict=True)]
+    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle(group))
+    return verdicts, [books.status(row.task_id) for row, _ in rows]
+
+
+BAD = {
+    "a body of the wrong type": replace(SUCCEEDED, body=["no bytes"]),
+    "a body that is text": replace(SUCCEEDED, body=object()),
+    "tokens that are no number": replace(SUCCEEDED, spent=replace(SPENT, tokens_in="many")),
+    "a cost that no column holds": replace(SUCCEEDED, spent=replace(SPENT, cost_micro=1 << 70)),
+    "a codec that no column holds": replace(SUCCEEDED, codec=1 << 70),
+    "a duration before all time": replace(DEAD, spent=replace(SPENT, duration_ms=1 << 60)),
+    "no spent at all": replace(SUCCEEDED, spent=None),
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_one_bad_row_dies_alone(books: Books, lanes: Lanes, bad: object) -> None:
+    """Whatever the driver says of one outcome, the others of its group settle and it is dead, class SETTLE, without its body."""
+    verdicts, states = settled_group(books, lanes, bad)
+
+    good = Status.SUCCEEDED
+    assert verdicts == [Verdict.SETTLED] * 5
+    assert states == [good, good, Status.DEAD, good, good]
+    (letter,) = books.rows(tables.dead_letter)
+    assert (letter.error_class, letter.disposition) == ("SETTLE", "permanent")
+    assert books.count(tables.task_result) == 4
+    assert [order.destination for order in books.rows(tables.outbox)] == ["dlq"]
+
+
+def test_a_row_whose_result_exists_dies_alone(books: Books, lanes: Lanes) -> None:
+    """A result that nobody can have written (1062) concerns one task: that one is dead, the result that was there stays."""
+    rows = claimed(books, 3)
+    strange = {"task_id": rows[1][0].task_id, "owner": 99, "body": b"strange"}
+    books.run(lambda c: c.execute(insert(tables.task_result), strange))
+
+    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+
+    assert verdicts == [Verdict.SETTLED] * 3
+    assert [books.status(row.task_id) for row, _ in rows] == [Status.SUCCEEDED, Status.DEAD, Status.SUCCEEDED]
+    assert [result.body for result in books.rows(tables.task_result)] == [b"answer", b"strange", b"answer"]
+
+
+@pytest.mark.parametrize("text", ["broken \ud800 half", "bytes \udcff", "nul \0 and ünïcode \U0001f600", "long " * 5000])
+def test_any_error_text_can_be_settled(books: Books, lanes: Lanes, text: str) -> None:
+    """A text with half a surrogate pair, a NUL or too many letters is stored as far as it can be, and its outcome stands."""
+    verdicts, states = settled_group(books, lanes, Dead(Failure("BAD_REQUEST", text), SPENT))
+
+    assert verdicts == [Verdict.SETTLED] * 5
+    assert states[2] is Status.DEAD
+    (letter,) = books.rows(tables.dead_letter)
+    assert letter.error_class == "BAD_REQUEST"
+    assert letter.error_text == text.encode("utf-8", "replace").decode()[:2000]
+
+
+def test_a_reply_with_any_bytes_comes_back_as_it_was(books: Books, lanes: Lanes) -> None:
+    """All 256 bytes, per cent signs and quotes go in and out unchanged, 3 MiB of them too."""
+    body = bytes(range(256)) + b"%s %(x)s '\"\\" + b"\xff\0" * (3 << 19)
+    ((row, owner),) = claimed(books, 1)
+
+    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle([settlement(row, owner, Succeeded(body, COMPLETION, SPENT))]))
+
+    assert verdicts == [Verdict.SETTLED]
+    assert books.rows(tables.task_result)[0].body == body
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: Callable[[list[Settlement]], Exception | None]) -> list[int]:
+    """Let settles raise what `error` returns for their group; return the sizes of the groups that were tried."""
+    sizes: list[int] = []
+    real = settle.settle
+
+    def fail(connection: object, group: str, settlements: list[Settlement], now_s: float) -> object:
+        sizes.append(len(settlements))
+        raised = error(settlements)
+        if raised is not None:
+            raise raised
+        return real(connection, group, settlements, now_s)
+
+    monkeypatch.setattr(adapter.settles, "settle", fail)
+    return sizes
+
+
+def mysql_error(number: int) -> OperationalError:
+    return OperationalError("a statement", {}, Exception(number, "said the server"))
+
+
+def test_a_row_that_cannot_even_die_is_given_up(books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that cannot be settled as dead either is left to its hard deadline; the others settle."""
+    rows = claimed(books, 4)
+    cursed = rows[0][0].task_id
+    failing(monkeypatch, lambda group: ValueError("no") if any(one.row.task_id == cursed for one in group) else None)
+
+    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+
+    assert verdicts == [Verdict.GIVEN_UP, *[Verdict.SETTLED] * 3]
+    assert books.status(cursed) is Status.PROCESSING
+
+
+def test_a_broken_promise_of_one_row_ends_no_other(books: Books, lanes: Lanes) -> None:
+    """A row whose fence is not its claim's under the same owner is given up; its neighbours settle."""
+    rows = claimed(books, 2)
+    books.set(tables.task, rows[0][0].task_id, fence=7)
+
+    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+
+    assert verdicts == [Verdict.GIVEN_UP, Verdict.SETTLED]
+
+
+@pytest.mark.parametrize("number", [1213, 1205, 1020, 1290, 1836])
+def test_conflicts_and_a_read_only_server_decide_nothing(books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """However often a deadlock, a lock wait or a read-only server stands in the way, the group waits and stays whole."""
+    rows = claimed(books, 3)
+    errors = [mysql_error(number) for _ in range(12)]
+    sizes = failing(monkeypatch, lambda _: errors.pop() if errors else None)
+    monkeypatch.setattr(books.database, "rest", lambda _count: None)
+
+    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+
+    assert verdicts == [Verdict.SETTLED] * 3
+    assert sizes == [3] * 13
+    assert books.count(tables.dead_letter) == 0
+
+
+def test_a_group_that_loses_its_connection_three_times_is_split(books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that makes the server hang up, while it answers others, is found by halving the group."""
+    rows = claimed(books, 4)
+    poison = rows[3][0].task_id
+
+    def hangs_up(group: list[Settlement]) -> OperationalError | None:
+        return mysql_error(2013) if any(one.row.task_id == poison and one.outcome is SUCCEEDED for one in group) else None
+
+    sizes = failing(monkeypatch, hangs_up)
+
+    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+
+    assert verdicts == [Verdict.SETTLED] * 4
+    assert sizes == [4, 4, 4, 2, 2, 2, 2, 1, 1, 1, 1, 1]
+    assert books.status(poison) is Status.DEAD
+
+
+@pytest.mark.parametrize("number", [2013, 1045, 1064])
+def test_while_the_server_does_not_answer_nothing_is_decided(
+    books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A server that goes away again and again, with whatever error, makes no group smaller and gives up no row."""
+    rows = claimed(books, 3)
+    outages = [3, 1, 4, 1, 5]  # how often in a row the server does not answer
+    sizes = failing(monkeypatch, lambda _: mysql_error(number) if outages else None)
+
+    def answers() -> bool:
+        if outages and outages[0]:
+            outages[0] -= 1
+            return False
+        del outages[:1]
+        return True
+
+    monkeypatch.setattr(books.database, "answers", answers)
+    monkeypatch.setattr(books.database, "_pause", lambda _delay_s: None)
+
+    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+
+    assert verdicts == [Verdict.SETTLED] * 3
+    assert sizes == [3] * 6
+    assert books.count(tables.dead_letter) == 0
+
+
+@only_sqlite
+def test_a_program_that_leaves_ends_the_wait(books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the program leaves during an outage, the settle says that it was stopped, and nothing was decided."""
+    ((row, owner),) = claimed(books, 1)
+    failing(monkeypatch, lambda _: mysql_error(2003))
+    database = Database(str(books.database.engine.url))
+    monkeypatch.setattr(database, "answers", lambda: False)
+    database.close()
+    ledger = SqlLedger(database=database, group=GROUP, clock=SystemClock(), lanes=lanes)
+
+    with pytest.raises(Stopped):
+        asyncio.run(ledger.settle([settlement(row, owner, SUCCEEDED)]))
+
+    assert books.status(row.task_id) is Status.PROCESSING
+
+
+def test_the_port_claims_settles_and_releases_through_threads(books: Books, lanes: Lanes) -> None:
+    """More records than one page hold are claimed, some settled, the rest released, on real threads side by side."""
+    ids = books.load(*(f"task {number}" for number in range(600)))
+    lease = books.agent()
+    first, second = lease.next_owner(), lease.next_owner()
+    ledger = sql_ledger(books, lanes)
+
+    async def work() -> list[Verdict]:
+        answers = (await asyncio.gather(*(ledger.claim([books.record(one) for one in ids], owner, 600.0) for owner in (first, second))))[0]
+        rows = [row for said, row in answers.values() if said is Answer.CLAIMED and row is not None]
+        assert len(rows) == 600
+        settling = [settlement(row, first, RETRY if row.task_id % 2 else SUCCEEDED) for row in rows[:500]]
+        verdicts, orders = await ledger.settle(settling)
+        assert {order.destination for order in orders} == {"retry.30s"}
+        await ledger.release(first, [row.task_id for row in rows])
+        asked = await ledger.ask([books.record(row.task_id) for row in rows[500:]])
+        assert {said for said, _ in asked.values()} == {Answer.CLAIMABLE}
+        assert len(await ledger.bodies([row.task_id for row in rows[:3]])) == 3
+        return verdicts
+
+    assert asyncio.run(work()) == [Verdict.SETTLED] * 500
+
+
+def test_the_port_relieves_and_quarantines_through_threads(books: Books, lanes: Lanes) -> None:
+    """Both come back with the orders that were written, in the ledger's own group."""
+    ((row, owner),) = claimed(books, 1)
+    ledger = sql_ledger(books, lanes)
+    stranger = Suspect("topic-id", "group.tasks", 2, 5, None, b"value", [], "no headers of ours")
+
+    order = asyncio.run(ledger.relieve(row.task_id, row.fence, owner))
+    orders = asyncio.run(ledger.quarantine([stranger]))
+
+    assert order is not None
+    assert [(one.group, one.destination) for one in (order, *orders)] == [(GROUP, "tasks"), (GROUP, "dlq")]
+    assert books.count(tables.outbox) == 2

@@ -1,0 +1,213 @@
+"""What a person is shown comes from the tally and is right after each move."""
+
+import pytest
+
+from agent.ledger import facts, reap
+from agent.ledger import lease as leases
+from agent.outcome import Outcome
+from producer import cancel, outbox, status
+from producer.status import BatchStatus, GroupStatus
+from schemas import tables
+from schemas.task import Status
+from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RELEASED, RETRY, SNOOZE, SUCCEEDED, Books
+
+
+def shown(books: Books) -> GroupStatus:
+    return books.run(lambda c: status.read(c, GROUP))
+
+
+def batch(books: Books) -> BatchStatus:
+    (one,) = shown(books).batches
+    return one
+
+
+def counts(books: Books) -> dict[str, int]:
+    """Return the counts that are not 0."""
+    return {name: count for name, count in batch(books).counts.items() if count}
+
+
+def settled(books: Books, task_id: int, outcome: Outcome) -> None:
+    owner = books.agent().next_owner()
+    books.settle(books.claimed(task_id, owner), owner, outcome)
+
+
+def test_loaded_tasks_are_pending(books: Books) -> None:
+    """After a load the total and the pending are what was loaded, once."""
+    books.load("a", "b")
+    books.accept([], books.batch())
+
+    assert counts(books) == {"total": 2, "pending": 2}
+
+
+def test_a_claimed_task_is_processing(books: Books) -> None:
+    """A claim moves a task from pending to processing, a release back."""
+    one, _ = books.load("a", "b")
+    owner = books.agent().next_owner()
+    row = books.claimed(one, owner)
+    assert counts(books) == {"total": 2, "pending": 1, "processing": 1}
+
+    books.settle(row, owner, RELEASED)
+
+    assert counts(books) == {"total": 2, "pending": 2}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "name"), [(SUCCEEDED, "succeeded"), (DEAD, "dead"), (RETRY, "retrying"), (SNOOZE, "pending"), (RELEASED, "pending")]
+)
+def test_a_settled_task_is_shown_where_it_went(books: Books, outcome: Outcome, name: str) -> None:
+    """Each outcome shows its task once, in its state."""
+    (one,) = books.load("a")
+
+    settled(books, one, outcome)
+
+    assert counts(books) == {"total": 1, name: 1}
+
+
+def test_a_retried_task_that_succeeds_is_one_success(books: Books) -> None:
+    """Failed attempts cost money and are shown as tried again, but there is one task, and it succeeded."""
+    (one,) = books.load("a")
+    settled(books, one, SNOOZE)
+    books.ago(tables.task.c.due_at, 1, one)
+    settled(books, one, RETRY)
+    books.ago(tables.task.c.due_at, 1, one)
+    owner = books.agent().next_owner()
+    books.settle(books.claimed(one, owner, fence=1), owner, SUCCEEDED)
+
+    found = batch(books)
+
+    assert counts(books) == {"total": 1, "succeeded": 1}
+    assert found.failures == {"tried again SERVER": 2}
+    assert (found.tokens_in, found.tokens_out) == (30, 15)
+    assert found.cost == pytest.approx(0.0009)
+
+
+def test_failures_are_told_by_class(books: Books) -> None:
+    """Dead tasks are counted by the class of their error."""
+    for one in books.load("a", "b"):
+        settled(books, one, DEAD)
+
+    assert batch(books).failures == {"dead BAD_REQUEST": 2}
+
+
+def test_cancelled_tasks_are_counted(books: Books) -> None:
+    """After a cancel the waiting ones are cancelled and the batch says so."""
+    one, _, _ = books.load("a", "b", "c")
+    settled(books, one, SUCCEEDED)
+    batch_id = books.batch().id
+    books.cancel()
+    books.run(lambda c: cancel.cancel_page(c, batch_id, b""))
+
+    assert counts(books) == {"total": 3, "succeeded": 1, "cancelled": 2}
+    assert batch(books).cancelled
+
+
+def test_reaped_tasks_are_pending_or_dead(books: Books) -> None:
+    """A lost agent's tasks wait again, or are dead of it, and are shown so."""
+    one, two = books.load("a", "b")
+    books.set(tables.task, two, lease_losses=2)
+    lease = books.agent()
+    owner = lease.next_owner()
+    for task_id in (one, two):
+        books.claimed(task_id, owner)
+    books.run(lambda c: leases.declare_lost(c, lease.agent_id))
+    books.run(lambda c: reap.reset_orphans(c, GROUP, [one, two]))
+
+    assert counts(books) == {"total": 2, "pending": 1, "dead": 1}
+    assert batch(books).failures == {"dead WORKER_LOST": 1}
+
+
+def test_a_rate_gives_an_end(books: Books) -> None:
+    """What ended in the last minute gives a rate, and the rate an estimate; without either there is none."""
+    one, _ = books.load("a", "b")
+    assert (batch(books).rate_per_s, batch(books).eta_s) == (0.0, None)
+    settled(books, one, SUCCEEDED)
+    books.ago(tables.tally.c.created_at, 10)
+
+    found = batch(books)
+
+    assert found.rate_per_s == pytest.approx(0.1, rel=0.5)
+    assert found.eta_s == pytest.approx(1 / found.rate_per_s, rel=0.1)
+
+
+def test_a_group_sees_its_own_batches(books: Books) -> None:
+    """Another group's batches, agents and orders are not shown; one batch can be asked for alone."""
+    books.load("a", into="one")
+    books.load("a", into="two")
+    books.load("a", into="three", group="other")
+    books.agent("theirs", group="other")
+    books.run(lambda c: outbox.place(c, "other", "tasks", [(outbox.TASK, 1, 0)]))
+
+    found = shown(books)
+
+    assert [one.name for one in found.batches] == ["one", "two"]
+    assert (found.agents, found.orders) == ((), 0)
+    assert [one.name for one in books.run(lambda c: status.read(c, GROUP, "two")).batches] == ["two"]
+
+
+def test_it_says_why_nothing_runs(books: Books) -> None:
+    """No agent, a lost one, a silent one, and what a living one waits for; nothing when all is done."""
+    (one,) = books.load("a")
+    assert any("no agent alive" in reason for reason in shown(books).reasons)
+    alive, lost, silent, stopped = (books.agent(name) for name in ("alive", "lost", "silent", "stopped"))
+    books.run(lambda c: leases.beat(c, alive.agent_id, "route waits 20 s: 429"))
+    books.run(lambda c: leases.declare_lost(c, lost.agent_id))
+    books.run(lambda c: leases.stop(c, stopped.agent_id))
+    books.ago(tables.agent.c.seen_at, 9, silent.agent_id)
+
+    found = shown(books)
+
+    assert {agent.name: agent.state for agent in found.agents} == {
+        "alive": "alive",
+        "lost": "lost",
+        "silent": "silent",
+        "stopped": "stopped",
+    }
+    assert "route waits 20 s: 429" in found.reasons
+    assert any(reason.startswith("agent silent silent, ") for reason in found.reasons)
+    assert any(reason.startswith("agent lost lost") for reason in found.reasons)
+    assert not any("no agent alive" in reason for reason in found.reasons)
+    settled(books, one, SUCCEEDED)
+    assert shown(books).reasons == ()
+
+
+def test_the_json_form_is_whole(books: Books) -> None:
+    """Version, group, ledger, agents and batches, with plain numbers only."""
+    (one,) = books.load("a")
+    settled(books, one, SUCCEEDED)
+
+    found = shown(books).as_json()
+
+    assert (found["version"], found["group"], found["ledger"]) == (1, GROUP, books.ledger_id)
+    (only,) = found["batches"]
+    assert {"name", "counts", "rate_per_s", "eta_s", "tokens_in", "tokens_out", "cost"} <= only.keys()
+    assert only["name"] == BATCH
+    assert all(type(count) is int for count in only["counts"].values())
+    assert type(only["cost"]) is float
+
+
+def test_open_tasks_end_with_the_last_one(books: Books) -> None:
+    """A group has work while a task waits, runs or is to be tried again, and has had work for ever after."""
+    assert not books.run(lambda c: facts.any_batch(c, GROUP))
+    for outcome in (SUCCEEDED, DEAD):
+        (one,) = books.load(type(outcome).__name__)
+        assert books.run(lambda c: facts.open_tasks(c, GROUP))
+        settled(books, one, outcome)
+        assert not books.run(lambda c: facts.open_tasks(c, GROUP))
+    books.load("theirs", into="elsewhere", group="other")
+
+    assert not books.run(lambda c: facts.open_tasks(c, GROUP))
+    assert books.run(lambda c: facts.any_batch(c, GROUP))
+
+
+@pytest.mark.parametrize("state", [Status.PENDING, Status.PROCESSING, Status.RETRYING])
+def test_every_state_that_is_not_final_is_open(books: Books, state: Status) -> None:
+    """A task in this state keeps `--until-done` waiting."""
+    (one,) = books.load("a")
+    books.set(tables.task, one, status=int(state))
+
+    assert books.run(lambda c: facts.open_tasks(c, GROUP))
+
+
+def test_the_limit_of_a_reply_fits_the_server(books: Books) -> None:
+    """A quarter of the largest packet, and 16 MiB at most."""
+    assert books.run(facts.reply_limit_bytes) == 16 << 20

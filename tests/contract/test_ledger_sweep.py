@@ -1,0 +1,166 @@
+"""The sweep finds tasks that no record can reach, nothing else; compaction changes no sum."""
+
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import func, insert, select
+
+from agent.ledger import sweep
+from producer import outbox
+from producer.tally import NO_FINGERPRINT
+from schemas import tables
+from schemas.task import Status
+from tests.contract.ledger_parts import GROUP, RETRY, SUCCEEDED, Books
+
+SLACK_S = 600.0
+
+
+def swept(books: Books, horizon: datetime | None = None) -> int:
+    return books.run(lambda c: sweep.uncarried(c, GROUP, horizon, SLACK_S))
+
+
+def utc_ago(seconds: float) -> datetime:
+    return datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=seconds)
+
+
+def test_a_task_that_waits_for_long_without_a_record_is_ordered(books: Books) -> None:
+    """With no lag anywhere, a task due for longer than the slack has no carrier: it is ordered at once, and only once."""
+    lost, fresh = books.load("lost", "fresh")
+    books.ago(tables.task.c.due_at, SLACK_S + 60, lost)
+
+    assert swept(books) == 1
+    assert swept(books) == 0
+
+    (order,) = books.rows(tables.outbox)
+    assert (order.destination, outbox.unpack(order.items)) == ("tasks", ((outbox.TASK, lost, 0),))
+    assert -60 < books.due_in_s(lost) <= 0
+    assert books.status(fresh) is Status.PENDING
+
+
+def test_a_retry_that_was_lost_is_ordered_with_its_fence(books: Books) -> None:
+    """The new record carries the fence of the row, or it would be stale."""
+    (one,) = books.load("a")
+    owner = books.agent().next_owner()
+    books.settle(books.claimed(one, owner), owner, RETRY)
+    books.run(lambda c: c.execute(tables.outbox.delete()))
+    books.ago(tables.task.c.due_at, SLACK_S + 60, one)
+
+    assert swept(books) == 1
+    assert outbox.unpack(books.rows(tables.outbox)[0].items) == ((outbox.TASK, one, 1),)
+    assert books.status(one) is Status.RETRYING
+
+
+def test_a_task_behind_the_horizon_still_has_its_record(books: Books) -> None:
+    """What waits since after the oldest record that is not committed, less the slack, may still be read."""
+    old, young = books.load("old", "young")
+    books.ago(tables.task.c.due_at, 7200, old)
+    books.ago(tables.task.c.due_at, 3600, young)
+
+    assert swept(books, utc_ago(7200)) == 0
+    assert swept(books, utc_ago(3600)) == 1
+    assert outbox.unpack(books.rows(tables.outbox)[0].items) == ((outbox.TASK, old, 0),)
+
+
+def test_nothing_is_swept_while_an_older_order_waits(books: Books) -> None:
+    """Its tasks look as if they had no record: the relay comes first."""
+    lost, other = books.load("lost", "other")
+    (order,) = books.run(lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, other, 0)]))
+    books.ago(tables.task.c.due_at, SLACK_S + 60, lost)
+    books.ago(tables.outbox.c.due_at, SLACK_S + 30, order.id)
+    assert swept(books) == 0
+
+    books.run(lambda c: outbox.shrink(c, order, []))
+
+    assert swept(books) == 1
+
+
+def test_a_younger_order_does_not_stop_the_sweep(books: Books) -> None:
+    """Orders within their grace are no reason to wait."""
+    (lost,) = books.load("lost")
+    books.run(lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, lost, 0)]))
+    books.ago(tables.task.c.due_at, SLACK_S + 60, lost)
+
+    assert swept(books) == 1
+
+
+def test_only_waiting_tasks_of_the_group_are_swept(books: Books) -> None:
+    """Running and final tasks, cancelled batches and other groups are left alone."""
+    running, done = books.load("running", "done")
+    owner = books.agent().next_owner()
+    books.claimed(running, owner)
+    books.settle(books.claimed(done, owner), owner, SUCCEEDED)
+    books.load("doomed", into="cancelled")
+    books.cancel("cancelled")
+    books.load("theirs", into="elsewhere", group="other")
+    books.ago(tables.task.c.due_at, SLACK_S + 60)
+
+    assert swept(books) == 0
+
+
+def test_a_sweep_takes_a_page_at_a_time(books: Books) -> None:
+    """More lost tasks than a page holds are found by the next calls, the oldest first."""
+    ids = books.load(*(f"task {number}" for number in range(sweep.PAGE + 10)))
+    books.ago(tables.task.c.due_at, SLACK_S + 60)
+    books.ago(tables.task.c.due_at, SLACK_S + 90, ids[-1])
+
+    assert [swept(books), swept(books), swept(books)] == [sweep.PAGE, 10, 0]
+    assert (outbox.TASK, ids[-1], 0) in outbox.unpack(books.rows(tables.outbox)[0].items)
+
+
+def add_counts(books: Books, count: int) -> None:
+    """Write old changes of 3 keys, with costs beyond 32 bits."""
+    rows = [
+        {
+            "batch_id": 1,
+            "type": "document",
+            "route": "",
+            "state": 3,
+            "outcome": f"outcome {number % 3}",
+            "fingerprint": NO_FINGERPRINT,
+            "delta": 1 - number % 2 * 2,
+            "tokens_in": number,
+            "tokens_out": 2,
+            "cost_micro": 10_000_000_000,
+        }
+        for number in range(count)
+    ]
+    books.run(lambda c: c.execute(insert(tables.tally), rows))
+
+
+def sums(books: Books) -> list[tuple[object, ...]]:
+    table = tables.tally
+    names = ("delta", "tokens_in", "tokens_out", "cost_micro")
+    query = select(table.c.outcome, *(func.sum(table.c[name]) for name in names)).group_by(table.c.outcome).order_by(table.c.outcome)
+    return [tuple(row) for row in books.run(lambda c: c.execute(query).all())]
+
+
+def test_compaction_keeps_every_sum(books: Books) -> None:
+    """Old rows become one for each key; what they add up to stays, and a second run finds nothing."""
+    add_counts(books, 300)
+    books.ago(tables.tally.c.created_at, sweep.COMPACT_AFTER_S + 1)
+    before = sums(books)
+
+    assert books.run(sweep.compact) == 297
+    assert sums(books) == before
+    assert books.count(tables.tally) == 3
+    assert books.run(sweep.compact) == 0
+
+
+def test_compaction_leaves_young_and_few_rows_alone(books: Books) -> None:
+    """Rates and the guard need the last minutes row by row; and a few old rows are not worth the work."""
+    add_counts(books, 300)
+    assert books.run(sweep.compact) == 0
+
+    books.ago(tables.tally.c.created_at, sweep.COMPACT_AFTER_S + 1, *(row.id for row in books.rows(tables.tally)[: sweep.COMPACT_FROM - 1]))
+
+    assert books.run(sweep.compact) == 0
+
+
+def test_compacted_rows_stay_old(books: Books) -> None:
+    """A sum has the time of its oldest row, so that no rate rises by it."""
+    add_counts(books, 300)
+    books.ago(tables.tally.c.created_at, 5000)
+    oldest = min(row.created_at for row in books.rows(tables.tally))
+
+    books.run(sweep.compact)
+
+    assert {row.created_at for row in books.rows(tables.tally)} == {oldest}

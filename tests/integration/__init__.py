@@ -1,0 +1,1 @@
+"""Whole programs as child processes, on the embedded parts and on Kafka, MariaDB and Redis."""

@@ -1,0 +1,157 @@
+"""A bus as it looks from outside: positions, dead letters, and records that a stranger writes. Nothing here belongs to docllm's group."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from producer.bus import log, topics
+from producer.bus.file import BusFile
+from producer.publisher.embedded import EmbeddedPublisher
+from schemas.envelope import Outgoing, RawHeaders
+from tests.integration.checker import Letter, Position
+
+ANSWER_S = 15.0
+
+
+class Bus(Protocol):
+    """What a test sees and does beside docllm."""
+
+    def positions(self, group_id: str, topic: str) -> list[Position]:
+        """Return each partition's watermarks and the group's committed offset."""
+        ...
+
+    def letters(self, topic: str) -> list[Letter]:
+        """Return the records of a dead letter topic."""
+        ...
+
+    def write(self, records: Sequence[Outgoing]) -> None:
+        """Write records as a producer that knows nothing of docllm."""
+        ...
+
+
+class EmbeddedBus:
+    """The bus file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def positions(self, group_id: str, topic: str) -> list[Position]:
+        """Read them from the file."""
+        file = BusFile(self._path)
+        try:
+            rows = topics._positions(file, group_id, [topic])
+        finally:
+            file.close()
+        return [Position(name, number, low, high, committed) for name, number, _, low, high, committed in rows]
+
+    def letters(self, topic: str) -> list[Letter]:
+        """Read the topic from its low watermarks on."""
+        file = BusFile(self._path)
+        try:
+            ids = file.all("SELECT p.id, p.low FROM partition p JOIN topic t USING (topic_id) WHERE t.name=?", (topic,))
+            found = [one for key, low in ids for one in log.read(file, key, low, records=100_000, size_bytes=1 << 30)]
+        finally:
+            file.close()
+        return [letter(one.key, one.value, one.headers) for one in found]
+
+    def write(self, records: Sequence[Outgoing]) -> None:
+        """Write through the publisher, which takes any record."""
+        refused = [answer for answer in asyncio.run(self._write(records)) if answer is not None]
+        assert not refused
+
+    async def _write(self, records: Sequence[Outgoing]) -> list[object]:
+        publisher = EmbeddedPublisher(self._path)
+        try:
+            return list(await publisher.publish(records))
+        finally:
+            await publisher.close()
+
+
+class KafkaBus:
+    """Kafka, by a client with its default settings."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._settings = {"bootstrap.servers": bootstrap, "log_level": 0}
+        self.admin = AdminClient({**self._settings, "error_cb": _ignore})
+
+    def positions(self, group_id: str, topic: str) -> list[Position]:
+        """Ask the broker."""
+        partitions = [TopicPartition(topic, one.id) for one in self._partitions(topic)]
+        lows, highs = self._offsets(partitions, OffsetSpec.earliest()), self._offsets(partitions, OffsetSpec.latest())
+        committed = self._committed(group_id, partitions)
+        return [Position(topic, number, lows[number], highs[number], committed.get(number)) for number in lows]
+
+    def letters(self, topic: str) -> list[Letter]:
+        """Read the topic from its beginning to its end."""
+        return [letter(one.key(), one.value(), one.headers() or []) for one in self._records(topic)]
+
+    def write(self, records: Sequence[Outgoing]) -> None:
+        """Produce, and wait for the reports."""
+        failed: list[object] = []
+        producer = Producer({**self._settings, "linger.ms": 5, "error_cb": _ignore})
+        for one in records:
+            producer.produce(one.topic, one.value, one.key, headers=list(one.headers), on_delivery=lambda error, _: failed.append(error))
+        assert producer.flush(ANSWER_S) == 0
+        assert [error for error in failed if error is not None] == []
+
+    def delete_records(self, topic: str) -> None:
+        """Delete every record that the topic has now."""
+        ends = [TopicPartition(one.topic, one.number, one.high) for one in self.positions("nobody", topic)]
+        for future in self.admin.delete_records(ends).values():
+            future.result(ANSWER_S)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its records."""
+        for future in self.admin.delete_topics([topic]).values():
+            future.result(ANSWER_S)
+
+    def delete_group(self, group_id: str) -> bool:
+        """Forget every committed offset of a group; False while it has members."""
+        try:
+            self.admin.delete_consumer_groups([group_id])[group_id].result(ANSWER_S)
+        except KafkaException:
+            return False
+        return True
+
+    def _partitions(self, topic: str) -> Sequence[TopicPartition]:
+        described = self.admin.describe_topics(TopicCollection([topic]))[topic].result(ANSWER_S)
+        return sorted(described.partitions, key=lambda one: one.id)
+
+    def _offsets(self, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[int, int]:
+        asked = self.admin.list_offsets(dict.fromkeys(partitions, spec))
+        return {one.partition: future.result(ANSWER_S).offset for one, future in asked.items()}
+
+    def _committed(self, group_id: str, partitions: list[TopicPartition]) -> dict[int, int]:
+        request = ConsumerGroupTopicPartitions(group_id, partitions)
+        (future,) = self.admin.list_consumer_group_offsets([request]).values()
+        return {one.partition: one.offset for one in future.result(ANSWER_S).topic_partitions if one.offset >= 0}
+
+    def _records(self, topic: str) -> list[Message]:
+        places = self.positions("nobody", topic)
+        wanted = sum(one.high - one.low for one in places)
+        consumer = Consumer({**self._settings, "group.id": "test-reader", "enable.auto.commit": False, "error_cb": _ignore})
+        consumer.assign([TopicPartition(topic, one.number, one.low) for one in places])
+        found: list[Message] = []
+        try:
+            while len(found) < wanted:
+                batch = consumer.consume(wanted - len(found), ANSWER_S)
+                assert batch, f"{len(found)} of {wanted} records of {topic} came"
+                found += [one for one in batch if one.error() is None]
+        finally:
+            consumer.close()
+        return found
+
+
+def letter(key: bytes | None, value: bytes | None, headers: RawHeaders) -> Letter:
+    """Return a record of the dead letter topic as the checker sees it."""
+    named = dict(headers)
+    task, quarantined = named.get("docllm-task"), named.get("docllm-quarantine")
+    return Letter(key, value, int(task) if task else None, int(quarantined) if quarantined else None)
+
+
+def _ignore(_error: object) -> None:
+    """Take what the client would print; a test that needs the broker notices by itself."""

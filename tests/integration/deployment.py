@@ -1,0 +1,179 @@
+"""One installation of docllm: a data folder, or a group on one set of servers. It runs the programs and gathers the evidence."""
+
+import os
+import random
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from schemas.clock import SystemClock
+from schemas.topics import Topics
+from tests.integration.buses import Bus
+from tests.integration.checker import Evidence, Kill
+from tests.integration.ledgers import LedgerView, spelled
+from tests.integration.programs import PATIENCE_S, Done, Program, RehearsalLLM, environment, until
+
+BATCH = "tasks"
+
+
+class Deployment:
+    """Programs of one group in one folder. What is started here ends with `close`."""
+
+    def __init__(self, *, folder: Path, group: str, bus: Bus, ledger_url: str, settings: Mapping[str, str], kafka: bool) -> None:
+        self.folder = folder
+        self.group = group
+        self.topics = Topics(group)
+        self.bus = bus
+        self.ledger = LedgerView(ledger_url)
+        self.environ = environment(**settings)
+        self.kafka = kafka
+        self.loaded: set[str] = set()
+        self.kills: list[Kill] = []
+        self.programs: list[Program] = []
+        self.llms: list[RehearsalLLM] = []
+        folder.mkdir(parents=True, exist_ok=True)
+
+    # ---- programs
+
+    def start(self, *arguments: str, name: str = "", **environ: str) -> Program:
+        """Start `python -m ARGUMENTS`."""
+        name = f"{len(self.programs):02}-{name or arguments[0]}"
+        program = Program(arguments, folder=self.folder, environ={**self.environ, **environ}, name=name)
+        self.programs.append(program)
+        return program
+
+    def run(self, *arguments: str, timeout_s: float = PATIENCE_S, **environ: str) -> Done:
+        """Run `python -m ARGUMENTS` to its end."""
+        program = self.start(*arguments, name="-".join(arguments[:2]), **environ)
+        return Done(program.wait(timeout_s), program.out, program.err)
+
+    def producer(self, command: str, *options: str, code: int = 0, timeout_s: float = PATIENCE_S) -> str:
+        """Run a command of the producer, which must end with `code`; return its stdout."""
+        done = self.run("producer", command, *options, "--group", self.group, timeout_s=timeout_s)
+        assert done.code == code, done
+        return done.out
+
+    def llm(self, *options: str) -> RehearsalLLM:
+        """Start a rehearsal LLM, and let the agents that start from now on use it."""
+        llm = RehearsalLLM(*options, folder=self.folder, environ=self.environ, name=f"llm{len(self.llms)}")
+        self.llms.append(llm)
+        self.programs.append(llm)
+        self.environ |= {"DOCLLM_LLM_BASE_URL": llm.url, "DOCLLM_LLM_MODEL": "rehearsal"}
+        return llm
+
+    def agent(self, *options: str, **environ: str) -> Program:
+        """Start an agent of the group."""
+        return self.start("agent", "--group", self.group, *options, **environ)
+
+    def until_done(self, *options: str, agents: int = 1, timeout_s: float = 400) -> list[Program]:
+        """Run agents until the group's work is done; return them, ended with 0."""
+        started = [self.agent("--until-done", *options) for _ in range(agents)]
+        for one in started:
+            assert one.wait(timeout_s) == 0, one.tail()
+        return started
+
+    def kill(self, victim: Program, *, spare_suspects: bool = True) -> bool:
+        """Kill an agent with SIGKILL and note what it had claimed; False when it was spared.
+
+        It is frozen while its claims are read: a call can only have begun after its claim, so the note holds them all.
+        A victim that holds a task that was lost twice is spared: a third loss would rightly end that task.
+        """
+        victim.signal(signal.SIGSTOP)
+        claimed = self.ledger.claims_of(victim.pid)
+        if spare_suspects and max(claimed.values(), default=0) >= 2:
+            victim.signal(signal.SIGCONT)
+            return False
+        victim.end()
+        self.kills.append(Kill(SystemClock().now_s(), frozenset(claimed)))
+        return True
+
+    def close(self) -> None:
+        """End what still runs."""
+        for program in self.programs:
+            program.end()
+
+    # ---- tasks
+
+    def write_lines(self, lines: Iterable[Mapping[str, Any]], batch: str = BATCH) -> Path:
+        """Write task lines to a file that is loaded as `batch`."""
+        path = self.folder / f"{batch}.jsonl"
+        path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+        return path
+
+    def load(self, count: int, batch: str = BATCH) -> None:
+        """Load `count` small tasks."""
+        path = self.write_lines((task_line(number) for number in range(count)), batch)
+        self.producer("load", str(path), timeout_s=120)
+        self.expect(batch, (f"t{number}" for number in range(count)))
+
+    def expect(self, batch: str, keys: Iterable[str]) -> None:
+        """Note tasks that were accepted."""
+        self.loaded |= {spelled(batch, key.encode()) for key in keys}
+
+    def status(self) -> dict[str, Any]:
+        """Return what `status --json` says."""
+        found: dict[str, Any] = orjson.loads(self.producer("status", "--json"))
+        return found
+
+    def until(self, true: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
+        """Return when `true` is; otherwise, or when an agent has broken, fail with the last words of the programs."""
+        try:
+            until(lambda: self._broken() or true(), what, timeout_s)
+        except AssertionError as error:
+            words = "\n".join(f"{one.name}: {one.tail()}" for one in self.programs if one.running and one not in self.llms)
+            raise AssertionError(f"{error}; {self.ledger.counts()}\n{words}") from None
+        if broken := self._broken():
+            raise AssertionError(f"while waiting for {what} {broken[0].name} ended; {broken[0].tail()}")
+
+    def _broken(self) -> list[Program]:
+        """Return agents that ended by themselves with an error."""
+        return [one for one in self.agents if one.code is not None and one.code > 0]
+
+    @property
+    def agents(self) -> list[Program]:
+        """Return every agent that was started."""
+        return [one for one in self.programs if one.name.endswith("-agent")]
+
+    def until_settled(self, count: int, timeout_s: float = PATIENCE_S) -> None:
+        """Return when at least this many tasks have succeeded."""
+        self.until(lambda: self.ledger.counts()["succeeded"] >= count, f"{count} settled tasks", timeout_s)
+
+    # ---- evidence
+
+    def evidence(self) -> Evidence:
+        """Return what is seen after the end of a run."""
+        return Evidence(
+            loaded=frozenset(self.loaded),
+            tasks=self.ledger.tasks(),
+            orders=self.ledger.orders(),
+            positions=[
+                one
+                for destination in ("tasks", "inbox")
+                for one in self.bus.positions(self.topics.consumer_group(destination), self.topics.name(destination))
+            ],
+            letters=self.bus.letters(self.topics.name("dlq")),
+            quarantined=[row.id for row in self.ledger.quarantined()],
+            calls=[call for llm in self.llms for call in llm.calls()],
+            kills=self.kills,
+        )
+
+    def said(self) -> str:
+        """Return everything that every program has printed, and every file of text that it wrote."""
+        texts = [path.read_text(errors="replace") for path in sorted(self.folder.iterdir()) if path.suffix in {".out", ".err", ".jsonl"}]
+        return "\n".join(texts)
+
+
+def task_line(number: int, **more: Any) -> dict[str, Any]:
+    """Return a small task line."""
+    text = f"Document {number} tells of a small thing. It says it twice, so that there is something to leave out."
+    return {"id": f"t{number}", "prompt": "Summarize: {document}", "input": {"text": text}} | more
+
+
+def seeded() -> random.Random:
+    """Return the run's chance, its seed printed; DOCLLM_TEST_SEED repeats one."""
+    seed = int(os.environ.get("DOCLLM_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
+    print(f"seed {seed}: repeat with DOCLLM_TEST_SEED={seed}")  # noqa: T201 - a test's figures belong to its output
+    return random.Random(seed)  # noqa: S311 - it picks moments and protects nothing

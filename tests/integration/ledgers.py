@@ -1,0 +1,106 @@
+"""The ledger as it looks from outside: plain reading queries, on SQLite and on MySQL."""
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from sqlalchemy import Engine, create_engine, func, select
+from sqlalchemy.engine import Row
+from sqlalchemy.pool import NullPool
+
+from schemas.sql import NEVER_TIME
+from schemas.tables import agent, batch, dead_letter, outbox, quarantine, task, task_attempt, task_input, task_result
+from schemas.task import OPEN, Status
+from tests.integration.checker import Task
+
+OWNER_BITS = 24
+EPOCH = NEVER_TIME.replace(year=1970, month=1, day=1)
+
+
+class LedgerView:
+    """Reads one ledger; each call is a connection of its own, so that a server may stop and start between two."""
+
+    def __init__(self, url: str) -> None:
+        self._engine: Engine = create_engine(url, poolclass=NullPool)
+
+    def counts(self) -> Mapping[str, int]:
+        """Return how many tasks are in each state, by the state's lower-case name; all states are there."""
+        found = dict.fromkeys((status.name.lower() for status in Status), 0)
+        rows = self._all(select(task.c.status, func.count().label("n")).group_by(task.c.status))
+        return found | {Status(row.status).name.lower(): row.n for row in rows}
+
+    def open(self) -> int:
+        """Return how many tasks are not final."""
+        counts = self.counts()
+        return sum(counts[status.name.lower()] for status in OPEN)
+
+    def tasks(self) -> list[Task]:
+        """Return every task."""
+        results = {row.task_id: row.created_at for row in self._all(select(task_result.c.task_id, task_result.c.created_at))}
+        dead = {row.task_id for row in self._all(select(dead_letter.c.task_id))}
+        columns = (task.c.id, task.c.task_key, task.c.status, task.c.attempt, task.c.fence, task.c.owner)
+        query = select(*columns, batch.c.name, task_input.c.raw_key, task_input.c.body)
+        joined = query.join(batch, batch.c.id == task.c.batch_id).join(task_input, task_input.c.task_id == task.c.id)
+        return [_task(row, results, dead=row.id in dead) for row in self._all(joined)]
+
+    def loaded(self, batch_name: str) -> int:
+        """Return how many tasks a batch has."""
+        query = select(task.c.id).join(batch, batch.c.id == task.c.batch_id).where(batch.c.name == batch_name)
+        return len(self._all(query))
+
+    def orders(self) -> int:
+        """Return how many publish orders wait."""
+        return len(self._all(select(outbox.c.id)))
+
+    def quarantined(self) -> list[Row]:
+        """Return the quarantine's rows."""
+        return self._all(select(quarantine).order_by(quarantine.c.id))
+
+    def dead_letters(self) -> list[Row]:
+        """Return the dead letters' rows."""
+        return self._all(select(dead_letter))
+
+    def attempts(self) -> list[Row]:
+        """Return the attempts that did not succeed."""
+        return self._all(select(task_attempt))
+
+    def claims_of(self, pid: int) -> dict[str, int]:
+        """Return the tasks that agents of this process hold, with how often each was lost before."""
+        agents = [row.id for row in self._all(select(agent.c.id).where(agent.c.name.endswith(f":{pid}")))]
+        query = select(batch.c.name, task.c.task_key, task.c.lease_losses).join(batch, batch.c.id == task.c.batch_id)
+        rows = self._all(query.where(task.c.status == int(Status.PROCESSING), task.c.owner.op(">>")(OWNER_BITS).in_(agents)))
+        return {spelled(row.name, row.task_key): row.lease_losses for row in rows}
+
+    def settled_by(self, pid: int) -> int:
+        """Return how many results the agents of this process wrote."""
+        agents = [row.id for row in self._all(select(agent.c.id).where(agent.c.name.endswith(f":{pid}")))]
+        return len(self._all(select(task_result.c.task_id).where(task_result.c.owner.op(">>")(OWNER_BITS).in_(agents))))
+
+    def agents(self) -> list[Row]:
+        """Return the agents' rows."""
+        return self._all(select(agent))
+
+    def _all(self, query: object) -> list[Row]:
+        with self._engine.connect() as connection:
+            return list(connection.execute(query).all())
+
+
+def spelled(batch_name: str, key: bytes) -> str:
+    """Return a task's name as a request id spells it."""
+    return f"{quote(batch_name, safe='')}/{quote(key, safe='')}"
+
+
+def _task(row: Row, results: Mapping[int, object], *, dead: bool) -> Task:
+    settled = results.get(row.id)
+    return Task(
+        id=row.id,
+        name=spelled(row.name, row.task_key),
+        status=row.status,
+        attempt=row.attempt,
+        fence=row.fence,
+        owner=row.owner,
+        raw_key=row.raw_key,
+        value=row.body,
+        results=int(settled is not None),
+        dead_letters=int(dead),
+        settled_s=(settled - EPOCH).total_seconds() if settled is not None else None,
+    )

@@ -1,0 +1,133 @@
+"""docllm's programs as child processes of a test, as a person would start them: arguments, environment, signals, exit codes, output."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import orjson
+
+from tests.integration.checker import Call
+
+ROOT = Path(__file__).parents[2]
+POLL_S = 0.05
+PATIENCE_S = 240.0
+
+
+class Program:
+    """A running `python -m ...`. What it prints goes to two files."""
+
+    def __init__(self, arguments: Sequence[str], *, folder: Path, environ: Mapping[str, str], name: str) -> None:
+        self.name = name
+        self._out, self._err = folder / f"{name}.out", folder / f"{name}.err"
+        dies_with_parent = [shutil.which("setpriv") or "setpriv", "--pdeathsig", "KILL", "--"] if sys.platform == "linux" else []
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            command = [*dies_with_parent, sys.executable, "-m", *arguments]
+            self._process = subprocess.Popen(command, cwd=folder, env=dict(environ), stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        self.pid = self._process.pid
+
+    @property
+    def out(self) -> str:
+        """Return what it has printed to stdout so far."""
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        """Return what it has printed to stderr so far."""
+        return self._err.read_text()
+
+    @property
+    def running(self) -> bool:
+        """Return whether it has not ended."""
+        return self.code is None
+
+    @property
+    def code(self) -> int | None:
+        """Return its exit code, None while it runs."""
+        return self._process.poll()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
+
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
+        """Return its exit code; fail the test when it does not end in time."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} did not end within {timeout_s:.0f} s; {self.tail()}") from None
+
+    def end(self) -> None:
+        """Kill it, if it runs, and wait for its end."""
+        if self.running:
+            self._process.kill()
+        self._process.wait()
+
+    def tail(self) -> str:
+        """Return the end of what it said."""
+        return f"its last words:\n{self.out[-500:]}{self.err[-3000:]}"
+
+
+class RehearsalLLM(Program):
+    """The rehearsal LLM on a free port, with a log of every call."""
+
+    def __init__(self, *options: str, folder: Path, environ: Mapping[str, str], name: str = "llm") -> None:
+        self._log = folder / f"{name}.jsonl"
+        super().__init__(["agent", "rehearsal-llm", "--log", str(self._log), *options], folder=folder, environ=environ, name=name)
+        until(lambda: self.out.endswith("/v1\n") or not self.running, f"{name} to listen")
+        self.url = self.out.strip()
+
+    def dial(self, **faults: float) -> None:
+        """Replace the faults; a status is written `s429`."""
+        body = orjson.dumps({kind.removeprefix("s") if kind[1:].isdigit() else kind: share for kind, share in faults.items()})
+        with urlopen(Request(self.url.replace("/v1", "/faults"), body, method="POST"), timeout=10) as answer:  # noqa: S310 - our own server
+            assert answer.status == 200
+
+    def calls(self) -> list[Call]:
+        """Return every call so far; one that has not ended has no end."""
+        calls: list[Call] = []
+        running: dict[str, list[int]] = {}
+        for line in self._log.read_bytes().splitlines():
+            event = orjson.loads(line)
+            name = event["id"].partition("#")[0]
+            if event["event"] == "start":
+                running.setdefault(event["id"], []).append(len(calls))
+                calls.append(Call(name, event["boot_s"], start_utc_s=event["at_s"]))
+            else:
+                begun = calls[place := running[event["id"]].pop(0)]
+                calls[place] = Call(name, begun.start_s, event["boot_s"], event["status"], begun.start_utc_s)
+        return calls
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A program that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return an environment in which nothing of this one configures docllm."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **more}
+
+
+def pause(delay_s: float) -> None:
+    """Wait: for a random moment, or for the length of an outage."""
+    time.sleep(delay_s)
+
+
+def until(true: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
+    """Return when `true` is; fail the test when that takes too long."""
+    end_s = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < end_s, f"waited {timeout_s:.0f} s for {what}"
+        time.sleep(POLL_S)

@@ -1,0 +1,57 @@
+"""Cancel in mid-run: what runs finishes, what waits never runs, and the batch stays cancelled."""
+
+import pytest
+
+from tests.integration import checker
+from tests.integration.deployment import BATCH, Deployment
+
+TASKS = 600
+
+
+@pytest.mark.timeout(300)
+def test_cancelled_batch_ends_in_mid_run(deployment: Deployment) -> None:
+    """After `cancel` every task is final; those that were called succeeded, the others were never called."""
+    llm = deployment.llm("--latency", "0.5")
+    deployment.load(TASKS)
+    agent = deployment.agent("--until-done", "--slots", "10")
+    deployment.until_settled(20)
+
+    said = deployment.producer("cancel", "--batch", BATCH)
+
+    assert agent.wait(200) == 0, agent.tail()
+    run = deployment.evidence()
+    counts = deployment.ledger.counts()
+    (batch,) = deployment.status()["batches"]
+    assert f"batch {BATCH}" in said
+    assert counts["succeeded"] + counts["cancelled"] == TASKS
+    assert counts["cancelled"] > TASKS // 2
+    assert len(llm.calls()) == counts["succeeded"]
+    assert {name: batch["counts"][name] for name in ("succeeded", "cancelled", "pending")} == {
+        name: counts[name] for name in ("succeeded", "cancelled", "pending")
+    }
+    assert checker.violations(run) == []
+
+
+def test_one_task_can_be_cancelled(embedded: Deployment) -> None:
+    """`cancel --id` ends one task that waits; the others run. A task that is not there is exit 1."""
+    embedded.llm("--latency", "0")
+    embedded.load(5)
+
+    embedded.producer("cancel", "--id", "t3")
+    embedded.producer("cancel", "--id", "nobody", code=1)
+    embedded.until_done()
+
+    assert embedded.ledger.counts()["cancelled"] == 1
+    assert embedded.ledger.counts()["succeeded"] == 4
+    assert checker.violations(embedded.evidence()) == []
+
+
+def test_cancelled_batch_takes_no_more_tasks(embedded: Deployment) -> None:
+    """Loading into a cancelled batch is refused with exit 4 and what to do instead."""
+    embedded.load(3)
+    embedded.producer("cancel", "--batch", BATCH)
+
+    done = embedded.run("producer", "load", str(embedded.folder / f"{BATCH}.jsonl"))
+
+    assert done.code == 4
+    assert "--batch" in done.err

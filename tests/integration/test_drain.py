@@ -1,0 +1,101 @@
+"""SIGTERM and SIGINT: what runs is finished and settled, the rest is left for others; a second signal hurries, a third ends it."""
+
+import signal
+import sqlite3
+from contextlib import closing
+from time import monotonic
+
+import pytest
+
+from schemas.task import Status
+from tests.integration import checker
+from tests.integration.deployment import Deployment
+from tests.integration.programs import Program
+from tests.servers import MariaDB
+
+SLOTS = 10
+
+
+def working(deployment: Deployment, latency: str) -> Program:
+    """Return an agent whose slots are all taken by calls."""
+    llm = deployment.llm("--latency", latency)
+    deployment.load(60)
+    agent = deployment.agent("--slots", str(SLOTS))
+    deployment.until(lambda: sum(call.end_s is None for call in llm.calls()) == SLOTS, "calls in every slot")
+    return agent
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_drain_finishes_what_runs(deployment: Deployment, number: signal.Signals) -> None:
+    """One signal: every call that had begun is settled, no claim is left behind, exit 0; another agent does the rest, no call twice."""
+    agent = working(deployment, "2")
+
+    agent.signal(number)
+
+    assert agent.wait() == 0, agent.tail()
+    counts = deployment.ledger.counts()
+    assert counts["succeeded"] >= SLOTS
+    assert counts["processing"] == 0
+    assert all(row.stopped_at is not None for row in deployment.ledger.agents())
+    deployment.until_done("--slots", "60")
+    run = deployment.evidence()
+    assert len(run.calls) == 60
+    assert checker.violations(run) == []
+
+
+def test_drain_ends_at_its_time_limit(embedded: Deployment) -> None:
+    """Calls that outlast `drain_timeout_s` are ended, and their tasks released at once, with no attempt counted."""
+    (embedded.folder / "docllm.toml").write_text("[agent]\ndrain_timeout_s = 0.5\n")
+    agent = working(embedded, "100")
+
+    agent.signal(signal.SIGTERM)
+
+    assert agent.wait() == 0, agent.tail()
+    assert embedded.ledger.counts()["pending"] == 60
+    assert checker.attempts_spent(embedded.evidence()) == []
+
+
+def test_second_signal_hurries(deployment: Deployment) -> None:
+    """A second signal ends the running calls at once; their tasks are released; exit 0."""
+    agent = working(deployment, "100")
+
+    agent.signal(signal.SIGINT)
+    deployment.until(lambda: "draining" in agent.err, "the drain to begin")
+    agent.signal(signal.SIGINT)
+
+    assert agent.wait(60) == 0, agent.tail()
+    assert deployment.ledger.counts()["pending"] == 60
+
+
+def test_third_signal_ends_it(embedded: Deployment) -> None:
+    """When even the hurried drain cannot end, since the ledger is locked, a third signal exits 130; nothing is lost by that."""
+    agent = working(embedded, "100")
+    with closing(sqlite3.connect(embedded.folder / "docllm-data" / "ledger.sqlite", isolation_level=None)) as lock:
+        lock.execute("BEGIN IMMEDIATE")
+        for words in ("draining", "hurrying"):
+            agent.signal(signal.SIGTERM)
+            embedded.until(lambda words=words: words in agent.err, f"{words!r} in the log")
+        agent.signal(signal.SIGTERM)
+
+        assert agent.wait(60) == 130, agent.tail()
+    assert embedded.ledger.counts()["processing"] == SLOTS
+
+
+@pytest.mark.timeout(300)
+def test_drain_without_a_database_says_so(on_kafka: Deployment, mariadb_server: MariaDB) -> None:
+    """When the ledger does not answer, a drain ends with 3 and says that outcomes are not settled; the tasks run again later."""
+    agent = working(on_kafka, "3")
+
+    mariadb_server.freeze()
+    agent.signal(signal.SIGTERM)
+    began_s = monotonic()
+    code = agent.wait(120)
+    took_s = monotonic() - began_s
+    mariadb_server.thaw()
+
+    print(f"the drain took {took_s:.0f} s")  # noqa: T201 - figures
+    assert code == 3, agent.tail()
+    assert took_s < 60
+    assert "database does not answer" in agent.err
+    on_kafka.until_done("--slots", "60", timeout_s=200)
+    assert {task.status for task in on_kafka.evidence().tasks} == {Status.SUCCEEDED}

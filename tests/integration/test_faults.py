@@ -1,0 +1,89 @@
+"""The provider misbehaves: what passes costs no attempt and is told in `status`; what is permanent becomes a dead letter."""
+
+import pytest
+
+from schemas.task import Status
+from tests.integration import checker
+from tests.integration.deployment import BATCH, Deployment, task_line
+
+RETRY_AFTER_S = 2.0
+TOML = "[llm]\ntimeout_s = 2\n"
+
+
+@pytest.mark.timeout(300)
+def test_rate_limit_costs_no_attempt_and_is_told(deployment: Deployment) -> None:
+    """While every call gets 429, nothing dies, `status` says why nothing runs, and no call comes before Retry-After is over."""
+    llm = deployment.llm("--latency", "0", "--faults", f"429=1,retry_after={RETRY_AFTER_S:g}")
+    deployment.load(60)
+    agent = deployment.agent("--until-done", "--slots", "10")
+
+    deployment.until(lambda: any("429" in reason for reason in deployment.status()["reasons"]), "status to tell of 429")
+    refused = deployment.status()["batches"][0]
+    llm.dial()
+
+    assert agent.wait(200) == 0, agent.tail()
+    run = deployment.evidence()
+    assert any("RATE" in name for name in refused["failures"])
+    assert refused["counts"]["dead"] == 0
+    assert checker.violations(run) == []
+    assert checker.attempts_spent(run) == []
+    assert checker.calls_too_early(run, 429, RETRY_AFTER_S) == []
+
+
+@pytest.mark.timeout(300)
+def test_outage_of_every_kind_kills_nothing(embedded: Deployment) -> None:
+    """Errors, hangs beyond the time limit and cut connections, one call in three, delay tasks and cost none of them an attempt."""
+    (embedded.folder / "docllm.toml").write_text(TOML)
+    llm = embedded.llm("--latency", "0.01", "--faults", "500=0.1,503=0.1,hang=0.05,cut=0.1")
+    embedded.load(150)
+    agent = embedded.agent("--until-done", "--slots", "10")
+
+    embedded.until_settled(40)
+    llm.dial()
+
+    assert agent.wait(200) == 0, agent.tail()
+    run = embedded.evidence()
+    print(f"{len(run.calls)} calls for {len(run.tasks)} tasks")  # noqa: T201 - figures
+    assert {0, 200, 500, 503} <= {call.status for call in run.calls}
+    assert {task.status for task in run.tasks} == {Status.SUCCEEDED}
+    assert checker.violations(run) == []
+    assert checker.attempts_spent(run) == []
+
+
+@pytest.mark.timeout(300)
+def test_bad_answers_end_each_task_once(embedded: Deployment) -> None:
+    """Malformed JSON and answers that do not fit the schema are tried again a few times; a task succeeds or is dead, BAD_OUTPUT."""
+    schema = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
+    embedded.llm("--latency", "0", "--faults", "malformed=0.03,wrong_schema=0.5")
+    path = embedded.write_lines(task_line(number, schema=schema) for number in range(60))
+    embedded.producer("load", str(path))
+    embedded.expect(BATCH, (f"t{number}" for number in range(60)))
+
+    embedded.until_done("--slots", "20")
+
+    run = embedded.evidence()
+    classes = {row.error_class for row in embedded.ledger.dead_letters()}
+    print(f"{len(run.calls)} calls for {len(run.tasks)} tasks, {len(embedded.ledger.dead_letters())} dead")  # noqa: T201 - figures
+    assert classes == {"BAD_OUTPUT"}
+    # The server says 200 to what docllm cannot use, so a repeat is right here.
+    assert [line for line in checker.violations(run) if "repeated calls" not in line] == []
+
+
+@pytest.mark.timeout(300)
+def test_permanent_failure_becomes_one_dead_letter(deployment: Deployment) -> None:
+    """A refused request is dead at once: a row that names the class, and one record on the dlq with the original key and value."""
+    deployment.llm("--latency", "0", "--faults", "400=1")
+    deployment.load(30)
+
+    deployment.until_done()
+
+    run = deployment.evidence()
+    rows = deployment.ledger.dead_letters()
+    text = deployment.producer("status")
+    assert len(run.calls) == 30
+    assert {(row.disposition, row.error_class, row.origin_topic) for row in rows} == {
+        ("permanent", "BAD_REQUEST", deployment.topics.name("tasks"))
+    }
+    assert {task.attempt for task in run.tasks} == {1}
+    assert "30 dead BAD_REQUEST" in text
+    assert checker.violations(run) == []

@@ -1,0 +1,99 @@
+"""Other people's producers: task lines in the inbox become tasks; everything else is set aside, and stops nothing."""
+
+import orjson
+import pytest
+
+from schemas.envelope import Outgoing, Publication, encode
+from tests.integration import checker
+from tests.integration.deployment import Deployment, task_line
+
+BODY = {"model": "m", "messages": [{"role": "user", "content": "Say something small."}]}
+OPENAI = orjson.dumps({"custom_id": "c1", "method": "POST", "url": "/v1/chat/completions", "body": BODY})
+HUGE = 10**17
+
+
+def line(number: int) -> bytes:
+    return orjson.dumps(task_line(number))
+
+
+@pytest.mark.timeout(300)
+def test_inbox_lines_become_tasks_and_garbage_is_set_aside(deployment: Deployment) -> None:
+    """Both formats, with and without key and headers, run once; what is no task line is quarantined with a letter each."""
+    deployment.llm("--latency", "0")
+    deployment.load(1)
+    inbox = deployment.topics.name("inbox")
+    good = [
+        Outgoing(inbox, None, line(1), []),
+        Outgoing(inbox, b"some key", line(2), [("trace", b"abc"), ("docllm-fence", b"999999999")]),
+        Outgoing(inbox, b"c1", OPENAI, []),
+        Outgoing(inbox, None, line(3), [("docllm-batch", b"night")]),
+        Outgoing(inbox, None, line(1), []),
+    ]
+    bad = [
+        Outgoing(inbox, b"k", b"garbage", []),
+        Outgoing(inbox, b"k", None, []),
+        Outgoing(inbox, None, b"", []),
+        Outgoing(inbox, None, b'{"id":"x"}', []),
+        Outgoing(inbox, None, b"\xff\xfe\x00", [("h", b"\xff\x00")]),
+        Outgoing(inbox, None, orjson.dumps(task_line(1, prompt="other: {document}")), []),
+        Outgoing(inbox, None, line(4), [("docllm-batch", b" \n")]),
+    ]
+    deployment.bus.write([one for pair in zip(good, bad, strict=False) for one in pair] + bad[len(good) :])
+    deployment.expect(f"{deployment.group}-direct", ["t1", "t2", "c1"])
+    deployment.expect("night", ["t3"])
+
+    deployment.until_done()
+
+    run = deployment.evidence()
+    assert checker.violations(run) == []
+    assert len(run.quarantined) == len(bad)
+    assert {one.value for one in run.letters} >= {b"garbage", b'{"id":"x"}'}
+    assert next(task.raw_key for task in run.tasks if task.name.endswith("/t2")) == b"some key"
+
+
+@pytest.mark.timeout(300)
+def test_strangers_on_the_task_topic_stop_nothing(deployment: Deployment) -> None:
+    """Records without our headers, of another ledger, or with hostile numbers are quarantined; the tasks around them run once."""
+    llm = deployment.llm("--latency", "0")
+    deployment.load(20)
+    ledger, group = deployment.status()["ledger"], deployment.group
+    task = next(task for task in deployment.ledger.tasks() if task.name == "tasks/t7")
+    topic = deployment.topics.name("tasks")
+
+    def foreign(task_id: int, fence: int, *, ledger: str = ledger, group: str = group, value: bytes = b"{}") -> Outgoing:
+        return Outgoing(topic, b"k", value, encode(Publication(ledger, group, "tasks", task_id, fence, HUGE, HUGE)))
+
+    strangers = [
+        Outgoing(topic, None, b"hello", []),
+        Outgoing(topic, b"k", None, []),
+        Outgoing(topic, None, line(7), [("docllm-v", b"1"), ("docllm-task", b"-1")]),
+        Outgoing(topic, None, b"x", [("docllm-v", b"1"), ("docllm-v", b"2")]),
+        foreign(task.id, 0, ledger="0" * 32),
+        foreign(task.id, 0, group="somebody"),
+        foreign(task.id, HUGE, value=task.value),
+        foreign(task.id, 1_000_000, value=task.value),
+        foreign(task.id, 0),
+        foreign(HUGE, HUGE),
+    ]
+    deployment.bus.write(strangers)
+
+    deployment.until_done()
+
+    run = deployment.evidence()
+    print([row.error_text for row in deployment.ledger.quarantined()])  # noqa: T201 - shown when it fails
+    assert len(run.quarantined) == len(strangers)
+    assert len(llm.calls()) == 20
+    assert checker.violations(run) == []
+
+
+@pytest.mark.timeout(300)
+def test_agent_with_nothing_but_an_inbox_works_it_off(deployment: Deployment) -> None:
+    """`--until-done` on a group that has only records in its inbox takes them before it leaves."""
+    deployment.llm("--latency", "0")
+    deployment.producer("topics", "apply")
+    deployment.bus.write([Outgoing(deployment.topics.name("inbox"), None, line(1), [])])
+    deployment.expect(f"{deployment.group}-direct", ["t1"])
+
+    deployment.until_done()
+
+    assert checker.violations(deployment.evidence()) == []

@@ -1,0 +1,144 @@
+"""Kafka is frozen or killed under sources of both protocols and a publisher; all go on by themselves."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from producer.ports import Refusal
+from schemas.errors import UnreachableError
+from tests.contract import kafka_parts
+from tests.contract.bus import Bus, Member, texts
+from tests.servers import Kafka
+
+OUTAGE_S = 20.0
+PUBLISH_S = 20.0
+PROTOCOLS = ("classic", "consumer")
+
+
+def freeze(server: Kafka) -> None:
+    server.freeze()
+
+
+def kill(server: Kafka) -> None:
+    server.kill()
+
+
+def bring_back(server: Kafka, outage: Callable[[Kafka], None]) -> None:
+    if outage is freeze:
+        server.thaw()
+    else:
+        server.start()
+
+
+@dataclass
+class Site:
+    """A group under each protocol, each with a member that has read and committed ten records."""
+
+    buses: list[Bus]
+    members: list[Member]
+
+
+@asynccontextmanager
+async def opened(server: Kafka) -> AsyncIterator[Site]:
+    site = Site([], [])
+    try:
+        for protocol in PROTOCOLS:
+            parts = kafka_parts.parts(server.bootstrap, protocol)
+            bus = Bus(parts, await parts.admin(), await parts.publisher())
+            site.buses.append(bus)
+            await bus.make_topic()
+            await bus.send(texts(10))
+            site.members.append(await bus.join())
+            await site.members[-1].has_read(10)
+            site.members[-1].mark_all()
+            await site.members[-1].source.commit()
+        yield site
+    finally:
+        for bus in site.buses:
+            await bus.close()
+
+
+async def send_until_durable(bus: Bus, values: list[bytes]) -> list[float]:
+    """Send until every record is durable, as the relay does; return how long each try took."""
+    took, records = [], [bus.record(value, value) for value in values]
+    while records:
+        began_s = time.monotonic()
+        refusals = await bus.publisher.publish(records)
+        took.append(time.monotonic() - began_s)
+        assert not any(refusal.permanent for refusal in refusals if refusal)
+        records = [record for record, refusal in zip(records, refusals, strict=True) if refusal]
+    return took
+
+
+@pytest.mark.parametrize("outage", [freeze, kill])
+def test_outage_loses_nothing_and_needs_nobody(kafka_server: Kafka, outage: Callable[[Kafka], None]) -> None:
+    """After 20 s without Kafka everything is delivered and read, and the offsets reach the end; no publish hangs longer than 20 s."""
+
+    async def run() -> None:
+        async with opened(kafka_server) as site:
+            outage(kafka_server)
+            sending = [asyncio.create_task(send_until_durable(bus, texts(50, start=10))) for bus in site.buses]
+            await asyncio.sleep(OUTAGE_S)
+            await asyncio.to_thread(bring_back, kafka_server, outage)
+            took = [max(await one) for one in sending]
+            for member in site.members:
+                await member.until(lambda member=member: set(member.values()) >= set(texts(60)), within_s=60)
+                await until_at_rest(member)
+
+            await until_well(site.buses[0])
+
+            assert max(took) < PUBLISH_S + 1
+            for bus in site.buses:
+                assert (await bus.admin.backlog(bus.group, [bus.topic])).lag == 0
+
+    asyncio.run(run())
+
+
+async def until_well(bus: Bus) -> None:
+    """Return when the controller serves again, so that the next test finds Kafka as this one did."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await bus.admin.create(f"{bus.topic}-{time.monotonic_ns()}", 1, None)
+            except UnreachableError:
+                continue
+            return
+
+
+async def until_at_rest(member: Member) -> None:
+    async with asyncio.timeout(30):
+        while (rest := await member.source.at_rest()).lag or not rest.joined:
+            member.mark_all()
+            await member.source.commit()
+
+
+def test_leave_and_publish_end_without_kafka(kafka_server: Kafka) -> None:
+    """With Kafka frozen a member leaves within seconds and says that its partitions are lost; a publish ends in time, not for good."""
+
+    async def run() -> None:
+        async with opened(kafka_server) as site:
+            kafka_server.freeze()
+            try:
+                publishing = asyncio.create_task(site.buses[0].publisher.publish([site.buses[0].record(b"k", b"v")]))
+                began_s = time.monotonic()
+                for bus, member in zip(site.buses, site.members, strict=True):
+                    member.source.mark(next(iter(member.held.values())), 1)
+                    await bus.leave(member)
+                left_s = time.monotonic() - began_s
+                (refusal,) = await publishing
+                published_s = time.monotonic() - began_s
+            finally:
+                kafka_server.thaw()
+                await until_well(site.buses[0])
+
+            assert left_s < 2 * 6
+            assert [member.held for member in site.members] == [{}, {}]
+            assert isinstance(refusal, Refusal)
+            assert not refusal.permanent
+            assert published_s < PUBLISH_S + 1
+
+    asyncio.run(run())

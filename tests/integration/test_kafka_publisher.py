@@ -1,0 +1,122 @@
+"""What the publisher does with records that brokers refuse, and beside a busy event loop."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from confluent_kafka import KafkaError
+
+from producer.publisher.kafka import KafkaPublisher
+from schemas.clock import SystemClock
+from schemas.config import KafkaConfig
+from schemas.envelope import Outgoing
+from tests.contract import kafka_parts
+from tests.contract.bus import Bus, texts
+from tests.servers import Kafka
+from tests.servers.process import free_port
+
+RECORDS = 20_000
+
+
+@asynccontextmanager
+async def opened(server: Kafka) -> AsyncIterator[Bus]:
+    parts = kafka_parts.parts(server.bootstrap)
+    bus = Bus(parts, await parts.admin(), await parts.publisher())
+    try:
+        await bus.make_topic()
+        yield bus
+    finally:
+        await bus.close()
+
+
+def test_record_that_only_the_broker_finds_too_large_is_refused_alone(kafka_server: Kafka) -> None:
+    """A record between the topic's limit and the client's is refused for good, its neighbours are delivered."""
+
+    async def run() -> None:
+        async with opened(kafka_server) as bus:
+            records = [bus.record(b"k", value) for value in [b"before", os.urandom((4 << 20) + 1000), b"after"]]
+
+            refusals = await bus.publisher.publish(records)
+            backlog = await bus.admin.backlog(bus.group, [bus.topic])
+
+            assert [refusal is None for refusal in refusals] == [True, False, True]
+            assert refusals[1] is not None
+            assert refusals[1].permanent
+            assert backlog.lag == 2
+
+    asyncio.run(run())
+
+
+def test_missing_topic_is_not_the_records_fault(kafka_server: Kafka) -> None:
+    """A record for a topic that is not there is not refused for good, and those for other topics are delivered."""
+
+    async def run() -> None:
+        async with opened(kafka_server) as bus:
+            records = [Outgoing(f"{bus.topic}-missing", b"k", b"v", []), bus.record(b"k", b"v")]
+
+            missing, delivered = await bus.publisher.publish(records)
+
+            assert missing is not None
+            assert not missing.permanent
+            assert delivered is None
+
+    asyncio.run(run())
+
+
+def test_unreachable_kafka_is_said_in_time() -> None:
+    """Without any broker a publish ends within its limit and names the reason."""
+
+    async def run() -> None:
+        publisher = KafkaPublisher(config=KafkaConfig(f"127.0.0.1:{free_port()}"), clock=SystemClock())
+        began_s = time.monotonic()
+
+        (refusal,) = await publisher.publish([Outgoing("t", b"k", b"v", [])])
+        took_s = time.monotonic() - began_s
+        await publisher.close()
+
+        assert refusal is not None
+        assert not refusal.permanent
+        assert refusal.reason
+        assert took_s < 21
+
+    asyncio.run(run())
+
+
+def test_busy_event_loop_does_not_starve_the_publisher(kafka_server: Kafka) -> None:
+    """While the event loop's thread computes without a pause, records still leave by the thousand a second."""
+
+    async def run() -> float:
+        async with opened(kafka_server) as bus:
+            await bus.send(texts(1))
+            publishing = asyncio.create_task(bus.publisher.publish([bus.record(b"k%d" % n, b"v" * 300) for n in range(RECORDS)]))
+            began_s = time.monotonic()
+            while not publishing.done():
+                sum(range(2000))
+                await asyncio.sleep(0)
+            took_s = time.monotonic() - began_s
+
+            assert not any(publishing.result())
+            return RECORDS / took_s
+
+    assert asyncio.run(run()) > 5000
+
+
+def test_producer_goes_on_after_a_fatal_error(kafka_server: Kafka) -> None:
+    """A fatal error of the client costs a client, not the publisher: the next records are delivered by a new one."""
+
+    async def run() -> None:
+        async with opened(kafka_server) as bus:
+            await bus.send(texts(10))
+            assert isinstance(bus.publisher, KafkaPublisher)
+            sender = bus.publisher._sender
+            worn = sender._producer
+
+            sender._on_error(KafkaError(KafkaError._FATAL, "sequence gap", fatal=True))
+            await bus.publisher.publish([bus.record(b"k", b"v")])
+            await bus.send(texts(10))
+
+            assert sender._producer is not worn
+
+    asyncio.run(run())

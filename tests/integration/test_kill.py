@@ -1,0 +1,55 @@
+"""kill -9 of one of two agents in mid-run, twenty times: nothing is lost, and every repeated call belongs to a killed agent."""
+
+import random
+import signal
+
+import pytest
+
+from tests.integration import checker
+from tests.integration.deployment import Deployment, seeded
+from tests.integration.programs import Program, pause
+
+KILLS = 20
+SLOTS = "8"
+LONGEST_PAUSE_S = 1.5
+
+
+@pytest.mark.timeout(900)
+def test_twenty_kills_lose_nothing(deployment: Deployment) -> None:
+    """Every task succeeds once; ledger and LLM server agree; offsets end at the log's end."""
+    chance = seeded()
+    deployment.llm("--latency", "0.2-0.3")
+    deployment.load(4000 if deployment.kafka else 3000)
+    agents = [_agent(deployment), _agent(deployment)]
+
+    for _ in range(KILLS):
+        _kill_one(deployment, agents, chance)
+    left = deployment.ledger.open()
+    for one in agents:
+        deployment.until(lambda one=one: deployment.ledger.claims_of(one.pid), f"{one.name} to work")
+        one.signal(signal.SIGTERM)
+    assert [one.wait() for one in agents] == [0, 0]
+    deployment.until_done("--slots", "100", agents=2, timeout_s=400)
+
+    run = deployment.evidence()
+    repeats = len(run.calls) - len(run.tasks)
+    print(f"{KILLS} kills, {repeats} repeated calls, {left} tasks were left after the last one")  # noqa: T201 - figures
+    assert left
+    assert repeats
+    assert {task.status for task in run.tasks} == {3}
+    assert checker.violations(run) == []
+
+
+def _agent(deployment: Deployment) -> Program:
+    return deployment.agent("--slots", SLOTS)
+
+
+def _kill_one(deployment: Deployment, agents: list[Program], chance: random.Random) -> None:
+    """Let something be settled since the last kill, wait a random moment, kill one of the two, start another."""
+    deployment.until_settled(deployment.ledger.counts()["succeeded"] + 1)
+    pause(chance.uniform(0, LONGEST_PAUSE_S))
+    victim = chance.randrange(2)
+    deployment.until(
+        lambda: deployment.ledger.claims_of(agents[victim].pid) and deployment.kill(agents[victim]), f"{agents[victim].name} to work"
+    )
+    agents[victim] = _agent(deployment)

@@ -1,0 +1,60 @@
+"""The main job, whole: load, run, export; each task once, in the order of loading."""
+
+import orjson
+
+from tests.integration import checker
+from tests.integration.deployment import BATCH, Deployment, task_line
+
+
+def test_file_of_tasks_becomes_a_file_of_results(deployment: Deployment) -> None:
+    """Load, one agent, export: every task succeeded with one call, and results come in the order of loading."""
+    llm = deployment.llm("--latency", "0.02")
+    deployment.load(300)
+
+    (agent,) = deployment.until_done()
+    lines = [orjson.loads(line) for line in deployment.producer("export", "--batch", BATCH).splitlines()]
+
+    assert [line["id"] for line in lines] == [f"t{number}" for number in range(300)]
+    assert {line["status"] for line in lines} == {"succeeded"}
+    assert all("small thing" in line["result"] for line in lines)
+    assert len(llm.calls()) == 300
+    assert checker.violations(deployment.evidence()) == []
+    assert "300 succeeded" in agent.err
+
+
+def test_same_file_loads_nothing_new(deployment: Deployment) -> None:
+    """Loading a file again, before and after its tasks ran, adds no task and no call."""
+    llm = deployment.llm("--latency", "0")
+    deployment.load(50)
+    deployment.load(50)
+
+    deployment.until_done()
+    deployment.load(50)
+    deployment.until_done()
+
+    assert len(llm.calls()) == 50
+    assert checker.violations(deployment.evidence()) == []
+
+
+def test_both_formats_run_together(embedded: Deployment) -> None:
+    """Lines of ours and of the OpenAI batch file run in one group; each exports in its own format."""
+    embedded.llm("--latency", "0")
+    ours = embedded.write_lines(
+        [task_line(1), task_line(2, schema={"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]})]
+    )
+    body = {"model": "m", "messages": [{"role": "user", "content": "Say a word about the small river."}]}
+    theirs = embedded.write_lines([{"custom_id": "c1", "method": "POST", "url": "/v1/chat/completions", "body": body}], "theirs")
+    embedded.producer("load", str(ours))
+    embedded.producer("load", str(theirs))
+    embedded.expect(BATCH, ["t1", "t2"])
+    embedded.expect("theirs", ["c1"])
+
+    embedded.until_done()
+    own = [orjson.loads(line) for line in embedded.producer("export", "--batch", BATCH).splitlines()]
+    (openai,) = [orjson.loads(line) for line in embedded.producer("export", "--batch", "theirs", "--format", "openai").splitlines()]
+
+    assert isinstance(own[0]["result"], str)
+    assert isinstance(own[1]["result"]["title"], str)
+    assert openai["custom_id"] == "c1"
+    assert "river" in openai["response"]["body"]["choices"][0]["message"]["content"]
+    assert checker.violations(embedded.evidence()) == []

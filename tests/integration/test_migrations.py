@@ -1,0 +1,225 @@
+"""The schema comes about by `migrate`, on each kind of server, whoever runs it and however often."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, Inspector, inspect, text
+from sqlalchemy.types import Integer, LargeBinary, String
+
+from schemas import migrations, tables
+from schemas.database import Database
+from schemas.errors import UnsafeStateError
+
+_numbers = count(1)
+
+
+@pytest.fixture(params=["sqlite", "mariadb", "mysql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'ledger.db'}"
+    server = request.getfixturevalue(f"{request.param}_server")
+    return str(server.create_database(f"migrations{next(_numbers)}").replace("mysql://", "mysql+pymysql://"))
+
+
+@pytest.fixture
+def opened(url: str) -> Iterator[Callable[[], Database]]:
+    """Opens connections of their own to one empty database."""
+    databases: list[Database] = []
+
+    def another() -> Database:
+        databases.append(Database(url, timeout_s=10))
+        return databases[-1]
+
+    yield another
+    for database in databases:
+        database.close()
+
+
+def ledger_ids(database: Database) -> list[bytes]:
+    return database.run(lambda c: [row.ledger_id for row in c.execute(tables.ledger.select())])
+
+
+def test_migrating_twice_changes_nothing(opened: Callable[[], Database]) -> None:
+    """The first run makes the schema and draws the ledger's id; the second finds both."""
+    database = opened()
+
+    first, second = migrations.migrate(database), migrations.migrate(database)
+
+    assert (first, second) == ((None, migrations.wanted()), (migrations.wanted(), migrations.wanted()))
+    migrations.require(database)
+    (drawn,) = ledger_ids(database)
+    assert database.run(migrations.ledger_id) == drawn.hex()
+    assert len(drawn) == 16
+
+
+def test_several_at_once_make_one_ledger(url: str, opened: Callable[[], Database]) -> None:
+    """Programs that start together on an empty database end with one schema and one ledger's id."""
+    program = f"from schemas.database import Database; from schemas.migrations import migrate; print(migrate(Database({url!r}))[1])"
+    started = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+
+    printed = [one.communicate(timeout=60)[0].strip() for one in started]
+
+    assert printed == [migrations.wanted()] * 4
+    assert len(ledger_ids(opened())) == 1
+
+
+def test_the_ledgers_id_is_drawn_under_the_lock(opened: Callable[[], Database], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that migrate at once would otherwise each find no id, and each draw one."""
+    database = opened()
+    draw = migrations._draw_ledger_id
+    held: list[object] = []
+
+    def noted(connection: Connection) -> None:
+        # On SQLite the transaction is the lock: there is one writer.
+        held.append(database.sqlite or connection.execute(text("SELECT IS_USED_LOCK('docllm.migrate') = CONNECTION_ID()")).scalar())
+        draw(connection)
+
+    monkeypatch.setattr(migrations, "_draw_ledger_id", noted)
+    migrations.migrate(database)
+
+    assert held == [1]
+
+
+def test_a_broken_run_is_simply_started_again(opened: Callable[[], Database]) -> None:
+    """Where DDL commits by itself, a run that was cut off leaves some tables; the next one makes the others."""
+    database = opened()
+    migrations.migrate(database)
+
+    def break_off(connection: object) -> None:
+        for statement in ("DROP TABLE tally", "DROP TABLE ledger", "DELETE FROM alembic_version", _drop_index(database)):
+            connection.execute(text(statement))
+
+    database.run(break_off)
+
+    migrations.migrate(database)
+
+    migrations.require(database)
+    assert len(ledger_ids(database)) == 1
+    assert {index["name"] for index in _inspector(database).get_indexes("task")} >= {"ix_task_due"}
+
+
+def _drop_index(database: Database) -> str:
+    return "DROP INDEX ix_task_due" if database.sqlite else "DROP INDEX ix_task_due ON task"
+
+
+def _inspector(database: Database) -> Inspector:
+    return inspect(database.engine)
+
+
+def test_the_tables_are_those_that_the_code_speaks_of(opened: Callable[[], Database]) -> None:
+    """Names, keys, types, NULLs and indexes, read back from the database, are those of `tables`."""
+    database = opened()
+    migrations.migrate(database)
+    inspector = _inspector(database)
+
+    assert set(inspector.get_table_names()) == {*tables.metadata.tables, "alembic_version"}
+    for name, table in tables.metadata.tables.items():
+        found = {column["name"]: column for column in inspector.get_columns(name)}
+        assert list(found) == [column.name for column in table.columns]
+        assert inspector.get_pk_constraint(name)["constrained_columns"] == [column.name for column in table.primary_key.columns]
+        for column in table.columns:
+            there = found[column.name]
+            assert there["nullable"] == column.nullable, (name, column.name)
+            assert (there["default"] is None) == (column.server_default is None), (name, column.name)
+            wanted = column.type.dialect_impl(database.engine.dialect)
+            for family in (Integer, LargeBinary, String):
+                assert isinstance(there["type"], family) == isinstance(wanted, family), (name, column.name)
+            if isinstance(wanted, String):
+                assert there["type"].length == wanted.length or not wanted.length, (name, column.name)
+
+
+def test_the_indexes_are_those_that_the_code_speaks_of(opened: Callable[[], Database]) -> None:
+    """Each index and each unique constraint is there, on its columns, in their order."""
+    database = opened()
+    migrations.migrate(database)
+    inspector = _inspector(database)
+
+    for name, table in tables.metadata.tables.items():
+        there = {tuple(index["column_names"]): bool(index["unique"]) for index in inspector.get_indexes(name)}
+        there |= {tuple(one["column_names"]): True for one in inspector.get_unique_constraints(name)}
+        assert {tuple(column.name for column in index.columns) for index in table.indexes} <= there.keys(), name
+        unique = {tuple(column.name for column in one.columns) for one in table.constraints if one.__visit_name__ == "unique_constraint"}
+        assert {columns for columns, is_unique in there.items() if is_unique} == unique, name
+
+
+def test_texts_are_compared_byte_by_byte(opened: Callable[[], Database]) -> None:
+    """Every table is utf8mb4 and binary, although the server's own default is latin1."""
+    database = opened()
+    migrations.migrate(database)
+    if database.sqlite:
+        assert database.run(lambda c: c.execute(text("SELECT 'a' = 'A', 'a' = 'a '")).one()) == (0, 0)
+        return
+    query = text("SELECT table_name AS name, table_collation AS collation FROM information_schema.tables WHERE table_schema = DATABASE()")
+    found = {row.name: row.collation for row in database.run(lambda c: c.execute(query).all()) if row.name != "alembic_version"}
+
+    assert found == dict.fromkeys(tables.metadata.tables, "utf8mb4_bin")
+    assert database.run(lambda c: c.execute(text("SELECT @@character_set_server")).scalar()) == "latin1"
+
+
+def test_batch_names_that_only_look_alike_are_different(opened: Callable[[], Database]) -> None:
+    """Case and accents make different names; so does anything that a person can see."""
+    database = opened()
+    migrations.migrate(database)
+    names = ["a", "A", "á", "ß", "ss", "\U0001f600", "\U0001f601"]
+
+    database.run(lambda c: c.execute(tables.batch.insert(), [{"name": name} for name in names]))
+
+    assert [row.name for row in database.run(lambda c: c.execute(tables.batch.select().order_by(tables.batch.c.id)).all())] == names
+
+
+def test_times_are_utc_whatever_the_servers_zone(opened: Callable[[], Database]) -> None:
+    """A default time lies within seconds of UTC, although the server lives hours away from it."""
+    database = opened()
+    migrations.migrate(database)
+    database.run(lambda c: c.execute(tables.audit.insert(), {"actor": "a"}))
+
+    (row,) = database.run(lambda c: c.execute(tables.audit.select()).all())
+
+    assert abs(datetime.now(UTC).replace(tzinfo=None) - row.created_at) < timedelta(minutes=1)
+    if not database.sqlite:
+        assert database.run(lambda c: c.execute(text("SELECT @@global.time_zone")).scalar()) == "+05:00"
+
+
+def test_an_empty_database_is_refused_with_the_command(opened: Callable[[], Database]) -> None:
+    """An agent that finds no schema says what to type."""
+    with pytest.raises(UnsafeStateError, match=r"is empty.*python -m producer migrate"):
+        migrations.require(opened())
+
+
+def test_an_older_schema_is_refused_with_the_command(opened: Callable[[], Database], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that finds an earlier revision says which, which it needs, and what to type."""
+    database = opened()
+    migrations.migrate(database)
+    monkeypatch.setattr(migrations, "wanted", lambda: "9999")
+
+    with pytest.raises(UnsafeStateError, match="has schema 0001, this version needs 9999; run: python -m producer migrate"):
+        migrations.require(database)
+
+
+def test_a_newer_schema_is_refused_and_left_alone(opened: Callable[[], Database]) -> None:
+    """A revision that this version does not know is touched neither by an agent nor by `migrate`."""
+    database = opened()
+    migrations.migrate(database)
+    database.run(lambda c: c.execute(text("UPDATE alembic_version SET version_num='8888'")))
+
+    for refused in (migrations.require, migrations.migrate):
+        with pytest.raises(UnsafeStateError, match=r"8888.*update docllm"):
+            refused(database)
+
+    assert migrations.found(database) == "8888"
+
+
+def test_a_ledger_without_an_id_is_refused(opened: Callable[[], Database]) -> None:
+    """No record can be stamped without it; the message says what to type."""
+    database = opened()
+    migrations.migrate(database)
+    database.run(lambda c: c.execute(tables.ledger.delete()))
+
+    with pytest.raises(UnsafeStateError, match="python -m producer migrate"):
+        database.run(migrations.ledger_id)

@@ -1,0 +1,39 @@
+"""Two and more agents on one group: shared partitions, take-over after kill -9, nothing settled twice."""
+
+import pytest
+
+from tests.integration import checker
+from tests.integration.deployment import Deployment
+
+
+@pytest.mark.timeout(300)
+def test_three_agents_share_the_work(deployment: Deployment) -> None:
+    """Each of three agents settles a part of the tasks, and no task is called twice."""
+    llm = deployment.llm("--latency", "0.3")
+    deployment.load(900)
+    agents = [deployment.agent("--until-done", "--slots", "10") for _ in range(3)]
+
+    assert [one.wait(240) for one in agents] == [0, 0, 0]
+
+    shares = [deployment.ledger.settled_by(one.pid) for one in agents]
+    print(f"shares: {shares}")  # noqa: T201 - figures
+    assert all(shares)
+    assert len(llm.calls()) == 900
+    assert checker.violations(deployment.evidence()) == []
+
+
+@pytest.mark.timeout(300)
+def test_survivor_takes_over_from_a_killed_agent(deployment: Deployment) -> None:
+    """When one of two agents is killed, the other one ends all tasks, those that the dead one had begun included."""
+    deployment.llm("--latency", "0.5")
+    deployment.load(400)
+    agents = [deployment.agent("--until-done", "--slots", "20") for _ in range(2)]
+    deployment.until(lambda: all(deployment.ledger.settled_by(one.pid) for one in agents), "both agents to work")
+    deployment.until(lambda: deployment.ledger.claims_of(agents[0].pid), "the victim to hold tasks")
+
+    deployment.kill(agents[0])
+
+    assert agents[1].wait(240) == 0, agents[1].tail()
+    run = deployment.evidence()
+    assert len(run.calls) > 400
+    assert checker.violations(run) == []

@@ -1,0 +1,12 @@
+"""Real servers for tests and demos: Apache Kafka, MariaDB, MySQL and Redis as child processes on loopback, with throw-away data.
+
+Nothing of the product may import this package. `python -m tests.servers` installs and starts them by hand.
+"""
+
+from tests.servers.kafka import Kafka
+from tests.servers.mariadb import MariaDB
+from tests.servers.mysql import MySQL
+from tests.servers.process import Server, ServerFailedError, ServerMissingError
+from tests.servers.redis import Redis
+
+__all__ = ["Kafka", "MariaDB", "MySQL", "Redis", "Server", "ServerFailedError", "ServerMissingError"]

@@ -1,0 +1,68 @@
+"""What MariaDB and MySQL have in common as servers under test.
+
+Both are set up like the servers that hurt: another time zone and another character set than docllm's.
+"""
+
+import os
+import pwd
+from contextlib import closing
+
+import pymysql
+
+from tests.servers.process import Server
+
+SETTINGS = (
+    "--bind-address=127.0.0.1",
+    "--socket=server.sock",
+    "--pid-file=server.pid",
+    "--skip-name-resolve",
+    "--skip-log-bin",
+    "--max-connections=300",
+    "--max-allowed-packet=64M",
+    "--innodb-flush-log-at-trx-commit=1",
+    "--innodb-buffer-pool-size=128M",
+    # Deliberately not what docllm stores: a forgotten UTC or utf8mb4 must show in a test.
+    "--default-time-zone=+05:00",
+    "--character-set-server=latin1",
+)
+
+FIRST_STATEMENTS = """
+CREATE DATABASE docllm;
+FLUSH PRIVILEGES;
+CREATE USER 'docllm'@'127.0.0.1';
+GRANT ALL PRIVILEGES ON *.* TO 'docllm'@'127.0.0.1' WITH GRANT OPTION;
+"""
+
+
+class DatabaseServer(Server):
+    """A single server with the database `docllm` and a user `docllm` without password who may do everything."""
+
+    @property
+    def url(self) -> str:
+        """Return the address of the database `docllm`."""
+        return self._url("docllm")
+
+    def create_database(self, name: str) -> str:
+        """Make an empty database, in place of one that has this name, and return its address."""
+        with closing(self._connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(f"DROP DATABASE IF EXISTS `{name}`")
+            cursor.execute(f"CREATE DATABASE `{name}`")
+        return self._url(name)
+
+    def ready(self) -> bool:
+        """Return whether the user can log in."""
+        try:
+            self._connect().close()
+        except pymysql.Error:
+            return False
+        return True
+
+    def _url(self, database: str) -> str:
+        return f"mysql://docllm@127.0.0.1:{self.port}/{database}"
+
+    def _connect(self) -> "pymysql.Connection[pymysql.cursors.Cursor]":
+        return pymysql.connect(host="127.0.0.1", port=self.port, user="docllm", connect_timeout=2, read_timeout=10)
+
+    def _where(self) -> list[str]:
+        # As root a server insists on being told that it may be root.
+        return [f"--user={pwd.getpwuid(os.geteuid()).pw_name}", f"--datadir={self.folder}/data"]

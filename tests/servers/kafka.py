@@ -1,0 +1,122 @@
+"""Apache Kafka as one process: broker and controller together (KRaft), from its Maven Central jars.
+
+The broker settings stand here once; `docker-compose.kafka.yml` is compared with them by a test.
+"""
+
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tests.servers.cache import appears, cache
+from tests.servers.process import Server, ServerMissingError, free_port, listens, program
+
+VERSION = "4.1.1"
+POM = Path(__file__).with_name("kafka-pom.xml")
+COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+
+# What a broker must be told for docllm; DESIGN and docs say why.
+SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "group.coordinator.rebalance.protocols": "classic,consumer",
+    "group.consumer.min.session.timeout.ms": "10000",
+    "group.consumer.session.timeout.ms": "10000",
+    "group.initial.rebalance.delay.ms": "0",
+    "message.max.bytes": str(5 << 20),
+}
+# What makes one broker on a small machine enough.
+SINGLE = {
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "log.cleaner.dedupe.buffer.size": str(16 << 20),
+}
+
+
+def libraries() -> Path:
+    """Return the folder of the broker's jars, there or not."""
+    return cache() / f"kafka-{VERSION}"
+
+
+def fetch() -> None:
+    """Download the broker's jars; raise ServerMissingError without Maven or when it fails."""
+    if libraries().exists():
+        return
+    with appears(libraries()) as jars:
+        options = [f"-Dkafka.version={VERSION}", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+        command = [program("mvn", package="maven"), "-q", "-B", "-f", str(POM), COPY_JARS, *options]
+        try:
+            subprocess.run(command, check=True)
+        except subprocess.CalledProcessError as error:
+            raise ServerMissingError(f"the jars of Apache Kafka could not be fetched: Maven ended with {error.returncode}") from error
+
+
+class Kafka(Server):
+    """A single Kafka node. `bootstrap` is what clients connect to."""
+
+    name = "kafka"
+
+    def __init__(self, *, folder: Path) -> None:
+        super().__init__(folder=folder)
+        self._controller_port = free_port()
+
+    @property
+    def bootstrap(self) -> str:
+        """Return the address for clients."""
+        return f"127.0.0.1:{self.port}"
+
+    def prepare(self) -> None:
+        """Write the configuration, and format the storage once."""
+        if not libraries().exists():
+            raise ServerMissingError("the jars of Apache Kafka are not there; run: python -m tests.servers install")
+        if (self._data / "meta.properties").exists():
+            return
+        self._properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self.run([*self._java("kafka.tools.StorageTool", "128m"), "format", "-t", cluster_id, "-c", str(self._properties)])
+
+    def command(self) -> Sequence[str]:
+        """Return the broker's command line."""
+        return [*self._java("kafka.Kafka", "512m"), str(self._properties)]
+
+    def ready(self) -> bool:
+        """Return whether the broker lists its topics."""
+        if not listens(self.port):
+            return False
+        # librdkafka prints connection errors by itself unless somebody takes them; here they only mean "not yet".
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "error_cb": lambda _: None, "log_level": 0})  # type: ignore[dict-item]
+        try:
+            return bool(admin.list_topics(timeout=2).brokers)
+        except KafkaException:
+            return False
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def _properties(self) -> Path:
+        return self.folder / "server.properties"
+
+    def _settings(self) -> dict[str, str]:
+        here = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "log.dirs": str(self._data),
+        }
+        return here | SETTINGS | SINGLE
+
+    def _java(self, main: str, memory: str) -> list[str]:
+        java = program("java", package="default-jre-headless")
+        return [java, f"-Xmx{memory}", "-XX:+ExitOnOutOfMemoryError", "-Dlog4j2.level=WARN", "-cp", f"{libraries()}/*", main]

@@ -1,0 +1,71 @@
+"""A server under test stops, freezes and dies as it is told; shown with Redis, the quickest of them."""
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.servers import Redis, ServerFailedError
+
+ORPHAN = """
+import sys, threading
+from pathlib import Path
+from tests.servers import Redis
+server = Redis(folder=Path(sys.argv[1]))
+server.start()
+print(server.pid, flush=True)
+threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def client(redis_server: Redis) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_server.url) as client:
+        yield client
+
+
+def test_files_and_port_outlive_a_kill(redis_server: Redis, client: redis.Redis) -> None:
+    """What was written is there after SIGKILL and a new start, at the same address."""
+    client.set("name", "kept")
+
+    redis_server.kill()
+    redis_server.start()
+
+    assert client.get("name") == b"kept"
+
+
+def test_frozen_server_does_not_answer_and_goes_on(redis_server: Redis) -> None:
+    """A frozen server takes connections and says nothing; thawed, it answers again."""
+    redis_server.freeze()
+    frozen = redis_server.ready()
+    redis_server.thaw()
+
+    assert not frozen
+    assert redis_server.ready()
+
+
+def test_stopped_server_has_no_process(tmp_path: Path) -> None:
+    """A server that does not run cannot be frozen, and says so."""
+    server = Redis(folder=tmp_path)
+
+    with pytest.raises(ServerFailedError, match="redis does not run"):
+        server.freeze()
+
+
+@pytest.mark.usefixtures("redis_server")
+def test_server_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
+    """A test run that is killed leaves no server behind."""
+    with subprocess.Popen([sys.executable, "-c", ORPHAN, str(tmp_path)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        server = os.pidfd_open(int(parent.stdout.readline()))
+        parent.kill()
+
+    readable, _, _ = select.select([server], [], [], 10)
+    os.close(server)
+
+    assert readable

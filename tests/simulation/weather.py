@@ -1,0 +1,41 @@
+"""What the surroundings do to a run: how likely each trouble is while there are faults, and since when something is away."""
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Weather:
+    """Chances by name, from 0 to 1, and the times until which something does not answer."""
+
+    rng: random.Random
+    chances: dict[str, float] = field(default_factory=dict)
+    down_until_s: dict[str, float] = field(default_factory=dict)
+    slow_s: dict[str, float] = field(default_factory=dict)
+    struck: Counter[str] = field(default_factory=Counter)
+
+    def strikes(self, name: str) -> bool:
+        """Return whether this trouble happens now."""
+        chance = self.chances.get(name, 0.0)
+        if chance and self.rng.random() < chance:
+            self.struck[name] += 1
+            return True
+        return False
+
+    def delay_s(self, name: str, usual_s: float) -> float:
+        """Return how long something takes: mostly about `usual_s`, sometimes much longer."""
+        slow_s = self.slow_s.get(name, 0.0)
+        if slow_s and self.rng.random() < 0.25:
+            return self.rng.random() * slow_s
+        return usual_s * (0.2 + 2 * self.rng.random())
+
+    def away_s(self, name: str, now_s: float) -> float:
+        """Return for how long something does not answer yet."""
+        return max(0.0, self.down_until_s.get(name, 0.0) - now_s)
+
+    def clear(self) -> None:
+        """Let everything go well from now on."""
+        self.chances.clear()
+        self.down_until_s.clear()
+        self.slow_s.clear()

@@ -1,0 +1,52 @@
+"""Sharing of partitions: balanced, sticky, the same everywhere."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from producer.bus.balance import Share, balance
+
+MEMBERS = [f"m{n}" for n in range(5)]
+
+
+def _shares(holders: list[str | None]) -> list[Share]:
+    return [Share(number, "topic", holder) for number, holder in enumerate(holders)]
+
+
+@given(st.lists(st.sampled_from([*MEMBERS, None])), st.sets(st.sampled_from(MEMBERS), min_size=1))
+def test_loads_differ_by_one_at_most(holders: list[str | None], living: set[str]) -> None:
+    """Whoever held what before, living members end with loads that differ by one at most, and nothing is left over."""
+    heirs = balance(_shares(holders), {member: {"topic"} for member in living})
+
+    loads = Counter(dict.fromkeys(living, 0))
+    loads.update(heirs.values())
+    assert set(heirs.values()) <= living
+    assert max(loads.values()) - min(loads.values()) <= 1
+
+
+@given(st.lists(st.sampled_from([*MEMBERS, None])), st.sets(st.sampled_from(MEMBERS), min_size=1))
+def test_balance_is_stable(holders: list[str | None], living: set[str]) -> None:
+    """A balanced sharing is left as it is."""
+    subscriptions = {member: {"topic"} for member in living}
+    once = balance(_shares(holders), subscriptions)
+
+    assert balance(_shares(list(once.values())), subscriptions) == once
+
+
+def test_new_member_takes_only_its_share() -> None:
+    """A third member gets four of twelve partitions; the other eight do not move."""
+    before = ["m0"] * 6 + ["m1"] * 6
+
+    heirs = balance(_shares(before), {member: {"topic"} for member in ("m0", "m1", "m2")})
+
+    moved = [number for number, heir in heirs.items() if heir != before[number]]
+    assert {heirs[number] for number in moved} == {"m2"}
+    assert len(moved) == 4
+
+
+def test_topic_goes_to_its_subscribers_only() -> None:
+    """A partition is never given to a member that does not subscribe to its topic; without a subscriber it has no heir."""
+    shares = [Share(1, "a", "m0"), Share(2, "b", None), Share(3, "c", "m0")]
+
+    assert balance(shares, {"m0": {"a"}, "m1": {"a", "b"}}) == {1: "m0", 2: "m1", 3: None}

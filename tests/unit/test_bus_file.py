@@ -1,0 +1,175 @@
+"""The bus file: where it may lie, what it refuses, and what a record looks like in it."""
+
+import sqlite3
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from producer.bus import log, topics
+from producer.bus.file import BusFile
+from producer.bus.mount import kind_of, refuse_network
+from producer.topics.family import SETTINGS
+from schemas.envelope import Outgoing
+from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
+
+RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is drawn
+
+
+def _mounts(folder: Path, kind: str) -> Path:
+    table = folder / "mounts"
+    table.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/x {folder.resolve()}/data {kind} rw 0 0\n")
+    return table
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs", "9p"])
+def test_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
+    """A data folder on a network file system is refused, with the setting that moves it."""
+    with pytest.raises(ConfigError, match=f"{kind}.*DOCLLM_DATA_DIR"):
+        refuse_network(tmp_path / "data" / "below", _mounts(tmp_path, kind))
+
+
+def test_deepest_mount_decides(tmp_path: Path) -> None:
+    """A local disk inside a network mount, and a folder beside it, are told apart."""
+    table = _mounts(tmp_path, "nfs")
+    table.write_text(table.read_text() + f"/dev/sdb {tmp_path.resolve()}/data/local ext4 rw 0 0\n")
+
+    assert kind_of(tmp_path / "data" / "local" / "x", table) == "ext4"
+    assert kind_of(tmp_path / "data" / "other", table) == "nfs"
+    assert kind_of(tmp_path / "database", table) == "ext4"
+
+
+def test_system_without_a_list_of_mounts_is_trusted(tmp_path: Path) -> None:
+    """Where the system lists no mounts there is nothing to refuse by."""
+    refuse_network(tmp_path, tmp_path / "absent")
+
+    assert kind_of(tmp_path, tmp_path / "absent") is None
+
+
+def test_file_is_safe_against_power_loss(tmp_path: Path) -> None:
+    """A commit is on the disk when it returns: WAL with synchronous=FULL."""
+    file = BusFile(tmp_path / "bus.sqlite")
+
+    assert file.one("PRAGMA journal_mode") == ("wal",)
+    assert file.one("PRAGMA synchronous") == (2,)
+    file.close()
+
+
+def test_file_of_another_version_is_refused(tmp_path: Path) -> None:
+    """A bus that another version made is not touched."""
+    path = tmp_path / "bus.sqlite"
+    BusFile(path).close()
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version=99")
+    db.close()
+
+    with pytest.raises(UnsafeStateError, match="99"):
+        BusFile(path)
+
+
+def test_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    """Where a file stands in the folder's place the error says which path to look at."""
+    (tmp_path / "data").write_text("not a folder")
+
+    with pytest.raises(UnreachableError, match=r"data/bus\.sqlite"):
+        BusFile(tmp_path / "data" / "bus.sqlite")
+
+
+@given(st.lists(st.tuples(st.text(max_size=300), st.none() | st.binary(max_size=300))))
+def test_headers_come_back_as_they_were(headers: list[tuple[str, bytes | None]]) -> None:
+    """Any names and values, null and empty ones too, survive being stored."""
+    assert log.unpack_headers(log.pack_headers(headers)) == headers
+
+
+def test_failed_append_leaves_nothing(tmp_path: Path) -> None:
+    """A transaction of records is stored as a whole or not at all."""
+    file = BusFile(tmp_path / "bus.sqlite")
+    topics.create(file, "t", 1, SETTINGS)
+    file.one("SELECT count(*) FROM record")
+    with file.write() as db:
+        db.execute("CREATE TRIGGER full BEFORE INSERT ON record WHEN new.value = x'33' BEGIN SELECT RAISE(ABORT, 'disk full'); END")
+
+    with pytest.raises(sqlite3.IntegrityError, match="disk full"):
+        log.append(file, [Outgoing("t", b"k", value, []) for value in (b"1", b"2", b"3")], RNG)
+
+    assert file.one("SELECT count(*) FROM record") == (0,)
+    assert file.one("SELECT high FROM partition") == (0,)
+    file.close()
+
+
+def test_record_for_an_unknown_topic_is_refused_for_now(tmp_path: Path) -> None:
+    """A topic can still be made, so the refusal is not for good, and the others of the call are stored."""
+    file = BusFile(tmp_path / "bus.sqlite")
+    topics.create(file, "t", 1, SETTINGS)
+
+    answers = log.append(file, [Outgoing("absent", b"k", b"v", []), Outgoing("t", b"k", b"v", [])], RNG)
+
+    assert answers[0] is not None
+    assert not answers[0].permanent
+    assert answers[1] is None
+    file.close()
+
+
+def test_nothing_is_read_across_a_gap(tmp_path: Path) -> None:
+    """When the record at a position is deleted, reading there gives nothing, so that no record is skipped unseen."""
+    file = BusFile(tmp_path / "bus.sqlite")
+    topics.create(file, "t", 1, SETTINGS)
+    log.append(file, [Outgoing("t", b"k", b"%d" % n, []) for n in range(10)], RNG)
+
+    topics.trim(file, {("t", 0): 4})
+
+    assert log.read(file, 1, 3, records=10, size_bytes=1000) == []
+    assert [record.offset for record in log.read(file, 1, 4, records=10, size_bytes=1000)] == [4, 5, 6, 7, 8, 9]
+    file.close()
+
+
+def test_batch_is_bounded_by_bytes_but_never_empty(tmp_path: Path) -> None:
+    """A batch ends with the record that passes its bytes; a single large record is still read."""
+    file = BusFile(tmp_path / "bus.sqlite")
+    topics.create(file, "t", 1, SETTINGS)
+    log.append(file, [Outgoing("t", b"k", bytes(1000), []) for _ in range(5)], RNG)
+
+    assert len(log.read(file, 1, 0, records=10, size_bytes=1500)) == 2
+    assert len(log.read(file, 1, 0, records=10, size_bytes=1)) == 1
+    file.close()
+
+
+def test_trim_stops_at_the_end(tmp_path: Path) -> None:
+    """Trimming beyond the end deletes everything and leaves the next offset where it was; trimming lower later does nothing."""
+    file = BusFile(tmp_path / "bus.sqlite")
+    topics.create(file, "t", 1, SETTINGS)
+    log.append(file, [Outgoing("t", b"k", b"v", [])] * 5, RNG)
+
+    topics.trim(file, {("t", 0): 99})
+    topics.trim(file, {("t", 0): 2})
+
+    assert file.one("SELECT low, high FROM partition") == (5, 5)
+    assert file.one("SELECT count(*) FROM record") == (0,)
+    file.close()
+
+
+def test_trimmed_pages_are_used_again(tmp_path: Path) -> None:
+    """A bus that is trimmed as it is filled does not grow."""
+    path = tmp_path / "bus.sqlite"
+    file = BusFile(path)
+    topics.create(file, "t", 1, SETTINGS)
+    pages = []
+    for turn in range(1, 6):
+        log.append(file, [Outgoing("t", b"k", bytes(2000), [])] * 400, RNG)
+        pages.append(file.one("PRAGMA page_count")[0])
+        topics.trim(file, {("t", 0): turn * 400})
+
+    assert pages[-1] <= pages[0] * 1.1
+    file.close()
+
+
+def test_records_are_cut_into_short_transactions() -> None:
+    """Many or large records are written in several transactions, none is left out and the order is kept."""
+    many = [Outgoing("t", None, b"v", [])] * 1_200
+    large = [Outgoing("t", None, bytes(3 << 20), [])] * 3
+
+    assert list(log.chunks(many)) == [slice(0, 500), slice(500, 1_000), slice(1_000, 1_200)]
+    assert list(log.chunks(large)) == [slice(0, 2), slice(2, 3)]
+    assert list(log.chunks([])) == []

@@ -1,0 +1,240 @@
+"""Members of a group, each pass made by hand on a clock that is set by hand."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from producer.bus import log, topics
+from producer.bus.file import BusFile
+from producer.bus.group import BEAT_EVERY_S, SESSION_S, Member
+from producer.bus.lock import LifeLock, is_dead
+from producer.topics.family import SETTINGS
+from schemas.envelope import Outgoing
+
+RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is drawn
+
+
+class HandClock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.at_s = 1000.0
+
+    def now_s(self) -> float:
+        return self.at_s
+
+    def utc_s(self) -> float:
+        return self.at_s
+
+    async def sleep(self, delay_s: float) -> None:
+        self.at_s += delay_s
+
+
+class World:
+    """A bus with one topic of four partitions, ten records each, and members that are moved by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "bus.sqlite"
+        self.clock = HandClock()
+        self.file = BusFile(self.path)
+        self.files = [self.file]
+        topics.create(self.file, "t", 4, SETTINGS)
+        self.ids = frozenset({topics.describe(self.file, ["t"])["t"].topic_id})
+        log.append(self.file, [Outgoing("t", b"%d" % n, b"v", []) for n in range(400)], RNG)
+
+    def member(self) -> Member:
+        self.files.append(BusFile(self.path))
+        return Member(file=self.files[-1], group_id="g", clock=self.clock)
+
+    def turn(self, member: Member, marks: dict[int, int] | None = None) -> set[int]:
+        turn = member.turn(self.ids, marks or {}, member.dead())
+        return {holding.partition_id for holding in turn.held}
+
+    def committed(self) -> dict[int, int]:
+        return dict(self.file.all('SELECT partition_id, "offset" FROM committed'))  # type: ignore[arg-type]
+
+    def beat_for(self, seconds: float, *members: Member) -> None:
+        for _ in range(int(seconds / BEAT_EVERY_S)):
+            self.clock.at_s += BEAT_EVERY_S
+            for member in members:
+                self.turn(member)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    for file in made.files:
+        file.close()
+
+
+def test_lone_member_takes_everything_in_its_first_turn(world: World) -> None:
+    """Nobody has to be asked when nobody else is there."""
+    assert world.turn(world.member()) == {1, 2, 3, 4}
+
+
+def test_partition_moves_only_when_its_owner_has_released_it(world: World) -> None:
+    """A second member gets nothing until the first has made a turn, and finds the first one's last commit."""
+    first, second = world.member(), world.member()
+    world.turn(first)
+
+    early = world.turn(second)
+    kept = world.turn(first, dict.fromkeys(range(1, 5), 7))
+    taken = world.turn(second)
+
+    assert early == set()
+    assert len(kept) == len(taken) == 2
+    assert kept | taken == {1, 2, 3, 4}
+    assert world.committed() == dict.fromkeys(range(1, 5), 7)
+
+
+def test_commit_for_a_partition_of_another_is_refused(world: World) -> None:
+    """Only the owner of a partition commits it."""
+    first, second = world.member(), world.member()
+    world.turn(first)
+    world.turn(second)
+    kept = world.turn(first)
+    world.turn(second)
+
+    world.turn(first, dict.fromkeys(range(1, 5), 9))
+
+    assert set(world.committed()) == kept
+
+
+def test_killed_member_is_replaced_in_one_turn(world: World) -> None:
+    """A lock that is free proves death: the survivor takes over at once, however short the silence."""
+    first, second = world.member(), world.member()
+    world.turn(first)
+    world.turn(second)
+    world.turn(first)
+    world.turn(second)
+
+    first.close()
+
+    assert second.dead() == {first.id}
+    assert world.turn(second) == {1, 2, 3, 4}
+
+
+def test_frozen_member_is_evicted_after_the_session_and_can_commit_nothing(world: World) -> None:
+    """A member that holds its lock but is silent for a session loses its partitions, and its commits are refused."""
+    frozen, living = world.member(), world.member()
+    world.turn(frozen)
+    world.beat_for(BEAT_EVERY_S, living, frozen)
+    world.beat_for(SESSION_S, living, frozen)
+
+    world.beat_for(SESSION_S, living)
+    before = world.turn(living)
+    world.beat_for(2 * BEAT_EVERY_S, living)
+    after = world.turn(living)
+    back = frozen.turn(world.ids, dict.fromkeys(range(1, 5), 9))
+
+    assert len(before) == 2
+    assert after == {1, 2, 3, 4}
+    assert (back.evicted, back.kept_until_now, back.held) == (True, frozenset(), ())
+    assert world.committed() == {}
+
+
+def test_evicted_member_comes_back_under_a_new_id(world: World) -> None:
+    """After an eviction the next turn joins anew and shares again."""
+    frozen, living = world.member(), world.member()
+    old = frozen.id
+    world.turn(frozen)
+    world.beat_for(SESSION_S + BEAT_EVERY_S, living)
+    world.beat_for(2 * BEAT_EVERY_S, living)
+    evicted = frozen.turn(world.ids, {}).evicted
+
+    world.turn(frozen)
+    world.turn(living)
+
+    assert evicted
+    assert frozen.id != old
+    assert len(world.turn(frozen)) == 2
+
+
+def test_member_that_slept_itself_judges_nobody(world: World) -> None:
+    """When the whole machine was suspended, whoever wakes first does not evict the others."""
+    first, second = world.member(), world.member()
+    world.turn(first)
+    world.beat_for(SESSION_S + BEAT_EVERY_S, second, first)
+
+    world.clock.at_s += 3600
+    world.turn(first)
+
+    assert not second.turn(world.ids, {}).evicted
+
+
+def test_watch_says_when_a_turn_is_needed(world: World) -> None:
+    """Looking without writing tells an owner that somebody waits for a partition, and an heir that it is free."""
+    first, second = world.member(), world.member()
+    world.turn(first)
+    quiet, _ = first.watch()
+    world.turn(second)
+    asked, _ = first.watch()
+    world.turn(first)
+    free, _ = second.watch()
+    world.turn(second)
+
+    assert (quiet, asked, free) == (False, True, True)
+    assert not first.watch()[0]
+    assert not second.watch()[0]
+
+
+def test_leaving_hands_over_at_once(world: World) -> None:
+    """A member that leaves commits and releases in one transaction; the other takes everything in its next turn."""
+    first, second = world.member(), world.member()
+    world.turn(first)
+    world.turn(second)
+    kept = world.turn(first)
+    world.turn(second)
+
+    owned = first.leave(dict.fromkeys(kept, 5))
+    first.close()
+
+    assert owned == kept
+    assert world.committed() == dict.fromkeys(kept, 5)
+    assert world.turn(second) == {1, 2, 3, 4}
+
+
+def test_deleted_topic_is_lost(world: World) -> None:
+    """When a topic is deleted its partitions were not ours any more when the next turn began, and its offsets are gone."""
+    member = world.member()
+    world.turn(member, {})
+    world.turn(member, {1: 5})
+
+    topics.delete(world.file, "t")
+    turn = member.turn(world.ids, {1: 6})
+
+    assert (turn.kept_until_now, turn.held, turn.evicted) == (frozenset(), (), False)
+    assert world.committed() == {}
+
+
+def test_sigkill_frees_the_lock_of_a_process(tmp_path: Path) -> None:
+    """A process that is killed with SIGKILL counts as dead at once; while it lives it does not."""
+    code = "import sys; from pathlib import Path; from producer.bus.lock import LifeLock; "
+    code += "lock = LifeLock(Path(sys.argv[1]), 'm'); print('held', flush=True); sys.stdin.read()"
+    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"held\n"
+        alive = is_dead(tmp_path, "m")
+        child.kill()
+        child.wait()
+
+    assert not alive
+    assert is_dead(tmp_path, "m")
+
+
+def test_probes_do_not_mistake_each_other_for_the_owner(tmp_path: Path) -> None:
+    """Probing does not take the lock from its owner, and a missing file proves death as well."""
+    lock = LifeLock(tmp_path, "m")
+
+    held = [is_dead(tmp_path, "m") for _ in range(3)]
+    lock.release()
+
+    assert held == [False, False, False]
+    assert is_dead(tmp_path, "m")
+    assert is_dead(tmp_path, "never-born")

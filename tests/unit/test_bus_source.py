@@ -1,0 +1,271 @@
+"""The embedded source without its thread: passes made by hand, on a clock that is set by hand."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+from agent.consumer.embedded import SteppedSource
+from agent.ports import Assigned, AtRest, Event, Record, Revoked, SourceFailed
+from producer.bus import log, topics
+from producer.bus.file import BusFile
+from producer.bus.group import SESSION_S
+from producer.topics.family import SETTINGS
+from schemas.envelope import Outgoing
+
+RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is drawn
+
+
+class HandClock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.at_s = 1000.0
+
+    def now_s(self) -> float:
+        return self.at_s
+
+    def utc_s(self) -> float:
+        return self.at_s
+
+    async def sleep(self, delay_s: float) -> None:
+        self.at_s += delay_s
+
+
+class Hand:
+    """A source of a topic with one partition, and what it has said."""
+
+    def __init__(self, path: Path, clock: HandClock) -> None:
+        self.file = BusFile(path)
+        self.clock = clock
+        if not topics.describe(self.file, ["t"]):
+            topics.create(self.file, "t", 1, SETTINGS)
+        known = {"t": topics.describe(self.file, ["t"])["t"].topic_id}
+        self.source = SteppedSource(bus_path=path, topics=["t"], group_id="g", known_topic_ids=lambda: known, clock=clock)
+        self.events: list[Event] = []
+
+    def send(self, count: int, size: int = 10) -> None:
+        log.append(self.file, [Outgoing("t", b"k", bytes(size), [])] * count, RNG)
+
+    async def step(self) -> float | None:
+        pause_s = self.source.step()
+        await asyncio.sleep(0)
+        return pause_s
+
+    def records(self) -> list[Record]:
+        return [record for event in self.events if isinstance(event, list) for record in event]
+
+    def failures(self) -> list[SourceFailed]:
+        return [event for event in self.events if isinstance(event, SourceFailed)]
+
+
+@asynccontextmanager
+async def hands(folder: Path, count: int = 1) -> AsyncIterator[list[Hand]]:
+    clock = HandClock()
+    made = [Hand(folder / "bus.sqlite", clock) for _ in range(count)]
+    for hand in made:
+        hand.source.start(hand.events.append)
+    try:
+        yield made
+    finally:
+        for hand in made:
+            await _leave(hand)
+            hand.file.close()
+
+
+async def _leave(hand: Hand) -> None:
+    leaving = asyncio.ensure_future(hand.source.leave())
+    await asyncio.sleep(0)
+    while not leaving.done():
+        await hand.step()
+
+
+def run(test: Coroutine[None, None, None]) -> None:
+    asyncio.run(test)
+
+
+def test_first_pass_joins_and_reads(tmp_path: Path) -> None:
+    """One pass is enough for a lone member to be assigned and to read."""
+
+    async def test() -> None:
+        async with hands(tmp_path) as (hand,):
+            hand.send(3)
+
+            await hand.step()
+
+            assert isinstance(hand.events[0], Assigned)
+            assert [record.offset for record in hand.records()] == [0, 1, 2]
+
+    run(test())
+
+
+def test_loop_that_takes_nothing_is_not_flooded(tmp_path: Path) -> None:
+    """When batches are not taken reading stops after a few; each one taken lets the next be read."""
+
+    async def test() -> None:
+        async with hands(tmp_path) as (hand,):
+            hand.send(2_000)
+
+            for _ in range(20):
+                hand.source.step()
+            await asyncio.sleep(0)
+            first = len(hand.records())
+            while len(hand.records()) < 2_000:
+                assert await hand.step() is not None
+
+            assert first == 800
+            assert [record.offset for record in hand.records()] == list(range(2_000))
+
+    run(test())
+
+
+def test_pass_says_how_soon_the_next_is_useful(tmp_path: Path) -> None:
+    """While there is more to read the next pass is due at once, otherwise after a rest."""
+
+    async def test() -> None:
+        async with hands(tmp_path) as (hand,):
+            hand.send(201)
+
+            busy = await hand.step()
+            idle = await hand.step()
+
+            assert busy == 0.0
+            assert idle is not None
+            assert idle > 0
+
+    run(test())
+
+
+def test_locked_file_is_reported_once_and_outlived(tmp_path: Path) -> None:
+    """While another holds the file the source says so once; then it goes on, and the mark is committed."""
+
+    async def test() -> None:
+        async with hands(tmp_path) as (hand,):
+            hand.send(5)
+            await hand.step()
+            partition = hand.records()[0].partition
+            hand.source.mark(partition, 5)
+            hand.source._reader._file._db.execute("PRAGMA busy_timeout=1")  # type: ignore[union-attr]
+            other = sqlite3.connect(hand.file.path, isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            hand.clock.at_s += 3
+            await hand.step()
+            await hand.step()
+            other.execute("COMMIT")
+            other.close()
+
+            await hand.step()
+
+            assert [(failure.fatal, "locked" in failure.reason) for failure in hand.failures()] == [(False, True)]
+            assert topics.backlog(hand.file, "g", ["t"]).committed == {("t", 0): 5}
+
+    run(test())
+
+
+def test_failed_commit_is_answered_and_made_later(tmp_path: Path) -> None:
+    """A commit that fails returns all the same, and what was marked is committed when the file answers."""
+
+    async def test() -> None:
+        async with hands(tmp_path) as (hand,):
+            hand.send(5)
+            await hand.step()
+            hand.source.mark(hand.records()[0].partition, 5)
+            hand.source._reader._file._db.execute("PRAGMA busy_timeout=1")  # type: ignore[union-attr]
+            other = sqlite3.connect(hand.file.path, isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            commit = asyncio.ensure_future(hand.source.commit())
+            await asyncio.sleep(0)
+            await hand.step()
+            await commit
+            other.execute("ROLLBACK")
+            other.close()
+            before = topics.backlog(hand.file, "g", ["t"]).committed
+
+            hand.clock.at_s += 1
+            await hand.step()
+
+            assert before == {}
+            assert topics.backlog(hand.file, "g", ["t"]).committed == {("t", 0): 5}
+
+    run(test())
+
+
+def test_evicted_source_says_that_its_partitions_are_lost(tmp_path: Path) -> None:
+    """A source that was frozen for longer than the session learns that its partitions are lost, and joins again."""
+
+    async def test() -> None:
+        async with hands(tmp_path, count=2) as (frozen, living):
+            frozen.send(5)
+            await frozen.step()
+            partition = frozen.records()[0].partition
+            for _ in range(int(SESSION_S) * 2):
+                living.clock.at_s += 1
+                await living.step()
+            frozen.source.mark(partition, 5)
+
+            await frozen.step()
+            joined = frozen.source._reader._joined  # type: ignore[union-attr]
+            await frozen.step()
+
+            assert Revoked((partition,), lost=True) in frozen.events
+            assert not joined
+            assert len(living.records()) == 5
+            assert topics.backlog(frozen.file, "g", ["t"]).committed == {}
+
+    run(test())
+
+
+def test_source_that_breaks_answers_everything(tmp_path: Path) -> None:
+    """An error that cannot pass ends the source with a fatal event; whoever waits, or asks later, is answered."""
+
+    async def test() -> None:
+        async with hands(tmp_path) as (hand,):
+            await hand.step()
+            hand.source._reader._known_topic_ids = lambda: 1 // 0  # type: ignore[assignment,union-attr,return-value]
+            hand.clock.at_s += 3
+            asking = asyncio.ensure_future(hand.source.at_rest())
+            await asyncio.sleep(0)
+
+            last = await hand.step()
+            await asyncio.sleep(0)
+
+            assert last is None
+            assert (await asking).joined
+            assert [failure.fatal for failure in hand.failures()] == [True]
+            assert await hand.source.at_rest() == AtRest(joined=False, lag=0)
+            await hand.source.commit()
+
+    run(test())
+
+
+def test_bus_that_cannot_be_opened_is_fatal(tmp_path: Path) -> None:
+    """When the file cannot be opened the source ends at once and says what to check."""
+
+    async def test() -> None:
+        (tmp_path / "file").write_text("")
+        source = SteppedSource(
+            bus_path=tmp_path / "file" / "bus.sqlite", topics=["t"], group_id="g", known_topic_ids=dict, clock=HandClock()
+        )
+        events: list[Event] = []
+        source.start(events.append)
+
+        last = source.step()
+        await asyncio.sleep(0)
+
+        assert last is None
+        assert isinstance(events[0], SourceFailed)
+        assert events[0].fatal
+        assert "bus.sqlite" in events[0].reason
+
+    run(test())
+
+
+def test_source_that_was_never_started_leaves_without_a_word(tmp_path: Path) -> None:
+    """Leaving before starting touches nothing."""
+    source = SteppedSource(bus_path=tmp_path / "bus.sqlite", topics=["t"], group_id="g", known_topic_ids=dict, clock=HandClock())
+
+    run(source.leave())
+
+    assert list(tmp_path.iterdir()) == []

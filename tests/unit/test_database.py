@@ -1,0 +1,175 @@
+"""Which database errors may pass, and how long is waited between tries."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from schemas.database import CONFLICTS, LOST, READ_ONLY, Database, Stopped, busy, code, lost, passing
+from schemas.errors import ConfigError
+
+
+def server_error(number: int, *, cut: bool = False) -> OperationalError:
+    return OperationalError("a statement", {}, Exception(number, "said the server"), connection_invalidated=cut)
+
+
+def file_error(text: str) -> OperationalError:
+    return OperationalError("a statement", {}, sqlite3.OperationalError(text))
+
+
+@pytest.fixture
+def pauses() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def database(tmp_path: Path, pauses: list[float]) -> Iterator[Database]:
+    """A database whose pauses are noted and not waited for."""
+    database = Database(f"sqlite:///{tmp_path / 'ledger.db'}", pause=pauses.append)
+    yield database
+    database.close()
+
+
+def failing(*errors: Exception) -> Callable[[Connection], str]:
+    """Return work that raises each of these errors once, then ends well."""
+    left = list(errors)
+
+    def work(_: Connection) -> str:
+        if left:
+            raise left.pop(0)
+        return "done"
+
+    return work
+
+
+@pytest.mark.parametrize("number", sorted(CONFLICTS))
+def test_a_conflict_passes_and_the_server_is_there(number: int) -> None:
+    """Deadlocks, lock waits and snapshots that are too old are tried again."""
+    error = server_error(number)
+
+    assert (code(error), passing(error), busy(error), lost(error)) == (number, True, True, False)
+
+
+@pytest.mark.parametrize("number", sorted(LOST))
+def test_a_server_that_is_gone_may_come_back(number: int) -> None:
+    """It is lost, not busy: whether it answers decides what is done."""
+    error = server_error(number)
+
+    assert (passing(error), busy(error), lost(error)) == (True, False, True)
+
+
+@pytest.mark.parametrize("number", sorted(READ_ONLY))
+def test_a_read_only_server_says_nothing_about_a_row(number: int) -> None:
+    """It answers and takes no write at all: busy, until another connection finds the primary."""
+    error = server_error(number)
+
+    assert (passing(error), busy(error), lost(error)) == (True, True, False)
+
+
+def test_a_connection_that_the_driver_gave_up_is_lost() -> None:
+    """Whatever number it has, or none."""
+    assert lost(server_error(0, cut=True))
+    assert passing(server_error(0, cut=True))
+
+
+@pytest.mark.parametrize("text", ["database is locked", "disk I/O error", "database or disk is full", "unable to open database file"])
+def test_a_busy_or_full_file_may_pass(text: str) -> None:
+    """Another writer ends, a disk is cleared."""
+    assert passing(file_error(text))
+    assert busy(file_error(text))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        server_error(1062),
+        server_error(1064),
+        server_error(1045),
+        file_error("no such table: task"),
+        IntegrityError("a statement", {}, sqlite3.IntegrityError("UNIQUE constraint failed")),
+        ProgrammingError("a statement", {}, Exception("database is locked, says a text of ours")),
+        ValueError(1213, "a bug of ours"),
+    ],
+)
+def test_everything_else_does_not_pass(error: Exception) -> None:
+    """A bug, a duplicate, a missing table, a wrong password: trying again would only hide it."""
+    assert not passing(error)
+
+
+def test_waiting_for_a_connection_of_the_pool_may_pass() -> None:
+    """All connections were in use: that is nobody's fault."""
+    assert passing(PoolTimeout("QueuePool limit reached"))
+
+
+def test_work_is_done_again_until_it_is_through(database: Database, pauses: list[float]) -> None:
+    """Each failure is followed by a pause, and the pauses grow up to a second."""
+    assert database.run(failing(*[server_error(1213)] * 12)) == "done"
+
+    assert len(pauses) == 12
+    assert all(0.5 * min(1.0, 0.02 * 2**count) <= pause <= min(1.0, 0.02 * 2**count) for count, pause in enumerate(pauses, start=1))
+
+
+def test_tries_are_limited_where_the_caller_says_so(database: Database, pauses: list[float]) -> None:
+    """The last error is raised when they are used up; there is no pause after it."""
+    with pytest.raises(OperationalError):
+        database.run(failing(*[server_error(2006)] * 5), tries=3)
+
+    assert len(pauses) == 2
+    assert database.auto(failing(server_error(2006)), tries=2) == "done"
+
+
+def test_a_program_that_leaves_does_not_try_again(database: Database, pauses: list[float]) -> None:
+    """After `close` the first failure ends it, with a name of its own."""
+    database.close()
+
+    with pytest.raises(Stopped):
+        database.run(failing(server_error(1213)))
+
+    assert pauses == []
+    assert database.run(failing()) == "done"
+
+
+def test_a_program_that_leaves_does_not_wait_for_a_server(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for an answer ends with the program."""
+    monkeypatch.setattr(database, "answers", lambda: False)
+    database.close()
+
+    with pytest.raises(Stopped):
+        database.wait_for_answer()
+
+
+def test_waiting_ends_with_the_first_answer(database: Database, pauses: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is asked again and again, with growing pauses."""
+    answers = iter([False, False, True])
+    monkeypatch.setattr(database, "answers", lambda: next(answers))
+
+    database.wait_for_answer()
+
+    assert len(pauses) == 2
+    assert database.stopping.is_set() is False
+
+
+def test_an_embedded_ledger_is_a_file(tmp_path: Path) -> None:
+    """One in memory would be lost at the end, so it is refused; the file is safe against a crash of the machine."""
+    with pytest.raises(ConfigError, match="DOCLLM_DATA_DIR"):
+        Database("sqlite://")
+    database = Database(f"sqlite:///{tmp_path / 'ledger.db'}")
+
+    modes = database.run(
+        lambda c: [c.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous", "busy_timeout")]
+    )
+
+    database.close()
+    assert modes == ["wal", 2, 30_000]
+
+
+def test_a_folder_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
+    """`answers` says so instead of raising."""
+    database = Database(f"sqlite:///{tmp_path / 'none' / 'ledger.db'}")
+
+    assert not database.answers()
+    database.close()

@@ -1,0 +1,210 @@
+"""The words agree with the program: every help text, command, name, code, header and link that the documents show exists as shown."""
+
+import re
+import shlex
+import tomllib
+from argparse import ArgumentParser
+from pathlib import Path
+
+import pytest
+
+from agent import __main__ as agent
+from agent.policy.classes import CLASSES, STRIKES, Action
+from agent.rehearsal import command as rehearsal
+from producer import __main__ as producer
+from schemas import errors
+from schemas.config import Config
+from schemas.kafka_client import CONSUMER_PROMISES, EXECUTING, OWN, PRODUCER_PROMISES
+from schemas.setting_kinds import FIXED_CLIENT_SETTINGS
+from schemas.settings import SETTINGS
+from schemas.task import MOVES
+from schemas.topics import Topics
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text("utf-8") for page in PAGES}
+EVERYTHING = "\n".join(TEXTS.values())
+HELP_LINES, HELP_COLUMNS = 40, 100
+COMMENT_OR_SHELL = re.compile(r"\s+#.*|\s+[<>|].*|\s*;.*|\s*&&.*")
+
+
+def fenced(text: str, language: str) -> list[str]:
+    """Return the blocks of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def helps() -> list[tuple[str, str]]:
+    """Return each command with the help that `docs/commands.md` shows for it."""
+    blocks = [block.partition("\n") for block in fenced(TEXTS["docs/commands.md"], "text")]
+    return [(first.removeprefix("$ "), rest) for first, _, rest in blocks if first.endswith("--help")]
+
+
+def commands() -> list[str]:
+    """Return every call of docllm's programs that a page tells its reader to type."""
+    lines = [line.strip() for text in TEXTS.values() for block in fenced(text, "sh") for line in block.splitlines()]
+    inline = re.findall(r"`(python -m (?:producer|agent)[^`]*)`", EVERYTHING)
+    whole = [COMMENT_OR_SHELL.sub("", line) for line in lines if line.startswith("python -m ")] + inline
+    return sorted({line for line in whole if line.count(" ") > 2 or line == "python -m agent"})
+
+
+def rows(page: str, first_cell: str) -> list[list[str]]:
+    """Return the cells of the table whose head begins with this cell."""
+    table = re.search(rf"^\| {re.escape(first_cell)} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", TEXTS[page], re.MULTILINE)
+    assert table is not None
+    return [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table[1].splitlines()]
+
+
+def main_of(words: list[str]) -> int:
+    """Run a program's command line in this process."""
+    return producer.main(words[3:]) if words[2] == "producer" else agent.main(words[3:])
+
+
+def parser_of(words: list[str]) -> ArgumentParser:
+    if words[2] == "producer":
+        return producer._parser()
+    return rehearsal._parser() if words[3:4] == ["rehearsal-llm"] else agent._parser()
+
+
+@pytest.mark.parametrize(("line", "shown"), helps())
+def test_help_is_shown_as_it_is(line: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What `docs/commands.md` shows for a command is what `--help` prints on a terminal of 100 columns, and fits one screen."""
+    monkeypatch.setenv("COLUMNS", str(HELP_COLUMNS + 2))
+    with pytest.raises(SystemExit) as ended:
+        main_of(shlex.split(line))
+
+    printed = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert shown == printed
+    assert len(printed.splitlines()) <= HELP_LINES
+    assert max(map(len, printed.splitlines())) <= HELP_COLUMNS
+
+
+def test_every_command_is_shown() -> None:
+    """`docs/commands.md` leaves no command out."""
+    subcommands = producer._parser()._subparsers
+    assert subcommands is not None
+    names = [f"python -m producer {name} --help" for name in subcommands._group_actions[0].choices or ()]
+    wanted = {"python -m producer --help", *names, "python -m agent --help", "python -m agent rehearsal-llm --help"}
+    assert {line for line, _ in helps()} == wanted
+
+
+@pytest.mark.parametrize("line", commands())
+def test_commands_can_be_typed(line: str) -> None:
+    """Each command line in a page is one that the program's parser takes."""
+    words = shlex.split(line)
+    rest = words[4:] if words[3:4] == ["rehearsal-llm"] else words[3:]
+    parser_of(words).parse_args(rest)
+
+
+def test_diagram_is_the_table_of_moves() -> None:
+    """The README's diagram has exactly the moves of the code."""
+    (diagram,) = [block for block in fenced(TEXTS["README.md"], "mermaid") if "stateDiagram" in block]
+    arrows = re.findall(r"^\s+(\w+) --> (\w+): (.+)$", diagram, re.MULTILINE)
+    drawn = {(source, target, name) for source, target, names in arrows for name in names.split(", ")}
+    assert drawn == {(source.name.lower(), move.target.name.lower(), move.name) for move in MOVES.values() for source in move.sources}
+
+
+def test_settings_are_those_of_the_program() -> None:
+    """The README's table has every setting with its variable, and the default where there is one."""
+    told = {
+        key.strip("`"): (variable.strip("`") or None, default.strip("`"))
+        for key, variable, default, _ in rows("README.md", "key in `docllm.toml`")
+    }
+    told.pop("kafka.client")
+    told.pop('prices."MODEL"')
+    config = Config()
+    defaults = {
+        "data_dir": str(config.data_dir),
+        "llm.timeout_s": f"{config.llm.timeout_s:g}",
+        "agent.slots": str(config.agent.slots),
+        "agent.drain_timeout_s": f"{config.agent.drain_timeout_s:g}",
+        "agent.sweep_slack_s": f"{config.agent.sweep_slack_s:g}",
+        "retry.tiers": ",".join(config.retry_tiers),
+        "retry.max_attempts": str(config.max_attempts),
+    }
+    assert told == {name: (setting.variable, defaults.get(name, "")) for name, setting in SETTINGS.items()}
+
+
+def test_variables_exist() -> None:
+    """Every variable that a page names is one that the program reads."""
+    known = {setting.variable for setting in SETTINGS.values()} | {"DOCLLM_CONFIG"}
+    assert set(re.findall(r"DOCLLM_[A-Z_]+", EVERYTHING)) <= known
+
+
+def test_refused_client_settings_are_told() -> None:
+    """The configuration page names every librdkafka setting that docllm refuses."""
+    refused = {*FIXED_CLIENT_SETTINGS, *EXECUTING, *OWN, *CONSUMER_PROMISES, *PRODUCER_PROMISES} - {"delivery.report.only.error"}
+    assert [name for name in sorted(refused) if f"`{name}`" not in TEXTS["docs/configuration.md"]] == []
+
+
+def test_exit_codes_are_those_of_the_program() -> None:
+    """The README's table has the code of each error, success, and the forced end; no other."""
+    known = {kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DocllmError)}
+    assert {int(code) for code, _ in rows("README.md", "code")} == {0, *known, producer.FORCED, agent.FORCED}
+
+
+def test_failure_classes_are_those_of_the_program() -> None:
+    """The table of failures says what the judge does with each class."""
+    actions = {Action.SNOOZE: "waits", Action.STRIKE: f"{STRIKES} more tries, then dead", Action.GIVE_UP: "dead"}
+    told = [(name.strip("`"), becomes, meaning) for name, becomes, meaning in rows("docs/operations.md", "class")]
+    assert told == [(row.name, actions[row.action], row.meaning) for row in CLASSES.values()]
+
+
+def test_topics_are_those_of_the_program() -> None:
+    """The table of topics names the whole family of a group."""
+    named = " ".join(cells[0] for cells in rows("docs/operations.md", "topic"))
+    for destination in Topics("g").destinations:
+        assert f".{destination}`" in named
+
+
+def test_headers_exist() -> None:
+    """Every header of docllm that a page names is written or read by the program."""
+    sources = "".join(path.read_text("utf-8") for folder in ("schemas", "producer", "agent") for path in (ROOT / folder).rglob("*.py"))
+    headers = set(re.findall(r"`(docllm-[a-z-]+|kafka_dlt-[a-z-]+)`", EVERYTHING)) - {"docllm-data"}
+    assert [header for header in sorted(headers) if f'"{header}"' not in sources] == []
+
+
+def test_make_targets_exist() -> None:
+    """Every `make` target that a page names is in the Makefile."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    assert set(re.findall(r"(?:^|`)make ([a-z-]+)", EVERYTHING, re.MULTILINE)) <= targets
+
+
+def anchor(title: str) -> str:
+    """Return the anchor that a heading gets."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_links_lead_somewhere(page: str) -> None:
+    """Every link to a file of the project leads to one, and its anchor to a heading there."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", TEXTS[page]):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, fragment = target.partition("#")
+        file = (ROOT / page).parent / path if path else ROOT / page
+        assert file.exists(), target
+        titles = re.findall(r"^#+ (.*)$", file.read_text("utf-8"), re.MULTILINE) if fragment else []
+        assert not fragment or fragment in map(anchor, titles), target
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md"])
+def test_named_files_exist(page: str) -> None:
+    """Every file of the project that the architecture names is there."""
+    named = re.findall(r"`([a-z_/]+\.(?:py|md|yml|toml|json))`", TEXTS[page])
+    assert named
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_layers_are_those_of_the_import_contract() -> None:
+    """The architecture's picture of the agent has the layers that `lint-imports` checks."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract.get("containers") == ["agent"]]
+    (picture,) = [block for block in fenced(TEXTS["docs/architecture.md"], "") if block.startswith("__main__")]
+    drawn = [re.split(r"\s{2,}", line)[0] for line in picture.splitlines()]
+    assert drawn == [re.sub(r"[()]", "", layer) for layer in layers]
+
+
+def test_readme_is_short() -> None:
+    """The README stays below 300 lines; what is longer is in `docs/`."""
+    assert len(TEXTS["README.md"].splitlines()) < 300

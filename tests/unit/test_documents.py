@@ -1,0 +1,228 @@
+"""Documents: which files a folder or a glob means, their ids and order, and what becomes of each."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from producer.documents import MAX_DOCUMENT_BYTES, MAX_TEXT_BYTES, documents_batch, read_documents
+from producer.lines import Bad, Good
+from schemas.errors import ConfigError
+
+PROMPT = "Summarize: {document}"
+
+
+def fill(root: Path, *names: str) -> Path:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"text of {name}")
+    return root
+
+
+def read(source: object, **more: Any) -> list[Good | Bad]:
+    return list(read_documents(str(source), **{"prompt": PROMPT} | more))
+
+
+def ids(lines: list[Good | Bad]) -> list[str]:
+    return [line.key for line in lines if isinstance(line, Good)]
+
+
+def test_a_folder_gives_every_file_in_sorted_order(tmp_path: Path) -> None:
+    """Ids are paths below the folder, sorted as whole paths, numbered from 1; hidden files are left out."""
+    names = ["b.txt", "a/z.txt", "a.txt", "a/b/c.txt", "A.txt", "\u00e4.txt"]
+    fill(tmp_path, *names, ".hidden", ".git/config")
+
+    lines = read(tmp_path)
+
+    assert ids(lines) == sorted(names)
+    assert [line.line for line in lines] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*.txt", ["a.txt", "b.txt"]),
+        ("**/*.txt", ["a.txt", "b.txt", "sub/c.txt", "sub/deep/d.txt"]),
+        ("**", ["a.txt", "b.txt", "sub/c.txt", "sub/deep/d.txt", "sub/e.md"]),
+        ("sub/*", ["c.txt", "e.md"]),
+        ("sub/**/*.txt", ["c.txt", "deep/d.txt"]),
+        ("*/deep/?.txt", ["sub/deep/d.txt"]),
+        ("[ab].txt", ["a.txt", "b.txt"]),
+        ("sub/e.md", ["e.md"]),
+        ("sub", ["c.txt", "deep/d.txt", "e.md"]),
+        (".hidden/*", ["f.txt"]),
+        ("**/.h*/*", [".hidden/f.txt"]),
+    ],
+)
+def test_a_glob_gives_ids_below_its_fixed_part(tmp_path: Path, pattern: str, expected: list[str]) -> None:
+    """The part before the first wildcard is no part of an id; a hidden name must be written with its dot."""
+    fill(tmp_path, "a.txt", "b.txt", "sub/c.txt", "sub/deep/d.txt", "sub/e.md", ".hidden/f.txt")
+
+    assert ids(read(tmp_path / pattern)) == expected
+
+
+def test_a_small_document_travels_in_the_task(tmp_path: Path) -> None:
+    """The line holds id, prompt and text; with model and schema they are in it too; a BOM is not."""
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfSales \xe2\x82\xac rose.\r\n")
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object"}')
+
+    (line,) = read(tmp_path / "*.txt", model="m", schema=schema)
+
+    assert json.loads(line.value) == {
+        "id": "a.txt",
+        "prompt": PROMPT,
+        "input": {"text": "Sales \u20ac rose.\r\n"},
+        "model": "m",
+        "schema": {"type": "object"},
+    }
+    assert line.task.text == "Sales \u20ac rose.\r\n"
+
+
+@pytest.mark.parametrize(
+    ("size", "by_uri", "inline"), [(MAX_TEXT_BYTES, False, True), (MAX_TEXT_BYTES + 1, False, False), (0, True, False)]
+)
+def test_a_large_document_stays_where_it_is(tmp_path: Path, size: int, *, by_uri: bool, inline: bool) -> None:
+    """Above 256 KiB, or when asked to, the task names the file by URI, size and SHA-256."""
+    content = b"x" * size
+    path = tmp_path / "with blank & \u00e4.txt"
+    path.write_bytes(content)
+
+    (line,) = read(tmp_path, by_uri=by_uri)
+
+    assert (line.task.text is not None) == inline
+    if not inline:
+        assert (line.task.uri, line.task.size) == (path.as_uri(), size)
+        assert line.task.sha256 == hashlib.sha256(content).hexdigest()
+
+
+def test_reading_again_gives_the_same_bytes(tmp_path: Path) -> None:
+    """A second load must find every task known, so the values may not differ by a byte."""
+    fill(tmp_path, "a.txt", "b.txt")
+
+    assert [line.value for line in read(tmp_path)] == [line.value for line in read(f"{tmp_path}/./**")]
+
+
+def test_what_is_no_text_is_bad_and_stops_nothing(tmp_path: Path) -> None:
+    """Binary and wrongly encoded files, inline or large, are reported with a fix; their neighbours are loaded."""
+    (tmp_path / "binary").write_bytes(b"a\0b")
+    (tmp_path / "cut").write_bytes("\u20ac".encode()[:2])
+    (tmp_path / "large").write_bytes(b"x" * MAX_TEXT_BYTES + b"\xff")
+    (tmp_path / "latin1").write_bytes("\u00e4".encode("latin-1"))
+    fill(tmp_path, "z.txt")
+
+    *bad, last = read(tmp_path)
+
+    assert [line.error for line in bad] == [
+        "binary is no text: it holds a zero byte",
+        "cut is not UTF-8",
+        "large is not UTF-8",
+        "latin1 is not UTF-8",
+    ]
+    assert all(line.fix and line.text is None for line in bad)
+    assert ids([last]) == ["z.txt"]
+
+
+def test_a_document_that_no_agent_reads_is_bad(tmp_path: Path) -> None:
+    """More than 32 MiB are refused at the load, unread, not given up one by one later."""
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(MAX_DOCUMENT_BYTES + 1)
+
+    assert [line.error for line in read(tmp_path)] == [f"huge is {MAX_DOCUMENT_BYTES + 1} bytes long"]
+
+
+def test_links_are_followed_inside_the_tree_only(tmp_path: Path) -> None:
+    """A link to a file of the tree is a document; one that leaves it or leads nowhere is reported; a linked folder inside adds nothing."""
+    root = fill(tmp_path / "root", "a.txt", "sub/b.txt")
+    outside = fill(tmp_path / "outside", "secret.txt")
+    (root / "inside.txt").symlink_to(root / "a.txt")
+    (root / "dangling.txt").symlink_to(root / "none")
+    (root / "out.txt").symlink_to(outside / "secret.txt")
+    (root / "out").symlink_to(outside)
+    (root / "again").symlink_to(root / "sub")
+
+    lines = read(root)
+
+    assert ids(lines) == ["a.txt", "inside.txt", "sub/b.txt"]
+    assert sorted(line.error for line in lines if isinstance(line, Bad)) == [
+        "dangling.txt is a link to nothing",
+        "out is a link out of the folder",
+        "out.txt is a link out of the folder",
+    ]
+
+
+def test_what_is_no_file_is_reported(tmp_path: Path) -> None:
+    """A pipe would block a reader for ever; it is named instead."""
+    os.mkfifo(tmp_path / "pipe")
+
+    assert [line.error for line in read(tmp_path)] == ["pipe is no regular file"]
+
+
+def test_names_that_are_no_ids_are_bad(tmp_path: Path) -> None:
+    """A name that is not UTF-8, too long a path and a control character are reported like every bad id."""
+    fill(tmp_path, "d" * 100 + "/" + "f" * 100, "tab\tname")
+    with open(os.fsencode(tmp_path) + b"/bad\xff", "w"):  # noqa: PTH123 - pathlib cannot spell it more plainly
+        pass
+
+    lines = read(tmp_path)
+
+    assert [(line.field, line.error) for line in lines] == [
+        ("", "bad\ufffd has a name that is not UTF-8"),
+        ("id", "is 201 bytes long"),
+        ("id", "has a control character"),
+    ]
+
+
+def test_what_is_docllms_own_can_be_left_out(tmp_path: Path) -> None:
+    """The data folder and the rejects file inside a tree are no documents."""
+    fill(tmp_path, "a.txt", "docllm-data/ledger.sqlite", "b.rejects.jsonl")
+
+    assert ids(read(tmp_path, leave_out=[tmp_path / "docllm-data", tmp_path / "b.rejects.jsonl"])) == ["a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"prompt": "Summarize"}, "--prompt has no {document}; write {document} where the input's text belongs"),
+        ({"prompt": ""}, "--prompt is empty"),
+        ({"model": ""}, "--model is empty"),
+        ({"schema": Path("none.json")}, "--schema none.json cannot be read"),
+    ],
+)
+def test_a_wrong_question_is_a_usage_error_before_anything_is_read(tmp_path: Path, more: dict[str, Any], words: str) -> None:
+    """What would be wrong in every task ends the program at once, and names the option."""
+    fill(tmp_path, "a.txt")
+
+    with pytest.raises(ConfigError) as refused:
+        read_documents(str(tmp_path), **{"prompt": PROMPT} | more)
+
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"type": "objekt"}'])
+def test_a_wrong_schema_is_a_usage_error(tmp_path: Path, content: str) -> None:
+    """A schema that is no JSON object, or no JSON Schema, names its option."""
+    fill(tmp_path, "a.txt")
+    (tmp_path / "schema.json").write_text(content)
+
+    with pytest.raises(ConfigError, match="--schema"):
+        read_documents(str(tmp_path), prompt=PROMPT, schema=tmp_path / "schema.json")
+
+
+@pytest.mark.parametrize("source", ["none", "none/*.txt", "*.txt"])
+def test_a_source_without_documents_is_a_usage_error(tmp_path: Path, source: str) -> None:
+    """A folder that is not there and a pattern that matches nothing are told at once."""
+    with pytest.raises(ConfigError, match=r"docs/\*\*/\*\.txt"):
+        read_documents(str(tmp_path / source), prompt=PROMPT)
+
+
+def test_the_batch_is_named_after_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder gives its name, a glob the name of its fixed part, a dot that of the current folder."""
+    fill(tmp_path, "reports/a.txt")
+    monkeypatch.chdir(tmp_path / "reports")
+
+    assert {documents_batch(source) for source in (str(tmp_path / "reports"), f"{tmp_path}/reports/*.txt", ".", "*.txt")} == {"reports"}

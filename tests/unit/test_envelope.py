@@ -1,0 +1,100 @@
+"""What travels with a task: headers that can be read back, and nothing that is trusted."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.envelope import NotOursError, Publication, decode, digest, encode, text
+
+OURS = Publication("ab" * 16, "group", "batch", 7, 3, 2, 1_700_000_000_000, "group.tasks/3/17", "SERVER", "it answered 503")
+
+
+def headers(**changes: bytes | None) -> list[tuple[str, bytes]]:
+    """Return good headers with some changed, or left out where the value is None."""
+    found = dict(encode(OURS)) | {name.replace("_", "-"): value for name, value in changes.items()}
+    return [(name, value) for name, value in found.items() if value is not None]
+
+
+def test_what_is_written_is_read_back() -> None:
+    """All that the claim and the screen need of a publication."""
+    found = decode(encode(OURS))
+
+    assert (found.ledger, found.group, found.batch, found.task_id, found.fence) == (OURS.ledger, "group", "batch", 7, 3)
+    assert (found.attempt, found.due_ms, found.origin) == (2, 1_700_000_000_000, "group.tasks/3/17")
+
+
+def test_headers_are_text_and_none_is_empty() -> None:
+    """Other languages read them without knowing us; what there is nothing to say about is left out."""
+    assert {name: value.decode() for name, value in encode(OURS)}["docllm-task"] == "7"
+    assert {name for name, _ in encode(Publication("l", "g", "b", 1, 0))} == {
+        "docllm-v",
+        "docllm-ledger",
+        "docllm-group",
+        "docllm-batch",
+        "docllm-task",
+        "docllm-fence",
+        "docllm-attempt",
+        "docllm-due-ms",
+    }
+
+
+@pytest.mark.parametrize("name", ["docllm-v", "docllm-ledger", "docllm-group", "docllm-task", "docllm-fence"])
+def test_a_header_that_every_publication_has_is_required(name: str) -> None:
+    """The error names the one that is missing or doubled."""
+    without = [(one, value) for one, value in headers() if one != name]
+    for bad in (without, [*headers(), (name, b"1")]):
+        with pytest.raises(NotOursError, match=name):
+            decode(bad)
+
+
+@pytest.mark.parametrize("value", [b"", b"-1", b"1.0", b"1e3", b" 1", b"0x1", b"1" * 19, "\u0661".encode(), b"\xff", b"1\n"])
+@pytest.mark.parametrize("name", ["docllm_task", "docllm_fence", "docllm_attempt", "docllm_due_ms"])
+def test_a_number_is_digits_within_bounds(name: str, value: bytes) -> None:
+    """Nothing else is taken for a number; 18 digits fit every column."""
+    with pytest.raises(NotOursError):
+        decode(headers(**{name: value}))
+
+
+@pytest.mark.parametrize("value", [b"x" * 33, "ü".encode()])
+def test_a_ledgers_id_is_short_and_ascii(value: bytes) -> None:
+    """A stranger's header cannot be longer than what it is compared with."""
+    with pytest.raises(NotOursError, match="docllm-ledger"):
+        decode(headers(docllm_ledger=value))
+
+
+def test_another_version_is_not_ours() -> None:
+    """The error says which version was found and which is read."""
+    with pytest.raises(NotOursError, match="b'2', this version reads 1"):
+        decode(headers(docllm_v=b"2"))
+
+
+@pytest.mark.parametrize("bad", [None, [], [("docllm-v", None)], [("other", b"1")]])
+def test_no_headers_are_not_ours(bad: list[tuple[str, bytes | None]] | None) -> None:
+    """A record from anybody else is told apart at once."""
+    with pytest.raises(NotOursError, match="docllm-v"):
+        decode(bad)
+
+
+def test_headers_of_others_are_left_alone() -> None:
+    """Tracing and the like may stand there any number of times."""
+    assert decode([("traceparent", b"\xff"), *headers(), ("traceparent", None)]).task_id == 7
+
+
+def test_key_and_value_cannot_change_places_in_a_digest() -> None:
+    """The digest covers where the key ends."""
+    assert len(digest(b"a", b"b")) == 16
+    assert len({digest(b"ab", b""), digest(b"a", b"b"), digest(b"", b"ab"), digest(b"b", b"a")}) == 4
+
+
+@given(st.text(), st.integers(1, 50))
+def test_header_text_is_one_line_of_whole_characters(value: str, limit: int) -> None:
+    """Whatever an error says, the header is UTF-8, one line, and no longer than its limit."""
+    found = text(value, limit)
+
+    assert len(found) <= limit
+    assert len(found.decode().splitlines()) <= 1
+
+
+def test_half_a_surrogate_pair_becomes_a_question_mark() -> None:
+    """A text from broken JSON can be a header."""
+    assert text("a \ud800 b", 100) == b"a ? b"

@@ -1,0 +1,225 @@
+"""Export: every line from real tables in SQLite, page by page, whatever the number and the size of the results."""
+
+import io
+import json
+import zlib
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import orjson
+import pytest
+from sqlalchemy import insert
+
+from producer import export as exports
+from producer.export import export, unfinished
+from producer.result_lines import docllm_line, openai_line
+from schemas.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
+from schemas.database import Database
+from schemas.tables import dead_letter, metadata, task, task_attempt, task_input, task_result
+from schemas.task import Status
+
+ENDED = datetime(2027, 1, 31, 18, 0, 0, 120000)  # noqa: DTZ001 - the database's times are UTC without a zone
+SCHEMA = Path(__file__).parents[2] / "schemas" / "json" / "result_line.json"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    found = Database(f"sqlite:///{tmp_path}/ledger.sqlite")
+    with found.engine.begin() as connection:
+        metadata.create_all(connection)
+    yield found
+    found.close()
+
+
+def completion(text: str | None) -> bytes:
+    return orjson.dumps({"id": "c", "choices": [{"index": 0, "message": {"role": "assistant", "content": text}}]})
+
+
+class Filled:
+    """Writes rows as load and settle do."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.next = 1
+
+    def add(self, key: str, status: Status, *, batch: int = 1, attempt: int = 0, line: dict[str, Any] | None = None) -> int:
+        task_id, self.next = self.next, self.next + 1
+        row = {"id": task_id, "batch_id": batch, "task_key": key.encode(), "digest": bytes(16), "type": "document", "tenant": "default"}
+        self.write(task, row | {"status": int(status), "attempt": attempt})
+        self.write(task_input, {"task_id": task_id, "body": orjson.dumps(line or {"id": key, "prompt": "p"})})
+        return task_id
+
+    def succeeded(self, key: str, body: bytes, codec: int = COMPLETION, **more: Any) -> int:
+        task_id = self.add(key, Status.SUCCEEDED, **more)
+        spent = {"model": "m", "tokens_in": 10, "tokens_out": 5, "cost_micro": 1_500, "trace_id": "req-1"}
+        self.write(task_result, {"task_id": task_id, "owner": 7, "codec": codec, "body": body, "created_at": ENDED} | spent)
+        return task_id
+
+    def failed_attempt(self, task_id: int) -> None:
+        spent = {"tokens_in": 100, "tokens_out": 50, "cost_micro": 500_000}
+        self.write(task_attempt, {"task_id": task_id, "fence": 0, "outcome": "retry", "started_at": ENDED} | spent)
+
+    def dead(self, key: str, **more: Any) -> int:
+        task_id = self.add(key, Status.DEAD, **more)
+        letter = {"disposition": "permanent", "error_class": "BAD_REQUEST", "error_text": "no such model", "died_at": ENDED}
+        self.write(dead_letter, {"task_id": task_id, "fence": 0, "fingerprint": bytes(16)} | letter)
+        return task_id
+
+    def write(self, table: Any, row: dict[str, Any]) -> None:
+        with self.database.engine.begin() as connection:
+            connection.execute(insert(table), row)
+
+
+@pytest.fixture
+def filled(database: Database) -> Filled:
+    return Filled(database)
+
+
+def lines(filled: Filled, *batches: int, openai: bool = False) -> list[dict[str, Any]]:
+    out = io.BytesIO()
+    export(filled.database.auto, batches or (1,), openai_line if openai else docllm_line, out)
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_a_success_is_its_text_with_what_it_cost(filled: Filled) -> None:
+    """The message's text is the result; tokens and cost are those of all attempts, the failed ones included."""
+    filled.failed_attempt(filled.succeeded("a", completion("Sales rose."), attempt=1))
+
+    assert lines(filled) == [
+        {
+            "id": "a",
+            "status": "succeeded",
+            "result": "Sales rose.",
+            "error": None,
+            "attempts": 2,
+            "model": "m",
+            "tokens_in": 110,
+            "tokens_out": 55,
+            "cost": 0.5015,
+            "finished_at": "2027-01-31T18:00:00.120000Z",
+        }
+    ]
+
+
+def test_a_death_is_its_class_and_text(filled: Filled) -> None:
+    """A dead task has no result; its error has the class as code and the text as message."""
+    filled.failed_attempt(filled.dead("a", attempt=1))
+
+    (line,) = lines(filled)
+
+    assert (line["status"], line["result"], line["model"]) == ("dead", None, None)
+    assert line["error"] == {"code": "BAD_REQUEST", "message": "no such model"}
+    assert (line["attempts"], line["tokens_in"], line["finished_at"]) == (1, 100, "2027-01-31T18:00:00.120000Z")
+
+
+@pytest.mark.parametrize(
+    ("body", "codec", "line", "result"),
+    [
+        (completion('{"n": 1}'), COMPLETION, {"id": "a", "schema": {"type": "object"}}, {"n": 1}),
+        (completion('{"n": 1}'), COMPLETION, {"id": "a"}, '{"n": 1}'),
+        (completion('{"n": 1}'), COMPLETION, {"id": "a", "metadata": {"schema": 1}}, '{"n": 1}'),
+        (zlib.compress(completion("long")), COMPLETION_ZLIB, {"id": "a"}, "long"),
+        (completion(None), COMPLETION, {"custom_id": "a"}, None),
+        (b'{"choices": []}', COMPLETION, {"custom_id": "a"}, None),
+        (b'{"pages": [1, 2]}', VALUE, {"id": "a"}, {"pages": [1, 2]}),
+        (zlib.compress(b'"text"'), VALUE_ZLIB, {"id": "a"}, "text"),
+    ],
+)
+def test_a_result_is_read_as_it_was_stored(filled: Filled, body: bytes, codec: int, line: dict[str, Any], result: object) -> None:
+    """Packed or not, completion or value; text becomes JSON only where the line itself has a schema."""
+    filled.succeeded("a", body, codec, line=line)
+
+    assert lines(filled)[0]["result"] == result
+
+
+def test_what_is_not_final_is_there_and_counted(filled: Filled) -> None:
+    """An export at any time shows each task's state, and tells how many are not final."""
+    for status in (Status.PENDING, Status.PROCESSING, Status.RETRYING, Status.CANCELLED):
+        filled.add(status.name, status)
+    filled.succeeded("done", completion("x"))
+    out = io.BytesIO()
+
+    counts = export(filled.database.auto, [1], docllm_line, out)
+
+    assert [json.loads(line)["status"] for line in out.getvalue().splitlines()] == [
+        "pending",
+        "processing",
+        "retrying",
+        "cancelled",
+        "succeeded",
+    ]
+    assert unfinished(counts) == 3
+    assert counts.total() == 5
+
+
+def test_the_openai_file_holds_whole_completions_and_errors(filled: Filled) -> None:
+    """Answers, failures and cancellations are in one file, each under its custom_id; what is not final is not in it."""
+    filled.succeeded("a", b'{"id": "c",\n "choices": [], "usage": {"x": 1.50}}')
+    filled.succeeded("b", b'{"seed": 1.50}')
+    filled.succeeded("v", b'{"pages":2}', VALUE)
+    filled.dead("d")
+    filled.add("e", Status.CANCELLED)
+    filled.add("f", Status.PENDING)
+
+    first, second, value, dead, cancelled = lines(filled, openai=True)
+
+    body = {"id": "c", "choices": [], "usage": {"x": 1.5}}
+    assert first == {
+        "id": "batch_req_1",
+        "custom_id": "a",
+        "response": {"status_code": 200, "request_id": "req-1", "body": body},
+        "error": None,
+    }
+    assert second["response"]["body"] == {"seed": 1.5}
+    assert value["response"]["body"]["choices"][0]["message"]["content"] == '{"pages":2}'
+    assert (dead["custom_id"], dead["response"], dead["error"]) == ("d", None, {"code": "BAD_REQUEST", "message": "no such model"})
+    assert (cancelled["custom_id"], cancelled["error"]["code"]) == ("e", "cancelled")
+
+
+def test_a_completion_of_one_line_is_exported_byte_for_byte(filled: Filled) -> None:
+    """What the provider wrote is not parsed and written again, so that no number changes."""
+    filled.succeeded("a", b'{"n": 1.50, "big": 123456789012345678901234567890}')
+    out = io.BytesIO()
+
+    export(filled.database.auto, [1], openai_line, out)
+
+    assert b'{"n": 1.50, "big": 123456789012345678901234567890}' in out.getvalue()
+
+
+def test_order_is_that_of_loading_and_batches_do_not_mix(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small pages, gaps and tasks of other batches in between: each task once, in the order of its id."""
+    monkeypatch.setattr(exports, "_PAGE", 3)
+    for number in range(20):
+        filled.succeeded(f"z{20 - number}", completion(str(number)), batch=1 + number % 2)
+        filled.next += number % 5
+
+    assert [line["result"] for line in lines(filled, 1)] == [str(number) for number in range(0, 20, 2)]
+    assert [line["result"] for line in lines(filled, 2, 1)] == [str(number) for number in (*range(1, 20, 2), *range(0, 20, 2))]
+    assert lines(filled, 9) == []
+
+
+def test_large_results_come_in_small_groups(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than the page's bytes are read at once; a result above them is read alone."""
+    monkeypatch.setattr(exports, "_PAGE_BYTES", 3000)
+    for number, size in enumerate((1000, 1000, 1000, 9000, 10)):
+        filled.succeeded(str(number), completion("x" * size))
+    read: list[int] = []
+    real = exports._ended
+    monkeypatch.setattr(exports, "_ended", lambda connection, ids: read.append(len(ids)) or real(connection, ids=ids))
+
+    assert len(lines(filled)) == 5
+    assert read == [2, 1, 1, 1]
+
+
+def test_every_line_fits_the_published_schema(filled: Filled) -> None:
+    """The JSON Schema of a result line takes each kind of line."""
+    filled.succeeded("\u20ac", completion("x"))
+    filled.dead("d")
+    for status in (Status.PENDING, Status.PROCESSING, Status.RETRYING, Status.CANCELLED):
+        filled.add(status.name, status)
+    validator = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text()), validate_formats=True)
+
+    assert [list(validator.iter_errors(line)) for line in lines(filled)] == [[]] * 6

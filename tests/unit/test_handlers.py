@@ -1,0 +1,355 @@
+"""Handlers: the request that is made of a task, and the outcome of whatever a handler does."""
+
+import asyncio
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pytest
+
+from agent.handlers import Attempt, Context, Documents, Handler, Handlers, Tools
+from agent.handlers.request import chat_body, request_id
+from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Snooze, Spent, Succeeded
+from agent.policy.classes import STRIKES
+from agent.ports import Call, CallFailed, Reply
+from schemas.config import Price
+from schemas.lanes import InlineLane
+from schemas.line import parse
+
+TASK = {"id": "a/1", "prompt": "Summarize: {document}", "input": {"text": "Sales rose."}}
+SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
+OPENAI = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": "hi"}]}}
+
+
+def completion(content: str = "Fine.", reason: str = "stop") -> Reply:
+    usage = {"prompt_tokens": 10, "completion_tokens": 2}
+    choices = [{"message": {"role": "assistant", "content": content}, "finish_reason": reason}]
+    return Reply(200, {}, orjson.dumps({"model": "m", "choices": choices, "usage": usage}))
+
+
+class StillClock:
+    def now_s(self) -> float:
+        return 100.0
+
+    def utc_s(self) -> float:
+        return 1_800_000_000.0
+
+    async def sleep(self, delay_s: float) -> None:
+        raise AssertionError("nothing here waits")
+
+
+@dataclass
+class FakeLLM:
+    replies: list[Reply | CallFailed]
+    calls: list[Call] = field(default_factory=list)
+
+    async def complete(self, call: Call) -> Reply | CallFailed:
+        self.calls.append(call)
+        return self.replies[min(len(self.calls), len(self.replies)) - 1]
+
+    async def close(self) -> None:
+        raise AssertionError("handlers close nothing")
+
+
+class CountingLane(InlineLane):
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def __call__(self, call: Any) -> Any:
+        self.calls += 1
+        return call()
+
+
+@dataclass
+class Bench:
+    """Handlers over a fake LLM."""
+
+    llm: FakeLLM
+    handlers: Handlers
+    apart: CountingLane
+
+    def run(self, task: dict[str, Any] | bytes = TASK, **attempt: Any) -> Outcome:
+        value = task if isinstance(task, bytes) else orjson.dumps(task)
+        given = {"task_id": 7, "batch": "b", "number": 1, "snoozes": 0, "left_s": 60.0, **attempt}
+        return asyncio.run(self.handlers.run(Attempt(value=value, **given)))
+
+
+def bench(*replies: Reply | CallFailed, **by_type: Handler) -> Bench:
+    llm, apart = FakeLLM(list(replies) or [completion()]), CountingLane()
+    tools = Tools(
+        llm=llm,
+        documents=Documents(roots=(), lane=InlineLane()),
+        clock=StillClock(),
+        apart=apart,
+        jitter=lambda: 0.5,
+        model="default-model",
+        timeout_s=30.0,
+        prices={"m": Price(1.0, 1.0)},
+    )
+    return Bench(llm, Handlers(tools=tools, by_type=by_type), apart)
+
+
+def body_of(task: dict[str, Any], document: str | None = None, model: str | None = None) -> dict[str, Any]:
+    return chat_body(parse(orjson.dumps(task)), document, model)
+
+
+def failure_of(outcome: Outcome) -> Failure:
+    assert isinstance(outcome, Snooze | Dead)
+    return outcome.failure
+
+
+# ---- the request
+
+
+def test_the_document_takes_the_placeholders_place_literally() -> None:
+    """Braces in the prompt stay, and a placeholder inside the document is text."""
+    task = TASK | {"prompt": 'As {"json": true}: {document} {x}'}
+
+    body = body_of(task, document="about {document} \\1", model="m")
+
+    assert body == {"model": "m", "messages": [{"role": "user", "content": 'As {"json": true}: about {document} \\1 {x}'}]}
+
+
+def test_params_and_schema_go_into_the_body() -> None:
+    """A schema becomes a response format; params are merged and win over it; the task's model wins over the default."""
+    body = body_of(TASK | {"schema": SCHEMA, "params": {"temperature": 0}, "model": "mine"}, "d", "default")
+    chosen = body_of(TASK | {"schema": SCHEMA, "params": {"response_format": {"type": "json_object"}}}, "d")
+
+    assert body["response_format"] == {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
+    assert (body["temperature"], body["model"]) == (0, "mine")
+    assert chosen["response_format"] == {"type": "json_object"}
+    assert "model" not in chosen
+
+
+def test_an_openai_lines_body_goes_as_it_is() -> None:
+    """The configured model is put in only where the body names none."""
+    named = OPENAI | {"body": OPENAI["body"] | {"model": "theirs", "seed": 3}}
+
+    assert body_of(OPENAI, model="m") == {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    assert body_of(named, model="m") == named["body"]
+
+
+def test_request_ids_are_encoded_and_short() -> None:
+    """Batch and id are percent-encoded; a long one is cut, stays below 512 characters, and stays apart from its like."""
+    long = [request_id(batch="b", key="\u00e9" * 190 + last, attempt="1") for last in "xy"]
+
+    assert request_id(batch="my batch", key="a/1#\u00e9", attempt="3") == "my%20batch/a%2F1%23%C3%A9#3"
+    assert [len(name) for name in long] == [512, 512]
+    assert long[0] != long[1]
+    assert all(name.isascii() and name.endswith("#1") for name in long)
+
+
+def test_a_call_keeps_within_the_claim() -> None:
+    """The time limit of a call is the smaller of the configured one and what is left of the claim."""
+    ample, short = bench(), bench()
+
+    ample.run(left_s=600)
+    short.run(left_s=4)
+
+    assert [ample.llm.calls[0].timeout_s, short.llm.calls[0].timeout_s] == [30, 4]
+    assert ample.llm.calls[0].request_id == "b/a%2F1#1"
+
+
+# ---- the default handler
+
+
+def test_a_document_is_summarized() -> None:
+    """The answer is stored as it came, with its tokens and its price."""
+    tried = bench()
+
+    outcome = tried.run()
+
+    assert isinstance(outcome, Succeeded)
+    assert outcome.body == completion().body
+    assert (outcome.spent.tokens_in, outcome.spent.tokens_out, outcome.spent.cost_micro) == (10, 2, 12)
+    assert orjson.loads(tried.llm.calls[0].body)["messages"][0]["content"] == "Summarize: Sales rose."
+
+
+def test_a_failed_call_is_judged() -> None:
+    """What the provider refuses is a snooze or a death, as the table says."""
+    assert failure_of(bench(Reply(429, {}, b"")).run()).error_class == "RATE"
+    assert failure_of(bench(Reply(400, {}, b"")).run()).error_class == "BAD_REQUEST"
+    assert failure_of(bench(CallFailed("NETWORK", "x")).run()).error_class == "NETWORK"
+
+
+def test_an_openai_line_takes_a_cut_answer() -> None:
+    """The person finds finish_reason in the whole completion; a line of ours is dead with advice instead."""
+    cut = completion(reason="length")
+
+    assert isinstance(bench(cut).run(OPENAI), Succeeded)
+    assert "max_tokens" in failure_of(bench(cut).run()).text
+
+
+def test_a_document_that_may_not_be_read_is_dead() -> None:
+    """Without an allowed root no file is read, no call is made, and the text says what to set."""
+    tried = bench()
+
+    outcome = tried.run(TASK | {"input": {"uri": "file:///etc/hostname"}})
+
+    assert isinstance(outcome, Dead)
+    assert outcome.failure.error_class == "DOCUMENT_REFUSED"
+    assert "DOCLLM_DOCUMENT_ROOTS" in outcome.failure.text
+    assert tried.llm.calls == []
+
+
+def test_a_type_without_prompt_and_handler_is_dead() -> None:
+    """Nothing can be done for it, and no call is made."""
+    tried = bench()
+
+    outcome = tried.run({"id": "a", "type": "invoice", "input": {"text": "x"}})
+
+    assert isinstance(outcome, Dead)
+    assert "invoice" in outcome.failure.text
+    assert tried.llm.calls == []
+
+
+def test_a_record_that_is_no_line_is_dead() -> None:
+    """A value that cannot be read is undecodable, not an exception."""
+    outcome = bench().run(b"{")
+
+    assert isinstance(outcome, Dead)
+    assert outcome.disposition == "undecodable"
+
+
+def test_large_replies_are_parsed_apart() -> None:
+    """Above a mebibyte the judge runs in the other lane, with the same outcome."""
+    small, large = bench(completion("x" * 1000)), bench(completion("x" * (1 << 20)))
+
+    assert isinstance(small.run(), Succeeded)
+    assert isinstance(large.run(), Succeeded)
+    assert (small.apart.calls, large.apart.calls) == (0, 1)
+
+
+# ---- strikes
+
+
+def test_bad_answers_end_a_task_after_a_few_tries() -> None:
+    """A task whose answers cannot be used is dead after its strikes, however few snoozes the loop counts."""
+    tried = bench(Reply(200, {}, b"{"))
+
+    ended = [type(tried.run()) for _ in range(STRIKES + 1)]
+
+    assert ended == [Snooze] * STRIKES + [Dead]
+
+
+def test_an_outage_is_no_strike() -> None:
+    """Twenty failures of the server between two bad answers do not add to the count."""
+    tried = bench(Reply(200, {}, b"{"), *[Reply(500, {}, b"")] * 20, Reply(200, {}, b"{"))
+
+    ended = [tried.run(snoozes=number) for number in range(22)]
+
+    assert all(isinstance(outcome, Snooze) for outcome in ended)
+
+
+def test_strikes_are_counted_per_task() -> None:
+    """One task's bad answers are not another's, and a success ends the count."""
+    tried = bench(*[Reply(200, {}, b"{")] * STRIKES, completion(), Reply(200, {}, b"{"))
+    for _ in range(STRIKES):
+        tried.run(task_id=1)
+
+    assert isinstance(tried.run(task_id=1), Succeeded)
+    assert isinstance(tried.run(task_id=1), Snooze)
+    assert isinstance(tried.run(task_id=2), Snooze)
+
+
+# ---- handlers of one's own
+
+
+def test_a_handlers_value_is_the_result() -> None:
+    """A handler may call more than once and return a JSON value; the calls are added up and told apart by their ids."""
+
+    async def twice(context: Context) -> dict[str, str]:
+        body = {"model": "m", "messages": [{"role": "user", "content": await context.document()}]}
+        first, second = await context.complete(body), await context.complete(body)
+        return {"both": first.text + second.text}
+
+    tried = bench(document=twice)
+    outcome = tried.run(number=2)
+
+    assert isinstance(outcome, Succeeded)
+    assert (outcome.body, outcome.codec) == (b'{"both":"Fine.Fine."}', VALUE)
+    assert (outcome.spent.tokens_in, outcome.spent.cost_micro) == (20, 24)
+    assert [call.request_id for call in tried.llm.calls] == ["b/a%2F1#2", "b/a%2F1#2.2"]
+
+
+def test_a_large_value_is_packed() -> None:
+    """A value of 4 KiB and more is compressed."""
+
+    async def long(context: Context) -> str:
+        return "x" * 5000
+
+    outcome = bench(document=long).run()
+
+    assert isinstance(outcome, Succeeded)
+    assert outcome.codec == VALUE_ZLIB
+
+
+def test_a_handler_may_decide_itself() -> None:
+    """An outcome that a handler returns is taken as it is."""
+    decided = Dead(Failure("BAD_REQUEST", "not an invoice"), Spent())
+
+    async def decide(context: Context) -> Outcome:
+        return decided
+
+    assert bench(document=decide).run() is decided
+
+
+@pytest.mark.parametrize("error", [ValueError("broken \n sk-abcdefgh"), TimeoutError("mine"), AssertionError(), BrokenProcessPool()])
+def test_a_handlers_error_becomes_an_outcome(error: Exception) -> None:
+    """Whatever a handler raises is counted as a strike, then dead; its own TimeoutError is an error like another."""
+
+    async def fail(context: Context) -> None:
+        raise error
+
+    tried = bench(document=fail)
+    ended = [tried.run() for _ in range(STRIKES + 1)]
+
+    assert [type(outcome) for outcome in ended] == [Snooze] * STRIKES + [Dead]
+    assert failure_of(ended[0]).error_class == "HANDLER"
+    assert failure_of(ended[0]).text.startswith(type(error).__name__)
+    assert "abcdefgh" not in failure_of(ended[0]).text
+
+
+def test_a_value_that_is_no_json_is_the_handlers_error() -> None:
+    """A result that cannot be stored is an error of the handler, not of the settle."""
+
+    async def odd(context: Context) -> object:
+        return object()
+
+    assert failure_of(bench(document=odd).run()).error_class == "HANDLER"
+
+
+def test_what_was_spent_before_an_error_is_kept() -> None:
+    """A handler that fails after a call has spent that call."""
+
+    async def fail(context: Context) -> None:
+        await context.complete({"messages": []})
+        raise ValueError
+
+    outcome = bench(document=fail).run()
+
+    assert isinstance(outcome, Snooze)
+    assert outcome.spent.tokens_in == 10
+
+
+@pytest.mark.parametrize("error", [MemoryError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_what_ends_the_process_or_the_task_passes(error: type[BaseException]) -> None:
+    """These are not the handler's: nobody here may swallow them."""
+
+    async def end(context: Context) -> None:
+        raise error
+
+    with pytest.raises(error):
+        bench(document=end).run()
+
+
+def test_a_handler_that_outlasts_its_claim_is_ended() -> None:
+    """A handler that never returns gives its slot back some seconds after its claim has run out."""
+
+    async def hang(context: Context) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    outcome = bench(document=hang).run(left_s=-5.0)
+
+    assert failure_of(outcome) == Failure("HANDLER", "the handler did not end within its claim")

@@ -1,0 +1,64 @@
+"""The lane that is a child process."""
+
+import asyncio
+import os
+import signal
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+
+import orjson
+import pytest
+
+from agent.handlers import ChildLane
+from agent.outcome import Succeeded
+from agent.policy import Terms, judge
+from agent.ports import Reply
+
+TERMS = Terms(model="m", request_id="r", duration_ms=1, snoozes=0, strikes=0, jitter=0.5, utc_s=0.0)
+
+
+def test_the_judge_runs_in_a_child() -> None:
+    """The same outcome comes back from another process, which serves further calls."""
+
+    async def run() -> tuple[int, object]:
+        lane = ChildLane()
+        body = orjson.dumps({"choices": [{"message": {"content": "Fine."}, "finish_reason": "stop"}]})
+        child = await lane(os.getpid)
+        outcome = await lane(partial(judge, Reply(200, {}, body), TERMS))
+        lane.close()
+        return child, outcome
+
+    child, outcome = asyncio.run(run())
+
+    assert child != os.getpid()
+    assert isinstance(outcome, Succeeded)
+
+
+def test_a_dead_child_is_replaced() -> None:
+    """A call after the child was killed runs in a new one."""
+
+    async def run() -> tuple[int, int]:
+        lane = ChildLane()
+        first = await lane(os.getpid)
+        os.kill(first, signal.SIGKILL)
+        second = await lane(os.getpid)
+        lane.close()
+        return first, second
+
+    first, second = asyncio.run(run())
+
+    assert first != second
+
+
+def test_a_call_that_kills_its_child_is_an_error() -> None:
+    """A reply that brings down two children is not tried for ever; the lane goes on."""
+
+    async def run() -> int:
+        lane = ChildLane()
+        with pytest.raises(BrokenProcessPool):
+            await lane(partial(os._exit, 1))
+        alive = await lane(os.getpid)
+        lane.close()
+        return alive
+
+    assert asyncio.run(run()) > 0

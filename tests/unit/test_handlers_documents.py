@@ -1,0 +1,128 @@
+"""Documents by URI: what is read, and what is refused."""
+
+import asyncio
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.handlers import DocumentError, Documents
+from agent.handlers.documents import _open_below
+from schemas.lanes import InlineLane
+
+TEXT = "Umsatz stieg um 3 %. \u00c4u\u00dferst gut."
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A root with a document, beside a folder that nobody allowed."""
+    folder = tmp_path / "root" / "year 1"
+    folder.mkdir(parents=True)
+    (folder / "r\u00e9port.txt").write_text(TEXT, encoding="utf-8")
+    (tmp_path / "outside.txt").write_text("secret", encoding="utf-8")
+    return tmp_path / "root"
+
+
+def read(root: Path, path: Path | str, **expected: Any) -> str:
+    uri = path if isinstance(path, str) else path.as_uri()
+    return asyncio.run(Documents(roots=[root], lane=InlineLane(), max_bytes=1000).read(uri, **expected))
+
+
+def refused(root: Path, path: Path | str, **expected: Any) -> str:
+    with pytest.raises(DocumentError) as error:
+        read(root, path, **expected)
+    return error.value.failure.error_class
+
+
+def test_a_document_below_its_root(root: Path) -> None:
+    """A percent-encoded file URI below a root is read, with the size and hash that it must have."""
+    path, raw = root / "year 1" / "r\u00e9port.txt", TEXT.encode()
+
+    assert read(root, path, size=len(raw), sha256=hashlib.sha256(raw).hexdigest()) == TEXT
+
+
+@pytest.mark.parametrize("expected", [{"size": 3}, {"sha256": "0" * 64}])
+def test_a_changed_document(root: Path, expected: dict[str, Any]) -> None:
+    """A document of another size or hash than was loaded is not the task's document."""
+    assert refused(root, root / "year 1" / "r\u00e9port.txt", **expected) == "DOCUMENT_CHANGED"
+
+
+def test_what_lies_outside_is_refused(root: Path) -> None:
+    """Neither a path, nor dots, nor a link leads out of the root."""
+    outside = root.parent / "outside.txt"
+    (root / "link.txt").symlink_to(outside)
+    (root / "folder").symlink_to(root.parent)
+    (root.parent / "root-2").mkdir()
+    (root.parent / "root-2" / "x").write_text("x", encoding="utf-8")
+
+    tried = [
+        outside,
+        f"{root.as_uri()}/../outside.txt",
+        f"{root.as_uri()}/%2e%2e/outside.txt",
+        root / "link.txt",
+        root / "folder" / "outside.txt",
+    ]
+
+    assert [refused(root, path) for path in [*tried, root.parent / "root-2" / "x", root]] == ["DOCUMENT_REFUSED"] * 7
+
+
+def test_a_link_within_the_root_is_followed(root: Path) -> None:
+    """A link that stays below the root is as good as its target, and so is a root that is a link itself."""
+    (root / "latest.txt").symlink_to(root / "year 1" / "r\u00e9port.txt")
+    (root.parent / "alias").symlink_to(root)
+
+    assert read(root.parent / "alias", root.parent / "alias" / "latest.txt") == TEXT
+
+
+def test_a_link_that_appears_after_the_check_leads_nowhere(root: Path) -> None:
+    """The walk from the root follows no link at all, neither a folder's nor the file's."""
+    (root / "link.txt").symlink_to(root.parent / "outside.txt")
+    (root / "folder").symlink_to(root.parent)
+
+    for parts in [("link.txt",), ("folder", "outside.txt")]:
+        with pytest.raises(OSError, match=r"Errno"):
+            _open_below(root, parts)
+
+
+def test_what_is_no_regular_file_is_refused(root: Path) -> None:
+    """A pipe without a writer does not hold up the thread; a folder is no document."""
+    os.mkfifo(root / "pipe")
+
+    assert refused(root, root / "pipe") == "DOCUMENT_REFUSED"
+    assert refused(root, root / "year 1") == "DOCUMENT_REFUSED"
+
+
+def test_what_is_too_large_or_no_text_is_refused(root: Path) -> None:
+    """A document above the limit, and one that is not UTF-8, cannot be given to a model."""
+    (root / "large").write_bytes(b"x" * 1001)
+    (root / "latin").write_bytes(b"caf\xe9")
+    (root / "edge").write_bytes(b"x" * 1000)
+
+    assert refused(root, root / "large") == "DOCUMENT_REFUSED"
+    assert refused(root, root / "latin") == "DOCUMENT_REFUSED"
+    assert len(read(root, root / "edge")) == 1000
+
+
+def test_what_cannot_be_read_now_may_be_read_later(root: Path) -> None:
+    """A missing file may be a share that is not mounted: that is no permanent failure."""
+    assert refused(root, root / "missing.txt") == "DOCUMENT_UNREADABLE"
+
+
+@pytest.mark.parametrize(
+    "uri", ["http://h/a.txt", "https://h/a", "ftp://h/a", "a.txt", "file://server/a", "file:a.txt", "file:///a%00b", ""]
+)
+def test_nothing_is_fetched(root: Path, uri: str) -> None:
+    """Only files of this machine by their whole path are documents."""
+    assert refused(root, uri) == "DOCUMENT_REFUSED"
+
+
+def test_handles_are_closed(root: Path) -> None:
+    """Refusals and errors leave no open handle behind."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    for name in ("missing.txt", "year 1", "year 1/none/none"):
+        refused(root, root / name)
+
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -1,0 +1,128 @@
+"""Records that wait: asked about when their time has come, and at once when what held them is gone."""
+
+from agent.entry import Entry, State
+from agent.hold import LONGEST_S, Hold
+from agent.lease import OWNER_BITS
+from agent.ports import Partition, Row
+from schemas.envelope import Publication
+
+PARTITION = Partition("group.tasks", "id", 0, 1)
+A, B = 7, 8
+
+
+def entry(task_id: int = 1) -> Entry:
+    return Entry(PARTITION, task_id, 0, Publication("ledger", "group", "batch", task_id, 0), None, None, "route")
+
+
+def hold_for(hold: Hold, one: Entry, agent_id: int, now_s: float) -> None:
+    """Hold an entry as the loop does: its row names the owner."""
+    one.row = Row(one.task_id, 1, 1, agent_id << OWNER_BITS | 1, 0, 0, 5, 0, 0, 0.0, False, "document", b"key", "batch")  # noqa: FBT003 - a row as it is read
+    hold.put_held(one, agent_id, now_s)
+
+
+def test_an_entry_comes_back_when_it_is_due() -> None:
+    """Not before, once, and in the order of the times."""
+    hold = Hold()
+    first, second = entry(1), entry(2)
+    hold.put(second, 20.0)
+    hold.put(first, 10.0)
+
+    assert hold.next_s() == 10.0
+    assert hold.due(9.9, 10) == []
+    assert hold.due(30.0, 10) == [first, second]
+    assert hold.due(99.0, 10) == []
+    assert (hold.next_s(), len(hold)) == (None, 0)
+    assert first.state is State.ASKING
+
+
+def test_no_more_entries_come_than_were_asked_for() -> None:
+    """The rest stays due."""
+    hold = Hold()
+    entries = [entry(number) for number in range(5)]
+    for one in entries:
+        hold.put(one, 1.0)
+
+    assert hold.due(2.0, 3) == entries[:3]
+    assert hold.due(2.0, 3) == entries[3:]
+
+
+def test_an_entry_that_left_otherwise_is_skipped() -> None:
+    """What is gone, or was put to another time, does not come at its old time."""
+    hold = Hold()
+    gone, moved = entry(1), entry(2)
+    hold.put(gone, 10.0)
+    hold.put(moved, 10.0)
+    gone.state = State.GONE
+    hold.put(moved, 20.0)
+
+    assert hold.due(15.0, 10) == []
+    assert hold.due(20.0, 10) == [moved]
+
+
+def test_what_another_agent_holds_is_asked_about_less_and_less_often() -> None:
+    """After 1 s, doubling to 15 s."""
+    hold, one = Hold(), entry()
+    now_s, waits = 0.0, []
+    for _ in range(6):
+        hold_for(hold, one, A, now_s)
+        waits.append(one.wake_s - now_s)
+        now_s = one.wake_s
+        assert hold.due(now_s, 1) == [one]
+
+    assert waits == [1.0, 2.0, 4.0, 8.0, LONGEST_S, LONGEST_S]
+
+
+def test_entries_of_an_agent_that_is_gone_come_at_once() -> None:
+    """All that it held, nothing that another holds; the next wait begins with 1 s again."""
+    hold = Hold()
+    ours, theirs = [entry(1), entry(2)], entry(3)
+    for one in ours:
+        one.asks = 5
+        hold_for(hold, one, A, 100.0)
+    hold_for(hold, theirs, B, 100.0)
+
+    assert hold.wake([A], 100.0) == 2
+    assert hold.wake([A], 100.0) == 0
+    assert hold.due(100.0, 10) == ours
+    assert ours[0].asks == 0
+    assert hold.due(101.0, 10) == [theirs]
+
+
+def test_an_entry_that_was_woken_and_is_held_again_is_woken_again() -> None:
+    """Its old place in the heap passes without making it forgotten by its new holder."""
+    hold, one = Hold(), entry()
+    one.asks = 3
+    hold_for(hold, one, A, 0.0)  # until 8
+    hold.wake([A], 1.0)
+    assert hold.due(1.0, 1) == [one]
+    one.asks = 4
+    hold_for(hold, one, B, 1.0)  # until 16
+    assert hold.due(8.0, 1) == []
+
+    assert hold.wake([B], 9.0) == 1
+    assert hold.due(9.0, 1) == [one]
+
+
+def test_an_old_entry_does_not_take_its_successors_place() -> None:
+    """After a rebalance the same task is held by a new entry; the time of the old one passes without touching it."""
+    hold = Hold()
+    old, new = entry(), entry()
+    old.asks = 1
+    hold_for(hold, old, A, 0.0)  # until 2
+    old.state = State.GONE
+    new.asks = 4
+    hold_for(hold, new, A, 0.0)  # until 15
+    assert hold.due(3.0, 1) == []
+
+    assert hold.wake([A], 3.0) == 1
+    assert hold.due(3.0, 1) == [new]
+
+
+def test_nothing_is_kept_of_what_has_left() -> None:
+    """When all entries are out, no agent is remembered."""
+    hold = Hold()
+    for number in range(10):
+        hold_for(hold, entry(number), A + number, 0.0)
+
+    assert len(hold.due(1.0, 100)) == 10
+    assert hold._by_agent == {}

@@ -1,0 +1,102 @@
+"""Facts about the settings of Kafka clients."""
+
+import pytest
+
+from schemas.config import KafkaConfig
+from schemas.errors import ConfigError, UnreachableError
+from schemas.kafka_client import admin_settings, consumer_settings, producer_settings, refused_setting, unreachable
+
+PASSWORD = "hunter2"  # noqa: S105 - no real one
+
+
+def config(**client: str) -> KafkaConfig:
+    return KafkaConfig("broker:9092", {name.replace("_", "."): value for name, value in client.items()})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("enable.auto.commit", "true"),
+        ("enable.auto.offset.store", "true"),
+        ("auto.offset.reset", "latest"),
+        ("check.crcs", "false"),
+        ("partition.assignment.strategy", "range"),
+        ("group.id", "other"),
+        ("group.instance.id", "one"),
+    ],
+)
+def test_consumer_settings_that_lose_work_are_refused(name: str, value: str) -> None:
+    """A setting that would skip or lose records is an error that names it and does not repeat its value."""
+    with pytest.raises(ConfigError, match=name):
+        consumer_settings(KafkaConfig("broker:9092", {name: value}), "g")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("acks", "1"), ("enable.idempotence", "false"), ("partitioner", "random"), ("message.timeout.ms", "0")]
+)
+def test_producer_settings_that_lose_work_are_refused(name: str, value: str) -> None:
+    """A setting that would lose or misplace records is an error that names it."""
+    with pytest.raises(ConfigError, match=name):
+        producer_settings(KafkaConfig("broker:9092", {name: value}))
+
+
+@pytest.mark.parametrize("name", ["plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.location"])
+@pytest.mark.parametrize("settings", [producer_settings, admin_settings, lambda c: consumer_settings(c, "g")])
+def test_settings_that_run_code_are_refused(name: str, settings: object) -> None:
+    """No client takes a setting that loads a library or runs a command."""
+    assert callable(settings)
+
+    with pytest.raises(ConfigError, match=name):
+        settings(KafkaConfig("broker:9092", {name: "/tmp/evil"}))  # noqa: S108 - a value that must not be taken
+
+
+def test_promise_that_is_written_out_is_taken() -> None:
+    """Who writes down what docllm sets anyway is not refused."""
+    settings = consumer_settings(config(enable_auto_commit="false", auto_offset_reset="error"), "g")
+
+    assert settings["enable.auto.commit"] is False
+    assert settings["auto.offset.reset"] == "error"
+
+
+def test_classic_group_is_cooperative_with_a_short_session() -> None:
+    """By default the classic protocol is used, cooperative, with a session of 10 s."""
+    settings = consumer_settings(config(), "g")
+
+    assert settings["group.protocol"] == "classic"
+    assert settings["partition.assignment.strategy"] == "cooperative-sticky"
+    assert settings["session.timeout.ms"] == 10_000
+    assert settings["group.id"] == "g"
+
+
+def test_new_protocol_leaves_session_and_assignor_to_the_broker() -> None:
+    """Under group.protocol=consumer the client refuses to start with a session timeout or an assignor, so there is none."""
+    settings = consumer_settings(config(group_protocol="consumer"), "g")
+
+    assert not settings.keys() & {"session.timeout.ms", "partition.assignment.strategy", "heartbeat.interval.ms"}
+    with pytest.raises(ConfigError, match=r"session\.timeout\.ms"):
+        consumer_settings(config(group_protocol="consumer", session_timeout_ms="6000"), "g")
+
+
+def test_each_client_gets_what_is_meant_for_it() -> None:
+    """Security reaches every client, a consumer's setting only consumers, a producer's only the producer."""
+    everything = config(security_protocol="ssl", fetch_min_bytes="2", compression_type="zstd")
+
+    assert producer_settings(everything).items() >= {"security.protocol": "ssl", "compression.type": "zstd"}.items()
+    assert "fetch.min.bytes" not in producer_settings(everything)
+    assert consumer_settings(everything, "g").items() >= {"security.protocol": "ssl", "fetch.min.bytes": "2"}.items()
+    assert "compression.type" not in consumer_settings(everything, "g")
+    assert not admin_settings(everything).keys() & {"fetch.min.bytes", "compression.type"}
+
+
+def test_no_error_shows_a_value() -> None:
+    """An error about a setting names it and hides what was written there."""
+    secret = config(sasl_password=PASSWORD)
+
+    refused = refused_setting(secret, f'Invalid value "{PASSWORD}" for configuration property "sasl.password"')
+    away = unreachable(secret, "Connection refused")
+
+    assert isinstance(refused, ConfigError)
+    assert isinstance(away, UnreachableError)
+    assert "sasl.password" in str(refused)
+    assert "broker:9092" in str(away)
+    assert PASSWORD not in f"{refused} {away} {secret!r}"

@@ -1,0 +1,209 @@
+"""Facts about what is committed, with a client that only writes down what it is told."""
+
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaError, TopicPartition
+
+from agent.consumer.kafka_assignment import Assignment
+from agent.consumer.kafka_commits import PERIOD_S, Commits
+from agent.consumer.kafka_offsets import LABEL, Start
+from agent.ports import Partition
+
+IDS = {"t": "id-1"}
+
+
+@dataclass
+class Hands:
+    """The client: what it was told to commit, and an answer for synchronous ones."""
+
+    sent: list[dict[int, int]] = field(default_factory=list)
+    offsets: list[TopicPartition] = field(default_factory=list)
+
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
+        self.offsets = offsets
+        self.sent.append({one.partition: one.offset for one in offsets})
+        return offsets
+
+
+@dataclass
+class Time:
+    seconds: float = 100.0
+
+    def now_s(self) -> float:
+        return self.seconds
+
+
+@dataclass
+class Record:
+    number: int
+    at: int
+    epoch: int
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return self.number
+
+    def offset(self) -> int:
+        return self.at
+
+    def leader_epoch(self) -> int:
+        return self.epoch
+
+    def timestamp(self) -> tuple[int, int]:
+        return (2, 0)
+
+    def key(self) -> None:
+        return None
+
+    value = headers = key
+
+
+class Desk:
+    """Commits over an assignment of two partitions of one topic."""
+
+    def __init__(self) -> None:
+        self.hands, self.time, self.assignment = Hands(), Time(), Assignment()
+        self.commits = Commits(assignment=self.assignment, clock=self.time)
+        self.partitions = self.assign(0, 1)
+
+    def assign(self, *numbers: int, at: int = 0) -> tuple[Partition, ...]:
+        self.assignment.add([("t", number) for number in numbers])
+        return self.assignment.begin([Start(TopicPartition("t", number, at)) for number in numbers], IDS)
+
+    def second(self) -> None:
+        self.time.seconds += PERIOD_S
+        self.commits.step(self.hands)
+
+    def answer(self, error: int | None = None) -> None:
+        self.commits.answered(KafkaError(error) if error is not None else None, self.hands.offsets)
+
+
+def test_marks_are_sent_once_a_second_and_only_when_they_rose() -> None:
+    """A mark is sent at the next second; a lower one, or the same again, is not."""
+    desk = Desk()
+
+    desk.commits.mark(desk.partitions[0], 5)
+    desk.second()
+    desk.answer()
+    desk.commits.mark(desk.partitions[0], 3)
+    desk.second()
+
+    assert desk.hands.sent == [{0: 5}]
+
+
+def test_one_commit_is_under_way_at_a_time() -> None:
+    """While an answer is awaited nothing is sent; then what was marked meanwhile."""
+    desk = Desk()
+    desk.commits.mark(desk.partitions[0], 5)
+    desk.second()
+    desk.commits.mark(desk.partitions[0], 7)
+    desk.second()
+    under_way = list(desk.hands.sent)
+
+    desk.answer()
+    desk.second()
+
+    assert under_way == [{0: 5}]
+    assert desk.hands.sent == [{0: 5}, {0: 7}]
+
+
+def test_commit_that_failed_is_sent_again() -> None:
+    """An offset counts as committed only when the broker said so."""
+    desk = Desk()
+    desk.commits.mark(desk.partitions[0], 5)
+    desk.second()
+
+    desk.answer(KafkaError.REBALANCE_IN_PROGRESS)
+    desk.second()
+
+    assert desk.hands.sent == [{0: 5}, {0: 5}]
+
+
+def test_mark_of_an_old_epoch_is_void() -> None:
+    """A partition that went and came again is not committed by what was marked before."""
+    desk = Desk()
+    old = desk.partitions[0]
+    desk.assignment.drop([("t", 0)])
+    (new,) = desk.assign(0)
+
+    desk.commits.mark(old, 9)
+    desk.second()
+    desk.commits.mark(new, 2)
+    desk.second()
+
+    assert desk.hands.sent == [{0: 2}]
+
+
+def test_late_answer_of_an_old_epoch_confirms_nothing() -> None:
+    """An answer to the old epoch's commit does not keep the new epoch from committing a lower offset."""
+    desk = Desk()
+    desk.commits.mark(desk.partitions[0], 500)
+    desk.second()
+    desk.assignment.drop([("t", 0)])
+    (new,) = desk.assign(0)
+
+    desk.answer()
+    desk.commits.mark(new, 2)
+    desk.second()
+
+    assert desk.hands.sent == [{0: 500}, {0: 2}]
+
+
+def test_revoke_commits_only_what_is_taken_away() -> None:
+    """On a revoke the marks of those partitions are committed, of the others not."""
+    desk = Desk()
+    for partition in desk.partitions:
+        desk.commits.mark(partition, 4)
+
+    desk.commits.now(desk.hands, [("t", 1)])
+
+    assert desk.hands.sent == [{1: 4}]
+
+
+def test_void_partition_is_not_committed() -> None:
+    """Nothing is committed for a partition whose topic was made again, not even what was marked before."""
+    desk = Desk()
+    desk.commits.mark(desk.partitions[0], 4)
+    desk.assignment.void([("t", 0)])
+
+    desk.second()
+
+    assert desk.hands.sent == []
+
+
+def test_commit_names_topic_incarnation_and_leader_epoch() -> None:
+    """An offset carries the topic's id and the leader epoch of the record below it, not of a later one."""
+    desk = Desk()
+    for number, epoch in enumerate([3, 3, 4, 4]):
+        desk.assignment.record(Record(0, number, epoch))
+
+    desk.commits.mark(desk.partitions[0], 2)
+    desk.second()
+    before = desk.hands.offsets[0]
+    desk.answer()
+    desk.commits.mark(desk.partitions[0], 3)
+    desk.second()
+
+    assert before.metadata == LABEL + "id-1"
+    assert (before.leader_epoch, desk.hands.offsets[0].leader_epoch) == (3, 4)
+
+
+def test_who_waits_is_told_when_the_answer_to_his_own_marks_is_there() -> None:
+    """A question during a commit is answered by the commit after it; with nothing to commit at once."""
+    desk, told = Desk(), []
+    desk.commits.mark(desk.partitions[0], 5)
+    desk.second()
+    desk.commits.mark(desk.partitions[0], 6)
+    desk.commits.ask(lambda: told.append("second"))
+
+    desk.answer()
+    first = list(told)
+    desk.commits.step(desk.hands)
+    desk.answer()
+    desk.commits.ask(lambda: told.append("nothing to do"))
+    desk.commits.step(desk.hands)
+
+    assert first == []
+    assert told == ["second", "nothing to do"]

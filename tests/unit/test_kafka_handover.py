@@ -1,0 +1,67 @@
+"""Facts about the way of events from the consumer thread to the event loop."""
+
+import asyncio
+import threading
+
+from agent.consumer.kafka_handover import ROOM, HandOver
+from agent.ports import Event, SourceFailed
+
+
+def test_events_arrive_in_the_order_in_which_they_were_given() -> None:
+    """What one thread gives in an order, the loop delivers in that order."""
+    heard: list[Event] = []
+
+    async def run() -> None:
+        handover = HandOver(loop=asyncio.get_running_loop(), deliver=heard.append)
+        thread = threading.Thread(target=lambda: [handover.give(SourceFailed(str(n))) for n in range(100)])
+        thread.start()
+        await asyncio.to_thread(thread.join)
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+
+    assert heard == [SourceFailed(str(n)) for n in range(100)]
+
+
+def test_hand_over_is_full_until_the_loop_has_taken_what_was_given() -> None:
+    """While the loop takes nothing the hand-over becomes full, and it has room again when the loop has caught up."""
+
+    async def run() -> tuple[bool, bool]:
+        handover = HandOver(loop=asyncio.get_running_loop(), deliver=lambda _: None)
+        for n in range(ROOM + 1):
+            handover.give(SourceFailed(str(n)))
+        before = handover.full
+        await asyncio.to_thread(handover.wait_for_room, 5.0)
+        return before, handover.full
+
+    assert asyncio.run(run()) == (True, False)
+
+
+def test_nothing_is_delivered_after_the_last_event() -> None:
+    """After the end neither what was on its way nor what is given later is delivered."""
+    heard: list[Event] = []
+
+    async def run() -> None:
+        handover = HandOver(loop=asyncio.get_running_loop(), deliver=heard.append)
+        handover.give(SourceFailed("on its way"))
+        handover.end(SourceFailed("last"))
+        handover.give(SourceFailed("later"))
+        handover.end(SourceFailed("again"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+
+    assert heard == [SourceFailed("last")]
+
+
+def test_closed_loop_stops_nobody() -> None:
+    """A thread that gives to a loop that is closed goes on."""
+    heard: list[Event] = []
+    loop = asyncio.new_event_loop()
+    handover = HandOver(loop=loop, deliver=heard.append)
+    loop.close()
+
+    handover.give(SourceFailed("too late"))
+
+    assert heard == []

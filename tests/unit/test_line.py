@@ -1,0 +1,303 @@
+"""Task lines: what is taken, what is refused and how it is said, and that the published JSON Schemas agree."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.line import LineError, TaskLine, parse
+
+SCHEMAS = Path(__file__).parents[2] / "schemas" / "json"
+OURS = {"id": "a", "prompt": "Summarize: {document}", "input": {"text": "Sales rose."}}
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+OPENAI = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": CHAT}
+SHA = "0123456789abcdef" * 4
+
+
+def ours(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in (OURS | fields).items() if value is not ...}
+
+
+def openai(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in (OPENAI | fields).items() if value is not ...}
+
+
+GOOD = [
+    ours(),
+    ours(type="document", model="gpt", tenant="acme", priority=9, max_attempts=100),
+    ours(priority=3.0),
+    ours(input=..., prompt="Tell a joke."),
+    ours(input={"text": ""}),
+    ours(input={"uri": "file:///data/a%20b.txt"}),
+    ours(input={"uri": "file:///a", "size": 0, "sha256": SHA}),
+    ours(type="invoice", prompt=...),
+    ours(type="invoice", prompt="no placeholder", input=...),
+    ours(params={"temperature": 0, "stop": ["a"]}),
+    ours(schema={"type": "object"}),
+    ours(schema={}),
+    ours(deadline="2027-01-31T18:00:00Z"),
+    ours(deadline="2027-01-31t18:00:00.123456789+02:00"),
+    ours(metadata={"any": [1, None, {"deep": True}]}),
+    ours(id="é" * 95),
+    ours(id="with blank inside"),
+    ours(prompt="{ { {document} } {other}"),
+    openai(),
+    openai(body=CHAT | {"stream": False, "temperature": 1}),
+    openai(body={"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]}),
+]
+
+# The line, the field that is named, and words of the error.
+BAD = [
+    (ours(id=...), "id", "missing"),
+    (ours(id=""), "id", "empty"),
+    (ours(id=7), "id", "whole number"),
+    (ours(id=None), "id", "null"),
+    (ours(id=" a"), "id", "blanks"),
+    (ours(id="a\u00a0"), "id", "blanks"),
+    (ours(id="a\tb"), "id", "control"),
+    (ours(id="a\x00b"), "id", "control"),
+    (ours(id="a\x7fb"), "id", "control"),
+    (ours(id="a" * 192), "id", "192 bytes"),
+    (ours(promt="x"), "promt", "not a known field"),
+    (ours(text="x"), "text", "not a known field"),
+    (ours(uri="file:///a"), "uri", "not a known field"),
+    (ours(key="x"), "key", "not a known field"),
+    (ours(prompt=...), "prompt", "missing"),
+    (ours(prompt=""), "prompt", "empty"),
+    (ours(prompt=["x"]), "prompt", "list"),
+    (ours(prompt="Summarize"), "prompt", "has no {document}"),
+    (ours(type="document", prompt="Summarize"), "prompt", "has no {document}"),
+    (ours(type="invoice", prompt="Summarize"), "prompt", "has no {document}"),
+    (ours(type="document", prompt=...), "prompt", "missing"),
+    (ours(input=...), "input", "missing"),
+    (ours(input="Sales rose."), "input", "text"),
+    (ours(input={}), "input", "exactly one"),
+    (ours(input={"text": "a", "uri": "file:///a"}), "input", "exactly one"),
+    (ours(input={"text": 1}), "input.text", "whole number"),
+    (ours(input={"text": "a", "size": 1}), "input.size", "not known"),
+    (ours(input={"uri": "https://example.org/a"}), "input.uri", "URI of a file"),
+    (ours(input={"uri": "/data/a.txt"}), "input.uri", "URI of a file"),
+    (ours(input={"uri": "file:///a b"}), "input.uri", "URI of a file"),
+    (ours(input={"uri": "file:///a", "size": -1}), "input.size", "-1"),
+    (ours(input={"uri": "file:///a", "sha256": "AB"}), "input.sha256", "SHA-256"),
+    (ours(type="two words"), "type", "not a name"),
+    (ours(type="a" * 65), "type", "not a name"),
+    (ours(tenant="-a"), "tenant", "not a name"),
+    (ours(model=""), "model", "empty"),
+    (ours(model="m" * 192), "model", "192 characters"),
+    (ours(params=[]), "params", "list"),
+    (ours(params={"messages": []}), "params.messages", "cannot be set"),
+    (ours(params={"model": "m"}), "params.model", "cannot be set"),
+    (ours(params={"stream": False}), "params.stream", "cannot be set"),
+    (ours(schema=True), "schema", "true or false"),
+    (ours(priority=True), "priority", "true or false"),
+    (ours(priority=10), "priority", "10"),
+    (ours(priority="1"), "priority", "text"),
+    (ours(priority=1.5), "priority", "number"),
+    (ours(priority=1e30), "priority", "is 1000"),
+    (ours(max_attempts=0), "max_attempts", "0"),
+    (ours(max_attempts=101), "max_attempts", "101"),
+    (ours(deadline="2027-01-31T18:00:00"), "deadline", "time zone"),
+    (ours(deadline="2027-01-31"), "deadline", "time"),
+    (ours(deadline="2027-02-30T18:00:00Z"), "deadline", "time"),
+    (ours(deadline="0001-01-01T00:00:00Z"), "deadline", "time"),
+    (ours(deadline=1800000000), "deadline", "whole number"),
+    (ours(metadata="x"), "metadata", "text"),
+    (openai(custom_id=...), "custom_id", "missing"),
+    (openai(custom_id=" a"), "custom_id", "blanks"),
+    (openai(method=...), "method", "missing"),
+    (openai(method="GET"), "method", "not POST"),
+    (openai(url="/v1/embeddings"), "url", "/v1/chat/completions"),
+    (openai(url=None), "url", "/v1/chat/completions"),
+    (openai(body=...), "body", "missing"),
+    (openai(body=[]), "body", "list"),
+    (openai(body={"model": "m"}), "body.messages", "list of messages"),
+    (openai(body=CHAT | {"messages": []}), "body.messages", "list of messages"),
+    (openai(body=CHAT | {"messages": ["hi"]}), "body.messages", "list of messages"),
+    (openai(body=CHAT | {"model": 4}), "body.model", "whole number"),
+    (openai(body=CHAT | {"stream": True}), "body.stream", "stream"),
+    (openai(body=CHAT | {"stream": 0}), "body.stream", "stream"),
+    (openai(id="a"), "id", "not a known field"),
+]
+
+# Good by the JSON Schemas, which cannot say these rules.
+BEYOND_JSON_SCHEMA = [
+    (ours(id="é" * 96), "id", "192 bytes"),
+    (ours(schema={"type": "objekt"}), "schema", "not a valid JSON Schema"),
+    (ours(schema={"pattern": "("}), "schema", "not a valid JSON Schema"),
+    (ours(schema={"$ref": "http://127.0.0.1:1/x"}), "schema", "not a valid JSON Schema"),
+    (ours(schema={"$ref": "#/$defs/none"}), "schema", "not a valid JSON Schema"),
+]
+
+# Not JSON, or JSON of which two readers could see two different things.
+BROKEN = [
+    (b"", "", "is not JSON"),
+    (b"{", "", "is not JSON"),
+    (b"[]", "", "not a JSON object"),
+    (b'"a"', "", "not a JSON object"),
+    (b'{"id": "a", "prompt": NaN}', "", "is not JSON"),
+    (b'{"id": "a", "metadata": {"x": 1e999}}', "", "is not JSON"),
+    (b'{"id": "\\ud800", "prompt": "p"}', "", "is not JSON"),
+    (b'{"id": "a", "prompt": "p"} {}', "", "is not JSON"),
+    (b'{"id": "a", "prompt": "\xff"}', "", "not UTF-8 at byte 24"),
+    (b'{"id": "a", "id": "b", "prompt": "p"}', "id", "twice"),
+    (b'{"id": "a", "id": "a", "prompt": "a:b"}', "id", "twice"),
+    (b'{"id": "a", "prompt": "p", "metadata": [{"x": {"y": ":", "y": 2}}]}', "y", "twice"),
+    (b'{"id": "a", "prompt": "p", "metadata": {"x": [{"y": ":", "y": 2}]}}', "y", "twice"),
+    (b'{"id": "a", "prompt": "p", "metadata": {"x\\u003a": 1, "x:": 2}}', "x:", "twice"),
+    (b'{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m", "model": "n"}}', "model", "twice"),
+    (b'{"id": "a", "prompt": "p", "metadata": ' + b'{"a":' * 300 + b"1" + b"}" * 300 + b"}", "", "250 levels"),
+    (b'{"id": "a", "prompt": "p", "metadata": ' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}", "", "250 levels"),
+    (b'{"id": "a", "prompt": "' + b"p" * (3 << 20) + b'"}', "", "bytes long"),
+]
+
+
+def validator(name: str) -> jsonschema_rs.Validator:
+    schema = json.loads((SCHEMAS / name).read_bytes())
+    return jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+
+
+def taken(value: bytes) -> bool:
+    try:
+        parse(value)
+    except LineError:
+        return False
+    return True
+
+
+def published(line: dict[str, Any]) -> jsonschema_rs.Validator:
+    return validator("openai_batch_line.json" if "custom_id" in line or "body" in line else "task_line.json")
+
+
+@pytest.mark.parametrize("line", GOOD, ids=str)
+def test_a_good_line_is_taken_by_parse_and_by_the_published_schema(line: dict[str, Any]) -> None:
+    """Every good line becomes a task, and the JSON Schema of its format takes it."""
+    assert parse(orjson.dumps(line)).key == line.get("id", line.get("custom_id"))
+    assert published(line).is_valid(line)
+
+
+@pytest.mark.parametrize(("line", "field", "words"), BAD, ids=str)
+def test_a_bad_line_is_refused_by_parse_and_by_the_published_schema(line: dict[str, Any], field: str, words: str) -> None:
+    """Every bad line names the field at fault and what to do, and the JSON Schema of its format refuses it."""
+    with pytest.raises(LineError) as refused:
+        parse(orjson.dumps(line))
+
+    assert (refused.value.field, words in refused.value.error) == (field, True), refused.value
+    assert refused.value.fix
+    assert not published(line).is_valid(line)
+
+
+@pytest.mark.parametrize(("line", "field", "words"), BEYOND_JSON_SCHEMA, ids=str)
+def test_what_a_schema_cannot_say_is_refused_all_the_same(line: dict[str, Any], field: str, words: str) -> None:
+    """Bytes of an id and the inner schema's validity are checked by parse alone; the schema's description says so."""
+    with pytest.raises(LineError, match=words) as refused:
+        parse(orjson.dumps(line))
+
+    assert refused.value.field == field
+    assert published(line).is_valid(line)
+
+
+@pytest.mark.parametrize(("value", "field", "words"), BROKEN, ids=lambda part: repr(part)[:60])
+def test_bytes_that_are_no_clear_json_object_are_refused(value: bytes, field: str, words: str) -> None:
+    """Broken JSON, doubled names, deep nesting and oversize are errors, never a crash and never a silent choice."""
+    with pytest.raises(LineError) as refused:
+        parse(value)
+
+    assert (refused.value.field, words in refused.value.error) == (field, True), refused.value
+
+
+def test_a_line_of_ours_becomes_its_task() -> None:
+    """Each field of our format arrives in the task under its own name."""
+    line = ours(model="m", params={"n": 1}, schema={"type": "object"}, tenant="t", priority=2, max_attempts=3, metadata={"k": "v"})
+    line |= {"input": {"uri": "file:///a", "size": 5, "sha256": SHA}, "deadline": "2027-01-31T18:00:00+02:00"}
+
+    task = parse(orjson.dumps(line))
+
+    assert task == TaskLine(
+        key="a",
+        format="docllm",
+        tenant="t",
+        model="m",
+        prompt="Summarize: {document}",
+        uri="file:///a",
+        size=5,
+        sha256=SHA,
+        params={"n": 1},
+        schema={"type": "object"},
+        priority=2,
+        deadline=datetime(2027, 1, 31, 16, tzinfo=UTC),
+        max_attempts=3,
+        metadata={"k": "v"},
+    )
+
+
+def test_an_openai_line_keeps_its_body() -> None:
+    """A line of the OpenAI batch format keeps the whole request, so that it is sent as it was written."""
+    assert parse(orjson.dumps(OPENAI)) == TaskLine(key="a", format="openai", type="openai", model="m", body=CHAT)
+
+
+OUR_SCHEMA = validator("task_line.json")
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(alphabet='a:"\\ \u20ac', max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(alphabet='b:"\\', max_size=3), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None)
+@given(metadata=st.dictionaries(st.text(alphabet="a:b", max_size=3), JSON, max_size=4), ascii_only=st.booleans())
+def test_no_clear_line_is_taken_for_one_with_doubled_names(metadata: dict[str, Any], *, ascii_only: bool) -> None:
+    """Whatever colons, quotes and escapes a line holds, it is taken as long as its names are unique."""
+    value = json.dumps(ours(metadata=metadata), ensure_ascii=ascii_only).encode()
+
+    assert parse(value).metadata == metadata
+
+
+@settings(deadline=None)
+@given(inner=st.dictionaries(st.text(alphabet="a:b", max_size=3), JSON, min_size=1, max_size=4), other=JSON)
+def test_a_doubled_name_is_always_seen(inner: dict[str, Any], other: Any) -> None:
+    """A pair that is written twice is refused, whatever colons stand in the dropped and in the kept value."""
+    name = next(iter(inner))
+    doubled = json.dumps(inner)[:-1] + f", {json.dumps(name)}: {json.dumps(other)}}}"
+    value = json.dumps(ours(metadata={"x": ["PLACE"]})).replace('"PLACE"', doubled).encode()
+
+    with pytest.raises(LineError, match="twice"):
+        parse(value)
+
+
+FIELDS = "type prompt input model params tenant priority deadline max_attempts metadata".split()
+VALUES = JSON | st.sampled_from(
+    ["{document}", "a b", "2027-01-31T18:00:00Z", {"text": "a"}, {"uri": "file:///a"}, {"model": "m"}, 1, 9.0, 1e9, "x" * 200]
+)
+
+
+@settings(deadline=None)
+@given(fields=st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=3))
+def test_parse_and_the_published_schema_never_disagree(fields: dict[str, Any]) -> None:
+    """Whatever stands in the fields, both take the line or both refuse it."""
+    line = OURS | fields
+
+    assert OUR_SCHEMA.is_valid(line) == taken(orjson.dumps(line))
+
+
+@settings(deadline=None)
+@given(value=st.binary(max_size=60))
+def test_arbitrary_bytes_never_crash_the_reader(value: bytes) -> None:
+    """A stranger's bytes end as a task or as a LineError, as nothing else."""
+    with pytest.raises(LineError):
+        parse(value)
+
+
+def test_every_published_example_is_good() -> None:
+    """The examples in the JSON Schemas are valid by their own schema, and those of lines are tasks."""
+    for path in sorted(SCHEMAS.glob("*.json")):
+        for example in json.loads(path.read_bytes())["examples"]:
+            assert validator(path.name).is_valid(example), path.name
+            if path.name.endswith("_line.json") and path.name != "result_line.json":
+                assert parse(orjson.dumps(example))

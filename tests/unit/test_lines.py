@@ -1,0 +1,195 @@
+"""Reading lines: what counts as one, what is reported instead of raised, and that memory stays bounded."""
+
+import gzip
+import io
+import tracemalloc
+from datetime import UTC, datetime
+from pathlib import Path
+
+import orjson
+import pytest
+
+from producer.lines import Bad, Good, batch_name, clashing, read_line, read_lines
+from schemas.envelope import MAX_TASK_BYTES
+from schemas.errors import ConfigError
+
+
+def task(key: str = "a") -> bytes:
+    return orjson.dumps({"id": key, "prompt": "Say hello"})
+
+
+def read(content: bytes) -> list[Good | Bad]:
+    return list(read_lines("-", stdin=io.BytesIO(content)))
+
+
+def good(lines: list[Good | Bad]) -> list[tuple[int, str]]:
+    return [(line.line, line.key) for line in lines if isinstance(line, Good)]
+
+
+def test_lines_are_numbered_and_keep_their_bytes() -> None:
+    """The value is the line as it was read: blanks inside stay, the line end goes."""
+    (line,) = read(b'\n  {"id": "a",  "prompt": "Say hello"} \n')
+
+    assert (line.line, line.value) == (2, b'  {"id": "a",  "prompt": "Say hello"} ')
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
+def test_line_ends_byte_order_mark_and_empty_lines_are_no_content(end: bytes) -> None:
+    """A BOM, CRLF, empty lines and a missing last line end change neither numbers nor values."""
+    lines = read(b"\xef\xbb\xbf" + task("a") + end + end + b"  " + end + task("b"))
+
+    assert good(lines) == [(1, "a"), (4, "b")]
+    assert [line.value for line in lines] == [task("a"), task("b")]
+
+
+def test_an_empty_input_has_no_lines() -> None:
+    """Nothing in, nothing out, whatever the byte order mark says."""
+    assert read(b"") == read(b"\xef\xbb\xbf") == read(b"\n\r\n") == []
+
+
+def test_a_bad_line_stops_nothing() -> None:
+    """What is no task is reported with number, field, fix and text, and the next line is read."""
+    first, second, third = read(b"{broken\n" + b'{"id": 5}\n' + task("c"))
+
+    assert (first.line, first.field, first.text) == (1, "", "{broken")
+    assert (second.line, second.field, second.text) == (2, "id", '{"id": 5}')
+    assert good([third]) == [(3, "c")]
+    assert str(second) == "line 2: id is a whole number; write a text"
+
+
+def test_bytes_that_are_not_utf8_are_reported_and_shown() -> None:
+    """The text of such a line is shown with replacement characters, since JSON cannot hold the bytes."""
+    (line,) = read(b'{"id": "a", "prompt": "\xff"}\n')
+
+    assert "not UTF-8 at byte 24" in line.error
+    assert line.text == '{"id": "a", "prompt": "\ufffd"}'
+
+
+def test_a_line_of_the_largest_size_is_read() -> None:
+    """Exactly 3 MiB are a task, with a BOM before them and CRLF behind them too."""
+    head, tail = b'{"id":"a","prompt":"', b'"}'
+    largest = head + b"p" * (MAX_TASK_BYTES - len(head + tail)) + tail
+
+    assert good(read(b"\xef\xbb\xbf" + largest + b"\r\n" + task("b"))) == [(1, "a"), (2, "b")]
+
+
+def test_a_line_that_is_too_large_is_never_in_memory() -> None:
+    """A line of 64 MB is reported with its size while a few MB are held, and the next line is read."""
+    size = 64_000_000
+
+    class Large(io.RawIOBase):
+        left = size
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: memoryview) -> int:
+            count = min(len(buffer), self.left)
+            buffer[:count] = b"x" * count
+            self.left -= count
+            return count
+
+    tracemalloc.start()
+    (line,) = read_lines("-", stdin=io.BufferedReader(Large()))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert (line.line, line.text) == (1, None)
+    assert line.error == f"is {size} bytes long"
+    assert peak < 12_000_000
+    assert good(read(b"x" * (MAX_TASK_BYTES * 2) + b"\n" + task("b"))) == [(2, "b")]
+
+
+def test_a_gz_file_is_read_as_its_content(tmp_path: Path) -> None:
+    """A path that ends in .gz is unpacked on the way, members that were appended included."""
+    path = tmp_path / "tasks.jsonl.gz"
+    path.write_bytes(gzip.compress(task("a") + b"\n") + gzip.compress(task("b") + b"\n"))
+
+    assert good(list(read_lines(str(path), stdin=io.BytesIO()))) == [(1, "a"), (2, "b")]
+
+
+def _cut(packed: bytes) -> bytes:
+    return packed[:-20]
+
+
+def _flipped(packed: bytes) -> bytes:
+    middle = len(packed) * 9 // 10
+    return packed[:middle] + bytes(64) + packed[middle + 64 :]
+
+
+def _garbage(packed: bytes) -> bytes:
+    return packed + b"garbage"
+
+
+@pytest.mark.parametrize("harm", [_cut, _flipped, _garbage])
+def test_a_damaged_gz_file_gives_what_is_before_the_damage(tmp_path: Path, harm: object) -> None:
+    """Lines before the damage are loaded; the damage is one bad line that names the line reached."""
+    path = tmp_path / "tasks.jsonl.gz"
+    content = b"".join(task(f"key-{number * 7919 % 100003}") + b"\n" for number in range(20_000))
+    path.write_bytes(harm(gzip.compress(content)))
+
+    *before, last = read_lines(str(path), stdin=io.BytesIO())
+
+    assert isinstance(last, Bad)
+    assert "cannot be read" in last.error
+    assert last.line == before[-1].line + 1 > 1000
+    assert good(before[:1000])[-1][0] == 1000
+
+
+def test_a_file_that_is_no_gz_says_so(tmp_path: Path) -> None:
+    """The ending promises gzip; what is not is reported, not guessed at."""
+    path = tmp_path / "tasks.jsonl.gz"
+    path.write_bytes(task())
+
+    (line,) = read_lines(str(path), stdin=io.BytesIO())
+
+    assert "Not a gzipped file" in line.error
+
+
+def test_a_source_that_cannot_be_opened_is_a_usage_error(tmp_path: Path) -> None:
+    """A missing file and a folder end the program before anything is loaded."""
+    for source in (tmp_path / "none.jsonl", tmp_path):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            read_lines(str(source), stdin=io.BytesIO())
+
+
+def test_a_rejects_file_stands_for_its_repaired_texts() -> None:
+    """A line of a rejects file is read as its text; one that was not repaired is bad again, with that text."""
+    repaired = {"line": 7, "field": "id", "error": "e", "fix": "f", "text": task("b").decode() + "\r\n"}
+    lines = read(b"\n".join(orjson.dumps(repaired | change) for change in ({}, {"text": "{broken"}, {"text": None})))
+
+    assert good(lines) == [(1, "b")]
+    assert [(line.line, line.field, line.text) for line in lines[1:]] == [(2, "", "{broken"), (3, "text", None)]
+    assert lines[0].value == task("b")
+
+
+def test_what_only_resembles_a_reject_is_a_bad_line() -> None:
+    """An object with other fields is judged as a task line."""
+    assert read(b'{"line": 1, "text": "x"}')[0].field == "line"
+
+
+def test_a_clash_says_that_white_space_is_content() -> None:
+    """An id with other content names its field, its batch and what to do."""
+    line = read_line(3, task("a"))
+
+    bad = clashing(line, "spring")
+
+    assert (bad.line, bad.field, bad.text) == (3, "id", task("a").decode())
+    assert "'spring'" in bad.error
+    assert "white space" in bad.error
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("-", "stdin-20270131T180000Z"),
+        ("/data/tasks.jsonl", "tasks"),
+        ("tasks.jsonl.gz", "tasks"),
+        ("tasks.json", "tasks.json"),
+        ("tasks.jsonl.rejects.jsonl", "tasks"),
+        (".jsonl", ".jsonl"),
+    ],
+)
+def test_a_batch_is_named_after_its_file(source: str, name: str) -> None:
+    """Repaired rejects belong to the batch of the file that they came from."""
+    assert batch_name(source, datetime(2027, 1, 31, 18, tzinfo=UTC)) == name

@@ -1,0 +1,38 @@
+"""Where calls are sent."""
+
+import pytest
+
+from agent.llm.address import endpoint, is_loopback
+from schemas.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("base_url", "url"),
+    [
+        ("https://api.openai.com/v1", "https://api.openai.com/v1/chat/completions"),
+        ("https://api.openai.com/v1/", "https://api.openai.com/v1/chat/completions"),
+        (" http://[::1]:8000 ", "http://[::1]:8000/chat/completions"),
+        ("https://h/v1/chat/completions", "https://h/v1/chat/completions"),
+        ("https://h/openai/deployments/d?api-version=1", "https://h/openai/deployments/d/chat/completions?api-version=1"),
+    ],
+)
+def test_endpoint(base_url: str, url: str) -> None:
+    """The path of chat completions is put below the base, once, and before a query."""
+    assert endpoint(base_url) == url
+
+
+@pytest.mark.parametrize("base_url", ["", "api.openai.com/v1", "ftp://h", "http://", "https://name:secret@h/v1"])
+def test_what_is_no_address(base_url: str) -> None:
+    """An address without scheme or host is refused, and one with a password in it, which is not repeated."""
+    with pytest.raises(ConfigError) as refused:
+        endpoint(base_url)
+
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "here"), [("http://localhost:1", True), ("http://127.9.9.9", True), ("http://[::1]", True), ("http://h", False)]
+)
+def test_loopback(url: str, here: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """This machine is known by its names and numbers."""
+    assert is_loopback(url) is here

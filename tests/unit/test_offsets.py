@@ -1,0 +1,115 @@
+"""The watermark of a partition never passes a record that is not finished with."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from agent.offsets import Tracker
+
+
+def read(*offsets: int) -> Tracker:
+    tracker = Tracker()
+    for offset in offsets:
+        assert tracker.begin(offset)
+    return tracker
+
+
+def test_nothing_was_read_nothing_is_committed() -> None:
+    """Without a record there is no watermark and no span."""
+    assert (Tracker().watermark, Tracker().span, Tracker().unfinished) == (None, 0, 0)
+
+
+def test_the_first_unfinished_record_is_the_watermark() -> None:
+    """Later records may finish first; the watermark waits for the earliest, then jumps over all that is done."""
+    tracker = read(10, 11, 12)
+
+    tracker.finish(12)
+    tracker.finish(11)
+    assert (tracker.watermark, tracker.span, tracker.unfinished) == (10, 3, 1)
+    tracker.finish(10)
+
+    assert (tracker.watermark, tracker.span, tracker.unfinished) == (13, 0, 0)
+
+
+def test_holes_in_the_offsets_do_no_harm() -> None:
+    """Offsets that were never delivered are passed like finished ones."""
+    tracker = read(5, 9, 20)
+
+    tracker.finish(5)
+    assert tracker.watermark == 9
+    tracker.finish(9)
+    tracker.finish(20)
+
+    assert tracker.watermark == 21
+
+
+def test_a_record_that_was_read_before_is_not_begun_again() -> None:
+    """Finished or not, an offset is worked on once in an assignment."""
+    tracker = read(5, 6)
+    tracker.finish(5)
+
+    assert not tracker.begin(5)
+    assert not tracker.begin(6)
+    assert (tracker.watermark, tracker.unfinished) == (6, 1)
+
+
+def test_finishing_twice_or_something_unknown_does_nothing() -> None:
+    """A second report about a record moves nothing."""
+    tracker = read(1, 2)
+
+    tracker.finish(1)
+    tracker.finish(1)
+    tracker.finish(99)
+
+    assert (tracker.watermark, tracker.unfinished) == (2, 1)
+
+
+class Model(RuleBasedStateMachine):
+    """Reads and finishes in any order, beside a plain set of what is unfinished."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tracker = Tracker()
+        self.newest = -1
+        self.unfinished: set[int] = set()
+        self.last_watermark = -1
+
+    @rule(gap=st.integers(1, 5))
+    def read_next(self, gap: int) -> None:
+        self.newest += gap
+        assert self.tracker.begin(self.newest)
+        self.unfinished.add(self.newest)
+
+    @rule(back=st.integers(0, 30))
+    def read_again(self, back: int) -> None:
+        if self.newest - back >= 0:
+            assert not self.tracker.begin(self.newest - back)
+
+    @rule(data=st.data())
+    def finish_one(self, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(0, max(0, self.newest + 3)))
+        self.tracker.finish(offset)
+        self.unfinished.discard(offset)
+
+    @rule()
+    def finish_the_first(self) -> None:
+        if self.unfinished:
+            self.tracker.finish(min(self.unfinished))
+            self.unfinished.remove(min(self.unfinished))
+
+    @invariant()
+    def the_watermark_passes_nothing_unfinished(self) -> None:
+        watermark = self.tracker.watermark
+        expected = min(self.unfinished, default=self.newest + 1) if self.newest >= 0 else None
+        assert watermark == expected
+        assert self.tracker.unfinished == len(self.unfinished)
+        assert self.tracker.span == (0 if watermark is None else self.newest + 1 - watermark)
+
+    @invariant()
+    def the_watermark_never_falls(self) -> None:
+        if self.tracker.watermark is not None:
+            assert self.tracker.watermark >= self.last_watermark
+            self.last_watermark = self.tracker.watermark
+
+
+TestTrackerAgainstAModel = Model.TestCase
+TestTrackerAgainstAModel.__doc__ = "Whatever is read and finished, the tracker agrees with a plain set."

@@ -1,0 +1,173 @@
+"""The partitions of an agent: watermarks that only its own assignment moves, and which of them are not read."""
+
+from collections.abc import Iterable
+
+from agent.entry import Entry
+from agent.partitions import RESUME_SPAN, SPAN, Partitions
+from agent.ports import Partition
+from schemas.envelope import Publication
+
+TOPIC = "group.tasks"
+
+
+class FakeSource:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.marks: list[tuple[Partition, int]] = []
+        self.pauses: list[frozenset[Partition]] = []
+
+    def mark(self, partition: Partition, watermark: int) -> None:
+        self.marks.append((partition, watermark))
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        self.pauses.append(frozenset(partitions))
+
+
+def partition(number: int = 0, epoch: int = 1, topic: str = TOPIC) -> Partition:
+    return Partition(topic, "id", number, epoch)
+
+
+def entry(where: Partition, offset: int) -> Entry:
+    return Entry(where, offset, 0, Publication("ledger", "group", "batch", offset, 0), None, None, "route")
+
+
+def assigned(*partitions: Partition) -> tuple[Partitions, FakeSource]:
+    source = FakeSource()
+    tracked = Partitions({TOPIC: source})
+    tracked.assign(partitions)
+    return tracked, source
+
+
+def test_a_watermark_is_marked_when_it_moves() -> None:
+    """Once for each position, and not before something was read."""
+    tracked, source = assigned(partition())
+    tracked.flush()
+    for offset in (5, 6):
+        tracked.begin(partition(), offset)
+    tracked.flush()
+    tracked.flush()
+    tracked.finish(partition(), 6)
+    tracked.flush()
+    tracked.finish(partition(), 5)
+    tracked.flush()
+
+    assert source.marks == [(partition(), 5), (partition(), 7)]
+    assert tracked.marked() == {(TOPIC, 0): 7}
+
+
+def test_an_old_assignment_moves_nothing() -> None:
+    """After a revoke neither records nor settles of the old epoch touch the new one."""
+    old, new = partition(epoch=1), partition(epoch=2)
+    tracked, source = assigned(old)
+    tracked.begin(old, 5)
+    tracked.keep(entry(old, 5))
+    dropped = tracked.revoke([old])
+    tracked.assign([new])
+    tracked.begin(new, 5)
+
+    tracked.finish(old, 5)
+    tracked.flush()
+
+    assert [one.offset for one in dropped] == [5]
+    assert not tracked.begin(old, 6)
+    assert (old in tracked, new in tracked, len(tracked)) == (False, True, 1)
+    assert source.marks == [(new, 5)]
+
+
+def test_a_partition_comes_back_with_everything_to_be_asked_about() -> None:
+    """The first records after an assignment may have been settled before, until the ledger says that one was not."""
+    tracked, _ = assigned(partition())
+    assert tracked.redelivered(partition())
+
+    tracked.fresh(partition())
+    assert not tracked.redelivered(partition())
+    tracked.revoke([partition()])
+    tracked.assign([partition(epoch=2)])
+
+    assert tracked.redelivered(partition(epoch=2))
+    assert not tracked.redelivered(partition())
+
+
+def test_the_entries_of_a_revoked_partition_are_given_back() -> None:
+    """Only those that are not finished with."""
+    tracked, _ = assigned(partition())
+    for offset in range(3):
+        tracked.begin(partition(), offset)
+        tracked.keep(entry(partition(), offset))
+    tracked.finish(partition(), 1)
+
+    assert [one.offset for one in tracked.revoke([partition()])] == [0, 2]
+    assert tracked.revoke([partition()]) == []
+
+
+def test_a_wide_span_pauses_its_partition_until_it_is_narrower() -> None:
+    """Between the two marks nothing changes, and an unchanged set is not told again."""
+    tracked, source = assigned(partition(0), partition(1))
+    tracked.pause(everything=False)
+    tracked.begin(partition(0), 0)
+    tracked.begin(partition(0), SPAN - 1)
+    tracked.begin(partition(0), SPAN)
+    tracked.pause(everything=False)
+    tracked.pause(everything=False)
+    tracked.finish(partition(0), 0)
+    tracked.pause(everything=False)
+
+    assert source.pauses == [frozenset(), frozenset({partition(0)}), frozenset()]
+
+
+def test_a_span_that_shrinks_a_little_stays_paused() -> None:
+    """Reading begins again at the low mark, not at the high one."""
+    tracked, source = assigned(partition())
+    tracked.begin(partition(), 0)
+    tracked.begin(partition(), SPAN - RESUME_SPAN)
+    tracked.begin(partition(), SPAN)
+    tracked.pause(everything=False)
+    tracked.finish(partition(), 0)
+    tracked.pause(everything=False)
+    assert source.pauses == [frozenset({partition()})]
+
+    tracked.finish(partition(), SPAN - RESUME_SPAN)
+    tracked.pause(everything=False)
+
+    assert source.pauses[-1] == frozenset()
+
+
+def test_everything_is_paused_while_nothing_fits() -> None:
+    """And told again after an assignment, since a new partition is not paused."""
+    tracked, source = assigned(partition(0))
+    tracked.begin(partition(0), 0)
+    tracked.pause(everything=True)
+    tracked.assign([partition(1)])
+    tracked.begin(partition(1), 0)
+    tracked.pause(everything=True)
+
+    assert source.pauses == [frozenset({partition(0)}), frozenset({partition(0), partition(1)})]
+
+
+def test_a_partition_that_was_not_read_is_not_paused() -> None:
+    """What a dead agent left behind stands at its beginning, and does not wait until this agent's own records are done."""
+    tracked, source = assigned(partition(0))
+    tracked.begin(partition(0), 0)
+    tracked.assign([partition(1)])
+
+    tracked.pause(everything=True)
+
+    assert source.pauses == [frozenset({partition(0)})]
+
+
+def test_one_slow_task_behind_a_wide_span_is_named() -> None:
+    """The entry at the watermark, when nearly all behind it are finished; not while many are open."""
+    tracked, _ = assigned(partition())
+    for offset in range(SPAN):
+        tracked.begin(partition(), offset)
+    slow = entry(partition(), 0)
+    tracked.keep(slow)
+    assert tracked.blocking() == []
+
+    for offset in range(1, SPAN):
+        tracked.finish(partition(), offset)
+
+    assert tracked.blocking() == [slow]
+    tracked.finish(partition(), 0)
+    assert tracked.blocking() == []

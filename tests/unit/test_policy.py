@@ -1,0 +1,277 @@
+"""The judge: each cell of its table, with bodies as providers send them."""
+
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from agent.outcome import COMPLETION, COMPLETION_ZLIB, Dead, Snooze, Succeeded
+from agent.policy import CLASSES, ROUTE_WIDE, Action, Terms, judge
+from agent.policy.classes import STRIKES
+from agent.policy.signals import TABLE
+from agent.ports import CallFailed, Reply
+from schemas.config import Price
+
+TERMS = Terms(model="m", request_id="b/t#1", duration_ms=1200, snoozes=0, strikes=0, jitter=0.5, utc_s=1_800_000_000.0)
+SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
+
+
+def error(message: str = "", **fields: Any) -> bytes:
+    return orjson.dumps({"error": {"message": message, **fields}})
+
+
+def completion(content: Any = "Fine.", reason: Any = "stop", **fields: Any) -> bytes:
+    message = {"role": "assistant", "content": content, **fields.pop("message", {})}
+    usage = {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}
+    return orjson.dumps({"model": "m-1", "choices": [{"message": message, "finish_reason": reason}], "usage": usage, **fields})
+
+
+def class_of(status: int, body: bytes, **headers: str) -> str:
+    outcome = judge(Reply(status, headers, body), TERMS)
+    assert isinstance(outcome, Snooze | Dead)
+    return outcome.failure.error_class
+
+
+PROVIDERS = [
+    # OpenAI
+    (429, error("Rate limit reached for gpt-4o", type="tokens", code="rate_limit_exceeded"), "RATE"),
+    (429, error("You exceeded your current quota", type="insufficient_quota", code="insufficient_quota"), "MONEY"),
+    (429, error("Spend limit", type="x", code="organization_spend_limit_exceeded"), "MONEY"),
+    (429, error("Slow down", type="requests", code="slow_down"), "RAMP"),
+    (503, error("Slow down", code="slow_down"), "RAMP"),
+    (401, error("Incorrect API key provided: sk-proj-abcdefgh", type="invalid_request_error", code="invalid_api_key"), "AUTH"),
+    (404, error("The model `gpt-9` does not exist", type="invalid_request_error", code="model_not_found"), "AUTH"),
+    (400, error("This model's maximum context length is 8192 tokens", code="context_length_exceeded"), "TOO_LONG"),
+    (400, error("Unsupported parameter", type="invalid_request_error", param="max_tokens", code="unsupported_parameter"), "BAD_REQUEST"),
+    (500, error("The server had an error", type="server_error", code=None), "SERVER"),
+    (503, error("The engine is currently overloaded", type="server_error"), "CAPACITY"),
+    # Azure
+    (400, error("filtered", code="content_filter", innererror={"code": "ResponsibleAIPolicyViolation"}), "FILTERED"),
+    (400, error("blocked", code="x", innererror={"code": "ResponsibleAIPolicyViolation"}), "FILTERED"),
+    (400, error("The response was filtered due to the prompt triggering Azure OpenAI's content management policy."), "FILTERED"),
+    # vLLM, old and new: the code is an integer, the error may stand at the top level
+    (400, error("This model's maximum context length is 4096 tokens.", type="BadRequestError", code=400), "TOO_LONG"),
+    (400, b'{"object":"error","message":"maximum context length is 4096","type":"BadRequestError","code":400}', "TOO_LONG"),
+    (400, b'{"object":"error","message":"bad top_p","type":"BadRequestError","param":null,"code":400}', "BAD_REQUEST"),
+    # llama.cpp
+    (400, error("the request exceeds the available context size", type="exceed_context_size_error", code=400), "TOO_LONG"),
+    (500, b'{"error":"context length exceeded"}', "TOO_LONG"),
+    # LiteLLM names the class in the text
+    (400, error("litellm.ContextWindowExceededError: ...", type="invalid_request_error", code="400"), "TOO_LONG"),
+    # Anthropic
+    (529, b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}', "CAPACITY"),
+    (429, b'{"type":"error","error":{"type":"rate_limit_error","message":"limit"}}', "RATE"),
+    (429, error("limit", type="rate_limit_error", details={"error_code": "enforced_spend_limit_reached"}), "MONEY"),
+    (400, error("You have reached your specified API usage limits: spend limit reached", type="invalid_request_error"), "MONEY"),
+    (400, error("Your credit balance is too low to access the API", type="invalid_request_error"), "MONEY"),
+    (400, error("prompt is too long: 210000 tokens > 200000 maximum", type="invalid_request_error"), "TOO_LONG"),
+    (413, b'{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}', "TOO_LONG"),
+    # DeepSeek, OpenRouter, Groq, Gemini, Ollama, FastAPI, proxies
+    (402, error("Insufficient Balance", code="invalid_request_error"), "MONEY"),
+    (402, error("busy", code="in_flight_budget_exhausted"), "CAPACITY"),
+    (403, error("Your input was flagged", code=403, metadata={"reasons": ["violence"]}), "FILTERED"),
+    (403, error("Forbidden", code=403), "AUTH"),
+    (498, error("capacity", code="capacity_exceeded"), "CAPACITY"),
+    (429, error("Resource unavailable on flex", code=429), "CAPACITY"),
+    (429, b'[{"error":{"code":429,"message":"quota","status":"RESOURCE_EXHAUSTED"}}]', "RATE"),
+    (503, b'{"error":"server busy, please try again. maximum pending requests exceeded"}', "CAPACITY"),
+    (404, b"404 page not found", "AUTH"),
+    (405, b'{"detail":"Method Not Allowed"}', "AUTH"),
+    (422, b'{"detail":[{"loc":["body","messages"],"msg":"field required"}]}', "BAD_REQUEST"),
+    (502, b"<html><h1>502 Bad Gateway</h1></html>", "SERVER"),
+    (504, b"", "SERVER"),
+    (524, b"error code: 524", "SERVER"),
+    (408, b"", "SERVER"),
+    (409, b"", "SERVER"),
+    (308, b"", "AUTH"),
+    (407, b"", "AUTH"),
+    (418, b"", "BAD_REQUEST"),
+    (600, b"", "SERVER"),
+    # Successes that are none
+    (200, error("Provider returned error", code=502), "SERVER"),
+    (200, error("Rate limited upstream", code=429), "RATE"),
+    (200, error("no code"), "SERVER"),
+    (200, b'{"choices":[]}', "SERVER"),
+    (200, b'{"choices":[{"text":"legacy"}]}', "SERVER"),
+    (200, b"[]", "SERVER"),
+    (200, completion(reason="error"), "SERVER"),
+    (200, completion(reason="insufficient_system_resource"), "SERVER"),
+    (200, b"", "BAD_OUTPUT"),
+    (200, b'{"choices":[{"mess', "BAD_OUTPUT"),
+    (200, b"<html>captive portal</html>", "BAD_OUTPUT"),
+    (200, completion(content=None), "BAD_OUTPUT"),
+    (200, completion(content=" \n"), "BAD_OUTPUT"),
+    (200, completion(reason="tool_calls"), "BAD_OUTPUT"),
+    (200, completion(reason="something_new"), "BAD_OUTPUT"),
+    (200, completion(reason=["stop"]), "BAD_OUTPUT"),
+    (200, completion(content=None, reason="length"), "TOO_LONG"),
+    (200, completion(reason="max_tokens"), "TOO_LONG"),
+    (200, completion(reason="content_filter"), "FILTERED"),
+    (200, completion(message={"refusal": "I cannot help with that."}), "FILTERED"),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "error_class"), PROVIDERS)
+def test_class_of_what_providers_send(status: int, body: bytes, error_class: str) -> None:
+    """Each reply that is known from a provider has the class that the table gives it."""
+    assert class_of(status, body) == error_class
+
+
+def test_every_class_of_a_call_is_met_above() -> None:
+    """The replies above leave out no class that a reply can have, and the table of signals names none that does not exist."""
+    met = {error_class for _, _, error_class in PROVIDERS}
+    local = {"NETWORK", "AMBIGUOUS", "REPLY_TOO_LARGE", "HANDLER", "DOCUMENT_REFUSED", "DOCUMENT_CHANGED", "DOCUMENT_UNREADABLE"}
+
+    assert met | local == set(CLASSES)
+    assert {row.error_class for row in TABLE} <= met
+
+
+@pytest.mark.parametrize("status", [*range(300, 600), 999])
+def test_every_status_has_a_class(status: int) -> None:
+    """No status is left without a class."""
+    assert class_of(status, b"") in CLASSES
+
+
+@pytest.mark.parametrize("name", [row.name for row in CLASSES.values() if row.action is Action.SNOOZE])
+def test_a_fault_that_is_not_the_tasks_never_kills_it(name: str) -> None:
+    """A thousand snoozes and all strikes used up: an outage still gives up no task."""
+    outcome = judge(CallFailed(name, "x"), replace(TERMS, snoozes=1000, strikes=STRIKES))
+
+    assert isinstance(outcome, Snooze)
+    assert 1 <= outcome.delay_s <= 60
+
+
+@pytest.mark.parametrize("name", ["TOO_LONG", "FILTERED", "BAD_REQUEST", "REPLY_TOO_LARGE", "DOCUMENT_REFUSED", "DOCUMENT_CHANGED"])
+def test_what_fails_again_is_given_up_at_once(name: str) -> None:
+    """A permanent class is dead at its first failure."""
+    outcome = judge(CallFailed(name, "x"), TERMS)
+
+    assert isinstance(outcome, Dead)
+    assert outcome.disposition == "permanent"
+
+
+def test_bad_output_is_tried_again_a_few_times() -> None:
+    """An answer that cannot be used is snoozed while strikes are left, and permanent after that."""
+    reply = Reply(200, {}, b"{")
+
+    ended = [judge(reply, replace(TERMS, strikes=strikes)) for strikes in range(STRIKES + 1)]
+
+    assert [type(outcome) for outcome in ended] == [Snooze] * STRIKES + [Dead]
+
+
+def test_classes_of_the_route() -> None:
+    """The classes that concern the whole route are those that say nothing about the task."""
+    assert {"RATE", "RAMP", "CAPACITY", "MONEY", "AUTH", "SERVER", "NETWORK"} == ROUTE_WIDE
+
+
+def test_success_is_stored_as_received() -> None:
+    """The body of an answer is kept byte for byte, with what it used and what that cost."""
+    terms = replace(TERMS, prices={"m-1": Price(2.0, 10.0)})
+
+    outcome = judge(Reply(200, {"x-request-id": "req_1"}, completion()), terms)
+
+    assert isinstance(outcome, Succeeded)
+    assert (outcome.body, outcome.codec) == (completion(), COMPLETION)
+    spent = outcome.spent
+    assert (spent.model, spent.tokens_in, spent.tokens_out, spent.cost_micro) == ("m-1", 12, 3, 54)
+    assert (spent.trace_id, spent.duration_ms) == ("req_1", 1200)
+
+
+def test_a_large_success_is_packed() -> None:
+    """From 4 KiB on the stored body is compressed, and unpacks to what was received."""
+    body = completion("long " * 2000)
+
+    outcome = judge(Reply(200, {}, body), TERMS)
+
+    assert isinstance(outcome, Succeeded)
+    assert outcome.codec == COMPLETION_ZLIB
+    assert zlib.decompress(outcome.body) == body
+
+
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        ({"input_tokens": 5, "output_tokens": 6}, (5, 6)),
+        ({"prompt_tokens": 0, "completion_tokens": 4}, (0, 4)),
+        ({"prompt_tokens": "7", "completion_tokens": -1}, (0, 0)),
+        ({"prompt_tokens": True, "completion_tokens": 10**15}, (0, 2**31 - 1)),
+        ([], (0, 0)),
+        (None, (0, 0)),
+    ],
+)
+def test_usage_is_read_or_zero(usage: Any, tokens: tuple[int, int]) -> None:
+    """Usage is read under the names in use; what is unknown or no count is 0."""
+    outcome = judge(Reply(200, {}, completion(usage=usage)), TERMS)
+
+    assert (outcome.spent.tokens_in, outcome.spent.tokens_out) == tokens
+
+
+def test_tokens_of_a_bad_answer_are_counted() -> None:
+    """An answer that cannot be used was paid for all the same."""
+    outcome = judge(Reply(200, {}, completion(reason="length")), TERMS)
+
+    assert (outcome.spent.tokens_in, outcome.spent.tokens_out) == (12, 3)
+
+
+def test_without_a_providers_id_ours_is_the_trace() -> None:
+    """A call that the provider did not number is found by our request id."""
+    assert judge(CallFailed("NETWORK", "x"), TERMS).spent.trace_id == "b/t#1"
+
+
+@pytest.mark.parametrize("reason", [None, "stop", "end_turn"])
+def test_an_answer_that_ended_well(reason: str | None) -> None:
+    """The names of a good end are taken, and a missing one where there is an answer."""
+    assert isinstance(judge(Reply(200, {}, completion(reason=reason)), TERMS), Succeeded)
+
+
+@pytest.mark.parametrize("reason", ["length", "tool_calls", "content_filter", "something_new", None])
+def test_a_verbatim_task_takes_any_answer(reason: str | None) -> None:
+    """An OpenAI line gets what the batch API would have given it: the whole completion, however it ended."""
+    outcome = judge(Reply(200, {}, completion(content=None, reason=reason)), replace(TERMS, verbatim=True))
+
+    assert isinstance(outcome, Succeeded)
+
+
+def test_a_verbatim_task_does_not_take_an_error() -> None:
+    """A gateway's error inside a success is no answer, not even verbatim."""
+    outcome = judge(Reply(200, {}, completion(reason="error")), replace(TERMS, verbatim=True))
+
+    assert isinstance(outcome, Snooze)
+
+
+def test_answer_that_fits_the_schema() -> None:
+    """A task with a schema takes JSON that fits it."""
+    assert isinstance(judge(Reply(200, {}, completion('{"total": 3}')), replace(TERMS, schema=SCHEMA)), Succeeded)
+
+
+@pytest.mark.parametrize("content", ['{"total": "secret words"}', "{}", "null", "not JSON", '```json\n{"total": 3}\n```'])
+def test_answer_that_does_not_fit_the_schema(content: str) -> None:
+    """Anything else is a bad output, whose text does not repeat the answer."""
+    outcome = judge(Reply(200, {}, completion(content)), replace(TERMS, schema=SCHEMA))
+
+    assert isinstance(outcome, Snooze)
+    assert outcome.failure.error_class == "BAD_OUTPUT"
+    assert "secret" not in outcome.failure.text
+
+
+def test_error_texts_hold_no_key() -> None:
+    """A key that the provider repeats in its message is masked, and the text is one short line."""
+    body = error("Incorrect API key provided:\n sk-proj-abcdefgh1234. " + "x" * 5000, code="invalid_api_key")
+
+    outcome = judge(Reply(401, {}, body), TERMS)
+
+    assert isinstance(outcome, Snooze)
+    assert "abcdefgh" not in outcome.failure.text
+    assert outcome.failure.text.startswith("401 invalid_api_key: Incorrect API key provided: ***")
+    assert len(outcome.failure.text) <= 500
+    assert "\n" not in outcome.failure.text
+
+
+def test_retry_after_is_obeyed() -> None:
+    """What the provider asks for is the least that a task waits."""
+    outcome = judge(Reply(429, {"retry-after": "20"}, b""), TERMS)
+
+    assert isinstance(outcome, Snooze)
+    assert 20 <= outcome.delay_s <= 22

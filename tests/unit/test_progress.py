@@ -1,0 +1,54 @@
+"""An agent that does nothing says why, without saying it all the time."""
+
+import asyncio
+import logging
+
+import pytest
+
+from agent.console.progress import LOG_S, Progress
+from producer.status import GroupStatus
+
+
+class Hour:
+    """A clock whose sleeps end at once; the hour ends as a cancellation does."""
+
+    def __init__(self) -> None:
+        self.passed_s = 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+        self.passed_s += seconds
+        if self.passed_s > 3600:
+            raise asyncio.CancelledError
+
+    def now_s(self) -> float:
+        return self.passed_s
+
+    def utc_s(self) -> float:
+        return self.passed_s
+
+
+async def nobody_looks() -> GroupStatus:
+    raise AssertionError
+
+
+def warnings(notice: str, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what an agent with this notice warns of in an hour, without a terminal."""
+    clock = Hour()
+    progress = Progress(read=nobody_looks, clock=clock, summary=lambda: "0 succeeded", notice=lambda: notice)
+    with caplog.at_level(logging.INFO), pytest.raises(asyncio.CancelledError):
+        asyncio.run(progress.run())
+    return [record.message for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_reason_is_told_twice_a_minute_at_most(caplog: pytest.LogCaptureFixture) -> None:
+    """While a route waits, the log says so, each half minute and not more often."""
+    said = warnings("route default waits 20 s: 429", caplog)
+
+    assert set(said) == {"route default waits 20 s: 429"}
+    assert 1 < len(said) <= 3600 / LOG_S + 1
+
+
+def test_nothing_is_told_while_nothing_waits(caplog: pytest.LogCaptureFixture) -> None:
+    """An agent that works warns of nothing."""
+    assert warnings("", caplog) == []

@@ -1,0 +1,249 @@
+"""The rehearsal LLM without its socket: what it says, which faults it has, what it remembers."""
+
+import io
+import json
+from collections import Counter
+from typing import Any
+
+import jsonschema_rs
+import orjson
+import pytest
+
+from agent.rehearsal import faults, run
+from agent.rehearsal.answers import example, summary, text_of
+from agent.rehearsal.faults import Faults
+from agent.rehearsal.record import Record
+from agent.rehearsal.service import Service
+from agent.rehearsal.wire import Ending, Plan, Request
+from schemas.clock import SystemClock
+from schemas.errors import ConfigError
+
+SCHEMA = {
+    "type": "object",
+    "$defs": {"name": {"type": "string", "maxLength": 5}},
+    "properties": {
+        "name": {"$ref": "#/$defs/name"},
+        "kind": {"enum": ["invoice", "letter"]},
+        "version": {"const": 2},
+        "total": {"type": "number", "minimum": 3},
+        "paid": {"type": "boolean"},
+        "note": {"type": ["null", "string"]},
+        "lines": {"type": "array", "minItems": 2, "items": {"anyOf": [{"type": "integer"}, {"type": "string"}]}},
+        "unasked": {"type": "string"},
+    },
+    "required": ["name", "kind", "version", "total", "paid", "note", "lines"],
+    "additionalProperties": False,
+}
+
+
+def service(dialed: str = "", *, latency_s: tuple[float, float] = (0.0, 0.0), seed: int = 1, log: Any = None) -> Service:
+    record = Record(clock=SystemClock(), log=log)
+    return Service(record=record, dialed=faults.parse(dialed), latency_s=latency_s, seed=seed)
+
+
+def chat(text: str = "Summarize: Sales rose.", name: str = "b/t", **fields: Any) -> Request:
+    body = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": text}], **fields})
+    return Request("POST", "/v1/chat/completions", {"x-client-request-id": f"{name}#1"}, body)
+
+
+def status_of(plan: Plan) -> int:
+    return int(plan.answer.split(b" ", 2)[1])
+
+
+def body_of(plan: Plan) -> Any:
+    return json.loads(plan.answer.partition(b"\r\n\r\n")[2])
+
+
+def get(made: Service, path: str) -> Any:
+    return body_of(made.plan(Request("GET", path, {}, b"")))
+
+
+# ---- answers
+
+
+def test_a_summary_is_text_of_the_document() -> None:
+    """The sentences with the frequent words are said, in their order, without the instruction."""
+    text = "Summarize: It rained. The harvest costs money. Nobody came. A harvest which costs money is a harvest."
+
+    assert summary(text) == "The harvest costs money. A harvest which costs money is a harvest."
+    assert summary(text) == summary(text)
+
+
+@pytest.mark.parametrize("text", ["", "   \n ", "Summarize: "])
+def test_an_empty_document(text: str) -> None:
+    """There is always an answer."""
+    assert summary(text)
+
+
+def test_an_example_fits_its_schema() -> None:
+    """An object made for a schema validates, holds what is required, and nothing else."""
+    made = example(SCHEMA, "Sales rose.")
+
+    jsonschema_rs.validate(SCHEMA, made)
+    assert set(made) == set(SCHEMA["required"])
+    assert made["name"] == "Sales"
+
+
+def test_a_schema_that_refers_to_itself_ends() -> None:
+    """A recursive schema gives an example of bounded depth."""
+    assert example({"$ref": "#"}, "x") is None
+    assert "next" in example({"properties": {"next": {"$ref": "#"}}}, "x")
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ([{"content": "no"}, {"content": "yes"}], "yes"),
+        ([{"content": [{"type": "text", "text": "a"}, {"type": "image_url"}, {"type": "text", "text": "b"}]}], "a\nb"),
+        ([{"content": None}], ""),
+        (["odd"], ""),
+    ],
+)
+def test_the_text_of_messages(messages: list[Any], text: str) -> None:
+    """The last message counts, as text or as parts."""
+    assert text_of(messages) == text
+
+
+# ---- faults
+
+
+def test_faults_are_read_as_they_are_written() -> None:
+    """An option gives shares and settings, and comes back as the same mapping."""
+    read = faults.parse("429=0.05, hang=0.01,retry_after=2")
+
+    assert read == Faults({"429": 0.05, "hang": 0.01}, retry_after=2.0)
+    assert faults.read(read.as_mapping()) == read
+    assert faults.parse("") == Faults()
+
+
+@pytest.mark.parametrize("text", ["hangs=0.1", "429", "429=x", "429=-1", "429=nan", "99=0.1", "429=0.6,500=0.6", "=1"])
+def test_faults_that_are_none(text: str) -> None:
+    """What cannot be meant is refused."""
+    with pytest.raises(ConfigError):
+        faults.parse(text)
+
+
+def test_the_shares_of_faults_are_kept() -> None:
+    """Over many calls each fault comes as often as was asked for."""
+    dialed = faults.parse("429=0.1,hang=0.02")
+    drawn = Counter(dialed.pick(faults.draw(1, f"b/{number}", 1)[0]) for number in range(10_000))
+
+    assert 900 < drawn["429"] < 1100
+    assert 150 < drawn["hang"] < 250
+
+
+def test_the_same_call_has_the_same_fault_and_a_repeated_one_another() -> None:
+    """The draw follows from seed, request and number of the call, not from the order of arrival."""
+    draws = {faults.draw(seed, name, nth) for seed in (1, 2) for name in "ab" for nth in (1, 2)}
+
+    assert len(draws) == 8
+    assert faults.draw(1, "a", 1) in draws
+
+
+# ---- the service
+
+
+def test_a_completion_echoes_model_and_counts() -> None:
+    """The answer has the shape of a chat completion with usage."""
+    said = body_of(service().plan(chat()))
+
+    assert said["model"] == "m"
+    assert said["choices"][0]["finish_reason"] == "stop"
+    assert said["usage"]["total_tokens"] == said["usage"]["prompt_tokens"] + said["usage"]["completion_tokens"]
+
+
+def test_a_schema_in_the_request_is_honoured() -> None:
+    """A response format with a schema is answered with JSON that fits."""
+    wanted = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
+
+    said = body_of(service().plan(chat(response_format=wanted)))
+
+    jsonschema_rs.validate(SCHEMA, json.loads(said["choices"][0]["message"]["content"]))
+
+
+def test_faults_that_answer() -> None:
+    """A rate limit has Retry-After, a malformed answer is no JSON, a wrong schema has no choices or no object."""
+    limited = service("429=1,retry_after=2").plan(chat())
+    malformed = service("malformed=1").plan(chat())
+    wrong = [service("wrong_schema=1").plan(chat(**more)) for more in ({}, {"response_format": {"json_schema": {"schema": SCHEMA}}})]
+
+    assert status_of(limited) == 429
+    assert b"Retry-After: 2\r\n" in limited.answer
+    assert status_of(malformed) == 200
+    with pytest.raises(json.JSONDecodeError):
+        body_of(malformed)
+    assert body_of(wrong[0])["choices"] == []
+    assert body_of(wrong[1])["choices"][0]["message"]["content"] == "null"
+
+
+def test_faults_of_time_and_connection() -> None:
+    """A hang, a cut and a slow call are planned as such."""
+    plans = [service(f"{name}=1,slow_s=9").plan(chat()) for name in ("hang", "cut", "slow")]
+
+    assert [plan.ending for plan in plans] == [Ending.HANG, Ending.CUT, Ending.KEEP]
+    assert [plan.delay_s for plan in plans] == [0, 0, 9]
+
+
+def test_latency_lies_in_its_range() -> None:
+    """A range of latency gives each call its own time within it."""
+    made = service(latency_s=(0.1, 2.0))
+    delays = {made.plan(chat(name=f"b/{number}")).delay_s for number in range(100)}
+
+    assert len(delays) == 100
+    assert 0.1 <= min(delays) < max(delays) <= 2.0
+
+
+def test_faults_change_at_run_time() -> None:
+    """A POST to /faults replaces them, a wrong one changes nothing and says why."""
+    made = service()
+
+    changed = made.plan(Request("POST", "/faults", {}, b'{"500": 1}'))
+    wrong = [made.plan(Request("POST", "/faults", {}, body)) for body in (b'{"x": 1}', b"[", b"[]")]
+
+    assert status_of(changed) == 200
+    assert [status_of(plan) for plan in wrong] == [400, 400, 400]
+    assert get(made, "/faults") == {"500": 1.0, "slow_s": 5.0}
+    assert status_of(made.plan(chat())) == 500
+
+
+def test_calls_are_remembered() -> None:
+    """Calls are counted by task, status and fault, and each start and end is logged."""
+    log = io.BytesIO()
+    made = service(log=log)
+    first, second = made.plan(chat()), made.plan(chat())
+    assert first.done is not None
+    assert second.done is not None
+
+    first.done(120, False)  # noqa: FBT003 - the signature of Plan.done
+    during = get(made, "/stats")
+    second.done(0, True)  # noqa: FBT003 - the same
+    after = get(made, "/stats")
+
+    assert (during["in_flight"], after["in_flight"]) == (1, 0)
+    assert (after["total"], after["calls"], after["statuses"]) == (2, {"b/t": 2}, {"200": 1, "0": 1})
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert [(line["event"], line["status"], line["bytes"]) for line in lines] == [
+        ("start", 0, 0),
+        ("start", 0, 0),
+        ("end", 200, 120),
+        ("end", 0, 0),
+    ]
+    assert {line["id"] for line in lines} == {"b/t#1"}
+
+
+def test_paths_that_are_not_there() -> None:
+    """Models are listed; another path, and a body that is no request, are errors of the caller."""
+    made = service()
+
+    assert get(made, "/v1/models")["data"][0]["id"] == "rehearsal"
+    assert status_of(made.plan(Request("GET", "/v2", {}, b""))) == 404
+    assert [
+        status_of(made.plan(Request("POST", "/v1/chat/completions", {}, body))) for body in (b"{", b"{}", b"[]", b'{"messages":[]}')
+    ] == [400] * 4
+
+
+@pytest.mark.parametrize("options", [["--faults", "x=1"], ["--latency", "fast"], ["--latency", "2-1"]])
+def test_options_that_are_wrong(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong option is exit code 2, with what to write."""
+    assert run(options) == 2
+    assert capsys.readouterr().err

@@ -1,0 +1,104 @@
+"""The rejects file: where it goes, what it holds, and what it never overwrites."""
+
+import io
+import json
+from pathlib import Path
+
+import jsonschema_rs
+import pytest
+
+from producer.lines import Bad, Good, read_lines
+from producer.rejects import Rejects, rejects_path
+from schemas.errors import ConfigError
+
+BAD = Bad(3, "id", "is missing", "give it one", '{"prompt": "Say hello"}')
+SCHEMA = Path(__file__).parents[2] / "schemas" / "json" / "reject.json"
+
+
+def interrupted(path: Path, bad: list[Bad]) -> None:
+    with Rejects(path) as rejects:
+        for one in bad:
+            rejects.add(one)
+        raise KeyboardInterrupt
+
+
+def test_what_was_refused_is_in_the_file(tmp_path: Path) -> None:
+    """Each refused line is an object that the published schema takes."""
+    with Rejects(tmp_path / "t.rejects.jsonl") as rejects:
+        rejects.add(BAD)
+        rejects.add(Bad(4, "", "is 4000000 bytes long", "use input.uri", None))
+
+    lines = [json.loads(line) for line in rejects.path.read_text().splitlines()]
+    assert lines[0] == {"line": 3, "field": "id", "error": "is missing", "fix": "give it one", "text": BAD.text}
+    validator = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text()))
+    assert [validator.is_valid(line) for line in lines] == [True, True]
+    assert rejects.count == 2
+
+
+def test_the_file_loads_again_once_it_is_repaired(tmp_path: Path) -> None:
+    """A person repairs `text` in place and loads the file; nothing else needs to change."""
+    path = tmp_path / "t.rejects.jsonl"
+    with Rejects(path) as rejects:
+        rejects.add(BAD)
+    path.write_text(path.read_text().replace('{\\"prompt', '{\\"id\\": \\"a\\", \\"prompt'))
+
+    (line,) = read_lines(str(path), stdin=io.BytesIO())
+
+    assert isinstance(line, Good)
+    assert line.value == b'{"id": "a", "prompt": "Say hello"}'
+
+
+def test_each_load_writes_the_file_anew(tmp_path: Path) -> None:
+    """A load that refuses something replaces the older file, one that refuses nothing removes it."""
+    path = tmp_path / "t.rejects.jsonl"
+    for number in (1, 2):
+        with Rejects(path) as rejects:
+            rejects.add(Bad(number, "", "e", "f", None))
+    assert [json.loads(line)["line"] for line in path.read_text().splitlines()] == [2]
+
+    with Rejects(path):
+        pass
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_load_that_fails_leaves_the_older_file(tmp_path: Path) -> None:
+    """The file is whole or as it was: an interrupted load neither cuts nor removes it, and leaves no draft."""
+    path = tmp_path / "t.rejects.jsonl"
+    with Rejects(path) as rejects:
+        rejects.add(BAD)
+    before = path.read_bytes()
+
+    for bad in ([BAD, BAD], []):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(path, bad)
+
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("content", ['{"id": "a"}\n', "notes\n"])
+def test_somebody_elses_file_is_left_alone(tmp_path: Path, content: str) -> None:
+    """A file of that name that docllm did not write ends the load before it begins."""
+    path = tmp_path / "t.rejects.jsonl"
+    path.write_text(content)
+
+    with pytest.raises(ConfigError, match="no rejects file"), Rejects(path):
+        pass
+
+    assert path.read_text() == content
+
+
+def test_rejects_lie_beside_their_file(tmp_path: Path) -> None:
+    """A file's rejects are beside it, those of standard input and documents in the current folder under the batch's name."""
+    (tmp_path / "data").mkdir()
+
+    assert rejects_path("data/t.jsonl", "t", tmp_path) == tmp_path / "data" / "t.jsonl.rejects.jsonl"
+    assert rejects_path("-", "spring/1", tmp_path) == tmp_path / "spring_1.rejects.jsonl"
+
+
+def test_rejects_of_a_file_in_a_read_only_folder_lie_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mount that cannot be written keeps nobody from seeing what was refused."""
+    monkeypatch.setattr("os.access", lambda *_: False)
+
+    assert rejects_path("/mnt/data/t.jsonl", "t", tmp_path) == tmp_path / "t.jsonl.rejects.jsonl"

@@ -1,0 +1,215 @@
+"""Settings: which source wins, what is refused and how, and what the fallbacks and contradictions are."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.config import Config, KafkaConfig, Price
+from schemas.errors import ConfigError
+from schemas.settings import OPENAI_URL, ledger_url, load_config, require_llm
+
+MYSQL = {"DOCLLM_KAFKA_BOOTSTRAP": "k:9092", "DOCLLM_DATABASE_URL": "mysql://u:p@h/docllm"}
+
+
+def load(cwd: Path, toml: str = "", flags: dict[str, Any] | None = None, **environ: str) -> Config:
+    if toml:
+        (cwd / "docllm.toml").write_text(toml)
+    return load_config(flags=flags or {}, environ=environ, cwd=cwd)
+
+
+def test_without_anything_the_parts_are_embedded_and_no_llm_is_set(tmp_path: Path) -> None:
+    """Nothing configured means files in docllm-data of the current folder, and the defaults of Config."""
+    config = load(tmp_path)
+
+    assert config == Config(data_dir=tmp_path / "docllm-data")
+    assert ledger_url(config) == f"sqlite:///{tmp_path}/docllm-data/ledger.sqlite"
+
+
+def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path) -> None:
+    """The strongest source that has a value wins; a flag of None was not given."""
+    toml = "[agent]\nslots = 1\ndrain_timeout_s = 5\n[llm]\nmodel = 'file'"
+
+    config = load(tmp_path, toml, {"agent.slots": 3, "llm.model": None}, DOCLLM_SLOTS="2", DOCLLM_LLM_MODEL="environment")
+
+    assert (config.agent.slots, config.agent.drain_timeout_s, config.llm.model) == (3, 5.0, "environment")
+
+
+def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
+    """A compose file passes variables on even when they are empty; that must not hide the file's value."""
+    assert load(tmp_path, "[agent]\nslots = 7", DOCLLM_SLOTS="").agent.slots == 7
+
+
+def test_the_whole_file_arrives(tmp_path: Path) -> None:
+    """Every table of the file has its place in Config."""
+    toml = """
+        data_dir = "here"
+        [kafka]
+        bootstrap = "a:1,b:2"
+        [kafka.client]
+        "security.protocol" = "SASL_SSL"
+        ssl.ca.location = "/ca.pem"
+        "socket.keepalive.enable" = true
+        "session.timeout.ms" = 10000
+        [database]
+        url = "mariadb://u:p%40@h:3307/docllm?ssl_ca=/ca.pem"
+        [redis]
+        url = "rediss://h"
+        [llm]
+        base_url = "http://localhost:8000/v1"
+        api_key = "key"
+        model = "m"
+        timeout_s = 30
+        [documents]
+        roots = ["docs", "/data"]
+        [retry]
+        tiers = ["10s", "2m"]
+        max_attempts = 7
+        [prices."gpt-4.1"]
+        input_per_mtok = 2
+        output_per_mtok = 8.5
+    """
+
+    config = load(tmp_path, toml)
+
+    assert config.kafka.client == {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": "/ca.pem",
+        "socket.keepalive.enable": "true",
+        "session.timeout.ms": "10000",
+    }
+    assert ledger_url(config) == "mysql+pymysql://u:p%40@h:3307/docllm?ssl_ca=/ca.pem"
+    assert (config.data_dir, config.roots()) == (tmp_path / "here", (tmp_path / "docs", Path("/data")))
+    assert (config.retry_tiers, config.max_attempts) == (("10s", "2m"), 7)
+    assert config.prices == {"gpt-4.1": Price(2, 8.5)}
+    assert config.llm.api_key is not None
+    assert (config.llm.api_key.reveal(), config.llm.timeout_s, config.embedded) == ("key", 30.0, False)
+
+
+def test_paths_of_the_file_start_from_its_folder(tmp_path: Path) -> None:
+    """A file that is named by DOCLLM_CONFIG means the same wherever the program is started."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "my.toml").write_text('data_dir = "data"')
+
+    assert load(tmp_path, DOCLLM_CONFIG="etc/my.toml").data_dir == tmp_path / "etc" / "data"
+
+
+def test_a_named_file_must_be_there(tmp_path: Path) -> None:
+    """A configuration that was asked for and cannot be read is an error, not a silent default."""
+    with pytest.raises(ConfigError, match=r"none\.toml cannot be read"):
+        load(tmp_path, flags={"config": "none.toml"})
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("[kafka]\nbootstap = 'x'", "docllm.toml line 2: kafka.bootstap is unknown; did you mean kafka.bootstrap?"),
+        ("[agent]\nslots = 'many'", "docllm.toml line 2: agent.slots is wrong; write a whole number from 1 to 100000"),
+        ("[agent]\nslots = true", "agent.slots is wrong"),
+        ("[agent]\nslots = 0", "agent.slots is wrong"),
+        ("[llm]\ntimeout_s = 'nan'", "llm.timeout_s is wrong"),
+        ("[routes.fast]\nmodel = 'm'", "line 2: routes.fast.model is unknown"),
+        ("[routes.fast]", "line 1: routes.fast is unknown"),
+        ("[types.invoice]\nprompt = 'p'", "types.invoice.prompt is unknown"),
+        ("[kafka]\nclient = 'x'", "kafka.client is unknown"),
+        ("[kafka.client]\n'enable.auto.commit' = true", "docllm.toml line 2: kafka.client.enable.auto.commit is wrong; docllm sets"),
+        ("[kafka.client]\n'group.id' = 'x'", "docllm sets this one itself"),
+        ("[kafka.client]\ndebug = ['a']", "write a text, a number"),
+        ("[prices.m]\ninput = 1", "prices.m.input is unknown"),
+        ("[prices.m]\ninput_per_mtok = -1", "prices.m.input_per_mtok is wrong"),
+        ("[documents]\nroots = 5", "write a list of paths"),
+        ("[retry]\ntiers = ['5m', '30s']", "write rising durations"),
+        ("[retry]\ntiers = ['soon']", "'soon' is not a duration"),
+        ("[llm]\nbase_url = 'localhost:8000'", "write an address"),
+        ("[database]\nurl = 'postgresql://h/d'", "write mysql://"),
+        ("[database]\nurl = 'mysql://u:p/w@h'", "name the database"),
+        ("[redis]\nurl = 'h:6379'", "write redis://"),
+        ("data_dir = ''", "data_dir is wrong; write a text"),
+        ("[agent", "is not TOML"),
+    ],
+)
+def test_a_fault_names_its_place_and_what_to_write(tmp_path: Path, toml: str, words: str) -> None:
+    """A wrong file ends with the line, the name and what to write instead."""
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path, toml)
+
+    assert words in str(refused.value)
+
+
+def test_an_unknown_variable_of_ours_is_an_error(tmp_path: Path) -> None:
+    """A misspelt variable would silently leave its default; those of the test suite are nobody's business."""
+    with pytest.raises(ConfigError, match=r"DOCLLM_SLOT is unknown; did you mean DOCLLM_SLOTS\?"):
+        load(tmp_path, DOCLLM_SLOT="3", DOCLLM_TEST_CACHE="x")
+
+
+def test_all_faults_are_told_together(tmp_path: Path) -> None:
+    """A person repairs a configuration once, not once per fault."""
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path, "[llm]\nmodl = 'm'", DOCLLM_SLOTS="x", DOCLLM_NO="1", DOCLLM_KAFKA_BOOTSTRAP="k:1")
+
+    assert [line.split(" ")[0] for line in str(refused.value).splitlines()] == ["DOCLLM_NO", "docllm.toml", "DOCLLM_SLOTS:", "Kafka"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"DOCLLM_KAFKA_BOOTSTRAP": "k:9092"}, "set DOCLLM_DATABASE_URL"),
+        ({"DOCLLM_KAFKA_BOOTSTRAP": "k:9092", "DOCLLM_DATABASE_URL": "sqlite:///x.db"}, "set DOCLLM_DATABASE_URL"),
+        ({"DOCLLM_DATABASE_URL": "mysql://u:p@h/docllm"}, "set DOCLLM_KAFKA_BOOTSTRAP"),
+    ],
+)
+def test_half_of_a_pair_is_refused(tmp_path: Path, environ: dict[str, str], words: str) -> None:
+    """Kafka with SQLite, or MySQL with the embedded bus, says which variable to set."""
+    with pytest.raises(ConfigError, match=words):
+        load(tmp_path, **environ)
+
+
+def test_a_wrong_url_is_told_once(tmp_path: Path) -> None:
+    """A database URL that cannot be read is one fault; that Kafka lacks its ledger follows from it and is not told too."""
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path, **MYSQL | {"DOCLLM_DATABASE_URL": "oracle://u:hunter2@h/d"})
+
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, (None, None)),
+        ({"OPENAI_API_KEY": "k"}, (OPENAI_URL, "k")),
+        ({"DOCLLM_LLM_API_KEY": "k"}, (OPENAI_URL, "k")),
+        ({"OPENAI_BASE_URL": "http://o/v1"}, ("http://o/v1", None)),
+        ({"OPENAI_BASE_URL": "http://o/v1", "OPENAI_API_KEY": "k"}, ("http://o/v1", "k")),
+        ({"DOCLLM_LLM_BASE_URL": "http://own/v1", "OPENAI_API_KEY": "k"}, ("http://own/v1", None)),
+        ({"DOCLLM_LLM_BASE_URL": OPENAI_URL + "/", "OPENAI_API_KEY": "k"}, (OPENAI_URL + "/", "k")),
+        ({"DOCLLM_LLM_API_KEY": "own", "OPENAI_API_KEY": "k"}, (OPENAI_URL, "own")),
+    ],
+)
+def test_openai_variables_fill_what_is_missing(tmp_path: Path, environ: dict[str, str], expected: tuple[str, str]) -> None:
+    """A key alone means OpenAI's own address; OpenAI's key never goes to another provider's address."""
+    llm = load(tmp_path, **environ).llm
+
+    assert (llm.base_url, llm.api_key and llm.api_key.reveal()) == expected
+
+
+def test_no_llm_says_what_to_type(tmp_path: Path) -> None:
+    """Without a provider there are three lines to type, one of them the rehearsal; with one there is no error."""
+    with pytest.raises(ConfigError) as refused:
+        require_llm(load(tmp_path))
+
+    assert [line for line in str(refused.value).splitlines() if line.startswith("  ")][2].split("#")[
+        0
+    ].strip() == "python -m agent --rehearsal"
+    require_llm(load(tmp_path, OPENAI_API_KEY="k"))
+
+
+def test_secrets_are_in_no_message_and_no_repr(tmp_path: Path) -> None:
+    """A secret, even one that is misplaced, is not shown by an error or by the configuration's repr."""
+    toml = "[kafka.client]\n'sasl.password' = 'hunter2'"
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path, toml, DOCLLM_DATABASE_URL="oracle://u:hunter2@h/d", DOCLLM_REDIS_URL="hunter2", DOCLLM_SLOTS="hunter2")
+
+    assert "hunter2" not in str(refused.value)
+    config = load(tmp_path, toml, **MYSQL, DOCLLM_LLM_API_KEY="hunter2", DOCLLM_REDIS_URL="redis://:hunter2@h")
+    assert config.kafka == KafkaConfig(bootstrap="k:9092", client={"sasl.password": "hunter2"})
+    assert "hunter2" not in repr(config)

@@ -1,0 +1,47 @@
+"""The topic family of a group: names in, names out."""
+
+import pytest
+
+from schemas.errors import ConfigError
+from schemas.topics import Topics, duration_s
+
+
+def test_a_group_has_its_family() -> None:
+    """Main topic, one per tier, dead letters, inbox."""
+    topics = Topics("docllm", ("30s", "1h"))
+
+    assert topics.names == ("docllm.tasks", "docllm.retry.30s", "docllm.retry.1h", "docllm.dlq", "docllm.inbox")
+    assert [topics.destination(name) for name in topics.names] == list(topics.destinations)
+
+
+def test_each_kind_of_topic_has_its_own_consumer_group() -> None:
+    """The main topic is read under the group's own name, the others under their topic's."""
+    topics = Topics("docllm")
+
+    assert topics.consumer_group("tasks") == "docllm"
+    assert topics.consumer_group("retry.30s") == "docllm.retry.30s"
+
+
+def test_a_group_whose_name_holds_dots_keeps_its_destinations() -> None:
+    """Only the group's own prefix is taken off."""
+    assert Topics("a.retry").destination("a.retry.retry.30s") == "retry.30s"
+
+
+@pytest.mark.parametrize("name", ["", ".x", "-x", "a b", "ä", "a" * 101, "a/b", "a\n"])
+def test_a_name_that_no_topic_can_have_is_refused(name: str) -> None:
+    """The message says what a name is made of."""
+    with pytest.raises(ConfigError, match="letters, digits"):
+        Topics(name)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("5m", 300), ("1h", 3600), ("2d", 172_800)])
+def test_durations(text: str, seconds: int) -> None:
+    """A number and a unit."""
+    assert duration_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "0s", "-1s", "1.5h", "1w", "05s", "5 m", "9999999s", "5m\n", "\u0665m"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    """The message shows an example."""
+    with pytest.raises(ConfigError, match="for example 30s"):
+        duration_s(text)

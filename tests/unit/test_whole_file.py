@@ -1,0 +1,70 @@
+"""Output files: whole or not there, and a reader that leaves."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from producer.whole_file import whole_file
+
+ROOT = Path(__file__).parents[2]
+
+
+def fail_in(path: Path) -> None:
+    with whole_file(path) as file:
+        file.write(b"half")
+        raise OSError("disk")
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    """Until the block ends the name is not there; then it is, with nothing left beside it."""
+    path = tmp_path / "r.jsonl"
+
+    with whole_file(path) as file:
+        file.write(b"whole")
+        assert not path.exists()
+
+    assert path.read_bytes() == b"whole"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+    """An error in the middle keeps the older file and removes the draft."""
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(b"older")
+
+    with pytest.raises(OSError, match="disk"):
+        fail_in(path)
+
+    assert path.read_bytes() == b"older"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_is_kept_and_a_device_is_written_to(tmp_path: Path) -> None:
+    """A link's target is replaced, not the link; /dev/null stays what it is."""
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+
+    for path in (tmp_path / "link", Path("/dev/null")):
+        with whole_file(path) as file:
+            file.write(b"x")
+
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_bytes() == b"x"
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    """`export | head -1` ends quietly with exit code 0, as other tools do."""
+    program = (
+        "from producer.whole_file import standard_output\nwith standard_output() as out:\n    for _ in range(100000): out.write(b'line\\n')"
+    )
+    writer = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert writer.stdout is not None
+    assert writer.stderr is not None
+
+    assert writer.stdout.readline() == b"line\n"
+    writer.stdout.close()
+
+    assert (writer.wait(30), writer.stderr.read()) == (0, b"")
+    writer.stderr.close()
