@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from schemas.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 
 __all__ = [
-    "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead", "Failure", "Outcome", "Released", "Retry", "Snooze",
-    "Spent", "Succeeded",
+    "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead", "Failure", "Moved", "Outcome", "Released", "Retry",
+    "Snooze", "Spent", "Succeeded",
 ]  # fmt: skip
 
 
@@ -59,6 +59,16 @@ class Snooze:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """Wait in tier `tier` for `delay_s` at the least, since nothing of its kind runs now; the attempt does not count."""
+
+    failure: Failure
+    spent: Spent
+    tier: str
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Dead:
     """Give the task up."""
 
@@ -77,4 +87,4 @@ class Released:
     """Nothing was tried: the agent drains, or lost the partition before the call."""
 
 
-Outcome = Succeeded | Retry | Snooze | Dead | Cancelled | Released
+Outcome = Succeeded | Retry | Snooze | Moved | Dead | Cancelled | Released

@@ -3,11 +3,12 @@
 import logging
 from dataclasses import dataclass, field
 
-from agent.outcome import Cancelled, Dead, Outcome, Released, Retry, Snooze, Succeeded
+from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
 from agent.ports import Verdict
 
 _NAMES = {
-    Succeeded: "succeeded", Dead: "dead", Snooze: "snoozed", Retry: "retried", Cancelled: "cancelled", Released: "released",
+    Succeeded: "succeeded", Dead: "dead", Snooze: "snoozed", Retry: "retried", Moved: "moved", Cancelled: "cancelled",
+    Released: "released",
 }  # fmt: skip
 
 
@@ -19,6 +20,7 @@ class Counts:
     dead: int = 0
     snoozed: int = 0
     retried: int = 0
+    moved: int = 0
     cancelled: int = 0
     released: int = 0
     fenced: int = 0
@@ -46,7 +48,7 @@ class Counts:
 
     def summary(self) -> str:
         """Return the counts for a log line."""
-        names = ("succeeded", "dead", "cancelled", "snoozed", "released", "fenced", "given_up", "quarantined", "calls")
+        names = ("succeeded", "retried", "dead", "cancelled", "moved", "snoozed", "released", "fenced", "given_up", "quarantined", "calls")
         return ", ".join(f"{getattr(self, name)} {name.replace('_', ' ')}" for name in names if getattr(self, name) or name == "succeeded")
 
     def say(self, source: str, text: str) -> None:

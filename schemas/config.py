@@ -68,6 +68,33 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
+class RouteConfig:
+    """A provider account for one model; what is None is as in `[llm]`. `model`: what tasks name, by default the route's name."""
+
+    base_url: str | None = None
+    api_key: Secret | None = None
+    model: str | None = None
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TypeConfig:
+    """What holds for one type of task.
+
+    `handler`: `package.module:function`, an async function that gets a Context. `route`: the route of tasks that name no model.
+    `retry` and `give_up`: names of exceptions of the handler that are tried again, and that are not. `delay_s`: the least wait
+    before a next attempt.
+    """
+
+    handler: str | None = None
+    route: str | None = None
+    max_attempts: int | None = None
+    retry: tuple[str, ...] = ()
+    give_up: tuple[str, ...] = ()
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Everything that a person can set."""
 
@@ -79,6 +106,8 @@ class Config:
     agent: AgentConfig = AgentConfig()
     document_roots: tuple[Path, ...] | None = None
     prices: dict[str, Price] = field(default_factory=dict)
+    routes: dict[str, RouteConfig] = field(default_factory=dict)
+    types: dict[str, TypeConfig] = field(default_factory=dict)
     retry_tiers: tuple[str, ...] = ("30s", "5m", "1h")
     max_attempts: int = 5
 

@@ -32,6 +32,7 @@ FIXED_CLIENT_SETTINGS = (
     "retries",
     "transactional.id",
 )
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _UNDOTTED = ("debug", "log_level")  # of the others, `error_cb` and its like, a text is no value
 # As SQLAlchemy reads it: what does not fit would end up in its errors, password included.
 _SERVER = re.compile(r"([^:/@]*(:[^@]*)?@)?(\[[^/?@]+\]|[^:/?@]*)(:\d{1,5})?/[^/?@]+(\?(?P<options>.*))?")
@@ -102,6 +103,18 @@ def tiers(value: Any) -> tuple[str, ...]:
     if not found or lengths_s != sorted(set(lengths_s)):
         raise ValueError("write rising durations, for example 30s,5m,1h")
     return found
+
+
+def names(value: Any) -> tuple[str, ...]:
+    """Return names from a list, or from a text with commas."""
+    return tuple(text(part) for part in _parts(value, ",", "a list of names"))
+
+
+def function(value: Any) -> str:
+    """Return a function's name with its module."""
+    if _FUNCTION.fullmatch(text(value)) is None:
+        raise ValueError("write package.module:function")
+    return text(value)
 
 
 def database_url(value: Any) -> Secret:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas import setting_kinds as kinds
-from schemas.config import AgentConfig, Config, KafkaConfig, LLMConfig, Price, Secret
+from schemas.config import AgentConfig, Config, KafkaConfig, LLMConfig, Price, RouteConfig, Secret, TypeConfig
 from schemas.errors import ConfigError
 from schemas.setting_file import FILE, SettingFile
 
@@ -23,8 +23,21 @@ no LLM is configured; type one of these and run again:
   python -m agent --rehearsal                             # no provider: a rehearsal LLM that answers with extracts"""
 
 _CONFIG, _TESTS = "DOCLLM_CONFIG", "DOCLLM_TEST_"
-_CLIENT, _PRICES = "kafka.client.", "prices."
+_CLIENT = "kafka.client."
+# Sections that a person names: `[prices."gpt-4o"]`; and the settings of each.
 _PRICE = kinds.real(0, 1e6)
+_NAMED: dict[str, dict[str, kinds.Check]] = {
+    "prices": {"input_per_mtok": _PRICE, "output_per_mtok": _PRICE},
+    "routes": {"base_url": kinds.http_url, "api_key": kinds.secret, "model": kinds.text, "timeout_s": kinds.real(0.1, 86_400)},
+    "types": {
+        "handler": kinds.function,
+        "route": kinds.text,
+        "max_attempts": kinds.whole(1, 100),
+        "retry": kinds.names,
+        "give_up": kinds.names,
+        "delay_s": kinds.real(0, 86_400),
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +134,11 @@ def _file(named: object, cwd: Path) -> SettingFile | None:
 
 def _checked(given: Mapping[str, _Given], faults: list[str]) -> Iterator[tuple[str, Any]]:
     for name, one in given.items():
-        if one.value == {} and any(known.startswith(f"{name}.") for known in (*SETTINGS, _CLIENT, _PRICES)):
+        if one.value == {} and any(known.startswith(f"{name}.") for known in (*SETTINGS, _CLIENT, *(f"{section}." for section in _NAMED))):
             continue
         check = _check_of(name)
         if check is None:
-            faults.append(f"{one.where}: {name} is unknown{_nearest(name, list(SETTINGS))}")
+            faults.append(f"{one.where}: {name} is unknown{_nearest(name, _names_like(name))}")
             continue
         try:
             yield name, _placed(check(one.value), one.base)
@@ -138,8 +151,16 @@ def _check_of(name: str) -> kinds.Check | None:
         return SETTINGS[name].check
     if name.startswith(_CLIENT):
         return kinds.client_setting(name.removeprefix(_CLIENT))
-    model, _, part = name.removeprefix(_PRICES).rpartition(".")
-    return _PRICE if name.startswith(_PRICES) and model and part in Price.__dataclass_fields__ else None
+    section, _, rest = name.partition(".")
+    own, _, part = rest.rpartition(".")
+    return _NAMED.get(section, {}).get(part) if own else None
+
+
+def _names_like(name: str) -> list[str]:
+    """Return the names that a wrong one may have meant."""
+    section, _, rest = name.partition(".")
+    own = rest.rpartition(".")[0] or "NAME"
+    return [*SETTINGS, *(f"{section}.{own}.{part}" for part in _NAMED.get(section, {}))]
 
 
 def _placed(value: Any, base: Path) -> Any:
@@ -165,7 +186,9 @@ def _config(found: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> 
         llm=_llm(_under(found, "llm."), environ),
         agent=AgentConfig(**_under(found, "agent.")),
         document_roots=found.get("documents.roots"),
-        prices=_prices(_under(found, _PRICES)),
+        prices={name: Price(**{"input_per_mtok": 0.0, "output_per_mtok": 0.0} | parts) for name, parts in _sections(found, "prices")},
+        routes={name: RouteConfig(**parts) for name, parts in _sections(found, "routes")},
+        types={name: TypeConfig(**parts) for name, parts in _sections(found, "types")},
         retry_tiers=found.get("retry.tiers", default.retry_tiers),
         max_attempts=found.get("retry.max_attempts", default.max_attempts),
     )
@@ -185,9 +208,13 @@ def _llm(own: dict[str, Any], environ: Mapping[str, str]) -> LLMConfig:
     return LLMConfig(**own | {"base_url": base_url, "api_key": key})
 
 
-def _prices(found: Mapping[str, float]) -> dict[str, Price]:
-    models = {name.rpartition(".")[0] for name in found}
-    return {model: Price(found.get(f"{model}.input_per_mtok", 0), found.get(f"{model}.output_per_mtok", 0)) for model in sorted(models)}
+def _sections(found: Mapping[str, Any], section: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the sections that a person named, each with its settings."""
+    sections: dict[str, dict[str, Any]] = {}
+    for name, value in _under(found, f"{section}.").items():
+        own, _, part = name.rpartition(".")
+        sections.setdefault(own, {})[part] = value
+    return sorted(sections.items())
 
 
 def _contradictions(config: Config) -> list[str]:

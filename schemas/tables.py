@@ -214,3 +214,45 @@ audit = _table(
     _word("action", 64),
     _word("detail", 2000),
 )
+
+replay_run = _table(
+    "replay_run",
+    _key(auto=True),
+    _word("group_name", 100),
+    _now(),
+    _word("actor", 191),
+    Column("selection", LongText, nullable=False),
+    Column("stored_at", UtcTime),  # all items are stored: from here on the run only resumes
+    Column("ended_at", UtcTime),
+)
+
+replay_item = _table(
+    "replay_item",
+    _key("run_id"),
+    Column("kind", Tiny, primary_key=True, autoincrement=False),  # as in an order's items: task or quarantine
+    _key("item_id"),
+    Column("fence", Integer, nullable=False),  # of the death that is replayed
+    Column("state", Tiny, nullable=False, server_default=text("0")),
+)
+
+guard = _table(
+    "guard",
+    _key(auto=True),
+    _word("group_name", 100),
+    _big("batch_id"),
+    _word("type", 64),
+    _word("route", 64),
+    _word("reason", 500),
+    _now("raised_at"),
+    _now("probe_at"),
+    _big("probe_task"),
+    Column("opened_at", UtcTime),
+    UniqueConstraint("batch_id", "type", "route", name="uq_guard_key"),
+)
+
+route_resume = _table(
+    "route_resume",
+    Column("group_name", name(100), primary_key=True),
+    Column("route", name(64), primary_key=True),
+    _now("resumed_at"),
+)

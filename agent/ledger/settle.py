@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Update, bindparam, select, update
 
-from agent.outcome import Cancelled, Dead, Outcome, Released, Retry, Snooze, Succeeded
+from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
 from agent.policy import fingerprint
 from agent.ports import Settlement, Verdict
 from producer import outbox, tally
@@ -36,6 +36,11 @@ _RETRY = (
     .values(status=int(Status.RETRYING), owner=0, lease_losses=0, fence=task.c.fence + 1, attempt=task.c.attempt + 1)
     .values(due_at=utc_after(bindparam("delay_s")))
 )
+_MOVE = (
+    update(task)
+    .where(task.c.id == bindparam("one"))
+    .values(status=int(Status.RETRYING), owner=0, fence=task.c.fence + 1, due_at=utc_after(bindparam("delay_s")))
+)
 _SNOOZE = (
     update(task).where(task.c.id == bindparam("one")).values(status=int(Status.PENDING), owner=0, due_at=utc_after(bindparam("delay_s")))
 )
@@ -43,7 +48,7 @@ _SNOOZE = (
 _NO_ROW = (None, None, None)
 
 Kind = TypeVar("Kind", bound=Outcome)
-Ended = Retry | Snooze | Dead
+Ended = Retry | Snooze | Moved | Dead
 
 
 def settle(connection: Connection, group: str, settlements: Sequence[Settlement], now_utc_s: float) -> tuple[list[Verdict], list[Order]]:
@@ -81,7 +86,7 @@ def _cancelled_batches(connection: Connection, accepted: Sequence[Settlement]) -
 
 def _goes_back(outcome: Outcome) -> bool:
     """Return whether the task would wait again; in a cancelled batch it does not."""
-    return isinstance(outcome, Retry | Snooze | Released)
+    return isinstance(outcome, Retry | Snooze | Moved | Released)
 
 
 def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]]) -> None:
@@ -95,7 +100,7 @@ def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Out
         insert_rows(connection, dead_letter, [_letter(one, outcome) for one, outcome in dead])
     _move(connection, _CANCEL, _of(chosen, Cancelled))
     _move(connection, _RELEASE, _of(chosen, Released))
-    for statement, waiting in ((_RETRY, _of(chosen, Retry)), (_SNOOZE, _of(chosen, Snooze))):
+    for statement, waiting in ((_RETRY, _of(chosen, Retry)), (_MOVE, _of(chosen, Moved)), (_SNOOZE, _of(chosen, Snooze))):
         rows = sorted(({"one": one.row.task_id, "delay_s": outcome.delay_s} for one, outcome in waiting), key=_one)
         if rows:
             connection.execute(statement, rows)
@@ -152,7 +157,7 @@ def _letter(one: Settlement, outcome: Dead) -> dict[str, Any]:
 
 
 def _write_attempts(connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]], now_utc_s: float) -> None:
-    rows = [_attempt(one, outcome, now_utc_s) for one, outcome in chosen if isinstance(outcome, Retry | Snooze | Dead)]
+    rows = [_attempt(one, outcome, now_utc_s) for one, outcome in chosen if isinstance(outcome, Ended)]
     insert_rows(connection, task_attempt, rows)
 
 
@@ -175,7 +180,7 @@ def _write_orders(connection: Connection, group: str, chosen: Sequence[tuple[Set
     for one, outcome in chosen:
         if isinstance(outcome, Dead):
             items.setdefault("dlq", []).append((outbox.TASK, one.row.task_id, one.row.fence))
-        elif isinstance(outcome, Retry):
+        elif isinstance(outcome, Retry | Moved):
             items.setdefault(f"retry.{outcome.tier}", []).append((outbox.TASK, one.row.task_id, one.row.fence + 1))
     return [order for destination, some in sorted(items.items()) for order in outbox.place(connection, group, destination, some)]
 
@@ -184,6 +189,7 @@ _STATES = {
     Succeeded: Status.SUCCEEDED,
     Retry: Status.RETRYING,
     Snooze: Status.PENDING,
+    Moved: Status.RETRYING,
     Dead: Status.DEAD,
     Cancelled: Status.CANCELLED,
 }

@@ -10,6 +10,7 @@ from tests.integration.deployment import Deployment, task_line
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Say something small."}]}
 OPENAI = orjson.dumps({"custom_id": "c1", "method": "POST", "url": "/v1/chat/completions", "body": BODY})
 HUGE = 10**17
+SAME = b"one partition, so that the first of them is the first"
 
 
 def line(number: int) -> bytes:
@@ -23,11 +24,11 @@ def test_inbox_lines_become_tasks_and_garbage_is_set_aside(deployment: Deploymen
     deployment.load(1)
     inbox = deployment.topics.name("inbox")
     good = [
-        Outgoing(inbox, None, line(1), []),
+        Outgoing(inbox, SAME, line(1), []),
         Outgoing(inbox, b"some key", line(2), [("trace", b"abc"), ("docllm-fence", b"999999999")]),
         Outgoing(inbox, b"c1", OPENAI, []),
         Outgoing(inbox, None, line(3), [("docllm-batch", b"night")]),
-        Outgoing(inbox, None, line(1), []),
+        Outgoing(inbox, SAME, line(1), []),
     ]
     bad = [
         Outgoing(inbox, b"k", b"garbage", []),
@@ -35,7 +36,7 @@ def test_inbox_lines_become_tasks_and_garbage_is_set_aside(deployment: Deploymen
         Outgoing(inbox, None, b"", []),
         Outgoing(inbox, None, b'{"id":"x"}', []),
         Outgoing(inbox, None, b"\xff\xfe\x00", [("h", b"\xff\x00")]),
-        Outgoing(inbox, None, orjson.dumps(task_line(1, prompt="other: {document}")), []),
+        Outgoing(inbox, SAME, orjson.dumps(task_line(1, prompt="other: {document}")), []),
         Outgoing(inbox, None, line(4), [("docllm-batch", b" \n")]),
     ]
     deployment.bus.write([one for pair in zip(good, bad, strict=False) for one in pair] + bad[len(good) :])

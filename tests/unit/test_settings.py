@@ -108,7 +108,7 @@ def test_a_named_file_must_be_there(tmp_path: Path) -> None:
         ("[agent]\nslots = true", "agent.slots is wrong"),
         ("[agent]\nslots = 0", "agent.slots is wrong"),
         ("[llm]\ntimeout_s = 'nan'", "llm.timeout_s is wrong"),
-        ("[routes.fast]\nmodel = 'm'", "line 2: routes.fast.model is unknown"),
+        ("[routes.fast]\nmodels = 'm'", "line 2: routes.fast.models is unknown; did you mean routes.fast.model"),
         ("[routes.fast]", "line 1: routes.fast is unknown"),
         ("[types.invoice]\nprompt = 'p'", "types.invoice.prompt is unknown"),
         ("[kafka]\nclient = 'x'", "kafka.client is unknown"),
