@@ -1,7 +1,7 @@
 """Makes the parts of one agent from what it is given: database, bus, lanes, clock. A simulation gives others of its own."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from agent.arrivals import Arrivals
@@ -17,6 +17,7 @@ from agent.ledger.locks import AgentLocks
 from agent.lifecycle import Agent, Finished, Publishing
 from agent.loop import Loop
 from agent.partitions import Partitions
+from agent.policy import tiers_of
 from agent.ports import LLM, Source
 from agent.reaper import Reaper, Sweep
 from agent.route import Route
@@ -73,6 +74,7 @@ class Builder:
             model=config.llm.model,
             timeout_s=config.llm.timeout_s,
             prices=config.prices,
+            tiers=tiers_of(config.retry_tiers),
         )
         self.worker = Worker(handlers=Handlers(tools=tools, by_type={}), clock=self.clock, deadline_s=self.deadline_s)
 
@@ -105,11 +107,12 @@ class Builder:
             freed=freed,
         )
 
-    def loop(self, slots: Slots, main: Source, failed: Callable[[str], None]) -> Loop:
-        """Return the loop over the main topic."""
+    def loop(self, slots: Slots, sources: Mapping[str, Source], failed: Callable[[str], None]) -> Loop:
+        """Return the loop over the main topic and the tiers."""
         topics = self.parts.topics
         return Loop(
-            partitions=Partitions({topics.name("tasks"): main}),
+            partitions=Partitions({topics.name(destination): source for destination, source in sources.items()}),
+            main_topic=topics.name("tasks"),
             arrivals=Arrivals(ledger_id=self.parts.ledger_id, group=topics.group, route=ROUTE),
             ledger=self.ledger,
             slots=slots,
@@ -182,13 +185,13 @@ class Builder:
     def agent(
         self,
         *,
-        main: Source,
+        work: Mapping[str, Source],
         inbox: Source,
         reply_limit_bytes: int,
         duties: Sequence[Callable[[], Coroutine[Any, Any, None]]],
         leave: Callable[[], Awaitable[None]],
     ) -> Agent:
-        """Return the agent. Loop, settler and slots form a ring: what is settled goes back to the loop, which is made last."""
+        """Return the agent; `work` are the sources of tasks by destination. Loop, settler and slots form a ring: what is settled goes back to the loop, which is made last."""
 
         def settled(group: Sequence[Ended]) -> None:
             loop.settled(group)
@@ -201,14 +204,14 @@ class Builder:
 
         settler = self.settler(reply_limit_bytes, settled)
         slots = self.slots(settler, freed)
-        loop = self.loop(slots, main, failed)
+        loop = self.loop(slots, work, failed)
         intake = self.intake(inbox)
         agent = Agent(
             loop=loop,
             slots=slots,
             settler=settler,
             intake=intake,
-            sources={"tasks": (main, loop.deliver), "inbox": (inbox, intake.deliver)},
+            sources=[*((source, loop.deliver) for source in work.values()), (inbox, intake.deliver)],
             reaper=self.reaper(loop, intake),
             publishing=self.publishing,
             finished=self.finished(),

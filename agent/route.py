@@ -6,7 +6,7 @@ call goes first. No attempt is counted for any of this.
 
 from dataclasses import dataclass
 
-from agent.outcome import Outcome, Snooze, Succeeded
+from agent.outcome import Outcome, Retry, Snooze, Succeeded
 
 # The provider answered, and said that it takes no calls; half of the wait is left to the fleet, the task waits for all of it.
 REFUSALS = frozenset({"RATE", "RAMP", "CAPACITY"})
@@ -39,10 +39,10 @@ class Route:
         if isinstance(outcome, Succeeded):
             self._failures = self._locked = self._trips = 0
             self.reason = ""
-        elif isinstance(outcome, Snooze):
+        elif isinstance(outcome, Snooze | Retry):
             self._snoozed(outcome, now_s)
 
-    def _snoozed(self, outcome: Snooze, now_s: float) -> None:
+    def _snoozed(self, outcome: Snooze | Retry, now_s: float) -> None:
         kind = outcome.failure.error_class
         if kind in REFUSALS:
             self._pause(now_s, min(outcome.delay_s / 2, _LONGEST_REFUSAL_S), outcome)
@@ -57,7 +57,7 @@ class Route:
                 self._trips += self.until_s <= now_s
                 self._pause(now_s, min(_LONGEST_S, _FIRST_S * 2 ** min(self._trips - 1, 10)), outcome)
 
-    def _pause(self, now_s: float, delay_s: float, outcome: Snooze) -> None:
+    def _pause(self, now_s: float, delay_s: float, outcome: Snooze | Retry) -> None:
         self.until_s = max(self.until_s, now_s + delay_s)
         self.reason = f"{outcome.failure.error_class}: {outcome.failure.text}"
 

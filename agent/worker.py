@@ -28,7 +28,8 @@ class Worker:
             task_id=row.task_id,
             batch=row.batch,
             value=entry.value,
-            number=row.attempt + 1,
+            attempt=row.attempt,
+            max_attempts=row.max_attempts,
             snoozes=entry.snoozes,
             left_s=left_s,
         )

@@ -1,6 +1,6 @@
 """What a handler gets: its task, its document, and calls that are judged before it sees them."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -9,8 +9,8 @@ import orjson
 
 from agent.handlers.documents import Documents
 from agent.handlers.request import packed, request_id
-from agent.outcome import Dead, Failure, Outcome, Snooze, Spent, Succeeded
-from agent.policy import Terms, judge, refused
+from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
+from agent.policy import Terms, Tier, judge, refused
 from agent.ports import LLM, Call, Clock, Reply
 from schemas.config import Price
 from schemas.lanes import Lane
@@ -19,21 +19,22 @@ from schemas.line import TaskLine
 # Parsing more than this in the event loop's process would hold up its threads, the heartbeat's among them.
 PARSE_APART_BYTES = 1 << 20
 
-Judged = Succeeded | Snooze | Dead
+Judged = Succeeded | Retry | Snooze | Dead
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """A claimed task, as the worker hands it over.
 
-    `value`: the record's bytes. `number`: of this attempt, from 1. `snoozes`: how often in a row the task was snoozed before.
-    `left_s`: what is left of the claim, which no call may outlast.
+    `value`: the record's bytes. `attempt`: how many were counted before this one, of `max_attempts`. `snoozes`: how often in a row
+    the task was snoozed before. `left_s`: what is left of the claim, which no call may outlast.
     """
 
     task_id: int
     batch: str
     value: bytes
-    number: int
+    attempt: int
+    max_attempts: int
     snoozes: int
     left_s: float
 
@@ -50,6 +51,7 @@ class Tools:
     model: str | None
     timeout_s: float
     prices: Mapping[str, Price]
+    tiers: Sequence[Tier]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Answer:
 class CallRefusedError(Exception):
     """A call that did not give an answer that can be used; it ends the handler, and `outcome` is settled."""
 
-    def __init__(self, outcome: Snooze | Dead) -> None:
+    def __init__(self, outcome: Retry | Snooze | Dead) -> None:
         super().__init__(outcome.failure.text)
         self.outcome = outcome
 
@@ -76,12 +78,11 @@ class CallRefusedError(Exception):
 class Context:
     """One attempt at one task. `spent` adds up over its calls."""
 
-    def __init__(self, *, task: TaskLine, attempt: Attempt, tools: Tools, strikes: int) -> None:
+    def __init__(self, *, task: TaskLine, attempt: Attempt, tools: Tools) -> None:
         self.task = task
         self.spent = Spent()
         self._attempt = attempt
         self._tools = tools
-        self._strikes = strikes
         self._calls = 0
         self._began_s = tools.clock.now_s()
 
@@ -125,8 +126,10 @@ class Context:
             model=model,
             request_id=request_id,
             duration_ms=self._elapsed_ms(),
+            attempt=self._attempt.attempt,
+            max_attempts=self._attempt.max_attempts,
             snoozes=self._attempt.snoozes,
-            strikes=self._strikes,
+            tiers=tools.tiers,
             jitter=tools.jitter(),
             utc_s=tools.clock.utc_s(),
             schema=schema,
@@ -137,7 +140,8 @@ class Context:
     def _call(self, body: Mapping[str, Any]) -> Call:
         self._calls += 1
         attempt = self._attempt
-        label = str(attempt.number) if self._calls == 1 else f"{attempt.number}.{self._calls}"
+        number = attempt.attempt + 1
+        label = str(number) if self._calls == 1 else f"{number}.{self._calls}"
         name = request_id(batch=attempt.batch, key=self.task.key, attempt=label)
         left_s = attempt.left_s - self._elapsed_ms() / 1000
         return Call(packed(body), name, min(self._tools.timeout_s, left_s))

@@ -12,7 +12,6 @@ import orjson
 from agent.handlers.chat import chat
 from agent.handlers.context import Answer, Attempt, CallRefusedError, Context, Handler, Tools
 from agent.handlers.documents import DocumentError
-from agent.handlers.strikes import Strikes
 from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Spent, Succeeded
 from agent.policy import one_line
 from schemas.line import LineError, parse
@@ -30,7 +29,6 @@ class Handlers:
     def __init__(self, *, tools: Tools, by_type: Mapping[str, Handler]) -> None:
         self._tools = tools
         self._by_type = dict(by_type)
-        self._strikes = Strikes()
 
     async def run(self, attempt: Attempt) -> Outcome:
         """Return how the attempt ended."""
@@ -38,10 +36,7 @@ class Handlers:
             task = parse(attempt.value)
         except LineError as wrong:
             return Dead(Failure("UNDECODABLE", one_line(f"the record is no task line: {wrong}")), Spent(), "undecodable")
-        context = Context(task=task, attempt=attempt, tools=self._tools, strikes=self._strikes.of(attempt.task_id))
-        outcome = await self._handle(context, attempt.left_s)
-        self._strikes.note(attempt.task_id, outcome)
-        return outcome
+        return await self._handle(Context(task=task, attempt=attempt, tools=self._tools), attempt.left_s)
 
     async def _handle(self, context: Context, left_s: float) -> Outcome:
         handler = self._by_type.get(context.task.type, chat)

@@ -1,13 +1,15 @@
 """From a reply or a failed call to an outcome: read, classify, look up the class, decide."""
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
-from agent.outcome import COMPLETION, COMPLETION_ZLIB, Dead, Failure, Snooze, Spent, Succeeded
+from agent.outcome import COMPLETION, COMPLETION_ZLIB, Dead, Failure, Retry, Snooze, Spent, Succeeded
 from agent.policy import completion, signals, waiting
-from agent.policy.classes import CLASSES, STRIKES, Action
+from agent.policy.classes import CLASSES, Action
+from agent.policy.tiers import Tier, choose, retry_delay
 from agent.policy.wording import one_line
 from agent.ports import CallFailed, Reply
 from schemas.config import Price
@@ -16,32 +18,37 @@ _SUCCESS = range(200, 300)
 _PACK_FROM_BYTES = 4 << 10
 _TRACE_HEADERS = ("x-request-id", "request-id", "apim-request-id")
 _NAME_CHARS = 191
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What the judge must know besides the answer.
 
-    `snoozes` and `strikes`: how often in a row the task was snoozed, and had an answer that could not be used. `jitter`: from 0
-    to 1. `utc_s`: now, for a Retry-After that is a date. `prices`: by model, as the provider or else as the task names it.
+    `attempt`: how many attempts were counted before this one, of the `max_attempts` that the task may have. `snoozes`: how often in
+    a row it was snoozed. `least_s`: what a retry waits at least. `jitter`: from 0 to 1. `utc_s`: now, for a Retry-After that is a
+    date. `prices`: by model, as the provider or else as the task names it.
     """
 
     model: str
     request_id: str
     duration_ms: int
+    attempt: int
+    max_attempts: int
     snoozes: int
-    strikes: int
+    tiers: Sequence[Tier]
     jitter: float
     utc_s: float
+    least_s: float = 0.0
     schema: dict[str, Any] | None = None
     verbatim: bool = False
     prices: Mapping[str, Price] = field(default_factory=dict)
 
 
-def judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Snooze | Dead:
+def judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooze | Dead:
     """Return the outcome of a call."""
     if isinstance(answer, CallFailed):
-        return refused(Failure(answer.error_class, one_line(answer.text)), _spent(terms, {}), terms)
+        return refused(Failure(answer.error_class, one_line(answer.text)), _spent(terms, _NO_HEADERS), terms)
     if answer.status not in _SUCCESS:
         return refused(signals.classify(answer.status, answer.body), _spent(terms, answer.headers), terms, answer.headers)
     found = completion.read(answer.body, schema=terms.schema, verbatim=terms.verbatim)
@@ -51,13 +58,19 @@ def judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Snooze | Dead
     return Succeeded(*_packed(answer.body), spent)
 
 
-def refused(failure: Failure, spent: Spent, terms: Terms, headers: Any = None) -> Snooze | Dead:
+def refused(failure: Failure, spent: Spent, terms: Terms, headers: Mapping[str, str] = _NO_HEADERS) -> Retry | Snooze | Dead:
     """Return the outcome of an attempt that failed so, as the table of classes says."""
     action = CLASSES[failure.error_class].action
-    if action is Action.GIVE_UP or (action is Action.STRIKE and terms.strikes >= STRIKES):
+    if action is Action.GIVE_UP:
         return Dead(failure, spent)
-    delay_s = waiting.delay(headers or {}, snoozes=terms.snoozes, jitter=terms.jitter, utc_s=terms.utc_s)
-    return Snooze(failure, spent, delay_s)
+    if action is Action.SNOOZE:
+        delay_s = waiting.delay(headers, snoozes=terms.snoozes, jitter=terms.jitter, utc_s=terms.utc_s)
+        return Snooze(failure, spent, delay_s)
+    if terms.attempt + 1 >= terms.max_attempts:
+        return Dead(failure, spent, "exhausted")
+    wanted_s = max(terms.least_s, waiting.asked_for(headers, terms.utc_s) or 0.0)
+    tier = choose(terms.tiers, attempt=terms.attempt, wanted_s=wanted_s)
+    return Retry(failure, spent, tier.name, retry_delay(tier, wanted_s=wanted_s, jitter=terms.jitter))
 
 
 def _packed(body: bytes) -> tuple[bytes, int]:
@@ -66,7 +79,7 @@ def _packed(body: bytes) -> tuple[bytes, int]:
     return zlib.compress(body, 1), COMPLETION_ZLIB
 
 
-def _spent(terms: Terms, headers: Any, found: completion.Completion | None = None) -> Spent:
+def _spent(terms: Terms, headers: Mapping[str, str], found: completion.Completion | None = None) -> Spent:
     trace_id = next((headers[name] for name in _TRACE_HEADERS if headers.get(name)), terms.request_id)[:_NAME_CHARS]
     if found is None:
         return Spent(model=terms.model, trace_id=trace_id, duration_ms=terms.duration_ms)

@@ -25,12 +25,12 @@ def asked_for(headers: Mapping[str, str], utc_s: float) -> float | None:
     """Return what `retry-after-ms` or `retry-after` (seconds or an HTTP date) asks for, within a day; None when neither can be read."""
     milliseconds = _number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
-        return _clamped(milliseconds / 1000)
+        return clamped(milliseconds / 1000)
     text = headers.get("retry-after", "")
     seconds = _number(text)
     if seconds is None:
         seconds = _until(text, utc_s)
-    return None if seconds is None else _clamped(seconds)
+    return None if seconds is None else clamped(seconds)
 
 
 def _number(text: str) -> float | None:
@@ -49,5 +49,6 @@ def _until(text: str, utc_s: float) -> float | None:
     return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - utc_s
 
 
-def _clamped(seconds: float) -> float:
+def clamped(seconds: float) -> float:
+    """Return a wait that is not negative and not above a day."""
     return min(max(seconds, 0.0), LONGEST_ASKED_S)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent import __main__ as agent
-from agent.policy.classes import CLASSES, STRIKES, Action
+from agent.policy.classes import CLASSES, Action
 from agent.rehearsal import command as rehearsal
 from producer import __main__ as producer
 from schemas import errors
@@ -145,7 +145,7 @@ def test_exit_codes_are_those_of_the_program() -> None:
 
 def test_failure_classes_are_those_of_the_program() -> None:
     """The table of failures says what the judge does with each class."""
-    actions = {Action.SNOOZE: "waits", Action.STRIKE: f"{STRIKES} more tries, then dead", Action.GIVE_UP: "dead"}
+    actions = {Action.SNOOZE: "waits", Action.RETRY: "tried again, counted", Action.GIVE_UP: "dead"}
     told = [(name.strip("`"), becomes, meaning) for name, becomes, meaning in rows("docs/operations.md", "class")]
     assert told == [(row.name, actions[row.action], row.meaning) for row in CLASSES.values()]
 

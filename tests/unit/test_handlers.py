@@ -10,8 +10,8 @@ import pytest
 
 from agent.handlers import Attempt, Context, Documents, Handler, Handlers, Tools
 from agent.handlers.request import chat_body, request_id
-from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Snooze, Spent, Succeeded
-from agent.policy.classes import STRIKES
+from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
+from agent.policy import tiers_of
 from agent.ports import Call, CallFailed, Reply
 from schemas.config import Price
 from schemas.lanes import InlineLane
@@ -71,7 +71,7 @@ class Bench:
 
     def run(self, task: dict[str, Any] | bytes = TASK, **attempt: Any) -> Outcome:
         value = task if isinstance(task, bytes) else orjson.dumps(task)
-        given = {"task_id": 7, "batch": "b", "number": 1, "snoozes": 0, "left_s": 60.0, **attempt}
+        given = {"task_id": 7, "batch": "b", "attempt": 0, "max_attempts": 5, "snoozes": 0, "left_s": 60.0, **attempt}
         return asyncio.run(self.handlers.run(Attempt(value=value, **given)))
 
 
@@ -86,6 +86,7 @@ def bench(*replies: Reply | CallFailed, **by_type: Handler) -> Bench:
         model="default-model",
         timeout_s=30.0,
         prices={"m": Price(1.0, 1.0)},
+        tiers=tiers_of(("30s", "5m", "1h")),
     )
     return Bench(llm, Handlers(tools=tools, by_type=by_type), apart)
 
@@ -95,7 +96,7 @@ def body_of(task: dict[str, Any], document: str | None = None, model: str | None
 
 
 def failure_of(outcome: Outcome) -> Failure:
-    assert isinstance(outcome, Snooze | Dead)
+    assert isinstance(outcome, Retry | Snooze | Dead)
     return outcome.failure
 
 
@@ -221,36 +222,19 @@ def test_large_replies_are_parsed_apart() -> None:
     assert (small.apart.calls, large.apart.calls) == (0, 1)
 
 
-# ---- strikes
+# ---- the budget
 
 
-def test_bad_answers_end_a_task_after_a_few_tries() -> None:
-    """A task whose answers cannot be used is dead after its strikes, however few snoozes the loop counts."""
+def test_the_rows_budget_is_the_only_one() -> None:
+    """A bad answer is tried again while the row has attempts left, and exhausted with the last of them."""
     tried = bench(Reply(200, {}, b"{"))
 
-    ended = [type(tried.run()) for _ in range(STRIKES + 1)]
+    ended = [tried.run(attempt=attempt, max_attempts=3) for attempt in range(3)]
 
-    assert ended == [Snooze] * STRIKES + [Dead]
-
-
-def test_an_outage_is_no_strike() -> None:
-    """Twenty failures of the server between two bad answers do not add to the count."""
-    tried = bench(Reply(200, {}, b"{"), *[Reply(500, {}, b"")] * 20, Reply(200, {}, b"{"))
-
-    ended = [tried.run(snoozes=number) for number in range(22)]
-
-    assert all(isinstance(outcome, Snooze) for outcome in ended)
-
-
-def test_strikes_are_counted_per_task() -> None:
-    """One task's bad answers are not another's, and a success ends the count."""
-    tried = bench(*[Reply(200, {}, b"{")] * STRIKES, completion(), Reply(200, {}, b"{"))
-    for _ in range(STRIKES):
-        tried.run(task_id=1)
-
-    assert isinstance(tried.run(task_id=1), Succeeded)
-    assert isinstance(tried.run(task_id=1), Snooze)
-    assert isinstance(tried.run(task_id=2), Snooze)
+    assert [type(outcome) for outcome in ended] == [Retry, Retry, Dead]
+    assert [outcome.tier for outcome in ended[:2] if isinstance(outcome, Retry)] == ["30s", "5m"]
+    assert isinstance(ended[2], Dead)
+    assert ended[2].disposition == "exhausted"
 
 
 # ---- handlers of one's own
@@ -265,7 +249,7 @@ def test_a_handlers_value_is_the_result() -> None:
         return {"both": first.text + second.text}
 
     tried = bench(document=twice)
-    outcome = tried.run(number=2)
+    outcome = tried.run(attempt=1)
 
     assert isinstance(outcome, Succeeded)
     assert (outcome.body, outcome.codec) == (b'{"both":"Fine.Fine."}', VALUE)
@@ -297,15 +281,15 @@ def test_a_handler_may_decide_itself() -> None:
 
 @pytest.mark.parametrize("error", [ValueError("broken \n sk-abcdefgh"), TimeoutError("mine"), AssertionError(), BrokenProcessPool()])
 def test_a_handlers_error_becomes_an_outcome(error: Exception) -> None:
-    """Whatever a handler raises is counted as a strike, then dead; its own TimeoutError is an error like another."""
+    """Whatever a handler raises is tried again, then exhausted; its own TimeoutError is an error like another."""
 
     async def fail(context: Context) -> None:
         raise error
 
     tried = bench(document=fail)
-    ended = [tried.run() for _ in range(STRIKES + 1)]
+    ended = [tried.run(attempt=attempt) for attempt in (0, 4)]
 
-    assert [type(outcome) for outcome in ended] == [Snooze] * STRIKES + [Dead]
+    assert [type(outcome) for outcome in ended] == [Retry, Dead]
     assert failure_of(ended[0]).error_class == "HANDLER"
     assert failure_of(ended[0]).text.startswith(type(error).__name__)
     assert "abcdefgh" not in failure_of(ended[0]).text
@@ -329,7 +313,7 @@ def test_what_was_spent_before_an_error_is_kept() -> None:
 
     outcome = bench(document=fail).run()
 
-    assert isinstance(outcome, Snooze)
+    assert isinstance(outcome, Retry)
     assert outcome.spent.tokens_in == 10
 
 

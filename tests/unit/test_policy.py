@@ -7,14 +7,23 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.outcome import COMPLETION, COMPLETION_ZLIB, Dead, Snooze, Succeeded
-from agent.policy import CLASSES, ROUTE_WIDE, Action, Terms, judge
-from agent.policy.classes import STRIKES
+from agent.outcome import COMPLETION, COMPLETION_ZLIB, Dead, Failure, Retry, Snooze, Spent, Succeeded
+from agent.policy import CLASSES, Action, Effect, Terms, effect_of, judge, refused, tiers_of
 from agent.policy.signals import TABLE
 from agent.ports import CallFailed, Reply
 from schemas.config import Price
 
-TERMS = Terms(model="m", request_id="b/t#1", duration_ms=1200, snoozes=0, strikes=0, jitter=0.5, utc_s=1_800_000_000.0)
+TERMS = Terms(
+    model="m",
+    request_id="b/t#1",
+    duration_ms=1200,
+    attempt=0,
+    max_attempts=5,
+    snoozes=0,
+    tiers=tiers_of(("30s", "5m", "1h")),
+    jitter=0.5,
+    utc_s=1_800_000_000.0,
+)
 SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
 
 
@@ -30,7 +39,7 @@ def completion(content: Any = "Fine.", reason: Any = "stop", **fields: Any) -> b
 
 def class_of(status: int, body: bytes, **headers: str) -> str:
     outcome = judge(Reply(status, headers, body), TERMS)
-    assert isinstance(outcome, Snooze | Dead)
+    assert isinstance(outcome, Retry | Snooze | Dead)
     return outcome.failure.error_class
 
 
@@ -122,7 +131,8 @@ def test_class_of_what_providers_send(status: int, body: bytes, error_class: str
 def test_every_class_of_a_call_is_met_above() -> None:
     """The replies above leave out no class that a reply can have, and the table of signals names none that does not exist."""
     met = {error_class for _, _, error_class in PROVIDERS}
-    local = {"NETWORK", "AMBIGUOUS", "REPLY_TOO_LARGE", "HANDLER", "DOCUMENT_REFUSED", "DOCUMENT_CHANGED", "DOCUMENT_UNREADABLE"}
+    handlers = {"HANDLER", "HANDLER_GAVE_UP", "DOCUMENT_REFUSED", "DOCUMENT_CHANGED", "DOCUMENT_UNREADABLE"}
+    local = {"NETWORK", "AMBIGUOUS", "REPLY_TOO_LARGE", *handlers}
 
     assert met | local == set(CLASSES)
     assert {row.error_class for row in TABLE} <= met
@@ -134,36 +144,134 @@ def test_every_status_has_a_class(status: int) -> None:
     assert class_of(status, b"") in CLASSES
 
 
+# ---- the table of classes: every class against every case
+
+
+SNOOZED, RETRIED, DEAD = "snoozed", "retried", "dead"
+CASES: dict[str, tuple[dict[str, Any], str | None]] = {
+    "first attempt": ({}, None),
+    "second attempt": ({"attempt": 1}, None),
+    "attempt beyond the tiers": ({"attempt": 3}, None),
+    "last attempt": ({"attempt": 4}, None),
+    "one attempt in all": ({"max_attempts": 1}, None),
+    "more attempts than are allowed": ({"attempt": 9}, None),
+    "asked for less than the tier": ({}, "20"),
+    "asked for more than the tier": ({}, "60"),
+    "asked for more than any tier": ({}, "7200"),
+    "asked for more than a day": ({}, "9999999"),
+    "asked for on the last attempt": ({"attempt": 4}, "60"),
+}
+# What becomes of a class of each action, case by case: the outcome, and the seconds that it waits, with a jitter of one half.
+BECOMES = {
+    Action.SNOOZE: {
+        "first attempt": (SNOOZED, 1.5),
+        "second attempt": (SNOOZED, 1.5),
+        "attempt beyond the tiers": (SNOOZED, 1.5),
+        "last attempt": (SNOOZED, 1.5),
+        "one attempt in all": (SNOOZED, 1.5),
+        "more attempts than are allowed": (SNOOZED, 1.5),
+        "asked for less than the tier": (SNOOZED, 21),
+        "asked for more than the tier": (SNOOZED, 63),
+        "asked for more than any tier": (SNOOZED, 7560),
+        "asked for more than a day": (SNOOZED, 90_720),
+        "asked for on the last attempt": (SNOOZED, 63),
+    },
+    Action.RETRY: {
+        "first attempt": (RETRIED, "30s", 33),
+        "second attempt": (RETRIED, "5m", 330),
+        "attempt beyond the tiers": (RETRIED, "1h", 3960),
+        "last attempt": (DEAD, "exhausted"),
+        "one attempt in all": (DEAD, "exhausted"),
+        "more attempts than are allowed": (DEAD, "exhausted"),
+        "asked for less than the tier": (RETRIED, "30s", 33),
+        "asked for more than the tier": (RETRIED, "5m", 330),
+        "asked for more than any tier": (RETRIED, "1h", 7920),
+        "asked for more than a day": (RETRIED, "1h", 95_040),
+        "asked for on the last attempt": (DEAD, "exhausted"),
+    },
+    Action.GIVE_UP: dict.fromkeys(CASES, (DEAD, "permanent")),
+}
+
+
+def became(outcome: object) -> tuple[object, ...]:
+    match outcome:
+        case Snooze(_, _, delay_s):
+            return SNOOZED, pytest.approx(delay_s)
+        case Retry(_, _, tier, delay_s):
+            return RETRIED, tier, pytest.approx(delay_s)
+        case Dead(_, _, disposition):
+            return DEAD, disposition
+    raise AssertionError(outcome)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_cell_of_the_table(name: str, case: str) -> None:
+    """What becomes of each class in each case: snoozed uncounted, sent to a tier and counted, or given up."""
+    changes, asked = CASES[case]
+    headers = {} if asked is None else {"retry-after": asked}
+
+    outcome = refused(Failure(name, "x"), Spent(), replace(TERMS, **changes), headers)
+
+    assert became(outcome) == BECOMES[CLASSES[name].action][case]
+    assert outcome.failure == Failure(name, "x")
+
+
+def test_each_class_stands_where_it_belongs() -> None:
+    """Nobody's fault is snoozed, what may do better is retried, and what fails again is given up."""
+    by_action = {action: {row.name for row in CLASSES.values() if row.action is action} for action in Action}
+
+    assert by_action[Action.SNOOZE] == set("RATE RAMP CAPACITY MONEY AUTH".split())
+    assert by_action[Action.RETRY] == set("SERVER NETWORK AMBIGUOUS BAD_OUTPUT HANDLER DOCUMENT_UNREADABLE".split())
+
+
+@pytest.mark.parametrize(
+    ("effect", "names"),
+    [
+        (Effect.OUTAGE, "SERVER NETWORK AMBIGUOUS"),
+        (Effect.REFUSAL, "RATE RAMP CAPACITY"),
+        (Effect.LOCKED, "MONEY AUTH"),
+        (Effect.UP, "BAD_OUTPUT TOO_LONG FILTERED BAD_REQUEST REPLY_TOO_LARGE"),
+        (Effect.NONE, "HANDLER HANDLER_GAVE_UP DOCUMENT_UNREADABLE DOCUMENT_REFUSED DOCUMENT_CHANGED"),
+    ],
+)
+def test_what_a_class_tells_of_its_route(effect: Effect, names: str) -> None:
+    """An outage is a failure for the breaker; an answer about one task proves that the provider works."""
+    assert {row.name for row in CLASSES.values() if row.route is effect} == set(names.split())
+    assert {effect_of(name) for name in names.split()} == {effect}
+
+
+def test_a_class_that_the_judge_does_not_make_tells_nothing_of_the_route() -> None:
+    """A task that expired, or met a bug of ours, says nothing about the provider."""
+    assert {effect_of(name) for name in ("EXPIRED", "INTERNAL", "UNDECODABLE")} == {Effect.NONE}
+
+
 @pytest.mark.parametrize("name", [row.name for row in CLASSES.values() if row.action is Action.SNOOZE])
 def test_a_fault_that_is_not_the_tasks_never_kills_it(name: str) -> None:
-    """A thousand snoozes and all strikes used up: an outage still gives up no task."""
-    outcome = judge(CallFailed(name, "x"), replace(TERMS, snoozes=1000, strikes=STRIKES))
+    """A thousand snoozes on the last attempt: an outage of quota or money still gives up no task."""
+    outcome = judge(CallFailed(name, "x"), replace(TERMS, attempt=4, snoozes=1000))
 
     assert isinstance(outcome, Snooze)
     assert 1 <= outcome.delay_s <= 60
 
 
-@pytest.mark.parametrize("name", ["TOO_LONG", "FILTERED", "BAD_REQUEST", "REPLY_TOO_LARGE", "DOCUMENT_REFUSED", "DOCUMENT_CHANGED"])
-def test_what_fails_again_is_given_up_at_once(name: str) -> None:
-    """A permanent class is dead at its first failure."""
-    outcome = judge(CallFailed(name, "x"), TERMS)
+def test_a_type_may_wait_longer() -> None:
+    """The least wait of a type raises the tier as a Retry-After does, and the longer of the two wins."""
+    patient = replace(TERMS, least_s=120.0)
 
-    assert isinstance(outcome, Dead)
-    assert outcome.disposition == "permanent"
-
-
-def test_bad_output_is_tried_again_a_few_times() -> None:
-    """An answer that cannot be used is snoozed while strikes are left, and permanent after that."""
-    reply = Reply(200, {}, b"{")
-
-    ended = [judge(reply, replace(TERMS, strikes=strikes)) for strikes in range(STRIKES + 1)]
-
-    assert [type(outcome) for outcome in ended] == [Snooze] * STRIKES + [Dead]
+    assert became(refused(Failure("SERVER", "x"), Spent(), patient)) == (RETRIED, "5m", 330)
+    assert became(refused(Failure("SERVER", "x"), Spent(), patient, {"retry-after": "400"})) == (RETRIED, "1h", 3960)
+    assert became(refused(Failure("RATE", "x"), Spent(), patient)) == (SNOOZED, 1.5)
 
 
-def test_classes_of_the_route() -> None:
-    """The classes that concern the whole route are those that say nothing about the task."""
-    assert {"RATE", "RAMP", "CAPACITY", "MONEY", "AUTH", "SERVER", "NETWORK"} == ROUTE_WIDE
+def test_bad_output_is_tried_again_while_attempts_are_left() -> None:
+    """An answer that cannot be used climbs the tiers, and is exhausted with the budget."""
+    ended = [became(judge(Reply(200, {}, b"{"), replace(TERMS, attempt=attempt)))[:2] for attempt in range(5)]
+
+    assert ended == [(RETRIED, "30s"), (RETRIED, "5m"), (RETRIED, "1h"), (RETRIED, "1h"), (DEAD, "exhausted")]
+
+
+# ---- success
 
 
 def test_success_is_stored_as_received() -> None:
@@ -238,7 +346,7 @@ def test_a_verbatim_task_does_not_take_an_error() -> None:
     """A gateway's error inside a success is no answer, not even verbatim."""
     outcome = judge(Reply(200, {}, completion(reason="error")), replace(TERMS, verbatim=True))
 
-    assert isinstance(outcome, Snooze)
+    assert isinstance(outcome, Retry)
 
 
 def test_answer_that_fits_the_schema() -> None:
@@ -251,7 +359,7 @@ def test_answer_that_does_not_fit_the_schema(content: str) -> None:
     """Anything else is a bad output, whose text does not repeat the answer."""
     outcome = judge(Reply(200, {}, completion(content)), replace(TERMS, schema=SCHEMA))
 
-    assert isinstance(outcome, Snooze)
+    assert isinstance(outcome, Retry)
     assert outcome.failure.error_class == "BAD_OUTPUT"
     assert "secret" not in outcome.failure.text
 
