@@ -64,8 +64,8 @@ def refused(failure: Failure, spent: Spent, terms: Terms, headers: Mapping[str, 
     if action is Action.GIVE_UP:
         return Dead(failure, spent)
     if action is Action.SNOOZE:
-        delay_s = waiting.delay(headers, snoozes=terms.snoozes, jitter=terms.jitter, utc_s=terms.utc_s)
-        return Snooze(failure, spent, delay_s)
+        limits = failure.error_class == "RATE"
+        return Snooze(failure, spent, waiting.delay(headers, snoozes=terms.snoozes, jitter=terms.jitter, utc_s=terms.utc_s, limits=limits))
     if terms.attempt + 1 >= terms.max_attempts:
         return Dead(failure, spent, "exhausted")
     wanted_s = max(terms.least_s, waiting.asked_for(headers, terms.utc_s) or 0.0)

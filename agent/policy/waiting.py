@@ -1,18 +1,24 @@
 """How long to wait: what the provider asks for, or else a back-off. All in seconds; the jitter, from 0 to 1, is passed in."""
 
 import math
-from collections.abc import Mapping
-from datetime import UTC
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 LONGEST_ASKED_S = 86_400.0
 LONGEST_BACK_OFF_S = 60.0
 _DOUBLINGS = 6
+# A number of seconds above this is a time since 1970, and above the next one it is in milliseconds.
+_EPOCH_S, _EPOCH_MS = 1e9, 1e11
+_PART = r"\d+(?:\.\d+)?(?:ms|us|µs|ns|d|h|m|s)"
+_DURATION, _PARTS = re.compile(rf"(?:{_PART}){{1,9}}"), re.compile(r"([\d.]+)([a-zµ]+)")
+_UNIT_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 
-def delay(headers: Mapping[str, str], *, snoozes: int, jitter: float, utc_s: float) -> float:
+def delay(headers: Mapping[str, str], *, snoozes: int, jitter: float, utc_s: float, limits: bool = False) -> float:
     """Return how long to wait: a little longer than the provider asks for, or 1 to 60 s by how often in a row it was snoozed."""
-    asked = asked_for(headers, utc_s)
+    asked = asked_for(headers, utc_s, limits=limits)
     return back_off(snoozes, jitter) if asked is None else asked + jitter * max(1.0, asked / 10)
 
 
@@ -21,16 +27,52 @@ def back_off(snoozes: int, jitter: float) -> float:
     return min(LONGEST_BACK_OFF_S, 2.0 ** min(snoozes + 1, _DOUBLINGS)) / 2 * (1 + jitter)
 
 
-def asked_for(headers: Mapping[str, str], utc_s: float) -> float | None:
-    """Return what `retry-after-ms` or `retry-after` (seconds or an HTTP date) asks for, within a day; None when neither can be read."""
+def asked_for(headers: Mapping[str, str], utc_s: float, *, limits: bool = False) -> float | None:
+    """Return what `retry-after-ms` or `retry-after` asks for, within a day; None when neither can be read.
+
+    `limits`: without either, wait for the rate limits that the headers report.
+    """
     milliseconds = _number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return clamped(milliseconds / 1000)
-    text = headers.get("retry-after", "")
-    seconds = _number(text)
-    if seconds is None:
-        seconds = _until(text, utc_s)
+    seconds = _seconds(headers.get("retry-after", ""), utc_s)
+    if seconds is None and limits:
+        seconds = _limits_reset(headers, utc_s)
     return None if seconds is None else clamped(seconds)
+
+
+def clamped(seconds: float) -> float:
+    """Return a wait that is not negative and not above a day."""
+    return min(max(seconds, 0.0), LONGEST_ASKED_S)
+
+
+def _limits_reset(headers: Mapping[str, str], utc_s: float) -> float | None:
+    """Return when the limits that are used up are full again; when none is said to be used up, all of them.
+
+    Limits are known by their headers' form alone, `...ratelimit-...reset...`: each provider counts other things, over other times.
+    """
+    resets = dict(_resets(headers, utc_s))
+    used_up = [seconds for name, seconds in resets.items() if _number(headers.get(name.replace("reset", "remaining"), "")) == 0]
+    return max(used_up or resets.values(), default=None)
+
+
+def _resets(headers: Mapping[str, str], utc_s: float) -> Iterator[tuple[str, float]]:
+    """Yield what can be read; a time that is not to come says that the header has no news."""
+    for name, text in headers.items():
+        if "ratelimit" in name and "reset" in name.split("-"):
+            seconds = _seconds(text, utc_s)
+            if seconds is not None and seconds > 0:
+                yield name, seconds
+
+
+def _seconds(text: str, utc_s: float) -> float | None:
+    """Return the wait that a header means: seconds, a duration such as `6m0s`, a date, or a time since 1970."""
+    number = _number(text)
+    if number is None:
+        return _duration(text.strip()) or _until(text.strip(), utc_s)
+    if number > _EPOCH_S:
+        return (number / 1000 if number > _EPOCH_MS else number) - utc_s
+    return number
 
 
 def _number(text: str) -> float | None:
@@ -41,14 +83,18 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _until(text: str, utc_s: float) -> float | None:
-    try:
-        date = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):
+def _duration(text: str) -> float | None:
+    if _DURATION.fullmatch(text) is None:
         return None
-    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - utc_s
+    return sum(float(number) * _UNIT_S[unit] for number, unit in _PARTS.findall(text))
 
 
-def clamped(seconds: float) -> float:
-    """Return a wait that is not negative and not above a day."""
-    return min(max(seconds, 0.0), LONGEST_ASKED_S)
+def _until(text: str, utc_s: float) -> float | None:
+    """Return the time until an HTTP date or an ISO date; without a zone it is UTC."""
+    for read in (parsedate_to_datetime, datetime.fromisoformat):
+        try:
+            date = read(text)
+            return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - utc_s
+        except (ValueError, OverflowError):
+            continue
+    return None

@@ -383,3 +383,16 @@ def test_retry_after_is_obeyed() -> None:
 
     assert isinstance(outcome, Snooze)
     assert 20 <= outcome.delay_s <= 22
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "seconds"),
+    [(429, "rate_limit_exceeded", 360), (429, "slow_down", None), (503, "engine_overloaded", None), (402, "", None)],
+)
+def test_a_rate_limits_reset_is_obeyed_by_that_class_alone(status: int, code: str, seconds: float | None) -> None:
+    """Only a task that met the rate limit waits until it is reset; the other refusals back off."""
+    headers = {"x-ratelimit-reset-tokens": "6m0s", "x-ratelimit-remaining-tokens": "0"}
+
+    outcome = judge(Reply(status, headers, error(code=code)), TERMS)
+
+    assert became(outcome) == (SNOOZED, 1.5 if seconds is None else seconds * 1.05)

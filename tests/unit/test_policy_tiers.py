@@ -1,0 +1,83 @@
+"""Which tier a retry waits in."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.policy.tiers import Tier, choose, retry_delay, tiers_of
+from schemas.errors import ConfigError
+
+TIERS = tiers_of(("30s", "5m", "1h"))
+
+
+def test_tiers_are_named_by_their_delay() -> None:
+    """A tier's name is its delay; any number of them will do."""
+    assert (Tier("30s", 30), Tier("5m", 300), Tier("1h", 3600)) == TIERS
+    assert tiers_of(["2d"]) == (Tier("2d", 172_800),)
+    with pytest.raises(ConfigError, match="soon"):
+        tiers_of(["30s", "soon"])
+
+
+@pytest.mark.parametrize(
+    ("attempt", "wanted_s", "name"),
+    [
+        (0, 0, "30s"),
+        (1, 0, "5m"),
+        (2, 0, "1h"),
+        (3, 0, "1h"),
+        (99, 0, "1h"),
+        (0, 29, "30s"),
+        (0, 30, "30s"),
+        (0, 30.1, "5m"),
+        (0, 300, "5m"),
+        (0, 301, "1h"),
+        (0, 3601, "1h"),
+        (1, 31, "5m"),
+        (1, 3600, "1h"),
+        (2, 86_400, "1h"),
+    ],
+)
+def test_the_tier_of_an_attempt(attempt: int, wanted_s: float, name: str) -> None:
+    """Each attempt goes to the next tier, or to the smallest that is long enough where more is wanted; the last takes the rest."""
+    assert choose(TIERS, attempt=attempt, wanted_s=wanted_s).name == name
+
+
+def test_one_tier_serves_all() -> None:
+    """A list of one tier has a place for every attempt and every wait."""
+    (only,) = tiers_of(["10s"])
+
+    assert {choose([only], attempt=attempt, wanted_s=wanted_s) for attempt in range(5) for wanted_s in (0, 5, 5000)} == {only}
+
+
+@pytest.mark.parametrize(
+    ("wanted_s", "jitter", "delay_s"),
+    [
+        (0, 0.0, 300),
+        (0, 0.5, 330),
+        (0, 1.0, 360),
+        (299, 0.0, 300),
+        (400, 0.0, 400),
+        (400, 1.0, 480),
+        (1e9, 0.0, 86_400),
+        (1e9, 1.0, 103_680),
+    ],
+)
+def test_the_delay_of_a_retry(wanted_s: float, jitter: float, delay_s: float) -> None:
+    """The longer of the tier and of what is wanted, within a day, and up to a fifth more."""
+    assert retry_delay(Tier("5m", 300), wanted_s=wanted_s, jitter=jitter) == pytest.approx(delay_s)
+
+
+@given(
+    lengths=st.sets(st.integers(1, 100_000), min_size=1, max_size=6).map(sorted),
+    attempt=st.integers(0, 100),
+    wanted_s=st.floats(0, 86_400),
+    jitter=st.floats(0, 1),
+)
+def test_a_retry_is_never_early(lengths: list[int], attempt: int, wanted_s: float, jitter: float) -> None:
+    """Whatever the tiers, a task waits as long as is wanted and as its tier says, and at most a fifth more than the longer."""
+    tier = choose(tiers_of(f"{length}s" for length in lengths), attempt=attempt, wanted_s=wanted_s)
+
+    delay_s = retry_delay(tier, wanted_s=wanted_s, jitter=jitter)
+
+    assert max(wanted_s, tier.delay_s) <= delay_s <= max(wanted_s, tier.delay_s) * 1.2 + 1e-6
+    assert tier.delay_s >= min(wanted_s, lengths[-1])
