@@ -88,7 +88,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
     await builder.heartbeat.register()
     beating = HeartbeatThread(builder.heartbeat)
     agent = builder.agent(
-        main=make_source(parts, "tasks", builder.ids),
+        work={destination: make_source(parts, destination, builder.ids) for destination in ("tasks", *parts.topics.tier_destinations)},
         inbox=make_source(parts, "inbox", builder.ids),
         reply_limit_bytes=reply_limit_bytes,
         duties=(builder.ids.run, builder.progress().run),

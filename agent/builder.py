@@ -20,7 +20,7 @@ from agent.partitions import Partitions
 from agent.policy import tiers_of
 from agent.ports import LLM, Source
 from agent.reaper import Reaper, Sweep
-from agent.route import Route
+from agent.route import Routes
 from agent.settle import Ended, Settler
 from agent.slots import Slots
 from agent.telemetry import Counts
@@ -33,6 +33,7 @@ from producer.status import GroupStatus
 from producer.topics.family import Known
 from schemas.errors import UnreachableError
 from schemas.lanes import Lane
+from schemas.topics import duration_s
 
 ROUTE = "default"
 DEADLINE_MARGIN_S = 60.0
@@ -56,7 +57,7 @@ class Builder:
         heartbeat: Callable[[Callable[[], str]], Heartbeat],
     ) -> None:
         self.parts, self.clock, config = parts, parts.clock, parts.config
-        self.counts, self.route = Counts(), Route(ROUTE)
+        self.counts, self.routes = Counts(), Routes()
         self.deadline_s = config.llm.timeout_s + DEADLINE_MARGIN_S
         self.locks = locks
         self.heartbeat = heartbeat(self._notice)
@@ -79,8 +80,12 @@ class Builder:
         self.worker = Worker(handlers=Handlers(tools=tools, by_type={}), clock=self.clock, deadline_s=self.deadline_s)
 
     def _notice(self) -> str:
-        self.counts.say("route", self.route.notice(self.clock.now_s()))
+        self.counts.say("route", self.routes.notice(self.clock.now_s()))
         return self.counts.notice()
+
+    def _longest_tier(self) -> tuple[str, float]:
+        tier = self.parts.topics.tiers[-1]
+        return tier, float(duration_s(tier))
 
     def settler(self, reply_limit_bytes: int, settled: Callable[[Sequence[Ended]], None]) -> Settler:
         """Return the settler."""
@@ -100,7 +105,8 @@ class Builder:
             size=self.parts.config.agent.slots,
             worker=self.worker,
             settler=settler,
-            route=self.route,
+            routes=self.routes,
+            longest_tier=self._longest_tier(),
             clock=self.clock,
             counts=self.counts,
             cancelled=lambda: self.heartbeat.cancelled,
@@ -191,7 +197,10 @@ class Builder:
         duties: Sequence[Callable[[], Coroutine[Any, Any, None]]],
         leave: Callable[[], Awaitable[None]],
     ) -> Agent:
-        """Return the agent; `work` are the sources of tasks by destination. Loop, settler and slots form a ring: what is settled goes back to the loop, which is made last."""
+        """Return the agent; `work` are the sources of tasks, by destination.
+
+        Loop, settler and slots form a ring: what is settled goes back to the loop, which is made last.
+        """
 
         def settled(group: Sequence[Ended]) -> None:
             loop.settled(group)

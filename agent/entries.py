@@ -1,10 +1,11 @@
 """The entries of one agent: one for each task, and the queues in which they wait. Pure; time is passed in."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from agent.entry import Entry, State
 from agent.hold import Hold
+from agent.ready import Ready
 
 PAID_KEPT = 1000  # answers that were fenced out and are kept for a next claim
 
@@ -15,7 +16,7 @@ class Entries:
     def __init__(self) -> None:
         self._by_task: dict[int, Entry] = {}
         self._to_ask: deque[Entry] = deque()
-        self._ready: deque[Entry] = deque()
+        self._ready = Ready()
         self._hold = Hold()
         self._paid: deque[Entry] = deque()
         self.bodies_bytes = 0
@@ -23,12 +24,26 @@ class Entries:
     @property
     def waiting(self) -> int:
         """Return how many entries with bodies wait to be asked about or claimed."""
-        return len(self._to_ask) + len(self._ready)
+        return len(self._to_ask) + self._ready.unparked
 
     @property
     def held(self) -> int:
         """Return how many entries are held."""
         return len(self._hold)
+
+    @property
+    def parked(self) -> int:
+        """Return how many entries are ready for routes that are parked."""
+        return len(self._ready) - self._ready.unparked
+
+    @property
+    def routes(self) -> list[str]:
+        """Return the routes that entries are ready for."""
+        return self._ready.routes
+
+    def ready_for(self, route: str) -> int:
+        """Return how many entries are ready for a route."""
+        return self._ready.count(route)
 
     def arrive(self, entry: Entry, *, redelivered: bool) -> None:
         """Take a new entry. A second record of a task waits behind the first: one claim call never names a task twice."""
@@ -47,15 +62,22 @@ class Entries:
         entry.state = State.ASKING
         self._to_ask.append(entry)
 
-    def ready(self, entry: Entry) -> None:
-        """Let it be claimed when a slot is free."""
+    def ready(self, entry: Entry, *, back: bool = False) -> None:
+        """Let it be claimed when a slot is free; `back`: it waited already, and its offset holds up the watermark."""
         entry.state = State.READY
-        self._ready.append(entry)
+        if self._ready.is_parked(entry.route):
+            self.shed(entry)
+        self._ready.put(entry, back=back)
 
-    def next(self, entry: Entry) -> None:
-        """Let it be claimed before all others: it has waited, and its offset holds up the watermark."""
-        entry.state = State.READY
-        self._ready.appendleft(entry)
+    def park(self, route: str) -> None:
+        """Keep what is ready for a route without bodies, until it is unparked."""
+        if not self._ready.is_parked(route):
+            for entry in self._ready.park(route):
+                self.shed(entry)
+
+    def unpark(self, route: str) -> None:
+        """Keep the bodies of what is ready for a route again."""
+        self._ready.unpark(route)
 
     def hold(self, entry: Entry, at_s: float) -> None:
         """Keep it without its body until the clock shows `at_s`."""
@@ -79,12 +101,17 @@ class Entries:
         """Take entries to ask the ledger about, held ones that are due first."""
         return self._hold.due(now_s, limit // 2) + _take(self._to_ask, State.ASKING, limit - limit // 2)
 
-    def take_ready(self, limit: int) -> list[Entry]:
-        """Take entries to claim."""
-        taken = _take(self._ready, State.READY, limit)
-        for entry in taken:
-            entry.state = State.CLAIMING
-        return taken
+    def take_ready(self, limit: int, room: Callable[[str], int]) -> list[Entry]:
+        """Take entries to claim, no more of a route than `room` says."""
+        return _claiming(self._ready.take(limit, room))
+
+    def take_ready_for(self, route: str, limit: int) -> list[Entry]:
+        """Take entries of one route to claim."""
+        return _claiming(self._ready.take_of(route, limit))
+
+    def forget_gone(self) -> None:
+        """Drop from the queues what ended while it waited in them."""
+        self._ready.forget_gone()
 
     def shed(self, entry: Entry) -> None:
         """Drop the body."""
@@ -112,6 +139,12 @@ class Entries:
         self._paid.append(entry)
         if len(self._paid) > PAID_KEPT:
             self._paid.popleft().paid = None
+
+
+def _claiming(entries: list[Entry]) -> list[Entry]:
+    for entry in entries:
+        entry.state = State.CLAIMING
+    return entries
 
 
 def _take(queue: deque[Entry], state: State, limit: int) -> list[Entry]:

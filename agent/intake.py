@@ -74,7 +74,10 @@ class Intake:
                 self._partitions.revoke(partitions)
             case SourceFailed(reason):
                 log.warning("%s", reason)
-        self._partitions.pause(everything=len(self._records) > HIGH)
+        self._pause()
+
+    def _pause(self) -> None:
+        self._partitions.pause(self._partitions.topics if len(self._records) > HIGH else ())
 
     async def run(self) -> None:
         """Accept what comes, until cancelled."""
@@ -84,7 +87,7 @@ class Intake:
             while self._records:
                 page = [self._records.popleft() for _ in range(min(PAGE, len(self._records)))]
                 await self._take([record for record in page if record.partition in self._partitions])
-                self._partitions.pause(everything=len(self._records) > HIGH)
+                self._pause()
 
     async def _take(self, records: Sequence[Record]) -> None:
         by_batch: dict[str, list[Record]] = {}

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,7 @@ class Agent:
         slots: Slots,
         settler: Settler,
         intake: Intake,
-        sources: Mapping[str, tuple[Source, Callable[[Event], None]]],
+        sources: Sequence[tuple[Source, Callable[[Event], None]]],
         reaper: Reaper,
         publishing: Publishing,
         finished: Finished,
@@ -123,7 +123,7 @@ class Agent:
         Raises UnreachableError when outcomes could not be settled before leaving, and what a part ended with.
         """
         tasks = [asyncio.create_task(duty) for duty in self._all_duties()]
-        for source, deliver in self._sources.values():
+        for source, deliver in self._sources:
             source.start(deliver)
         endings = [asyncio.create_task(stop.asked.wait()), asyncio.create_task(self._failures.get())]
         if until_done:
@@ -175,7 +175,7 @@ class Agent:
 
     async def _leave_group(self) -> None:
         """Leave however the run ends: a consumer's thread must not outlive the event loop."""
-        await asyncio.gather(*(source.leave() for source, _ in self._sources.values()))
+        await asyncio.gather(*(source.leave() for source, _ in self._sources))
 
     async def _finish_calls(self, stop: Stop, timeout_s: float) -> None:
         finishing = asyncio.create_task(self._slots.finish(timeout_s))
@@ -197,7 +197,7 @@ class Agent:
             return False
         if await self._finished.open_tasks() or await self._finished.orders():
             return False
-        for source, _ in self._sources.values():
+        for source, _ in self._sources:
             await source.commit()
             rest = await source.at_rest()
             if not rest.joined or rest.lag:

@@ -15,6 +15,7 @@ from agent.entry import Entry, State
 from agent.hooks import Hooks
 from agent.lease import OWNER_BITS, Lease
 from agent.outcome import Outcome, Released, Snooze, Succeeded
+from agent.parking import Parking
 from agent.partitions import Partitions
 from agent.ports import Answer, Assigned, Clock, Event, Ledger, Record, Recreated, Revoked, Row, SourceFailed, Suspect, Verdict
 from agent.relief import Relief
@@ -29,6 +30,8 @@ AGAIN_AT_ONCE = 2
 GATHER_SHARE, GATHER_S = 1 / 8, 0.01  # with fewer slots free a claim waits for more: it costs as much for one task as for many
 RETRY_S = 15.0
 BODIES_BYTES = 128 << 20
+WAITING_MOST = 50_000  # records of a topic that wait without their bodies; it is read on when some of them have ended
+MOVE_PAGE = 125  # tasks of a closed route that go to a tier at each tick
 
 
 class Loop:
@@ -45,6 +48,7 @@ class Loop:
         counts: Counts,
         lease: Callable[[], Lease],
         deadline_s: float,
+        main_topic: str,
         hooks: Hooks,
     ) -> None:
         self._partitions = partitions
@@ -56,7 +60,9 @@ class Loop:
         self._lease = lease
         self._deadline_s = deadline_s
         self._hooks = hooks
+        self._main_topic = main_topic
         self._entries = Entries()
+        self._parking = Parking(entries=self._entries, closed=slots.closed, running=slots.running_routes)
         self._relief = Relief(ledger=ledger, partitions=partitions, ordered=hooks.ordered)
         self._aside = Aside(ledger=ledger, partitions=partitions, entries=self._entries, counts=counts, ordered=hooks.ordered)
         self._gone: frozenset[int] = frozenset()
@@ -110,6 +116,7 @@ class Loop:
             if entry.state not in {State.CLAIMING, State.RUNNING, State.SETTLING}:
                 self._slots.forget(entry)
                 self._entries.end(entry)
+        self._entries.forget_gone()
 
     # ---- questions and claims
 
@@ -142,9 +149,8 @@ class Loop:
             if self._slots.room() < GATHER_SHARE * self._slots.size:
                 await self._clock.sleep(GATHER_S)
             self._wake_claim.clear()
-            if batch := self._entries.take_ready(min(PAGE, self._room())):
-                async with self._claiming:
-                    await self._claim(batch)
+            if batch := self._entries.take_ready(min(PAGE, self._room()), self._slots.room_for):
+                await self._claim(batch, self._slots.start)
 
     async def no_claim(self) -> None:
         """Return when no claim is under way; after the slots were closed there will be no other."""
@@ -154,17 +160,21 @@ class Loop:
     def _room(self) -> int:
         return self._slots.room() if self._lease().fresh(self._clock.now_s()) else 0
 
-    async def _claim(self, batch: Sequence[Entry]) -> None:
+    async def _claim(self, batch: Sequence[Entry], begin: Callable[[Entry], None]) -> None:
+        async with self._claiming:
+            await self._claim_now(batch, begin)
+
+    async def _claim_now(self, batch: Sequence[Entry], begin: Callable[[Entry], None]) -> None:
         lease, began_s = self._lease(), self._clock.now_s()
         owner = lease.next_owner()
         lease.running += 1  # nobody may take the lease for idle while its claim is under way
-        with self._slots.reserved(len(batch)):
+        with self._slots.reserved(batch):
             answers = await self._ledger.claim([entry.claimable() for entry in batch], owner, self._deadline_s)
             await self._fetch_bodies([entry for entry in batch if answers[entry.task_id][0] is Answer.CLAIMED])
         for entry in batch:
             said, row = answers[entry.task_id]
             if said is Answer.CLAIMED and row is not None:
-                self._claimed(entry, row, owner, lease, began_s)
+                self._claimed(entry, row, owner, lease, began_s, begin)
             else:
                 self._answered(entry, said, row)
         lease.running -= 1
@@ -178,11 +188,11 @@ class Loop:
                 bare[task_id].value = value
                 self._entries.bodies_bytes += len(value)
 
-    def _claimed(self, entry: Entry, row: Row, owner: int, lease: Lease, began_s: float) -> None:
+    def _claimed(self, entry: Entry, row: Row, owner: int, lease: Lease, began_s: float, begin: Callable[[Entry], None]) -> None:
         entry.row, entry.owner, entry.lease, entry.claimed_s = row, owner, lease, began_s
         lease.running += 1
         if entry.partition in self._partitions:
-            self._slots.start(entry)
+            begin(entry)
         else:
             self._slots.give_back(entry)
 
@@ -205,11 +215,8 @@ class Loop:
             self._aside.distrust(entry, said)
 
     def _claimable(self, entry: Entry, row: Row) -> None:
-        """What was held, or what a dead agent left behind, does not queue up behind newer records."""
-        if entry.value is None or row.lease_losses:
-            self._entries.next(entry)
-        else:
-            self._entries.ready(entry)
+        """What was held, is tried again, or was left behind by a dead agent does not queue up behind newer records."""
+        self._entries.ready(entry, back=entry.value is None or bool(row.lease_losses) or bool(row.attempt))
 
     def _again(self, entry: Entry, now_s: float) -> None:
         """Between the two statements of the claim somebody gave the task back."""
@@ -268,10 +275,18 @@ class Loop:
         """Look after what only time changes, until cancelled."""
         while True:
             await self._clock.sleep(TICK_S)
+            self._parking.look(self._clock.now_s(), full=self._full)
             self._pause()
             self._slots.tick()
             self.wake()
             await self._relief.relieve()
+            await self._move_on()
+
+    async def _move_on(self) -> None:
+        """Send some tasks of a route that stays closed to a tier, so that the tasks behind them are read."""
+        for route in self._parking.overflowing(self._clock.now_s()):
+            if self._lease().fresh(self._clock.now_s()) and (batch := self._entries.take_ready_for(route, MOVE_PAGE)):
+                await self._claim(batch, self._slots.move)
 
     def finished(self) -> dict[tuple[str, int], int]:
         """Return the watermarks of this agent's partitions."""
@@ -286,8 +301,15 @@ class Loop:
     def _pause(self) -> None:
         """Stop reading when enough waits, go on when little does."""
         many = self._entries.waiting >= (self._high // 2 if self._full else self._high)
-        self._full = many or self._entries.bodies_bytes >= BODIES_BYTES or len(self._aside) > PAGE
-        self._partitions.pause(everything=self._full)
+        heavy = self._entries.bodies_bytes >= BODIES_BYTES or len(self._aside) > PAGE
+        self._full = many or heavy
+        self._partitions.pause({topic for topic in self._partitions.topics if heavy or self._enough(topic, many=many)})
+
+    def _enough(self, topic: str, *, many: bool) -> bool:
+        """What waits in a tier is due by the clock: newer tasks do not keep it from being read."""
+        if topic == self._main_topic:
+            return many or self._entries.parked >= WAITING_MOST
+        return self._partitions.unfinished(topic) >= WAITING_MOST
 
     def wake(self) -> None:
         """Look again whether there is something to ask or to claim."""

@@ -1,6 +1,6 @@
 """The partitions that this agent has: their watermarks, the entries in flight, and which of them shall not be read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from agent.entry import Entry
 from agent.offsets import Tracker
@@ -27,6 +27,11 @@ class Partitions:
 
     def __len__(self) -> int:
         return len(self._trackers)
+
+    @property
+    def topics(self) -> list[str]:
+        """Return the topics that are read."""
+        return list(self._sources)
 
     def assign(self, partitions: Iterable[Partition]) -> None:
         """Begin to track an assignment."""
@@ -82,8 +87,8 @@ class Partitions:
         """Return the watermarks of the partitions that this agent has: what lies below is finished with."""
         return {(partition.topic, partition.number): watermark for partition, watermark in self._marked.items()}
 
-    def pause(self, *, everything: bool) -> None:
-        """Let the sources read on, except where the span is too wide, or nothing at all.
+    def pause(self, topics: Container[str]) -> None:
+        """Let the sources read on, except where the span is too wide, and nothing at all of these topics.
 
         A partition of which nothing was read is always read: its first records may be what a dead agent left behind.
         """
@@ -94,10 +99,14 @@ class Partitions:
                 self._wide.discard(partition)
         for topic, source in self._sources.items():
             begun = (one for one, tracker in self._trackers.items() if one.topic == topic and tracker.watermark is not None)
-            mine = frozenset(one for one in begun if everything or one in self._wide)
+            mine = frozenset(one for one in begun if topic in topics or one in self._wide)
             if self._paused.get(topic) != mine:
                 self._paused[topic] = mine
                 source.pause(mine)
+
+    def unfinished(self, topic: str) -> int:
+        """Return how many records of a topic were read and are not finished with."""
+        return sum(tracker.unfinished for partition, tracker in self._trackers.items() if partition.topic == topic)
 
     def blocking(self) -> list[Entry]:
         """Return the entries that alone keep a wide span from moving on."""

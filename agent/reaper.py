@@ -141,11 +141,10 @@ class Reaper:
     async def _horizon(self) -> datetime | None:
         """Return the smallest append time at the committed offsets of main and tier topics."""
         oldest = []
-        for destination in self._topics.destinations:
-            if destination == "tasks" or destination.startswith("retry."):
-                backlog = await self._admin.backlog(self._topics.consumer_group(destination), [self._topics.name(destination)])
-                if backlog.oldest_ms is not None:
-                    oldest.append(backlog.oldest_ms)
+        for destination in ("tasks", *self._topics.tier_destinations):
+            backlog = await self._admin.backlog(self._topics.consumer_group(destination), [self._topics.name(destination)])
+            if backlog.oldest_ms is not None:
+                oldest.append(backlog.oldest_ms)
         return datetime.fromtimestamp(min(oldest) / 1000, UTC).replace(tzinfo=None) if oldest else None
 
     async def _look(self) -> bool:

@@ -66,3 +66,31 @@ class Route:
         if now_s < self.until_s:
             return f"route {self.name} waits {self.until_s - now_s:.0f} s: {self.reason}"[:300]
         return f"route {self.name} tries one call: {self.reason}"[:300] if self._trips else ""
+
+
+class Routes:
+    """The routes of one agent, by name."""
+
+    def __init__(self) -> None:
+        self._routes: dict[str, Route] = {}
+
+    def of(self, name: str) -> Route:
+        """Return a route."""
+        return self._routes.setdefault(name, Route(name))
+
+    def room(self, name: str, now_s: float, running: int, slots: int) -> int:
+        """Return how many calls may be started now on a route."""
+        return self.of(name).room(now_s, running, slots)
+
+    def ended(self, name: str, outcome: Outcome, now_s: float) -> Outcome:
+        """Learn from how a call ended; return what is to be settled."""
+        self.of(name).note(outcome, now_s)
+        return outcome
+
+    def closed(self, name: str, now_s: float) -> bool:
+        """Return whether a route takes no calls but probes."""
+        return bool(self.of(name).notice(now_s))
+
+    def notice(self, now_s: float) -> str:
+        """Return why nothing starts, for a person."""
+        return "; ".join(filter(None, (route.notice(now_s) for route in self._routes.values())))[:500]

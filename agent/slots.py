@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from agent.entry import Entry, State
-from agent.outcome import Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent
+from agent.outcome import Cancelled, Dead, Failure, Moved, Outcome, Released, Snooze, Spent
 from agent.ports import Clock
-from agent.route import Route
+from agent.route import Routes
 from agent.settle import Settler
 from agent.telemetry import Counts
 from agent.worker import Worker
@@ -30,7 +30,8 @@ class Slots:
         size: int,
         worker: Worker,
         settler: Settler,
-        route: Route,
+        routes: Routes,
+        longest_tier: tuple[str, float],
         clock: Clock,
         counts: Counts,
         cancelled: Callable[[], frozenset[int]],
@@ -39,13 +40,14 @@ class Slots:
         self.size = size
         self._worker = worker
         self._settler = settler
-        self._route = route
+        self._routes = routes
+        self._longest_tier = longest_tier
         self._clock = clock
         self._counts = counts
         self._cancelled = cancelled
         self._freed = freed
         self._running: dict[Entry, asyncio.Task[None]] = {}
-        self._reserved = 0
+        self._busy: Counter[str] = Counter()  # by route: what runs, and what is being claimed
         self._suspects: deque[Entry] = deque()
         self._suspects_running = 0
         self._began_s = clock.now_s()
@@ -60,17 +62,30 @@ class Slots:
         """Return how many more tasks may be claimed."""
         if self._closed or self._settler.unsettled > 2 * self.size:
             return 0
-        busy = len(self._running) + self._reserved
-        return min(self._route.room(self._clock.now_s(), busy, self.size), self.size - busy)
+        return self.size - self._busy.total()
+
+    def room_for(self, route: str) -> int:
+        """Return how many more tasks of a route may be claimed, as far as the route is concerned."""
+        return self._routes.room(route, self._clock.now_s(), self._busy[route], self.size)
+
+    def closed(self, route: str) -> bool:
+        """Return whether a route takes no calls but probes."""
+        return self._routes.closed(route, self._clock.now_s())
+
+    def running_routes(self) -> Collection[str]:
+        """Return the routes on which calls run."""
+        return self._busy.keys()
 
     @contextmanager
-    def reserved(self, count: int) -> Iterator[None]:
+    def reserved(self, entries: Collection[Entry]) -> Iterator[None]:
         """Keep slots for a claim that is under way."""
-        self._reserved += count
+        for entry in entries:
+            self._busy[entry.route] += 1
         try:
             yield
         finally:
-            self._reserved -= count
+            for entry in entries:
+                self._free(entry.route)
 
     def start(self, entry: Entry) -> None:
         """Run a claimed entry, or settle it at once when there is nothing to run."""
@@ -91,6 +106,11 @@ class Slots:
             self._start_suspects()
         else:
             self._run(entry)
+
+    def move(self, entry: Entry) -> None:
+        """Send a claimed entry to the longest tier, since its route stays closed."""
+        tier, delay_s = self._longest_tier
+        self._end(entry, Moved(Failure("ROUTE", f"route {entry.route} is closed"), Spent(), tier, delay_s))
 
     def give_back(self, entry: Entry) -> None:
         """Release a claim that was not begun."""
@@ -124,6 +144,7 @@ class Slots:
 
     def _run(self, entry: Entry) -> None:
         entry.state = State.RUNNING
+        self._busy[entry.route] += 1
         task = asyncio.get_running_loop().create_task(self._work(entry))
         self._running[entry] = task
 
@@ -132,14 +153,21 @@ class Slots:
         outcome: Outcome = Released()
         try:
             outcome = await self._worker.work(entry)
-            self._route.note(outcome, self._clock.now_s())
+            outcome = self._routes.ended(entry.route, outcome, self._clock.now_s())
         except Exception as error:
             log.exception("the attempt at task %d ended in a bug", entry.task_id)
             outcome = Snooze(Failure("INTERNAL", type(error).__name__), Spent(), INTERNAL_S)
         finally:
             del self._running[entry]
+            self._free(entry.route)
             self._end(entry, outcome)
             self._freed()
+
+    def _free(self, route: str) -> None:
+        """Routes come from tasks: one on which nothing runs is forgotten."""
+        self._busy[route] -= 1
+        if not self._busy[route]:
+            del self._busy[route]
 
     def _start_suspects(self) -> None:
         lonely = self._counts.last_settled_s is None and self._clock.now_s() - self._began_s < SUSPECT_AFTER_S

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from producer.bus.mount import refuse_network
 from producer.ports import Publisher, TopicAdmin
-from producer.topics.family import EMBEDDED_PARTITIONS, Family
+from producer.topics.family import EMBEDDED_PARTITIONS, Family, with_old_tiers
 from schemas import migrations
 from schemas.clock import Clock, SystemClock
 from schemas.config import Config
@@ -116,8 +116,9 @@ async def opened(config: Config, group: str, *, check_topics: bool = True, conne
 
     Raises UnreachableError and UnsafeStateError.
     """
-    clock, topics = SystemClock(), Topics(group, config.retry_tiers)
+    clock, configured = SystemClock(), Topics(group, config.retry_tiers)
     async with opened_ledger(config, connections=connections) as ledger:
+        topics = await ledger.lane(lambda: ledger.database.auto(lambda c: with_old_tiers(c, configured)))
         admin, publisher = make_admin(config, clock), make_publisher(config, clock)
         family = Family(admin=admin, database=ledger.database, lane=ledger.lane, topics=topics, clock=clock)
         try:
@@ -148,6 +149,6 @@ def _require_schema(config: Config, database: Database) -> None:
 
 
 async def _require_topics(config: Config, family: Family) -> None:
-    if config.embedded and await family.known() is None:
+    if config.embedded and await family.incomplete():
         await family.apply(EMBEDDED_PARTITIONS, None)
     await family.require()

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from producer.app import make_admin, open_database
-from producer.topics.family import Family
+from producer.topics.family import Family, with_old_tiers
 from schemas import migrations
 from schemas.clock import SystemClock
 from schemas.config import Config
@@ -73,9 +73,10 @@ class Checks:
             await admin.close()
 
     async def _topics(self) -> str:
-        topics = Topics(self._group, self._config.retry_tiers)
         await self._schema()
         database = await asyncio.to_thread(open_database, self._config, connections=1)
+        configured = Topics(self._group, self._config.retry_tiers)
+        topics = await asyncio.to_thread(database.auto, lambda c: with_old_tiers(c, configured))
         clock, lane = SystemClock(), ThreadLane("check")
         admin = make_admin(self._config, clock)
         try:

@@ -1,11 +1,13 @@
 """The topic family of a group: names in, names out."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from schemas.errors import ConfigError
 
 GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_TIER = "retry."
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -18,10 +20,14 @@ def duration_s(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics of one group. A destination is a topic's name without the group: `tasks`, `retry.30s`, `dlq`, `inbox`."""
+    """The topics of one group. A destination is a topic's name without the group: `tasks`, `retry.30s`, `dlq`, `inbox`.
+
+    `old_tiers`: tiers of another configuration, whose topics are read as long as they exist and take nothing new from this one.
+    """
 
     group: str
     tiers: tuple[str, ...] = ("30s", "5m", "1h")
+    old_tiers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if GROUP_NAME.fullmatch(self.group) is None:
@@ -30,7 +36,21 @@ class Topics:
     @property
     def destinations(self) -> tuple[str, ...]:
         """Return every destination of the group."""
-        return ("tasks", *(f"retry.{tier}" for tier in self.tiers), "dlq", "inbox")
+        return ("tasks", *self.tier_destinations, "dlq", "inbox")
+
+    @property
+    def tier_destinations(self) -> tuple[str, ...]:
+        """Return the destinations in which tasks wait for their next attempt, old ones too."""
+        return tuple(f"{_TIER}{tier}" for tier in (*self.tiers, *self.old_tiers))
+
+    def is_old(self, name: str) -> bool:
+        """Return whether a Kafka topic is that of an old tier."""
+        return self.destination(name).removeprefix(_TIER) in self.old_tiers
+
+    def with_old_tiers(self, names: Iterable[str]) -> "Topics":
+        """Return the same with those of these Kafka topics that are tiers of the group under another configuration."""
+        tiers = (name.removeprefix(self.name(_TIER)) for name in names if name.startswith(self.name(_TIER)))
+        return replace(self, old_tiers=tuple(sorted((tier for tier in tiers if tier not in self.tiers), key=duration_s)))
 
     def name(self, destination: str) -> str:
         """Return the Kafka topic of a destination."""

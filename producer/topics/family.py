@@ -46,7 +46,9 @@ class Family:
         done = []
         there = await self._admin.describe(self._topics.names)
         for name in self._topics.names:
-            done += await self._apply_one(name, there.get(name), partitions, replication_factor)
+            if name in there or not self._topics.is_old(name):
+                done += await self._apply_one(name, there.get(name), partitions, replication_factor)
+        done += await self._old_tiers(there)
         if await self._remember():
             done.append("topic ids stored")
         return done
@@ -64,6 +66,18 @@ class Family:
             done.append(f"{name}: settings set")
         return done
 
+    async def _old_tiers(self, there: Mapping[str, TopicState]) -> list[str]:
+        """Say of each tier of another configuration whether its topic is still needed."""
+        done = []
+        for name in filter(self._topics.is_old, self._topics.names):
+            if name not in there:
+                done.append(f"{name}: the topic of an old tier is gone")
+                continue
+            backlog = await self._admin.backlog(self._topics.consumer_group(self._topics.destination(name)), [name])
+            left = f"{backlog.lag} records wait there; agents work them off" if backlog.lag else "empty; it may be deleted"
+            done.append(f"{name}: an old tier, {left}")
+        return done
+
     async def _remember(self) -> bool:
         there = await self._described()
         known = Known(await self._admin.cluster_id(), {name: state.topic_id for name, state in sorted(there.items())})
@@ -75,10 +89,11 @@ class Family:
     async def _described(self) -> Mapping[str, TopicState]:
         """A cluster takes a moment until every broker knows of a topic that was just made."""
         waited_s = 0.0
-        while len(there := await self._admin.describe(self._topics.names)) < len(self._topics.names):
+        needed = {name for name in self._topics.names if not self._topics.is_old(name)}
+        while missing := needed - set(there := await self._admin.describe(self._topics.names)):
             if waited_s >= APPEAR_S:
-                missing = ", ".join(sorted(set(self._topics.names) - set(there)))
-                raise UnsafeStateError(f"the cluster does not show {missing}; look at its brokers, then run topics apply again")
+                shown = ", ".join(sorted(missing))
+                raise UnsafeStateError(f"the cluster does not show {shown}; look at its brokers, then run topics apply again")
             await self._clock.sleep(LOOK_S)
             waited_s += LOOK_S
         return there
@@ -86,6 +101,11 @@ class Family:
     async def known(self) -> Known | None:
         """Return the ids that `topics apply` stored."""
         return await self._lane(lambda: self._database.auto(lambda c: _read(c, self._topics.group)))
+
+    async def incomplete(self) -> bool:
+        """Return whether a topic of the configuration was never made."""
+        known = await self.known()
+        return known is None or not known.topic_ids.keys() >= set(self._topics.names)
 
     async def differences(self) -> list[str]:
         """Return how the topics differ from what they must be, a line each; empty when nothing does."""
@@ -108,6 +128,12 @@ class Family:
         if differences or known is None:
             raise UnsafeStateError(f"{'; '.join(differences)}; run: python -m producer topics apply --group {self._topics.group}")
         return known
+
+
+def with_old_tiers(connection: Connection, topics: Topics) -> Topics:
+    """Return the topics with the tiers that `topics apply` knew under another configuration."""
+    known = _read(connection, topics.group)
+    return topics if known is None else topics.with_old_tiers(known.topic_ids)
 
 
 def _settings_differ(state: TopicState) -> bool:

@@ -12,7 +12,7 @@ from schemas.envelope import NotOursError, Publication, decode
 from schemas.task import FINAL, Status
 from tests.simulation.broker import Group, Place, Stored
 from tests.simulation.eventloop import EPOCH_S
-from tests.simulation.programs import AgentProgram
+from tests.simulation.programs import TOPICS, AgentProgram
 from tests.simulation.provider import Made
 from tests.simulation.store import seconds
 
@@ -36,8 +36,8 @@ def unfinished(world: "World") -> str:
 
 def _lag(world: "World") -> int:
     total = 0
-    for topic, group_id in (("g.tasks", "g"), ("g.inbox", "g.inbox")):
-        group = world.broker.group(group_id)
+    for destination in ("tasks", *TOPICS.tier_destinations, "inbox"):
+        topic, group = TOPICS.name(destination), world.broker.group(TOPICS.consumer_group(destination))
         for number, log in enumerate(world.broker.topics[topic].logs):
             total += log.end - group.start((topic, number))[0]
     return total

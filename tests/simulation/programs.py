@@ -32,6 +32,7 @@ from tests.simulation.weather import Weather
 
 Result = TypeVar("Result")
 GROUP, BATCH = "g", "b"
+TOPICS = Topics(GROUP, ("30s", "5m"))
 LEDGER_ID = bytes(range(16)).hex()
 LLM_TIMEOUT_S, DRAIN_S = 20.0, 5.0
 
@@ -60,7 +61,7 @@ class Machine:
 
     def parts(self) -> Parts:
         """Return the parts that one program opens."""
-        topics, database, lane = Topics(GROUP, ("30s",)), self.database(), self.lane()
+        topics, database, lane = TOPICS, self.database(), self.lane()
         admin = SimTopicAdmin(broker=self.broker, clock=self.clock, weather=self.weather)
         family = Family(admin=admin, database=database, lane=lane, topics=topics, clock=self.clock)
         publisher = SimPublisher(broker=self.broker, clock=self.clock, weather=self.weather)
@@ -68,11 +69,10 @@ class Machine:
 
     def source(self, destination: str) -> SimSource:
         """Return the consumer handle of one destination."""
-        topics = Topics(GROUP, ("30s",))
         return SimSource(
             broker=self.broker,
-            topic=topics.name(destination),
-            group_id=topics.consumer_group(destination),
+            topic=TOPICS.name(destination),
+            group_id=TOPICS.consumer_group(destination),
             clock=self.clock,
             weather=self.weather,
         )
@@ -84,7 +84,7 @@ class Machine:
             llm=LLMConfig(base_url="http://simulated", model="m", timeout_s=LLM_TIMEOUT_S),
             agent=AgentConfig(slots=self.slots, drain_timeout_s=DRAIN_S, sweep_slack_s=self.sweep_slack_s),
             document_roots=(),
-            retry_tiers=("30s",),
+            retry_tiers=TOPICS.tiers,
         )
 
 
@@ -101,9 +101,15 @@ class AgentProgram:
         self.stop = Stop()
         self._machine = machine
         self._parts = machine.parts()
-        self.sources = [machine.source("tasks"), machine.source("inbox")]
+        self.work = {destination: machine.source(destination) for destination in ("tasks", *TOPICS.tier_destinations)}
+        self.inbox = machine.source("inbox")
         self.task = machine.loop.spawn(self.main, self._run())
         self.task.add_done_callback(lambda _task: self._end())
+
+    @property
+    def sources(self) -> list[SimSource]:
+        """Return the consumer handles, that of the main topic first."""
+        return [*self.work.values(), self.inbox]
 
     @property
     def running(self) -> bool:
@@ -168,8 +174,7 @@ class AgentProgram:
             await asyncio.wait([beating])
             await builder.heartbeat.stop()
 
-        main, inbox = self.sources
-        return builder.agent(main=main, inbox=inbox, reply_limit_bytes=1 << 20, duties=(builder.ids.run,), leave=leave)
+        return builder.agent(work=self.work, inbox=self.inbox, reply_limit_bytes=1 << 20, duties=(builder.ids.run,), leave=leave)
 
 
 class LoaderProgram:

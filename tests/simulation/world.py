@@ -21,7 +21,7 @@ from tests.simulation import checks
 from tests.simulation.broker import Broker, Group, Place
 from tests.simulation.eventloop import PROCESS, Process, VirtualClock, VirtualLoop
 from tests.simulation.plan import Plan
-from tests.simulation.programs import BATCH, GROUP, LEDGER_ID, AgentProgram, LoaderProgram, Machine, cancel_batch
+from tests.simulation.programs import BATCH, GROUP, LEDGER_ID, TOPICS, AgentProgram, LoaderProgram, Machine, cancel_batch
 from tests.simulation.provider import SimLLM
 from tests.simulation.store import Store
 from tests.simulation.weather import Weather
@@ -29,7 +29,8 @@ from tests.simulation.weather import Weather
 PATIENCE_S = 900.0  # within this time after the last fault everything must have ended
 LEAVE_S = 120.0
 LOAD_CHUNK = 6
-TASKS, INBOX = f"{GROUP}.tasks", f"{GROUP}.inbox"
+TASKS, INBOX = TOPICS.name("tasks"), TOPICS.name("inbox")
+READ = ("tasks", *TOPICS.tier_destinations, "inbox")
 
 
 class World:
@@ -208,8 +209,8 @@ class World:
         self.start()
 
     def _shuffle(self) -> None:
-        for name in (GROUP, INBOX):
-            self.broker.group(name).shuffle(self.rng)
+        for destination in READ:
+            self.broker.group(TOPICS.consumer_group(destination)).shuffle(self.rng)
 
     def _evict(self) -> None:
         if agent := self._one():
@@ -266,7 +267,8 @@ class World:
             agent.kill()
         for member in self.broker.members():
             self.broker.evict(member)
-        self.broker.group(GROUP).committed.clear()
+        for destination in READ:
+            self.broker.group(TOPICS.consumer_group(destination)).committed.clear()
         self.start()
 
     # ---- what is written down

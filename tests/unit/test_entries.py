@@ -18,6 +18,11 @@ def entry(task_id: int, offset: int = 0, value: bytes | None = b"body") -> Entry
     return Entry(PARTITION, offset, 0, Publication("ledger", "group", "batch", task_id, 0), value, b"d" * 16, "route")
 
 
+def room(_route: str) -> int:
+    """A route that takes any number of calls."""
+    return 1000
+
+
 def owned_by(task_id: int, agent_id: int) -> Row:
     return Row(task_id, 1, 1, agent_id << OWNER_BITS | 1, 0, 0, 5, 0, 0, 0.0, False, "document", b"key", "batch")  # noqa: FBT003 - a row as it is read
 
@@ -30,7 +35,7 @@ def test_a_new_record_is_claimed_and_a_redelivered_one_asked_about() -> None:
     entries.arrive(again, redelivered=True)
 
     assert entries.waiting == 2
-    assert entries.take_ready(10) == [fresh]
+    assert entries.take_ready(10, room) == [fresh]
     assert entries.take_to_ask(0.0, 10) == [again]
     assert (fresh.state, entries.waiting) == (State.CLAIMING, 0)
 
@@ -43,9 +48,9 @@ def test_what_has_waited_is_claimed_before_what_came_later() -> None:
     entries.arrive(waited, redelivered=True)
     (asked,) = entries.take_to_ask(0.0, 10)
 
-    entries.next(asked)
+    entries.ready(asked, back=True)
 
-    assert entries.take_ready(10) == [waited, later]
+    assert entries.take_ready(10, room) == [waited, later]
 
 
 def test_two_records_of_one_task_are_never_in_one_claim() -> None:
@@ -55,8 +60,8 @@ def test_two_records_of_one_task_are_never_in_one_claim() -> None:
     for one in (first, second, third):
         entries.arrive(one, redelivered=False)
 
-    assert entries.take_ready(10) == [first]
-    assert entries.take_ready(10) == entries.take_to_ask(0.0, 10) == []
+    assert entries.take_ready(10, room) == [first]
+    assert entries.take_ready(10, room) == entries.take_to_ask(0.0, 10) == []
     entries.end(first)
     assert entries.take_to_ask(0.0, 10) == [second]
     entries.end(second)
@@ -89,7 +94,7 @@ def test_what_is_gone_is_neither_asked_about_nor_claimed() -> None:
     for one in (asking, ready, held):
         entries.end(one)
 
-    assert entries.take_ready(10) == entries.take_to_ask(10.0, 10) == []
+    assert entries.take_ready(10, room) == entries.take_to_ask(10.0, 10) == []
 
 
 def test_held_entries_that_are_due_are_asked_about_first() -> None:
@@ -129,7 +134,7 @@ def test_entries_of_an_agent_that_is_gone_are_asked_about() -> None:
     entries = Entries()
     one = entry(1)
     entries.arrive(one, redelivered=False)
-    entries.take_ready(1)
+    entries.take_ready(1, room)
     one.row = owned_by(1, 7)
     entries.hold_for(one, 7, 0.0)
     assert entries.held == 1
@@ -183,7 +188,7 @@ class Agent(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 4))
     def claim(self, limit: int) -> None:
-        taken = self.entries.take_ready(limit)
+        taken = self.entries.take_ready(limit, room)
         assert len({one.task_id for one in taken}) == len(taken)
         self.claiming += taken
 
@@ -257,7 +262,7 @@ class Agent(RuleBasedStateMachine):
             self.settled(fenced=True)
         for _ in range(len(self.live) + 1):
             self.now_s += 100.0
-            for one in self.entries.take_to_ask(self.now_s, 1000) + self.entries.take_ready(1000):
+            for one in self.entries.take_to_ask(self.now_s, 1000) + self.entries.take_ready(1000, room):
                 self.finish(one)
         assert self.live == []
         assert self.entries._by_task == {}

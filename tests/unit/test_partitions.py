@@ -104,14 +104,14 @@ def test_the_entries_of_a_revoked_partition_are_given_back() -> None:
 def test_a_wide_span_pauses_its_partition_until_it_is_narrower() -> None:
     """Between the two marks nothing changes, and an unchanged set is not told again."""
     tracked, source = assigned(partition(0), partition(1))
-    tracked.pause(everything=False)
+    tracked.pause(())
     tracked.begin(partition(0), 0)
     tracked.begin(partition(0), SPAN - 1)
     tracked.begin(partition(0), SPAN)
-    tracked.pause(everything=False)
-    tracked.pause(everything=False)
+    tracked.pause(())
+    tracked.pause(())
     tracked.finish(partition(0), 0)
-    tracked.pause(everything=False)
+    tracked.pause(())
 
     assert source.pauses == [frozenset(), frozenset({partition(0)}), frozenset()]
 
@@ -122,13 +122,13 @@ def test_a_span_that_shrinks_a_little_stays_paused() -> None:
     tracked.begin(partition(), 0)
     tracked.begin(partition(), SPAN - RESUME_SPAN)
     tracked.begin(partition(), SPAN)
-    tracked.pause(everything=False)
+    tracked.pause(())
     tracked.finish(partition(), 0)
-    tracked.pause(everything=False)
+    tracked.pause(())
     assert source.pauses == [frozenset({partition()})]
 
     tracked.finish(partition(), SPAN - RESUME_SPAN)
-    tracked.pause(everything=False)
+    tracked.pause(())
 
     assert source.pauses[-1] == frozenset()
 
@@ -137,10 +137,10 @@ def test_everything_is_paused_while_nothing_fits() -> None:
     """And told again after an assignment, since a new partition is not paused."""
     tracked, source = assigned(partition(0))
     tracked.begin(partition(0), 0)
-    tracked.pause(everything=True)
+    tracked.pause([TOPIC])
     tracked.assign([partition(1)])
     tracked.begin(partition(1), 0)
-    tracked.pause(everything=True)
+    tracked.pause([TOPIC])
 
     assert source.pauses == [frozenset({partition(0)}), frozenset({partition(0), partition(1)})]
 
@@ -151,7 +151,7 @@ def test_a_partition_that_was_not_read_is_not_paused() -> None:
     tracked.begin(partition(0), 0)
     tracked.assign([partition(1)])
 
-    tracked.pause(everything=True)
+    tracked.pause([TOPIC])
 
     assert source.pauses == [frozenset({partition(0)})]
 
