@@ -137,7 +137,7 @@ class Builder:
             lane=self.parts.lane,
             clock=self.clock,
             group=self.parts.topics.group,
-            max_attempts=self.parts.config.max_attempts,
+            max_attempts_of=self.parts.config.max_attempts_of,
             ordered=self.publishing.ordered,
         )
 

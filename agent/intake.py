@@ -40,7 +40,7 @@ class Intake:
         lane: Lane,
         clock: Clock,
         group: str,
-        max_attempts: int,
+        max_attempts_of: Callable[[str], int],
         ordered: Callable[[Sequence[Order]], None],
     ) -> None:
         self._partitions = partitions
@@ -48,7 +48,7 @@ class Intake:
         self._lane = lane
         self._clock = clock
         self._group = group
-        self._max_attempts = max_attempts
+        self._max_attempts_of = max_attempts_of
         self._ordered = ordered
         self._records: deque[Record] = deque()
         self._wake = asyncio.Event()
@@ -113,12 +113,8 @@ class Intake:
         sources: list[Record] = []
         for record in records:
             try:
-                line = parse(record.value or b"")
-                tasks.append(
-                    new_task(
-                        line, record.value or b"", self._max_attempts, raw_key=record.key, headers=quarantine.headers_blob(record.headers)
-                    )
-                )
+                value, headers = record.value or b"", quarantine.headers_blob(record.headers)
+                tasks.append(new_task(parse(value), value, self._max_attempts_of, raw_key=record.key, headers=headers))
                 sources.append(record)
             except LineError as error:
                 suspects.append(suspect(record, f"{error.field or 'line'} {error.error}; {error.fix}"))

@@ -1,5 +1,6 @@
 """From a task line to the row that the ledger stores."""
 
+from collections.abc import Callable
 from datetime import UTC
 
 from producer.store import NewTask
@@ -7,8 +8,14 @@ from schemas.envelope import digest
 from schemas.line import TaskLine
 
 
-def new_task(line: TaskLine, value: bytes, max_attempts: int, *, raw_key: bytes | None, headers: bytes | None = None) -> NewTask:
-    """Return the task to accept: `value` is the line as it was read, `raw_key` the key of the record that brought it."""
+def new_task(
+    line: TaskLine, value: bytes, max_attempts_of: Callable[[str], int], *, raw_key: bytes | None, headers: bytes | None = None
+) -> NewTask:
+    """Return the task to accept.
+
+    `value` is the line as it was read, `raw_key` the key of the record that brought it. `max_attempts_of` a type is used where the
+    line names no number of attempts.
+    """
     key = line.key.encode()
     return NewTask(
         key=key,
@@ -16,7 +23,7 @@ def new_task(line: TaskLine, value: bytes, max_attempts: int, *, raw_key: bytes 
         value=value,
         type=line.type,
         tenant=line.tenant,
-        max_attempts=line.max_attempts or max_attempts,
+        max_attempts=line.max_attempts or max_attempts_of(line.type),
         expires_at=line.deadline and line.deadline.astimezone(UTC).replace(tzinfo=None),
         raw_key=raw_key,
         headers=headers,

@@ -49,7 +49,7 @@ class Loader:
         clock: Clock,
         ledger_id: str,
         into: store.Batch,
-        max_attempts: int,
+        max_attempts_of: Callable[[str], int],
         reject: Callable[[Bad], None],
         progress: Callable[[int], None],
     ) -> None:
@@ -61,7 +61,7 @@ class Loader:
         self._clock = clock
         self._ledger_id = ledger_id
         self._into = into
-        self._max_attempts = max_attempts
+        self._max_attempts_of = max_attempts_of
         self._reject = reject
         self._progress = progress
         self.summary = Summary()
@@ -98,7 +98,7 @@ class Loader:
         self._reject(line)
 
     async def _load_chunk(self, chunk: Sequence[Good], first: int) -> None:
-        tasks = [new_task(line.task, line.value, self._max_attempts, raw_key=line.key.encode()) for line in chunk]
+        tasks = [new_task(line.task, line.value, self._max_attempts_of, raw_key=line.key.encode()) for line in chunk]
         accepted = await self._run(lambda c: store.accept(c, self._into, tasks, first))
         for position in accepted.clashing:
             self._refuse(clashing(chunk[position], self._into.name))

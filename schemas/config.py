@@ -116,6 +116,11 @@ class Config:
         """Return whether ledger and bus are files in `data_dir`."""
         return self.kafka.bootstrap is None
 
+    def max_attempts_of(self, task_type: str) -> int:
+        """Return how many attempts a task of this type may have, where its line does not say."""
+        own = self.types.get(task_type)
+        return self.max_attempts if own is None or own.max_attempts is None else own.max_attempts
+
     def roots(self) -> tuple[Path, ...]:
         """Return the folders below which documents may be read: by default the current one when embedded, none otherwise."""
         if self.document_roots is not None:

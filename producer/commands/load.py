@@ -159,7 +159,7 @@ async def _load(parts: Parts, source: Input, report: Report, estimate: Estimate)
             clock=parts.clock,
             ledger_id=parts.ledger_id,
             into=into,
-            max_attempts=parts.config.max_attempts,
+            max_attempts_of=parts.config.max_attempts_of,
             reject=report.bad,
             progress=shown.show,
         )

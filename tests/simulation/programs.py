@@ -199,7 +199,7 @@ class LoaderProgram:
             clock=parts.clock,
             ledger_id=parts.ledger_id,
             into=into,
-            max_attempts=5,
+            max_attempts_of=lambda _type: 5,
             reject=lambda _line: None,
             progress=lambda _count: None,
         )
