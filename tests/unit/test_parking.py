@@ -1,0 +1,80 @@
+"""A route that stays closed gives way to the others."""
+
+import pytest
+
+from agent import parking
+from agent.entries import Entries
+from agent.entry import Entry
+from agent.parking import MOVE_AFTER_S, PARK_AFTER_S, Parking
+from agent.ports import Partition
+from schemas.envelope import Publication
+
+PARTITION = Partition("group.tasks", "id", 0, 1)
+
+
+class Yard:
+    """Entries of two routes, of which some are closed."""
+
+    def __init__(self, *routes: str) -> None:
+        self.entries, self.closed, self.running = Entries(), set[str](), set[str]()
+        self.parking = Parking(entries=self.entries, closed=self.closed.__contains__, running=lambda: self.running)
+        for number, route in enumerate(routes):
+            self.arrive(number, route)
+
+    def arrive(self, number: int, route: str) -> Entry:
+        one = Entry(PARTITION, number, 0, Publication("ledger", "group", "batch", number, 0), b"body", b"d" * 16, route)
+        self.entries.arrive(one, redelivered=False)
+        return one
+
+
+def test_a_closed_route_is_parked_when_the_agent_is_full() -> None:
+    """Its bodies go, and what comes later keeps none either; the other route keeps its own."""
+    yard = Yard("a", "a", "b")
+    yard.closed.add("a")
+    yard.parking.look(0.0, full=True)
+    assert yard.entries.parked == 0
+
+    yard.parking.look(PARK_AFTER_S, full=True)
+    later = yard.arrive(9, "a")
+
+    assert (yard.entries.parked, yard.entries.waiting, later.value) == (3, 1, None)
+    assert yard.entries.bodies_bytes == len(b"body")
+
+
+def test_nothing_is_parked_while_there_is_room() -> None:
+    """A body that is kept need not be read again."""
+    yard = Yard("a")
+    yard.closed.add("a")
+    yard.parking.look(0.0, full=False)
+    yard.parking.look(MOVE_AFTER_S, full=False)
+
+    assert yard.entries.parked == 0
+
+
+def test_a_route_that_opens_is_parked_no_more() -> None:
+    """What is ready for it counts again as work that is at hand."""
+    yard = Yard("a")
+    yard.closed.add("a")
+    yard.parking.look(0.0, full=True)
+    yard.parking.look(PARK_AFTER_S, full=True)
+    yard.closed.clear()
+
+    yard.parking.look(PARK_AFTER_S, full=True)
+
+    assert (yard.entries.parked, yard.entries.waiting) == (0, 1)
+
+
+@pytest.mark.parametrize(("running", "other", "moves"), [((), "b", ["a"]), (("b",), "a", ["a"]), ((), "a", [])])
+def test_many_tasks_of_a_closed_route_go_to_a_tier_while_another_is_open(
+    monkeypatch: pytest.MonkeyPatch, running: tuple[str, ...], other: str, moves: list[str]
+) -> None:
+    """When every route is closed the group waits: nothing is moved."""
+    monkeypatch.setattr(parking, "MANY", 2)
+    yard = Yard("a", "a", "a", other)
+    yard.closed.add("a")
+    yard.running.update(running)
+    yard.parking.look(0.0, full=True)
+
+    yard.parking.look(MOVE_AFTER_S - 1, full=True)
+    assert yard.parking.overflowing(MOVE_AFTER_S - 1) == []
+    assert yard.parking.overflowing(MOVE_AFTER_S) == moves

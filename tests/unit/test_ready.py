@@ -1,0 +1,80 @@
+"""What may be claimed: routes take turns, and so do what is new and what came back."""
+
+from agent.entry import Entry, State
+from agent.ports import Partition
+from agent.ready import Ready
+from schemas.envelope import Publication
+
+PARTITION = Partition("group.tasks", "id", 0, 1)
+
+
+def entry(number: int, route: str = "a") -> Entry:
+    one = Entry(PARTITION, number, 0, Publication("ledger", "group", "batch", number, 0), b"body", b"d" * 16, route)
+    one.state = State.READY
+    return one
+
+
+def filled(*entries: Entry, back: tuple[Entry, ...] = ()) -> Ready:
+    ready = Ready()
+    for one in entries:
+        ready.put(one, back=False)
+    for one in back:
+        ready.put(one, back=True)
+    return ready
+
+
+def offsets(entries: list[Entry]) -> list[int]:
+    return [one.offset for one in entries]
+
+
+def test_what_came_back_takes_turns_with_what_is_new() -> None:
+    """A flood of retries leaves every second slot to new tasks, and the other way round."""
+    ready = filled(*map(entry, (1, 2, 3, 4)), back=tuple(map(entry, (11, 12))))
+
+    assert offsets(ready.take(3, lambda _route: 9)) == [11, 1, 12]
+    assert offsets(ready.take(9, lambda _route: 9)) == [2, 3, 4]
+
+
+def test_turns_go_on_over_claims_of_one() -> None:
+    """With one free slot at a time both kinds are served."""
+    ready = filled(*map(entry, (1, 2)), back=tuple(map(entry, (11, 12))))
+
+    assert [offsets(ready.take(1, lambda _route: 1))[0] for _ in range(4)] == [11, 1, 12, 2]
+
+
+def test_a_closed_route_holds_up_no_other() -> None:
+    """Only as much of a route is taken as it has room for; the rest keeps its order."""
+    ready = filled(entry(1), entry(2), entry(3), entry(4, "b"), entry(5, "b"))
+
+    assert offsets(ready.take(9, {"a": 0, "b": 9}.__getitem__)) == [4, 5]
+    assert offsets(ready.take(9, {"a": 2, "b": 0}.__getitem__)) == [1, 2]
+    assert ready.routes == ["a"]
+
+
+def test_routes_share_the_slots() -> None:
+    """A route with a thousand tasks does not take all the slots of one with three."""
+    ready = filled(*map(entry, range(10)), *(entry(100 + number, "b") for number in range(3)))
+
+    assert sorted(offsets(ready.take(6, lambda _route: 6))) == [0, 1, 2, 100, 101, 102]
+
+
+def test_what_is_gone_is_passed_over_and_forgotten() -> None:
+    """An entry whose partition went is never taken, and does not keep its route's name."""
+    ended = entry(1)
+    ready = filled(ended, entry(2, "b"))
+    ended.state = State.GONE
+
+    ready.forget_gone()
+
+    assert (len(ready), ready.routes) == (1, ["b"])
+    assert offsets(ready.take(9, lambda _route: 9)) == [2]
+
+
+def test_a_parked_route_counts_apart() -> None:
+    """Its entries keep their place, and are not among those that may be claimed soon."""
+    ready = filled(entry(1), entry(2, "b"))
+
+    assert offsets(list(ready.park("a"))) == [1]
+    assert (ready.unparked, len(ready), ready.is_parked("a")) == (1, 2, True)
+    assert offsets(ready.take_of("a", 5)) == [1]
+    assert not ready.is_parked("a")
