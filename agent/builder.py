@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.arrivals import Arrivals
 from agent.console.progress import Progress
-from agent.handlers import Documents, Handlers
+from agent.handlers import Documents, Handlers, registry
 from agent.handlers.context import Tools
 from agent.heartbeat import Heartbeat
 from agent.hooks import Hooks
@@ -76,8 +76,10 @@ class Builder:
             timeout_s=config.llm.timeout_s,
             prices=config.prices,
             tiers=tiers_of(config.retry_tiers),
+            types=config.types,
         )
-        self.worker = Worker(handlers=Handlers(tools=tools, by_type={}), clock=self.clock, deadline_s=self.deadline_s)
+        handlers = Handlers(tools=tools, by_type=registry.load(config.types))
+        self.worker = Worker(handlers=handlers, clock=self.clock, deadline_s=self.deadline_s)
 
     def _notice(self) -> str:
         self.counts.say("route", self.routes.notice(self.clock.now_s()))

@@ -2,10 +2,10 @@
 
 from agent.handlers.context import Answer, Context
 from agent.handlers.request import chat_body
-from agent.outcome import Dead, Failure, Outcome
+from agent.outcome import Dead, Failure
 
 
-async def chat(context: Context) -> Answer | Outcome:
+async def chat(context: Context) -> Answer | Dead:
     """Put the document into the prompt, or take an OpenAI line's body as it is; call; return the completion."""
     task = context.task
     if task.body is None and task.prompt is None:

@@ -12,12 +12,13 @@ from agent.handlers.request import packed, request_id
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.policy import Terms, Tier, judge, refused
 from agent.ports import LLM, Call, Clock, Reply
-from schemas.config import Price
+from schemas.config import Price, TypeConfig
 from schemas.lanes import Lane
 from schemas.line import TaskLine
 
 # Parsing more than this in the event loop's process would hold up its threads, the heartbeat's among them.
 PARSE_APART_BYTES = 1 << 20
+_NO_RULES = TypeConfig()
 
 Judged = Succeeded | Retry | Snooze | Dead
 
@@ -41,7 +42,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What all contexts share. `apart` runs what is too heavy for this process; `jitter` draws from 0 to 1."""
+    """What all contexts share. `apart` runs what is too heavy for this process; `jitter` draws from 0 to 1; `types`: by task type."""
 
     llm: LLM
     documents: Documents
@@ -52,6 +53,7 @@ class Tools:
     timeout_s: float
     prices: Mapping[str, Price]
     tiers: Sequence[Tier]
+    types: Mapping[str, TypeConfig]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +78,12 @@ class CallRefusedError(Exception):
 
 
 class Context:
-    """One attempt at one task. `spent` adds up over its calls."""
+    """One attempt at one task. `spent` adds up over its calls; `rules` are those of the task's type."""
 
     def __init__(self, *, task: TaskLine, attempt: Attempt, tools: Tools) -> None:
         self.task = task
         self.spent = Spent()
+        self.rules = tools.types.get(task.type, _NO_RULES)
         self._attempt = attempt
         self._tools = tools
         self._calls = 0
@@ -116,9 +119,11 @@ class Context:
             return Answer(reply.body if isinstance(reply, Reply) else b"", outcome)
         raise CallRefusedError(outcome)
 
-    def failed(self, failure: Failure) -> Outcome:
-        """Return the outcome of an attempt that failed outside a call."""
-        return refused(failure, replace(self.spent, duration_ms=self._elapsed_ms()), self._terms(self.spent.model, self.spent.trace_id))
+    def failed(self, failure: Failure, *, after_s: float = 0.0) -> Outcome:
+        """Return the outcome of an attempt that failed outside a call; a next one comes after `after_s` at the earliest."""
+        terms = self._terms(self.spent.model, self.spent.trace_id)
+        spent = replace(self.spent, duration_ms=terms.duration_ms)
+        return refused(failure, spent, replace(terms, least_s=max(terms.least_s, after_s)))
 
     def _terms(self, model: str, request_id: str, schema: dict[str, Any] | None = None, *, verbatim: bool = False) -> Terms:
         tools = self._tools
@@ -132,6 +137,7 @@ class Context:
             tiers=tools.tiers,
             jitter=tools.jitter(),
             utc_s=tools.clock.utc_s(),
+            least_s=self.rules.delay_s,
             schema=schema,
             verbatim=verbatim,
             prices=tools.prices,

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +11,10 @@ import orjson
 
 from agent.handlers.chat import chat
 from agent.handlers.context import Answer, Attempt, CallRefusedError, Context, Handler, Tools
+from agent.handlers.decisions import GiveUpError, TryAgainError
 from agent.handlers.documents import DocumentError
 from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Spent, Succeeded
-from agent.policy import one_line
+from agent.policy import Action, action_of, one_line
 from schemas.line import LineError, parse
 
 log = logging.getLogger(__name__)
@@ -44,16 +45,10 @@ class Handlers:
         try:
             async with limit:
                 return _outcome(await handler(context), context)
-        except CallRefusedError as refused:
-            return refused.outcome
-        except DocumentError as refused:
-            return context.failed(refused.failure)
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome and a line in the log
-            text = "the handler did not end within its claim" if limit.expired() else f"{type(error).__name__}: {error}"
-            log.warning("handler of type %s failed: %s", context.task.type, one_line(text))
-            return context.failed(Failure("HANDLER", one_line(text)))
+            return _raised(error, context, late=limit.expired())
 
 
 def _outcome(result: Any, context: Context) -> Outcome:
@@ -61,9 +56,42 @@ def _outcome(result: Any, context: Context) -> Outcome:
     if isinstance(result, Answer):
         last = result.outcome.spent is context.spent
         return result.outcome if last else replace(result.outcome, spent=context.spent)
-    if isinstance(result, Outcome):
+    if isinstance(result, Succeeded | Dead):
         return result
+    if isinstance(result, Outcome):
+        raise TypeError(f"a handler does not return {type(result).__name__}; raise TryAgainError or GiveUpError")
     body = orjson.dumps(result)
     if len(body) < _PACK_FROM_BYTES:
         return Succeeded(body, VALUE, context.spent)
     return Succeeded(zlib.compress(body, 1), VALUE_ZLIB, context.spent)
+
+
+def _raised(raised: Exception, context: Context, *, late: bool) -> Outcome:
+    """Return the outcome of an attempt whose handler raised."""
+    error = _cause(raised)
+    if isinstance(error, CallRefusedError):
+        return error.outcome
+    if isinstance(error, DocumentError):
+        return context.failed(error.failure)
+    if isinstance(error, TryAgainError):
+        return context.failed(Failure("HANDLER", one_line(str(error))), after_s=error.after_s)
+    if isinstance(error, GiveUpError):
+        return context.failed(Failure("HANDLER_GAVE_UP", one_line(str(error))))
+    text = one_line("the handler did not end within its claim" if late else f"{type(error).__name__}: {error}")
+    log.warning("handler of type %s failed: %s", context.task.type, text)
+    given_up = not late and action_of(error, context.rules) is Action.GIVE_UP
+    return context.failed(Failure("HANDLER_GAVE_UP" if given_up else "HANDLER", text))
+
+
+def _cause(error: Exception) -> Exception:
+    """Return the error that decides: of those that were raised together, the first that is a refused call, or else the first."""
+    leaves = list(_leaves(error))
+    return next((leaf for leaf in leaves if isinstance(leaf, CallRefusedError)), leaves[0])
+
+
+def _leaves(error: Exception) -> Iterator[Exception]:
+    if isinstance(error, ExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

@@ -2,9 +2,12 @@
 
 from agent.policy.classes import CLASSES, Action, Effect, ErrorClass, effect_of
 from agent.policy.judge import Terms, judge, refused
+from agent.policy.rules import action_of
 from agent.policy.tiers import Tier, tiers_of
-from agent.policy.wording import fingerprint, one_line
+from agent.policy.wording import one_line
+from schemas.fingerprint import fingerprint
 
 __all__ = [
-    "CLASSES", "Action", "Effect", "ErrorClass", "Terms", "Tier", "effect_of", "fingerprint", "judge", "one_line", "refused", "tiers_of",
+    "CLASSES", "Action", "Effect", "ErrorClass", "Terms", "Tier", "action_of", "effect_of", "fingerprint", "judge", "one_line", "refused",
+    "tiers_of",
 ]  # fmt: skip

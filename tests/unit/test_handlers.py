@@ -13,7 +13,7 @@ from agent.handlers.request import chat_body, request_id
 from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.policy import tiers_of
 from agent.ports import Call, CallFailed, Reply
-from schemas.config import Price
+from schemas.config import Price, TypeConfig
 from schemas.lanes import InlineLane
 from schemas.line import parse
 
@@ -75,7 +75,7 @@ class Bench:
         return asyncio.run(self.handlers.run(Attempt(value=value, **given)))
 
 
-def bench(*replies: Reply | CallFailed, **by_type: Handler) -> Bench:
+def bench(*replies: Reply | CallFailed, types: dict[str, TypeConfig] | None = None, **by_type: Handler) -> Bench:
     llm, apart = FakeLLM(list(replies) or [completion()]), CountingLane()
     tools = Tools(
         llm=llm,
@@ -87,6 +87,7 @@ def bench(*replies: Reply | CallFailed, **by_type: Handler) -> Bench:
         timeout_s=30.0,
         prices={"m": Price(1.0, 1.0)},
         tiers=tiers_of(("30s", "5m", "1h")),
+        types=types or {},
     )
     return Bench(llm, Handlers(tools=tools, by_type=by_type), apart)
 

@@ -1,0 +1,18 @@
+"""What a handler raises to say itself what becomes of its task. Any other error is judged by the rules of the task's type."""
+
+
+class GiveUpError(Exception):
+    """The task is dead, and stays so until somebody replays it; the text is the reason that is shown."""
+
+
+class TryAgainError(Exception):
+    """The attempt counts, and the next one comes after `after_s` seconds at the earliest; the text is the reason that is shown.
+
+    Raises ValueError for a wait that is negative or no number.
+    """
+
+    def __init__(self, reason: str, *, after_s: float = 0.0) -> None:
+        if not after_s >= 0:
+            raise ValueError(f"after_s is {after_s}; write seconds from 0 on")
+        super().__init__(reason)
+        self.after_s = after_s

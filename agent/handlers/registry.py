@@ -1,0 +1,60 @@
+"""Finds the handlers that the configuration names, `package.module:function`, when an agent is built."""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.handlers.context import Handler
+from agent.policy import one_line
+from schemas.config import TypeConfig
+from schemas.errors import ConfigError
+
+
+def load(types: Mapping[str, TypeConfig]) -> dict[str, Handler]:
+    """Return the handler of each type that names one; modules of the current folder are found, as with `python -m`.
+
+    Raises ConfigError with a line for each handler that cannot be used.
+    """
+    found: dict[str, Handler] = {}
+    faults: list[str] = []
+    for name, own in types.items():
+        if own.handler is not None:
+            try:
+                found[name] = _handler(own.handler)
+            except ConfigError as wrong:
+                faults.append(f"types.{name}.handler: {wrong}")
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return found
+
+
+def _handler(path: str) -> Handler:
+    module, _, name = path.partition(":")
+    function = getattr(_module(module), name, None)
+    if function is None:
+        raise ConfigError(f"module {module} has no function {name}; define it there, or name another one")
+    if not inspect.iscoroutinefunction(function):
+        raise ConfigError(f"{path} is no async function; define it as: async def {name}(context)")
+    try:
+        inspect.signature(function).bind(object())
+    except TypeError:
+        raise ConfigError(f"{path} must take the context and nothing else; define it as: async def {name}(context)") from None
+    handler: Handler = function
+    return handler
+
+
+def _module(name: str) -> Any:
+    folder = str(Path.cwd())
+    if not {"", folder}.intersection(sys.path):
+        sys.path.append(folder)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as wrong:
+        if wrong.name is not None and f"{name}.".startswith(f"{wrong.name}."):
+            raise ConfigError(f"there is no module {wrong.name} in {folder} or on the path; correct the name, or install it") from None
+        raise ConfigError(f"module {name} needs a module that is missing: {wrong.name}; install it") from None
+    except Exception as error:
+        raise ConfigError(f"module {name} cannot be imported: {one_line(f'{type(error).__name__}: {error}')}") from error
