@@ -175,6 +175,8 @@ quarantine = _table(
     _word("error_text", 2000),
     _now(),
     Column("seen", Integer, nullable=False, server_default=text("1")),
+    Column("fingerprint", binary(16)),
+    Column("replayed_at", UtcTime),
     UniqueConstraint("topic_id", "topic", "part", "record_offset", name="uq_quarantine_record"),
 )
 
@@ -202,6 +204,7 @@ tally = _table(
     _big("tokens_in"),
     _big("tokens_out"),
     _big("cost_micro"),
+    _word("disposition", 32),  # of a death
     Index("ix_tally_batch", "batch_id", "created_at"),
     Index("ix_tally_created", "created_at"),
 )
@@ -242,11 +245,13 @@ guard = _table(
     _big("batch_id"),
     _word("type", 64),
     _word("route", 64),
+    _word("cause", 32),
     _word("reason", 500),
     _now("raised_at"),
     _now("probe_at"),
     _big("probe_task"),
     Column("opened_at", UtcTime),
+    Column("called_at", UtcTime),  # all tasks that it moved were called up after it was opened
     UniqueConstraint("batch_id", "type", "route", name="uq_guard_key"),
 )
 

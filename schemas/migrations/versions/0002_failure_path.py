@@ -1,9 +1,11 @@
 """Replay runs, guards of the dead-letter topic, and a person's order to take a route again."""
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
-from schemas.sql import BigId, LongText, Tiny, UtcTime, name, utc_default
+from schemas.sql import BigId, LongText, Tiny, UtcTime, binary, name, utc_default
 
 revision = "0002"
 down_revision = "0001"
@@ -48,11 +50,13 @@ def upgrade() -> None:
         sa.Column("batch_id", BigId, server_default=sa.text("0"), nullable=False),
         sa.Column("type", name(64), server_default=sa.text("''"), nullable=False),
         sa.Column("route", name(64), server_default=sa.text("''"), nullable=False),
+        sa.Column("cause", name(32), server_default=sa.text("''"), nullable=False),
         sa.Column("reason", name(500), server_default=sa.text("''"), nullable=False),
         sa.Column("raised_at", UtcTime, server_default=utc_default(), nullable=False),
         sa.Column("probe_at", UtcTime, server_default=utc_default(), nullable=False),
         sa.Column("probe_task", BigId, server_default=sa.text("0"), nullable=False),
         sa.Column("opened_at", UtcTime, nullable=True),
+        sa.Column("called_at", UtcTime, nullable=True),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("batch_id", "type", "route", name="uq_guard_key"),
         if_not_exists=True,
@@ -68,3 +72,13 @@ def upgrade() -> None:
         if_not_exists=True,
         **OPTIONS,
     )
+    _add("quarantine", sa.Column("fingerprint", binary(16), nullable=True))
+    _add("quarantine", sa.Column("replayed_at", UtcTime, nullable=True))
+    _add("tally", sa.Column("disposition", name(32), server_default=sa.text("''"), nullable=False))
+
+
+def _add(table: str, column: sa.Column[Any]) -> None:
+    """Add a column unless a broken run did so already; MySQL has no IF NOT EXISTS for it."""
+    there = {one["name"] for one in sa.inspect(op.get_bind()).get_columns(table)}
+    if column.name not in there:
+        op.add_column(table, column)
