@@ -13,6 +13,7 @@ from sqlalchemy import Connection, select, update
 from producer import outbox
 from producer.ports import Order
 from schemas.envelope import Outgoing, RawHeaders
+from schemas.fingerprint import fingerprint
 from schemas.sql import insert_new
 from schemas.tables import quarantine
 
@@ -70,6 +71,11 @@ def headers_blob(headers: RawHeaders) -> bytes:
     return orjson.dumps(pairs)
 
 
+def error_class(disposition: str) -> str:
+    """Return the class of error under which a quarantined record is shown."""
+    return disposition.upper()
+
+
 def _row(group: str, suspect: Suspect) -> dict[str, object]:
     value, digest = suspect.value, None
     if value is not None and len(value) > KEPT_BYTES:
@@ -85,6 +91,7 @@ def _row(group: str, suspect: Suspect) -> dict[str, object]:
         "value_digest": digest,
         "headers": headers_blob(suspect.headers),
         "disposition": suspect.disposition,
+        "fingerprint": fingerprint(error_class(suspect.disposition), suspect.reason),
         "error_text": _utf8(suspect.reason)[:2000],
     }
 
