@@ -196,9 +196,10 @@ def test_an_older_schema_is_refused_with_the_command(opened: Callable[[], Databa
     """An agent that finds an earlier revision says which, which it needs, and what to type."""
     database = opened()
     migrations.migrate(database)
+    older = migrations.wanted()
     monkeypatch.setattr(migrations, "wanted", lambda: "9999")
 
-    with pytest.raises(UnsafeStateError, match="has schema 0001, this version needs 9999; run: python -m producer migrate"):
+    with pytest.raises(UnsafeStateError, match=f"has schema {older}, this version needs 9999; run: python -m producer migrate"):
         migrations.require(database)
 
 
