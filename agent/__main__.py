@@ -4,35 +4,39 @@ import argparse
 import asyncio
 import logging
 import os
+import random
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 import uvloop
 
-from agent import app, rehearsal
+from agent import app, parent, rehearsal
 from agent.lifecycle import Stop
 from agent.rehearsal.child import rehearsal_child
+from agent.supervisor import FORCED, Supervisor
 from agent.telemetry import configure_logging
 from producer.app import opened
 from schemas import collector
+from schemas.clock import SystemClock
 from schemas.config import Config, LLMConfig
-from schemas.errors import DocllmError, UnreachableError
+from schemas.errors import ConfigError, DocllmError, UnreachableError
 from schemas.settings import load_config, require_llm
 from schemas.version import VERSION
 
 log = logging.getLogger("agent")
 
-FORCED = 130
+_MAX_PROCESSES = 1000
 EXAMPLES = """\
 examples:
   python -m agent --group docllm                 run until told to stop (Ctrl-C drains)
   python -m agent --group docllm --until-done    leave when every task of the group is final
   python -m agent --until-done --rehearsal       without a provider: the answers are extracts
+  python -m agent --processes 4 --slots 200      four agents, each with 200 calls in flight
   python -m agent reaper --group docllm          only repair what dead agents left behind
   python -m agent rehearsal-llm --port 8000      an OpenAI-compatible server without a model
 
@@ -46,14 +50,16 @@ def main(argv: Sequence[str]) -> int:
     if argv[:1] == ["rehearsal-llm"]:
         return rehearsal.run(argv[1:])
     options = _parser().parse_args(argv)
-    configure_logging(options.log_level)
+    configure_logging(options.log_level, options.child)
     command = _reap if options.command == "reaper" else _run
     try:
         config = load_config(flags=_flags(options), environ=os.environ, cwd=Path.cwd())
+        if options.processes and not options.child:
+            return _supervise(config, options, argv)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(command(config, options))
     except DocllmError as error:
-        sys.stderr.write(f"error: {error}\n")
+        _complain(options, error)
         return error.exit_code
     except Exception:  # a bug of ours: shown whole, with the exit code that scripts know it by
         log.exception("internal error")
@@ -71,9 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("command", nargs="?", choices=["run", "reaper"], default="run", help=argparse.SUPPRESS)
     parser.add_argument("--group", default="docllm", help="consumer group and topic prefix (docllm)")
     parser.add_argument("--slots", metavar="N", help="calls in flight at once (64)")
+    parser.add_argument("--processes", type=_count, metavar="N", help="run N agents as child processes; a dead one is started again")
     parser.add_argument("--until-done", action="store_true", help="leave when the group's work is done")
     parser.add_argument("--rehearsal", action="store_true", help="use the rehearsal LLM, in a child process")
     parser.add_argument("--rehearsal-options", default="", metavar="TEXT", help="its options, for example '--latency 1 --faults 429=0.05'")
+    parser.add_argument("--child", type=_count, help=argparse.SUPPRESS)  # what a supervisor adds: the number of this agent,
+    parser.add_argument("--rehearsal-url", help=argparse.SUPPRESS)  # and the rehearsal LLM that all its agents use
     parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="what to log (INFO)")
     parser.add_argument("--version", action="version", version=f"docllm {VERSION}")
@@ -84,11 +93,42 @@ def _flags(options: argparse.Namespace) -> dict[str, object]:
     return {name: value for name, value in (("agent.slots", options.slots), ("config", options.config)) if value is not None}
 
 
+def _count(text: str) -> int:
+    """Return a whole number from 1 to 1,000; raise what argparse shows."""
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= _MAX_PROCESSES):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {_MAX_PROCESSES}")
+    return int(text)
+
+
+def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Run the agents as child processes; what they would all complain of is told once, here."""
+    if options.command != "run":
+        raise ConfigError("--processes is for agents; one reaper is enough")
+    if not options.rehearsal:
+        require_llm(config)
+    with _llm_settings(config, options) as llm:
+        shared = ["--rehearsal-url", llm.base_url or ""] if options.rehearsal else []
+        return Supervisor(
+            command=lambda number: [sys.executable, "-m", "agent", *argv, "--child", str(number), *shared],
+            count=options.processes,
+            until_done=options.until_done,
+            clock=SystemClock(),
+            jitter=random.random,
+        ).run()
+
+
 async def _run(config: Config, options: argparse.Namespace) -> None:
     stop = _signals()
     if not options.rehearsal:
         require_llm(config)
-    async with opened(config, options.group) as parts, _llm_settings(config, options) as llm:
+    if options.child:
+        parent.follow()
+    with _llm_settings(config, options) as llm:
+        await _work(config, llm, options, stop)
+
+
+async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, stop: Stop) -> None:
+    async with opened(config, options.group) as parts:
         log.info("%s", app.describe(parts))
         if options.rehearsal:
             log.warning("rehearsal LLM: the answers are extracts of the documents, no model is asked")
@@ -101,15 +141,20 @@ async def _run(config: Config, options: argparse.Namespace) -> None:
             try:
                 await agent.run(stop, until_done=options.until_done, drain_timeout_s=config.agent.drain_timeout_s)
             except UnreachableError as error:
-                _give_up(error)
+                _give_up(options, error)
             log.info("%s", agent.summary())
 
 
-def _give_up(error: UnreachableError) -> NoReturn:
+def _give_up(options: argparse.Namespace, error: UnreachableError) -> NoReturn:
     """End a drain whose server does not answer: threads that wait for it must not keep the process beyond its grace."""
-    sys.stderr.write(f"error: {error}\n")
+    _complain(options, error)
     sys.stderr.flush()
     os._exit(error.exit_code)
+
+
+def _complain(options: argparse.Namespace, error: DocllmError) -> None:
+    who = f"agent {options.child}: " if options.child else ""
+    sys.stderr.write(f"{who}error: {error}\n")
 
 
 async def _reap(config: Config, options: argparse.Namespace) -> None:
@@ -119,13 +164,20 @@ async def _reap(config: Config, options: argparse.Namespace) -> None:
         await reaping.run(stop)
 
 
-@asynccontextmanager
-async def _llm_settings(config: Config, options: argparse.Namespace) -> AsyncIterator[LLMConfig]:
+@contextmanager
+def _llm_settings(config: Config, options: argparse.Namespace) -> Iterator[LLMConfig]:
+    """Give the LLM to use: the configured one, or a rehearsal LLM, which is started unless there is one."""
     if not options.rehearsal:
         yield config.llm
-        return
-    async with rehearsal_child(options.rehearsal_options) as url:
-        yield replace(config.llm, base_url=url, api_key=None, model="rehearsal")
+    elif options.rehearsal_url:
+        yield _rehearsed(config, options.rehearsal_url)
+    else:
+        with rehearsal_child(options.rehearsal_options) as url:
+            yield _rehearsed(config, url)
+
+
+def _rehearsed(config: Config, url: str) -> LLMConfig:
+    return replace(config.llm, base_url=url, api_key=None, model="rehearsal")
 
 
 def _signals() -> Stop:

@@ -59,7 +59,8 @@ class Counts:
             self.notices.pop(source, None)
 
 
-def configure_logging(level: str) -> None:
-    """Log to stderr: time, level, module, message."""
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+def configure_logging(level: str, number: int | None = None) -> None:
+    """Log to stderr: time, level, the number of this agent among several of one parent, module, message."""
+    who = f"[{number}] " if number else ""
+    logging.basicConfig(level=level, format=f"%(asctime)s %(levelname)-7s {who}%(name)s: %(message)s")
     logging.getLogger("alembic").setLevel(logging.WARNING)

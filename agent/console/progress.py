@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Awaitable, Callable
 
@@ -13,6 +14,14 @@ from schemas.database import DatabaseError
 log = logging.getLogger(__name__)
 
 LOOK_S, LOG_S = 1.0, 30.0
+
+
+def in_front() -> bool:
+    """Return whether stderr is a terminal whose foreground is ours: agents of one parent would draw over each other."""
+    try:
+        return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
+    except OSError:
+        return False
 
 
 class Progress:
@@ -28,7 +37,7 @@ class Progress:
 
     async def run(self) -> None:
         """Show progress until cancelled."""
-        show = self._draw if sys.stderr.isatty() else self._log
+        show = self._draw if in_front() else self._log
         await asyncio.gather(show(), self._warn())
 
     async def _draw(self) -> None:

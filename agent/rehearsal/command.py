@@ -11,6 +11,7 @@ from pathlib import Path
 
 import uvloop
 
+from agent import parent
 from agent.rehearsal import faults
 from agent.rehearsal.record import Record
 from agent.rehearsal.service import Service
@@ -30,6 +31,8 @@ def run(argv: Sequence[str]) -> int:
     except ConfigError as wrong:
         sys.stderr.write(f"error: {wrong}\n")
         return wrong.exit_code
+    if options.child:
+        parent.follow()
     try:
         return _run(options, dialed, latency_s)
     except OSError as error:
@@ -54,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         "--faults", default="", metavar="NAME=SHARE,...", help="429=0.05,hang=0.01,cut,malformed,wrong_schema,slow,retry_after=2"
     )
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same call the same fault")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)  # it ends with the agent that started it
     parser.add_argument("--log", type=Path, metavar="FILE", help="append one JSON line per start and end of a call")
     return parser
 

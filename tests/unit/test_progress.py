@@ -2,6 +2,10 @@
 
 import asyncio
 import logging
+import os
+import pty
+import subprocess
+import sys
 
 import pytest
 
@@ -52,3 +56,20 @@ def test_reason_is_told_twice_a_minute_at_most(caplog: pytest.LogCaptureFixture)
 def test_nothing_is_told_while_nothing_waits(caplog: pytest.LogCaptureFixture) -> None:
     """An agent that works warns of nothing."""
     assert warnings("", caplog) == []
+
+
+def test_bar_is_for_the_foreground_of_a_terminal() -> None:
+    """A program that a terminal runs in front may draw; one with a session of its own, as agents of one parent have, may not."""
+    code = "import os; from agent.console.progress import in_front; os._exit(10 + in_front())"
+    command = [sys.executable, "-c", code]
+
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, command)  # noqa: S606 - the program under test
+    front = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    master, slave = os.openpty()
+    apart = subprocess.run(command, stderr=slave, start_new_session=True, check=False).returncode
+    for descriptor in (terminal, master, slave):
+        os.close(descriptor)
+
+    assert (front, apart) == (11, 10)

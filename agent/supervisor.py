@@ -1,0 +1,198 @@
+"""`--processes N`: a parent that starts N agents, forwards signals, starts again what died, and gives one exit code for all.
+
+It knows commands and exit codes and nothing of what an agent does. It holds no connection and starts no thread, so that a child can be
+started at any time. As process 1 of a container it also reaps what dead agents left behind.
+"""
+
+import logging
+import os
+import select
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from subprocess import Popen
+
+from agent import parent
+from schemas.clock import Clock
+from schemas.errors import ConfigError, DocllmError, UnsafeStateError
+
+log = logging.getLogger(__name__)
+
+FORCED = 130
+_STOPS = (signal.SIGTERM, signal.SIGINT)
+_FORCING = 3  # the signal that ends everything
+_HOPELESS = (ConfigError.exit_code, UnsafeStateError.exit_code)  # another start would end in the same way
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait before a child is started again; a life of `well_after_s` forgets the failures before it."""
+
+    first_s: float = 1.0
+    longest_s: float = 60.0
+    well_after_s: float = 60.0
+
+    def wait_s(self, failures: int, chance: float) -> float:
+        """Return the wait after so many failures in a row; `chance`, from 0 to 1, adds up to a fifth."""
+        return min(self.first_s * 2.0 ** min(failures - 1, 30), self.longest_s) * (1 + 0.2 * chance)
+
+
+@dataclass(slots=True)
+class _Child:
+    number: int
+    due_s: float | None  # when to start it; None while it runs, and for good when it is done
+    process: "Popen[bytes] | None" = None
+    started_s: float = 0.0
+    failures: int = 0
+
+
+class Supervisor:
+    """Runs `count` children. `command` gives the arguments of a child by its number, from 1."""
+
+    def __init__(
+        self,
+        *,
+        command: Callable[[int], Sequence[str]],
+        count: int,
+        until_done: bool,
+        clock: Clock,
+        jitter: Callable[[], float],
+        backoff: Backoff = Backoff(),
+    ) -> None:
+        self._command = command
+        self._until_done = until_done
+        self._clock = clock
+        self._jitter = jitter
+        self._backoff = backoff
+        self._children = [_Child(number, clock.now_s()) for number in range(1, count + 1)]
+        self._signals = 0
+        self._stopping = self._done = False
+        self._code = 0
+
+    def run(self) -> int:
+        """Run until every child has ended for good; return the exit code for all of them."""
+        with _woken() as wake:
+            self._start_due()
+            while self._running() or self._due():
+                for number in _numbers(wake, self._pause_s()):
+                    self._signalled(number)
+                if self._signals >= _FORCING:
+                    return FORCED
+                self._reap()
+                self._start_due()
+        return self._code
+
+    def _running(self) -> list["Popen[bytes]"]:
+        return [child.process for child in self._children if child.process is not None]
+
+    def _due(self) -> list[float]:
+        return [child.due_s for child in self._children if child.due_s is not None]
+
+    def _pause_s(self) -> float | None:
+        due = self._due()
+        return max(0.0, min(due) - self._clock.now_s()) if due else None
+
+    def _start_due(self) -> None:
+        now_s = self._clock.now_s()
+        for child in self._children:
+            if child.due_s is not None and child.due_s <= now_s:
+                child.process, child.started_s, child.due_s = parent.start(self._command(child.number)), now_s, None
+                log.info("agent %d started, process %d", child.number, child.process.pid)
+
+    def _signalled(self, number: int) -> None:
+        if number not in _STOPS:
+            return
+        self._signals += 1
+        if self._signals < _FORCING:
+            log.info("signal %d of %d is forwarded to %d agents", self._signals, _FORCING, len(self._running()))
+        self._stop(signal.SIGTERM if self._signals < _FORCING else signal.SIGKILL)
+
+    def _stop(self, number: signal.Signals) -> None:
+        """Signal every child, start none again. SIGTERM stands for SIGINT too: agents that are still starting end in silence."""
+        self._stopping = True
+        for child in self._children:
+            child.due_s = None
+        for process in self._running():
+            os.kill(process.pid, number)
+
+    def _reap(self) -> None:
+        """Take note of every child that has ended, and of nothing else that ended as process 1's child."""
+        while (ended := _ended()) is not None:
+            pid, code = ended
+            for child in self._children:
+                if child.process is not None and child.process.pid == pid:
+                    child.process.returncode, child.process = code, None
+                    self._judge(child, code)
+
+    def _judge(self, child: _Child, code: int) -> None:
+        """Decide whether a child that ended is started again."""
+        if self._stopping:
+            self._left(child, code)
+        elif code == 0 and self._until_done:
+            log.info("agent %d is done", child.number)
+            self._over()
+        elif code in _HOPELESS:
+            log.error("agent %d ended with %d, which another start would not mend: stopping all", child.number, code)
+            self._code = code
+            self._stop(signal.SIGTERM)
+        else:
+            self._again(child, code)
+
+    def _left(self, child: _Child, code: int) -> None:
+        """Keep the first bad code of a drain; a child that had not begun is ended by SIGTERM itself, which is no harm."""
+        if code not in (0, -signal.SIGTERM):
+            log.error("agent %d %s", child.number, _said(code))
+            self._code = self._code or (code if code > 0 else DocllmError.exit_code)
+
+    def _over(self) -> None:
+        """One agent saw that the group's work is done: the others will too, and what died need not be started again."""
+        self._done = True
+        for child in self._children:
+            child.due_s = None
+
+    def _again(self, child: _Child, code: int) -> None:
+        if self._done:
+            log.warning("agent %d %s after the work was done", child.number, _said(code))
+            return
+        now_s = self._clock.now_s()
+        child.failures = 1 if now_s - child.started_s >= self._backoff.well_after_s else child.failures + 1
+        wait_s = self._backoff.wait_s(child.failures, self._jitter())
+        child.due_s = now_s + wait_s
+        log.warning("agent %d %s; it starts again in %.1f s", child.number, _said(code), wait_s)
+
+
+def _said(code: int) -> str:
+    return f"ended with {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
+
+
+def _ended() -> tuple[int, int] | None:
+    """Return process and exit code (negative: signal) of a child that ended; None when there is none."""
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, os.waitstatus_to_exitcode(status)) if pid else None
+
+
+@contextmanager
+def _woken() -> Iterator[socket.socket]:
+    """Give a socket from which the number of each signal is read that comes while the block runs."""
+    wake, woken = socket.socketpair()
+    wake.settimeout(0)
+    before = {number: signal.signal(number, lambda *_: None) for number in (*_STOPS, signal.SIGCHLD)}
+    writing = signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+    try:
+        yield woken
+    finally:
+        signal.set_wakeup_fd(writing)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        wake.close()
+        woken.close()
+
+
+def _numbers(woken: socket.socket, timeout_s: float | None) -> bytes:
+    """Return the signals that came; wait for one until the time is over."""
+    return woken.recv(4096) if select.select([woken], [], [], timeout_s)[0] else b""

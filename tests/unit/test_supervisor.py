@@ -1,0 +1,290 @@
+"""A parent of several agents, as a process, over children that are tiny scripts: signals, restarts, exit codes, no orphan."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.supervisor import Backoff
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 20.0
+
+PARENT = """
+import logging, sys
+from agent.supervisor import Backoff, Supervisor
+from schemas.clock import SystemClock
+logging.basicConfig(level="INFO", format="%(message)s")
+child, count, until_done = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "until-done"
+command = lambda number: [sys.executable, "-c", child, str(number)]
+backoff = Backoff(float(sys.argv[4]), float(sys.argv[4]), 60)
+sys.exit(Supervisor(command=command, count=count, until_done=until_done, clock=SystemClock(), jitter=lambda: 0.0, backoff=backoff).run())
+"""
+# What process 1 of a container is by nature: orphans become its children.
+ADOPT = "import ctypes; ctypes.CDLL(None).prctl(36, 1)"
+# What a child does first: it knows its number, says that it runs, and answers each SIGTERM with a line.
+CHILD = """
+import os, signal, sys, time
+number = int(sys.argv[1])
+say = lambda text: os.write(1, f"{text} {number} {os.getpid()}\\n".encode())
+told = []
+signal.signal(signal.SIGTERM, lambda *_: (told.append(1), say("told")))
+say("runs")
+def life():
+    with open(f"lives{number}", "ab", 0) as lives:
+        lives.write(b"x")
+        return lives.tell()
+def until(true, *given):
+    while not true(*given):
+        time.sleep(0.01)
+def until_told(times=1):
+    until(lambda: len(told) >= times)
+"""
+
+
+class Family:
+    """A parent with its children. What they print is read from a file, so that nobody waits for a reader."""
+
+    def __init__(self, folder: Path, child: str, count: int, *, until_done: bool, adopts: bool, backoff: str) -> None:
+        self._out, self._err = folder / "out", folder / "err"
+        command = [sys.executable, "-c", ADOPT * adopts + PARENT, CHILD + child, str(count), "until-done" if until_done else "-", backoff]
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.parent = subprocess.Popen(command, stdout=out, stderr=err, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+    def lines(self, word: str) -> list[list[str]]:
+        return [line.split()[1:] for line in self._out.read_text().splitlines() if line.startswith(word)]
+
+    def until(self, true: Callable[[], object], what: str) -> None:
+        end_s = time.monotonic() + PATIENCE_S
+        while not true():
+            assert time.monotonic() < end_s, f"waited for {what}: {self._out.read_text()}{self._err.read_text()}"
+            time.sleep(0.01)
+
+    def until_said(self, word: str, times: int) -> None:
+        self.until(lambda: len(self.lines(word)) >= times, f"{times} x {word}")
+
+    def signal(self, number: signal.Signals) -> None:
+        self.parent.send_signal(number)
+
+    def code(self) -> int:
+        try:
+            return self.parent.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self.log) from None
+
+    @property
+    def log(self) -> str:
+        return self._err.read_text()
+
+    @property
+    def pids(self) -> list[int]:
+        return [int(pid) for _, pid in self.lines("runs")]
+
+    def close(self) -> None:
+        self.parent.kill()
+        self.parent.wait()
+        self.until(lambda: not any(map(alive, self.pids)), "the children to end with their parent")
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Iterator[Callable[..., Family]]:
+    """Return a function that starts a family; none of it outlives the test."""
+    started: list[Family] = []
+
+    def start(child: str, count: int = 2, *, until_done: bool = False, adopts: bool = False, backoff: str = "0.05") -> Family:
+        started.append(Family(tmp_path, child, count, until_done=until_done, adopts=adopts, backoff=backoff))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+Start = Callable[..., Family]
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# ---- the end of the work
+
+
+def test_done_children_are_not_started_again(family: Start) -> None:
+    """Until the work is done: every child leaves with 0, none is started again, and the parent ends with 0."""
+    found = family("sys.exit(0)", 3, until_done=True)
+
+    assert found.code() == 0
+    assert sorted(number for number, _ in found.lines("runs")) == ["1", "2", "3"]
+
+
+def test_child_that_leaves_is_started_again(family: Start) -> None:
+    """Without an end in sight a child that ends with 0, as somebody drained it, is started again like one that failed."""
+    found = family("if number == 1: sys.exit(0)\nuntil_told()")
+
+    found.until(lambda: [number for number, _ in found.lines("runs")].count("1") >= 3, "three lives")
+    found.signal(signal.SIGTERM)
+
+    assert found.code() == 0
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit(3)", "sys.exit(5)", "raise ValueError"])
+def test_dead_child_is_started_again(family: Start, end: str) -> None:
+    """A child that was killed, could not reach a server or broke is started again under its number; the others go on."""
+    found = family(f"if number == 2 and life() < 3: {end}\nuntil_told()", until_done=True)
+
+    found.until_said("runs", 4)
+    found.signal(signal.SIGTERM)
+
+    assert found.code() == 0
+    assert sorted(number for number, _ in found.lines("runs")) == ["1", "2", "2", "2"]
+    assert "starts again in" in found.log
+
+
+def test_what_died_before_the_end_is_not_waited_for(family: Start) -> None:
+    """When one child saw that the work is done, one that fails again and again is let go, whenever it dies."""
+    found = family("if number == 2: sys.exit(3)\ntime.sleep(0.3)", until_done=True)
+
+    assert found.code() == 0
+
+
+@pytest.mark.parametrize("code", [2, 4])
+def test_hopeless_child_ends_all(family: Start, code: int) -> None:
+    """Usage and unsafe state are not mended by another start: the others drain, and the parent ends with that code."""
+    found = family(f"life()\nif number == 2:\n    until(os.path.exists, 'lives1')\n    sys.exit({code})\nuntil_told()")
+
+    assert found.code() == code
+    assert [number for number, _ in found.lines("told")] == ["1"]
+    assert len(found.pids) == 2
+
+
+# ---- signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_reaches_each_child_once(family: Start, number: signal.Signals) -> None:
+    """One signal to the parent is one signal to each child; all drain, exit 0."""
+    found = family("until_told()\ntime.sleep(0.2)", 3)
+    found.until_said("runs", 3)
+
+    found.signal(number)
+
+    assert found.code() == 0
+    assert sorted(child for child, _ in found.lines("told")) == ["1", "2", "3"]
+
+
+def test_ctrl_c_reaches_the_parent_alone(family: Start) -> None:
+    """A terminal signals the whole process group; the children are not in it, and are told once, by the parent."""
+    found = family("print(os.getpgid(0) == os.getpid(), os.getsid(0) == os.getpid(), flush=True)\nuntil_told()")
+    found.until_said("True True", 2)
+
+    found.signal(signal.SIGINT)
+
+    assert found.code() == 0
+    assert len(found.lines("told")) == 2
+
+
+def test_second_signal_is_forwarded_too(family: Start) -> None:
+    """A second signal reaches the children as a second signal."""
+    found = family("until_told(2)")
+    found.until_said("runs", 2)
+
+    found.signal(signal.SIGTERM)
+    found.until_said("told", 2)
+    found.signal(signal.SIGTERM)
+
+    assert found.code() == 0
+    assert len(found.lines("told")) == 4
+
+
+def test_third_signal_ends_everything(family: Start) -> None:
+    """A third signal ends children that do not listen, and the parent with 130."""
+    found = family("until_told(99)")
+    found.until_said("runs", 2)
+
+    for times in (2, 4):
+        found.signal(signal.SIGINT)
+        found.until_said("told", times)
+    found.signal(signal.SIGINT)
+
+    assert found.code() == 130
+    found.until(lambda: not any(map(alive, found.pids)), "the children to be gone")
+
+
+@pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", 5)])
+def test_failed_drain_is_told(family: Start, end: str, code: int) -> None:
+    """A child that could not settle gives its exit code to the parent; one that was killed while it drained counts as 5."""
+    found = family(f"until_told()\nif number == 2: {end}")
+    found.until_said("runs", 2)
+
+    found.signal(signal.SIGTERM)
+
+    assert found.code() == code
+
+
+def test_signal_while_a_child_waits_for_its_restart(family: Start) -> None:
+    """A drain does not start anything again."""
+    found = family("if number == 2: sys.exit(3)\nuntil_told()", backoff="60")
+    found.until(lambda: "starts again" in found.log and len(found.lines("runs")) == 2, "a long wait")
+
+    found.signal(signal.SIGTERM)
+
+    assert found.code() == 0
+    assert [number for number, _ in found.lines("told")] == ["1"]
+
+
+# ---- who else ends
+
+
+def test_killed_parent_takes_its_children_along(family: Start) -> None:
+    """SIGKILL of the parent ends the children, even those that are frozen."""
+    found = family("until_told(99)", 3)
+    found.until_said("runs", 3)
+    os.kill(found.pids[0], signal.SIGSTOP)
+
+    found.signal(signal.SIGKILL)
+
+    found.until(lambda: not any(map(alive, found.pids)), "the children to be gone")
+
+
+def test_orphans_are_reaped(family: Start) -> None:
+    """As process 1 of a container the parent gets the children of a dead agent: they leave no zombie, and are no agent."""
+    found = family("if os.fork() == 0:\n    time.sleep(0.3)\n    say('orphan')\n    os._exit(2)\nsys.exit(3)", 1, adopts=True)
+
+    found.until_said("orphan", 2)
+    orphan = int(found.lines("orphan")[0][1])
+
+    found.until(lambda: not alive(orphan), "the orphan to be reaped")
+    assert found.parent.poll() is None
+
+
+def test_end_of_input_ends_a_child() -> None:
+    """Where the kernel cannot tie a child to its parent, the end of its input does."""
+    code = "import time; from agent import parent; parent.BY_KERNEL = False; parent.follow(); print(1, flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()
+        child.stdin.close()
+
+        assert child.wait(PATIENCE_S) == -signal.SIGKILL
+
+
+# ---- the wait before another start
+
+
+def test_wait_doubles_up_to_its_limit() -> None:
+    """1, 2, 4 ... 60 s; chance adds up to a fifth; a thousand failures are no other."""
+    waits = [Backoff().wait_s(failures, 0.0) for failures in (1, 2, 3, 6, 7, 1000)]
+
+    assert waits == [1, 2, 4, 32, 60, 60]
+    assert Backoff().wait_s(1, 1.0) == pytest.approx(1.2)
