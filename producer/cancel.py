@@ -29,7 +29,13 @@ def mark(connection: Connection, which: Batch, actor: str) -> bool:
 
 
 def cancel_page(connection: Connection, batch_id: int, after: bytes) -> tuple[int, bytes | None]:
-    """Cancel the waiting tasks of one page in the order of their keys; return how many, and the last key (None: no more)."""
+    """Cancel the waiting tasks of one page in the order of their keys; return how many, and the last key (None: no more).
+
+    A batch that a replay has opened again meanwhile is left alone.
+    """
+    marked = select(batch.c.cancelled_at).where(batch.c.id == batch_id).with_for_update(read=True)
+    if connection.execute(marked).scalar() is None:
+        return 0, None
     query = select(task.c.id, task.c.task_key, task.c.status, task.c.type).where(task.c.batch_id == batch_id, task.c.task_key > after)
     rows = connection.execute(query.order_by(task.c.task_key).limit(PAGE)).all()
     return _cancel(connection, batch_id, [row for row in rows if row.status in WAITING]), rows[-1].task_key if len(rows) == PAGE else None

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, or_, select
 
 from producer import outbox
-from producer.tally import LOADED
+from producer.tally import LOADED, REPLAYED
 from schemas.migrations import ledger_id
 from schemas.sql import seconds_until, utc_after
 from schemas.tables import agent, batch, tally, task
@@ -149,15 +149,15 @@ def _failures(rows: Any) -> dict[str, int]:
     """Return how many attempts failed, as `dead BAD_REQUEST` or `waiting RATE`."""
     found: dict[str, int] = {}
     for row in rows:
-        if row.outcome != LOADED and row.state in {Status.DEAD, Status.PENDING, Status.RETRYING}:
+        if row.outcome not in {LOADED, REPLAYED} and row.state in {Status.DEAD, Status.PENDING, Status.RETRYING}:
             name = f"{'dead' if row.state == Status.DEAD else 'tried again'} {row.outcome}"
             found[name] = found.get(name, 0) + int(row.n)
-    return found
+    return {name: count for name, count in found.items() if count}
 
 
 def _rate(connection: Connection, batch_id: int) -> float:
     final = (int(Status.SUCCEEDED), int(Status.DEAD), int(Status.CANCELLED))
-    recent = (tally.c.batch_id == batch_id, tally.c.created_at > utc_after(-RATE_WINDOW_S), tally.c.state.in_(final))
+    recent = (tally.c.batch_id == batch_id, tally.c.created_at > utc_after(-RATE_WINDOW_S), tally.c.state.in_(final), tally.c.delta > 0)
     query = select(func.sum(tally.c.delta), func.min(seconds_until(tally.c.created_at))).where(*recent)
     count, oldest_s = connection.execute(query).one()
     if not count:

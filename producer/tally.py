@@ -1,7 +1,9 @@
 """Counts of a batch, written in the transaction of every move, so that no screen ever counts tasks.
 
 A row's `state` is the state that was entered and `delta` how many tasks entered it. An attempt that did not end its task is
-counted too, with its error class as `outcome`: those rows tell how often something failed, not how many tasks there are.
+counted too, with its error class as `outcome`: those rows tell how often something failed, not how many tasks there are. A replay
+takes its tasks out of `dead` or `cancelled` again: a row as that of their end, with a negative `delta`. So the sum over a final
+state is how many tasks are in it, and the sum of what is above 0 how many entered it.
 """
 
 from collections.abc import Iterable, Sequence

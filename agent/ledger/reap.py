@@ -82,6 +82,7 @@ def _deaths_left(connection: Connection, group: str) -> int:
         select(func.coalesce(func.sum(tally.c.delta), 0))
         .join(batch, batch.c.id == tally.c.batch_id)
         .where(batch.c.group_name == group, tally.c.outcome == WORKER_LOST, tally.c.created_at > utc_after(-WINDOW_S))
+        .where(tally.c.delta > 0)  # a replay takes none of them back
     )
     return max(0, LOST_PER_WINDOW - int(connection.execute(query).scalar_one()))
 
