@@ -1,0 +1,113 @@
+"""Handlers that the configuration names are found, or refused with what to do."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.handlers.registry import load
+from schemas.config import TypeConfig
+from schemas.errors import ConfigError
+
+MODULE = """
+import functools
+
+class Runner:
+    async def run(self, context):
+        return "method"
+
+async def good(context, *, language="en"):
+    return "good"
+
+async def none():
+    return 1
+
+async def two(context, more):
+    return 2
+
+def plain(context):
+    return 3
+
+async def stream(context):
+    yield 4
+
+value = 5
+runner = Runner().run
+partial = functools.partial(good, language="de")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A current folder with modules, on no path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    (tmp_path / "invoices.py").write_text(MODULE)
+    (tmp_path / "broken.py").write_text("raise RuntimeError('no licence for sk-abcdefgh')")
+    (tmp_path / "needy.py").write_text("import missing_dependency")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "letters.py").write_text("async def write(context):\n    return 'letter'\n")
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def test_handlers_are_found_in_the_current_folder(folder: Path) -> None:
+    """A module, a module of a package, a bound method and a partial serve; a type without a handler has none."""
+    types = {
+        "invoice": TypeConfig(handler="invoices:good"),
+        "letter": TypeConfig(handler="package.letters:write"),
+        "method": TypeConfig(handler="invoices:runner"),
+        "partial": TypeConfig(handler="invoices:partial"),
+        "document": TypeConfig(max_attempts=3),
+    }
+
+    found = load(types)
+
+    assert [found[name].__name__ for name in ("invoice", "letter", "method")] == ["good", "write", "run"]
+    assert set(found) == {"invoice", "letter", "method", "partial"}
+
+
+@pytest.mark.parametrize(
+    ("handler", "words"),
+    [
+        ("invoice:good", "there is no module invoice in "),
+        ("package.envelopes:write", "there is no module package.envelopes in "),
+        ("invoices.deeper:good", "invoices.deeper"),
+        ("invoices:goood", "module invoices has no function goood; define it there, or name another one"),
+        ("invoices:plain", "invoices:plain is no async function; define it as: async def plain(context)"),
+        ("invoices:value", "is no async function"),
+        ("invoices:Runner", "is no async function"),
+        ("invoices:stream", "is no async function"),
+        ("invoices:none", "must take the context and nothing else; define it as: async def none(context)"),
+        ("invoices:two", "must take the context and nothing else"),
+        ("broken:run", "module broken cannot be imported: RuntimeError: no licence for ***"),
+        ("needy:run", "module needy needs a module that is missing: missing_dependency; install it"),
+    ],
+)
+def test_a_handler_that_cannot_be_used_is_refused(folder: Path, handler: str, words: str) -> None:
+    """The error names the setting, says what is wrong and what to do, and shows no key."""
+    with pytest.raises(ConfigError) as refused:
+        load({"invoice": TypeConfig(handler=handler)})
+
+    assert str(refused.value).startswith("types.invoice.handler: ")
+    assert words in str(refused.value)
+    assert "abcdefgh" not in str(refused.value)
+
+
+def test_all_faults_are_told_together(folder: Path) -> None:
+    """Two wrong handlers are two lines."""
+    with pytest.raises(ConfigError) as refused:
+        load({"a": TypeConfig(handler="nowhere:x"), "good": TypeConfig(handler="invoices:good"), "b": TypeConfig(handler="invoices:x")})
+
+    assert [line.split(":")[0] for line in str(refused.value).splitlines()] == ["types.a.handler", "types.b.handler"]
+
+
+def test_without_handlers_the_path_is_left_alone(folder: Path) -> None:
+    """Nothing is imported, and no folder added, for types that name no handler."""
+    path = list(sys.path)
+
+    assert load({"document": TypeConfig()}) == {}
+    assert sys.path == path

@@ -1,0 +1,44 @@
+"""What an error of a handler means by the rules of its type."""
+
+import json
+
+import pytest
+
+from agent.policy import Action, action_of
+from schemas.config import TypeConfig
+
+AGAIN, UP = Action.RETRY, Action.GIVE_UP
+
+
+class BadInvoiceError(ValueError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "retry", "give_up", "action"),
+    [
+        (ValueError(), "", "", AGAIN),
+        (ValueError(), "ValueError", "", AGAIN),
+        (ValueError(), "", "ValueError", UP),
+        (ValueError(), "OSError", "", UP),
+        (ValueError(), "", "OSError", AGAIN),
+        (ValueError(), "OSError", "KeyError", UP),
+        (ConnectionResetError(), "OSError", "", AGAIN),
+        (ConnectionResetError(), "OSError", "ConnectionError", UP),
+        (ConnectionResetError(), "ConnectionError", "OSError", AGAIN),
+        (ConnectionResetError(), "ConnectionResetError", "ConnectionResetError", UP),
+        (ConnectionResetError(), "ConnectionError", "Exception", AGAIN),
+        (BadInvoiceError(), "", "BadInvoiceError", UP),
+        (BadInvoiceError(), "", f"{__name__}.BadInvoiceError", UP),
+        (BadInvoiceError(), "elsewhere.BadInvoiceError", "", UP),
+        (BadInvoiceError(), "BadInvoiceError", "ValueError", AGAIN),
+        (json.JSONDecodeError("x", "", 0), "", "json.decoder.JSONDecodeError", UP),
+        (json.JSONDecodeError("x", "", 0), "", "builtins.ValueError", UP),
+        (json.JSONDecodeError("x", "", 0), "", "Value", AGAIN),
+    ],
+)
+def test_the_nearest_rule_decides(error: Exception, retry: str, give_up: str, action: Action) -> None:
+    """Bare and dotted names of the error's class and of its bases are known, the nearest first; the unnamed depend on the list."""
+    rules = TypeConfig(retry=tuple(retry.split()), give_up=tuple(give_up.split()))
+
+    assert action_of(error, rules) is action

@@ -1,0 +1,112 @@
+"""One attempt, from the claimed record to its outcome."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from agent.entry import Entry
+from agent.handlers import Attempt, Handlers
+from agent.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded
+from agent.ports import Partition, Row
+from agent.worker import SETTLE_MARGIN_S, Worker
+from schemas.envelope import Publication
+
+GOOD = Succeeded(b"answer", COMPLETION, Spent())
+DEADLINE_S = 660.0
+
+
+@dataclass
+class FakeHandlers:
+    attempts: list[Attempt] = field(default_factory=list)
+
+    async def run(self, attempt: Attempt) -> Outcome:
+        self.attempts.append(attempt)
+        return GOOD
+
+
+@dataclass
+class StillClock:
+    at_s: float = 1000.0
+
+    def now_s(self) -> float:
+        return self.at_s
+
+    def utc_s(self) -> float:
+        raise AssertionError("no date is asked for")
+
+    async def sleep(self, delay_s: float) -> None:
+        raise AssertionError("nothing here waits")
+
+
+def claimed(**changes: Any) -> Entry:
+    row = Row(
+        task_id=7,
+        batch_id=1,
+        status=1,
+        owner=9,
+        fence=2,
+        attempt=2,
+        max_attempts=4,
+        lease_losses=0,
+        replays=0,
+        due_in_s=0.0,
+        expired=False,
+        type="document",
+        task_key=b"k",
+        batch="b",
+    )
+    given = {
+        "partition": Partition("g.tasks", "id", 0, 1),
+        "offset": 5,
+        "timestamp_ms": 0,
+        "publication": Publication("ledger", "g", "b", 7, 2),
+        "value": b"{}",
+        "digest": None,
+        "route": "default",
+        "snoozes": 3,
+        "row": row,
+        "claimed_s": 1000.0,
+    }
+    return Entry(**(given | changes))
+
+
+def worked(entry: Entry, at_s: float = 1000.0) -> tuple[Outcome, list[Attempt]]:
+    handlers = FakeHandlers()
+    worker = Worker(handlers=cast("Handlers", handlers), clock=StillClock(at_s), deadline_s=DEADLINE_S)
+    return asyncio.run(worker.work(entry)), handlers.attempts
+
+
+def test_an_attempt_has_the_budget_of_its_row() -> None:
+    """Counted attempts and their maximum are the row's; snoozes are this agent's own count."""
+    outcome, (attempt,) = worked(claimed())
+
+    assert outcome is GOOD
+    assert (attempt.attempt, attempt.max_attempts, attempt.snoozes) == (2, 4, 3)
+    assert (attempt.task_id, attempt.batch, attempt.value) == (7, "b", b"{}")
+
+
+@pytest.mark.parametrize("waited_s", [0.0, 100.0])
+def test_an_attempt_leaves_time_for_its_settle(waited_s: float) -> None:
+    """What is left of the claim, less a margin, is the attempt's."""
+    _, (attempt,) = worked(claimed(), 1000.0 + waited_s)
+
+    assert attempt.left_s == DEADLINE_S - SETTLE_MARGIN_S - waited_s
+
+
+def test_a_claim_that_has_run_out_is_given_back() -> None:
+    """Nothing is tried that could not be settled in time."""
+    outcome, attempts = worked(claimed(), 1000.0 + DEADLINE_S - SETTLE_MARGIN_S)
+
+    assert isinstance(outcome, Released)
+    assert attempts == []
+
+
+def test_a_task_without_input_is_dead() -> None:
+    """A ledger that has lost the body of a task cannot have it worked on."""
+    outcome, attempts = worked(claimed(value=None))
+
+    assert isinstance(outcome, Dead)
+    assert outcome.failure.error_class == "NO_INPUT"
+    assert attempts == []
