@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, default=0, help="0: a free one, printed on the first line")
     parser.add_argument("--latency", default="0.2", metavar="S|S-S", help="seconds a call takes, or from-to")
     parser.add_argument(
-        "--faults", default="", metavar="NAME=SHARE,...", help="429=0.05,hang=0.01,cut,malformed,wrong_schema,slow,retry_after=2"
+        "--faults", default="", metavar="NAME=SHARE,...", help="429=0.05,hang=0.01,cut,malformed,wrong_schema,slow,quota,huge,retry_after=2"
     )
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same call the same fault")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)  # it ends with the agent that started it

@@ -8,7 +8,7 @@ from typing import Any
 
 from schemas.errors import ConfigError
 
-KINDS = ("hang", "cut", "malformed", "wrong_schema", "slow")
+KINDS = ("hang", "cut", "malformed", "wrong_schema", "slow", "quota", "huge")
 _STATUSES = range(300, 600)
 _SETTINGS = ("retry_after", "slow_s")
 _WHOLE = 1 << 64

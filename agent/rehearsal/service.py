@@ -13,7 +13,8 @@ from agent.rehearsal.wire import Ending, Plan, Request, response
 from schemas.errors import ConfigError
 
 _MODEL = "rehearsal"
-_OK, _BAD_REQUEST, _NOT_FOUND, _TOO_MANY = 200, 400, 404, 429
+_OK, _BAD_REQUEST, _FORBIDDEN, _NOT_FOUND, _TOO_MANY = 200, 400, 403, 404, 429
+_HUGE_CHARS = 17 << 20  # more than any agent takes
 
 
 class Service:
@@ -40,10 +41,13 @@ class Service:
         return Plan(_error(_NOT_FOUND, "not_found", f"no such path: {path[:100]}"))
 
     def _dial(self, request: Request) -> bytes:
+        """Show the faults; a POST from this machine replaces them by those of its body, which is a text as `--faults` takes it, or JSON."""
+        if request.method == "POST" and not request.local:
+            return _error(_FORBIDDEN, "not_local", "faults are changed from the same machine only")
         if request.method == "POST":
             try:
-                self._faults = faults.read(orjson.loads(request.body))
-            except (ConfigError, orjson.JSONDecodeError, AttributeError) as wrong:
+                self._faults = _faults(request.body)
+            except (ConfigError, ValueError) as wrong:
                 return _error(_BAD_REQUEST, "invalid_faults", str(wrong))
         return response(_OK, orjson.dumps(self._faults.as_mapping()))
 
@@ -64,12 +68,17 @@ class Service:
     def _answer(self, raw: bytes, fault: str | None) -> tuple[int, bytes]:
         if fault is not None and fault.isdigit():
             return int(fault), self._failed(int(fault))
+        if fault == "quota":
+            return _TOO_MANY, _error(
+                _TOO_MANY, "insufficient_quota", "You exceeded your current quota, please check your plan and billing."
+            )
         try:
             body = orjson.loads(raw)
             text = text_of(body["messages"])
         except (orjson.JSONDecodeError, LookupError, TypeError):
             return _BAD_REQUEST, _error(_BAD_REQUEST, "invalid_request_error", "the body is no chat completion request")
-        reply = orjson.dumps(_completion(body, text, wrong=fault == "wrong_schema"))
+        content = "x" * _HUGE_CHARS if fault == "huge" else summary(text)
+        reply = orjson.dumps(_completion(body, text, content, wrong=fault == "wrong_schema"))
         return _OK, response(_OK, reply[:-2] if fault == "malformed" else reply, {"x-request-id": "rehearsal"})
 
     def _failed(self, status: int) -> bytes:
@@ -80,14 +89,18 @@ class Service:
         return _error(status, "rate_limit_exceeded", "a rehearsed rate limit", headers)
 
 
+def _faults(body: bytes) -> Faults:
+    """Return the faults that a body names; raise ConfigError, or ValueError when it is neither text nor JSON."""
+    return faults.read(orjson.loads(body)) if body.lstrip().startswith(b"{") else faults.parse(body.decode())
+
+
 def _error(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> bytes:
     return response(status, orjson.dumps({"error": {"message": message, "type": code, "code": code}}), headers)
 
 
-def _completion(body: Mapping[str, Any], text: str, *, wrong: bool) -> dict[str, Any]:
+def _completion(body: Mapping[str, Any], text: str, content: str, *, wrong: bool) -> dict[str, Any]:
     """Return a chat completion; `wrong` gives a value that no object schema takes, or, without a schema, a reply without choices."""
     schema = _schema(body)
-    content = summary(text)
     if schema is not None:
         content = "null" if wrong else orjson.dumps(example(schema, content)).decode()
     choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from http.client import responses
+from ipaddress import ip_address
 from typing import cast
 
 _MAX_HEAD_BYTES = 64 << 10
@@ -16,12 +17,13 @@ _MAX_BODY_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request; header names are lower case."""
+    """One request; header names are lower case. `local`: it comes from this machine."""
 
     method: str
     path: str
     headers: dict[str, str]
     body: bytes
+    local: bool = False
 
 
 class Ending(Enum):
@@ -57,6 +59,10 @@ class _RefusedError(Exception):
         self.status = status
 
 
+def _is_loopback(peer: tuple[str, int] | None) -> bool:
+    return peer is not None and ip_address(peer[0]).is_loopback
+
+
 class Connection(asyncio.Protocol):
     """One client's connection."""
 
@@ -70,6 +76,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Join the set of open connections."""
         self._transport = cast("asyncio.Transport", transport)
+        self._local = _is_loopback(transport.get_extra_info("peername"))
         self._open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -141,4 +148,4 @@ class Connection(asyncio.Protocol):
             return None
         body = bytes(self._buffer[end + 4 : stop])
         del self._buffer[:stop]
-        return Request(words[0], words[1], headers, body)
+        return Request(words[0], words[1], headers, body, self._local)

@@ -9,6 +9,7 @@ import jsonschema_rs
 import orjson
 import pytest
 
+from agent.llm.client import MAX_REPLY_BYTES
 from agent.rehearsal import faults, run
 from agent.rehearsal.answers import example, summary, text_of
 from agent.rehearsal.faults import Faults
@@ -52,6 +53,10 @@ def status_of(plan: Plan) -> int:
 
 def body_of(plan: Plan) -> Any:
     return json.loads(plan.answer.partition(b"\r\n\r\n")[2])
+
+
+def dial(made: Service, body: bytes, *, local: bool = True) -> Plan:
+    return made.plan(Request("POST", "/faults", {}, body, local))
 
 
 def get(made: Service, path: str) -> Any:
@@ -194,16 +199,43 @@ def test_latency_lies_in_its_range() -> None:
 
 
 def test_faults_change_at_run_time() -> None:
-    """A POST to /faults replaces them, a wrong one changes nothing and says why."""
+    """A POST to /faults replaces them, as text or as JSON; a wrong one changes nothing and says why."""
     made = service()
 
-    changed = made.plan(Request("POST", "/faults", {}, b'{"500": 1}'))
-    wrong = [made.plan(Request("POST", "/faults", {}, body)) for body in (b'{"x": 1}', b"[", b"[]")]
+    for body, status in ((b'{"500": 1}', 500), (b"503=1, retry_after=2", 503), (b"", 200), (b"500=1", 500)):
+        assert status_of(dial(made, body)) == 200
+        assert status_of(made.plan(chat())) == status
+    wrong = [dial(made, body) for body in (b'{"x": 1}', b"{", b"[]", b"x=1", b"500", b"\xff")]
 
-    assert status_of(changed) == 200
-    assert [status_of(plan) for plan in wrong] == [400, 400, 400]
+    assert [status_of(plan) for plan in wrong] == [400] * 6
     assert get(made, "/faults") == {"500": 1.0, "slow_s": 5.0}
-    assert status_of(made.plan(chat())) == 500
+
+
+def test_faults_are_not_changed_from_elsewhere() -> None:
+    """A server that listens on all addresses lets nobody but its own machine dial."""
+    made = service()
+
+    refused = dial(made, b"500=1", local=False)
+
+    assert status_of(refused) == 403
+    assert status_of(made.plan(chat())) == 200
+
+
+def test_a_used_up_quota_looks_as_providers_show_it() -> None:
+    """The status is 429, as for a rate limit; the code says that waiting will not help, and there is no Retry-After."""
+    plan = service("quota=1,retry_after=2").plan(chat())
+
+    assert status_of(plan) == 429
+    assert body_of(plan)["error"]["code"] == "insufficient_quota"
+    assert b"Retry-After" not in plan.answer
+
+
+def test_a_huge_answer_is_one_that_no_agent_takes() -> None:
+    """The answer is whole and well-formed, and beyond every limit."""
+    plan = service("huge=1").plan(chat())
+
+    assert len(plan.answer) > MAX_REPLY_BYTES
+    assert body_of(plan)["choices"][0]["finish_reason"] == "stop"
 
 
 def test_calls_are_remembered() -> None:
