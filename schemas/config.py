@@ -48,11 +48,15 @@ class LLMConfig:
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """`slots`: calls in flight at once in one agent. `sweep_slack_s`: how long a task may wait beyond its topic's oldest record."""
+    """`slots`: calls in flight at once in one agent. `sweep_slack_s`: how long a task may wait beyond its topic's oldest record.
+
+    `park_probe_s`: how often one call is tried on a route that waits for a person.
+    """
 
     slots: int = 64
     drain_timeout_s: float = 20.0
     sweep_slack_s: float = 600.0
+    park_probe_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,10 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class RouteConfig:
-    """A provider account for one model; what is None is as in `[llm]`. `model`: what tasks name, by default the route's name."""
+    """A provider account for one model. `model`: what tasks name, by default the route's name; what is None is as in `[llm]`.
+
+    But the key of `[llm]` is sent to the address of `[llm]` alone.
+    """
 
     base_url: str | None = None
     api_key: Secret | None = None

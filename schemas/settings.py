@@ -16,6 +16,7 @@ from schemas.setting_file import FILE, SettingFile
 
 OPENAI_URL = "https://api.openai.com/v1"
 LEDGER_FILE = "ledger.sqlite"
+DEFAULT_ROUTE, MAX_ROUTE_CHARS = "default", 64
 NO_LLM = """\
 no LLM is configured; type one of these and run again:
   export OPENAI_API_KEY=sk-...                            # OpenAI
@@ -63,6 +64,7 @@ SETTINGS = {
         Setting("agent.slots", "DOCLLM_SLOTS", kinds.whole(1, 100_000)),
         Setting("agent.drain_timeout_s", None, kinds.real(0, 86_400)),
         Setting("agent.sweep_slack_s", None, kinds.real(0, 86_400)),
+        Setting("agent.park_probe_s", None, kinds.real(1, 86_400)),
         Setting("documents.roots", "DOCLLM_DOCUMENT_ROOTS", kinds.paths),
         Setting("retry.tiers", "DOCLLM_RETRY_TIERS", kinds.tiers),
         Setting("retry.max_attempts", "DOCLLM_MAX_ATTEMPTS", kinds.whole(1, 100)),
@@ -91,6 +93,7 @@ def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd:
     config = _config(found, environ, cwd)
     if not (given.keys() - found.keys()) & {"kafka.bootstrap", "database.url"}:
         faults += _contradictions(config)
+    faults += _route_faults(config)
     if faults:
         raise ConfigError("\n".join(faults))
     return config
@@ -225,3 +228,11 @@ def _contradictions(config: Config) -> list[str]:
     if not mysql and not config.embedded:
         return ["Kafka needs a MySQL ledger: set DOCLLM_DATABASE_URL=mysql://USER:PASSWORD@HOST:3306/DATABASE"]
     return []
+
+
+def _route_faults(config: Config) -> list[str]:
+    """The ledger keeps a route's name, and a type can only go where there is one."""
+    long = [name for name in config.routes if len(name) > MAX_ROUTE_CHARS or not name.isprintable()]
+    faults = [f"routes.{name[:MAX_ROUTE_CHARS]!r}: use at most {MAX_ROUTE_CHARS} printable characters for a route's name" for name in long]
+    lost = [(name, one.route) for name, one in config.types.items() if one.route not in {None, DEFAULT_ROUTE, *config.routes}]
+    return faults + [f"types.{name}.route is {route}, which is no route; add [routes.{route}], or remove it" for name, route in lost]
