@@ -111,7 +111,6 @@ class Builder:
             longest_tier=self._longest_tier(),
             clock=self.clock,
             counts=self.counts,
-            cancelled=lambda: self.heartbeat.cancelled,
             freed=freed,
         )
 

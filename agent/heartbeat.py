@@ -45,7 +45,6 @@ class Heartbeat:
         self._locks = locks
         self._notice = notice
         self._leases: list[Lease] = []
-        self.cancelled: frozenset[int] = frozenset()
 
     @property
     def current(self) -> Lease:
@@ -59,7 +58,6 @@ class Heartbeat:
         if self._locks is not None:
             self._locks.hold(agent_id)
         self._leases.append(Lease(agent_id, before_s))
-        await self._hear(tries=None)
         return self.current
 
     async def run(self) -> None:
@@ -78,7 +76,6 @@ class Heartbeat:
                 await self._beat(lease)
             if not self.current.fresh(self._clock.now_s()):
                 await self._replace()
-            await self._hear(tries=1)
         except DatabaseError as error:
             log.warning("heartbeat failed: %s", getattr(error, "orig", error))
             return False
@@ -116,9 +113,6 @@ class Heartbeat:
         why = "was declared lost" if old.lost else "was silent for too long"
         new = await self.register()
         log.warning("agent %d %s; it goes on as agent %d", old.agent_id, why, new.agent_id)
-
-    async def _hear(self, tries: int | None) -> None:
-        self.cancelled = await self._lane(lambda: self._database.auto(lambda c: rows.cancelled(c, self._group), tries=tries))
 
 
 class HeartbeatThread:

@@ -193,6 +193,7 @@ class Row:
     type: str
     task_key: bytes
     batch: str
+    cancelled: bool = False  # its batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,6 @@ class Slots:
         longest_tier: tuple[str, float],
         clock: Clock,
         counts: Counts,
-        cancelled: Callable[[], frozenset[int]],
         freed: Callable[[], None],
     ) -> None:
         self.size = size
@@ -44,7 +43,6 @@ class Slots:
         self._longest_tier = longest_tier
         self._clock = clock
         self._counts = counts
-        self._cancelled = cancelled
         self._freed = freed
         self._running: dict[Entry, asyncio.Task[None]] = {}
         self._busy: Counter[str] = Counter()  # by route: what runs, and what is being claimed
@@ -94,7 +92,7 @@ class Slots:
             raise AssertionError(f"task {entry.task_id} is not claimed")
         if entry.paid is not None:
             self._end(entry, entry.paid)
-        elif row.batch_id in self._cancelled():
+        elif row.cancelled:
             self._end(entry, Cancelled())
         elif row.expired:
             self._end(entry, Dead(Failure("EXPIRED", "its deadline passed before this attempt"), Spent(), "expired"))

@@ -41,6 +41,7 @@ _READ = select(  # in the order of Row
     task.c.type,
     task.c.task_key,
     batch.c.name,
+    batch.c.cancelled_at.is_not(None).label("cancelled"),
     task.c.digest,
 )
 _READ = _READ.join(batch, batch.c.id == task.c.batch_id).where(task.c.id.in_(bindparam("ids", expanding=True)))
@@ -131,5 +132,5 @@ def _release_conflicts(connection: Connection, answers: Answers, owner: int) -> 
 
 def _row(columns: Sequence[Any]) -> Row:
     """Return what was read back, from the columns of `_READ` without the digest."""
-    *numbers, due_in_s, expired, kind, task_key, batch_name = columns
-    return Row(*numbers, float(due_in_s), bool(expired), kind, bytes(task_key), batch_name)  # type: ignore[call-arg]
+    *numbers, due_in_s, expired, kind, task_key, batch_name, cancelled = columns
+    return Row(*numbers, float(due_in_s), bool(expired), kind, bytes(task_key), batch_name, bool(cancelled))  # type: ignore[call-arg]

@@ -241,6 +241,20 @@ def test_relief_orders_another_record_for_a_running_task_only(books: Books) -> N
     assert books.count(outbox) == 1
 
 
+def test_a_claim_tells_of_a_cancelled_batch(books: Books) -> None:
+    """A task that was claimed after its batch was cancelled is known as such, and no longer once the batch is open again."""
+    one, two, three = books.load("a", "b", "c")
+    lease = books.agent()
+
+    before = books.claimed(one, lease.next_owner())
+    books.cancel()
+    between = books.claimed(two, lease.next_owner())
+    books.set(batch, books.batch().id, cancelled_at=None)
+    after = books.claimed(three, lease.next_owner())
+
+    assert [row.cancelled for row in (before, between, after)] == [False, True, False]
+
+
 def test_bodies_come_back_byte_for_byte(books: Books) -> None:
     """The ledger returns key and value of records that were kept without them; ids that are not there are left out."""
     one, _ = books.load("a", "b")

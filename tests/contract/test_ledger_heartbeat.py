@@ -201,19 +201,6 @@ async def test_an_outage_is_an_answer_and_no_end(books: Books, monkeypatch: pyte
     assert beating.current is not old
 
 
-async def test_every_beat_hears_of_cancelled_batches(books: Books) -> None:
-    """An agent knows of a cancel after its next beat."""
-    beating = heartbeat(books, FakeClock())
-    await beating.register()
-    books.load("a")
-    books.cancel()
-    assert beating.cancelled == frozenset()
-
-    await beating.beat_once()
-
-    assert beating.cancelled == {books.batch().id}
-
-
 async def test_an_agent_that_leaves_stops_all_its_incarnations(books: Books, tmp_path: Path) -> None:
     """Old and current rows are stopped, and the locks are let go, so that nobody waits for a verdict."""
     clock = FakeClock()
