@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from agent.outcome import Failure
-from agent.policy.wording import one_line
+from agent.policy.wording import TEXT_CHARS, one_line
 
 _NESTED = ("error", "innererror", "inner_error", "details", "metadata")
 _CODES = ("code", "type", "status", "error_code")
@@ -42,16 +42,30 @@ def _row(statuses: str, error_class: str, codes: str = "", words: str = "") -> S
 
 _NO_MONEY = (
     "insufficient_quota credit_balance_exhausted organization_spend_limit_exceeded project_spend_limit_exceeded insufficient_balance "
-    "organization_usage_limit_exceeded enforced_spend_limit_reached billing_hard_limit_reached billing_not_active billing_error"
+    "organization_usage_limit_exceeded enforced_spend_limit_reached billing_hard_limit_reached billing_not_active billing_error "
+    "budget_exceeded exceeded_current_quota_error arrearage"
 )
-_NO_ROOM = "resource_unavailable capacity_exceeded engine_overloaded overloaded_error"
+_NO_MONEY_WORDS = "spend limit|credit balance is too low|insufficient balance|budget has been exceeded|exceededbudget|exceeded budget"
+_NO_ROOM = (
+    "resource_unavailable capacity_exceeded service_tier_capacity_exceeded nocapacity engine_overloaded engine_overloaded_error "
+    "overloaded_error"
+)
+_NO_ROOM_WORDS = (
+    "overloaded|high demand|resource unavailable|no deployments available|server busy|no capacity|queue is full|loading model"
+    "|currently loading"
+)
 _CONTEXT = "context_length_exceeded exceed_context_size_error request_too_large context_window_exceeded string_above_max_length"
 _CONTEXT_WORDS = (
-    "maximum context length|context length exceeded|context window|contextwindowexceeded|exceed context size|exceeds the available context"
-    "|prompt is too long|input is too long|input token count|reduce the length"
+    "maximum context length|model's context length|context length exceeded|context window|contextwindowexceeded|exceed context size"
+    "|exceed context limit|exceeds the available context|prompt is too long|input is too long|input token count|reduce the length"
+    "|must have less than|`max_new_tokens` must be"
 )
 _FILTERS = "content_filter responsibleaipolicyviolation content_policy_violation data_inspection_failed content_filtered moderation_blocked"
-_FILTER_WORDS = "content management policy|contentpolicyviolation|input was flagged|flagged as potentially violating"
+_FILTER_WORDS = (
+    "content management policy|content filtering policy|contentpolicyviolation|input was flagged|flagged as potentially violating"
+)
+_NO_ENTRY = "invalid_api_key model_not_found invalid_model"
+_NO_ENTRY_WORDS = "api key not valid|invalid model name|invalid model id|model not exist"
 
 # Read from top to bottom: the first row that fits decides. Every status has a row without codes and words.
 # fmt: off
@@ -59,18 +73,20 @@ TABLE = (
     #    statuses           class         codes of the body                   words of its text, as a last resort
     _row("402",             "CAPACITY",    "in_flight_budget_exhausted"),
     _row("402",             "MONEY"),
-    _row("400 403 429",     "MONEY",       _NO_MONEY,                           "spend limit|credit balance is too low"),
+    _row("400 403 429",     "MONEY",       _NO_MONEY,                           _NO_MONEY_WORDS),
     _row("429 503",         "RAMP",        "slow_down"),
-    _row("429",             "CAPACITY",    _NO_ROOM,                            "resource unavailable"),
+    _row("429 503",         "CAPACITY",    _NO_ROOM,                            _NO_ROOM_WORDS),
+    _row("429",             "TOO_LONG",    _CONTEXT,                            "request too large"),  # for any minute's tokens
     _row("429",             "RATE"),
     _row("498 529",         "CAPACITY"),
-    _row("503",             "CAPACITY",    _NO_ROOM,                            "overloaded|server busy|no capacity"),
     _row("413",             "TOO_LONG"),
     _row("400 422 500",     "TOO_LONG",    _CONTEXT,                            _CONTEXT_WORDS),
     _row("400 403 422",     "FILTERED",    _FILTERS,                            _FILTER_WORDS),
+    _row("400 422",         "AUTH",        _NO_ENTRY,                           _NO_ENTRY_WORDS),
     _row("401 403 404 405", "AUTH"),
     _row("407 3xx",         "AUTH"),       # a proxy wants a password, or the address is not the API's: redirects are not followed
-    _row("408 409 425 5xx", "SERVER"),
+    _row("408 409 424 425", "SERVER"),
+    _row("5xx",             "SERVER"),
     _row("4xx",             "BAD_REQUEST"),
 )
 # fmt: on
@@ -86,7 +102,8 @@ def of_value(status: int, value: Any, body: bytes = b"") -> Failure:
     """Return the same of an error body that is parsed already; `body` is shown where it holds no message."""
     codes = [code for part in _parts(value) for code in _codes(part)]
     message = next((text for part in _parts(value) if (text := _text(part))), body[:1000].decode("utf-8", "replace"))
-    known, text = frozenset(code.lower() for code in codes), message.lower()
+    # What is judged is what can be shown: further on, a message may repeat the document, which shall not choose its class.
+    known, text = frozenset(code.lower() for code in codes), message[:TEXT_CHARS].lower()
     error_class = next((row.error_class for row in TABLE if row.fits(status, known, text)), _NO_STATUS)
     named = next((code for code in codes if not code.isdigit()), "")
     return Failure(error_class, one_line(f"{status} {named}: {message}" if named else f"{status}: {message}"))
