@@ -1,0 +1,33 @@
+"""Names the points between two durable effects, so that a test can kill a program at each of them.
+
+`reach` does nothing, unless the program was started with DOCLLM_TEST_CRASH=POINT or POINT:N: then it kills itself (SIGKILL) when
+it comes to that point for the N-th time. A point is written as a literal, since the list of all points is read from the source.
+It stands where one effect is durable and the next one of the same duty is not, never inside a transaction's retry.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from itertools import count
+
+VARIABLE = "DOCLLM_TEST_CRASH"
+
+
+def armed(order: str) -> Callable[[str], None]:
+    """Return a `reach` that kills the process as `order` says: POINT, or POINT:N for the N-th time. Any thread may call it."""
+    wanted, _, number = order.partition(":")
+    left = count(int(number or 1) - 1, -1)
+
+    def reach(point: str) -> None:
+        if point == wanted and next(left) == 0:
+            os.write(2, f"killed at {order}\n".encode())
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return reach
+
+
+def _nothing(_point: str) -> None:
+    pass
+
+
+reach: Callable[[str], None] = armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else _nothing
