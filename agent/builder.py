@@ -65,7 +65,10 @@ class Builder:
         self.relay = Relay(database=parts.database, lane=parts.lane, publisher=parts.publisher, topics=parts.topics, clock=self.clock)
         self.publishing = Publishing(self.relay)
         self.sweep = Sweep(config.agent.sweep_slack_s, asyncio.Event())
-        self.ledger = SqlLedger(database=parts.database, group=parts.topics.group, clock=self.clock, lanes=lanes)
+        self.longest_tier = tiers_of(parts.topics.tiers)[-1]
+        self.ledger = SqlLedger(
+            database=parts.database, group=parts.topics.group, clock=self.clock, lanes=lanes, longest_tier=self.longest_tier
+        )
         tools = Tools(
             llm=llm,
             documents=Documents(roots=config.roots(), lane=reading),

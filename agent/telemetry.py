@@ -37,7 +37,7 @@ class Counts:
         elif verdict is Verdict.GIVEN_UP:
             self.given_up += 1
         else:
-            name = _NAMES[type(outcome)]
+            name = "moved" if verdict is Verdict.HELD_BACK else _NAMES[type(outcome)]
             setattr(self, name, getattr(self, name) + 1)
             if name != "released":
                 self.last_settled_s = now_s

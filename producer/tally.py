@@ -20,7 +20,7 @@ LOADED, REPLAYED = "loaded", "replayed"
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a count is about."""
+    """What a count is about. `disposition` is that of a death."""
 
     batch_id: int
     type: str
@@ -28,6 +28,7 @@ class Key:
     state: Status
     outcome: str
     fingerprint: bytes = NO_FINGERPRINT
+    disposition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ def _row(key: Key, changes: Sequence[Change]) -> dict[str, object]:
         "state": int(key.state),
         "outcome": key.outcome[:64],
         "fingerprint": key.fingerprint,
+        "disposition": key.disposition,
         "delta": sum(change.delta for change in changes),
         "tokens_in": sum(change.tokens_in for change in changes),
         "tokens_out": sum(change.tokens_out for change in changes),

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from agent.ledger import claim as claims
 from agent.ledger import settle as settles
 from agent.outcome import Dead, Failure, Spent
+from agent.policy import Tier
 from agent.ports import Answers, Claimable, Order, Settlement, Suspect, Verdict
 from producer import quarantine
 from schemas.clock import Clock
@@ -38,9 +39,10 @@ class Lanes:
 class SqlLedger:
     """The ledger in MySQL, MariaDB or SQLite."""
 
-    def __init__(self, *, database: Database, group: str, clock: Clock, lanes: Lanes) -> None:
+    def __init__(self, *, database: Database, group: str, clock: Clock, lanes: Lanes, longest_tier: Tier) -> None:
         self._database = database
         self._group = group
+        self._longest_tier = longest_tier
         self._clock = clock
         self._lanes = lanes
 
@@ -103,7 +105,7 @@ class SqlLedger:
         failures = waits = 0
         while True:
             try:
-                return self._database.run(lambda c: settles.settle(c, self._group, settlements, now_s), tries=1)
+                return self._database.run(lambda c: settles.settle(c, self._group, settlements, now_s, self._longest_tier), tries=1)
             except Stopped:
                 raise
             except Exception as error:  # noqa: BLE001 - what a driver raises for one row must not end the others

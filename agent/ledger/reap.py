@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, exists, func, insert, or_, select, update
 
 from agent.lease import OWNER_BITS
+from agent.ledger import guard as guards
 from agent.ledger.lease import REMEMBER_S
 from agent.policy import fingerprint
 from producer import outbox
@@ -63,7 +64,7 @@ def _reset(connection: Connection, group: str, ids: Sequence[int], reason: Colum
     doomed = _cancelled(connection, rows)
     ended = [row for row in rows if row.batch_id in doomed]
     going = [row for row in rows if row.batch_id not in doomed]
-    dead = [row for row in going if row.lease_losses + 1 >= LOSS_LIMIT][: _deaths_left(connection, group)]
+    dead = _to_kill(connection, group, [row for row in going if row.lease_losses + 1 >= LOSS_LIMIT])
     back = [row for row in going if row not in dead]
     _end(connection, ended)
     _kill(connection, group, dead)
@@ -74,6 +75,18 @@ def _reset(connection: Connection, group: str, ids: Sequence[int], reason: Colum
 def _cancelled(connection: Connection, rows: Sequence[Any]) -> set[int]:
     ids = sorted({row.batch_id for row in rows})
     return set(connection.execute(select(batch.c.id).where(batch.c.id.in_(ids), batch.c.cancelled_at.is_not(None))).scalars())
+
+
+def _to_kill(connection: Connection, group: str, lost: Sequence[Any]) -> Sequence[Any]:
+    """Return those that are given up on. When that would be too many their guard is raised, and while it is nobody is."""
+    if not lost:
+        return []
+    stopped = guards.stopped(connection, {(row.batch_id, row.type) for row in lost})
+    free = [row for row in lost if (row.batch_id, row.type) not in stopped]
+    left = _deaths_left(connection, group)
+    if spared := {(row.batch_id, row.type) for row in free[left:]}:
+        guards.raise_for_losses(connection, group, spared, f"more than {LOST_PER_WINDOW} tasks lost {LOSS_LIMIT} agents each in 10 minutes")
+    return free[:left]
 
 
 def _deaths_left(connection: Connection, group: str) -> int:
@@ -116,7 +129,9 @@ def _kill(connection: Connection, group: str, rows: Sequence[Any]) -> None:
     connection.execute(insert(task_attempt), [_attempt(row) for row in rows])
     outbox.place(connection, group, "dlq", [(outbox.TASK, row.id, row.fence) for row in rows])
     stamp = fingerprint(WORKER_LOST, "")
-    counts.write(connection, [counts.Change(counts.Key(row.batch_id, row.type, "", Status.DEAD, WORKER_LOST, stamp)) for row in rows])
+    counts.write(
+        connection, [counts.Change(counts.Key(row.batch_id, row.type, "", Status.DEAD, WORKER_LOST, stamp, "worker_lost")) for row in rows]
+    )
 
 
 def _letter(row: Any) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Update, bindparam, select, update
 
+from agent.ledger.guard import hold_back
 from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
-from agent.policy import fingerprint
+from agent.policy import Tier, fingerprint
 from agent.ports import Settlement, Verdict
 from producer import outbox, tally
 from producer.ports import Order
@@ -51,16 +52,22 @@ Kind = TypeVar("Kind", bound=Outcome)
 Ended = Retry | Snooze | Moved | Dead
 
 
-def settle(connection: Connection, group: str, settlements: Sequence[Settlement], now_utc_s: float) -> tuple[list[Verdict], list[Order]]:
-    """Write the outcomes that are accepted; return a verdict for each, and the publish orders that were written."""
+def settle(
+    connection: Connection, group: str, settlements: Sequence[Settlement], now_utc_s: float, longest_tier: Tier
+) -> tuple[list[Verdict], list[Order]]:
+    """Write the outcomes that are accepted; return a verdict for each, and the publish orders that were written.
+
+    What a guard holds back is moved to the longest tier; what would wait again in a cancelled batch is cancelled.
+    """
     accepted = _accepted(connection, settlements)
-    doomed = _cancelled_batches(connection, accepted)
-    chosen = [(one, Cancelled() if _goes_back(one.outcome) and one.row.batch_id in doomed else one.outcome) for one in accepted]
+    decided = hold_back(connection, group, accepted, longest_tier)
+    doomed = _cancelled_batches(connection, decided)
+    chosen = [(one, Cancelled() if _goes_back(outcome) and one.row.batch_id in doomed else outcome) for one, outcome in decided]
     _write_states(connection, chosen)
     _write_attempts(connection, chosen, now_utc_s)
     orders = _write_orders(connection, group, chosen)
     tally.write(connection, [change for one, outcome in chosen for change in _changes(one, outcome)])
-    return _verdicts(connection, settlements, accepted), orders
+    return _verdicts(connection, settlements, chosen), orders
 
 
 def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
@@ -77,8 +84,8 @@ def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list
     return accepted
 
 
-def _cancelled_batches(connection: Connection, accepted: Sequence[Settlement]) -> set[int]:
-    ids = sorted({one.row.batch_id for one in accepted if _goes_back(one.outcome)})
+def _cancelled_batches(connection: Connection, decided: Sequence[tuple[Settlement, Outcome]]) -> set[int]:
+    ids = sorted({one.row.batch_id for one, outcome in decided if _goes_back(outcome)})
     if not ids:
         return set()
     return set(connection.execute(select(batch.c.id).where(batch.c.id.in_(ids), batch.c.cancelled_at.is_not(None))).scalars())
@@ -206,15 +213,20 @@ def _changes(one: Settlement, outcome: Outcome) -> list[tally.Change]:
         key = tally.Key(one.row.batch_id, one.row.type, one.route, state, "succeeded")
     else:
         stamp = fingerprint(outcome.failure.error_class, outcome.failure.text)
-        key = tally.Key(one.row.batch_id, one.row.type, one.route, state, outcome.failure.error_class, stamp)
+        disposition = outcome.disposition if isinstance(outcome, Dead) else ""
+        key = tally.Key(one.row.batch_id, one.row.type, one.route, state, outcome.failure.error_class, stamp, disposition)
     return [tally.Change(key, 1, spent.tokens_in, spent.tokens_out, spent.cost_micro)]
 
 
-def _verdicts(connection: Connection, settlements: Sequence[Settlement], accepted: Sequence[Settlement]) -> list[Verdict]:
-    settled = {(one.owner, one.row.task_id) for one in accepted}
+def _verdicts(connection: Connection, settlements: Sequence[Settlement], chosen: Sequence[tuple[Settlement, Outcome]]) -> list[Verdict]:
+    settled = {(one.owner, one.row.task_id): _verdict(one, outcome) for one, outcome in chosen}
     if len(settled) < len(settlements):
-        settled |= _echoes(connection, settlements)
-    return [Verdict.SETTLED if (one.owner, one.row.task_id) in settled else Verdict.FENCED for one in settlements]
+        settled = dict.fromkeys(_echoes(connection, settlements), Verdict.SETTLED) | settled
+    return [settled.get((one.owner, one.row.task_id), Verdict.FENCED) for one in settlements]
+
+
+def _verdict(one: Settlement, outcome: Outcome) -> Verdict:
+    return Verdict.HELD_BACK if isinstance(one.outcome, Dead) and isinstance(outcome, Moved) else Verdict.SETTLED
 
 
 def _echoes(connection: Connection, settlements: Sequence[Settlement]) -> set[tuple[int, int]]:

@@ -15,7 +15,7 @@ PAGE = 500
 COMPACT_AFTER_S = 900.0
 COMPACT_FROM, COMPACT_MOST = 200, 5000
 _SUMS = ("delta", "tokens_in", "tokens_out", "cost_micro")
-_KEYS = ("batch_id", "type", "route", "state", "outcome", "fingerprint")
+_KEYS = ("batch_id", "type", "route", "state", "outcome", "fingerprint", "disposition")
 
 
 def uncarried(connection: Connection, group: str, horizon: datetime | None, slack_s: float) -> int:

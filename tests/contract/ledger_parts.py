@@ -14,6 +14,7 @@ from agent.ledger import claim as claims
 from agent.ledger import lease as leases
 from agent.ledger import settle as settles
 from agent.outcome import COMPLETION, Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
+from agent.policy import Tier
 from agent.ports import Answer, Answers, Claimable, Row, Settlement, Verdict
 from producer import cancel, store
 from producer.ports import Order
@@ -30,6 +31,7 @@ only_sqlite = pytest.mark.parametrize("migrated", ["sqlite"], indirect=True)
 GROUP = "group"
 BATCH = "batch"
 ORIGIN = (f"{GROUP}.tasks", 3, 17, 1_700_000_000_000)
+LONGEST = Tier("1h", 3600.0)
 SPENT = Spent("model", 10, 5, 300, "trace", 1500)
 REFUSED = Failure("SERVER", "it answered 503")
 
@@ -109,7 +111,7 @@ class Books:
         return self.settle_all([settlement(row, owner, outcome)])[0][0]
 
     def settle_all(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
-        return self.run(lambda c: settles.settle(c, GROUP, settlements, 1_700_000_000.0))
+        return self.run(lambda c: settles.settle(c, GROUP, settlements, 1_700_000_000.0, LONGEST))
 
     def cancel(self, name: str = BATCH) -> None:
         """Mark a batch as cancelled; its rows are not touched."""

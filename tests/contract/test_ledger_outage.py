@@ -14,7 +14,7 @@ from schemas.database import Database
 from schemas.errors import UnreachableError
 from schemas.lanes import ThreadLane
 from schemas.task import Status
-from tests.contract.ledger_parts import DEAD, GROUP, RETRY, SUCCEEDED, Books, settlement
+from tests.contract.ledger_parts import DEAD, GROUP, LONGEST, RETRY, SUCCEEDED, Books, settlement
 from tests.servers import Server
 
 pytestmark = pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
@@ -39,7 +39,7 @@ def ledger(books: Books) -> Iterator[SqlLedger]:
     """The port on connections of its own with a short time limit."""
     database = Database(books.database.engine.url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S)
     lanes = Lanes(ThreadLane("claim"), ThreadLane("settle"), ThreadLane("background"))
-    yield SqlLedger(database=database, group=GROUP, clock=SystemClock(), lanes=lanes)
+    yield SqlLedger(database=database, group=GROUP, clock=SystemClock(), lanes=lanes, longest_tier=LONGEST)
     database.close()
     for lane in (lanes.claim, lanes.settle, lanes.background):
         lane.close()

@@ -184,8 +184,37 @@ def test_deaths_of_the_last_ten_minutes_are_counted(books: Books) -> None:
     lose(books, second)
     assert reap_orphans(books) == (3, 2)
     books.ago(tables.tally.c.created_at, 601)
+    books.run(lambda c: c.execute(tables.guard.delete()))
     lose(books, third)
     assert reap_orphans(books) == (0, 4)
+
+
+def test_beyond_the_limit_the_guard_is_raised(books: Books) -> None:
+    """What would be the eleventh death raises the guard of its batch and type, whatever the route; while it is up nobody dies so."""
+    lease, later = books.agent(), books.agent()
+    run_by(books, lease, *(f"task {number}" for number in range(11)), losses=2)
+    lose(books, lease)
+    assert reap_orphans(books) == (1, 10)
+
+    (guard,) = books.rows(tables.guard)
+    books.ago(tables.tally.c.created_at, 601)
+    run_by(books, later, "another", losses=2)
+    lose(books, later)
+
+    assert (guard.batch_id, guard.type, guard.route, guard.cause) == (books.batch().id, "document", "*", "worker_lost")
+    assert guard.opened_at is None
+    assert "lost 3 agents each" in guard.reason
+    assert reap_orphans(books) == (1, 0)
+
+
+def test_up_to_the_limit_no_guard_is_raised(books: Books) -> None:
+    """Ten poison tasks are ten poison tasks."""
+    lease = books.agent()
+    run_by(books, lease, *(f"task {number}" for number in range(10)), losses=2)
+    lose(books, lease)
+
+    assert reap_orphans(books) == (0, 10)
+    assert books.count(tables.guard) == 0
 
 
 def test_the_limit_is_each_groups_own(books: Books) -> None:

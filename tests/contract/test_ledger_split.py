@@ -17,7 +17,7 @@ from schemas.clock import SystemClock
 from schemas.database import Database, Stopped
 from schemas.lanes import ThreadLane
 from schemas.task import Status
-from tests.contract.ledger_parts import DEAD, GROUP, RETRY, SPENT, SUCCEEDED, Books, only_sqlite, settlement
+from tests.contract.ledger_parts import DEAD, GROUP, LONGEST, RETRY, SPENT, SUCCEEDED, Books, only_sqlite, settlement
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def lanes() -> Iterator[Lanes]:
 
 
 def sql_ledger(books: Books, lanes: Lanes) -> SqlLedger:
-    return SqlLedger(database=books.database, group=GROUP, clock=SystemClock(), lanes=lanes)
+    return SqlLedger(database=books.database, group=GROUP, clock=SystemClock(), lanes=lanes, longest_tier=LONGEST)
 
 
 def claimed(books: Books, count: int) -> list[tuple[Row, int]]:
@@ -113,12 +113,12 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Callable[[list[Settlement]],
     sizes: list[int] = []
     real = settle.settle
 
-    def fail(connection: object, group: str, settlements: list[Settlement], now_s: float) -> object:
+    def fail(connection: object, group: str, settlements: list[Settlement], *rest: object) -> object:
         sizes.append(len(settlements))
         raised = error(settlements)
         if raised is not None:
             raise raised
-        return real(connection, group, settlements, now_s)
+        return real(connection, group, settlements, *rest)
 
     monkeypatch.setattr(adapter.settles, "settle", fail)
     return sizes
@@ -216,7 +216,7 @@ def test_a_program_that_leaves_ends_the_wait(books: Books, lanes: Lanes, monkeyp
     database = Database(str(books.database.engine.url))
     monkeypatch.setattr(database, "answers", lambda: False)
     database.close()
-    ledger = SqlLedger(database=database, group=GROUP, clock=SystemClock(), lanes=lanes)
+    ledger = SqlLedger(database=database, group=GROUP, clock=SystemClock(), lanes=lanes, longest_tier=LONGEST)
 
     with pytest.raises(Stopped):
         asyncio.run(ledger.settle([settlement(row, owner, SUCCEEDED)]))

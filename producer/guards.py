@@ -1,0 +1,82 @@
+"""Guards of the dead-letter topic: while one is raised, tasks of its key (batch, type, route) wait instead of being given up on.
+
+What agents decide about them is in `agent/ledger/guard.py`; here they are read and opened, by whoever it is.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, insert, or_, select, update
+
+from schemas.sql import seconds_until, utc_now
+from schemas.tables import audit, batch, guard
+
+ANY_ROUTE = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A guard. Ages are by the database's clock: `probe_in_s` is negative once the probe is due, `opened_s` None while it is raised."""
+
+    id: int
+    batch_id: int
+    batch: str
+    type: str
+    route: str
+    cause: str
+    reason: str
+    raised_at: datetime
+    probe_in_s: float
+    probe_task: int
+    opened_s: float | None
+
+    @property
+    def raised(self) -> bool:
+        """Return whether it stops tasks."""
+        return self.opened_s is None
+
+    @property
+    def key(self) -> str:
+        """Return what it is about, for a person."""
+        return f"batch {self.batch}, type {self.type}, {'any route' if self.route == ANY_ROUTE else f'route {self.route}'}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the form of `--json`."""
+        names = ("batch", "type", "route", "cause", "reason")
+        times = {"raised_at": self.raised_at.replace(tzinfo=UTC).isoformat(), "probe_in_s": round(max(0.0, self.probe_in_s), 1)}
+        return {name: getattr(self, name) for name in names} | times
+
+
+def read(connection: Connection, group: str) -> list[Guard]:
+    """Return the guards that are raised, and those whose tasks are still to be called up."""
+    columns = (guard, batch.c.name.label("batch"), seconds_until(guard.c.probe_at).label("probe_in_s"))
+    opened = (-seconds_until(guard.c.opened_at)).label("opened_s")
+    query = select(*columns, opened).join(batch, batch.c.id == guard.c.batch_id).order_by(guard.c.id)
+    unfinished = or_(guard.c.opened_at.is_(None), guard.c.called_at.is_(None))
+    return [_guard(row) for row in connection.execute(query.where(guard.c.group_name == group, unfinished))]
+
+
+def _guard(row: Any) -> Guard:
+    return Guard(
+        id=row.id,
+        batch_id=row.batch_id,
+        batch=row.batch,
+        type=row.type,
+        route=row.route,
+        cause=row.cause,
+        reason=row.reason,
+        raised_at=row.raised_at,
+        probe_in_s=float(row.probe_in_s),
+        probe_task=row.probe_task,
+        opened_s=None if row.opened_s is None else float(row.opened_s),
+    )
+
+
+def open_one(connection: Connection, one: Guard, actor: str, why: str) -> bool:
+    """Let the tasks of a guard run again, and say so in the audit; return False when it was open already."""
+    raised = update(guard).where(guard.c.id == one.id, guard.c.opened_at.is_(None))
+    if connection.execute(raised.values(opened_at=utc_now(), called_at=None)).rowcount == 0:
+        return False
+    connection.execute(insert(audit), {"actor": actor[:191], "action": "guard open", "detail": f"{one.key}: {why}"[:2000]})
+    return True
