@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent import __main__ as agent
+from agent.handlers import registry
 from agent.policy.classes import CLASSES, Action
 from agent.rehearsal import command as rehearsal
 from producer import __main__ as producer
@@ -16,7 +17,7 @@ from schemas import errors
 from schemas.config import Config
 from schemas.kafka_client import CONSUMER_PROMISES, EXECUTING, OWN, PRODUCER_PROMISES
 from schemas.setting_kinds import FIXED_CLIENT_SETTINGS
-from schemas.settings import SETTINGS
+from schemas.settings import SETTINGS, load_config
 from schemas.task import MOVES
 from schemas.topics import Topics
 
@@ -124,6 +125,26 @@ def test_settings_are_those_of_the_program() -> None:
         "retry.max_attempts": str(config.max_attempts),
     }
     assert told == {name: (setting.variable, defaults.get(name, "")) for name, setting in SETTINGS.items()}
+
+
+@pytest.mark.parametrize("block", fenced(TEXTS["docs/configuration.md"], "toml"))
+def test_example_files_are_taken(block: str, tmp_path: Path) -> None:
+    """Each file, or part of one, that the configuration page shows can be used."""
+    (tmp_path / "docllm.toml").write_text(block)
+
+    assert load_config(flags={}, environ={}, cwd=tmp_path) != Config(data_dir=tmp_path / "docllm-data")
+
+
+def test_the_example_handler_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler that the configuration page shows is one that an agent takes, under the name that is shown for it."""
+    (block,) = fenced(TEXTS["docs/configuration.md"], "python")
+    (tmp_path / "invoices.py").write_text(block)
+    (tmp_path / "docllm.toml").write_text(next(toml for toml in fenced(TEXTS["docs/configuration.md"], "toml") if "handler" in toml))
+    monkeypatch.syspath_prepend(tmp_path)
+
+    handlers = registry.load(load_config(flags={}, environ={}, cwd=tmp_path).types)
+
+    assert list(handlers) == ["invoice"]
 
 
 def test_variables_exist() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from schemas.config import Config, KafkaConfig, Price
+from schemas.config import Config, KafkaConfig, Price, TypeConfig
 from schemas.errors import ConfigError
 from schemas.settings import OPENAI_URL, ledger_url, load_config, require_llm
 
@@ -84,6 +84,34 @@ def test_the_whole_file_arrives(tmp_path: Path) -> None:
     assert config.prices == {"gpt-4.1": Price(2, 8.5)}
     assert config.llm.api_key is not None
     assert (config.llm.api_key.reveal(), config.llm.timeout_s, config.embedded) == ("key", 30.0, False)
+
+
+def test_types_of_task_arrive(tmp_path: Path) -> None:
+    """What a section says holds for its type, what it leaves out is the default; lists may be texts, and names may have dots."""
+    toml = """
+        [types.invoice]
+        handler = "package.invoices:extract"
+        max_attempts = 3
+        retry = ["OSError", "httpx.ReadTimeout"]
+        give_up = "ValueError, KeyError"
+        delay_s = 60
+        [types."a.b"]
+        max_attempts = 1
+    """
+
+    config = load(tmp_path, toml)
+
+    assert config.types == {
+        "invoice": TypeConfig(
+            handler="package.invoices:extract",
+            max_attempts=3,
+            retry=("OSError", "httpx.ReadTimeout"),
+            give_up=("ValueError", "KeyError"),
+            delay_s=60.0,
+        ),
+        "a.b": TypeConfig(max_attempts=1),
+    }
+    assert [config.max_attempts_of(name) for name in ("invoice", "a.b", "document")] == [3, 1, 5]
 
 
 def test_paths_of_the_file_start_from_its_folder(tmp_path: Path) -> None:
