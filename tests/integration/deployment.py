@@ -76,17 +76,24 @@ class Deployment:
         return started
 
     def kill(self, victim: Program, *, spare_suspects: bool = True) -> bool:
-        """Kill an agent with SIGKILL and note what it had claimed; False when it was spared.
+        """Kill an agent with SIGKILL and note what it had claimed; False when it was spared."""
+        killed = self.kill_process(victim.pid, spare_suspects=spare_suspects)
+        if killed:
+            victim.end()
+        return killed
+
+    def kill_process(self, pid: int, *, spare_suspects: bool = True) -> bool:
+        """Kill the agent of this process with SIGKILL and note what it had claimed; False when it was spared.
 
         It is frozen while its claims are read: a call can only have begun after its claim, so the note holds them all.
         A victim that holds a task that was lost twice is spared: a third loss would rightly end that task.
         """
-        victim.signal(signal.SIGSTOP)
-        claimed = self.ledger.claims_of(victim.pid)
+        os.kill(pid, signal.SIGSTOP)
+        claimed = self.ledger.claims_of(pid)
         if spare_suspects and max(claimed.values(), default=0) >= 2:
-            victim.signal(signal.SIGCONT)
+            os.kill(pid, signal.SIGCONT)
             return False
-        victim.end()
+        os.kill(pid, signal.SIGKILL)
         self.kills.append(Kill(SystemClock().now_s(), frozenset(claimed)))
         return True
 

@@ -1,0 +1,128 @@
+"""`--processes N`: several agents under one parent share the work; a dead one comes back; signals and exit codes are the parent's."""
+
+import os
+import re
+import signal
+
+import pytest
+
+from tests.integration import checker
+from tests.integration.deployment import Deployment
+from tests.integration.programs import Program
+from tests.servers.process import free_port
+
+SLOTS = "10"
+
+
+def children(parent: Program) -> list[int]:
+    """Return the processes of the agents that the parent has started so far, in the order of their starts."""
+    return [int(pid) for pid in re.findall(r"agent \d+ started, process (\d+)", parent.err)]
+
+
+def runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def working(deployment: Deployment, *options: str) -> Program:
+    """Return the parent of three agents, each of which has settled something."""
+    parent = deployment.agent("--processes", "3", "--slots", SLOTS, *options)
+    deployment.until(lambda: len(children(parent)) == 3, "three agents")
+    deployment.until(lambda: all(map(deployment.ledger.settled_by, children(parent))), "all of them to work")
+    return parent
+
+
+@pytest.mark.timeout(300)
+def test_killed_child_comes_back_and_the_work_is_done(deployment: Deployment) -> None:
+    """Three agents share the tasks; one gets kill -9 in mid-run and is replaced; the parent ends with 0 when all is done."""
+    deployment.llm("--latency", "0.3")
+    deployment.load(1200)
+    parent = working(deployment, "--until-done")
+
+    victim = children(parent)[1]
+    deployment.until(lambda: deployment.ledger.claims_of(victim) and deployment.kill_process(victim), "the victim to hold tasks")
+
+    assert parent.wait(240) == 0, parent.tail()
+    run = deployment.evidence()
+    assert len(children(parent)) == 4
+    assert deployment.ledger.settled_by(children(parent)[3])
+    assert "agent 2 was ended by SIGKILL" in parent.err
+    assert all(f"[{number}] " in parent.err for number in (1, 2, 3))
+    assert not any(map(runs, children(parent)))
+    assert checker.violations(run) == []
+
+
+@pytest.mark.timeout(300)
+def test_signal_drains_all(deployment: Deployment) -> None:
+    """SIGTERM to the parent: every agent finishes its calls, none leaves a claim behind, exit 0; no call is made twice."""
+    deployment.llm("--latency", "1")
+    deployment.load(300)
+    parent = working(deployment)
+
+    parent.signal(signal.SIGTERM)
+
+    assert parent.wait(60) == 0, parent.tail()
+    counts = deployment.ledger.counts()
+    assert counts["processing"] == 0
+    assert counts["pending"]
+    assert all(row.stopped_at is not None for row in deployment.ledger.agents())
+    deployment.until_done("--slots", "100")
+    run = deployment.evidence()
+    assert len(run.calls) == 300
+    assert checker.violations(run) == []
+
+
+@pytest.mark.timeout(300)
+def test_killed_parent_leaves_no_agent_behind(embedded: Deployment) -> None:
+    """SIGKILL of the parent ends its agents; the next ones take over what these had begun."""
+    embedded.llm("--latency", "0.3")
+    embedded.load(600)
+    parent = working(embedded)
+
+    parent.signal(signal.SIGKILL)
+
+    embedded.until(lambda: not any(map(runs, children(parent))), "its agents to end", timeout_s=10)
+    embedded.until_done("--slots", "100")
+    assert checker.not_ended_once(embedded.evidence()) == []
+
+
+def test_agents_share_one_rehearsal_llm(embedded: Deployment) -> None:
+    """With --rehearsal the parent starts one server for all: a second one on its port would have ended with an error."""
+    embedded.load(100)
+
+    done = embedded.run("agent", "--processes", "2", "--until-done", "--rehearsal", "--rehearsal-options", f"--port {free_port()}")
+
+    assert done.code == 0, done
+    assert embedded.ledger.counts()["succeeded"] == 100
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--processes", "0"], "whole number"),
+        (["--processes", "many"], "whole number"),
+        (["reaper", "--processes", "2"], "one reaper"),
+        (["--processes", "2"], "no LLM is configured"),
+        (["--processes", "2", "--rehearsal", "--rehearsal-options", "--faults x=1"], "--rehearsal-options"),
+    ],
+)
+def test_what_is_wrong_for_all_is_told_once(embedded: Deployment, options: list[str], said: str) -> None:
+    """Usage and configuration are 2 before any agent is started."""
+    done = embedded.run("agent", *options)
+
+    assert done.code == 2
+    assert done.err.count(said) == 1
+    assert "started" not in done.err
+
+
+def test_unprepared_ledger_ends_all(on_kafka: Deployment) -> None:
+    """A state that another start would not mend is the parent's exit code: 4, at once."""
+    on_kafka.llm()
+
+    done = on_kafka.run("agent", "--group", "nobody", "--processes", "2", timeout_s=60)
+
+    assert done.code == 4, done
+    assert "topics apply" in done.err
