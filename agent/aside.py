@@ -10,6 +10,7 @@ from agent.entry import Entry, State
 from agent.partitions import Partitions
 from agent.ports import Answer, Ledger, Order, Record, Suspect
 from agent.telemetry import Counts
+from schemas import crash
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class Aside:
         while self._suspects:
             batch = [self._suspects.popleft() for _ in range(min(len(self._suspects), PAGE))]
             orders = await self._ledger.quarantine([suspect for suspect, _ in batch])
+            crash.reach("quarantine.kept")
             for suspect, record in batch:
                 log.warning("%s/%d/%d is quarantined: %s", suspect.topic, suspect.partition, suspect.offset, suspect.reason)
                 self._partitions.finish(record.partition, record.offset)

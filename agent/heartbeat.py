@@ -12,6 +12,7 @@ from collections.abc import Callable
 from agent.lease import FRESH_S, Lease
 from agent.ledger import lease as rows
 from agent.ledger.locks import AgentLocks
+from schemas import crash
 from schemas.clock import Clock
 from schemas.database import Database, DatabaseError
 from schemas.lanes import Lane
@@ -55,6 +56,7 @@ class Heartbeat:
         """Take a new incarnation."""
         before_s = self._clock.now_s()
         agent_id = await self._lane(lambda: self._database.run(lambda c: rows.register(c, self._name, self._group, self._version)))
+        crash.reach("lease.registered")
         if self._locks is not None:
             self._locks.hold(agent_id)
         self._leases.append(Lease(agent_id, before_s))

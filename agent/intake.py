@@ -15,6 +15,7 @@ from agent.partitions import Partitions
 from agent.ports import Assigned, Clock, Event, Order, Record, Revoked, SourceFailed, Suspect
 from producer import quarantine, store
 from producer.accept import new_task
+from schemas import crash
 from schemas.database import Connection, Database
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.lanes import Lane
@@ -102,6 +103,7 @@ class Intake:
         if suspects:
             log.warning("%d records of the inbox are quarantined, the first: %s", len(suspects), suspects[0].reason)
             self._ordered(await self._run(lambda c: quarantine.keep(c, self._group, suspects)))
+            crash.reach("intake.quarantined")
         for record in records:
             self._partitions.finish(record.partition, record.offset)
         self._partitions.flush()
@@ -122,6 +124,7 @@ class Intake:
             return suspects
         try:
             accepted = await self._store(name, tasks)
+            crash.reach("intake.accepted")
         except (ConfigError, UnsafeStateError) as error:
             return suspects + [suspect(record, str(error), "rejected") for record in sources]
         clash = f"its id is in batch {name!r} with other content"
@@ -130,7 +133,9 @@ class Intake:
 
     async def _store(self, name: str, tasks: Sequence[store.NewTask]) -> store.Accepted:
         into = await self._run(lambda c: store.open_batch(c, name, self._group, "intake"))
+        crash.reach("intake.batch_made")
         first = await self._run(lambda c: store.take_ids(c, len(tasks)))
+        crash.reach("intake.ids_taken")
         return await self._run(lambda c: store.accept(c, into, tasks, first))
 
     def _batch_name(self, record: Record) -> str:

@@ -14,6 +14,7 @@ from agent.settle import Settler
 from agent.slots import Slots
 from agent.telemetry import Counts
 from producer.relay import Relay
+from schemas import crash
 from schemas.errors import DocllmError, UnreachableError
 
 log = logging.getLogger(__name__)
@@ -162,12 +163,15 @@ class Agent:
         log.info("draining: %d calls are running, at most %.0f s", self._slots.running, timeout_s)
         self._slots.close()
         await self._leave_group()
+        crash.reach("drain.group_left")
         await self._finish_calls(stop, timeout_s)
         try:
             async with asyncio.timeout(LAST_SETTLE_S):
                 await self._loop.no_claim()
                 await self._settler.idle()
+                crash.reach("drain.settled")
                 await self._publishing.finish(PUBLISH_S)
+                crash.reach("drain.published")
                 await self._leave()
         except TimeoutError:
             left = self._settler.unsettled

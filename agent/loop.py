@@ -21,6 +21,7 @@ from agent.ports import Answer, Assigned, Clock, Event, Ledger, Record, Recreate
 from agent.relief import Relief
 from agent.slots import Slots
 from agent.telemetry import Counts
+from schemas import crash
 
 log = logging.getLogger(__name__)
 
@@ -170,6 +171,7 @@ class Loop:
         lease.running += 1  # nobody may take the lease for idle while its claim is under way
         with self._slots.reserved(batch):
             answers = await self._ledger.claim([entry.claimable() for entry in batch], owner, self._deadline_s)
+            crash.reach("claim.claimed")
             await self._fetch_bodies([entry for entry in batch if answers[entry.task_id][0] is Answer.CLAIMED])
         for entry in batch:
             said, row = answers[entry.task_id]

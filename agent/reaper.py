@@ -16,6 +16,7 @@ from agent.ledger.locks import AgentLocks
 from producer import cancel
 from producer.ports import TopicAdmin
 from producer.relay import Relay
+from schemas import crash
 from schemas.clock import Clock
 from schemas.database import Database, DatabaseError
 from schemas.errors import DocllmError
@@ -121,6 +122,7 @@ class Reaper:
             while ids := await self._run(lambda c, find=find: find(c, self._topics.group)):
                 back, dead = await self._run(lambda c, ids=ids, reset=reset: reset(c, self._topics.group, ids))
                 if back or dead:
+                    crash.reach("reap.reset")
                     log.warning("%d tasks of lost agents or past their deadline wait again, %d are dead of it", back, dead)
                 total += back + dead
                 if len(ids) < reap.PAGE or not (back or dead):
@@ -132,6 +134,7 @@ class Reaper:
         horizon = await self._horizon()
         total = 0
         while found := await self._run(lambda c: sweep.uncarried(c, self._topics.group, horizon, self._sweep.slack_s)):
+            crash.reach("sweep.ordered")
             total += found
             log.warning("%d waiting tasks had no record on their topic; they are published again", found)
             if found < sweep.PAGE:
@@ -153,6 +156,7 @@ class Reaper:
         if me.fresh(self._clock.now_s()):
             judged = await self._run(lambda c: lease.judge_others(c, me.agent_id))
             if judged:
+                crash.reach("reap.judged")
                 log.warning("%d agents are declared lost", judged)
         if self._locks is not None:
             await self._look_at_locks(self._locks)
@@ -164,6 +168,7 @@ class Reaper:
     async def _look_at_locks(self, locks: AgentLocks) -> None:
         for agent_id, name in await self._run(lambda c: lease.alive(c, self._topics.group)):
             if locks.dead(agent_id) and await self._run(lambda c, one=agent_id: lease.declare_lost(c, one)):
+                crash.reach("reap.judged")
                 log.warning("agent %s (%d) is dead: its process is gone", name, agent_id)
                 locks.remove(agent_id)
 
@@ -173,6 +178,7 @@ class Reaper:
             after = cancel.FIRST_KEY
             while after is not None:
                 _, after = await self._run(lambda c, one=batch_id, key=after: cancel.cancel_page(c, one, key))
+                crash.reach("cancel.page_cancelled")
 
     async def _trim(self) -> None:
         """Delete the records that this agent's partitions are finished with and that the group has committed past.
@@ -185,6 +191,7 @@ class Reaper:
             if mine:
                 backlog = await self._admin.backlog(self._topics.consumer_group(destination), [self._topics.name(destination)])
                 await self._admin.trim({place: min(finished[place], backlog.committed.get(place, 0)) for place in mine})
+                crash.reach("trim.trimmed")
 
     async def _run(self, work: Callable[..., Result]) -> Result:
         return await self._lane(lambda: self._database.run(work))

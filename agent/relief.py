@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from agent.entry import State
 from agent.partitions import Partitions
 from agent.ports import Ledger, Order
+from schemas import crash
 
 
 class Relief:
@@ -21,6 +22,7 @@ class Relief:
             if entry.state is State.RUNNING and entry.row is not None:
                 order = await self._ledger.relieve(entry.task_id, entry.row.fence, entry.owner)
                 if order is not None:
+                    crash.reach("relief.ordered")
                     self._partitions.finish(entry.partition, entry.offset)
                     self._partitions.flush()
                     self._ordered([order])

@@ -11,6 +11,7 @@ from dataclasses import replace
 from agent.entry import Entry
 from agent.outcome import Dead, Failure, Outcome, Succeeded
 from agent.ports import Clock, Ledger, Order, Settlement, Verdict
+from schemas import crash
 
 GROUP_BYTES = 2 << 20  # bodies travel as hexadecimal digits: a statement stays under 4 MiB
 GATHER, GATHER_S = 64, 0.01  # fewer outcomes wait for more: a transaction costs as much for one as for many, and no slot waits for it
@@ -83,6 +84,7 @@ class Settler:
 
     async def _settle(self, group: list[tuple[Entry, Outcome, Settlement]]) -> None:
         verdicts, orders = await self._ledger.settle([settlement for _, _, settlement in group])
+        crash.reach("settle.committed")
         self._settled([(entry, outcome, verdict) for (entry, outcome, _), verdict in zip(group, verdicts, strict=True)])
         if orders:
             self._ordered(orders)

@@ -12,6 +12,7 @@ from producer import letters, outbox, store
 from producer.accept import new_task
 from producer.lines import Bad, Good, clashing
 from producer.ports import Order, Publisher
+from schemas import crash
 from schemas.clock import Clock
 from schemas.database import Connection, Database
 from schemas.envelope import Outgoing
@@ -91,6 +92,7 @@ class Loader:
                     await room.acquire()
                     # Ids are taken in the order of the lines: an export follows them.
                     first = await self._run(partial(store.take_ids, count=len(good)))
+                    crash.reach("load.ids_taken")
                     group.create_task(self._load_chunk(good, first)).add_done_callback(lambda _: room.release())
 
     def _refuse(self, line: Bad) -> None:
@@ -100,6 +102,7 @@ class Loader:
     async def _load_chunk(self, chunk: Sequence[Good], first: int) -> None:
         tasks = [new_task(line.task, line.value, self._max_attempts_of, raw_key=line.key.encode()) for line in chunk]
         accepted = await self._run(lambda c: store.accept(c, self._into, tasks, first))
+        crash.reach("load.accepted")
         for position in accepted.clashing:
             self._refuse(clashing(chunk[position], self._into.name))
         self.summary.new += len(accepted.new)
@@ -113,10 +116,12 @@ class Loader:
         for order in orders:
             records = self._records(order.items, tasks)
             answers = await self._publisher.publish(records)
+            crash.reach("load.published")
             left = [item for item, answer in zip(order.items, answers, strict=True) if answer is not None]
             self.summary.unsent += len(left)
             self.summary.errors += [answer.reason for answer in answers if answer is not None][:1]
             await self._run(partial(outbox.shrink, order=order, left=left))
+            crash.reach("load.shrunk")
 
     def _records(self, items: Sequence[outbox.Item], tasks: dict[int, store.NewTask]) -> list[Outgoing]:
         topic, due_ms = self._topics.name("tasks"), int(self._clock.utc_s() * 1000)

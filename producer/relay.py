@@ -12,6 +12,7 @@ from producer import letters, outbox
 from producer.outbox import Item
 from producer.ports import Order, Publisher, Refusal
 from producer.quarantine import undeliverable
+from schemas import crash
 from schemas.clock import Clock
 from schemas.database import Database
 from schemas.envelope import Outgoing
@@ -53,6 +54,7 @@ class Relay:
         orders = await self._lane(lambda: self._database.run(lambda c: outbox.take(c, self._topics.group, limit)))
         delivered = 0
         for order in orders:
+            crash.reach("relay.taken")
             delivered += await self.publish(order, probe=self._failing)
             if self._failing:
                 break
@@ -68,11 +70,13 @@ class Relay:
         for start in range(0, len(order.items), SLICE):
             part = order.items[start : start + SLICE]
             sent, refused = await self._publish(replace(order, items=part))
+            crash.reach("publish.delivered")
             delivered += sent
             left = [item for item in left if item not in part or item in refused]
             if probe or self._failing:
                 break
         await self._lane(lambda: self._database.run(lambda c: outbox.shrink(c, order, left)))
+        crash.reach("publish.shrunk")
         return delivered
 
     async def _publish(self, part: Order) -> tuple[int, set[Item]]:
@@ -87,6 +91,7 @@ class Relay:
         refused = await self._attempt(records)
         hopeless = {item: refusal for item, refusal in refused.items() if refusal.permanent}
         if hopeless:
+            crash.reach("publish.refused")
             pointers = {item: letters.pointer(records[item]) for item in hopeless if records[item].value is not None}
             again = await self._attempt(pointers)
             for item, refusal in hopeless.items():
@@ -106,3 +111,4 @@ class Relay:
     async def _set_aside(self, item: Item, record: Outgoing, refusal: Refusal) -> None:
         log.error("item %s of %s cannot be published: %s; it is in the quarantine table", item, record.topic, refusal.reason)
         await self._lane(lambda: self._database.run(lambda c: undeliverable(c, self._topics.group, item, record, refusal.reason)))
+        crash.reach("publish.set_aside")

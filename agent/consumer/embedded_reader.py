@@ -13,6 +13,7 @@ from producer.bus import log
 from producer.bus.file import BusFile
 from producer.bus.group import Member
 from producer.bus.topics import describe
+from schemas import crash
 from schemas.clock import Clock
 
 IDLE_S = 0.05
@@ -113,7 +114,11 @@ class Reader:
     def _turn(self, dead: set[str]) -> None:
         self._compare_topics()
         marks = self.partitions.marks()
+        if marks:
+            crash.reach("commit.sending")
         turn = self._member.turn(frozenset(self._subscribed.values()), marks, dead)
+        if marks:
+            crash.reach("commit.done")
         self._turned_at_s = self._clock.now_s()
         self._joined = not turn.evicted
         self.partitions.committed(marks)

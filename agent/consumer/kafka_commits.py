@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from agent.consumer.kafka_assignment import Assignment
 from agent.consumer.kafka_offsets import Key
 from agent.ports import Partition
+from schemas import crash
 from schemas.clock import Clock
 
 _log = logging.getLogger("docllm.kafka.consumer")
@@ -63,6 +64,7 @@ class Commits:
         if not offsets:
             self._end()
             return
+        crash.reach("commit.sending")
         try:
             consumer.commit(offsets=offsets, asynchronous=True)
         except KafkaException as error:
@@ -73,11 +75,13 @@ class Commits:
         offsets = self._assignment.committable(self._live_marks(), keys)
         if not offsets:
             return
+        crash.reach("commit.sending")
         try:
             for one in consumer.commit(offsets=offsets, asynchronous=False):
                 self._note(one.error, one)
         except KafkaException as error:
             self._note(error.args[0], None)
+        crash.reach("commit.done")
 
     def answered(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
         """Take the answer to a commit that was sent. What failed is sent again a second later, if it is still ours."""
@@ -89,6 +93,8 @@ class Commits:
             self._note(one.error, one)
             if error is None and one.error is None and self._sent.get(key) == live.get(key, self):
                 self._assignment.confirm(key, one.offset)
+        if error is None:
+            crash.reach("commit.done")
         self._end()
 
     def abandon(self) -> None:

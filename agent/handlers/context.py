@@ -12,6 +12,7 @@ from agent.handlers.request import packed, request_id
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.policy import Terms, Tier, judge, refused
 from agent.ports import LLM, Call, Clock, Reply
+from schemas import crash
 from schemas.config import Price, TypeConfig
 from schemas.lanes import Lane
 from schemas.line import TaskLine
@@ -108,7 +109,9 @@ class Context:
         """
         call, model = self._call(body), str(body.get("model", ""))
         del body  # the call has the text; another copy would wait with it for the answer
+        crash.reach("call.sending")
         reply = await self._tools.llm.complete(call)
+        crash.reach("call.answered")
         terms = self._terms(model, call.request_id, schema, verbatim=verbatim)
         if isinstance(reply, Reply) and len(reply.body) > PARSE_APART_BYTES:
             outcome = await self._tools.apart(partial(judge, reply, terms))

@@ -17,6 +17,7 @@ from agent.outcome import Dead, Failure, Spent
 from agent.policy import Tier
 from agent.ports import Answers, Claimable, Order, Settlement, Suspect, Verdict
 from producer import quarantine
+from schemas import crash
 from schemas.clock import Clock
 from schemas.database import Database, Stopped, busy, passing
 from schemas.lanes import Lane
@@ -96,6 +97,7 @@ class SqlLedger:
             return self._alone(settlements[0], written)
         half = len(settlements) // 2
         first, first_orders = self._settle(settlements[:half])
+        crash.reach("settle.split")
         second, second_orders = self._settle(settlements[half:])
         return first + second, first_orders + second_orders
 

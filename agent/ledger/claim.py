@@ -10,6 +10,7 @@ from agent.ledger.answers import answer
 from agent.ports import Answer, Answers, Claimable, Row
 from producer import outbox
 from producer.ports import Order
+from schemas import crash
 from schemas.sql import seconds_until, utc_after, utc_now
 from schemas.tables import batch, task, task_input
 from schemas.task import MOVES, Status
@@ -64,6 +65,7 @@ def claim(connection: Connection, records: Sequence[Claimable], owner: int, dead
     for fence, same in groupby(sorted(records, key=_fence), key=_fence):
         ids = sorted(record.publication.task_id for record in same)
         connection.execute(_CLAIM, {"ids": ids, "at_fence": fence, "by_owner": owner, "deadline_s": deadline_s})
+        crash.reach("claim.fence_claimed")
     return _answers(connection, records, owner)
 
 
@@ -127,6 +129,7 @@ def _release_conflicts(connection: Connection, answers: Answers, owner: int) -> 
     """A record that is not its task's must not keep the task: what it has just claimed goes back."""
     taken = [key for key, (said, row) in answers.items() if said is Answer.CONFLICT and row is not None and owner and row.owner == owner]
     if taken:
+        crash.reach("claim.conflicting")
         release(connection, owner, taken)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from producer.bus.file import BusFile
 from producer.bus.log import first_place
 from producer.ports import Backlog, TopicState
+from schemas import crash
 from schemas.errors import UnsafeStateError
 
 _TRIM_ROWS = 2_000
@@ -85,6 +86,7 @@ def _trim_one(file: BusFile, topic: str, number: int, offset: int) -> None:
     if row is None:
         raise _missing(f"{topic} [{number}]")
     # The low watermark is raised first: what lies below it is invisible already, so deleting may take many short transactions.
+    crash.reach("trim.low_raised")
     start = first_place(row[0])
     end = start + row[1]
     while _delete_some(file, start, end):

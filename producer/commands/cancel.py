@@ -9,6 +9,7 @@ from producer import cancel as cancels
 from producer import store
 from producer.app import LedgerParts, opened_ledger
 from producer.screen import complain, say
+from schemas import crash
 from schemas.config import Config
 from schemas.database import Connection, Database
 from schemas.errors import ConfigError
@@ -29,6 +30,7 @@ async def _cancel_batch(parts: LedgerParts, options: argparse.Namespace) -> int:
     name: str = options.batch
     found = await _find(parts, options)
     fresh = await parts.lane(lambda: parts.database.run(lambda c: cancels.mark(c, found, actor())))
+    crash.reach("cancel.marked")
     total = await parts.lane(lambda: _cancel_all(parts.database, found.id))
     again = "" if fresh else " (it was cancelled before)"
     say(f"batch {name}{again}: {total} waiting tasks are cancelled; tasks that run now finish, none runs again, none can be added")
@@ -39,6 +41,7 @@ def _cancel_all(database: Database, batch_id: int) -> int:
     total, after = 0, cancels.FIRST_KEY
     while after is not None:
         count, after = database.run(partial(cancels.cancel_page, batch_id=batch_id, after=after))
+        crash.reach("cancel.page_cancelled")
         total += count
     return total
 

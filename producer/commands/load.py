@@ -19,7 +19,7 @@ from producer.lines import STDIN, Bad, Good, batch_name, read_lines
 from producer.load import Loader, Summary
 from producer.rejects import Rejects, rejects_path
 from producer.screen import bar, note, say
-from schemas import collector
+from schemas import collector, crash
 from schemas.clock import SystemClock
 from schemas.config import Config
 from schemas.errors import ConfigError
@@ -148,6 +148,7 @@ def _checked_only(options: argparse.Namespace, estimate: Estimate, rejects: Reje
 async def _load(parts: Parts, source: Input, report: Report, estimate: Estimate) -> Summary:
     lines = source.lines()  # an input that cannot be opened leaves no batch behind
     into = await parts.lane(lambda: parts.database.run(lambda c: store.open_batch(c, source.batch, parts.topics.group)))
+    crash.reach("load.batch_made")
     reading = ThreadLane("reading")
     with bar(f"loading {source.batch}") as shown:
         loader = Loader(

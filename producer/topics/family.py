@@ -10,6 +10,7 @@ import orjson
 from sqlalchemy import Connection, insert, select, update
 
 from producer.ports import TopicAdmin, TopicState
+from schemas import crash
 from schemas.clock import Clock
 from schemas.database import Database
 from schemas.errors import UnsafeStateError
@@ -56,13 +57,16 @@ class Family:
     async def _apply_one(self, name: str, state: TopicState | None, partitions: int, replication_factor: int | None) -> list[str]:
         if state is None:
             await self._admin.create(name, partitions, replication_factor)
+            crash.reach("topics.created")
             return [f"{name}: made with {partitions} partitions"]
         done = []
         if state.partitions < partitions:
             await self._admin.grow(name, partitions)
+            crash.reach("topics.grown")
             done.append(f"{name}: raised from {state.partitions} to {partitions} partitions")
         if _settings_differ(state):
             await self._admin.configure(name)
+            crash.reach("topics.configured")
             done.append(f"{name}: settings set")
         return done
 

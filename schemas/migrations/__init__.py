@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, column, insert, inspect, select, table, text
 
+from schemas import crash
 from schemas.database import Database
 from schemas.errors import UnsafeStateError
 from schemas.tables import ledger
@@ -51,6 +52,7 @@ def migrate(database: Database) -> tuple[str | None, str]:
         _lock(connection)
         try:
             upgrade(connection)
+            crash.reach("migrate.upgraded")
             _draw_ledger_id(connection)
             connection.commit()
         finally:

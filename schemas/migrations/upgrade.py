@@ -7,6 +7,8 @@ from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
+from schemas import crash
+
 
 def scripts() -> ScriptDirectory:
     """Return the migrations as Alembic sees them."""
@@ -19,7 +21,7 @@ def upgrade(connection: Connection) -> None:
     """Run what is missing, up to the newest revision."""
     found = scripts()
     with EnvironmentContext(AlembicConfig(), found, fn=lambda revision, _context: found._upgrade_revs("head", revision)) as environment:  # noqa: SLF001 - what alembic.command.upgrade calls
-        environment.configure(connection=connection)
+        environment.configure(connection=connection, on_version_apply=lambda **_: crash.reach("migrate.revision"))
         with environment.begin_transaction():
             environment.run_migrations()
     connection.commit()
