@@ -23,7 +23,7 @@ def start(command: Sequence[str], *, stdout: int | None = None) -> "subprocess.P
         stdin=subprocess.DEVNULL if BY_KERNEL else subprocess.PIPE,
         stdout=stdout,
         start_new_session=True,
-        preexec_fn=_bound() if BY_KERNEL else None,  # noqa: PLW1509 - it makes two system calls and takes no lock
+        preexec_fn=_tie(os.getpid()) if BY_KERNEL else None,  # noqa: PLW1509 - it makes two system calls and takes no lock
     )
 
 
@@ -40,9 +40,15 @@ def end_with_input() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _bound() -> Callable[[], None]:
-    """Return what a child runs before its program; the library is loaded here, since a forked child must not load anything."""
-    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+def tie(parent: int) -> None:
+    """Let the kernel kill this process when the process `parent`, which started it, ends; nothing where the kernel cannot."""
+    if BY_KERNEL:
+        _tie(parent)()
+
+
+def _tie(parent: int) -> Callable[[], None]:
+    """Return what a child runs first; the library is loaded here, since a forked child must not load anything."""
+    prctl = ctypes.CDLL(None).prctl
 
     def bind() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

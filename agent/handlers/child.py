@@ -2,10 +2,13 @@
 
 import asyncio
 import multiprocessing
+import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
+
+from agent import parent
 
 Result = TypeVar("Result")
 
@@ -27,7 +30,9 @@ class ChildLane:
     async def _run(self, call: Callable[[], Result]) -> Result:
         if self._pool is None:
             # A fork would copy the threads' locks; a spawned child imports only what the call needs.
-            self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+            # It waits on a pipe whose other end it holds itself, so nothing but the kernel tells it that the agent was killed.
+            spawn = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=parent.tie, initargs=(os.getpid(),))
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     def close(self) -> None:

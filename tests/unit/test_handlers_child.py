@@ -2,9 +2,13 @@
 
 import asyncio
 import os
+import select
 import signal
+import subprocess
+import sys
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
+from pathlib import Path
 
 import orjson
 import pytest
@@ -14,6 +18,7 @@ from agent.outcome import Succeeded
 from agent.policy import Terms, judge, tiers_of
 from agent.ports import Reply
 
+ROOT = Path(__file__).parents[2]
 TERMS = Terms(
     model="m", request_id="r", duration_ms=1, attempt=0, max_attempts=1, snoozes=0, tiers=tiers_of(("30s",)), jitter=0.5, utc_s=0.0
 )
@@ -50,6 +55,23 @@ def test_a_dead_child_is_replaced() -> None:
     first, second = asyncio.run(run())
 
     assert first != second
+
+
+def test_a_child_ends_with_its_agent() -> None:
+    """SIGKILL of the process that has a lane ends the lane's child too."""
+    code = (
+        "import asyncio, os, time; from agent.handlers import ChildLane; lane = ChildLane(); "
+        "print(asyncio.run(lane(os.getpid)), flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as agent:
+        assert agent.stdout is not None
+        child = os.pidfd_open(int(agent.stdout.readline()))
+        agent.kill()
+
+    ended, _, _ = select.select([child], [], [], 20)
+    os.close(child)
+
+    assert ended
 
 
 def test_a_call_that_kills_its_child_is_an_error() -> None:
