@@ -1,0 +1,79 @@
+"""Handlers by type of task, as a person configures them: found, run, tried again, given up, or refused at the start."""
+
+import orjson
+
+from tests.integration.deployment import BATCH, Deployment
+
+MODULE = """
+from agent.handlers import Context, GiveUpError, TryAgainError
+
+tries = {}
+
+
+async def extract(context):
+    key = context.task.key
+    tries[key] = tries.get(key, 0) + 1
+    text = await context.document()
+    if text == "junk":
+        raise GiveUpError("this is no invoice")
+    if text == "rule":
+        raise KeyError("total")
+    if text == "never" or (text == "later" and tries[key] < 3):
+        raise TryAgainError("the archive is closed")
+    answer = await context.complete({"model": context.model, "messages": [{"role": "user", "content": text}]})
+    return {"tries": tries[key], "chars": len(answer.text)}
+"""
+SETTINGS = """
+[retry]
+tiers = ["1s", "2s"]
+max_attempts = 2
+
+[types.invoice]
+handler = "{handler}"
+give_up = ["KeyError"]
+max_attempts = 3
+"""
+
+
+def configured(deployment: Deployment, handler: str) -> None:
+    (deployment.folder / "invoices.py").write_text(MODULE)
+    (deployment.folder / "docllm.toml").write_text(SETTINGS.format(handler=handler))
+
+
+def test_a_handler_of_ones_own_runs_its_type(embedded: Deployment) -> None:
+    """What it returns is the result; what it raises is tried again within the type's budget, or given up, with the reason."""
+    embedded.llm("--latency", "0")
+    configured(embedded, "invoices:extract")
+    lines = [{"id": text, "type": "invoice", "input": {"text": text}} for text in ("good", "junk", "rule", "later", "never")]
+    lines.append({"id": "short", "type": "invoice", "max_attempts": 2, "input": {"text": "never"}})
+    embedded.producer("load", str(embedded.write_lines(lines)))
+
+    (agent,) = embedded.until_done()
+    ended = {line["id"]: line for line in map(orjson.loads, embedded.producer("export", "--batch", BATCH).splitlines())}
+
+    assert {key: line["status"] for key, line in ended.items() if line["status"] == "succeeded"} == {
+        "good": "succeeded",
+        "later": "succeeded",
+    }
+    assert [ended[key]["result"]["tries"] for key in ("good", "later")] == [1, 3]
+    assert ended["junk"]["error"] == {"code": "HANDLER_GAVE_UP", "message": "this is no invoice"}
+    assert ended["rule"]["error"] == {"code": "HANDLER_GAVE_UP", "message": "KeyError: 'total'"}
+    assert ended["never"]["error"] == ended["short"]["error"] == {"code": "HANDLER", "message": "the archive is closed"}
+    assert {key: line["attempts"] for key, line in ended.items()} == {"good": 1, "junk": 1, "rule": 1, "later": 3, "never": 3, "short": 2}
+    died = {(row.error_class, row.disposition) for row in embedded.ledger.dead_letters()}
+    assert died == {("HANDLER_GAVE_UP", "permanent"), ("HANDLER", "exhausted")}
+    assert "KeyError" in agent.err
+
+
+def test_a_handler_that_cannot_be_used_is_exit_2(embedded: Deployment) -> None:
+    """The agent does not start; the error names the setting and says what to do, and no task is touched."""
+    embedded.llm("--latency", "0")
+    configured(embedded, "invoices:extrat")
+    embedded.load(1)
+
+    done = embedded.run("agent", "--group", embedded.group)
+
+    assert done.code == 2
+    assert "types.invoice.handler: module invoices has no function extrat; define it there" in done.err
+    assert "Traceback" not in done.err
+    assert embedded.ledger.agents() == []
