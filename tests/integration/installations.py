@@ -1,0 +1,45 @@
+"""New installations: on the embedded parts in a folder, and as a group of its own on running servers."""
+
+import secrets
+from pathlib import Path
+
+from tests.integration.buses import EmbeddedBus, KafkaBus
+from tests.integration.deployment import Deployment
+from tests.servers import Kafka, MariaDB, Redis
+
+PARTITIONS = "4"
+
+
+def embedded_in(folder: Path) -> Deployment:
+    """Return an installation on the embedded parts, with nothing in it."""
+    data = folder / "docllm-data"
+    return Deployment(
+        folder=folder,
+        group="docllm",
+        bus=EmbeddedBus(data / "bus.sqlite"),
+        ledger_url=f"sqlite:///file:{data}/ledger.sqlite?mode=ro&uri=true",
+        settings={},
+        kafka=False,
+    )
+
+
+def group_on(kafka: Kafka, mariadb: MariaDB, redis: Redis, *, folder: Path) -> Deployment:
+    """Return a group of its own with an empty ledger of its own; `prepare` makes its tables and topics."""
+    name = f"g{secrets.token_hex(4)}"
+    url = mariadb.create_database(name)
+    settings = {"DOCLLM_KAFKA_BOOTSTRAP": kafka.bootstrap, "DOCLLM_DATABASE_URL": url, "DOCLLM_REDIS_URL": redis.url}
+    return Deployment(
+        folder=folder,
+        group=name,
+        bus=KafkaBus(kafka.bootstrap),
+        ledger_url=url.replace("mysql://", "mysql+pymysql://"),
+        settings=settings,
+        kafka=True,
+    )
+
+
+def prepare(deployment: Deployment) -> None:
+    """Make the tables and topics of an installation; an embedded one makes them itself."""
+    if deployment.kafka:
+        deployment.producer("migrate")
+        deployment.producer("topics", "apply", "--partitions", PARTITIONS, "--replication-factor", "1")
