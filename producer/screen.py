@@ -9,12 +9,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 
 from producer.status import BatchStatus, GroupStatus
+from producer.whole_file import give_up_standard_output, standard_output
+from schemas.errors import ConfigError
 
 
 def say(text: str) -> None:
-    """Write a result line to stdout."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    """Write a result line to stdout; a reader that left is no error. Raises ConfigError when stdout cannot be written."""
+    try:
+        with standard_output():
+            sys.stdout.write(f"{text}\n")
+            sys.stdout.flush()
+    except OSError as error:
+        give_up_standard_output()
+        raise ConfigError(f"standard output cannot be written: {error.strerror}; write to a place with room") from None
 
 
 def complain(text: str) -> None:

@@ -38,10 +38,14 @@ def standard_output() -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        # The interpreter flushes once more at its end and would complain then.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        give_up_standard_output()
+
+
+def give_up_standard_output() -> None:
+    """Let what is still to be written go nowhere: the interpreter flushes once more at its end and would complain then."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -38,6 +38,7 @@ _SQLITE_BUSY = (
     "database or disk is full",
     "unable to open database file",
 )
+_REFUSED = frozenset({1044, 1045, 1049, 1698})  # user, password or database are not known there
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 TIMEOUT_S = 30
 
@@ -119,10 +120,9 @@ class Database:
         try:
             self._alone(lambda connection: connection.exec_driver_sql("SELECT 1").scalar())
         except SQLAlchemyError as error:
-            where = self.engine.url.render_as_string(hide_password=True)
-            raise UnreachableError(
-                f"the database {where} does not answer: {getattr(error, 'orig', error)}; check DOCLLM_DATABASE_URL"
-            ) from None
+            said = getattr(error, "orig", error)
+            how = "does not let us in" if code(error) in _REFUSED else "does not answer"
+            raise UnreachableError(f"the database {self.where} {how}: {said}; check DOCLLM_DATABASE_URL") from None
 
     def abandon(self) -> None:
         """End every wait, that for a server which does not answer too; what was under way may have committed."""

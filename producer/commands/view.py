@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -38,11 +39,16 @@ async def status(config: Config, options: argparse.Namespace) -> int:
         elif sys.stdout.isatty() and not options.once:
             await _live(parts, options)
         else:
-            found = await _read(parts, options)
-            console = Console(width=None if sys.stdout.isatty() else 160)
-            console.print(status_table(found))
-            console.print("\n".join(status_lines(found)), highlight=False, markup=False, soft_wrap=True)
+            _print(await _read(parts, options))
     return 0
+
+
+def _print(found: statuses.GroupStatus) -> None:
+    shown, terminal = StringIO(), sys.stdout.isatty()
+    console = Console(file=shown, force_terminal=terminal, width=None if terminal else 160)
+    console.print(status_table(found))
+    console.print("\n".join(status_lines(found)), highlight=False, markup=False, soft_wrap=True)
+    say(shown.getvalue().removesuffix("\n"))
 
 
 async def _batches(parts: LedgerParts, options: argparse.Namespace) -> list[int]:
