@@ -6,7 +6,7 @@ This module writes, takes and shrinks orders; `letters` turns their items into r
 import struct
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from producer.ports import Order
 from schemas.sql import seconds_until, utc_after, utc_now
@@ -20,6 +20,13 @@ MAX_ITEMS = 1000
 # One process at a time has an order in its queue: delivery limit 20 s < grace 30 s < relay lease 60 s.
 DELIVERY_LIMIT_S, GRACE_S, RELAY_LEASE_S = 20.0, 30.0, 60.0
 _PACKED = struct.Struct(">BqI")
+_TAKE = (  # asked for each second by every agent: it stands here whole
+    select(outbox)
+    .where(outbox.c.group_name == bindparam("of_group"), outbox.c.due_at < utc_now())
+    .order_by(outbox.c.due_at)
+    .limit(bindparam("most"))
+    .with_for_update(skip_locked=True)
+)
 
 
 def pack(items: Iterable[Item]) -> bytes:
@@ -45,14 +52,8 @@ def place(connection: Connection, group: str, destination: str, items: Sequence[
 
 def take(connection: Connection, group: str, limit: int = 20) -> list[Order]:
     """Return orders that outlived their grace, and keep other relays away from them for the relay's lease."""
-    query = (
-        select(outbox)
-        .where(outbox.c.group_name == group, outbox.c.due_at < utc_now())
-        .order_by(outbox.c.due_at)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-    )
-    orders = [Order(row.id, row.group_name, row.destination, unpack(row.items)) for row in connection.execute(query)]
+    rows = connection.execute(_TAKE, {"of_group": group, "most": limit})
+    orders = [Order(row.id, row.group_name, row.destination, unpack(row.items)) for row in rows]
     if orders:
         ids = sorted(order.id for order in orders)
         connection.execute(update(outbox).where(outbox.c.id.in_(ids)).values(due_at=utc_after(RELAY_LEASE_S)))

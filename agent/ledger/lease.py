@@ -43,6 +43,16 @@ _VERDICT_SQLITE = text(f"""
                       AND r.steady_since < {_NOW}, printf('-%d seconds', :amnesty)) || '000')""")  # noqa: S608 - constants only
 
 
+# Asked for each second by every agent, whether or not there is work: statements that are built each time cost more than they do.
+_GONE = select(agent.c.id).where(
+    agent.c.group_name == bindparam("of_group"),
+    or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S)),
+)
+_CANCELLED = select(batch.c.id).where(
+    batch.c.group_name == bindparam("of_group"), batch.c.cancelled_at.is_not(None), batch.c.archived_at.is_(None)
+)
+
+
 def register(connection: Connection, name: str, group: str, version: str) -> int:
     """Write a row for a new incarnation; return its id, drawn at random so that a restored database repeats none."""
     agent_id = _draw()
@@ -82,10 +92,7 @@ def stop(connection: Connection, agent_id: int) -> None:
 
 def gone(connection: Connection, group: str) -> frozenset[int]:
     """Return the agents of a group that were lost or stopped in the last day."""
-    query = select(agent.c.id).where(
-        agent.c.group_name == group, or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S))
-    )
-    return frozenset(connection.execute(query).scalars())
+    return frozenset(connection.execute(_GONE, {"of_group": group}).scalars())
 
 
 def alive(connection: Connection, group: str) -> list[tuple[int, str]]:
@@ -96,8 +103,7 @@ def alive(connection: Connection, group: str) -> list[tuple[int, str]]:
 
 def cancelled(connection: Connection, group: str) -> frozenset[int]:
     """Return the cancelled batches of a group."""
-    query = select(batch.c.id).where(batch.c.group_name == group, batch.c.cancelled_at.is_not(None), batch.c.archived_at.is_(None))
-    return frozenset(connection.execute(query).scalars())
+    return frozenset(connection.execute(_CANCELLED, {"of_group": group}).scalars())
 
 
 def owner_range(agent_id: int) -> tuple[int, int]:

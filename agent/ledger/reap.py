@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, exists, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, exists, func, insert, or_, select, update
 
 from agent.lease import OWNER_BITS
 from agent.ledger import guard as guards
@@ -26,23 +26,30 @@ _GONE = exists().where(
     or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S)),
 )
 _LATE = task.c.due_at < utc_now()
+_ORPHANS = (
+    select(task.c.id)
+    .join(agent, agent.c.id == task.c.owner.op(">>")(OWNER_BITS))
+    .where(task.c.status == int(Status.PROCESSING), agent.c.group_name == bindparam("of_group"))
+    .where(or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S)))
+    .limit(PAGE)
+)
+_OVERDUE = (
+    select(task.c.id)
+    .join(batch, batch.c.id == task.c.batch_id)
+    .where(task.c.status == int(Status.PROCESSING), _LATE, batch.c.group_name == bindparam("of_group"))
+    .order_by(task.c.due_at)
+    .limit(PAGE)
+)
 
 
 def orphans(connection: Connection, group: str) -> list[int]:
     """Return tasks in the claims of agents that were lost or stopped in the last day."""
-    query = (
-        select(task.c.id)
-        .join(agent, agent.c.id == task.c.owner.op(">>")(OWNER_BITS))
-        .where(task.c.status == int(Status.PROCESSING), agent.c.group_name == group)
-        .where(or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S)))
-    )
-    return list(connection.execute(query.limit(PAGE)).scalars())
+    return list(connection.execute(_ORPHANS, {"of_group": group}).scalars())
 
 
 def overdue(connection: Connection, group: str) -> list[int]:
     """Return tasks whose claim is past its hard deadline, whoever holds it."""
-    query = select(task.c.id).join(batch, batch.c.id == task.c.batch_id).where(task.c.status == int(Status.PROCESSING), _LATE)
-    return list(connection.execute(query.where(batch.c.group_name == group).order_by(task.c.due_at).limit(PAGE)).scalars())
+    return list(connection.execute(_OVERDUE, {"of_group": group}).scalars())
 
 
 def reset_orphans(connection: Connection, group: str, ids: Sequence[int]) -> tuple[int, int]:
