@@ -6,19 +6,21 @@ from typing import Any
 
 from agent.arrivals import Arrivals
 from agent.console.progress import Progress
+from agent.guard import Guards
+from agent.guarding import Guarding
 from agent.handlers import Documents, Handlers, registry
 from agent.handlers.context import Tools
 from agent.heartbeat import Heartbeat
 from agent.hooks import Hooks
 from agent.intake import Intake
-from agent.ledger import facts
+from agent.ledger import facts, probe
 from agent.ledger.adapter import Lanes, SqlLedger
 from agent.ledger.locks import AgentLocks
 from agent.lifecycle import Agent, Finished, Publishing
 from agent.loop import Loop
 from agent.partitions import Partitions
 from agent.policy import tiers_of
-from agent.ports import LLM, Source
+from agent.ports import LLM, Call, Reply, Source
 from agent.reaper import Reaper, Sweep
 from agent.route import Routes
 from agent.settle import Ended, Settler
@@ -37,6 +39,7 @@ from schemas.topics import duration_s
 
 ROUTE = "default"
 DEADLINE_MARGIN_S = 60.0
+PROMPT, PROMPT_S = b'{"messages":[{"role":"user","content":"Reply with OK."}],"max_tokens":16}', 60.0
 GROUP_SIZE, SQLITE_GROUP_SIZE = 500, 200
 
 
@@ -69,6 +72,8 @@ class Builder:
         self.ledger = SqlLedger(
             database=parts.database, group=parts.topics.group, clock=self.clock, lanes=lanes, longest_tier=self.longest_tier
         )
+        self.guards = Guards(clock=self.clock, longest_tier=self.longest_tier, take_turn=self._take_turn)
+        self.guarding = self._guarding(llm)
         tools = Tools(
             llm=llm,
             documents=Documents(roots=config.roots(), lane=reading),
@@ -87,6 +92,27 @@ class Builder:
     def _notice(self) -> str:
         self.counts.say("route", self.routes.notice(self.clock.now_s()))
         return self.counts.notice()
+
+    async def _take_turn(self, guard_id: int, task_id: int) -> bool:
+        database, probe_s = self.parts.database, self.parts.config.guard.probe_s
+        return await self.parts.lane(lambda: database.run(lambda c: probe.take_turn(c, guard_id, task_id, probe_s)))
+
+    def _guarding(self, llm: LLM) -> Guarding:
+        async def ask(route: str) -> bool:
+            reply = await llm.complete(Call(PROMPT, f"docllm-guard/{route}", PROMPT_S))
+            return isinstance(reply, Reply) and reply.status == 200  # noqa: PLR2004 - HTTP
+
+        return Guarding(
+            database=self.parts.database,
+            lane=self.parts.lane,
+            clock=self.clock,
+            group=self.parts.topics.group,
+            guards=self.guards,
+            probe_s=self.parts.config.guard.probe_s,
+            ask=ask,
+            route_of=lambda _value: ROUTE,
+            ordered=self.publishing.ordered,
+        )
 
     def _longest_tier(self) -> tuple[str, float]:
         tier = self.parts.topics.tiers[-1]
@@ -111,6 +137,7 @@ class Builder:
             worker=self.worker,
             settler=settler,
             routes=self.routes,
+            guards=self.guards,
             longest_tier=self._longest_tier(),
             clock=self.clock,
             counts=self.counts,
@@ -228,7 +255,7 @@ class Builder:
             reaper=self.reaper(loop, intake),
             publishing=self.publishing,
             finished=self.finished(),
-            duties=duties,
+            duties=(*duties, self.guarding.run),
             clock=self.clock,
             counts=self.counts,
             leave=leave,

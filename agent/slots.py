@@ -7,12 +7,14 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from agent.entry import Entry, State
+from agent.guard import Guards
 from agent.outcome import Cancelled, Dead, Failure, Moved, Outcome, Released, Snooze, Spent
 from agent.ports import Clock
 from agent.route import Routes
 from agent.settle import Settler
 from agent.telemetry import Counts
 from agent.worker import Worker
+from producer.guards import Guard
 
 # A task that agents were lost over twice may be what kills them: few at once, and only after something else went well.
 SUSPECT_LOSSES, SUSPECT_SLOTS, SUSPECT_AFTER_S = 2, 2, 60.0
@@ -31,6 +33,7 @@ class Slots:
         worker: Worker,
         settler: Settler,
         routes: Routes,
+        guards: Guards,
         longest_tier: tuple[str, float],
         clock: Clock,
         counts: Counts,
@@ -40,6 +43,7 @@ class Slots:
         self._worker = worker
         self._settler = settler
         self._routes = routes
+        self._guards = guards
         self._longest_tier = longest_tier
         self._clock = clock
         self._counts = counts
@@ -98,6 +102,8 @@ class Slots:
             self._end(entry, Dead(Failure("EXPIRED", "its deadline passed before this attempt"), Spent(), "expired"))
         elif self._closed or entry.lease is None or not entry.lease.fresh(self._clock.now_s()):
             self.give_back(entry)
+        elif (guard := self._guards.stops(row.batch_id, row.type, entry.route, row.task_id)) is not None:
+            self._run(entry, guard)
         elif row.lease_losses >= SUSPECT_LOSSES:
             entry.state = State.WAITING
             self._suspects.append(entry)
@@ -140,18 +146,17 @@ class Slots:
         if left:
             await asyncio.wait(left)
 
-    def _run(self, entry: Entry) -> None:
+    def _run(self, entry: Entry, guard: Guard | None = None) -> None:
         entry.state = State.RUNNING
         self._busy[entry.route] += 1
-        task = asyncio.get_running_loop().create_task(self._work(entry))
+        task = asyncio.get_running_loop().create_task(self._work(entry, guard))
         self._running[entry] = task
 
-    async def _work(self, entry: Entry) -> None:
-        self._counts.calls += 1
+    async def _work(self, entry: Entry, guard: Guard | None) -> None:
         outcome: Outcome = Released()
         try:
-            outcome = await self._worker.work(entry)
-            outcome = self._routes.ended(entry.route, outcome, self._clock.now_s())
+            moved = await self._guards.moved(guard, entry.task_id) if guard else None
+            outcome = moved or await self._attempt(entry)
         except Exception as error:
             log.exception("the attempt at task %d ended in a bug", entry.task_id)
             outcome = Snooze(Failure("INTERNAL", type(error).__name__), Spent(), INTERNAL_S)
@@ -160,6 +165,11 @@ class Slots:
             self._free(entry.route)
             self._end(entry, outcome)
             self._freed()
+
+    async def _attempt(self, entry: Entry) -> Outcome:
+        self._counts.calls += 1
+        outcome = await self._worker.work(entry)
+        return self._routes.ended(entry.route, outcome, self._clock.now_s())
 
     def _free(self, route: str) -> None:
         """Routes come from tasks: one on which nothing runs is forgotten."""

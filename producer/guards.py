@@ -12,7 +12,7 @@ from sqlalchemy import Connection, insert, or_, select, update
 from schemas.sql import seconds_until, utc_now
 from schemas.tables import audit, batch, guard
 
-ANY_ROUTE = "*"
+ANY_ROUTE = ""  # no route is named so; a task may name one by any text
 
 
 @dataclass(frozen=True, slots=True)

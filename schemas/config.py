@@ -60,6 +60,13 @@ class AgentConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class GuardConfig:
+    """`probe_s`: how often one task is tried of those that wait since they failed as a whole."""
+
+    probe_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
 class Price:
     """Money for a million tokens, in the currency's unit."""
 
@@ -111,6 +118,7 @@ class Config:
     redis_url: Secret | None = None
     llm: LLMConfig = LLMConfig()
     agent: AgentConfig = AgentConfig()
+    guard: GuardConfig = GuardConfig()
     document_roots: tuple[Path, ...] | None = None
     prices: dict[str, Price] = field(default_factory=dict)
     routes: dict[str, RouteConfig] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas import setting_kinds as kinds
-from schemas.config import AgentConfig, Config, KafkaConfig, LLMConfig, Price, RouteConfig, Secret, TypeConfig
+from schemas.config import AgentConfig, Config, GuardConfig, KafkaConfig, LLMConfig, Price, RouteConfig, Secret, TypeConfig
 from schemas.errors import ConfigError
 from schemas.setting_file import FILE, SettingFile
 
@@ -65,6 +65,7 @@ SETTINGS = {
         Setting("agent.drain_timeout_s", None, kinds.real(0, 86_400)),
         Setting("agent.sweep_slack_s", None, kinds.real(0, 86_400)),
         Setting("agent.park_probe_s", None, kinds.real(1, 86_400)),
+        Setting("guard.probe_s", None, kinds.real(1, 86_400)),
         Setting("documents.roots", "DOCLLM_DOCUMENT_ROOTS", kinds.paths),
         Setting("retry.tiers", "DOCLLM_RETRY_TIERS", kinds.tiers),
         Setting("retry.max_attempts", "DOCLLM_MAX_ATTEMPTS", kinds.whole(1, 100)),
@@ -188,6 +189,7 @@ def _config(found: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> 
         redis_url=found.get("redis.url"),
         llm=_llm(_under(found, "llm."), environ),
         agent=AgentConfig(**_under(found, "agent.")),
+        guard=GuardConfig(**_under(found, "guard.")),
         document_roots=found.get("documents.roots"),
         prices={name: Price(**{"input_per_mtok": 0.0, "output_per_mtok": 0.0} | parts) for name, parts in _sections(found, "prices")},
         routes={name: RouteConfig(**parts) for name, parts in _sections(found, "routes")},

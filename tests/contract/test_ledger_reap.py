@@ -201,7 +201,7 @@ def test_beyond_the_limit_the_guard_is_raised(books: Books) -> None:
     run_by(books, later, "another", losses=2)
     lose(books, later)
 
-    assert (guard.batch_id, guard.type, guard.route, guard.cause) == (books.batch().id, "document", "*", "worker_lost")
+    assert (guard.batch_id, guard.type, guard.route, guard.cause) == (books.batch().id, "document", "", "worker_lost")
     assert guard.opened_at is None
     assert "lost 3 agents each" in guard.reason
     assert reap_orphans(books) == (1, 0)

@@ -1,0 +1,60 @@
+"""The raised guards that an agent knows of, and what it does with the tasks that they stop. Asked at every start of a task.
+
+The ledger decides; this is a copy that is at most some seconds old. A task that runs although its guard is raised does no harm:
+its settle holds it back.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from agent.outcome import Failure, Moved, Spent
+from agent.policy import Tier
+from agent.policy.guard import Cause, moved
+from agent.ports import Clock
+from producer.guards import ANY_ROUTE, Guard
+
+MOVES_PER_S = 500.0  # of one agent, so that a topic of a million tasks is not rewritten at full speed
+
+
+class Guards:
+    """`take_turn` asks the ledger whether a task may be the probe of a guard that has one due: (guard's id, task's id)."""
+
+    def __init__(self, *, clock: Clock, longest_tier: Tier, take_turn: Callable[[int, int], Awaitable[bool]]) -> None:
+        self._clock = clock
+        self._longest_tier = longest_tier
+        self._take_turn = take_turn
+        self._raised: dict[tuple[int, str, str], Guard] = {}
+        self._probes: set[int] = set()
+        self._asked: set[int] = set()
+        self._next_s = 0.0
+
+    def replace(self, raised: Iterable[Guard]) -> None:
+        """Take what the ledger says now."""
+        self._raised = {(one.batch_id, one.type, one.route): one for one in raised}
+        self._probes = {one.probe_task for one in self._raised.values()}
+        self._asked = set()
+
+    def stops(self, batch_id: int, task_type: str, route: str, task_id: int) -> Guard | None:
+        """Return the guard that stops a task, None when it may run; a guard's probe may."""
+        if not self._raised or task_id in self._probes:
+            return None
+        return self._raised.get((batch_id, task_type, route)) or self._raised.get((batch_id, task_type, ANY_ROUTE))
+
+    async def moved(self, guard: Guard, task_id: int) -> Moved | None:
+        """Return where a stopped task goes, when it is its turn; None when it is the guard's next probe and is to run."""
+        if self._probe_is_due(guard):
+            self._asked.add(guard.id)
+            if await self._take_turn(guard.id, task_id):
+                self._probes.add(task_id)
+                return None
+        await self._clock.sleep(self._wait_s())
+        return moved(Failure("GUARD", guard.reason), Spent(), self._longest_tier, task_id)
+
+    def _probe_is_due(self, guard: Guard) -> bool:
+        """Ask once for what the ledger said once; a route on which nothing succeeds is probed by a prompt, not by a task."""
+        return guard.probe_in_s <= 0 and guard.cause != Cause.NO_SUCCESS and guard.id not in self._asked
+
+    def _wait_s(self) -> float:
+        """Return how long the next move has to wait, and count it. It keeps its slot meanwhile, so nothing is claimed in vain."""
+        now_s = self._clock.now_s()
+        self._next_s = max(now_s, self._next_s) + 1 / MOVES_PER_S
+        return self._next_s - now_s

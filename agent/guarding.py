@@ -1,0 +1,137 @@
+"""The duty that looks after guards: refreshes what this agent knows, probes, opens, and calls up what an opened guard had moved."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from agent.guard import Guards
+from agent.ledger import probe
+from agent.policy.guard import Cause
+from agent.ports import Clock, Order
+from producer import guards as rows
+from producer.guards import Guard
+from schemas.database import Connection, Database, DatabaseError
+from schemas.errors import DocllmError
+from schemas.lanes import Lane
+
+Result = TypeVar("Result")
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+PATIENCE_S = 3.0  # a probe that is due is first offered to tasks that an agent has in hand
+IDLE_S = 10.0
+PAGES = 4  # in one look, so that it stays short: 2,000 tasks
+TIDY_S = 60.0
+
+
+class Guarding:
+    """`ask` sends a prompt of our own to a route and says whether it was answered; `route_of` tells the route of a task's value."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        lane: Lane,
+        clock: Clock,
+        group: str,
+        guards: Guards,
+        probe_s: float,
+        ask: Callable[[str], Awaitable[bool]],
+        route_of: Callable[[bytes], str],
+        ordered: Callable[[Sequence[Order]], None],
+    ) -> None:
+        self._database = database
+        self._lane = lane
+        self._clock = clock
+        self._group = group
+        self._guards = guards
+        self._probe_s = probe_s
+        self._ask = ask
+        self._route_of = route_of
+        self._ordered = ordered
+        self._known: dict[int, Guard] = {}
+        self._asking: set[asyncio.Task[None]] = set()
+        self._tidied_s = clock.now_s()
+
+    async def run(self) -> None:
+        """Look each second until cancelled."""
+        try:
+            while True:
+                await self._guarded(self.look())
+                await self._clock.sleep(LOOK_S)
+        finally:
+            for one in self._asking:
+                one.cancel()
+
+    async def look(self) -> None:
+        """Do once what is to be done."""
+        found = await self._lane(lambda: self._database.auto(lambda c: rows.read(c, self._group)))
+        self._learn({one.id: one for one in found if one.raised})
+        for one in found:
+            await (self._watch(one) if one.raised else self._call_up(one))
+        if self._clock.now_s() - self._tidied_s >= TIDY_S:
+            self._tidied_s = self._clock.now_s()
+            await self._run(lambda c: probe.forget(c, self._group))
+
+    def _learn(self, raised: dict[int, Guard]) -> None:
+        for one in raised.values():
+            if one.id not in self._known:
+                log.warning("the guard of %s is raised, its tasks wait: %s", one.key, one.reason)
+        for key, one in self._known.items():
+            if key not in raised:
+                log.info("the guard of %s is open, its tasks run again", one.key)
+        self._known = raised
+        self._guards.replace(raised.values())
+
+    async def _watch(self, one: Guard) -> None:
+        why = await self._run(lambda c: probe.passed(c, self._group, one))
+        if why:
+            await self._open(one, why)
+        elif one.probe_in_s <= 0:
+            await self._probe(one)
+
+    async def _probe(self, one: Guard) -> None:
+        """Probe by a prompt, or call up a task when no agent had one in hand."""
+        if not await self._run(lambda c: probe.waiting(c, one)):
+            await self._idle(one)
+        elif one.cause == Cause.NO_SUCCESS:
+            if await self._run(lambda c: probe.take_route_turn(c, self._group, one.route, self._probe_s)):
+                asking = asyncio.create_task(self._guarded(self._ask_route(one)))
+                self._asking.add(asking)
+                asking.add_done_callback(self._asking.discard)
+        elif one.probe_in_s <= -PATIENCE_S:
+            self._ordered(await self._run(lambda c: probe.call_one(c, self._group, one, self._probe_s, self._route_of)))
+
+    async def _idle(self, one: Guard) -> None:
+        """Nothing waits that a guard could hold back."""
+        if await self._run(lambda c: probe.running(c, one)):
+            await self._run(lambda c: probe.put_off(c, one, IDLE_S))
+        else:
+            await self._open(one, "nothing of it is left")
+
+    async def _ask_route(self, one: Guard) -> None:
+        if await self._ask(one.route):
+            await self._run(lambda c: probe.route_answered(c, one.route))
+        else:
+            log.warning("route %s does not answer a probe; the next one is in %.0f s", one.route, self._probe_s)
+
+    async def _open(self, one: Guard, why: str) -> None:
+        await self._run(lambda c: rows.open_one(c, one, "docllm", why))
+
+    async def _call_up(self, one: Guard) -> None:
+        for _ in range(PAGES):
+            orders = await self._run(lambda c: probe.call_up(c, self._group, one))
+            if not orders:
+                return
+            self._ordered(orders)
+
+    async def _run(self, work: Callable[[Connection], Result]) -> Result:
+        return await self._lane(lambda: self._database.run(work))
+
+    async def _guarded(self, duty: Awaitable[None]) -> None:
+        """What fails is tried again at the next look."""
+        try:
+            await duty
+        except (DatabaseError, DocllmError, OSError) as error:
+            log.warning("looking after guards failed and is tried again: %s", getattr(error, "orig", error))
