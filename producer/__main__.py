@@ -10,7 +10,8 @@ from pathlib import Path
 
 import uvloop
 
-from producer.commands import admin, cancel, load, view
+from producer.commands import admin, cancel, dead, load, view
+from producer.commands.selecting import add_selection, written
 from producer.screen import complain
 from schemas.errors import DocllmError
 from schemas.settings import load_config
@@ -24,6 +25,7 @@ examples:
   python -m producer status                               live on a terminal; --json for scripts
   python -m producer export --batch tasks results.jsonl   at any time; --format openai
   python -m producer cancel --batch tasks                 what waits ends, what runs finishes
+  python -m producer dead list                            why tasks were given up; dead show ID for one
   python -m producer migrate                              prepare a database
   python -m producer topics apply                         prepare a Kafka cluster
   python -m producer check                                test servers, schema, topics and the LLM
@@ -72,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_status(command("status", "counts, rate, agents, failures, why nothing runs", "Live on a terminal, plain when piped."))
     _add_export(command("export", "write the results", "At any time, in the order of loading."))
     _add_cancel(command("cancel", "end a batch or a task that should not run", "What runs now finishes."))
+    _add_dead(command("dead", "what was given up on, and why", "Dead letters in groups of one error; or everything about one task."))
     _add_topics(command("topics", "make, raise or compare the group's topics"))
     command("migrate", "bring the ledger's schema to this version").set_defaults(run=admin.migrate)
     command("check", "test servers, schema, topics, LLM", "The LLM is asked with one call of a few tokens.").set_defaults(run=admin.check)
@@ -117,6 +120,14 @@ def _add_cancel(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", metavar="NAME", help="the whole batch; no task can be added to it afterwards")
     parser.add_argument("--id", metavar="ID", help="one task; with --batch where several batches have it")
     parser.set_defaults(run=cancel.cancel)
+
+
+def _add_dead(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["list", "show"], help="list: groups, the largest first; show: one task or record")
+    parser.add_argument("id", nargs="?", type=written, metavar="ID", help="for show: a task's id, or quarantine:N")
+    add_selection(parser, _count)
+    parser.add_argument("--json", action="store_true", help="for scripts; shows all of it")
+    parser.set_defaults(run=dead.dead)
 
 
 def _add_topics(parser: argparse.ArgumentParser) -> None:

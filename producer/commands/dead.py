@@ -1,0 +1,88 @@
+"""`dead`: what was given up on, in groups of one error, and everything about one task or record."""
+
+import argparse
+import shutil
+import sys
+from typing import Any
+
+import orjson
+
+from producer import dead_screen, dead_show
+from producer.app import LedgerParts, opened_ledger
+from producer.commands.selecting import read_selection, record_number
+from producer.dead import groups
+from producer.screen import complain, note, say
+from schemas.config import Config
+from schemas.database import Connection
+from schemas.errors import ConfigError
+
+PIPED_WIDTH = 500
+GROUPS_SHOWN = 40
+
+
+async def dead(config: Config, options: argparse.Namespace) -> int:
+    """List the groups, or show one task or record."""
+    if options.action == "list" and options.id is not None:
+        raise ConfigError(f"dead list takes no ID; for one task: python -m producer dead show {options.id}")
+    if options.action == "show" and options.id is None:
+        raise ConfigError("name what to show: python -m producer dead show ID, or quarantine:N; dead list shows examples")
+    async with opened_ledger(config) as parts:
+        return await (_list(parts, options) if options.action == "list" else _show(parts, options))
+
+
+async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
+    chosen = await parts.lane(lambda: parts.database.auto(lambda c: read_selection(c, options, None)))
+    found = await parts.lane(lambda: parts.database.auto(lambda c: groups(c, options.group, chosen)))
+    if options.json:
+        _json(dead_screen.groups_json(options.group, found))
+    elif not found:
+        say(f"nothing dead in group {options.group}" + (f" with {chosen}" if chosen.narrows else ""))
+    else:
+        say("\n".join(dead_screen.groups_lines(found[:GROUPS_SHOWN], width())))
+        if len(found) > GROUPS_SHOWN:
+            note(f"... and {len(found) - GROUPS_SHOWN} more groups; --json shows all of them")
+    return 0
+
+
+async def _show(parts: LedgerParts, options: argparse.Namespace) -> int:
+    def work(connection: Connection) -> dead_show.Story | dead_show.Record | list[str]:
+        return _found(connection, options)
+
+    found = await parts.lane(lambda: parts.database.auto(work))
+    if isinstance(found, list):
+        return _not_one(found, options)
+    if options.json:
+        _json(dead_screen.story_json(found) if isinstance(found, dead_show.Story) else dead_screen.record_json(found))
+    else:
+        lines = dead_screen.story_lines(found) if isinstance(found, dead_show.Story) else dead_screen.record_lines(found)
+        say("\n".join(lines))
+    return 0
+
+
+def _found(connection: Connection, options: argparse.Namespace) -> dead_show.Story | dead_show.Record | list[str]:
+    """Return what the ID names, or the batches that have a task of that id when that is not one."""
+    number = record_number(options.id) if options.batch is None else None
+    if number is not None and (record := dead_show.record(connection, options.group, number)) is not None:
+        return record
+    names = dead_show.batches_with(connection, options.group, options.id)
+    names = [name for name in names if options.batch in {None, name}]
+    found = dead_show.story(connection, options.group, names[0], options.id) if len(names) == 1 else None
+    return names if found is None else found
+
+
+def _not_one(names: list[str], options: argparse.Namespace) -> int:
+    if not names:
+        where = f"batch {options.batch!r}" if options.batch else f"group {options.group}"
+        complain(f"no task {options.id!r} in {where}; see: python -m producer dead list --group {options.group}")
+        return 1
+    complain(f"{len(names)} batches have a task {options.id!r}: {', '.join(names)}; name one with --batch")
+    return 1
+
+
+def width() -> int:
+    """Return how many columns there are: those of the terminal, or many where nobody looks."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
+
+
+def _json(value: dict[str, Any]) -> None:
+    say(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())

@@ -1,0 +1,67 @@
+"""What a selection means in the ledger, as queries that dead letters are shown by and replays are stored by. Changes nothing."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, false, or_, select
+
+from producer.selection import Selection
+from schemas.sql import utc_now
+from schemas.tables import batch, dead_letter, quarantine, task
+from schemas.task import Status
+
+
+def now(connection: Connection) -> datetime:
+    """Return the database's time, UTC without a zone."""
+    found: datetime = connection.execute(select(utc_now())).scalar_one()
+    return found
+
+
+def tasks(chosen: Selection, group: str) -> Select[Any]:
+    """Return a query for the tasks that are meant: id, fence, and whatever a caller adds of `task`, `batch` and `dead_letter`.
+
+    For cancelled tasks there is no `dead_letter` in it.
+    """
+    query = select(task.c.id, task.c.fence).select_from(task).join(batch, batch.c.id == task.c.batch_id)
+    where = [batch.c.group_name == group, task.c.status == int(Status.CANCELLED if chosen.cancelled else Status.DEAD)]
+    if not chosen.cancelled:
+        query = query.join(dead_letter, dead_letter.c.task_id == task.c.id)
+        where += _of_letter(chosen)
+    for column, value in ((batch.c.name, chosen.batch), (task.c.type, chosen.type), (task.c.tenant, chosen.tenant)):
+        if value is not None:
+            where.append(column == value)
+    if chosen.key is not None:
+        where.append(task.c.task_key == chosen.key.encode())
+    return query.where(*where) if chosen.with_tasks else query.where(false())
+
+
+def records(chosen: Selection, group: str) -> Select[Any]:
+    """Return a query for the quarantined records that are meant and were not replayed yet: id, and what a caller adds of `quarantine`."""
+    where = [quarantine.c.group_name == group, quarantine.c.replayed_at.is_(None)]
+    if chosen.record is not None:
+        where.append(quarantine.c.id == chosen.record)
+    where += _matching(chosen, quarantine.c.disposition, quarantine.c.fingerprint, quarantine.c.created_at)
+    return select(quarantine.c.id).where(*where) if chosen.with_records else select(quarantine.c.id).where(false())
+
+
+def ready(chosen: Selection, cap: int) -> ColumnElement[bool]:
+    """Return the condition under which a selected task is replayed: below the cap, and not in a batch that is cancelled itself."""
+    below = task.c.replays < cap
+    return below if chosen.cancelled else and_(below, batch.c.cancelled_at.is_(None))
+
+
+def _of_letter(chosen: Selection) -> list[ColumnElement[bool]]:
+    return _matching(chosen, dead_letter.c.disposition, dead_letter.c.fingerprint, dead_letter.c.died_at)
+
+
+def _matching(chosen: Selection, disposition: Any, fingerprint: Any, at: Any) -> list[ColumnElement[bool]]:
+    where: list[ColumnElement[bool]] = []
+    if chosen.dispositions:
+        where.append(or_(*(disposition == one for one in chosen.dispositions)))
+    if chosen.fingerprint:
+        where.append(fingerprint.between(*chosen.fingerprint_range))
+    if chosen.since is not None:
+        where.append(at >= chosen.since)
+    if chosen.until is not None:
+        where.append(at < chosen.until)
+    return where
