@@ -15,13 +15,11 @@ import pytest
 
 from agent.handlers import ChildLane
 from agent.outcome import Succeeded
-from agent.policy import Terms, judge, tiers_of
+from agent.policy import judge
 from agent.ports import Reply
+from tests.unit.judged import TERMS
 
 ROOT = Path(__file__).parents[2]
-TERMS = Terms(
-    model="m", request_id="r", duration_ms=1, attempt=0, max_attempts=1, snoozes=0, tiers=tiers_of(("30s",)), jitter=0.5, utc_s=0.0
-)
 
 
 def test_the_judge_runs_in_a_child() -> None:

@@ -1,0 +1,92 @@
+"""What the tests of handlers share: handlers over a fake LLM."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from agent.handlers import Attempt, Documents, Handler, Handlers, Tools
+from agent.outcome import Dead, Failure, Outcome, Retry, Snooze
+from agent.policy import tiers_of
+from agent.ports import Call, CallFailed, Reply
+from schemas.config import Price, TypeConfig
+from schemas.lanes import InlineLane
+
+TASK = {"id": "a/1", "prompt": "Summarize: {document}", "input": {"text": "Sales rose."}}
+OPENAI = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": "hi"}]}}
+
+
+def completion(content: str = "Fine.", reason: str = "stop") -> Reply:
+    usage = {"prompt_tokens": 10, "completion_tokens": 2}
+    choices = [{"message": {"role": "assistant", "content": content}, "finish_reason": reason}]
+    return Reply(200, {}, orjson.dumps({"model": "m", "choices": choices, "usage": usage}))
+
+
+class StillClock:
+    def now_s(self) -> float:
+        return 100.0
+
+    def utc_s(self) -> float:
+        return 1_800_000_000.0
+
+    async def sleep(self, delay_s: float) -> None:
+        raise AssertionError("nothing here waits")
+
+
+@dataclass
+class FakeLLM:
+    replies: list[Reply | CallFailed]
+    calls: list[Call] = field(default_factory=list)
+
+    async def complete(self, call: Call) -> Reply | CallFailed:
+        self.calls.append(call)
+        return self.replies[min(len(self.calls), len(self.replies)) - 1]
+
+    async def close(self) -> None:
+        raise AssertionError("handlers close nothing")
+
+
+class CountingLane(InlineLane):
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def __call__(self, call: Any) -> Any:
+        self.calls += 1
+        return call()
+
+
+@dataclass
+class Bench:
+    """Handlers over a fake LLM."""
+
+    llm: FakeLLM
+    handlers: Handlers
+    apart: CountingLane
+
+    def run(self, task: dict[str, Any] | bytes = TASK, **attempt: Any) -> Outcome:
+        value = task if isinstance(task, bytes) else orjson.dumps(task)
+        given = {"task_id": 7, "batch": "b", "attempt": 0, "max_attempts": 5, "snoozes": 0, "left_s": 60.0, **attempt}
+        return asyncio.run(self.handlers.run(Attempt(value=value, **given)))
+
+
+def bench(*replies: Reply | CallFailed, types: dict[str, TypeConfig] | None = None, **by_type: Handler) -> Bench:
+    llm, apart = FakeLLM(list(replies) or [completion()]), CountingLane()
+    tools = Tools(
+        llm=llm,
+        documents=Documents(roots=(), lane=InlineLane()),
+        clock=StillClock(),
+        apart=apart,
+        jitter=lambda: 0.5,
+        model="default-model",
+        timeout_s=30.0,
+        prices={"m": Price(1.0, 1.0)},
+        tiers=tiers_of(("30s", "5m", "1h")),
+        types=types or {},
+    )
+    return Bench(llm, Handlers(tools=tools, by_type=by_type), apart)
+
+
+def failure_of(outcome: Outcome) -> Failure:
+    assert isinstance(outcome, Retry | Snooze | Dead)
+    return outcome.failure

@@ -1,0 +1,64 @@
+"""The request that is made of a task."""
+
+from typing import Any
+
+import orjson
+
+from agent.handlers.request import chat_body, request_id
+from schemas.line import parse
+from tests.unit.handling import OPENAI, TASK, bench
+
+SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
+
+
+def body_of(task: dict[str, Any], document: str | None = None, model: str | None = None) -> dict[str, Any]:
+    return chat_body(parse(orjson.dumps(task)), document, model)
+
+
+def test_the_document_takes_the_placeholders_place_literally() -> None:
+    """Braces in the prompt stay, and a placeholder inside the document is text."""
+    task = TASK | {"prompt": 'As {"json": true}: {document} {x}'}
+
+    body = body_of(task, document="about {document} \\1", model="m")
+
+    assert body == {"model": "m", "messages": [{"role": "user", "content": 'As {"json": true}: about {document} \\1 {x}'}]}
+
+
+def test_params_and_schema_go_into_the_body() -> None:
+    """A schema becomes a response format; params are merged and win over it; the task's model wins over the default."""
+    body = body_of(TASK | {"schema": SCHEMA, "params": {"temperature": 0}, "model": "mine"}, "d", "default")
+    chosen = body_of(TASK | {"schema": SCHEMA, "params": {"response_format": {"type": "json_object"}}}, "d")
+
+    assert body["response_format"] == {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
+    assert (body["temperature"], body["model"]) == (0, "mine")
+    assert chosen["response_format"] == {"type": "json_object"}
+    assert "model" not in chosen
+
+
+def test_an_openai_lines_body_goes_as_it_is() -> None:
+    """The configured model is put in only where the body names none."""
+    named = OPENAI | {"body": OPENAI["body"] | {"model": "theirs", "seed": 3}}
+
+    assert body_of(OPENAI, model="m") == {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    assert body_of(named, model="m") == named["body"]
+
+
+def test_request_ids_are_encoded_and_short() -> None:
+    """Batch and id are percent-encoded; a long one is cut, stays below 512 characters, and stays apart from its like."""
+    long = [request_id(batch="b", key="\u00e9" * 190 + last, attempt="1") for last in "xy"]
+
+    assert request_id(batch="my batch", key="a/1#\u00e9", attempt="3") == "my%20batch/a%2F1%23%C3%A9#3"
+    assert [len(name) for name in long] == [512, 512]
+    assert long[0] != long[1]
+    assert all(name.isascii() and name.endswith("#1") for name in long)
+
+
+def test_a_call_keeps_within_the_claim() -> None:
+    """The time limit of a call is the smaller of the configured one and what is left of the claim."""
+    ample, short = bench(), bench()
+
+    ample.run(left_s=600)
+    short.run(left_s=4)
+
+    assert [ample.llm.calls[0].timeout_s, short.llm.calls[0].timeout_s] == [30, 4]
+    assert ample.llm.calls[0].request_id == "b/a%2F1#1"
