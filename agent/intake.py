@@ -13,21 +13,18 @@ from typing import TypeVar
 from agent.arrivals import suspect
 from agent.partitions import Partitions
 from agent.ports import Assigned, Clock, Event, Order, Record, Revoked, SourceFailed, Suspect
-from producer import quarantine, store
-from producer.accept import new_task
+from producer import quarantine, store, strangers
 from schemas import crash
 from schemas.database import Connection, Database
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.lanes import Lane
-from schemas.line import LineError, parse
+from schemas.line import LineError
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 PAGE = 200
 HIGH = 2000
-BATCH_HEADER = "docllm-batch"
-_MAX_NAME = 191
 
 
 class Intake:
@@ -91,13 +88,14 @@ class Intake:
                 self._pause()
 
     async def _take(self, records: Sequence[Record]) -> None:
-        by_batch: dict[str, list[Record]] = {}
+        by_batch: dict[str, list[tuple[Record, store.NewTask]]] = {}
         suspects: list[Suspect] = []
         for record in records:
             try:
-                by_batch.setdefault(self._batch_name(record), []).append(record)
+                name, task = strangers.read(record.key, record.value, record.headers, self._group, self._max_attempts_of)
+                by_batch.setdefault(name, []).append((record, task))
             except LineError as error:
-                suspects.append(suspect(record, f"{error.field}: {error.error}; {error.fix}"))
+                suspects.append(suspect(record, strangers.reason(error)))
         for name, some in by_batch.items():
             suspects += await self._accept(name, some)
         if suspects:
@@ -108,28 +106,15 @@ class Intake:
             self._partitions.finish(record.partition, record.offset)
         self._partitions.flush()
 
-    async def _accept(self, name: str, records: Sequence[Record]) -> list[Suspect]:
-        """Accept the task lines among these records; return the others."""
-        suspects: list[Suspect] = []
-        tasks: list[store.NewTask] = []
-        sources: list[Record] = []
-        for record in records:
-            try:
-                value, headers = record.value or b"", quarantine.headers_blob(record.headers)
-                tasks.append(new_task(parse(value), value, self._max_attempts_of, raw_key=record.key, headers=headers))
-                sources.append(record)
-            except LineError as error:
-                suspects.append(suspect(record, f"{error.field or 'line'} {error.error}; {error.fix}"))
-        if not tasks:
-            return suspects
+    async def _accept(self, name: str, some: Sequence[tuple[Record, store.NewTask]]) -> list[Suspect]:
+        """Accept the tasks of these records; return the records that the batch does not take."""
         try:
-            accepted = await self._store(name, tasks)
+            accepted = await self._store(name, [task for _, task in some])
             crash.reach("intake.accepted")
         except (ConfigError, UnsafeStateError) as error:
-            return suspects + [suspect(record, str(error), "rejected") for record in sources]
-        clash = f"its id is in batch {name!r} with other content"
+            return [suspect(record, str(error), "rejected") for record, _ in some]
         self._ordered(accepted.orders)
-        return suspects + [suspect(sources[position], clash, "rejected") for position in accepted.clashing]
+        return [suspect(some[position][0], strangers.clash(name), "rejected") for position in accepted.clashing]
 
     async def _store(self, name: str, tasks: Sequence[store.NewTask]) -> store.Accepted:
         into = await self._run(lambda c: store.open_batch(c, name, self._group, "intake"))
@@ -137,16 +122,6 @@ class Intake:
         first = await self._run(lambda c: store.take_ids(c, len(tasks)))
         crash.reach("intake.ids_taken")
         return await self._run(lambda c: store.accept(c, into, tasks, first))
-
-    def _batch_name(self, record: Record) -> str:
-        """Return the batch that the producer names, or the group's own."""
-        named = [value for name, value in record.headers if name == BATCH_HEADER and value]
-        if not named:
-            return f"{self._group}-direct"
-        text = named[-1].decode("utf-8", "replace")
-        if len(named[-1]) > _MAX_NAME or text != text.strip() or not text.isprintable():
-            raise LineError(BATCH_HEADER, "is no batch name", f"use at most {_MAX_NAME} printable bytes without surrounding blanks")
-        return text
 
     async def _run(self, work: Callable[[Connection], Result]) -> Result:
         return await self._lane(lambda: self._database.run(work))

@@ -1,0 +1,42 @@
+"""From a record that names no task of ours to a task: what the intake, and a replay of the quarantine, make of it. Pure."""
+
+from collections.abc import Callable
+
+from producer.accept import new_task
+from producer.quarantine import headers_blob
+from producer.store import NewTask
+from schemas.envelope import RawHeaders
+from schemas.line import LineError, parse
+
+BATCH_HEADER = "docllm-batch"
+_MAX_NAME_BYTES = 191
+
+
+def read(
+    key: bytes | None, value: bytes | None, headers: RawHeaders, group: str, max_attempts_of: Callable[[str], int]
+) -> tuple[str, NewTask]:
+    """Return the batch that a record belongs to, and its task; raise LineError when it is none."""
+    name = _batch_name(headers, group)
+    body = value or b""
+    return name, new_task(parse(body), body, max_attempts_of, raw_key=key, headers=headers_blob(headers))
+
+
+def reason(error: LineError) -> str:
+    """Return why a record is no task, for a person."""
+    return f"{error.field or 'line'} {error.error}; {error.fix}"
+
+
+def clash(batch_name: str) -> str:
+    """Return why a batch does not take a task whose id it has."""
+    return f"its id is in batch {batch_name!r} with other content"
+
+
+def _batch_name(headers: RawHeaders, group: str) -> str:
+    """Return the batch that the producer names, or the group's own."""
+    named = [value for name, value in headers if name == BATCH_HEADER and value]
+    if not named:
+        return f"{group}-direct"
+    text = named[-1].decode("utf-8", "replace")
+    if len(named[-1]) > _MAX_NAME_BYTES or text != text.strip() or not text.isprintable():
+        raise LineError(BATCH_HEADER, "is no batch name", f"use at most {_MAX_NAME_BYTES} printable bytes without surrounding blanks")
+    return text
