@@ -124,6 +124,7 @@ class Broker:
         self.utc_s = utc_s
         self.topics: dict[str, Topic] = {}
         self.groups: dict[str, Group] = {}
+        self.readers: dict[str, list[Callable[[], None]]] = {}  # to be woken when something is written, by topic
         self.on_commit: Callable[[Group, Place, int], None] = lambda _group, _place, _offset: None
         self.epochs = count(1)
         self._ids = count(1)
@@ -145,6 +146,8 @@ class Broker:
         logs = self.topics[record.topic].logs
         number = self.rng.randrange(len(logs)) if record.key is None else partition_of(record.key, len(logs))
         logs[number].records.append(Stored(int(self.utc_s() * 1000), record.key, record.value, record.headers))
+        for wake in self.readers.get(record.topic, ()):
+            wake()
 
     def lose(self, place: Place) -> int:
         """Lose all records of a partition; return how many nobody has committed past."""

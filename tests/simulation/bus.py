@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 
 from agent.ports import Assigned, AtRest, Event, Partition, Record, Revoked, SourceFailed
@@ -12,7 +13,7 @@ from schemas.envelope import Outgoing
 from tests.simulation.broker import Broker, Place
 from tests.simulation.weather import Weather
 
-_PASS_S = 0.25
+_PASS_S, _SOON_S = 0.5, 0.02  # a handle polls now and then, and soon after something was written
 _COMMIT_S = 0.9
 _BATCH = 20
 _DELIVERY_S = 20.0
@@ -49,7 +50,9 @@ class SimSource:
         """Join the group and begin to read."""
         self._deliver = deliver
         self._loop = asyncio.get_running_loop()
-        self._passing = self._loop.create_task(self._pass_on())
+        self._context = copy_context()  # that of its own program: others wake it
+        self._broker.readers.setdefault(self._topic, []).append(self._wake)
+        self._pass_at(self._weather.delay_s("broker", _SOON_S))
 
     def mark(self, partition: Partition, watermark: int) -> None:
         """Let `watermark` be committed; a mark of an old epoch is void, and marks never go back."""
@@ -77,23 +80,32 @@ class SimSource:
         await self._clock.sleep(self._weather.delay_s("broker", 0.01))
         if not self._left:
             self._left = True
+            self._broker.readers[self._topic].remove(self._wake)
             self._passing.cancel()
             self._drop(list(self._held), lost=False)
             self._group.leave(self.member)
         while self._events:
             await self._clock.sleep(0.01)
 
-    async def _pass_on(self) -> None:
-        while True:
-            await self._clock.sleep(self._weather.delay_s("broker", _PASS_S))
-            now_s = self._clock.now_s()
-            if not self._weather.away_s("broker", now_s):
-                if now_s >= self.deaf_until_s:
-                    self._turn(now_s)
-                if now_s - self._committed_s >= _COMMIT_S:
-                    self._committed_s = now_s
-                    self._commit(list(self._held))
-            self._read()
+    def _wake(self) -> None:
+        """A record was written to the topic; that soon is soon enough while a pass is due."""
+        if self._passing.when() > self._clock.now_s() + _SOON_S:
+            self._passing.cancel()
+            self._pass_at(self._weather.delay_s("broker", _SOON_S))
+
+    def _pass_at(self, delay_s: float) -> None:
+        self._passing = self._loop.call_later(delay_s, self._pass_on, context=self._context)
+
+    def _pass_on(self) -> None:
+        now_s = self._clock.now_s()
+        if not self._weather.away_s("broker", now_s):
+            if now_s >= self.deaf_until_s:
+                self._turn(now_s)
+            if now_s - self._committed_s >= _COMMIT_S:
+                self._committed_s = now_s
+                self._commit(list(self._held))
+        self._read()
+        self._pass_at(self._weather.delay_s("broker", _PASS_S))
 
     # ---- the group
 

@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 import heapq
 import random
-from asyncio import events
-from collections.abc import Coroutine
-from contextvars import ContextVar, copy_context
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from itertools import count
 from typing import Any
 
 EPOCH_S = 1_800_000_000.0  # the virtual clock's zero, in seconds since 1970
@@ -25,7 +25,7 @@ class Process:
         self.alive = True
         self.frozen = False
         self.stops: list[list[float]] = []  # from when to when it stood still
-        self.waiting: list[events.Handle] = []
+        self.waiting: list[_Callback] = []
 
     def stood_still(self, from_s: float, to_s: float) -> bool:
         """Return whether it was frozen at some time between these two."""
@@ -39,14 +39,38 @@ class StuckError(Exception):
     """Nothing is ready and no timer is set."""
 
 
+class _Callback:
+    """What asyncio calls a handle, with nothing that a simulation does not need: it is made some ten thousand times a run."""
+
+    __slots__ = ("args", "call", "context", "when_s")
+
+    def __init__(self, call: Callable[..., object], args: tuple[Any, ...], context: Context | None, when_s: float) -> None:
+        self.call: Callable[..., object] | None = call
+        self.args = args
+        self.context = copy_context() if context is None else context
+        self.when_s = when_s
+
+    def cancel(self) -> None:
+        self.call = None
+        self.args = ()
+
+    def cancelled(self) -> bool:
+        return self.call is None
+
+    def when(self) -> float:
+        return self.when_s
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """Runs callbacks of simulated processes, one at a time."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__()
         self._now_s = 0.0
-        self._rng = rng
-        self._ready: list[events.Handle] = []
+        self._draw = rng.random
+        self._due: list[_Callback] = []
+        self._timers: list[tuple[float, int, _Callback]] = []
+        self._numbers = count()
         self._tasks: list[asyncio.Task[Any]] = []
         self.steps = 0
         self.set_task_factory(self._make_task)
@@ -72,7 +96,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if process.frozen:
             process.frozen = False
             process.stops[-1][1] = self._now_s
-            self._ready += process.waiting
+            self._due += process.waiting
             process.waiting = []
 
     def bury(self) -> None:
@@ -83,9 +107,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 with contextlib.suppress(BaseException):  # what a coroutine does while it is closed concerns nobody
                     task.get_coro().close()
         self._tasks.clear()
-        self._ready.clear()
-        self._scheduled.clear()  # type: ignore[attr-defined]
+        self._due.clear()
+        self._timers.clear()
         self.close()
+
+    def call_soon(self, call: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+        """Run a callback in one of the next turns."""
+        callback = _Callback(call, args, context, self._now_s)
+        self._due.append(callback)
+        return callback
+
+    def call_at(self, when_s: float, call: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+        """Run a callback at a time."""
+        callback = _Callback(call, args, context, when_s)
+        heapq.heappush(self._timers, (when_s, next(self._numbers), callback))
+        return callback
+
+    def call_later(self, delay_s: float, call: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+        """Run a callback after a delay."""
+        return self.call_at(self._now_s + delay_s, call, *args, context=context)
 
     def _make_task(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
         # A killed process's tasks must not be collected: their `finally` would run.
@@ -96,41 +136,49 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return task
 
     def _run_once(self) -> None:
-        timers = self._scheduled  # type: ignore[attr-defined]
-        if not self._ready:
-            self._jump(timers)
-        while timers and timers[0]._when <= self._now_s:
-            timer = heapq.heappop(timers)
-            timer._scheduled = False
-            if not timer._cancelled:
-                self._ready.append(timer)
-        if self._ready:
-            self._run(self._draw())
+        due, timers = self._due, self._timers
+        if not due:
+            self._jump()
+        while timers and timers[0][0] <= self._now_s:
+            callback = heapq.heappop(timers)[2]
+            if callback.call is not None:
+                due.append(callback)
+        while due and not self._stopping:  # type: ignore[attr-defined]
+            index = int(self._draw() * len(due))
+            due[index], due[-1] = due[-1], due[index]
+            callback = due.pop()
+            if callback.call is not None:
+                self._run(callback)
 
-    def _jump(self, timers: list[Any]) -> None:
-        while timers and timers[0]._cancelled:
-            heapq.heappop(timers)._scheduled = False
+    def _jump(self) -> None:
+        timers = self._timers
+        while timers and timers[0][2].call is None:
+            heapq.heappop(timers)
         if not timers:
             raise StuckError
-        self._now_s = max(self._now_s, timers[0]._when)
+        self._now_s = max(self._now_s, timers[0][0])
 
-    def _draw(self) -> events.Handle:
-        index = int(self._rng.random() * len(self._ready))
-        self._ready[index], self._ready[-1] = self._ready[-1], self._ready[index]
-        return self._ready.pop()
-
-    def _run(self, handle: events.Handle) -> None:
-        process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
-        if handle._cancelled or (process is not None and not process.alive):
-            return
-        if process is not None and process.frozen:
-            process.waiting.append(handle)
-            return
+    def _run(self, callback: _Callback) -> None:
+        process = callback.context.get(PROCESS)
+        if process is not None:
+            if not process.alive:
+                return
+            if process.frozen:
+                process.waiting.append(callback)
+                return
         self.steps += 1
-        handle._run()
+        try:
+            callback.context.run(callback.call, *callback.args)  # type: ignore[arg-type]
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - as asyncio's own loop: the handler decides
+            self.call_exception_handler({"message": "a callback failed", "exception": error, "handle": callback})
 
     def _write_to_self(self) -> None:
         """There is no other thread to be woken by."""
+
+    def _timer_handle_cancelled(self, handle: Any) -> None:
+        """Cancelled timers are skipped when their time comes."""
 
 
 class VirtualClock:

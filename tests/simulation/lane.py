@@ -1,8 +1,9 @@
 """A lane on virtual time: the call runs on the loop after a delay, and its answer comes after another one."""
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from schemas.clock import Clock
 from tests.simulation.store import AwayError
@@ -13,32 +14,53 @@ _USUAL_S = 0.004
 
 
 class SimLane:
-    """One thread's worth of database calls. As on a real thread, cancelling who waits does not end the call."""
+    """One thread's worth of database calls. As on a real thread, cancelling who waits does not end a call that has begun."""
 
     def __init__(self, *, weather: Weather, clock: Clock, patient: bool = True) -> None:
         self._weather = weather
         self._clock = clock
         self._patient = patient  # a heartbeat's driver does not wait long for an answer
-        self._turn = asyncio.Lock()
+        self._waiting: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
+        self._busy = False
 
-    async def __call__(self, call: Callable[[], Result]) -> Result:
+    def __call__(self, call: Callable[[], Result]) -> Awaitable[Result]:
         """Return what `call` returns, or raise what it raises."""
-        return await asyncio.shield(asyncio.get_running_loop().create_task(self._run(call)))
+        answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((call, answer))
+        if not self._busy:
+            self._next()
+        return answer
 
-    async def _run(self, call: Callable[[], Result]) -> Result:
-        async with self._turn:
-            result = await self._until_answered(call)
-            if self._patient and self._weather.strikes("answer_lost"):
-                # It was committed, nobody heard of it, and the transaction runs again when the server is back.
-                await self._clock.sleep(self._weather.rng.choice((0.1, 1.0, 16.0)))
-                result = await self._until_answered(call)
-            await self._clock.sleep(self._weather.delay_s("database", _USUAL_S))
-            return result
+    def _next(self) -> None:
+        while self._waiting:
+            call, answer = self._waiting.popleft()
+            if not answer.done():
+                self._busy = True
+                self._later(self._weather.delay_s("database", _USUAL_S), self._run, call, answer)
+                return
+        self._busy = False
 
-    async def _until_answered(self, call: Callable[[], Result]) -> Result:
-        while True:
-            await self._clock.sleep(self._weather.delay_s("database", _USUAL_S))
-            try:
-                return call()
-            except AwayError:
-                await self._clock.sleep(self._weather.away_s("database", self._clock.now_s()))
+    def _later(self, delay_s: float, what: Callable[..., None], *args: Any) -> None:
+        asyncio.get_running_loop().call_later(delay_s, what, *args)
+
+    def _run(self, call: Callable[[], Any], answer: asyncio.Future[Any], again: bool = False) -> None:  # noqa: FBT001, FBT002 - a callback
+        try:
+            result, error = call(), None
+        except AwayError:
+            self._later(self._weather.away_s("database", self._clock.now_s()) + 0.001, self._run, call, answer, again)
+            return
+        except Exception as raised:  # noqa: BLE001 - it is for who waits
+            result, error = None, raised
+        if error is None and self._patient and not again and self._weather.strikes("answer_lost"):
+            # It was committed, nobody heard of it, and the transaction runs again when the server is back.
+            self._later(self._weather.rng.choice((0.1, 1.0, 16.0)), self._run, call, answer, True)  # noqa: FBT003 - a callback
+        else:
+            self._later(self._weather.delay_s("database", _USUAL_S), self._answer, answer, result, error)
+
+    def _answer(self, answer: asyncio.Future[Any], result: object, error: Exception | None) -> None:
+        if not answer.done():
+            if error is None:
+                answer.set_result(result)
+            else:
+                answer.set_exception(error)
+        self._next()

@@ -12,12 +12,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from sqlalchemy import Engine, StaticPool, create_engine, event
+from sqlalchemy import Connection, StaticPool, create_engine
 from sqlalchemy.exc import OperationalError
 
 from schemas import migrations
 from schemas.clock import Clock
-from schemas.database import Database, _begin_sqlite
+from schemas.database import Database
 from tests.simulation.weather import Weather
 
 Result = TypeVar("Result")
@@ -49,17 +49,25 @@ class Store:
 
     def __init__(self) -> None:
         self.utc_s: Callable[[], float] = lambda: 0.0
-        self.engine: Engine = create_engine(
-            "sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}, creator=self._connect, hide_parameters=True
-        )
-        event.listen(self.engine, "begin", _begin_sqlite)
+        engine = create_engine("sqlite://", poolclass=StaticPool, creator=self._connect, hide_parameters=True, isolation_level="AUTOCOMMIT")
+        self._connection = engine.connect()
         self._empty = _migrated()
 
     def begin(self, utc_s: Callable[[], float]) -> None:
         """Forget everything; from now on it is `utc_s()`."""
         self.utc_s = utc_s
-        with self.engine.connect():
-            self._empty.backup(self.raw)
+        self._empty.backup(self.raw)
+
+    def transact(self, work: Callable[[Connection], Result], begin: str) -> Result:
+        """Return what `work` returns, in one transaction. Opening one with SQLAlchemy would cost more than what is done in it."""
+        self.raw.execute(begin)
+        try:
+            result = work(self._connection)
+        except BaseException:
+            self.raw.execute("ROLLBACK")
+            raise
+        self.raw.execute("COMMIT")
+        return result
 
     def rows(self, sql: str, *values: object) -> list[Any]:
         """Return the rows of a query, beside the product."""
@@ -124,8 +132,7 @@ class SimDatabase(Database):
     def __init__(self, store: Store, weather: Weather, clock: Clock) -> None:
         self.stopping = threading.Event()
         self.sqlite = True
-        self.engine = store.engine
-        self._auto = store.engine.execution_options(reads=True)
+        self._store = store
         self._weather = weather
         self._clock = clock
 
@@ -146,15 +153,20 @@ class SimDatabase(Database):
     def close(self) -> None:
         """Leave the store to the others."""
 
-    def _again(self, once: Callable[[], Result], tries: int | None) -> Result:
-        return super()._again(lambda: self._struck(once), tries)
+    def run(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
+        """Return what `work` returns, in one transaction."""
+        return self._again(lambda: self._struck(work, "BEGIN IMMEDIATE"), tries)
 
-    def _struck(self, once: Callable[[], Result]) -> Result:
+    def auto(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
+        """Return what `work` reads."""
+        return self._again(lambda: self._struck(work, "BEGIN"), tries)
+
+    def _struck(self, work: Callable[[Connection], Result], begin: str) -> Result:
         if self.away_s:
             raise connection_lost()
         if self._weather.strikes("busy"):
             raise OperationalError("BEGIN", {}, sqlite3.OperationalError("database is locked"))
-        result = once()
+        result = self._store.transact(work, begin)
         if self._weather.strikes("lost_ack"):
             raise connection_lost()
         return result
