@@ -10,7 +10,7 @@ from pathlib import Path
 
 import uvloop
 
-from producer.commands import admin, cancel, dead, load, view
+from producer.commands import admin, cancel, dead, guard, load, view
 from producer.commands.selecting import add_selection, written
 from producer.screen import complain
 from schemas.errors import DocllmError
@@ -26,6 +26,7 @@ examples:
   python -m producer export --batch tasks results.jsonl   at any time; --format openai
   python -m producer cancel --batch tasks                 what waits ends, what runs finishes
   python -m producer dead list                            why tasks were given up; dead show ID for one
+  python -m producer guard list                           what waits since it failed as a whole
   python -m producer migrate                              prepare a database
   python -m producer topics apply                         prepare a Kafka cluster
   python -m producer check                                test servers, schema, topics and the LLM
@@ -75,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_export(command("export", "write the results", "At any time, in the order of loading."))
     _add_cancel(command("cancel", "end a batch or a task that should not run", "What runs now finishes."))
     _add_dead(command("dead", "what was given up on, and why", "Dead letters in groups of one error; or everything about one task."))
+    _add_guard(command("guard", "what waits since it failed as a whole", "And let it run again."))
     _add_topics(command("topics", "make, raise or compare the group's topics"))
     command("migrate", "bring the ledger's schema to this version").set_defaults(run=admin.migrate)
     command("check", "test servers, schema, topics, LLM", "The LLM is asked with one call of a few tokens.").set_defaults(run=admin.check)
@@ -128,6 +130,15 @@ def _add_dead(parser: argparse.ArgumentParser) -> None:
     add_selection(parser, _count)
     parser.add_argument("--json", action="store_true", help="for scripts; shows all of it")
     parser.set_defaults(run=dead.dead)
+
+
+def _add_guard(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["list", "open"], help="list: what waits, and why; open: let it run again")
+    parser.add_argument("batch", nargs="?", metavar="BATCH", help="only this batch")
+    parser.add_argument("--type", help="open: only its tasks of this type")
+    parser.add_argument("--route", help="open: only its tasks of this route")
+    parser.add_argument("--json", action="store_true", help="list: for scripts")
+    parser.set_defaults(run=guard.guard)
 
 
 def _add_topics(parser: argparse.ArgumentParser) -> None:

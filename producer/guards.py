@@ -41,10 +41,15 @@ class Guard:
         """Return what it is about, for a person."""
         return f"batch {self.batch}, type {self.type}, {'any route' if self.route == ANY_ROUTE else f'route {self.route}'}"
 
+    @property
+    def probe_due_s(self) -> float:
+        """Return the seconds until its next probe, 0 when that is due."""
+        return round(max(0.0, self.probe_in_s), 1)
+
     def as_json(self) -> dict[str, Any]:
         """Return the form of `--json`."""
         names = ("batch", "type", "route", "cause", "reason")
-        times = {"raised_at": self.raised_at.replace(tzinfo=UTC).isoformat(), "probe_in_s": round(max(0.0, self.probe_in_s), 1)}
+        times = {"raised_at": self.raised_at.replace(tzinfo=UTC).isoformat(), "probe_in_s": self.probe_due_s}
         return {name: getattr(self, name) for name in names} | times
 
 
@@ -55,6 +60,11 @@ def read(connection: Connection, group: str) -> list[Guard]:
     query = select(*columns, opened).join(batch, batch.c.id == guard.c.batch_id).order_by(guard.c.id)
     unfinished = or_(guard.c.opened_at.is_(None), guard.c.called_at.is_(None))
     return [_guard(row) for row in connection.execute(query.where(guard.c.group_name == group, unfinished))]
+
+
+def raised(connection: Connection, group: str) -> list[Guard]:
+    """Return the guards that are raised."""
+    return [one for one in read(connection, group) if one.raised]
 
 
 def _guard(row: Any) -> Guard:

@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, or_, select
 
-from producer import outbox
+from producer import guards, outbox
+from producer.guards import Guard
 from producer.tally import LOADED, REPLAYED
 from schemas.migrations import ledger_id
 from schemas.sql import seconds_until, utc_after
@@ -61,10 +62,12 @@ class GroupStatus:
     batches: tuple[BatchStatus, ...]
     orders: int
     reasons: tuple[str, ...]
+    guards: tuple[Guard, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `--json`, version 1."""
         head = {"version": 1, "group": self.group, "ledger": self.ledger, "orders": self.orders, "reasons": list(self.reasons)}
+        head |= {"guards": [one.as_json() for one in self.guards]}
         return head | {"agents": [asdict(one) for one in self.agents], "batches": [asdict(one) for one in self.batches]}
 
 
@@ -73,7 +76,8 @@ def read(connection: Connection, group: str, name: str | None = None) -> GroupSt
     agents = _agents(connection, group)
     batches = tuple(_batches(connection, group, name))
     orders, _ = outbox.waiting(connection, group)
-    return GroupStatus(group, ledger_id(connection), agents, batches, orders, _reasons(group, agents, batches))
+    raised = tuple(one for one in guards.raised(connection, group) if name in {None, one.batch})
+    return GroupStatus(group, ledger_id(connection), agents, batches, orders, _reasons(group, agents, batches, raised), raised)
 
 
 def _agents(connection: Connection, group: str) -> tuple[AgentStatus, ...]:
@@ -165,11 +169,12 @@ def _rate(connection: Connection, batch_id: int) -> float:
     return round(int(count) / max(1.0, -float(oldest_s)), 2)
 
 
-def _reasons(group: str, agents: tuple[AgentStatus, ...], batches: tuple[BatchStatus, ...]) -> tuple[str, ...]:
+def _reasons(group: str, agents: tuple[AgentStatus, ...], batches: tuple[BatchStatus, ...], raised: tuple[Guard, ...]) -> tuple[str, ...]:
     """Return why work waits, for a person; nothing when nothing waits."""
     if not any(one.open for one in batches):
         return ()
     reasons = [f"agent {one.name} {one.state}, {one.silent_s:.0f} s" for one in agents if one.state in {"lost", "silent"}]
     if not any(one.state == "alive" for one in agents):
         reasons.append(f"no agent alive; start one: python -m agent --group {group}")
+    reasons += [f"guard of {one.key}: {one.reason}; next probe in {one.probe_due_s:.0f} s" for one in raised]
     return (*reasons, *dict.fromkeys(one.notice for one in agents if one.notice and one.state == "alive"))

@@ -79,6 +79,14 @@ def find_batch(connection: Connection, name: str) -> Batch | None:
     return None if row is None else Batch(row.id, row.name, row.group_name, row.cancelled_at is not None)
 
 
+def require_batch(connection: Connection, group: str, name: str) -> Batch:
+    """Return the batch of this name. Raises ConfigError when the group has none."""
+    found = find_batch(connection, name)
+    if found is None or found.group != group:
+        raise ConfigError(f"group {group} has no batch {name!r}; see: python -m producer status --group {group}")
+    return found
+
+
 def batches_of(connection: Connection, group: str, name: str | None) -> list[int]:
     """Return the ids of a group's batches, or of the one of this name, in the order in which they were made."""
     query = select(batch.c.id).where(batch.c.group_name == group, batch.c.archived_at.is_(None)).order_by(batch.c.id)

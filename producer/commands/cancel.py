@@ -65,10 +65,7 @@ async def _cancel_task(parts: LedgerParts, options: argparse.Namespace) -> int:
 
 
 async def _find(parts: LedgerParts, options: argparse.Namespace) -> store.Batch:
-    found = await parts.lane(lambda: parts.database.auto(lambda c: store.find_batch(c, options.batch)))
-    if found is None or found.group != options.group:
-        raise ConfigError(f"group {options.group} has no batch {options.batch!r}; see: python -m producer status --group {options.group}")
-    return found
+    return await parts.lane(lambda: parts.database.auto(lambda c: store.require_batch(c, options.group, options.batch)))
 
 
 def actor() -> str:

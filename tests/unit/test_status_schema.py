@@ -1,21 +1,24 @@
 """The published JSON Schema of `status --json`."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import jsonschema_rs
 import orjson
 
+from producer.guards import Guard
 from producer.status import AgentStatus, BatchStatus, GroupStatus
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "json" / "status.json"
 
 
 def test_what_status_prints_fits_the_published_schema() -> None:
-    """A group with agents, batches and reasons, and an empty one, are as the schema says."""
+    """A group with agents, batches, guards and reasons, and an empty one, are as the schema says."""
     counts = {"total": 3, "pending": 0, "processing": 0, "retrying": 0, "succeeded": 2, "dead": 1, "cancelled": 0}
     batch = BatchStatus("tasks", counts, 0.5, None, 900, 120, 0.02, {"BAD_REQUEST": 1}, cancelled=True)
-    full = GroupStatus("docllm", "0" * 32, (AgentStatus(7, "host-1", "alive", 0.3, ""),), (batch,), 2, ("no agent alive",))
+    guard = Guard(1, 2, "tasks", "document", "default", "exhausted", "10 of 10", datetime(2026, 1, 31, 8), -1.5, 0, None)  # noqa: DTZ001 - as read
+    full = GroupStatus("docllm", "0" * 32, (AgentStatus(7, "host-1", "alive", 0.3, ""),), (batch,), 2, ("no agent alive",), (guard,))
     validator = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text()))
 
     for status in (full, GroupStatus("docllm", "0" * 32, (), (), 0, ())):

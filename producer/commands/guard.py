@@ -1,0 +1,63 @@
+"""`guard`: which batches wait because their tasks failed as a whole, and letting them run again."""
+
+import argparse
+from collections.abc import Sequence
+
+import orjson
+
+from producer import guards
+from producer.app import LedgerParts, opened_ledger
+from producer.commands.cancel import actor
+from producer.guards import Guard
+from producer.screen import complain, note, say
+from producer.store import require_batch
+from schemas.config import Config
+from schemas.database import Connection
+from schemas.errors import ConfigError
+
+VERSION = 1
+
+
+async def guard(config: Config, options: argparse.Namespace) -> int:
+    """Show the guards that are raised, or open those of a batch."""
+    if options.action == "open" and options.batch is None:
+        raise ConfigError("name the batch whose guards are to be opened: guard open BATCH")
+    async with opened_ledger(config) as parts:
+        return await (_open(parts, options) if options.action == "open" else _list(parts, options))
+
+
+async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
+    found = await parts.lane(lambda: parts.database.auto(lambda c: _raised(c, options)))
+    if options.json:
+        whole = {"version": VERSION, "group": options.group, "guards": [one.as_json() for one in found]}
+        say(orjson.dumps(whole, option=orjson.OPT_INDENT_2).decode())
+        return 0
+    for one in found:
+        say(f"{one.key}: {one.reason}; raised {one.raised_at:%Y-%m-%d %H:%M:%S} UTC, next probe in {one.probe_due_s:.0f} s")
+    note(f"to let one run again: python -m producer guard open BATCH --group {options.group}" if found else "no guard is raised")
+    return 0
+
+
+async def _open(parts: LedgerParts, options: argparse.Namespace) -> int:
+    raised = await parts.lane(lambda: parts.database.auto(lambda c: _raised(c, options)))
+    meant = [one for one in raised if options.type in {None, one.type} and options.route in {None, one.route}]
+    if raised and not meant:
+        complain(f"none of the guards of batch {options.batch!r} is of that type and route; raised are: {_keys(raised)}")
+        return 1
+    for one in meant:
+        await parts.lane(lambda one=one: parts.database.run(lambda c: guards.open_one(c, one, actor(), "by hand")))  # type: ignore[misc]
+        say(f"{one.key}: open; its tasks run again within seconds")
+    if not raised:
+        say(f"no guard of batch {options.batch} is raised")
+    return 0
+
+
+def _raised(connection: Connection, options: argparse.Namespace) -> list[Guard]:
+    """Return the raised guards of the batch that is named, or of all. Raises ConfigError for a batch that the group has not."""
+    if options.batch is not None:
+        require_batch(connection, options.group, options.batch)
+    return [one for one in guards.raised(connection, options.group) if options.batch in {None, one.batch}]
+
+
+def _keys(found: Sequence[Guard]) -> str:
+    return "; ".join(one.key for one in found)
