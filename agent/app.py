@@ -6,6 +6,7 @@ import random
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from agent.builder import Builder
 from agent.handlers.child import ChildLane
@@ -20,6 +21,7 @@ from agent.reaper import Reaper, Sweep
 from agent.topic_ids import TopicIds
 from producer.app import Parts, bus_path
 from producer.relay import Relay
+from schemas.config import Config
 from schemas.database import Database
 from schemas.lanes import InlineLane, ThreadLane
 from schemas.settings import ledger_url
@@ -70,13 +72,14 @@ def agent_locks(parts: Parts) -> AgentLocks | None:
 @asynccontextmanager
 async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
     """Build an agent, register its incarnation and start its heartbeat; close what was opened at the end."""
-    llm = ChatClient(base_url=parts.config.llm.base_url or "", api_key=parts.config.llm.api_key)
+    if rehearsal:
+        parts = replace(parts, config=_rehearsed(parts.config))
     claim, settle, reading, child = ThreadLane("claim"), ThreadLane("settle"), ThreadLane("documents", 4), ChildLane()
     locks, role = agent_locks(parts), " (rehearsal LLM)" if rehearsal else ""
     builder = Builder(
         parts=parts,
         known=await parts.family.require(),
-        llm=llm,
+        connect=lambda base_url, api_key: ChatClient(base_url=base_url, api_key=api_key),
         lanes=Lanes(claim=claim, settle=settle, background=parts.lane),
         reading=reading,
         apart=child,
@@ -98,11 +101,16 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
     try:
         yield agent
     finally:
-        await llm.close()
+        await builder.accounts.close()
         parts.database.abandon()
         child.close()
         for lane in (claim, settle, reading):
             lane.close()
+
+
+def _rehearsed(config: Config) -> Config:
+    """No route may reach a provider."""
+    return replace(config, routes={name: replace(route, base_url=None, api_key=None) for name, route in config.routes.items()})
 
 
 @asynccontextmanager

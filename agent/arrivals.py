@@ -1,5 +1,6 @@
 """Turns records into entries, or into suspects. Numbers from a header are read within bounds and trusted by nobody."""
 
+from agent.breaker import Names, route_of
 from agent.entry import Entry
 from agent.ports import Record, Suspect
 from schemas.envelope import MAX_TASK_BYTES, NotOursError, decode, digest
@@ -8,10 +9,10 @@ from schemas.envelope import MAX_TASK_BYTES, NotOursError, decode, digest
 class Arrivals:
     """Reads the records of one ledger and group; everything else is set aside."""
 
-    def __init__(self, *, ledger_id: str, group: str, route: str) -> None:
+    def __init__(self, *, ledger_id: str, group: str, naming: Names) -> None:
         self._ledger_id = ledger_id
         self._group = group
-        self._route = route
+        self._naming = naming
 
     def read(self, record: Record) -> Entry | Suspect:
         """Return the entry of a record; a suspect when it is not a publication of our ledger for our group."""
@@ -24,7 +25,8 @@ class Arrivals:
         if record.value is not None and len(record.value) > MAX_TASK_BYTES:
             return suspect(record, f"has {len(record.value)} bytes, a task has at most {MAX_TASK_BYTES}")
         stamp = None if record.value is None else digest(record.key or b"", record.value)
-        return Entry(record.partition, record.offset, record.timestamp_ms, publication, record.value, stamp, self._route)
+        route = route_of(record.value, self._naming)
+        return Entry(record.partition, record.offset, record.timestamp_ms, publication, record.value, stamp, route)
 
 
 def suspect(record: Record, reason: str, disposition: str = "undecodable") -> Suspect:

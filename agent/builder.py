@@ -5,6 +5,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from agent.arrivals import Arrivals
+from agent.breaker import Routes, route_of
+from agent.breaker.accounts import Accounts, Connect
+from agent.breaker.prober import Prober
 from agent.console.progress import Progress
 from agent.guard import Guards
 from agent.guarding import Guarding
@@ -19,10 +22,9 @@ from agent.ledger.locks import AgentLocks
 from agent.lifecycle import Agent, Finished, Publishing
 from agent.loop import Loop
 from agent.partitions import Partitions
-from agent.policy import tiers_of
-from agent.ports import LLM, Call, Reply, Source
+from agent.policy import Effect, tiers_of
+from agent.ports import Source
 from agent.reaper import Reaper, Sweep
-from agent.route import Routes
 from agent.settle import Ended, Settler
 from agent.slots import Slots
 from agent.telemetry import Counts
@@ -37,9 +39,8 @@ from schemas.errors import UnreachableError
 from schemas.lanes import Lane
 from schemas.topics import duration_s
 
-ROUTE = "default"
 DEADLINE_MARGIN_S = 60.0
-PROMPT, PROMPT_S = b'{"messages":[{"role":"user","content":"Reply with OK."}],"max_tokens":16}', 60.0
+PROMPT_S = 60.0
 GROUP_SIZE, SQLITE_GROUP_SIZE = 500, 200
 
 
@@ -51,7 +52,7 @@ class Builder:
         *,
         parts: Parts,
         known: Known,
-        llm: LLM,
+        connect: Connect,
         lanes: Lanes,
         reading: Lane,
         apart: Lane,
@@ -60,8 +61,10 @@ class Builder:
         heartbeat: Callable[[Callable[[], str]], Heartbeat],
     ) -> None:
         self.parts, self.clock, config = parts, parts.clock, parts.config
-        self.counts, self.routes = Counts(), Routes()
-        self.deadline_s = config.llm.timeout_s + DEADLINE_MARGIN_S
+        self.counts, self.routes = Counts(), Routes(config=config, group=parts.topics.group, jitter=jitter)
+        self.accounts = Accounts(config=config, naming=self.routes.naming, connect=connect)
+        self.prober = Prober(routes=self.routes, accounts=self.accounts, clock=self.clock)
+        self.deadline_s = self.routes.longest_timeout_s + DEADLINE_MARGIN_S
         self.locks = locks
         self.heartbeat = heartbeat(self._notice)
         self.ids = TopicIds(family=parts.family, clock=self.clock, known=known)
@@ -73,15 +76,13 @@ class Builder:
             database=parts.database, group=parts.topics.group, clock=self.clock, lanes=lanes, longest_tier=self.longest_tier
         )
         self.guards = Guards(clock=self.clock, longest_tier=self.longest_tier, take_turn=self._take_turn)
-        self.guarding = self._guarding(llm)
+        self.guarding = self._guarding()
         tools = Tools(
-            llm=llm,
+            account=self.accounts,
             documents=Documents(roots=config.roots(), lane=reading),
             clock=self.clock,
             apart=apart,
             jitter=jitter,
-            model=config.llm.model,
-            timeout_s=config.llm.timeout_s,
             prices=config.prices,
             tiers=tiers_of(config.retry_tiers),
             types=config.types,
@@ -97,10 +98,9 @@ class Builder:
         database, probe_s = self.parts.database, self.parts.config.guard.probe_s
         return await self.parts.lane(lambda: database.run(lambda c: probe.take_turn(c, guard_id, task_id, probe_s)))
 
-    def _guarding(self, llm: LLM) -> Guarding:
+    def _guarding(self) -> Guarding:
         async def ask(route: str) -> bool:
-            reply = await llm.complete(Call(PROMPT, f"docllm-guard/{route}", PROMPT_S))
-            return isinstance(reply, Reply) and reply.status == 200  # noqa: PLR2004 - HTTP
+            return (await self.prober.ask(route, PROMPT_S)).effect is Effect.UP
 
         return Guarding(
             database=self.parts.database,
@@ -110,7 +110,7 @@ class Builder:
             guards=self.guards,
             probe_s=self.parts.config.guard.probe_s,
             ask=ask,
-            route_of=lambda _value: ROUTE,
+            route_of=lambda value: route_of(value, self.routes.naming),
             ordered=self.publishing.ordered,
         )
 
@@ -150,7 +150,7 @@ class Builder:
         return Loop(
             partitions=Partitions({topics.name(destination): source for destination, source in sources.items()}),
             main_topic=topics.name("tasks"),
-            arrivals=Arrivals(ledger_id=self.parts.ledger_id, group=topics.group, route=ROUTE),
+            arrivals=Arrivals(ledger_id=self.parts.ledger_id, group=topics.group, naming=self.routes.naming),
             ledger=self.ledger,
             slots=slots,
             clock=self.clock,
@@ -255,7 +255,7 @@ class Builder:
             reaper=self.reaper(loop, intake),
             publishing=self.publishing,
             finished=self.finished(),
-            duties=(*duties, self.guarding.run),
+            duties=(*duties, self.guarding.run, self.prober.run),
             clock=self.clock,
             counts=self.counts,
             leave=leave,

@@ -17,6 +17,7 @@ from schemas.envelope import Publication, RawHeaders
 
 __all__ = [
     "LLM",
+    "Account",
     "Answer",
     "Answers",
     "Assigned",
@@ -290,3 +291,12 @@ class LLM(Protocol):
     async def close(self) -> None:
         """Close the connections."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """With what the calls of one route are made. `model`: where a task names none; None: the provider's choice."""
+
+    llm: LLM
+    model: str | None
+    timeout_s: float

@@ -6,11 +6,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
+from agent.breaker import Routes
 from agent.entry import Entry, State
 from agent.guard import Guards
 from agent.outcome import Cancelled, Dead, Failure, Moved, Outcome, Released, Snooze, Spent
 from agent.ports import Clock
-from agent.route import Routes
 from agent.settle import Settler
 from agent.telemetry import Counts
 from agent.worker import Worker
@@ -167,9 +167,17 @@ class Slots:
             self._freed()
 
     async def _attempt(self, entry: Entry) -> Outcome:
+        """Return how the attempt ended; a route that was closed while the task was claimed gives it back."""
+        ticket = self._routes.admit(entry.route, entry.task_id, self._clock.now_s())
+        if ticket is None:
+            return Released()
         self._counts.calls += 1
-        outcome = await self._worker.work(entry)
-        return self._routes.ended(entry.route, outcome, self._clock.now_s())
+        outcome: Outcome = Released()
+        try:
+            outcome = await self._worker.work(entry, ticket.limit_s)
+        finally:
+            outcome = self._routes.ended(ticket, outcome, self._clock.now_s())
+        return outcome
 
     def _free(self, route: str) -> None:
         """Routes come from tasks: one on which nothing runs is forgotten."""

@@ -16,8 +16,11 @@ class Worker:
         self._clock = clock
         self._deadline_s = deadline_s
 
-    async def work(self, entry: Entry) -> Outcome:
-        """Return how the attempt ended. Cancelling it ends the call; the caller releases the claim then."""
+    async def work(self, entry: Entry, limit_s: float | None) -> Outcome:
+        """Return how the attempt ended; None for `limit_s`: its calls take what the route gives them.
+
+        Cancelling it ends the call; the caller releases the claim then.
+        """
         row = entry.row
         if row is None or entry.value is None:
             return Dead(Failure("NO_INPUT", "the ledger has no input for this task"), Spent())
@@ -32,5 +35,7 @@ class Worker:
             max_attempts=row.max_attempts,
             snoozes=entry.snoozes,
             left_s=left_s,
+            route=entry.route,
+            limit_s=limit_s,
         )
         return await self._handlers.run(attempt)

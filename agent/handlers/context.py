@@ -11,7 +11,7 @@ from agent.handlers.documents import Documents
 from agent.handlers.request import packed, request_id
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.policy import Terms, Tier, judge, refused
-from agent.ports import LLM, Call, Clock, Reply
+from agent.ports import Account, Call, Clock, Reply
 from schemas import crash
 from schemas.config import Price, TypeConfig
 from schemas.lanes import Lane
@@ -29,7 +29,8 @@ class Attempt:
     """A claimed task, as the worker hands it over.
 
     `value`: the record's bytes. `attempt`: how many were counted before this one, of `max_attempts`. `snoozes`: how often in a row
-    the task was snoozed before. `left_s`: what is left of the claim, which no call may outlast.
+    the task was snoozed before. `left_s`: what is left of the claim, which no call may outlast. `route`: whose account is used.
+    `limit_s`: how long a call may take where it is to tell whether the provider is well; None otherwise.
     """
 
     task_id: int
@@ -39,19 +40,22 @@ class Attempt:
     max_attempts: int
     snoozes: int
     left_s: float
+    route: str
+    limit_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What all contexts share. `apart` runs what is too heavy for this process; `jitter` draws from 0 to 1; `types`: by task type."""
+    """What all contexts share.
 
-    llm: LLM
+    `account`: by route. `apart` runs what is too heavy for this process; `jitter` draws from 0 to 1; `types`: by task type.
+    """
+
+    account: Callable[[str], Account]
     documents: Documents
     clock: Clock
     apart: Lane
     jitter: Callable[[], float]
-    model: str | None
-    timeout_s: float
     prices: Mapping[str, Price]
     tiers: Sequence[Tier]
     types: Mapping[str, TypeConfig]
@@ -87,13 +91,14 @@ class Context:
         self.rules = tools.types.get(task.type, _NO_RULES)
         self._attempt = attempt
         self._tools = tools
+        self._account = tools.account(attempt.route)
         self._calls = 0
         self._began_s = tools.clock.now_s()
 
     @property
     def model(self) -> str | None:
         """Return the model that is used where a task names none."""
-        return self._tools.model
+        return self._account.model
 
     async def document(self) -> str | None:
         """Return the text of the task's input, None when it has none. Raises DocumentError, which ends the task or comes again."""
@@ -110,7 +115,7 @@ class Context:
         call, model = self._call(body), str(body.get("model", ""))
         del body  # the call has the text; another copy would wait with it for the answer
         crash.reach("call.sending")
-        reply = await self._tools.llm.complete(call)
+        reply = await self._account.llm.complete(call)
         crash.reach("call.answered")
         terms = self._terms(model, call.request_id, schema, verbatim=verbatim)
         if isinstance(reply, Reply) and len(reply.body) > PARSE_APART_BYTES:
@@ -152,8 +157,8 @@ class Context:
         number = attempt.attempt + 1
         label = str(number) if self._calls == 1 else f"{number}.{self._calls}"
         name = request_id(batch=attempt.batch, key=self.task.key, attempt=label)
-        left_s = attempt.left_s - self._elapsed_ms() / 1000
-        return Call(packed(body), name, min(self._tools.timeout_s, left_s))
+        limits_s = (self._account.timeout_s, attempt.limit_s or self._account.timeout_s, attempt.left_s - self._elapsed_ms() / 1000)
+        return Call(packed(body), name, min(limits_s))
 
     def _elapsed_ms(self) -> int:
         return round((self._tools.clock.now_s() - self._began_s) * 1000)

@@ -141,7 +141,7 @@ class AgentProgram:
         builder = Builder(
             parts=parts,
             known=await parts.family.require(),
-            llm=machine.llm,
+            connect=lambda _base_url, _api_key: machine.llm,
             lanes=Lanes(claim=machine.lane(), settle=machine.lane(), background=parts.lane),
             reading=InlineLane(),
             apart=InlineLane(),

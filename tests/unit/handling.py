@@ -9,7 +9,7 @@ import orjson
 from agent.handlers import Attempt, Documents, Handler, Handlers, Tools
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze
 from agent.policy import tiers_of
-from agent.ports import Call, CallFailed, Reply
+from agent.ports import Account, Call, CallFailed, Reply
 from schemas.config import Price, TypeConfig
 from schemas.lanes import InlineLane
 
@@ -66,20 +66,18 @@ class Bench:
 
     def run(self, task: dict[str, Any] | bytes = TASK, **attempt: Any) -> Outcome:
         value = task if isinstance(task, bytes) else orjson.dumps(task)
-        given = {"task_id": 7, "batch": "b", "attempt": 0, "max_attempts": 5, "snoozes": 0, "left_s": 60.0, **attempt}
-        return asyncio.run(self.handlers.run(Attempt(value=value, **given)))
+        given = {"task_id": 7, "batch": "b", "attempt": 0, "max_attempts": 5, "snoozes": 0, "left_s": 60.0}
+        return asyncio.run(self.handlers.run(Attempt(value=value, **given | {"route": "default", "limit_s": None} | attempt)))
 
 
 def bench(*replies: Reply | CallFailed, types: dict[str, TypeConfig] | None = None, **by_type: Handler) -> Bench:
     llm, apart = FakeLLM(list(replies) or [completion()]), CountingLane()
     tools = Tools(
-        llm=llm,
+        account={"default": Account(llm, "default-model", 30.0)}.__getitem__,
         documents=Documents(roots=(), lane=InlineLane()),
         clock=StillClock(),
         apart=apart,
         jitter=lambda: 0.5,
-        model="default-model",
-        timeout_s=30.0,
         prices={"m": Price(1.0, 1.0)},
         tiers=tiers_of(("30s", "5m", "1h")),
         types=types or {},

@@ -54,11 +54,12 @@ def test_request_ids_are_encoded_and_short() -> None:
 
 
 def test_a_call_keeps_within_the_claim() -> None:
-    """The time limit of a call is the smaller of the configured one and what is left of the claim."""
-    ample, short = bench(), bench()
+    """The time limit of a call is the smallest of its route's, what is left of the claim, and that of a probe."""
+    ample, short, probe = bench(), bench(), bench()
 
-    ample.run(left_s=600)
+    ample.run(left_s=600, limit_s=90.0)
     short.run(left_s=4)
+    probe.run(left_s=600, limit_s=2.5)
 
-    assert [ample.llm.calls[0].timeout_s, short.llm.calls[0].timeout_s] == [30, 4]
+    assert [one.llm.calls[0].timeout_s for one in (ample, short, probe)] == [30, 4, 2.5]
     assert ample.llm.calls[0].request_id == "b/a%2F1#1"

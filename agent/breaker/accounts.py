@@ -1,0 +1,47 @@
+"""With what the calls of a route are made: the client of its account, its model, its time limit. Clients are made by `connect`."""
+
+from collections.abc import Callable
+
+from agent.breaker.naming import DEFAULT, Names
+from agent.ports import LLM, Account
+from schemas.config import Config, RouteConfig, Secret
+from schemas.errors import ConfigError
+
+Connect = Callable[[str, Secret | None], LLM]
+
+
+class Accounts:
+    """The accounts of all routes: one client for each address and key. Raises ConfigError, with the route, for a bad one."""
+
+    def __init__(self, *, config: Config, naming: Names, connect: Connect) -> None:
+        self._config = config
+        self._naming = naming
+        self._connect = connect
+        self._clients: dict[tuple[str, Secret | None], LLM] = {}
+        self._configured = {name: self._made(name) for name in naming.configured}
+
+    def __call__(self, route: str) -> Account:
+        """Return the account of a route; one that nobody configured has the default one's, and its own model."""
+        known = self._configured.get(route)
+        if known is not None:
+            return known
+        default = self._configured[DEFAULT]
+        return Account(default.llm, self._naming.model_of(route), default.timeout_s)
+
+    async def close(self) -> None:
+        """Close every client."""
+        for client in self._clients.values():
+            await client.close()
+
+    def _made(self, name: str) -> Account:
+        llm, own = self._config.llm, self._config.routes.get(name, RouteConfig())
+        base_url = own.base_url or llm.base_url or ""
+        # A key is sent to no other address than the one that it was given for.
+        api_key = own.api_key or (llm.api_key if base_url == llm.base_url else None)
+        client = self._clients.get((base_url, api_key))
+        if client is None:
+            try:
+                client = self._clients[base_url, api_key] = self._connect(base_url, api_key)
+            except ConfigError as wrong:
+                raise ConfigError(f"route {name}: {wrong}") from None
+        return Account(client, self._naming.model_of(name), own.timeout_s or llm.timeout_s)

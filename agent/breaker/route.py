@@ -1,0 +1,214 @@
+"""One route: its breaker, its pauses, its slow start, and what a failure on it means for the task. Pure; time is passed in.
+
+A route stops when the provider fails, is parked when a person must act, and pauses when it is asked for time. Calls that began
+before the last change tell nothing about now. An attempt that failed by an outage is not counted once the route has stopped.
+"""
+
+import logging
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agent.breaker.circuit import Circuit
+from agent.breaker.probes import Probes
+from agent.breaker.ramp import Ramp
+from agent.breaker.told import Told, by_outcome
+from agent.breaker.window import Window, run_for
+from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
+from agent.policy import Effect
+
+log = logging.getLogger(__name__)
+
+LONGEST_PAUSE_S = 5.0
+LOCKED_RUN = 3  # one alone may be a task that names a wrong model
+LEAST_SNOOZE_S = 1.0
+NOTICE_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """The permission for one call. `limit_s`: how long it may take, None when it is no probe; `task_id`: None for the cheap prompt."""
+
+    route: str
+    generation: int
+    began_s: float
+    limit_s: float | None = None
+    task_id: int | None = None
+
+
+class Route:
+    """One model at one provider account. `generation` rises at each stop and each restart."""
+
+    def __init__(self, *, name: str, group: str, slots: int, timeout_s: float, park_s: float, jitter: Callable[[], float]) -> None:
+        self.name = name
+        self.stopped = self.parked = False
+        self.reason = ""
+        self.since_s = 0.0
+        self.generation = 0
+        self.probes = Probes(timeout_s=timeout_s, park_s=park_s, jitter=jitter)
+        self._group = group
+        self._circuit = Circuit(window=Window(run=run_for(slots)), changed=self._changed)
+        self._ramp = Ramp(slots)
+        self._paused_until_s = 0.0
+        self._locked = 0
+        self._running = self._orphans = 0  # calls of this generation, and of earlier ones
+        self._now_s = 0.0
+
+    # ---- admission
+
+    def room(self, now_s: float, running: int, slots: int) -> int:
+        """Return how many calls may be started now; `running` are those of this route that run or are about to."""
+        if self.stopped:
+            free = 1 if self.probes.task_due(now_s) else 0
+        elif now_s < self._paused_until_s:
+            free = 0
+        else:
+            allowed = self._ramp.allowed
+            free = slots if allowed is None else allowed + self._orphans - running
+        return max(0, min(free, slots - running))
+
+    def admit(self, task_id: int, now_s: float) -> Ticket | None:
+        """Return the permission to start a task's call now; None when what `room` said does not hold any more."""
+        if self.stopped:
+            return self._probe(task_id, now_s) if self.probes.task_due(now_s) else None
+        allowed = self._ramp.allowed
+        if now_s < self._paused_until_s or (allowed is not None and self._running >= allowed):
+            return None
+        self._running += 1
+        return Ticket(self.name, self.generation, now_s, None, task_id)
+
+    def admit_prompt(self, now_s: float) -> Ticket | None:
+        """Return the permission to send the cheap prompt, when it is time for it."""
+        return self._probe(None, now_s) if self.stopped and self.probes.prompt_due(now_s) else None
+
+    def _probe(self, task_id: int | None, now_s: float) -> Ticket:
+        self._running += 1
+        return Ticket(self.name, self.generation, now_s, self.probes.start(now_s), task_id)
+
+    # ---- what is learned
+
+    def ended(self, ticket: Ticket, outcome: Outcome, now_s: float) -> Outcome:
+        """Learn from how an attempt ended; return the outcome that is to be settled."""
+        told = by_outcome(outcome)
+        self.told(ticket, told, now_s, pause_s=outcome.delay_s / 2 if isinstance(outcome, Snooze) else 0.0)
+        if isinstance(outcome, Succeeded) and told.effect is Effect.UP:
+            self.probes.answered_in(now_s - ticket.began_s)
+        late = self.stopped or ticket.generation != self.generation
+        counted = isinstance(outcome, Retry) or (isinstance(outcome, Dead) and outcome.disposition == "exhausted")
+        if told.effect is Effect.OUTAGE and counted and late:
+            return Snooze(outcome.failure, outcome.spent, max(LEAST_SNOOZE_S, self.closed_for_s(now_s)))  # type: ignore[union-attr]
+        return outcome
+
+    def told(self, ticket: Ticket, told: Told, now_s: float, pause_s: float = 0.0) -> None:
+        """Learn from what a call told; nothing from one that began before the last change."""
+        if ticket.generation != self.generation:
+            self._orphans -= 1
+            return
+        self._running -= 1
+        self._now_s = now_s
+        if self.stopped:
+            self.probes.end()
+        match told.effect:
+            case Effect.UP:
+                self._up(ticket, now_s)
+            case Effect.OUTAGE:
+                self._failed(ticket, told, now_s)
+            case Effect.REFUSAL:
+                self._refused(told, now_s, min(pause_s, LONGEST_PAUSE_S))
+            case Effect.LOCKED:
+                self._lock(ticket, told, now_s)
+
+    def _up(self, ticket: Ticket, now_s: float) -> None:
+        self._locked = 0
+        self._ramp.grow()
+        self.probes.succeeded(ticket.task_id)
+        self._circuit.report(now_s, failed=False)
+
+    def _failed(self, ticket: Ticket, told: Told, now_s: float) -> None:
+        if not self.parked:
+            self.reason = told.reason
+        if self.stopped:
+            self.probes.failed(ticket.task_id)
+        self._circuit.report(now_s, failed=True)
+
+    def _refused(self, told: Told, now_s: float, pause_s: float) -> None:
+        """The provider works: a stop is over, and a pause begins."""
+        if self.stopped:
+            self._circuit.report(now_s, failed=False)
+        self._ramp.restart()
+        self._paused_until_s = max(self._paused_until_s, now_s + pause_s)
+        self.reason = told.reason
+
+    def _lock(self, ticket: Ticket, told: Told, now_s: float) -> None:
+        self._locked += 1
+        self.reason = told.reason
+        if self.parked:
+            self.probes.failed(ticket.task_id)
+        elif self.stopped:
+            self._circuit.report(now_s, failed=False)
+        elif self._locked >= LOCKED_RUN:
+            self.stop(now_s, told.reason, parked=True)
+
+    # ---- stop and restart
+
+    def stop(self, now_s: float, reason: str, *, parked: bool) -> None:
+        """Stop it, whatever its own calls say."""
+        self._now_s = now_s
+        self.reason, self.parked = reason, parked
+        self._circuit.stop()
+
+    def go(self, now_s: float) -> None:
+        """Let it take calls again: somebody knows that the provider is well."""
+        self._now_s = now_s
+        self._paused_until_s = 0.0
+        if self.stopped:
+            self._circuit.go()
+
+    def _changed(self, stopped: bool) -> None:  # noqa: FBT001 - the listener's form
+        self.stopped = stopped
+        self.generation += 1
+        self._orphans, self._running = self._orphans + self._running, 0
+        self._ramp.restart()
+        if stopped:
+            self.probes.begin(self._now_s, parked=self.parked)
+            self._say_stopped()
+        else:
+            log.info("route %s takes calls again, after %.0f s", self.name, self._now_s - self.since_s)
+            self.parked, self._locked, self.reason = False, 0, ""
+        self.since_s = self._now_s
+
+    def _say_stopped(self) -> None:
+        if self.parked:
+            what = "pay, or raise the limit" if self.reason.startswith("MONEY") else "correct its key, model or address"
+            log.error("route %s is parked: %s; %s, then run: %s", self.name, self.reason, what, self._command())
+        else:
+            log.warning("route %s stopped, one call at a time is tried: %s", self.name, self.reason)
+
+    def _command(self) -> str:
+        return f"python -m agent resume {shlex.quote(self.name)} --group {self._group}"
+
+    # ---- what others see
+
+    @property
+    def idle(self) -> bool:
+        """Return whether no call runs."""
+        return not self._running and not self._orphans
+
+    def closed(self, now_s: float) -> bool:
+        """Return whether it takes no calls but probes."""
+        return self.stopped or now_s < self._paused_until_s
+
+    def closed_for_s(self, now_s: float) -> float:
+        """Return how long it takes no calls at the least; 0 when it takes calls, or a probe is due."""
+        return max(0.0, (self.probes.next_s if self.stopped else self._paused_until_s) - now_s)
+
+    def notice(self, now_s: float) -> str:
+        """Return why nothing starts on this route, for a person; empty when it takes calls."""
+        wait_s = self.closed_for_s(now_s)
+        if self.parked:
+            text = f"route {self.name} is parked, next try in {wait_s:.0f} s or by {self._command()}: {self.reason}"
+        elif wait_s > 0:
+            text = f"route {self.name} waits {wait_s:.0f} s: {self.reason}"
+        else:
+            text = f"route {self.name} tries one call: {self.reason}" if self.stopped else ""
+        return text[:NOTICE_CHARS]

@@ -1,0 +1,45 @@
+"""What the end of a call tells of its route: of the provider, not of the task. Pure."""
+
+from dataclasses import dataclass
+
+from agent.outcome import Dead, Failure, Moved, Outcome, Retry, Snooze, Succeeded
+from agent.policy import Effect, effect_of, one_line
+from agent.policy.completion import read
+from agent.policy.signals import classify
+from agent.ports import CallFailed, Reply
+
+_SUCCESS = range(200, 300)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """`effect`: what is known of the provider now. `reason`: class and text, for a person; empty for a success."""
+
+    effect: Effect
+    reason: str = ""
+
+
+def by_outcome(outcome: Outcome) -> Told:
+    """Return what an attempt tells. One that made no call, or was ended from outside, tells nothing."""
+    if isinstance(outcome, Succeeded):
+        return Told(Effect.UP if outcome.spent.trace_id else Effect.NONE)
+    if isinstance(outcome, Retry | Snooze | Moved | Dead):
+        return _of(outcome.failure)
+    return Told(Effect.NONE)
+
+
+def by_answer(answer: Reply | CallFailed) -> Told:
+    """Return what an answer tells that no task asked for."""
+    if isinstance(answer, CallFailed):
+        return _of(Failure(answer.error_class, one_line(answer.text)))
+    if answer.status not in _SUCCESS:
+        return _of(classify(answer.status, answer.body))
+    failure = read(answer.body, schema=None, verbatim=True).failure
+    if failure is None:
+        return Told(Effect.UP)
+    told = _of(failure)
+    return Told(Effect.OUTAGE, told.reason) if told.effect is Effect.UP else told  # a page of somebody who stands before the provider
+
+
+def _of(failure: Failure) -> Told:
+    return Told(effect_of(failure.error_class), f"{failure.error_class}: {failure.text}")

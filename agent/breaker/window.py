@@ -1,0 +1,40 @@
+"""What the last calls of a route came to, and whether that is bad enough to stop. Pure; a count, since a time alone is slow to see."""
+
+from collections import deque
+
+LAST, LEAST, SHARE, OLD_S = 200, 50, 0.5, 60.0
+_LONGEST_RUN, _SHORTEST_RUN = 10, 3
+
+
+def run_for(slots: int) -> int:
+    """Return how many failures in a row stop a route that has so many slots."""
+    return min(_LONGEST_RUN, max(_SHORTEST_RUN, slots))
+
+
+class Window:
+    """The outcomes since the route last began: bad by a run of failures, or by half of the last 200."""
+
+    def __init__(self, *, run: int) -> None:
+        self._longest_run = run
+        self._run = 0
+        self._failed = 0
+        self._ended: deque[tuple[float, bool]] = deque()
+
+    def add(self, now_s: float, *, failed: bool) -> None:
+        """Note how a call ended."""
+        self._run = self._run + 1 if failed else 0
+        self._failed += failed
+        self._ended.append((now_s, failed))
+        while len(self._ended) > LAST or self._ended[0][0] < now_s - OLD_S:
+            self._failed -= self._ended.popleft()[1]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._run = self._failed = 0
+        self._ended.clear()
+
+    @property
+    def bad(self) -> bool:
+        """Return whether these outcomes are the provider's, and no more those of single tasks."""
+        many = len(self._ended) >= LEAST and self._failed >= SHARE * len(self._ended)
+        return many or self._run >= self._longest_run

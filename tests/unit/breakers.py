@@ -1,0 +1,107 @@
+"""Routes for tests: outcomes as the judge makes them, and a provider with tasks on a clock that only the test moves."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agent.breaker import Routes, Ticket
+from agent.outcome import COMPLETION, Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
+from schemas.config import AgentConfig, Config, LLMConfig
+
+ROUTE = "default"
+GOOD = Succeeded(b"answer", COMPLETION, Spent(trace_id="trace"))
+
+
+def routes(slots: int = 64, **config: object) -> Routes:
+    """Return the routes of an agent whose chance is always in the middle."""
+    agent = AgentConfig(slots=slots)
+    return Routes(config=Config(agent=agent, llm=LLMConfig(base_url="http://llm", timeout_s=60.0), **config), group="g", jitter=lambda: 0.5)  # type: ignore[arg-type]
+
+
+def failed(error_class: str = "SERVER") -> Retry:
+    """Return a failure that counts."""
+    return Retry(Failure(error_class, "503: away"), Spent(trace_id="trace"), "30s", 33.0)
+
+
+def exhausted(error_class: str = "SERVER") -> Dead:
+    """Return the failure of a last attempt."""
+    return Dead(Failure(error_class, "503: away"), Spent(trace_id="trace"), "exhausted")
+
+
+def snoozed(error_class: str, delay_s: float = 10.0) -> Snooze:
+    """Return a failure that does not count."""
+    return Snooze(Failure(error_class, "said the provider"), Spent(trace_id="trace"), delay_s)
+
+
+def call(table: Routes, outcome: Outcome, now_s: float, task_id: int = 1, name: str = ROUTE) -> Outcome:
+    """Make one call that ends at once; return what is settled."""
+    return table.ended(admitted(table, now_s, task_id, name), outcome, now_s)
+
+
+def admitted(table: Routes, now_s: float, task_id: int = 1, name: str = ROUTE) -> Ticket:
+    """Return the permission for one call, which must be given."""
+    ticket = table.admit(name, task_id, now_s)
+    assert ticket is not None
+    return ticket
+
+
+def stopped(slots: int = 64, at_s: float = 100.0) -> Routes:
+    """Return routes of which the default one has just stopped by an outage."""
+    table = routes(slots)
+    while not table.closed(ROUTE, at_s):
+        call(table, failed(), at_s)
+    return table
+
+
+@dataclass(slots=True)
+class Road:
+    """An agent with endless tasks on one route, as the loop drives it. `answer` says how a call that began then ends, and when."""
+
+    table: Routes
+    answer: Callable[[float, random.Random], tuple[float, Outcome]]
+    slots: int
+    rng: random.Random = field(default_factory=lambda: random.Random(1))  # noqa: S311 - a run that can be repeated
+    now_s: float = 0.0
+    started_s: list[float] = field(default_factory=list)
+    settled: list[tuple[float, Outcome]] = field(default_factory=list)
+    most_while_closed: int = 0
+    _running: list[tuple[float, Ticket, Outcome]] = field(default_factory=list)
+
+    def drive(self, until_s: float, step_s: float = 0.05) -> None:
+        """Let time pass."""
+        while self.now_s < until_s:
+            self.now_s += step_s
+            self._end()
+            self._start()
+
+    def _end(self) -> None:
+        for one in sorted((one for one in self._running if one[0] <= self.now_s), key=lambda one: one[0]):
+            self._running.remove(one)
+            _, ticket, outcome = one
+            self.settled.append((self.now_s, self.table.ended(ticket, outcome, self.now_s)))
+
+    def _start(self) -> None:
+        closed = self.table.closed(ROUTE, self.now_s)
+        room = self.table.room(ROUTE, self.now_s, len(self._running), self.slots)
+        for _ in range(room):
+            ticket = self.table.admit(ROUTE, len(self.started_s), self.now_s)
+            assert ticket is not None
+            latency_s, outcome = self.answer(self.now_s, self.rng)
+            if ticket.limit_s is not None and ticket.limit_s < latency_s:
+                latency_s, outcome = ticket.limit_s, failed("AMBIGUOUS")
+            self._running.append((self.now_s + latency_s, ticket, outcome))
+            self.started_s.append(self.now_s)
+        if closed:
+            self.most_while_closed = max(self.most_while_closed, room)
+
+    def counted(self) -> int:
+        """Return how many attempts were counted."""
+        return sum(isinstance(outcome, Retry | Dead) for _, outcome in self.settled)
+
+    def calls(self, from_s: float, to_s: float) -> int:
+        """Return how many calls began in a stretch of time."""
+        return sum(from_s <= at_s < to_s for at_s in self.started_s)
+
+    def good(self, from_s: float, to_s: float) -> int:
+        """Return how many successes were settled in a stretch of time."""
+        return sum(from_s <= at_s < to_s for at_s, outcome in self.settled if isinstance(outcome, Succeeded))

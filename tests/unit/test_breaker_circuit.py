@@ -1,0 +1,82 @@
+"""pybreaker keeps the state; the window decides, and each change is told once."""
+
+from datetime import datetime, tzinfo
+from typing import Self
+
+import pybreaker
+import pytest
+
+from agent.breaker.circuit import Circuit
+from agent.breaker.window import Window
+
+
+def circuit(run: int = 3) -> tuple[Circuit, list[bool]]:
+    """Return a circuit and what it has told."""
+    told: list[bool] = []
+    return Circuit(window=Window(run=run), changed=told.append), told
+
+
+def test_failures_stop_it_and_a_probe_decides() -> None:
+    """It stops at the last failure of the run, stays so at a probe that fails, and goes at one that succeeds."""
+    one, told = circuit()
+    for _ in range(3):
+        assert not one.stopped
+        one.report(0.0, failed=True)
+    assert (one.stopped, told) == (True, [True])
+
+    one.report(2.0, failed=True)
+    assert (one.stopped, told) == (True, [True])
+    one.report(4.0, failed=False)
+
+    assert (one.stopped, told) == (False, [True, False])
+
+
+def test_it_begins_again_with_an_empty_window() -> None:
+    """What stopped it does not count towards the next stop."""
+    one, told = circuit()
+    for failed in (True, True, True, False, True, True):
+        one.report(0.0, failed=failed)
+    assert not one.stopped
+
+    one.report(0.0, failed=True)
+
+    assert told == [True, False, True]
+
+
+def test_it_can_be_stopped_and_started_from_outside() -> None:
+    """A park, a resume and the fleet's word change the state without an outcome; saying it twice changes nothing."""
+    one, told = circuit()
+    one.stop()
+    one.stop()
+    assert (one.stopped, told) == (True, [True])
+
+    one.go()
+    one.go()
+    assert (one.stopped, told) == (False, [True, False])
+
+
+def test_successes_keep_it_going() -> None:
+    """However many there are, and however the failures are spread among them."""
+    one, told = circuit()
+    for _ in range(500):
+        for failed in (True, True, False, False, False):
+            one.report(0.0, failed=failed)
+
+    assert told == []
+
+
+def test_the_machines_time_of_day_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that is set back by a day does not keep a probe's outcome from being taken."""
+
+    class Yesterday(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls(2020, 1, 1, tzinfo=tz)
+
+    one, _ = circuit(run=1)
+    one.report(0.0, failed=True)
+    monkeypatch.setattr(pybreaker, "datetime", Yesterday)
+
+    one.report(2.0, failed=False)
+
+    assert not one.stopped

@@ -1,0 +1,90 @@
+"""An agent on a clock through whole outages: what is counted, how many calls are made, how soon it is back."""
+
+import random
+
+import pytest
+
+from agent.outcome import Outcome
+from tests.unit.breakers import GOOD, ROUTE, Road, failed, routes, snoozed
+
+FROM_S, TO_S = 30.0, 90.0
+LATENCY_S = 0.19  # not a whole number of steps, so that rounding does not make some calls longer
+
+
+def away(now_s: float) -> bool:
+    """Return whether the provider is away."""
+    return FROM_S <= now_s < TO_S
+
+
+def unavailable(now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
+    """503 at once."""
+    return (0.05, failed()) if away(now_s) else (LATENCY_S, GOOD)
+
+
+def hangs(now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
+    """No answer until the call's own limit."""
+    return (10.0, failed("AMBIGUOUS")) if away(now_s) else (LATENCY_S, GOOD)
+
+
+def cuts(now_s: float, rng: random.Random) -> tuple[float, Outcome]:
+    """Accepts, and cuts the connection at some time."""
+    return (rng.random() * 2, failed("AMBIGUOUS")) if away(now_s) else (LATENCY_S, GOOD)
+
+
+def limited(now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
+    """429 with a Retry-After of 20 s."""
+    return (0.05, snoozed("RATE", 20.0)) if away(now_s) else (LATENCY_S, GOOD)
+
+
+def unpaid(now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
+    """402."""
+    return (0.05, snoozed("MONEY", 30.0)) if away(now_s) else (LATENCY_S, GOOD)
+
+
+@pytest.mark.parametrize("provider", [unavailable, hangs, cuts], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("slots", [1, 8, 64, 500])
+def test_an_outage_counts_no_more_than_what_stopped_the_route(provider: object, slots: int) -> None:
+    """At most 10 attempts, whatever is in flight; no storm of calls; full speed within 5 s of its end."""
+    road = Road(routes(slots), provider, slots)  # type: ignore[arg-type]
+    road.drive(140.0)
+
+    assert road.counted() <= min(10, max(3, slots))
+    assert road.calls(FROM_S, TO_S) <= slots + 30
+    assert road.most_while_closed == 1
+    before, after = road.good(20.0, 30.0), road.good(TO_S + 5.0, TO_S + 15.0)
+    assert after >= 0.9 * before
+
+
+def test_a_provider_that_asks_for_time_is_left_alone() -> None:
+    """About one call per pause of 5 s, nothing counted, no stop, and full speed within 8 s of its end."""
+    road = Road(routes(64), limited, 64)
+    road.drive(120.0)
+
+    assert road.counted() == 0
+    assert road.calls(FROM_S, TO_S) <= 64 + 14
+    assert road.good(TO_S + 8.0, TO_S + 18.0) >= 0.9 * road.good(20.0, 30.0)
+
+
+def test_an_unpaid_account_is_left_alone() -> None:
+    """It is parked after what was in flight, tried each minute, and runs again by itself."""
+    road = Road(routes(64), unpaid, 64)
+    road.drive(170.0)
+
+    assert road.counted() == 0
+    assert road.calls(FROM_S, TO_S) <= 64 + 1
+    assert road.good(155.0, 165.0) >= 0.9 * road.good(20.0, 30.0)
+
+
+@pytest.mark.parametrize(("share", "most"), [(0.2, 0), (0.3, 3)])
+def test_independent_failures_hardly_ever_stop_a_route(share: float, most: int) -> None:
+    """In 100,000 calls with 64 in flight: a run of ten in a row at 30 % has a chance of 0.4, half of 200 none."""
+    table = routes(64)
+    rng, stops, running = random.Random(1), 0, []  # noqa: S311 - a run that can be repeated
+    for number in range(100_000):
+        now_s = number / 100
+        running.append(table.admit(ROUTE, number, now_s))
+        if len(running) == 64 and (ticket := running.pop(rng.randrange(64))) is not None:
+            was = table.closed(ROUTE, now_s)
+            table.ended(ticket, failed() if rng.random() < share else GOOD, now_s)
+            stops += table.closed(ROUTE, now_s) and not was
+    assert stops <= most

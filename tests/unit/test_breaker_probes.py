@@ -1,0 +1,168 @@
+"""A route that has stopped is tried by one call at a time, at a pace, within a limit, and not only by one task."""
+
+from itertools import pairwise
+
+import pytest
+
+from agent.breaker.probes import Probes
+from agent.breaker.ramp import Ramp
+
+
+def probes(*, timeout_s: float = 600.0, jitter: float = 0.5, parked: bool = False) -> Probes:
+    """Return the probes of a route that stopped at 100 s."""
+    one = Probes(timeout_s=timeout_s, park_s=60.0, jitter=lambda: jitter)
+    one.begin(100.0, parked=parked)
+    return one
+
+
+def test_intervals_grow_from_start_to_start() -> None:
+    """2 s, then half as much again, and never more than 4 s, however long a probe takes."""
+    one, starts = probes(), [100.0]
+    for _ in range(5):
+        assert not one.task_due(one.next_s - 0.01)
+        starts.append(one.next_s)
+        one.start(starts[-1])
+        one.end()
+
+    assert [round(after - before, 3) for before, after in pairwise(starts)] == [2.0, 3.0, 4.0, 4.0, 4.0]
+
+
+@pytest.mark.parametrize(("jitter", "first_s"), [(0.0, 101.8), (1.0, 102.2)])
+def test_agents_do_not_probe_in_step(jitter: float, first_s: float) -> None:
+    """Each interval is drawn, a tenth to either side."""
+    assert probes(jitter=jitter).next_s == pytest.approx(first_s)
+
+
+def test_a_parked_route_is_tried_at_its_own_pace() -> None:
+    """Every minute, since a person must act; the pace does not grow."""
+    one = probes(parked=True)
+    for start_s in (160.0, 220.0, 280.0):
+        assert (one.task_due(start_s - 0.01), one.task_due(start_s)) == (False, True)
+        one.start(start_s)
+        one.end()
+
+
+def test_one_probe_at_a_time() -> None:
+    """While one runs, however long, there is no other; one that ended late is followed at once."""
+    one = probes()
+    one.start(102.0)
+
+    assert not one.task_due(130.0)
+    one.end()
+    assert one.task_due(130.0)
+
+
+@pytest.mark.parametrize(
+    ("answered_in_s", "limit_s"), [([], 600.0), ([0.1, 0.2], 2.0), ([0.2, 5.0, 0.3], 20.0), ([200.0], 600.0), ([5.0] + [1.0] * 100, 4.0)]
+)
+def test_a_probe_ends_long_before_a_calls_own_limit(answered_in_s: list[float], limit_s: float) -> None:
+    """Four times the slowest recent answer, 2 s at least, and never more than a call may take; unknown: that."""
+    one = probes()
+    for duration_s in answered_in_s:
+        one.answered_in(duration_s)
+
+    assert one.start(102.0) == limit_s
+
+
+def test_the_task_that_failed_twice_makes_room_for_the_prompt() -> None:
+    """It may be the task itself; after the prompt has failed too, a task has its turn again."""
+    one = probes()
+    one.failed(7)
+    assert (one.task_due(110.0), one.prompt_due(110.0)) == (True, False)
+
+    one.failed(7)
+    assert (one.task_due(110.0), one.prompt_due(110.0)) == (False, True)
+    one.failed(None)
+    assert (one.task_due(110.0), one.prompt_due(110.0)) == (True, False)
+
+
+def test_tasks_that_fail_in_turn_make_room_for_the_prompt_too() -> None:
+    """Two bad tasks that are left over keep each other from being the same one twice in a row."""
+    one = probes()
+    for task_id in (7, 8):
+        one.failed(task_id)
+    assert one.task_due(110.0)
+
+    one.failed(7)
+
+    assert one.prompt_due(110.0)
+
+
+def test_a_task_that_succeeds_clears_the_others() -> None:
+    """Then it was the provider; the prompt's success says nothing about tasks."""
+    one = probes()
+    one.failed(7)
+    one.succeeded(None)
+    one.failed(7)
+    assert not one.task_due(110.0)
+
+    one.begin(200.0, parked=False)
+    one.succeeded(8)
+    one.failed(7)
+
+    assert one.task_due(210.0)
+
+
+def test_the_prompt_is_sent_only_where_a_task_waits() -> None:
+    """Nobody pays to learn whether a route works that nobody needs."""
+    one = probes()
+    one.failed(7)
+    one.failed(7)
+    assert not one.prompt_due(110.0)
+
+    one.task_due(111.0)
+
+    assert (one.prompt_due(112.9), one.prompt_due(113.1)) == (True, False)
+
+
+def test_a_turn_is_good_for_one_probe() -> None:
+    """Where agents share a route, a probe needs the turn; it is used up by its start."""
+    one = probes()
+    one.refused(110.0)
+    assert (one.task_due(120.0), one.has_turn(120.0)) == (False, False)
+
+    one.granted(120.0, until_s=125.0)
+    assert (one.task_due(120.0), one.has_turn(120.0)) == (True, True)
+    one.start(120.0)
+    one.end()
+
+    assert (one.task_due(200.0), one.has_turn(121.0)) == (False, False)
+
+
+def test_a_turn_that_ran_out_is_not_revived() -> None:
+    """An agent that slept past its lease leaves the probe to the others."""
+    one = probes()
+    one.granted(110.0, until_s=115.0)
+
+    assert (one.task_due(114.9), one.task_due(115.0)) == (True, False)
+
+
+def test_an_agent_alone_needs_no_turn() -> None:
+    """Without Redis each agent probes for itself, at the pace it had."""
+    one = probes()
+    one.refused(110.0)
+    one.free()
+
+    assert (one.task_due(109.9), one.task_due(110.0)) == (False, True)
+
+
+def test_slow_start_doubles_with_each_success() -> None:
+    """From one call to all slots; then there is no limit but the slots."""
+    ramp = Ramp(6)
+    assert ramp.allowed is None
+    ramp.restart()
+
+    allowed = []
+    for _ in range(4):
+        allowed.append(ramp.allowed)
+        ramp.grow()
+
+    assert allowed == [1, 2, 4, None]
+
+
+def test_a_single_slot_needs_no_slow_start() -> None:
+    """One call is all there is."""
+    ramp = Ramp(1)
+    ramp.restart()
+
+    assert ramp.allowed is None

@@ -1,0 +1,380 @@
+"""One route: when calls start on it, and what a failure there means for the task."""
+
+import logging
+
+import pytest
+
+from agent.breaker import Routes
+from agent.breaker.told import Told, by_answer, by_outcome
+from agent.outcome import COMPLETION, Cancelled, Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
+from agent.policy import CLASSES, Effect, ErrorClass
+from agent.ports import CallFailed, Reply
+from tests.unit.breakers import GOOD, ROUTE, admitted, call, exhausted, failed, routes, snoozed, stopped
+
+OF = {effect: sorted(row.name for row in CLASSES.values() if row.route is effect) for effect in Effect}
+
+
+def test_a_route_that_is_well_fills_all_slots() -> None:
+    """As many calls as there are free slots, and never less than none."""
+    table = routes()
+
+    assert [table.room(ROUTE, 0.0, running, 64) for running in (0, 60, 70)] == [64, 4, 0]
+    assert (table.notice(0.0), table.closed(ROUTE, 0.0), table.closed_for_s(ROUTE, 0.0)) == ("", False, 0.0)
+
+
+# ---- outages
+
+
+@pytest.mark.parametrize("error_class", OF[Effect.OUTAGE])
+def test_a_run_of_failures_stops_it(error_class: str) -> None:
+    """Nine are the tasks' affair; at the tenth nothing starts for 2 s."""
+    table = routes()
+    for _ in range(9):
+        call(table, failed(error_class), 100.0)
+    assert table.room(ROUTE, 100.0, 0, 64) == 64
+
+    call(table, failed(error_class), 100.0)
+
+    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (100.0, 101.9, 102.0)] == [0, 0, 1]
+    assert table.closed(ROUTE, 500.0)
+    assert table.closed_for_s(ROUTE, 100.5) == pytest.approx(1.5)
+    assert table.notice(100.0) == f"route default waits 2 s: {error_class}: 503: away"
+    assert "tries one call" in table.notice(102.0)
+
+
+def test_half_of_the_calls_stop_it_too() -> None:
+    """A provider that fails every other time is no provider."""
+    table = routes()
+    for _ in range(24):
+        call(table, failed(), 100.0)
+        call(table, GOOD, 100.0)
+    assert not table.closed(ROUTE, 100.0)
+
+    call(table, failed(), 100.0)
+    call(table, failed(), 100.0)
+
+    assert table.closed(ROUTE, 100.0)
+
+
+@pytest.mark.parametrize("outcome", [failed(), exhausted()])
+def test_what_an_outage_did_is_not_counted(outcome: Outcome) -> None:
+    """The failure that stops the route, and all that end after it, come back uncounted with the same reason."""
+    table = routes()
+    tickets = [admitted(table, 100.0, task_id) for task_id in range(64)]
+    settled = [table.ended(ticket, outcome, 101.0) for ticket in tickets]
+
+    assert settled[:9] == [outcome] * 9
+    assert {type(one) for one in settled[9:]} == {Snooze}
+    assert {(one.failure, one.spent, one.delay_s) for one in settled[9:] if isinstance(one, Snooze)} == {
+        (failed().failure, failed().spent, 2.0)
+    }
+
+
+@pytest.mark.parametrize("outcome", [failed("BAD_OUTPUT"), failed("HANDLER"), Dead(failed().failure, Spent()), GOOD, Released()])
+def test_what_no_outage_did_is_settled_as_it_is(outcome: Outcome) -> None:
+    """Also when it ends while the route is stopped."""
+    table = routes()
+    late = admitted(table, 99.0)
+    for _ in range(10):
+        call(table, failed(), 100.0)
+
+    assert table.ended(late, outcome, 101.0) is outcome
+
+
+def test_one_probe_at_a_time() -> None:
+    """While it runs no other starts; a claim that comes too late is given back."""
+    table = stopped()
+    assert table.room(ROUTE, 102.0, 0, 64) == 1
+    probe = admitted(table, 102.0)
+
+    assert probe.limit_s == 60.0
+    assert (table.room(ROUTE, 120.0, 1, 64), table.admit(ROUTE, 2, 120.0)) == (0, None)
+    table.ended(probe, failed(), 121.0)
+    assert table.room(ROUTE, 121.0, 0, 64) == 1
+
+
+def test_calls_that_hang_since_before_leave_room_for_a_probe() -> None:
+    """But the slots bound everything."""
+    table = stopped()
+
+    assert (table.room(ROUTE, 102.0, 63, 64), table.room(ROUTE, 102.0, 64, 64)) == (1, 0)
+
+
+@pytest.mark.parametrize("outcome", [GOOD, *(failed(name) for name in OF[Effect.UP]), *(snoozed(name) for name in OF[Effect.LOCKED])])
+def test_any_answer_to_a_probe_starts_it_again(outcome: Outcome) -> None:
+    """Also one that is bad for the task, or for the account: the provider is there. One call goes first."""
+    table = stopped()
+    call(table, outcome, 102.0)
+
+    assert (table.room(ROUTE, 102.0, 0, 64), table.notice(102.0)) == (1, "")
+
+
+@pytest.mark.parametrize("outcome", [failed("HANDLER"), Succeeded(b"1", COMPLETION, Spent()), Released(), Cancelled(), snoozed("INTERNAL")])
+def test_a_probe_that_met_no_provider_tells_nothing(outcome: Outcome) -> None:
+    """The route stays as it is, and the next probe keeps its time."""
+    table = stopped()
+    assert call(table, outcome, 102.0) is outcome
+
+    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (102.0, 104.9, 105.0)] == [0, 0, 1]
+
+
+def test_slow_start_after_a_stop() -> None:
+    """One call, then twice as many with each success; a claim that took more is given back."""
+    table = stopped()
+    call(table, GOOD, 102.0)
+
+    seen = []
+    for now_s in (102.0, 103.0, 104.0, 105.0):
+        seen.append(table.room(ROUTE, now_s, 0, 64))
+        running = [admitted(table, now_s) for _ in range(seen[-1])]
+        assert (table.admit(ROUTE, 99, now_s) is None) is (seen[-1] < 64)
+        for ticket in running:
+            table.ended(ticket, GOOD, now_s + 0.5)
+
+    assert seen == [1, 2, 8, 64]
+
+
+def test_calls_from_before_a_stop_take_no_room_in_slow_start() -> None:
+    """They are not known to be the present provider's; only the slots count them."""
+    table = routes()
+    orphans = [admitted(table, 99.0) for _ in range(20)]
+    for _ in range(10):
+        call(table, failed(), 100.0)
+    call(table, GOOD, 102.0)
+
+    assert (table.room(ROUTE, 102.0, 20, 64), table.room(ROUTE, 102.0, 20, 20)) == (1, 0)
+    for ticket in orphans:
+        table.ended(ticket, failed(), 103.0)
+    assert table.room(ROUTE, 103.0, 0, 64) == 1
+
+
+def test_late_failures_change_nothing() -> None:
+    """What began before the last change neither stops a route again nor moves the next probe; nor does it count."""
+    table = routes()
+    before = [admitted(table, 99.0, task_id) for task_id in range(40)]
+    for ticket in before[:10]:
+        table.ended(ticket, failed(), 100.0)
+    for ticket in before[10:20]:
+        assert isinstance(table.ended(ticket, failed(), 101.9), Snooze)
+    assert table.room(ROUTE, 102.0, 0, 64) == 1
+    call(table, GOOD, 102.0)
+
+    late = [table.ended(ticket, failed("AMBIGUOUS"), 103.0) for ticket in before[20:]]
+
+    assert not table.closed(ROUTE, 103.0)
+    assert {type(one) for one in late} == {Snooze}
+
+
+def test_late_successes_change_nothing() -> None:
+    """A call that the provider answered before it failed is no proof that it is well."""
+    table = routes()
+    late = admitted(table, 99.0)
+    for _ in range(10):
+        call(table, failed(), 100.0)
+    table.ended(late, GOOD, 101.0)
+
+    assert table.closed(ROUTE, 101.0)
+
+
+# ---- the task that may itself be what fails
+
+
+def test_the_last_task_still_dies() -> None:
+    """It fails as a probe twice; then a cheap prompt goes, whose success lets the task's next failure count."""
+    table = stopped(slots=3)
+    assert isinstance(call(table, exhausted(), 102.0, task_id=7), Snooze)
+    assert isinstance(call(table, exhausted(), 105.0, task_id=7), Snooze)
+    assert (table.room(ROUTE, 109.0, 0, 3), table.admit(ROUTE, 7, 109.0)) == (0, None)
+    (prompt,) = table.prompts(109.0)
+    assert (prompt.task_id, prompt.limit_s) == (None, 60.0)
+
+    table.answered(prompt, Told(Effect.UP), 109.2)
+
+    assert table.room(ROUTE, 109.2, 0, 3) == 1
+    assert call(table, exhausted(), 109.3, task_id=7) == exhausted()
+
+
+def test_a_prompt_that_fails_leaves_it_stopped() -> None:
+    """Then it is the provider, and the task is not counted."""
+    table = stopped()
+    for now_s in (102.0, 105.0):
+        call(table, failed(), now_s, task_id=7)
+    table.room(ROUTE, 109.0, 0, 64)
+    (prompt,) = table.prompts(109.0)
+    assert table.prompts(109.0) == []
+
+    table.answered(prompt, Told(Effect.OUTAGE, "SERVER: 503"), 109.5)
+
+    assert table.room(ROUTE, 112.9, 0, 64) == 0
+    assert isinstance(call(table, failed(), 113.1, task_id=7), Snooze)
+
+
+def test_a_prompt_that_is_refused_proves_the_provider_up() -> None:
+    """The route goes again, after a pause."""
+    table = stopped()
+    for now_s in (102.0, 105.0):
+        call(table, failed(), now_s, task_id=7)
+    table.room(ROUTE, 109.0, 0, 64)
+    (prompt,) = table.prompts(109.0)
+
+    table.answered(prompt, Told(Effect.REFUSAL, "RATE: 429"), 109.0)
+
+    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (109.9, 110.0)] == [0, 1]
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize("error_class", OF[Effect.REFUSAL])
+def test_a_refusal_pauses_for_half_of_its_wait(error_class: str) -> None:
+    """The fleet tries again sooner than the task, after at most 5 s, and then with one call."""
+    short, long = routes(), routes()
+    assert call(short, snoozed(error_class, 4.0), 100.0) == snoozed(error_class, 4.0)
+    call(long, snoozed(error_class, 600.0), 100.0)
+
+    assert [short.room(ROUTE, at_s, 0, 64) for at_s in (101.9, 102.0)] == [0, 1]
+    assert [long.room(ROUTE, at_s, 0, 64) for at_s in (104.9, 105.0)] == [0, 1]
+    assert (short.closed(ROUTE, 101.0), short.closed(ROUTE, 102.0), short.closed_for_s(ROUTE, 101.0)) == (True, False, 1.0)
+    assert short.notice(101.0) == f"route default waits 1 s: {error_class}: said the provider"
+    assert (short.notice(102.0), short.admit(ROUTE, 1, 101.0)) == ("", None)
+
+
+def test_answers_during_a_pause_take_back_the_slow_start() -> None:
+    """One refusal among many answers is no reason to begin with one call."""
+    table = routes(slots=8)
+    tickets = [admitted(table, 100.0) for _ in range(5)]
+    table.ended(tickets[0], snoozed("RATE", 2.0), 100.1)
+    for ticket in tickets[1:]:
+        table.ended(ticket, GOOD, 100.2)
+
+    assert table.room(ROUTE, 101.1, 0, 8) == 8
+
+
+def test_refusals_do_not_stop_a_route() -> None:
+    """However many there are: the provider is there."""
+    table = routes()
+    for now_s in range(100, 300, 6):
+        call(table, snoozed("RATE"), float(now_s))
+
+    assert not table.closed(ROUTE, 310.0)
+
+
+def test_a_refusal_ends_a_stop() -> None:
+    """The provider answers; what was wrong is over, and it asks for time."""
+    table = stopped()
+    call(table, snoozed("CAPACITY", 2.0), 102.0)
+
+    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (102.9, 103.0)] == [0, 1]
+
+
+# ---- routes that wait for a person
+
+
+@pytest.mark.parametrize(("error_class", "what"), [("MONEY", "pay, or raise the limit"), ("AUTH", "correct its key, model or address")])
+def test_a_locked_account_parks_the_route(error_class: str, what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """After three calls in a row that say so; it is said once, loudly, with what to do, and tried every minute."""
+    table = routes()
+    for _ in range(2):
+        call(table, snoozed(error_class), 100.0)
+    assert table.room(ROUTE, 100.0, 0, 64) == 64
+    assert call(table, snoozed(error_class), 100.0) == snoozed(error_class)
+
+    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (159.9, 160.0)] == [0, 1]
+    call(table, snoozed(error_class), 160.0)
+    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (219.9, 220.0)] == [0, 1]
+    (said,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert f"parked: {error_class}: said the provider; {what}, then run: python -m agent resume default --group g" in said.message
+    assert "is parked, next try in 40 s or by python -m agent resume default --group g" in table.notice(180.0)
+
+
+@pytest.mark.parametrize("between", [GOOD, failed("BAD_OUTPUT")])
+def test_an_answer_in_between_ends_the_run(between: Outcome) -> None:
+    """One task that names a wrong model does not park what others use."""
+    table = routes()
+    for outcome in (snoozed("AUTH"), snoozed("AUTH"), between, snoozed("AUTH"), snoozed("AUTH")):
+        call(table, outcome, 100.0)
+
+    assert not table.closed(ROUTE, 100.0)
+
+
+def test_a_parked_route_goes_by_an_answer() -> None:
+    """Somebody has paid; slow start follows, and three more refusals are needed to park it again."""
+    table = parked()
+    call(table, GOOD, 160.0)
+    assert table.room(ROUTE, 160.0, 0, 64) == 1
+
+    call(table, snoozed("MONEY"), 161.0)
+    assert not table.closed(ROUTE, 161.0)
+
+
+def test_an_outage_does_not_unpark_a_route() -> None:
+    """The reason stays; what failed is not counted."""
+    table = parked()
+    settled = call(table, failed(), 160.0)
+
+    assert isinstance(settled, Snooze)
+    assert "MONEY" in table.notice(161.0)
+
+
+def test_a_person_can_resume_a_route(caplog: pytest.LogCaptureFixture) -> None:
+    """At once, whatever closed it; on a route that is well it does nothing."""
+    for table in (parked(), stopped()):
+        assert table.resume(ROUTE, 101.0)
+        assert (table.room(ROUTE, 101.0, 0, 64), table.resume(ROUTE, 101.0), table.resume("other", 101.0)) == (1, False, False)
+    paused = routes()
+    call(paused, snoozed("RATE", 100.0), 100.0)
+    assert paused.resume(ROUTE, 101.0)
+    assert paused.room(ROUTE, 101.0, 0, 64) == 1
+
+
+def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A stop with its reason, a restart with how long it took; nothing for each call or probe."""
+    caplog.set_level(logging.INFO)
+    table = stopped()
+    for now_s in (102.0, 105.0, 109.0):
+        call(table, failed(), now_s, task_id=int(now_s))
+    call(table, GOOD, 113.0)
+
+    assert [record.message for record in caplog.records] == [
+        "route default stopped, one call at a time is tried: SERVER: 503: away",
+        "route default takes calls again, after 13 s",
+    ]
+
+
+def parked() -> Routes:
+    """Return routes of which the default one was parked at 100 s."""
+    table = routes()
+    for _ in range(3):
+        call(table, snoozed("MONEY"), 100.0)
+    return table
+
+
+# ---- what an end tells
+
+
+@pytest.mark.parametrize("row", CLASSES.values(), ids=lambda row: row.name)
+def test_a_failure_tells_what_the_table_says(row: ErrorClass) -> None:
+    """Whatever becomes of its task."""
+    failure = Failure(row.name, "text")
+    outcomes = (Retry(failure, Spent(), "30s", 30.0), Snooze(failure, Spent(), 1.0), Dead(failure, Spent()))
+
+    assert {by_outcome(outcome) for outcome in outcomes} == {Told(row.route, f"{row.name}: text")}
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (Reply(200, {}, b'{"choices": [{"message": {"content": "OK"}, "finish_reason": "length"}]}'), Effect.UP),
+        (Reply(200, {}, b"<html>maintenance</html>"), Effect.OUTAGE),
+        (Reply(200, {}, b'{"error": {"message": "away", "code": 503}}'), Effect.OUTAGE),
+        (Reply(400, {}, b'{"error": {"message": "max_tokens is not supported"}}'), Effect.UP),
+        (Reply(503, {}, b""), Effect.OUTAGE),
+        (Reply(429, {}, b""), Effect.REFUSAL),
+        (Reply(401, {}, b""), Effect.LOCKED),
+        (CallFailed("NETWORK", "refused"), Effect.OUTAGE),
+        (CallFailed("AMBIGUOUS", "cut"), Effect.OUTAGE),
+    ],
+)
+def test_the_answer_to_the_prompt_is_judged_as_any_other(answer: Reply | CallFailed, told: Effect) -> None:
+    """By status and body; one that was cut short is an answer."""
+    assert by_answer(answer).effect is told

@@ -1,0 +1,58 @@
+"""Outcomes that stop a route: a run of failures, or half of the last 200."""
+
+import pytest
+
+from agent.breaker.window import LAST, LEAST, OLD_S, Window, run_for
+
+
+def filled(pattern: str, *, run: int = 1000, at_s: float = 0.0) -> Window:
+    """Return a window with a failure for each x."""
+    window = Window(run=run)
+    for letter in pattern:
+        window.add(at_s, failed=letter == "x")
+    return window
+
+
+@pytest.mark.parametrize(("slots", "run"), [(1, 3), (3, 3), (7, 7), (10, 10), (500, 10)])
+def test_the_run_that_stops_a_route_fits_its_slots(slots: int, run: int) -> None:
+    """A small agent learns early, and a large one is not stopped by one bad moment."""
+    assert run_for(slots) == run
+
+
+def test_a_run_of_failures_is_bad() -> None:
+    """The last one makes it, and a success in between begins a new run."""
+    assert not filled("x" * 9, run=10).bad
+    assert filled("x" * 10, run=10).bad
+    assert not filled("x" * 9 + "." + "x" * 9, run=10).bad
+
+
+@pytest.mark.parametrize(("pattern", "bad"), [("x." * 25, True), ("x." * 24 + "x", False), ("x.." * 66, False), ("x." * 100, True)])
+def test_half_of_many_is_bad(pattern: str, *, bad: bool) -> None:
+    """At least 50 outcomes must be known, and at least half of them be failures."""
+    assert filled(pattern).bad is bad
+
+
+def test_only_the_last_outcomes_count() -> None:
+    """What was bad long ago is pushed out by what came since."""
+    window = filled("x." * 100 + "." * LAST)
+
+    assert (window.bad, window._failed, len(window._ended)) == (False, 0, LAST)
+
+
+def test_old_outcomes_do_not_count() -> None:
+    """A quiet route is not stopped for what it met more than a minute ago; a run has no age."""
+    window = filled("x." * LEAST)
+    window.add(OLD_S + 0.1, failed=True)
+    assert not window.bad
+
+    run = filled("xx", run=3)
+    run.add(3600.0, failed=True)
+    assert run.bad
+
+
+def test_a_cleared_window_knows_nothing() -> None:
+    """A route that begins again is not stopped by what stopped it before."""
+    window = filled("x" * 100, run=10)
+    window.clear()
+
+    assert (window.bad, window._failed, window._run) == (False, 0, 0)
