@@ -12,7 +12,7 @@ from producer.bus import log, topics
 from producer.bus.file import BusFile
 from producer.publisher.embedded import EmbeddedPublisher
 from schemas.envelope import Outgoing, RawHeaders
-from tests.integration.checker import Letter, Position
+from tests.integration.evidence import Death, Letter, Position
 
 ANSWER_S = 15.0
 
@@ -22,6 +22,10 @@ class Bus(Protocol):
 
     def positions(self, group_id: str, topic: str) -> list[Position]:
         """Return each partition's watermarks and the group's committed offset."""
+        ...
+
+    def topics(self, prefix: str) -> list[str]:
+        """Return the topics that begin so."""
         ...
 
     def letters(self, topic: str) -> list[Letter]:
@@ -47,6 +51,14 @@ class EmbeddedBus:
         finally:
             file.close()
         return [Position(name, number, low, high, committed) for name, number, _, low, high, committed in rows]
+
+    def topics(self, prefix: str) -> list[str]:
+        """Read their names."""
+        file = BusFile(self._path)
+        try:
+            return [name for (name,) in file.all("SELECT name FROM topic ORDER BY name") if name.startswith(prefix)]
+        finally:
+            file.close()
 
     def letters(self, topic: str) -> list[Letter]:
         """Read the topic from its low watermarks on."""
@@ -84,6 +96,10 @@ class KafkaBus:
         lows, highs = self._offsets(partitions, OffsetSpec.earliest()), self._offsets(partitions, OffsetSpec.latest())
         committed = self._committed(group_id, partitions)
         return [Position(topic, number, lows[number], highs[number], committed.get(number)) for number in lows]
+
+    def topics(self, prefix: str) -> list[str]:
+        """Ask the broker."""
+        return sorted(name for name in self.admin.list_topics(timeout=ANSWER_S).topics if name.startswith(prefix))
 
     def letters(self, topic: str) -> list[Letter]:
         """Read the topic from its beginning to its end."""
@@ -148,9 +164,10 @@ class KafkaBus:
 
 def letter(key: bytes | None, value: bytes | None, headers: RawHeaders) -> Letter:
     """Return a record of the dead letter topic as the checker sees it."""
-    named = dict(headers)
+    named = {name: value.decode() for name, value in headers if value is not None}
     task, quarantined = named.get("docllm-task"), named.get("docllm-quarantine")
-    return Letter(key, value, int(task) if task else None, int(quarantined) if quarantined else None)
+    death = Death(int(named.get("docllm-fence", "0")), named.get("docllm-disposition", ""), named.get("docllm-error-class", ""))
+    return Letter(key, value, int(task) if task else None, int(quarantined) if quarantined else None, death)
 
 
 def _ignore(_error: object) -> None:

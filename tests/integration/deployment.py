@@ -10,13 +10,15 @@ from typing import Any
 import orjson
 
 from schemas.clock import SystemClock
-from schemas.topics import Topics
+from schemas.settings import load_config
+from schemas.topics import Topics, duration_s
 from tests.integration.buses import Bus
-from tests.integration.checker import Evidence, Kill
+from tests.integration.evidence import Evidence, Kill
 from tests.integration.ledgers import LedgerView, spelled
 from tests.integration.programs import PATIENCE_S, Done, Program, RehearsalLLM, environment, until
 
 BATCH = "tasks"
+PROBE = "docllm-probe/"  # calls that try a route, for no task
 
 
 class Deployment:
@@ -155,17 +157,26 @@ class Deployment:
         return Evidence(
             loaded=frozenset(self.loaded),
             tasks=self.ledger.tasks(),
+            attempts=self.ledger.attempts(),
+            tiers_s=self.tiers_s,
             orders=self.ledger.orders(),
             positions=[
                 one
-                for destination in ("tasks", "inbox")
-                for one in self.bus.positions(self.topics.consumer_group(destination), self.topics.name(destination))
+                for topic in self.bus.topics(f"{self.group}.")
+                if (destination := self.topics.destination(topic)) != "dlq"
+                for one in self.bus.positions(self.topics.consumer_group(destination), topic)
             ],
             letters=self.bus.letters(self.topics.name("dlq")),
             quarantined=[row.id for row in self.ledger.quarantined()],
-            calls=[call for llm in self.llms for call in llm.calls()],
+            calls=[call for llm in self.llms for call in llm.calls() if not call.name.startswith(PROBE)],
             kills=self.kills,
         )
+
+    @property
+    def tiers_s(self) -> list[float]:
+        """Return the delays of the tiers that are configured."""
+        config = load_config(flags={}, environ=self.environ, cwd=self.folder)
+        return [float(duration_s(tier)) for tier in config.retry_tiers]
 
     def said(self) -> str:
         """Return everything that every program has printed, and every file of text that it wrote."""

@@ -1,6 +1,7 @@
 """The ledger as it looks from outside: plain reading queries, on SQLite and on MySQL."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from urllib.parse import quote
 
 from sqlalchemy import Engine, create_engine, func, select
@@ -10,7 +11,7 @@ from sqlalchemy.pool import NullPool
 from schemas.sql import NEVER_TIME
 from schemas.tables import agent, batch, dead_letter, outbox, quarantine, task, task_attempt, task_input, task_result
 from schemas.task import OPEN, Status
-from tests.integration.checker import Task
+from tests.integration.evidence import Attempt, Death, Task
 
 OWNER_BITS = 24
 EPOCH = NEVER_TIME.replace(year=1970, month=1, day=1)
@@ -36,11 +37,11 @@ class LedgerView:
     def tasks(self) -> list[Task]:
         """Return every task."""
         results = {row.task_id: row.created_at for row in self._all(select(task_result.c.task_id, task_result.c.created_at))}
-        dead = {row.task_id for row in self._all(select(dead_letter.c.task_id))}
-        columns = (task.c.id, task.c.task_key, task.c.status, task.c.attempt, task.c.fence, task.c.owner)
+        deaths = {row.task_id: Death(row.fence, row.disposition, row.error_class) for row in self.dead_letters()}
+        columns = [task.c[name] for name in "id task_key status attempt max_attempts replays fence owner".split()]
         query = select(*columns, batch.c.name, task_input.c.raw_key, task_input.c.body)
         joined = query.join(batch, batch.c.id == task.c.batch_id).join(task_input, task_input.c.task_id == task.c.id)
-        return [_task(row, results, dead=row.id in dead) for row in self._all(joined)]
+        return [_task(row, results, deaths.get(row.id)) for row in self._all(joined)]
 
     def loaded(self, batch_name: str) -> int:
         """Return how many tasks a batch has."""
@@ -59,9 +60,17 @@ class LedgerView:
         """Return the dead letters' rows."""
         return self._all(select(dead_letter))
 
-    def attempts(self) -> list[Row]:
-        """Return the attempts that did not succeed."""
-        return self._all(select(task_attempt))
+    def attempts(self) -> list[Attempt]:
+        """Return the attempts that did not succeed, in the order of their ends."""
+        columns = [task_attempt.c[name] for name in "attempt outcome error_class started_at duration_ms".split()]
+        query = select(*columns, task.c.task_key, batch.c.name).join(task, task.c.id == task_attempt.c.task_id)
+        return [_attempt(row) for row in self._all(query.join(batch, batch.c.id == task.c.batch_id).order_by(task_attempt.c.id))]
+
+    def dues(self) -> dict[tuple[str, int], float]:
+        """Return when each task that waits for another attempt is due, in UTC seconds, by name and number of that attempt."""
+        query = select(task.c.task_key, task.c.attempt, task.c.due_at, batch.c.name).join(batch, batch.c.id == task.c.batch_id)
+        rows = self._all(query.where(task.c.status == int(Status.RETRYING)))
+        return {(spelled(row.name, row.task_key), row.attempt + 1): _utc_s(row.due_at) for row in rows}
 
     def claims_of(self, pid: int) -> dict[str, int]:
         """Return the tasks that agents of this process hold, with how often each was lost before."""
@@ -89,18 +98,29 @@ def spelled(batch_name: str, key: bytes) -> str:
     return f"{quote(batch_name, safe='')}/{quote(key, safe='')}"
 
 
-def _task(row: Row, results: Mapping[int, object], *, dead: bool) -> Task:
+def _utc_s(moment: datetime) -> float:
+    return (moment - EPOCH).total_seconds()
+
+
+def _attempt(row: Row) -> Attempt:
+    settled_s = _utc_s(row.started_at) + row.duration_ms / 1000
+    return Attempt(spelled(row.name, row.task_key), row.attempt, row.outcome, row.error_class, settled_s)
+
+
+def _task(row: Row, results: Mapping[int, datetime], death: Death | None) -> Task:
     settled = results.get(row.id)
     return Task(
         id=row.id,
         name=spelled(row.name, row.task_key),
         status=row.status,
         attempt=row.attempt,
+        max_attempts=row.max_attempts,
+        replays=row.replays,
         fence=row.fence,
         owner=row.owner,
         raw_key=row.raw_key,
         value=row.body,
         results=int(settled is not None),
-        dead_letters=int(dead),
-        settled_s=(settled - EPOCH).total_seconds() if settled is not None else None,
+        death=death,
+        settled_s=_utc_s(settled) if settled is not None else None,
     )

@@ -7,13 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import orjson
 
-from tests.integration.checker import Call
+from tests.integration.evidence import Call
 
 ROOT = Path(__file__).parents[2]
 POLL_S = 0.05
@@ -83,10 +83,9 @@ class RehearsalLLM(Program):
         until(lambda: self.out.endswith("/v1\n") or not self.running, f"{name} to listen")
         self.url = self.out.strip()
 
-    def dial(self, **faults: float) -> None:
-        """Replace the faults; a status is written `s429`."""
-        body = orjson.dumps({kind.removeprefix("s") if kind[1:].isdigit() else kind: share for kind, share in faults.items()})
-        with urlopen(Request(self.url.replace("/v1", "/faults"), body, method="POST"), timeout=10) as answer:  # noqa: S310 - our own server
+    def dial(self, faults: str = "") -> None:
+        """Replace the faults; they are written as for `--faults`."""
+        with urlopen(Request(self.url.replace("/v1", "/faults"), faults.encode(), method="POST"), timeout=10) as answer:  # noqa: S310 - our own server
             assert answer.status == 200
 
     def calls(self) -> list[Call]:
@@ -95,13 +94,13 @@ class RehearsalLLM(Program):
         running: dict[str, list[int]] = {}
         for line in self._log.read_bytes().splitlines():
             event = orjson.loads(line)
-            name = event["id"].partition("#")[0]
+            name, _, label = event["id"].partition("#")
             if event["event"] == "start":
                 running.setdefault(event["id"], []).append(len(calls))
-                calls.append(Call(name, event["boot_s"], start_utc_s=event["at_s"]))
+                calls.append(Call(name, event["boot_s"], start_utc_s=event["at_s"], label=int(label or 1)))
             else:
-                begun = calls[place := running[event["id"]].pop(0)]
-                calls[place] = Call(name, begun.start_s, event["boot_s"], event["status"], begun.start_utc_s)
+                place = running[event["id"]].pop(0)
+                calls[place] = replace(calls[place], end_s=event["boot_s"], status=event["status"], sent_bytes=event["bytes"])
         return calls
 
 

@@ -72,7 +72,7 @@ def test_bad_answers_end_each_task_once(embedded: Deployment) -> None:
     classes = {row.error_class for row in embedded.ledger.dead_letters()}
     print(f"{len(run.calls)} calls for {len(run.tasks)} tasks, {len(embedded.ledger.dead_letters())} dead")  # noqa: T201 - figures
     assert classes == {"BAD_OUTPUT"}
-    assert {task.attempt for task in run.tasks if task.dead_letters} == {3}
+    assert {task.attempt for task in run.tasks if task.death} == {3}
     # The server says 200 to what docllm cannot use, so a repeat is right here.
     assert [line for line in checker.violations(run) if "repeated calls" not in line] == []
 
