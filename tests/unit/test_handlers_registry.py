@@ -1,5 +1,6 @@
 """Handlers that the configuration names are found, or refused with what to do."""
 
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,13 @@ partial = functools.partial(good, language="de")
 """
 
 
+def forget_modules() -> None:
+    """Other tests have modules of these names too."""
+    for name in ("invoices", "broken", "needy", "package", "package.letters"):
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A current folder with modules, on no path."""
@@ -48,10 +56,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "needy.py").write_text("import missing_dependency")
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "letters.py").write_text("async def write(context):\n    return 'letter'\n")
-    before = set(sys.modules)
+    forget_modules()
     yield tmp_path
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    forget_modules()
 
 
 def test_handlers_are_found_in_the_current_folder(folder: Path) -> None:
