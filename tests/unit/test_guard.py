@@ -1,0 +1,155 @@
+"""What an agent does with the tasks of a raised guard: most are moved in their turn, one runs as the probe."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime
+
+from agent.guard import Guards
+from agent.outcome import Failure, Moved
+from agent.policy import Tier
+from agent.policy.guard import Cause
+from producer.guards import ANY_ROUTE, Guard
+
+RAISED = Guard(
+    id=1,
+    batch_id=7,
+    batch="tasks",
+    type="document",
+    route="default",
+    cause=Cause.EXHAUSTED.value,
+    reason="10 of the last 12 tasks were given up on",
+    raised_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
+    probe_in_s=60.0,
+    probe_task=0,
+    opened_s=None,
+)
+DUE = replace(RAISED, probe_in_s=-0.5)
+
+
+class Time:
+    """A clock that sleeping moves."""
+
+    def __init__(self) -> None:
+        self.s = 0.0
+
+    def now_s(self) -> float:
+        return self.s
+
+    def utc_s(self) -> float:
+        return self.s
+
+    async def sleep(self, delay_s: float) -> None:
+        self.s += delay_s
+
+
+async def refuse(_guard_id: int, _task_id: int) -> bool:
+    return False
+
+
+def guards(*raised: Guard, take_turn: Callable[[int, int], Awaitable[bool]] = refuse, time: Time | None = None) -> Guards:
+    found = Guards(clock=time or Time(), longest_tier=Tier("1h", 3600.0), take_turn=take_turn)
+    found.replace(raised)
+    return found
+
+
+def test_nothing_is_stopped_without_a_guard() -> None:
+    """The usual case."""
+    assert guards().stops(7, "document", "default", 1) is None
+
+
+def test_a_guard_stops_its_own_key_and_no_other() -> None:
+    """Batch, type and route must all be its own."""
+    found = guards(RAISED)
+
+    assert found.stops(7, "document", "default", 1) is RAISED
+    assert [found.stops(*key, 1) for key in ((8, "document", "default"), (7, "other", "default"), (7, "document", "other"))] == [None] * 3
+
+
+def test_a_guard_for_lost_agents_stops_every_route() -> None:
+    """A task that kills its process does so on any route; another batch goes on."""
+    wide = replace(RAISED, route=ANY_ROUTE)
+
+    assert guards(wide).stops(7, "document", "whatever", 1) is wide
+    assert guards(wide).stops(8, "document", "whatever", 1) is None
+
+
+def test_what_is_opened_stops_nothing_any_more() -> None:
+    """The next look at the ledger ends it."""
+    found = guards(RAISED)
+    found.replace([])
+
+    assert found.stops(7, "document", "default", 1) is None
+
+
+def test_the_probe_passes() -> None:
+    """It may come back after a snooze, to this agent or to another."""
+    found = guards(replace(RAISED, probe_task=5))
+
+    assert found.stops(7, "document", "default", 5) is None
+    assert found.stops(7, "document", "default", 6) is not None
+
+
+def test_a_stopped_task_is_moved_uncounted_and_says_why() -> None:
+    """To the longest tier, with class GUARD."""
+    outcome = asyncio.run(guards(RAISED).moved(RAISED, 9))
+
+    assert isinstance(outcome, Moved)
+    assert (outcome.tier, outcome.failure) == ("1h", Failure("GUARD", RAISED.reason))
+
+
+def test_moves_are_limited_in_rate() -> None:
+    """A thousand tasks at once take two seconds."""
+    time = Time()
+    found = guards(RAISED, time=time)
+
+    async def move_all() -> None:
+        for number in range(1000):
+            await found.moved(RAISED, number)
+
+    asyncio.run(move_all())
+
+    assert 1.9 < time.s < 2.1
+
+
+def test_one_task_that_is_in_hand_becomes_the_probe_that_is_due() -> None:
+    """The ledger is asked once; the others do not wait for its answer, and the probe may come back."""
+    asked: list[tuple[int, int]] = []
+
+    async def grant(guard_id: int, task_id: int) -> bool:
+        asked.append((guard_id, task_id))
+        return True
+
+    found = guards(DUE, take_turn=grant)
+    outcomes = [asyncio.run(found.moved(DUE, task_id)) for task_id in (1, 2, 3)]
+
+    assert [outcome is None for outcome in outcomes] == [True, False, False]
+    assert asked == [(DUE.id, 1)]
+    assert found.stops(7, "document", "default", 1) is None
+
+
+def test_a_turn_that_another_agent_has_is_not_asked_for_again() -> None:
+    """Until the next look at the ledger."""
+    asked: list[int] = []
+
+    async def refuse(_guard_id: int, task_id: int) -> bool:
+        asked.append(task_id)
+        return False
+
+    found = guards(DUE, take_turn=refuse)
+    assert all(asyncio.run(found.moved(DUE, task_id)) is not None for task_id in (1, 2))
+    found.replace([DUE])
+    asyncio.run(found.moved(DUE, 3))
+
+    assert asked == [1, 3]
+
+
+def test_no_task_is_the_probe_of_a_route_that_works_for_nobody() -> None:
+    """There a prompt of our own tells more, and costs no task anything."""
+
+    async def grant(_guard_id: int, _task_id: int) -> bool:
+        raise AssertionError
+
+    silent = replace(DUE, cause=Cause.NO_SUCCESS.value)
+
+    assert asyncio.run(guards(silent, take_turn=grant).moved(silent, 1)) is not None
