@@ -1,0 +1,62 @@
+"""Short names for tests of guards: tasks that end in groups, and what is raised."""
+
+from collections.abc import Sequence
+
+from agent.outcome import Dead, Failure, Outcome
+from agent.ports import Order, Row, Settlement, Verdict
+from producer import guards
+from producer.guards import Guard
+from schemas import tables
+from tests.contract.ledger_parts import BATCH, GROUP, ORIGIN, SPENT, Books
+
+ROUTE = "route"
+
+
+def exhausted(text: str = "ValueError: no") -> Dead:
+    """Return the end of a task whose attempts are used up by this error."""
+    return Dead(Failure("HANDLER", text), SPENT, "exhausted")
+
+
+def different(count: int) -> list[Outcome]:
+    """Return ends by as many errors; words differ, since numbers do not make another error."""
+    return [exhausted("error " + "x" * (number + 1)) for number in range(count)]
+
+
+def claimed(books: Books, count: int, into: str = BATCH) -> list[tuple[Row, int]]:
+    """Load fresh tasks of a batch and claim them under one owner."""
+    first = books.count(tables.task)
+    ids = books.load(*(f"task {first + number}" for number in range(count)), into=into)
+    owner = books.agent().next_owner()
+    answers = books.answers([books.record(one) for one in ids], owner)
+    return [(row, owner) for _, row in answers.values() if row is not None]
+
+
+def settlements(claims: Sequence[tuple[Row, int]], outcomes: Sequence[Outcome], route: str = ROUTE) -> list[Settlement]:
+    """Return how these claims end."""
+    return [Settlement(row, owner, outcome, route, ORIGIN) for (row, owner), outcome in zip(claims, outcomes, strict=True)]
+
+
+def end(books: Books, *outcomes: Outcome, into: str = BATCH, route: str = ROUTE) -> list[Verdict]:
+    """Let fresh tasks end so, in one transaction."""
+    return ended(books, claimed(books, len(outcomes), into), *outcomes, route=route)[0]
+
+
+def ended(books: Books, claims: Sequence[tuple[Row, int]], *outcomes: Outcome, route: str = ROUTE) -> tuple[list[Verdict], list[Order]]:
+    """Let these claims end so, in one transaction."""
+    return books.settle_all(settlements(claims, outcomes, route))
+
+
+def deaths(books: Books) -> int:
+    """Return how many tasks are dead."""
+    return books.count(tables.dead_letter)
+
+
+def raised(books: Books) -> list[Guard]:
+    """Return the guards that are raised."""
+    return books.run(lambda c: guards.raised(c, GROUP))
+
+
+def open_all(books: Books) -> None:
+    """Open every guard that is raised, as a person does."""
+    for one in raised(books):
+        assert books.run(lambda c, one=one: guards.open_one(c, one, "somebody", "by hand"))

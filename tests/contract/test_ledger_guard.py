@@ -1,0 +1,225 @@
+"""What is given up on, and what waits because its batch fails as a whole: the settle decides under lock, all agents together."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from agent.outcome import Dead, Failure
+from agent.ports import Verdict
+from producer import guards
+from schemas import tables
+from schemas.task import Status
+from tests.contract.ledger_guards import ROUTE, claimed, deaths, different, end, ended, exhausted, open_all, raised
+from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RETRY, SNOOZE, SPENT, SUCCEEDED, Books
+
+HELD = Verdict.HELD_BACK
+
+
+def test_the_last_failure_of_a_task_is_death_while_its_route_works(books: Books) -> None:
+    """Something succeeded on the route lately, so it is the task's own fault."""
+    end(books, SUCCEEDED, into="another")
+
+    assert end(books, exhausted()) == [Verdict.SETTLED]
+    assert (deaths(books), raised(books)) == (1, [])
+
+
+def test_a_success_in_the_same_transaction_counts(books: Books) -> None:
+    """A group of outcomes may hold the first success of a route."""
+    assert end(books, exhausted(), SUCCEEDED) == [Verdict.SETTLED] * 2
+
+
+def test_without_a_success_on_the_route_the_task_waits(books: Books) -> None:
+    """In the longest tier, uncounted, with its own error; its guard is raised in the same transaction, and a probe is due."""
+    ((row, owner),) = claims = claimed(books, 1)
+
+    verdicts, orders = ended(books, claims, exhausted())
+
+    found = books.task(row.task_id)
+    assert verdicts == [HELD]
+    assert (found.status, found.owner, found.attempt, found.fence) == (Status.RETRYING, 0, 0, 1)
+    assert 3590 < books.due_in_s(row.task_id) <= 3600 * 1.2
+    assert [(order.destination, order.items) for order in orders] == [("retry.1h", ((0, row.task_id, 1),))]
+    (attempt,) = books.rows(tables.task_attempt)
+    assert (attempt.owner, attempt.outcome, attempt.error_class, attempt.error_text) == (owner, "moved", "HANDLER", "ValueError: no")
+    (guard,) = raised(books)
+    assert (guard.batch, guard.type, guard.route, guard.cause) == (BATCH, "document", ROUTE, "no_success")
+    assert guard.reason == "nothing succeeded on the route for 10 minutes; HANDLER: ValueError: no"
+    assert guard.probe_in_s <= 0
+    assert deaths(books) == 0
+
+
+def test_a_success_on_another_route_says_nothing(books: Books) -> None:
+    """Each route has a provider of its own."""
+    end(books, SUCCEEDED, route="another")
+
+    assert end(books, exhausted()) == [HELD]
+
+
+def test_a_success_in_another_group_says_nothing(books: Books) -> None:
+    """Its route of the same name may be another provider."""
+    end(books, SUCCEEDED)
+    books.set(tables.batch, books.batch().id, group_name="other")
+
+    assert end(books, exhausted(), into="ours") == [HELD]
+
+
+def test_a_success_is_forgotten_after_ten_minutes(books: Books) -> None:
+    """The provider may have gone since."""
+    end(books, SUCCEEDED)
+    books.ago(tables.tally.c.created_at, 601)
+
+    assert end(books, exhausted()) == [HELD]
+
+
+@pytest.mark.parametrize("disposition", ["permanent", "expired", "rejected"])
+def test_other_deaths_are_never_held_back(books: Books, disposition: str) -> None:
+    """A batch whose documents are all too long dies on its own, raises nothing, and parks nobody."""
+    assert end(books, *[Dead(Failure("TOO_LONG", "too long"), SPENT, disposition)] * 30) == [Verdict.SETTLED] * 30
+    assert (deaths(books), raised(books), books.count(tables.guard)) == (30, [], 0)
+
+
+def test_other_deaths_go_on_while_the_guard_is_raised(books: Books) -> None:
+    """A guard holds back what another attempt could change."""
+    end(books, exhausted())
+
+    assert end(books, DEAD, RETRY, SNOOZE, SUCCEEDED) == [Verdict.SETTLED] * 4
+    assert len(raised(books)) == 1
+
+
+def test_ten_deaths_in_a_row_are_the_limit_within_one_transaction(books: Books) -> None:
+    """A handler that raises on every task kills ten; the others of the same group wait."""
+    end(books, *[SUCCEEDED] * 20)
+
+    verdicts = end(books, *[exhausted()] * 50)
+
+    assert (verdicts.count(Verdict.SETTLED), verdicts.count(HELD), deaths(books)) == (10, 40, 10)
+    (guard,) = raised(books)
+    assert guard.reason == "the last 10 tasks were given up on for the same error; HANDLER: ValueError: no"
+    assert guard.cause == "exhausted"
+
+
+def test_ten_deaths_in_a_row_are_the_limit_over_many_transactions(books: Books) -> None:
+    """What other agents settled before counts, in its order."""
+    end(books, *[SUCCEEDED] * 20)
+
+    verdicts = [end(books, exhausted())[0] for _ in range(15)]
+
+    assert verdicts == [Verdict.SETTLED] * 10 + [HELD] * 5
+
+
+def test_most_of_a_batch_failing_is_a_failure_as_a_whole(books: Books) -> None:
+    """By different errors too: beyond half of what ended, and not before."""
+    end(books, *[SUCCEEDED] * 14)
+    assert end(books, *different(14)) == [Verdict.SETTLED] * 14
+
+    assert end(books, *different(3)) == [Verdict.SETTLED, HELD, HELD]
+    assert raised(books)[0].reason.startswith("15 of the last 29 tasks were given up on; HANDLER: error x")
+
+
+def test_deaths_of_the_input_are_no_failure_as_a_whole(books: Books) -> None:
+    """They count as tasks that ended otherwise, whatever their class."""
+    end(books, SUCCEEDED, *[Dead(Failure("HANDLER", "ValueError: no"), SPENT)] * 40)
+
+    assert end(books, *[exhausted("another")] * 9) == [Verdict.SETTLED] * 9
+    assert raised(books) == []
+
+
+def test_a_guard_is_its_own_batchs(books: Books) -> None:
+    """Another batch on the same route goes on dying one by one."""
+    end(books, SUCCEEDED, *[exhausted()] * 12)
+    assert len(raised(books)) == 1
+
+    assert end(books, exhausted(), into="another") == [Verdict.SETTLED]
+    assert len(raised(books)) == 1
+
+
+def test_two_keys_of_one_transaction_are_judged_apart(books: Books) -> None:
+    """A group of settles holds tasks of many batches."""
+    end(books, SUCCEEDED)
+    claims = claimed(books, 12) + claimed(books, 2, into="another")
+
+    verdicts, _ = ended(books, claims, *[exhausted()] * 14)
+
+    assert verdicts == [Verdict.SETTLED] * 10 + [HELD] * 2 + [Verdict.SETTLED] * 2
+    assert [one.batch for one in raised(books)] == [BATCH]
+
+
+def test_many_agents_together_give_up_ten(books: Books) -> None:
+    """Settles at the same time wait for one another where they give up on the same key."""
+    end(books, *[SUCCEEDED] * 3)
+    groups = [claimed(books, 5) for _ in range(8)]
+
+    with ThreadPoolExecutor(8) as pool:
+        verdicts = [one for found, _ in pool.map(lambda group: ended(books, group, *[exhausted()] * 5), groups) for one in found]
+
+    assert (verdicts.count(Verdict.SETTLED), deaths(books), len(raised(books))) == (10, 10, 1)
+
+
+def test_a_cancelled_batch_is_not_moved(books: Books) -> None:
+    """What a guard would hold back ends as cancelled where its batch was cancelled meanwhile."""
+    claims = claimed(books, 1)
+    books.cancel()
+
+    verdicts, orders = ended(books, claims, exhausted())
+
+    assert books.status(claims[0][0].task_id) is Status.CANCELLED
+    assert (verdicts, orders) == ([Verdict.SETTLED], [])
+
+
+def test_a_settle_that_ran_twice_holds_back_once(books: Books) -> None:
+    """After a lost COMMIT the transaction runs again, and finds what it had written."""
+    claims = claimed(books, 1)
+    ended(books, claims, exhausted())
+    before = [books.rows(table) for table in tables.metadata.sorted_tables]
+
+    assert ended(books, claims, exhausted()) == ([Verdict.SETTLED], [])
+    assert [books.rows(table) for table in tables.metadata.sorted_tables] == before
+
+
+def test_opening_forgives_what_was_before(books: Books) -> None:
+    """Ten more may die, then the guard is raised again."""
+    end(books, SUCCEEDED, *[exhausted()] * 12)
+    open_all(books)
+    assert raised(books) == []
+
+    assert end(books, *[exhausted()] * 12) == [Verdict.SETTLED] * 10 + [HELD] * 2
+    assert len(raised(books)) == 1
+
+
+def test_opening_vouches_for_the_route(books: Books) -> None:
+    """Where nothing else succeeds, the last task dies after somebody said that the route works; ten minutes later no more."""
+    end(books, exhausted())
+    open_all(books)
+
+    assert end(books, exhausted()) == [Verdict.SETTLED]
+    books.ago(tables.guard.c.opened_at, 601)
+    assert end(books, exhausted()) == [HELD]
+
+
+def test_an_opening_is_audited_once(books: Books) -> None:
+    """Who, what and why; a second one changes nothing."""
+    end(books, exhausted())
+    (guard,) = raised(books)
+    open_all(books)
+
+    assert not books.run(lambda c: guards.open_one(c, guard, "another", "late"))
+    (entry,) = books.rows(tables.audit)
+    assert (entry.actor, entry.action, entry.detail) == ("somebody", "guard open", "batch batch, type document, route route: by hand")
+
+
+def test_guards_are_their_groups_own(books: Books) -> None:
+    """Another group does not see them."""
+    end(books, exhausted())
+
+    assert books.run(lambda c: guards.read(c, "other")) == []
+    assert len(books.run(lambda c: guards.read(c, GROUP))) == 1
+
+
+def test_a_guard_for_lost_agents_holds_every_route_back(books: Books) -> None:
+    """Rows that name no route are meant for all."""
+    end(books, exhausted())
+    (guard,) = raised(books)
+    books.set(tables.guard, guard.id, route="", cause="worker_lost")
+
+    assert end(books, SUCCEEDED, exhausted(), route="another") == [Verdict.SETTLED, HELD]
+    assert [one.route for one in raised(books)] == [""]
