@@ -4,15 +4,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from agent.ledger import settle
 from agent.outcome import Dead, Failure
 from agent.ports import Verdict
 from producer import guards
 from schemas import tables
 from schemas.task import Status
-from tests.contract.ledger_guards import ROUTE, claimed, deaths, different, end, ended, exhausted, open_all, raised
-from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RETRY, SNOOZE, SPENT, SUCCEEDED, Books
+from tests.contract.ledger_guards import ROUTE, claimed, deaths, different, end, ended, exhausted, open_all, raised, settlements
+from tests.contract.ledger_parts import BATCH, DEAD, GROUP, LONGEST, RETRY, SNOOZE, SPENT, SUCCEEDED, Books
 
 HELD = Verdict.HELD_BACK
+WAITS_S = 0.5  # long enough for a transaction that does not wait
 
 
 def test_the_last_failure_of_a_task_is_death_while_its_route_works(books: Books) -> None:
@@ -145,14 +147,20 @@ def test_two_keys_of_one_transaction_are_judged_apart(books: Books) -> None:
 
 
 def test_many_agents_together_give_up_ten(books: Books) -> None:
-    """Settles at the same time wait for one another where they give up on the same key."""
-    end(books, *[SUCCEEDED] * 3)
-    groups = [claimed(books, 5) for _ in range(8)]
+    """A settle that gives up on a key waits for another one's that does: both count on from each other."""
+    end(books, *[SUCCEEDED] * 3, exhausted())
+    first, second = (settlements(claimed(books, 5), [exhausted()] * 5) for _ in range(2))
 
-    with ThreadPoolExecutor(8) as pool:
-        verdicts = [one for found, _ in pool.map(lambda group: ended(books, group, *[exhausted()] * 5), groups) for one in found]
+    with ThreadPoolExecutor(1) as pool, books.database.engine.begin() as connection:
+        verdicts, _ = settle.settle(connection, GROUP, first, 0.0, LONGEST)
+        others = pool.submit(books.settle_all, second)
+        with pytest.raises(TimeoutError):
+            others.result(timeout=WAITS_S)
+        connection.commit()
+        verdicts += others.result()[0]
 
-    assert (verdicts.count(Verdict.SETTLED), deaths(books), len(raised(books))) == (10, 10, 1)
+    assert verdicts == [Verdict.SETTLED] * 9 + [HELD]
+    assert (deaths(books), len(raised(books))) == (10, 1)
 
 
 def test_a_cancelled_batch_is_not_moved(books: Books) -> None:
