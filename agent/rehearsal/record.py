@@ -33,16 +33,16 @@ class Record:
         self.statuses[str(status)] += 1
         if fault is not None:
             self.faults[fault] += 1
-        self._write("end", request_id, status, sent_bytes)
+        self._write("end", request_id, status, sent_bytes, fault)
 
     def as_json(self) -> bytes:
         """Return the counts."""
         totals = {"total": self.calls.total(), "in_flight": self.in_flight}
         return orjson.dumps({**totals, "statuses": self.statuses, "faults": self.faults, "calls": self.calls})
 
-    def _write(self, event: str, request_id: str, status: int, sent_bytes: int) -> None:
+    def _write(self, event: str, request_id: str, status: int, sent_bytes: int, fault: str | None = None) -> None:
         if self._log is None:
             return
         times = {"at_s": self._clock.utc_s(), "boot_s": self._clock.now_s()}
-        line = {"event": event, "id": request_id, "status": status, "bytes": sent_bytes, **times}
+        line = {"event": event, "id": request_id, "status": status, "bytes": sent_bytes, "fault": fault, **times}
         self._log.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))

@@ -263,6 +263,18 @@ def test_calls_are_remembered() -> None:
     assert {line["id"] for line in lines} == {"b/t#1"}
 
 
+def test_end_of_a_call_names_its_fault() -> None:
+    """The log of a call that was to fail says why, so that a checker can tell a dialed failure from one of docllm's."""
+    log = io.BytesIO()
+    made = service("503=1", log=log)
+    call = made.plan(chat())
+    assert call.done is not None
+
+    call.done(50, False)  # noqa: FBT003 - the signature of Plan.done
+
+    assert [json.loads(line)["fault"] for line in log.getvalue().splitlines()] == [None, "503"]
+
+
 def test_paths_that_are_not_there() -> None:
     """Models are listed; another path, and a body that is no request, are errors of the caller."""
     made = service()
