@@ -49,7 +49,8 @@ class Reader:
         self._joined = False
         self._in_flight = 0
         self._changes = -1
-        self._turned_at_s = self._probed_at_s = clock.now_s()
+        self._turned_at_s = clock.now_s()
+        self._probed_at_s = -_PROBE_EVERY_S  # the first pass looks for the dead: what they hold is waited for by nobody else
 
     def step(self) -> float:
         """Make one pass; return the seconds after which the next one is useful, 0 when more can be read at once."""

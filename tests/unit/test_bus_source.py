@@ -11,7 +11,7 @@ from agent.consumer.embedded import SteppedSource
 from agent.ports import Assigned, AtRest, Event, Record, Revoked, SourceFailed
 from producer.bus import log, topics
 from producer.bus.file import BusFile
-from producer.bus.group import SESSION_S
+from producer.bus.group import SESSION_S, Member
 from producer.topics.family import SETTINGS
 from schemas.envelope import Outgoing
 
@@ -97,6 +97,26 @@ def test_first_pass_joins_and_reads(tmp_path: Path) -> None:
 
             assert isinstance(hand.events[0], Assigned)
             assert [record.offset for record in hand.records()] == [0, 1, 2]
+
+    run(test())
+
+
+def test_first_pass_takes_what_a_dead_member_held(tmp_path: Path) -> None:
+    """A member that has just joined does not take itself for the owner of all, with nothing to read, while a dead one holds records."""
+
+    async def test() -> None:
+        async with hands(tmp_path) as (hand,):
+            hand.send(3)
+            dead = Member(file=hand.file, group_id="g", clock=hand.clock)
+            dead.turn(frozenset(state.topic_id for state in topics.describe(hand.file, ["t"]).values()), {})
+            dead.close()
+
+            await hand.step()
+            asked = asyncio.ensure_future(hand.source.at_rest())
+            await asyncio.sleep(0)
+            await hand.step()
+
+            assert await asked == AtRest(joined=True, lag=3)
 
     run(test())
 
