@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import uvloop
 
-from agent import app, parent, rehearsal
+from agent import app, parent, rehearsal, resume
 from agent.lifecycle import Stop
 from agent.rehearsal.child import rehearsal_child
 from agent.supervisor import FORCED, Supervisor
@@ -38,6 +38,7 @@ examples:
   python -m agent --until-done --rehearsal       without a provider: the answers are extracts
   python -m agent --processes 4 --slots 200      four agents, each with 200 calls in flight
   python -m agent reaper --group docllm          only repair what dead agents left behind
+  python -m agent resume ROUTE --group docllm    let a parked route take calls again
   python -m agent rehearsal-llm --port 8000      an OpenAI-compatible server without a model
 
 exit codes: 0 done or drained, 2 usage, 3 a server cannot be reached, 4 wrong schema or topics,
@@ -49,6 +50,8 @@ def main(argv: Sequence[str]) -> int:
     """Run one command; return its exit code."""
     if argv[:1] == ["rehearsal-llm"]:
         return rehearsal.run(argv[1:])
+    if argv[:1] == ["resume"]:
+        return resume.run(argv[1:])
     options = _parser().parse_args(argv)
     configure_logging(options.log_level, options.child)
     command = _reap if options.command == "reaper" else _run

@@ -25,6 +25,7 @@ from agent.partitions import Partitions
 from agent.policy import Effect, tiers_of
 from agent.ports import Source
 from agent.reaper import Reaper, Sweep
+from agent.resuming import Resuming
 from agent.settle import Ended, Settler
 from agent.slots import Slots
 from agent.telemetry import Counts
@@ -113,6 +114,13 @@ class Builder:
             route_of=lambda value: route_of(value, self.routes.naming),
             ordered=self.publishing.ordered,
         )
+
+    def _resuming(self) -> Resuming:
+        def resumed(route: str) -> bool:
+            return self.routes.resume(route, self.clock.now_s())
+
+        group = self.parts.topics.group
+        return Resuming(database=self.parts.database, lane=self.parts.lane, clock=self.clock, group=group, resumed=resumed)
 
     def _longest_tier(self) -> tuple[str, float]:
         tier = self.parts.topics.tiers[-1]
@@ -255,7 +263,7 @@ class Builder:
             reaper=self.reaper(loop, intake),
             publishing=self.publishing,
             finished=self.finished(),
-            duties=(*duties, self.guarding.run, self.prober.run),
+            duties=(*duties, self.guarding.run, self.prober.run, self._resuming().run),
             clock=self.clock,
             counts=self.counts,
             leave=leave,

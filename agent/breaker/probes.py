@@ -26,7 +26,7 @@ class Probes:
         self._timeout_s = timeout_s
         self._park_s = park_s
         self._jitter = jitter
-        self._growth = GROWTH
+        self._growth, self._spread = GROWTH, JITTER
         self._prompt_next = False
         self._granted_until_s = _ALWAYS
         self._wanted_s = _NEVER
@@ -37,7 +37,7 @@ class Probes:
 
     def begin(self, now_s: float, *, parked: bool) -> None:
         """Wait for the first probe: the route has just stopped."""
-        self.interval_s, self._growth = (self._park_s, 1.0) if parked else (FIRST_S, GROWTH)
+        self.interval_s, self._growth, self._spread = (self._park_s, 1.0, 0.0) if parked else (FIRST_S, GROWTH, JITTER)
         self.running = self._prompt_next = False
         self._wait(now_s)
 
@@ -57,7 +57,7 @@ class Probes:
         self.running = False
 
     def _wait(self, now_s: float) -> None:
-        self.next_s = now_s + self.interval_s * (1 + JITTER * (2 * self._jitter() - 1))
+        self.next_s = now_s + self.interval_s * (1 + self._spread * (2 * self._jitter() - 1))
 
     # ---- whose turn it is
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent import __main__ as agent
+from agent import resume
 from agent.handlers import registry
 from agent.policy.classes import CLASSES, Action
 from agent.rehearsal import command as rehearsal
@@ -26,6 +27,7 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob
 TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text("utf-8") for page in PAGES}
 EVERYTHING = "\n".join(TEXTS.values())
 HELP_LINES, HELP_COLUMNS = 40, 100
+SUBPROGRAMS = {"rehearsal-llm": rehearsal._parser, "resume": resume._parser}
 COMMENT_OR_SHELL = re.compile(r"\s+#.*|\s+[<>|].*|\s*;.*|\s*&&.*")
 
 
@@ -63,7 +65,7 @@ def main_of(words: list[str]) -> int:
 def parser_of(words: list[str]) -> ArgumentParser:
     if words[2] == "producer":
         return producer._parser()
-    return rehearsal._parser() if words[3:4] == ["rehearsal-llm"] else agent._parser()
+    return SUBPROGRAMS.get(words[3], agent._parser)() if len(words) > 3 else agent._parser()
 
 
 @pytest.mark.parametrize(("line", "shown"), helps())
@@ -85,7 +87,13 @@ def test_every_command_is_shown() -> None:
     subcommands = producer._parser()._subparsers
     assert subcommands is not None
     names = [f"python -m producer {name} --help" for name in subcommands._group_actions[0].choices or ()]
-    wanted = {"python -m producer --help", *names, "python -m agent --help", "python -m agent rehearsal-llm --help"}
+    wanted = {
+        "python -m producer --help",
+        *names,
+        "python -m agent --help",
+        "python -m agent rehearsal-llm --help",
+        "python -m agent resume --help",
+    }
     assert {line for line, _ in helps()} == wanted
 
 
@@ -93,7 +101,7 @@ def test_every_command_is_shown() -> None:
 def test_commands_can_be_typed(line: str) -> None:
     """Each command line in a page is one that the program's parser takes."""
     words = shlex.split(line)
-    rest = words[4:] if words[3:4] == ["rehearsal-llm"] else words[3:]
+    rest = words[4:] if words[2] == "agent" and words[3:4] and words[3] in SUBPROGRAMS else words[3:]
     parser_of(words).parse_args(rest)
 
 

@@ -1,0 +1,60 @@
+"""`python -m agent resume ROUTE`: a person says that a route may take calls again. It reads no agent's memory; agents hear it."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.breaker import Names
+from agent.ledger.resume import resume, routes_in_use
+from producer.app import opened_ledger
+from producer.commands.cancel import actor
+from schemas.config import Config
+from schemas.database import Connection
+from schemas.errors import ConfigError, DocllmError
+from schemas.settings import load_config
+
+MOST_SHOWN = 20
+
+
+def run(argv: Sequence[str]) -> int:
+    """Resume a route; return the exit code."""
+    options = _parser().parse_args(argv)
+    try:
+        config = load_config(flags={"config": options.config}, environ=os.environ, cwd=Path.cwd())
+        print(asyncio.run(_resume(config, options.group, options.route)))  # noqa: T201 - what a command did is its output
+    except DocllmError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m agent resume",
+        description="Lets a route that is parked, or has stopped, take calls again at once. It is audited.",
+    )
+    parser.add_argument("route", metavar="ROUTE", help="its name, as the log and status show it")
+    parser.add_argument("--group", default="docllm", help="consumer group and topic prefix (docllm)")
+    parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
+    return parser
+
+
+async def _resume(config: Config, group: str, route: str) -> str:
+    async with opened_ledger(config) as parts:
+
+        def work(connection: Connection) -> None:
+            known = {*Names(config).configured, *routes_in_use(connection, group)}
+            if route not in known:
+                raise ConfigError(f"group {group} has no route {route!r}; known are: {_listed(known)}")
+            resume(connection, group, route, actor())
+
+        await parts.lane(lambda: parts.database.run(work))
+    return f"route {route} of group {group}: agents that run take calls on it again within two seconds, one first"
+
+
+def _listed(known: set[str]) -> str:
+    more = f", and {len(known) - MOST_SHOWN} more" if len(known) > MOST_SHOWN else ""
+    return ", ".join(sorted(known)[:MOST_SHOWN]) + more

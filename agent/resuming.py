@@ -1,0 +1,44 @@
+"""The duty that hears what a person says about routes: `python -m agent resume ROUTE` writes it into the ledger."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+from agent.ledger import resume
+from agent.ports import Clock
+from schemas.database import Database, DatabaseError
+from schemas.lanes import Lane
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+
+
+class Resuming:
+    """Calls `resumed` with each route that is named after this duty began; what was said before was for those who ran then."""
+
+    def __init__(self, *, database: Database, lane: Lane, clock: Clock, group: str, resumed: Callable[[str], object]) -> None:
+        self._database = database
+        self._lane = lane
+        self._clock = clock
+        self._group = group
+        self._resumed = resumed
+        self._heard: dict[str, datetime] | None = None
+
+    async def run(self) -> None:
+        """Look each second until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except DatabaseError as error:
+                log.warning("looking for resumed routes failed and is tried again: %s", getattr(error, "orig", error))
+            await self._clock.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Hear what is new."""
+        said = await self._lane(lambda: self._database.auto(lambda c: resume.resumed(c, self._group)))
+        news = [] if self._heard is None else [route for route, at in said.items() if self._heard.get(route) != at]
+        self._heard = said
+        for route in news:
+            if self._resumed(route):
+                log.info("route %s is resumed: a person said so", route)
