@@ -16,6 +16,7 @@ PROGRAMS = {
     "java": "default-jre-headless",
     "mvn": "maven",
     "docker-compose": "docker-compose",  # reads the compose file; starts nothing
+    "faketime": "faketime",  # fault runs give an agent a clock that jumps
 }
 
 

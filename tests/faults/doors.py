@@ -1,0 +1,220 @@
+"""Ways to servers that can be cut, blocked, slowed down or torn. They carry bytes and know no protocol.
+
+A `Door` is one listening address and the server behind it. What is wrong with it is counted, so that a fault which met nobody
+can be told. Everything here runs on the event loop of `proxy`.
+"""
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import cast
+
+HELD_MOST_BYTES = 4 << 20  # of one connection; then its sender is made to wait
+NOW = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends a reset
+
+
+class Mode(Enum):
+    """What is wrong with a door."""
+
+    OPEN = "open"
+    CUT = "cut"  # connections are reset, new ones too
+    HOLE = "hole"  # nothing arrives any more, and nobody is told
+    SLOW = "slow"  # everything comes late and drop by drop
+    TEAR = "tear"  # now and then half a message, then a reset
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a door did since its mode was set."""
+
+    connections: int = 0  # that were taken
+    carried: int = 0  # bytes
+    refused: int = 0  # connections that were reset at once
+    cut: int = 0  # connections that were ended by us
+    held: int = 0  # bytes that were kept back
+    delayed: int = 0  # bytes that came late
+    torn: int = 0  # messages of which half was carried
+
+    def told(self) -> dict[str, int]:
+        """Return what is not zero."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name)}
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A mode and its figures: for SLOW the delay of each chunk and the rate, for TEAR every how many chunks one is torn."""
+
+    mode: Mode = Mode.OPEN
+    delay_s: float = 0.0
+    bytes_per_s: float = float("inf")
+    tear_every: int = 0
+
+
+@dataclass(eq=False)
+class Door:
+    """One way to one server."""
+
+    name: str
+    port: int
+    server_port: int
+    wrong: Wrong = Wrong()
+    counts: Counts = field(default_factory=Counts)
+    pairs: set["Pair"] = field(default_factory=set)
+
+    def set(self, wrong: Wrong, *, reset: bool = False) -> Counts:
+        """Change what is wrong; return what was counted until now. `reset`: connections whose bytes were held end, as after a lost NAT."""
+        before, self.counts, self.wrong = self.counts, Counts(), wrong
+        for pair in list(self.pairs):
+            if wrong.mode is Mode.CUT or (reset and pair.holds):
+                self.counts.cut += 1
+                pair.end()
+            else:
+                pair.flow()
+        return before
+
+
+class Pair:
+    """A client's connection and the one to the server."""
+
+    def __init__(self, door: Door) -> None:
+        self.door = door
+        self.client = _End(self)
+        self.server = _End(self)
+        self.client.other, self.server.other = self.server, self.client
+        door.pairs.add(self)
+
+    @property
+    def holds(self) -> bool:
+        return self.client.held_bytes + self.server.held_bytes > 0
+
+    def taken(self) -> None:
+        """A client has connected: go to the server, or send it away."""
+        self.door.counts.connections += 1
+        if self.door.wrong.mode is Mode.CUT:
+            self.door.counts.refused += 1
+            self.end()
+        else:
+            self._dialing = asyncio.get_running_loop().create_task(self._dial())
+
+    def flow(self) -> None:
+        """Carry what may be carried now."""
+        for end in (self.client, self.server):
+            end.flow()
+
+    def end(self) -> None:
+        """Reset both connections."""
+        self.door.pairs.discard(self)
+        for end in (self.client, self.server):
+            end.abort()
+
+    async def _dial(self) -> None:
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: self.server, "127.0.0.1", self.door.server_port)
+        except OSError:
+            self.end()
+
+
+class _End(asyncio.Protocol):
+    """One of the two connections; what it reads is written to the other one."""
+
+    other: "_End"
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+        self._transport: asyncio.Transport | None = None
+        self._held: deque[bytes] = deque()
+        self.held_bytes = 0
+        self._free_s = 0.0
+        self._chunks = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._over = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self is self._pair.client:
+            self._pair.taken()
+        self.other.flow()
+
+    def data_received(self, data: bytes) -> None:
+        self._held.append(data)
+        self.held_bytes += len(data)
+        if self.held_bytes > HELD_MOST_BYTES and self._transport is not None:
+            self._transport.pause_reading()
+        counts, mode = self._pair.door.counts, self._pair.door.wrong.mode
+        if mode is Mode.HOLE:
+            counts.held += len(data)
+        elif mode is Mode.SLOW:
+            counts.delayed += len(data)
+        self.flow()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._over = True
+        # A connection that ends behind a hole is not heard of on the other side.
+        if self._pair.door.wrong.mode is not Mode.HOLE:
+            self.flow()
+
+    def flow(self) -> None:
+        """Carry what was read, as the door's mode lets it."""
+        wrong = self._pair.door.wrong
+        out = self.other._transport
+        if out is None or wrong.mode is Mode.HOLE or out.is_closing():
+            return
+        if wrong.mode is Mode.SLOW and self._held:
+            self._drip(wrong)
+            return
+        while self._held and not out.is_closing():
+            self._carry(self._take(), out, wrong)
+        self._finish(out)
+
+    def _finish(self, out: asyncio.Transport) -> None:
+        if self._over and not out.is_closing():
+            self._pair.door.pairs.discard(self._pair)
+            out.close()
+
+    def abort(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NOW)
+            self._transport.abort()
+
+    def _take(self) -> bytes:
+        data = self._held.popleft()
+        self.held_bytes -= len(data)
+        if self._transport is not None and self.held_bytes <= HELD_MOST_BYTES and not self._transport.is_closing():
+            self._transport.resume_reading()
+        return data
+
+    def _carry(self, data: bytes, out: asyncio.Transport, wrong: Wrong) -> None:
+        self._chunks += 1
+        door = self._pair.door
+        if wrong.mode is Mode.TEAR and self._chunks % wrong.tear_every == 0 and len(data) > 1:
+            out.write(data[: len(data) // 2])
+            door.counts.torn += 1
+            self._pair.end()
+            return
+        door.counts.carried += len(data)
+        out.write(data)
+
+    def _drip(self, wrong: Wrong) -> None:
+        """Carry the next chunk when its time has come; one timer for each direction keeps the order."""
+        if self._timer is not None:
+            return
+        loop = asyncio.get_running_loop()
+        self._free_s = max(self._free_s, loop.time()) + len(self._held[0]) / wrong.bytes_per_s
+        self._timer = loop.call_at(self._free_s + wrong.delay_s, self._dripped)
+
+    def _dripped(self) -> None:
+        self._timer = None
+        out = self.other._transport
+        if self._held and out is not None and self._pair.door.wrong.mode is Mode.SLOW and not out.is_closing():
+            self._carry(self._take(), out, self._pair.door.wrong)
+        self.flow()

@@ -1,0 +1,60 @@
+"""TCP proxies between docllm's programs and its servers, all on one event loop in a thread of their own."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Self, TypeVar
+
+import uvloop
+
+from tests.faults.doors import Counts, Door, Pair, Wrong
+
+Result = TypeVar("Result")
+ANSWER_S = 30.0
+
+
+class Proxy:
+    """All doors. Its methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self, name: str, port: int, server_port: int) -> Door:
+        """Listen on a port for a server, which need not be there yet."""
+        door = Door(name, port, server_port)
+        self._run(self._listen(door))
+        return door
+
+    def set(self, door: Door, wrong: Wrong, *, reset: bool = False) -> Counts:
+        """Change what is wrong with a door; return what it did until now."""
+        return self._now(lambda: door.set(wrong, reset=reset))
+
+    def counts(self, door: Door) -> dict[str, int]:
+        """Return what a door did since its mode was set."""
+        return self._now(door.counts.told)
+
+    def close(self) -> None:
+        """End everything."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    async def _listen(self, door: Door) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.create_server(lambda: Pair(door).client, "127.0.0.1", door.port, reuse_address=True, backlog=256)
+
+    def _now(self, work: Callable[[], Result]) -> Result:
+        async def run() -> Result:
+            return work()
+
+        return self._run(run())
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER_S)
