@@ -38,6 +38,12 @@ class Deployment:
         self.llms: list[RehearsalLLM] = []
         folder.mkdir(parents=True, exist_ok=True)
 
+    def use_tiers(self, *tiers: str, max_attempts: int = 5) -> None:
+        """Set the retry tiers, shortest first, and how often a task that is loaded from now on is tried."""
+        self.environ |= {"DOCLLM_RETRY_TIERS": ",".join(tiers), "DOCLLM_MAX_ATTEMPTS": str(max_attempts)}
+        if self.kafka:
+            self.producer("topics", "apply")
+
     # ---- programs
 
     def start(self, *arguments: str, name: str = "", **environ: str) -> Program:

@@ -1,0 +1,36 @@
+"""Watches a ledger during a run for when each retry is due, which the ledger itself forgets at the next claim."""
+
+import threading
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from tests.integration.ledgers import LedgerView
+
+LOOK_S = 0.3  # far below the shortest tier, so that no due time is missed
+
+
+class DueWatch:
+    """Looks from a thread of its own while the block runs. `dues`: UTC seconds by task and number of the attempt."""
+
+    def __init__(self, ledger: LedgerView) -> None:
+        self.dues: dict[tuple[str, int], float] = {}
+        self._ledger = ledger
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(LOOK_S):
+            try:
+                self.dues |= self._ledger.dues()
+            except SQLAlchemyError:
+                continue  # a busy database; the next look sees it

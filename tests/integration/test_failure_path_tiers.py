@@ -1,0 +1,131 @@
+"""Retries wait in tiers: never early, hardly late, however they end: by success, `cancel`, a deadline, or another list of tiers."""
+
+import signal
+from datetime import UTC, datetime, timedelta
+from statistics import quantiles
+from time import monotonic
+
+import pytest
+
+from schemas.task import Status
+from tests.integration import checker
+from tests.integration.deployment import BATCH, Deployment, task_line
+from tests.integration.dues import DueWatch
+from tests.integration.evidence import Evidence
+
+RETRIES = 5000
+LATE_S = 2.0
+UNUSABLE = "malformed=1"  # a failure of the task's own, which tells nothing bad of the route
+
+
+@pytest.mark.timeout(300)
+def test_five_thousand_retries_are_never_early(embedded: Deployment) -> None:
+    """Under load no attempt is called before the due time that the ledger had for it; the lateness is printed."""
+    embedded.use_tiers("2s", "4s", max_attempts=50)
+    llm = embedded.llm("--latency", "0.02", "--faults", "malformed=0.8")
+    embedded.load(2500)
+
+    with DueWatch(embedded.ledger) as watch:
+        agent = embedded.agent("--until-done", "--slots", "100")
+        embedded.until(lambda: sum(task.attempt for task in embedded.ledger.tasks()) >= RETRIES, f"{RETRIES} retries")
+        llm.dial()
+        assert agent.wait() == 0, agent.tail()
+
+    run = embedded.evidence()
+    tell_lateness(run, watch)
+    assert len(watch.dues) >= RETRIES
+    assert checker.calls_before_due(run, watch.dues) == []
+    assert {task.status for task in run.tasks} == {Status.SUCCEEDED}
+    assert checker.violations(run) == []
+
+
+@pytest.mark.timeout(300)
+def test_retries_are_hardly_late(deployment: Deployment) -> None:
+    """While slots are free a retry begins within 2 s of its due time."""
+    deployment.use_tiers("3s", max_attempts=3)
+    llm = deployment.llm("--latency", "0.02", "--faults", UNUSABLE)
+    deployment.load(300)
+
+    with DueWatch(deployment.ledger) as watch:
+        agent = deployment.agent("--until-done", "--slots", "100")
+        deployment.until(lambda: deployment.ledger.counts()["retrying"] >= 200, "tasks in the tier")
+        llm.dial()
+        assert agent.wait() == 0, agent.tail()
+
+    run = deployment.evidence()
+    assert tell_lateness(run, watch) < LATE_S
+    assert len(watch.dues) >= 200
+    assert checker.calls_before_due(run, watch.dues) == []
+    assert checker.violations(run) == []
+
+
+@pytest.mark.timeout(300)
+def test_tasks_in_a_tier_can_be_cancelled(deployment: Deployment) -> None:
+    """`cancel` ends what waits in a tier at once; its records are done with when they come, and no call is made for them."""
+    deployment.use_tiers("8s")
+    llm = deployment.llm("--latency", "0", "--faults", UNUSABLE)
+    deployment.load(60)
+    agent = deployment.agent("--until-done", "--slots", "60")
+    deployment.until(lambda: deployment.ledger.counts()["retrying"] == 60, "all tasks in the tier")
+
+    deployment.producer("cancel", "--batch", BATCH)
+    cancelled = deployment.ledger.counts()["cancelled"]
+
+    assert agent.wait(60) == 0, agent.tail()
+    assert cancelled == 60
+    assert len(llm.calls()) == 60
+    assert checker.violations(deployment.evidence()) == []
+
+
+@pytest.mark.timeout(300)
+def test_deadline_that_passes_in_a_tier_ends_the_task(deployment: Deployment) -> None:
+    """A task whose deadline comes before its next attempt is dead as expired, and is not called again."""
+    deployment.use_tiers("15s")
+    llm = deployment.llm("--latency", "0", "--faults", UNUSABLE)
+    deadline = (datetime.now(UTC) + timedelta(seconds=14)).isoformat()
+    late = [task_line(number, deadline=deadline) for number in range(20)]
+    deployment.producer("load", str(deployment.write_lines([*late, *(task_line(number) for number in range(20, 40))])))
+    deployment.expect(BATCH, (f"t{number}" for number in range(40)))
+    agent = deployment.agent("--until-done", "--slots", "40")
+
+    deployment.until(lambda: deployment.ledger.counts()["retrying"] == 40, "all tasks in the tier")
+    llm.dial()
+
+    assert agent.wait(120) == 0, agent.tail()
+    run = deployment.evidence()
+    assert {row.disposition for row in deployment.ledger.dead_letters()} == {"expired"}
+    assert {task.name for task in run.tasks if task.death} == {f"{BATCH}/t{number}" for number in range(20)}
+    assert len(run.calls) == 60
+    assert checker.violations(run) == []
+
+
+@pytest.mark.timeout(300)
+def test_old_tier_is_drained(deployment: Deployment) -> None:
+    """After another list of tiers was configured, what waits in a tier that is no longer on it runs when it is due."""
+    deployment.use_tiers("9s", "15s")
+    llm = deployment.llm("--latency", "0", "--faults", UNUSABLE)
+    deployment.load(60)
+    with DueWatch(deployment.ledger) as watch:
+        agent = deployment.agent("--slots", "60")
+        deployment.until(lambda: deployment.ledger.counts()["retrying"] == 60, "all tasks in the tier")
+        agent.signal(signal.SIGTERM)
+        assert agent.wait() == 0, agent.tail()
+        llm.dial()
+
+        deployment.use_tiers("2s")
+        began_s = monotonic()
+        deployment.until_done("--slots", "60")
+
+    run = deployment.evidence()
+    assert {task.status for task in run.tasks} == {Status.SUCCEEDED}
+    assert monotonic() - began_s < 60
+    assert checker.calls_before_due(run, watch.dues) == []
+    assert checker.violations(run) == []
+
+
+def tell_lateness(run: Evidence, watch: DueWatch) -> float:
+    """Print the percentiles of the lateness; return the largest, in seconds."""
+    late_s = sorted(checker.lateness_s(run, watch.dues).values())
+    cuts = quantiles(late_s, n=100)
+    print(f"{len(late_s)} retries, late by p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s, at most {late_s[-1]:.2f} s")  # noqa: T201 - figures
+    return late_s[-1]
