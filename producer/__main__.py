@@ -10,8 +10,9 @@ from pathlib import Path
 
 import uvloop
 
-from producer.commands import admin, cancel, dead, guard, load, view
-from producer.commands.selecting import add_selection, written
+from producer.commands import admin, cancel, dead, guard, load, replay, view
+from producer.commands.selecting import add_selection, per_second, written
+from producer.replay_runs import CAP
 from producer.screen import complain
 from schemas.errors import DocllmError
 from schemas.settings import load_config
@@ -26,6 +27,7 @@ examples:
   python -m producer export --batch tasks results.jsonl   at any time; --format openai
   python -m producer cancel --batch tasks                 what waits ends, what runs finishes
   python -m producer dead list                            why tasks were given up; dead show ID for one
+  python -m producer replay --batch tasks --dry-run       dead letters again: how many, at what cost
   python -m producer guard list                           what waits since it failed as a whole
   python -m producer migrate                              prepare a database
   python -m producer topics apply                         prepare a Kafka cluster
@@ -76,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_export(command("export", "write the results", "At any time, in the order of loading."))
     _add_cancel(command("cancel", "end a batch or a task that should not run", "What runs now finishes."))
     _add_dead(command("dead", "what was given up on, and why", "Dead letters in groups of one error; or everything about one task."))
+    _add_replay(command("replay", "try dead letters again", "Interrupted, it goes on when it is started again."))
     _add_guard(command("guard", "what waits since it failed as a whole", "And let it run again."))
     _add_topics(command("topics", "make, raise or compare the group's topics"))
     command("migrate", "bring the ledger's schema to this version").set_defaults(run=admin.migrate)
@@ -122,6 +125,23 @@ def _add_cancel(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", metavar="NAME", help="the whole batch; no task can be added to it afterwards")
     parser.add_argument("--id", metavar="ID", help="one task; with --batch where several batches have it")
     parser.set_defaults(run=cancel.cancel)
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add_selection(parser, _count)
+    add("--id", type=written, metavar="ID", help="one task, or quarantine:N")
+    add("--all", action="store_true", help="every dead letter of the group")
+    add("--cancelled", action="store_true", help="cancelled tasks instead; opens their batches again")
+    add("--dry-run", action="store_true", help="show counts and cost, change nothing")
+    add("--rate", type=per_second, metavar="N/s", help="at most so many a second")
+    add("--cap", type=_count, default=CAP, metavar="N", help=f"leave tasks that were replayed N times ({CAP})")
+    add("--yes", action="store_true", help="do not ask; needed where nobody can be asked")
+    add("--resume", action="store_true", help="only go on with what was interrupted")
+    add("--list", action="store_true", help="show the latest replays")
+    add("--from-topic", nargs="?", const="", metavar="TOPIC", help="load letters back (<group>.dlq), for a lost ledger")
+    add("--force", action="store_true", help="for --from-topic: though letters are of this ledger")
+    parser.set_defaults(run=replay.replay)
 
 
 def _add_dead(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from producer.bus.mount import refuse_network
-from producer.ports import Publisher, TopicAdmin
+from producer.ports import Publisher, TopicAdmin, TopicReader
 from producer.topics.family import EMBEDDED_PARTITIONS, Family, with_old_tiers
 from schemas import migrations
 from schemas.clock import Clock, SystemClock
@@ -85,6 +85,17 @@ def make_publisher(config: Config, clock: Clock) -> Publisher:
     from producer.publisher.kafka import KafkaPublisher  # noqa: PLC0415 - the same
 
     return KafkaPublisher(config=config.kafka, clock=clock)
+
+
+def make_reader(config: Config, clock: Clock) -> TopicReader:
+    """Return the reader of whole topics of the configured bus."""
+    if config.embedded:
+        from producer.topics.embedded_reader import EmbeddedTopicReader  # noqa: PLC0415 - the same
+
+        return EmbeddedTopicReader(bus_path(config))
+    from producer.topics.kafka_reader import KafkaTopicReader  # noqa: PLC0415 - the same
+
+    return KafkaTopicReader(config=config.kafka, clock=clock)
 
 
 @dataclass(frozen=True, slots=True)

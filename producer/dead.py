@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, select
+from sqlalchemy import Connection, Row, Select, func, select
 
 from producer import selected
 from producer.quarantine import error_class
@@ -56,17 +56,18 @@ class Group:
     spent: Spent = Spent()
 
 
-def groups(connection: Connection, group: str, chosen: Selection, *conditions: ColumnElement[bool]) -> list[Group]:
-    """Return the groups among the selected dead letters and records, the largest first.
-
-    `conditions` are more that must hold for tasks. A limit counts groups.
-    """
-    found = _of_tasks(connection, group, chosen, conditions) + _of_records(connection, group, chosen)
-    found.sort(key=lambda one: (-one.count, one.fingerprint, one.disposition))
-    return found[: chosen.limit]
+def listed(connection: Connection, group: str, chosen: Selection) -> list[Group]:
+    """Return the groups among the selected dead letters and records, the largest first. A limit counts groups."""
+    return grouped(connection, selected.tasks(chosen, group), selected.records(chosen, group))[: chosen.limit]
 
 
-def _of_tasks(connection: Connection, group: str, chosen: Selection, conditions: Sequence[ColumnElement[bool]]) -> list[Group]:
+def grouped(connection: Connection, tasks: Select[Any], records: Select[Any]) -> list[Group]:
+    """Return the groups among the dead letters and records that two queries of `selected` give, the largest first."""
+    found = _of_tasks(connection, tasks) + _of_records(connection, records)
+    return sorted(found, key=lambda one: (-one.count, one.fingerprint, one.disposition))
+
+
+def _of_tasks(connection: Connection, tasks: Select[Any]) -> list[Group]:
     by = (dead_letter.c.fingerprint, dead_letter.c.disposition)
     columns = (
         *by,
@@ -74,11 +75,10 @@ def _of_tasks(connection: Connection, group: str, chosen: Selection, conditions:
         func.min(dead_letter.c.died_at).label("first_at"),
         func.max(dead_letter.c.died_at).label("last_at"),
     )
-    mine = selected.tasks(chosen, group).where(*conditions)
-    rows = connection.execute(mine.with_only_columns(*columns, func.min(task.c.id).label("oldest")).group_by(*by)).all()
+    rows = connection.execute(tasks.with_only_columns(*columns, func.min(task.c.id).label("oldest")).group_by(*by)).all()
     examples = _examples(connection, [row.oldest for row in rows])
     sums = [func.sum(task_attempt.c[name]) for name in _SPENT]
-    paid = mine.join(task_attempt, task_attempt.c.task_id == task.c.id).with_only_columns(*by, func.count(), *sums).group_by(*by)
+    paid = tasks.join(task_attempt, task_attempt.c.task_id == task.c.id).with_only_columns(*by, func.count(), *sums).group_by(*by)
     spent = {(row[0], row[1]): Spent(*(int(value) for value in row[2:])) for row in connection.execute(paid)}
     return [
         replace(_group(row, examples.get(row.oldest, _GONE)), tasks=row.n, spent=spent.get((row.fingerprint, row.disposition), Spent()))
@@ -96,11 +96,11 @@ def _examples(connection: Connection, ids: Sequence[int]) -> dict[int, Example]:
     return found
 
 
-def _of_records(connection: Connection, group: str, chosen: Selection) -> list[Group]:
+def _of_records(connection: Connection, records: Select[Any]) -> list[Group]:
     by = (quarantine.c.fingerprint, quarantine.c.disposition)
     at = quarantine.c.created_at
     columns = (*by, func.count().label("n"), func.min(at).label("first_at"), func.max(at).label("last_at"))
-    query = selected.records(chosen, group).with_only_columns(*columns, func.min(quarantine.c.id).label("oldest")).group_by(*by)
+    query = records.with_only_columns(*columns, func.min(quarantine.c.id).label("oldest")).group_by(*by)
     rows = connection.execute(query).all()
     texts: dict[int, str] = {}
     for start in range(0, len(rows), _PAGE):

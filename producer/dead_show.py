@@ -108,12 +108,13 @@ class Record:
     seen: int
 
 
-def batches_with(connection: Connection, group: str, key: str) -> list[str]:
-    """Return the names of the group's batches that have a task of this id."""
-    query = (
-        select(batch.c.name).join(task, task.c.batch_id == batch.c.id).where(batch.c.group_name == group, task.c.task_key == key.encode())
-    )
-    return list(connection.execute(query.order_by(batch.c.id)).scalars())
+def states(connection: Connection, group: str, key: str, batch_name: str | None) -> list[tuple[str, Status]]:
+    """Return the group's batches that have a task of this id, or the one of this name, with the task's state."""
+    query = select(batch.c.name, task.c.status).join(task, task.c.batch_id == batch.c.id)
+    query = query.where(batch.c.group_name == group, task.c.task_key == key.encode()).order_by(batch.c.id)
+    if batch_name is not None:
+        query = query.where(batch.c.name == batch_name)
+    return [(row.name, Status(row.status)) for row in connection.execute(query)]
 
 
 def story(connection: Connection, group: str, batch_name: str, key: str) -> Story | None:

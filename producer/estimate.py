@@ -25,6 +25,11 @@ class Estimate:
         self.files += line.task.uri is not None
         self._bytes[line.task.model or self._default_model] += len(line.value) + (line.task.size or 0)
 
+    def scale(self, tasks: int) -> None:
+        """Take what was added for a sample of this many tasks."""
+        self._bytes = Counter({model: size * tasks // self.tasks for model, size in self._bytes.items()})
+        self.tasks = tasks
+
     @property
     def tokens_in(self) -> int:
         """Return the input tokens, estimated."""

@@ -68,6 +68,12 @@ def shrink(connection: Connection, order: Order, left: Sequence[Item]) -> None:
         connection.execute(delete(outbox).where(outbox.c.id == order.id))
 
 
+def ordered(connection: Connection, group: str, destination: str) -> set[int]:
+    """Return the tasks that a group's orders for one destination name: their records may not be there yet."""
+    query = select(outbox.c["items"]).where(outbox.c.group_name == group, outbox.c.destination == destination)
+    return {item[1] for blob in connection.execute(query).scalars() for item in unpack(blob) if item[0] == TASK}
+
+
 def drop_settled(connection: Connection, group: str, limit: int = 20) -> int:
     """Delete the oldest orders whose tasks are all final, without waiting for their due time; return how many.
 

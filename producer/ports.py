@@ -1,10 +1,10 @@
 """What putting tasks on topics needs of the world, as protocols; adapters are in `publisher/` and `topics/`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas.envelope import Outgoing
+from schemas.envelope import Outgoing, RawHeaders
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,28 @@ class TopicAdmin(Protocol):
 
     async def close(self) -> None:
         """Close the connections."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One record as it was read, by somebody who belongs to no group."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: RawHeaders
+
+
+class TopicReader(Protocol):
+    """Reads a topic from its beginning to the end that it has when the reading begins. Joins no group, commits nothing."""
+
+    def read(self, topic: str) -> AsyncGenerator[Sequence[Incoming], None]:
+        """Yield the records in pages of a few MiB; those of one partition in their order.
+
+        Raises ConfigError when there is no such topic, UnreachableError.
+        """
         ...
 
 

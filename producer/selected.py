@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, false, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, false, literal, or_, select
 
 from producer.selection import Selection
 from schemas.sql import utc_now
@@ -36,12 +36,13 @@ def tasks(chosen: Selection, group: str) -> Select[Any]:
 
 
 def records(chosen: Selection, group: str) -> Select[Any]:
-    """Return a query for the quarantined records that are meant and were not replayed yet: id, and what a caller adds of `quarantine`."""
+    """Return a query for the quarantined records that are meant and were not replayed yet: id and, as a task has one, a fence of 0."""
     where = [quarantine.c.group_name == group, quarantine.c.replayed_at.is_(None)]
     if chosen.record is not None:
         where.append(quarantine.c.id == chosen.record)
     where += _matching(chosen, quarantine.c.disposition, quarantine.c.fingerprint, quarantine.c.created_at)
-    return select(quarantine.c.id).where(*where) if chosen.with_records else select(quarantine.c.id).where(false())
+    query = select(quarantine.c.id, literal(0).label("fence"))
+    return query.where(*where) if chosen.with_records else query.where(false())
 
 
 def ready(chosen: Selection, cap: int) -> ColumnElement[bool]:

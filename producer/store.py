@@ -123,6 +123,15 @@ def accept(connection: Connection, into: Batch, tasks: Sequence[NewTask], first_
     return Accepted(result.new, result.known, result.clashing, tuple(orders))
 
 
+def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> Accepted:
+    """Return what `accept` would say of these tasks, without writing; of the new ones their positions alone."""
+    digests = _digests(connection, into, [one.key for one in tasks])
+    there = {position: digests[one.key] == one.digest for position, one in enumerate(tasks) if one.key in digests}
+    new = {position: 0 for position in range(len(tasks)) if position not in there}
+    known = tuple(position for position, same in there.items() if same)
+    return Accepted(new, known, tuple(there.keys() - set(known)), ())
+
+
 def close_batch(connection: Connection, into: Batch) -> None:
     """Note that the whole input was read."""
     connection.execute(update(batch).where(batch.c.id == into.id, batch.c.closed_at.is_(None)).values(closed_at=utc_now()))

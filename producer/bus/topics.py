@@ -115,6 +115,12 @@ def backlog(file: BusFile, group_id: str, topics: Sequence[str]) -> Backlog:
     return Backlog(lag, min(oldest, default=None), committed)
 
 
+def bounds(file: BusFile, topic: str) -> list[tuple[int, int, int, int]]:
+    """Return number, partition id, low and high watermark of each partition of a topic; nothing where it does not exist."""
+    rows = file.all("SELECT p.number, p.id, p.low, p.high FROM partition p JOIN topic t USING (topic_id) WHERE t.name=?", (topic,))
+    return [(number, partition_id, low, high) for number, partition_id, low, high in sorted(rows)]
+
+
 def _positions(file: BusFile, group_id: str, topics: Sequence[str]) -> list[tuple[str, int, int, int, int, int | None]]:
     rows = file.all(
         'SELECT t.name, p.number, p.id, p.low, p.high, c."offset" FROM topic t JOIN partition p USING (topic_id)'

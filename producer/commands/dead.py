@@ -10,7 +10,7 @@ import orjson
 from producer import dead_screen, dead_show
 from producer.app import LedgerParts, opened_ledger
 from producer.commands.selecting import read_selection, record_number
-from producer.dead import groups
+from producer.dead import listed
 from producer.screen import complain, note, say
 from schemas.config import Config
 from schemas.database import Connection
@@ -32,7 +32,7 @@ async def dead(config: Config, options: argparse.Namespace) -> int:
 
 async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
     chosen = await parts.lane(lambda: parts.database.auto(lambda c: read_selection(c, options, None)))
-    found = await parts.lane(lambda: parts.database.auto(lambda c: groups(c, options.group, chosen)))
+    found = await parts.lane(lambda: parts.database.auto(lambda c: listed(c, options.group, chosen)))
     if options.json:
         _json(dead_screen.groups_json(options.group, found))
     elif not found:
@@ -64,8 +64,7 @@ def _found(connection: Connection, options: argparse.Namespace) -> dead_show.Sto
     number = record_number(options.id) if options.batch is None else None
     if number is not None and (record := dead_show.record(connection, options.group, number)) is not None:
         return record
-    names = dead_show.batches_with(connection, options.group, options.id)
-    names = [name for name in names if options.batch in {None, name}]
+    names = [name for name, _ in dead_show.states(connection, options.group, options.id, options.batch)]
     found = dead_show.story(connection, options.group, names[0], options.id) if len(names) == 1 else None
     return names if found is None else found
 

@@ -1,6 +1,7 @@
 """The options by which a person names dead letters, the same for every command that takes them."""
 
 import argparse
+import math
 from collections.abc import Callable
 from datetime import datetime
 
@@ -34,6 +35,17 @@ def written(text: str) -> str:
     except UnicodeEncodeError:
         raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8") from None
     return text
+
+
+def per_second(text: str) -> float:
+    """Return N of `N/s` or `N`; raise what argparse shows for what is no number above 0."""
+    try:
+        found = float(text.removesuffix("/s"))
+    except ValueError:
+        found = 0.0
+    if not 0 < found < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no rate; write for example 50/s or 0.5/s")
+    return found
 
 
 def read_selection(connection: Connection, options: argparse.Namespace, name: str | None) -> Selection:

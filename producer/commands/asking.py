@@ -1,0 +1,23 @@
+"""Asks a person before something is done that costs money."""
+
+import argparse
+import asyncio
+import sys
+
+from producer.screen import note
+from schemas.errors import ConfigError
+
+
+def require_answer(options: argparse.Namespace) -> None:
+    """Raise ConfigError where nobody can be asked and nobody has agreed."""
+    if not options.yes and not sys.stdin.isatty():
+        raise ConfigError("nobody can be asked here: look with --dry-run, then agree with --yes")
+
+
+async def agreed(options: argparse.Namespace, question: str) -> bool:
+    """Return whether a person agrees, with --yes or now."""
+    if options.yes:
+        return True
+    note(f"{question} [y/N]")
+    answer = await asyncio.to_thread(sys.stdin.readline)  # on a thread, so that Ctrl-C is heard
+    return answer.strip().lower() in {"y", "yes"}

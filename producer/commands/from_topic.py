@@ -1,0 +1,61 @@
+"""`replay --from-topic`: load dead letters back, for a ledger that was lost."""
+
+import argparse
+from contextlib import nullcontext
+
+from producer.app import make_reader, opened
+from producer.commands.asking import agreed, require_answer
+from producer.from_topic import Found, FromTopic, Loaded, survey
+from producer.relay import Relay
+from producer.screen import bar, note, say
+from schemas.config import Config
+from schemas.errors import ConfigError
+
+REFUSED_SHOWN = 20
+
+
+async def load(config: Config, options: argparse.Namespace) -> int:
+    """Load the letters of a topic into this ledger; return 1 when some cannot be loaded."""
+    if not options.dry_run:
+        require_answer(options)
+    async with opened(config, options.group) as parts:
+        topic = options.from_topic or parts.topics.name("dlq")
+        reader = make_reader(config, parts.clock)
+        found = await survey(reader, topic, parts.ledger_id)
+        _refuse_own(found, topic, options)
+        say(f"{topic}: {found.letters} letters of {len(found.best)} tasks or records")
+        if not options.dry_run and not (found.best and await agreed(options, f"load {len(found.best)} into group {options.group}?")):
+            say("nothing is loaded")
+            return 0
+        relay = Relay(database=parts.database, lane=parts.lane, publisher=parts.publisher, topics=parts.topics, clock=parts.clock)
+        with nullcontext() if options.dry_run else bar(f"loading {topic}") as shown:
+            loader = FromTopic(
+                database=parts.database,
+                lane=parts.lane,
+                reader=reader,
+                relay=None if options.dry_run else relay,
+                group=options.group,
+                max_attempts_of=config.max_attempts_of,
+                progress=lambda done: shown.show(done, len(found.best)) if shown else None,
+            )
+            return _tell(await loader.load(topic, found), options)
+
+
+def _refuse_own(found: Found, topic: str, options: argparse.Namespace) -> None:
+    if found.own and not options.force:
+        raise ConfigError(
+            f"{found.own} of {found.letters} letters in {topic} are of this very ledger, which has their tasks: use replay without "
+            "--from-topic; with --force the others are loaded, and what is there is left as it is"
+        )
+
+
+def _tell(loaded: Loaded, options: argparse.Namespace) -> int:
+    known = f", {loaded.known} were there already" if loaded.known else ""
+    say(f"{loaded.new} tasks {'would be loaded: a dry run' if options.dry_run else 'loaded'}{known}")
+    for reason in loaded.refused[:REFUSED_SHOWN]:
+        note(reason)
+    if len(loaded.refused) > REFUSED_SHOWN:
+        note(f"... and {len(loaded.refused) - REFUSED_SHOWN} more")
+    if loaded.refused:
+        say(f"{len(loaded.refused)} cannot be loaded")
+    return 1 if loaded.refused else 0

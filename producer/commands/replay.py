@@ -1,0 +1,169 @@
+"""`replay`: try dead letters again, after a look at how many and at what cost."""
+
+import argparse
+import asyncio
+from collections.abc import Callable
+
+from producer import dead_show, replay_plan, replay_runs, replay_screen
+from producer.app import LedgerParts, Parts, opened, opened_ledger
+from producer.commands import from_topic
+from producer.commands.asking import agreed, require_answer
+from producer.commands.cancel import actor
+from producer.commands.dead import width
+from producer.commands.selecting import read_selection
+from producer.estimate import Estimate
+from producer.moments import written
+from producer.relay import Relay
+from producer.replay import Replay
+from producer.replay_plan import Plan
+from producer.replay_runs import Run, Wish
+from producer.screen import bar, complain, note, say
+from producer.selection import RECORD
+from schemas.config import Config
+from schemas.errors import ConfigError
+
+RUNS_SHOWN, UNREAD_SHOWN = 20, 20
+MODES = ("resume", "list", "from_topic")
+SELECTS = ("disposition", "fingerprint", "batch", "type", "tenant", "since", "until", "id", "all")
+
+
+async def replay(config: Config, options: argparse.Namespace) -> int:
+    """Replay what is selected, or do what one of the modes says."""
+    _check(options)
+    if options.from_topic is not None:
+        return await from_topic.load(config, options)
+    if options.list or options.dry_run:
+        async with opened_ledger(config) as ledger:
+            return await (_list(ledger, options) if options.list else _dry_run(config, ledger, options))
+    if not options.resume:
+        require_answer(options)
+    async with opened(config, options.group) as parts:
+        unread = await _resume(parts, options)
+        return _code(unread) if options.resume else await _replay(parts, options, unread)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise ConfigError for options that do not go together."""
+    modes = [name for name in MODES if getattr(options, name) not in {None, False}]
+    selects = [name for name in SELECTS if getattr(options, name)]
+    others = modes[1:] + selects + [name for name in ("cancelled", "limit") if getattr(options, name)]
+    if modes and others:
+        raise ConfigError(
+            f"--{modes[0]} stands alone; leave out {', '.join(f'--{name}' for name in others)}".replace("from_topic", "from-topic")
+        )
+    if options.force and options.from_topic is None:
+        raise ConfigError("--force is for --from-topic alone")
+    if not modes and not selects:
+        raise ConfigError(
+            f"say what to replay: {', '.join(f'--{name}' for name in SELECTS[:-1])}, or --all; "
+            f"to look first: python -m producer dead list --group {options.group}"
+        )
+
+
+async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
+    runs = await parts.lane(lambda: parts.database.auto(lambda c: replay_runs.latest(c, options.group, RUNS_SHOWN)))
+    say("\n".join(replay_screen.run_line(run) for run in runs) or f"nothing was replayed in group {options.group}")
+    return 0
+
+
+async def _dry_run(config: Config, parts: LedgerParts, options: argparse.Namespace) -> int:
+    wish, plan = await _planned(config, parts, options)
+    for run in await parts.lane(lambda: parts.database.auto(lambda c: replay_runs.unfinished(c, options.group))):
+        say(f"replay {run.id} is unfinished and would go on first: {run.left} of {run.total} left")
+    code = 0 if plan.tasks + plan.records else await _why_nothing(parts, options, wish)
+    say("dry run: nothing is changed")
+    return code
+
+
+async def _planned(config: Config, parts: LedgerParts | Parts, options: argparse.Namespace) -> tuple[Wish, Plan]:
+    """Read what is meant, and show what that is."""
+    chosen = await parts.lane(lambda: parts.database.auto(lambda c: read_selection(c, options, options.id)))
+    wish = Wish(chosen, options.cap, options.rate)
+    plan = await parts.lane(lambda: parts.database.auto(lambda c: replay_plan.plan(c, options.group, wish)))
+    estimate = Estimate(prices=config.prices, default_model=config.llm.model)
+    await parts.lane(lambda: replay_plan.measure(parts.database.auto, options.group, wish, plan.tasks, estimate))
+    say("\n".join(replay_screen.plan_lines(plan, wish, estimate, width())))
+    return wish, plan
+
+
+async def _why_nothing(parts: LedgerParts | Parts, options: argparse.Namespace, wish: Wish) -> int:
+    """Say what became of that which was named; return 1 when it is not there."""
+    chosen, group = wish.selection, options.group
+    if chosen.record is not None:
+        number = chosen.record
+        record = await parts.lane(lambda: parts.database.auto(lambda c: dead_show.record(c, group, number)))
+        if record is not None and record.replayed_at is not None:
+            say(f"{RECORD}{number} was replayed {written(record.replayed_at)}")
+        return 0 if record is not None else _unknown(options)
+    if chosen.key is None:
+        return 0
+    key = chosen.key
+    found = await parts.lane(lambda: parts.database.auto(lambda c: dead_show.states(c, group, key, chosen.batch)))
+    for batch_name, status in found:
+        say(f"task {key} of batch {batch_name} is {status.name.lower()}")
+    return 0 if found else _unknown(options)
+
+
+def _unknown(options: argparse.Namespace) -> int:
+    where = f"batch {options.batch!r}" if options.batch else f"group {options.group}"
+    complain(f"no {options.id!r} in {where}; see: python -m producer dead list --group {options.group}")
+    return 1
+
+
+async def _replay(parts: Parts, options: argparse.Namespace, unread: int) -> int:
+    wish, plan = await _planned(parts.config, parts, options)
+    if not plan.tasks + plan.records:
+        return max(_code(unread), await _why_nothing(parts, options, wish))
+    if not await agreed(options, f"replay {replay_screen.items(plan.tasks, plan.records)}?"):
+        say("nothing is replayed")
+        return _code(unread)
+    run = await _replayer(parts).store(actor(), wish)
+    return _code(unread if run is None else unread + await _apply(parts, run))
+
+
+async def _resume(parts: Parts, options: argparse.Namespace) -> int:
+    """Go on with what was interrupted; return how many records could not be read."""
+    group, unread = parts.topics.group, 0
+    await parts.lane(lambda: parts.database.run(lambda c: replay_runs.drop_unstored(c, group)))
+    runs = await parts.lane(lambda: parts.database.auto(lambda c: replay_runs.unfinished(c, group)))
+    if options.resume and not runs:
+        say("no replay was interrupted")
+    for run in runs:
+        say(f"resuming replay {run.id}: {run.left} of {run.total} left ({run.wish.selection}, by {run.actor})")
+        unread += await _apply(parts, run)
+    return unread
+
+
+async def _apply(parts: Parts, run: Run) -> int:
+    """Apply a run, tell what became of it; return how many records could not be read."""
+    try:
+        with bar(f"replay {run.id}") as shown:
+            report = await _replayer(parts, lambda done: shown.show(done, run.total)).apply(run)
+    except asyncio.CancelledError:
+        note(f"replay {run.id} is interrupted; go on with: python -m producer replay --resume --group {parts.topics.group}")
+        raise
+    ended = await parts.lane(lambda: parts.database.auto(lambda c: replay_runs.find(c, run.id)))
+    say(f"replay {run.id}: {replay_screen.result(ended or run)}")
+    for number, why in list(report.unread.items())[:UNREAD_SHOWN]:
+        note(f"{RECORD}{number} stays: {why}")
+    if len(report.unread) > UNREAD_SHOWN:
+        note(f"... and {len(report.unread) - UNREAD_SHOWN} more")
+    return len(report.unread)
+
+
+def _replayer(parts: Parts, progress: Callable[[int], None] | None = None) -> Replay:
+    relay = Relay(database=parts.database, lane=parts.lane, publisher=parts.publisher, topics=parts.topics, clock=parts.clock)
+    return Replay(
+        database=parts.database,
+        lane=parts.lane,
+        relay=relay,
+        clock=parts.clock,
+        group=parts.topics.group,
+        max_attempts_of=parts.config.max_attempts_of,
+        progress=progress or (lambda _done: None),
+        note=note,
+    )
+
+
+def _code(unread: int) -> int:
+    return 1 if unread else 0

@@ -1,0 +1,195 @@
+"""Loads dead letters back from their topic, for a ledger that was lost: each task once, into the batch that its letter names.
+
+The topic is read twice: first for the places of the newest letters, of which some hundred bytes each are kept, then for their bytes.
+What is in the ledger already is recognized, so this may be run again at any time.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from producer import store, strangers
+from producer.ports import Incoming, Order, TopicReader
+from producer.relay import Relay
+from schemas import crash
+from schemas.database import Connection, Database
+from schemas.errors import ConfigError, UnsafeStateError
+from schemas.lanes import Lane
+from schemas.line import LineError
+
+Result = TypeVar("Result")
+Name = tuple[str, str, str]  # ledger, kind, number
+
+CHUNK, SQLITE_CHUNK = 500, 200
+_OURS = ("docllm-", "kafka_dlt-", "__dlq.")
+_POINTER = ("docllm-pointer", "docllm-value-digest")
+_MAX_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a letter is; of two with one name the larger is the better one: with a value, and of a higher fence."""
+
+    whole: bool
+    fence: int
+    partition: int
+    offset: int
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """Return what two letters of one task are compared by."""
+        return self.whole, self.fence
+
+
+@dataclass(slots=True)
+class Found:
+    """What a topic holds: the best letter of each task or record, how many letters in all, how many of the ledger asked about."""
+
+    best: dict[Name, Spot] = field(default_factory=dict)
+    letters: int = 0
+    own: int = 0
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What became of the letters. `refused`: what cannot be loaded, with the reason."""
+
+    new: int = 0
+    known: int = 0
+    refused: list[str] = field(default_factory=list)
+
+
+async def survey(reader: TopicReader, topic: str, ledger_id: str) -> Found:
+    """Return what a topic holds now."""
+    found = Found()
+    async with aclosing(reader.read(topic)) as pages:
+        async for page in pages:
+            for letter in page:
+                _note(found, letter, ledger_id)
+    return found
+
+
+def _note(found: Found, letter: Incoming, ledger_id: str) -> None:
+    name, spot = name_of(letter), _spot(letter)
+    found.letters += 1
+    found.own += name[0] == ledger_id
+    there = found.best.get(name)
+    if there is None or spot.rank > there.rank:
+        found.best[name] = spot
+
+
+def name_of(letter: Incoming) -> Name:
+    """Return whose letter it is; a record that says nothing of it stands for itself."""
+    headers = dict(letter.headers)
+    ledger = sys.intern((headers.get("docllm-ledger") or b"")[:64].decode("utf-8", "replace"))
+    for header in ("docllm-task", "docllm-quarantine"):
+        if number := headers.get(header):
+            return ledger, header, number[:_MAX_DIGITS].decode("utf-8", "replace")
+    return "", "record", f"{letter.partition}/{letter.offset}"
+
+
+def _spot(letter: Incoming) -> Spot:
+    headers = dict(letter.headers)
+    fence = headers.get("docllm-fence") or b""
+    whole = letter.value is not None and not any(name in headers for name in _POINTER)
+    return Spot(whole, int(fence) if fence.isdigit() and len(fence) <= _MAX_DIGITS else -1, letter.partition, letter.offset)
+
+
+class FromTopic:
+    """Loads the letters that `survey` found into one ledger."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        lane: Lane,
+        reader: TopicReader,
+        relay: Relay | None,
+        group: str,
+        max_attempts_of: Callable[[str], int],
+        progress: Callable[[int], None],
+    ) -> None:
+        self._database = database
+        self._lane = lane
+        self._reader = reader
+        self._relay = relay
+        self._group = group
+        self._max_attempts_of = max_attempts_of
+        self._progress = progress
+
+    async def load(self, topic: str, found: Found) -> Loaded:
+        """Load the best letter of each task; without a relay only say what would be loaded."""
+        loaded = Loaded()
+        async with aclosing(self._reader.read(topic)) as pages:
+            async for page in pages:
+                best = [letter for letter in page if found.best.get(name_of(letter)) == _spot(letter)]
+                for chunk in self._chunks(best):
+                    await self._load(chunk, loaded)
+                    self._progress(loaded.new + loaded.known)
+        return loaded
+
+    def _chunks(self, letters: Sequence[Incoming]) -> Iterator[Sequence[Incoming]]:
+        size = SQLITE_CHUNK if self._database.sqlite else CHUNK
+        yield from (letters[start : start + size] for start in range(0, len(letters), size))
+
+    async def _load(self, letters: Sequence[Incoming], loaded: Loaded) -> None:
+        by_batch: dict[str, list[tuple[Incoming, store.NewTask]]] = {}
+        for letter in letters:
+            try:
+                name, task = self._read(letter)
+                by_batch.setdefault(name, []).append((letter, task))
+            except LineError as error:
+                loaded.refused.append(f"{_where(letter)}: {strangers.reason(error)}")
+        for name, some in by_batch.items():
+            await self._accept(name, some, loaded)
+
+    def _read(self, letter: Incoming) -> tuple[str, store.NewTask]:
+        if not _spot(letter).whole:
+            raise LineError("value", "is not in the letter, which only points to it", "load the task from where it came from")
+        headers = [pair for pair in letter.headers if pair[0] == strangers.BATCH_HEADER or not pair[0].startswith(_OURS)]
+        return strangers.read(letter.key, letter.value, headers, self._group, self._max_attempts_of)
+
+    async def _accept(self, name: str, some: Sequence[tuple[Incoming, store.NewTask]], loaded: Loaded) -> None:
+        tasks = [task for _, task in some]
+        try:
+            accepted = await (self._write(name, tasks) if self._relay is not None else self._compare(name, tasks))
+        except (ConfigError, UnsafeStateError) as error:
+            loaded.refused += [f"{_where(letter)}: {error}" for letter, _ in some]
+            return
+        loaded.new += len(accepted.new)
+        loaded.known += len(accepted.known)
+        loaded.refused += [f"{_where(some[position][0])}: {strangers.clash(name)}" for position in accepted.clashing]
+        await self._send(accepted.orders)
+
+    async def _write(self, name: str, tasks: Sequence[store.NewTask]) -> store.Accepted:
+        into = await self._run(lambda c: store.open_batch(c, name, self._group, "dead letters"))
+        first = await self._run(lambda c: store.take_ids(c, len(tasks)))
+        return await self._run(lambda c: store.accept(c, into, tasks, first))
+
+    async def _compare(self, name: str, tasks: Sequence[store.NewTask]) -> store.Accepted:
+        into = await self._run(lambda c: store.find_batch(c, name))
+        if into is None:
+            return store.Accepted(dict.fromkeys(range(len(tasks)), 0), (), (), ())
+        return await self._run(partial(store.matching, into=into, tasks=tasks))
+
+    async def _send(self, orders: Sequence[Order]) -> None:
+        crash.reach("from_topic.accepted")
+        if self._relay is not None:
+            await self._relay.send(orders)
+
+    async def _run(self, work: Callable[[Connection], Result]) -> Result:
+        return await self._lane(lambda: self._database.run(work))
+
+
+def _where(letter: Incoming) -> str:
+    """Return whose letter it is and where it is, for a person."""
+    _, kind, number = name_of(letter)
+    batch_name = next((value for name, value in letter.headers if name == strangers.BATCH_HEADER and value), b"")
+    whose = {
+        "docllm-task": f"task {number} of batch {batch_name[:255].decode('utf-8', 'replace')}",
+        "docllm-quarantine": f"quarantine {number}",
+    }
+    return f"letter {letter.partition}/{letter.offset}, {whose.get(kind, 'a record')}"

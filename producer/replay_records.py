@@ -1,0 +1,85 @@
+"""Replays quarantined records, a page in a transaction: each is read again as the intake reads it, by today's rules.
+
+What is a task line now becomes a task, once; the row stays and says when. What still is none stays as it was.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, Row, select, update
+
+from producer import replay_runs, store, strangers
+from producer.outbox import QUARANTINE
+from producer.ports import Order
+from producer.quarantine import KEPT_BYTES
+from producer.replay_runs import ItemState, Page
+from schemas.envelope import RawHeaders
+from schemas.errors import ConfigError, UnsafeStateError
+from schemas.line import LineError
+from schemas.sql import utc_now
+from schemas.tables import quarantine
+
+Unread = dict[int, str]
+
+
+def apply(connection: Connection, group: str, run_id: int, max_attempts_of: Callable[[str], int], after: int, limit: int) -> Page | None:
+    """Replay the next records of a run whose numbers follow `after`, at most `limit`; None when none waits there."""
+    taken = [number for number, _ in replay_runs.take(connection, run_id, QUARANTINE, after, limit)]
+    if not taken:
+        return None
+    fresh = select(quarantine).where(quarantine.c.id.in_(taken), quarantine.c.replayed_at.is_(None)).order_by(quarantine.c.id)
+    rows = connection.execute(fresh.with_for_update()).all()
+    unread, orders = _accept_all(connection, group, rows, max_attempts_of)
+    accepted = {row.id for row in rows} - unread.keys()
+    connection.execute(update(quarantine).where(quarantine.c.id.in_(sorted(accepted))).values(replayed_at=utc_now()))
+    replay_runs.mark(connection, run_id, QUARANTINE, accepted, ItemState.REPLAYED)
+    replay_runs.mark(connection, run_id, QUARANTINE, unread, ItemState.UNREAD)
+    replay_runs.mark(connection, run_id, QUARANTINE, set(taken) - accepted - unread.keys(), ItemState.PASSED)
+    return Page(max(taken), len(taken), tuple(orders), unread=tuple(unread.items()))
+
+
+def _accept_all(
+    connection: Connection, group: str, rows: Sequence[Row[Any]], max_attempts_of: Callable[[str], int]
+) -> tuple[Unread, list[Order]]:
+    by_batch: dict[str, list[tuple[int, store.NewTask]]] = {}
+    unread: Unread = {}
+    for row in rows:
+        try:
+            name, task = strangers.read(row.record_key, _value(row), _headers(row.headers), group, max_attempts_of)
+            by_batch.setdefault(name, []).append((row.id, task))
+        except LineError as error:
+            unread[row.id] = strangers.reason(error)
+    orders: list[Order] = []
+    for name, some in sorted(by_batch.items()):
+        orders += _accept(connection, group, name, some, unread)
+    return unread, orders
+
+
+def _accept(connection: Connection, group: str, name: str, some: Sequence[tuple[int, store.NewTask]], unread: Unread) -> Sequence[Order]:
+    """Accept tasks into their batch; note which it does not take."""
+    tasks = [task for _, task in some]
+    try:
+        into = store.open_batch(connection, name, group, "replay of the quarantine")
+        accepted = store.accept(connection, into, tasks, store.take_ids(connection, len(tasks)))
+    except (ConfigError, UnsafeStateError) as error:
+        unread |= dict.fromkeys((number for number, _ in some), str(error))
+        return ()
+    unread |= dict.fromkeys((some[position][0] for position in accepted.clashing), strangers.clash(name))
+    return accepted.orders
+
+
+def _value(row: Row[Any]) -> bytes:
+    """Return the record's value; raise LineError where the ledger has not all of it."""
+    where = f"{row.topic}/{row.part}/{row.record_offset}"
+    if row.value_digest is not None:
+        fix = f"the whole record is at {where} as long as its topic keeps it; produce it again to the inbox"
+        raise LineError("value", f"was cut at {KEPT_BYTES >> 10} KiB, as all larger ones in the quarantine", fix)
+    if row.record_value is None:
+        raise LineError("value", "is not there", f"look for the record at {where}; one without a value is no task")
+    return bytes(row.record_value)
+
+
+def _headers(kept: bytes | None) -> RawHeaders:
+    pairs = orjson.loads(kept) if kept else []
+    return [(name, None if value is None else value.encode()) for name, value in pairs]

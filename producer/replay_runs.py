@@ -1,0 +1,238 @@
+"""Replay runs in the ledger: what a person asked for, stored item by item before the first is applied.
+
+So a run that was killed is resumed, and one that was killed while it was stored is dropped: nothing of it was applied. Here is
+what is the same for tasks and records; `replay_tasks` and `replay_records` apply them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, Select, and_, delete, false, func, insert, select, update
+
+from producer import selected
+from producer.outbox import QUARANTINE, TASK
+from producer.ports import Order
+from producer.selection import Selection, from_json
+from schemas.bulk import insert_rows
+from schemas.sql import utc_now
+from schemas.tables import audit, replay_item, replay_run
+
+STORED_PAGE = 2000
+CAP = 3
+KINDS = (TASK, QUARANTINE)
+
+
+class ItemState(IntEnum):
+    """What became of an item."""
+
+    WAITS = 0
+    REPLAYED = 1
+    PASSED = 2  # not dead any more when its turn came, or its batch is cancelled
+    UNREAD = 3  # a record that still is no task
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a person asks for. `rate` is items a second, None for no limit; `token` tells two equal wishes apart."""
+
+    selection: Selection
+    cap: int = CAP
+    rate: float | None = None
+    token: str = ""
+
+    def as_text(self) -> str:
+        """Return the form that is stored."""
+        return orjson.dumps({"select": self.selection.as_json(), "cap": self.cap, "rate": self.rate, "token": self.token}).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as it is stored. Times are UTC without a zone; `counts` has how many items are in each state."""
+
+    id: int
+    actor: str
+    wish: Wish
+    created_at: datetime
+    ended_at: datetime | None
+    counts: dict[ItemState, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """Return how many items the run has."""
+        return sum(self.counts.values())
+
+    @property
+    def left(self) -> int:
+        """Return how many items wait for their turn."""
+        return self.counts.get(ItemState.WAITS, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far the storing of a run has come: what follows `after` of a kind is not stored, `stored` items are."""
+
+    kind: int = KINDS[0]
+    after: int = 0
+    stored: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What became of a page: the last item looked at, how many are done with, the orders to publish.
+
+    `early`: items that wait on, since the letter of their death is not on its topic yet; it could not be built any more.
+    `unread`: records that are no task, with the reason.
+    """
+
+    last: int
+    done: int
+    orders: tuple[Order, ...] = ()
+    early: int = 0
+    unread: tuple[tuple[int, str], ...] = ()
+
+
+class DroppedError(Exception):
+    """Another replay, which started meanwhile, took this run for one that was killed while it was stored."""
+
+
+def drop_unstored(connection: Connection, group: str) -> int:
+    """End runs whose items were not stored to the end; return how many. Nothing of them was applied, and nothing will be."""
+    torn = (replay_run.c.group_name == group, replay_run.c.stored_at.is_(None), replay_run.c.ended_at.is_(None))
+    return connection.execute(update(replay_run).where(*torn).values(ended_at=utc_now())).rowcount
+
+
+def unfinished(connection: Connection, group: str) -> list[Run]:
+    """Return the stored runs that have not ended, the oldest first."""
+    waiting = _of(group).where(replay_run.c.ended_at.is_(None)).order_by(replay_run.c.id)
+    return _runs(connection, waiting)
+
+
+def latest(connection: Connection, group: str, limit: int) -> list[Run]:
+    """Return the newest stored runs, the newest first."""
+    return _runs(connection, _of(group).order_by(replay_run.c.id.desc()).limit(limit))
+
+
+def find(connection: Connection, run_id: int) -> Run | None:
+    """Return a run with its counts, None where it is not there."""
+    return next(iter(_runs(connection, select(replay_run).where(replay_run.c.id == run_id))), None)
+
+
+def _of(group: str) -> Select[Any]:
+    return select(replay_run).where(replay_run.c.group_name == group, replay_run.c.stored_at.is_not(None))
+
+
+def _runs(connection: Connection, query: Select[Any]) -> list[Run]:
+    rows = connection.execute(query).all()
+    counts = _counts(connection, [row.id for row in rows])
+    return [_run(row, counts.get(row.id, {})) for row in rows]
+
+
+def _run(row: Any, counts: dict[ItemState, int]) -> Run:
+    wish = orjson.loads(row.selection)
+    read = Wish(from_json(wish["select"]), wish["cap"], wish["rate"], wish["token"])
+    return Run(row.id, row.actor, read, row.created_at, row.ended_at, counts)
+
+
+def _counts(connection: Connection, ids: Sequence[int]) -> dict[int, dict[ItemState, int]]:
+    by = (replay_item.c.run_id, replay_item.c.state)
+    found: dict[int, dict[ItemState, int]] = {}
+    for run_id, state, count in connection.execute(select(*by, func.count()).where(replay_item.c.run_id.in_(ids)).group_by(*by)):
+        found.setdefault(run_id, {})[ItemState(state)] = count
+    return found
+
+
+# ---- storing
+
+
+def begin(connection: Connection, group: str, actor: str, wish: Wish) -> int:
+    """Write the row of a new run; return its id. May be run again after a lost answer: the token knows the row."""
+    known = select(replay_run.c.id).where(replay_run.c.group_name == group, replay_run.c.selection == wish.as_text())
+    found = connection.execute(known).scalar()
+    if found is not None:
+        return int(found)
+    row = {"group_name": group, "actor": actor[:191], "selection": wish.as_text()}
+    key = connection.execute(insert(replay_run), row).inserted_primary_key
+    return int(key[0]) if key else 0
+
+
+def store(connection: Connection, group: str, run_id: int, wish: Wish, start: Place) -> Place | None:
+    """Store a page of the items that the wish selects from `start` on; return where the next page starts, None when all are stored.
+
+    With the last page the run is sealed, or deleted when it has no items. Raises DroppedError when the run was dropped.
+    """
+    mine = select(replay_run.c.id).where(replay_run.c.id == run_id, replay_run.c.ended_at.is_(None))
+    if connection.execute(mine.with_for_update()).scalar() is None:
+        raise DroppedError
+    limit = wish.selection.limit
+    size = STORED_PAGE if limit is None else min(STORED_PAGE, limit - start.stored)
+    query = candidates(group, wish, start.kind)
+    column = query.selected_columns[0]
+    page = connection.execute(query.where(column > start.after).order_by(column).limit(size)).all() if size else []
+    insert_rows(connection, replay_item, [_item(run_id, start.kind, row) for row in page], keep=True)
+    stored = start.stored + len(page)
+    if size and len(page) == size:
+        return Place(start.kind, page[-1].id, stored)
+    if start.kind == KINDS[-1]:
+        _seal(connection, group, run_id, stored)
+        return None
+    return Place(KINDS[-1], 0, stored)
+
+
+def candidates(group: str, wish: Wish, kind: int) -> Select[Any]:
+    """Return a query for id and fence of the items of one kind that a wish takes now."""
+    if kind == TASK:
+        return selected.tasks(wish.selection, group).where(selected.ready(wish.selection, wish.cap))
+    records = selected.records(wish.selection, group)
+    return records if wish.selection.names_records else records.where(false())
+
+
+def _item(run_id: int, kind: int, row: Any) -> dict[str, int]:
+    return {"run_id": run_id, "kind": kind, "item_id": row.id, "fence": row.fence}
+
+
+def _seal(connection: Connection, group: str, run_id: int, stored: int) -> None:
+    """Note that all items are stored, and in the audit who asked for what. From here on the run only resumes."""
+    if not stored:
+        connection.execute(delete(replay_run).where(replay_run.c.id == run_id))
+        return
+    sealed = update(replay_run).where(replay_run.c.id == run_id, replay_run.c.stored_at.is_(None)).values(stored_at=utc_now())
+    if connection.execute(sealed).rowcount == 0:
+        return
+    (run,) = _runs(connection, select(replay_run).where(replay_run.c.id == run_id))
+    detail = f"replay {run_id} of group {group}: {stored} items, {run.wish.selection}"
+    connection.execute(insert(audit), {"actor": run.actor, "action": "replay", "detail": detail[:2000]})
+
+
+# ---- applying
+
+
+def take(connection: Connection, run_id: int, kind: int, after: int, limit: int) -> list[tuple[int, int]]:
+    """Lock the next items of one kind that wait; return id and fence of each. Those that another process has are left out."""
+    query = select(replay_item.c.item_id, replay_item.c.fence).where(
+        replay_item.c.run_id == run_id,
+        replay_item.c.kind == kind,
+        replay_item.c.item_id > after,
+        replay_item.c.state == int(ItemState.WAITS),
+    )
+    rows = connection.execute(query.order_by(replay_item.c.item_id).limit(limit).with_for_update(skip_locked=True))
+    return [(row.item_id, row.fence) for row in rows]
+
+
+def mark(connection: Connection, run_id: int, kind: int, ids: Iterable[int], state: ItemState) -> None:
+    """Write what became of items."""
+    these = and_(replay_item.c.run_id == run_id, replay_item.c.kind == kind, replay_item.c.item_id.in_(sorted(ids)))
+    connection.execute(update(replay_item).where(these).values(state=int(state)))
+
+
+def end(connection: Connection, run_id: int) -> bool:
+    """Note the end of a run of which nothing waits any more; return False when something does."""
+    waiting = select(replay_item.c.item_id).where(replay_item.c.run_id == run_id, replay_item.c.state == int(ItemState.WAITS))
+    if connection.execute(waiting.limit(1)).scalar() is not None:
+        return False
+    ended = update(replay_run).where(replay_run.c.id == run_id, replay_run.c.ended_at.is_(None)).values(ended_at=utc_now())
+    connection.execute(ended)
+    return True

@@ -1,0 +1,56 @@
+"""Replays as lines for a person. No query, no decision."""
+
+from collections.abc import Iterator
+
+from producer.dead_screen import groups_lines, money, shown
+from producer.estimate import Estimate
+from producer.moments import written
+from producer.replay_plan import SAMPLE, Plan
+from producer.replay_runs import ItemState, Run, Wish
+
+
+def plan_lines(plan: Plan, wish: Wish, estimate: Estimate, width: int) -> Iterator[str]:
+    """Yield what would be replayed, what would be left and why, and what it costs."""
+    if plan.groups:
+        yield from groups_lines(plan.groups, width)
+    for name, count in plan.batches:
+        yield f"{count:7}  cancelled in batch {shown(name, 191)}"
+    yield f"to replay: {items(plan.tasks, plan.records)}"
+    if plan.late:
+        yield f"  {plan.late} of them are past their deadline and will end as expired again"
+    if plan.capped:
+        yield f"left: {plan.capped} at the cap of {wish.cap} replays; --cap takes them too"
+    if plan.closed:
+        yield f"left: {plan.closed} dead in a cancelled batch; replay --cancelled opens it again"
+    if plan.quarantined:
+        yield f"left: {plan.quarantined} quarantined records; --disposition undecodable or rejected takes them"
+    if plan.tasks:
+        spent = plan.spent
+        tokens = f"{spent.tokens_in:,}+{spent.tokens_out:,} tokens"
+        yield f"spent on them so far: {money(spent.cost_micro)}, {tokens} in {spent.attempts:,} attempts"
+        sample = f" (measured on the first {SAMPLE:,})" if plan.tasks > SAMPLE else ""
+        yield f"one more attempt of each: {estimate}{sample}"
+
+
+def items(tasks: int, records: int) -> str:
+    """Return how many of each."""
+    said = [f"{tasks} task{'' if tasks == 1 else 's'}"] if tasks or not records else []
+    return " and ".join([*said, *([f"{records} record{'' if records == 1 else 's'}"] if records else [])])
+
+
+def result(run: Run) -> str:
+    """Return what became of a run."""
+    counts = run.counts
+    said = [f"{counts.get(ItemState.REPLAYED, 0)} wait again"]
+    said += [f"{counts[ItemState.PASSED]} passed over: not dead any more"] if counts.get(ItemState.PASSED) else []
+    said += [f"{counts[ItemState.UNREAD]} records are still no tasks"] if counts.get(ItemState.UNREAD) else []
+    said += [f"{run.left} left"] if run.left else []
+    return ", ".join(said)
+
+
+def run_line(run: Run) -> str:
+    """Return a run on one line: when, who, what, how many."""
+    state = "unfinished" if run.ended_at is None else f"ended {written(run.ended_at)}"
+    return (
+        f"replay {run.id}  {written(run.created_at)}  {shown(run.actor, 191)}  {run.wish.selection}: {result(run)} of {run.total}; {state}"
+    )

@@ -1,0 +1,92 @@
+"""Replays tasks, a page in a transaction: `dead` or `cancelled` becomes `pending` with a new fence, and a record is ordered.
+
+Every task is looked at under its lock: it is replayed only if it still has the state and the fence with which it was stored. So
+replaying twice is replaying once, whoever else replays, cancels or runs meanwhile.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from producer import outbox, replay_runs, tally
+from producer.outbox import TASK
+from producer.ports import Order
+from producer.replay_runs import ItemState, Page, Wish
+from schemas.sql import utc_now
+from schemas.tables import audit, batch, dead_letter, task
+from schemas.task import Status
+
+CANCELLED = "cancelled"
+
+
+def apply(connection: Connection, group: str, run_id: int, wish: Wish, after: int, limit: int) -> Page | None:
+    """Replay the next tasks of a run whose ids follow `after`, at most `limit`; None when none waits there."""
+    taken = dict(replay_runs.take(connection, run_id, TASK, after, limit))
+    if not taken:
+        return None
+    early = outbox.ordered(connection, group, "dlq") & taken.keys()
+    items = {task_id: fence for task_id, fence in taken.items() if task_id not in early}
+    if wish.selection.cancelled:
+        _reopen(connection, items, run_id)
+    closed = _closed(connection, items)
+    rows = [row for row in _locked(connection, items) if _as_stored(row, items, wish) and row.batch_id not in closed]
+    ids = [row.id for row in rows]
+    orders = _move(connection, group, wish, rows) if rows else []
+    replay_runs.mark(connection, run_id, TASK, ids, ItemState.REPLAYED)
+    replay_runs.mark(connection, run_id, TASK, items.keys() - set(ids), ItemState.PASSED)
+    return Page(max(taken), len(items), tuple(orders), early=len(early))
+
+
+def _locked(connection: Connection, ids: Collection[int]) -> Sequence[Any]:
+    columns = (task.c.id, task.c.batch_id, task.c.type, task.c.status, task.c.fence, task.c.replays)
+    return connection.execute(select(*columns).where(task.c.id.in_(sorted(ids))).order_by(task.c.id).with_for_update()).all()
+
+
+def _as_stored(row: Row[Any], items: Mapping[int, int], wish: Wish) -> bool:
+    wanted = Status.CANCELLED if wish.selection.cancelled else Status.DEAD
+    return bool(row.status == wanted and row.fence == items[row.id] and row.replays < wish.cap)
+
+
+def _closed(connection: Connection, ids: Collection[int]) -> set[int]:
+    """Return the cancelled batches among those of these tasks: what were replayed there would be cancelled again."""
+    query = (
+        select(batch.c.id).join(task, task.c.batch_id == batch.c.id).where(task.c.id.in_(sorted(ids)), batch.c.cancelled_at.is_not(None))
+    )
+    return set(connection.execute(query.distinct()).scalars())
+
+
+def _reopen(connection: Connection, ids: Collection[int], run_id: int) -> None:
+    """Open the batches of these cancelled tasks again, and say so in the audit."""
+    mine = select(task.c.batch_id).where(task.c.id.in_(sorted(ids)), task.c.status == int(Status.CANCELLED)).distinct()
+    batch_ids = sorted(connection.execute(mine).scalars())
+    marked = select(batch.c.id, batch.c.name).where(batch.c.id.in_(batch_ids), batch.c.cancelled_at.is_not(None)).order_by(batch.c.id)
+    for row in connection.execute(marked.with_for_update()).all():
+        connection.execute(update(batch).where(batch.c.id == row.id).values(cancelled_at=None))
+        run = replay_runs.find(connection, run_id)
+        detail = f"batch {row.name}: replay {run_id} of cancelled tasks"
+        connection.execute(insert(audit), {"actor": run.actor if run else "", "action": "reopen", "detail": detail[:2000]})
+
+
+def _move(connection: Connection, group: str, wish: Wish, rows: Sequence[Row[Any]]) -> list[Order]:
+    ids = [row.id for row in rows]
+    ends = {} if wish.selection.cancelled else _letters(connection, ids)
+    fresh = {"attempt": 0, "lease_losses": 0, "replays": task.c.replays + 1, "owner": 0, "due_at": utc_now()}
+    connection.execute(update(task).where(task.c.id.in_(ids)).values(status=int(Status.PENDING), fence=task.c.fence + 1, **fresh))
+    connection.execute(delete(dead_letter).where(dead_letter.c.task_id.in_(ids)))
+    tally.write(connection, [change for row in rows for change in _changes(row, ends.get(row.id))])
+    return outbox.place(connection, group, "tasks", [(TASK, row.id, row.fence + 1) for row in rows])
+
+
+def _letters(connection: Connection, ids: Sequence[int]) -> dict[int, Row[Any]]:
+    columns = (dead_letter.c.task_id, dead_letter.c.error_class, dead_letter.c.fingerprint, dead_letter.c.disposition)
+    return {row.task_id: row for row in connection.execute(select(*columns).where(dead_letter.c.task_id.in_(ids)))}
+
+
+def _changes(row: Row[Any], letter: Row[Any] | None) -> list[tally.Change]:
+    """Return the counts of one replay: out of the end that the task had, and in again."""
+    if letter is None:
+        left = tally.Key(row.batch_id, row.type, "", Status.CANCELLED, CANCELLED)
+    else:
+        left = tally.Key(row.batch_id, row.type, "", Status.DEAD, letter.error_class, letter.fingerprint, letter.disposition)
+    return [tally.Change(left, -1), tally.Change(tally.Key(row.batch_id, row.type, "", Status.PENDING, tally.REPLAYED), 1)]

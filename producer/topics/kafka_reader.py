@@ -1,0 +1,94 @@
+"""Reads whole topics of Kafka with a consumer that is assigned and never subscribes: no group notices, nothing is committed."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from producer.ports import Incoming
+from schemas.clock import Clock
+from schemas.config import KafkaConfig
+from schemas.errors import ConfigError
+from schemas.kafka_client import CONSUMER_PROMISES, Settings, admin_settings, unreachable
+
+PAGE_RECORDS, PAGE_BYTES = 500, 4 << 20
+POLL_S, ANSWER_S, SILENT_S = 0.5, 10.0, 30.0
+# Its own end of a partition, since transactions leave offsets that no record has; records that are deleted under it are passed over.
+OWN: Settings = {
+    "group.id": "docllm-reader",
+    "enable.partition.eof": True,
+    "auto.offset.reset": "earliest",
+    "queued.max.messages.kbytes": 8192,
+}
+
+
+class KafkaTopicReader:
+    """TopicReader on Kafka."""
+
+    def __init__(self, *, config: KafkaConfig, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+
+    async def read(self, topic: str) -> AsyncGenerator[Sequence[Incoming], None]:
+        """Yield the records in pages; those of one partition in their order."""
+        consumer = Consumer({**admin_settings(self._config), **CONSUMER_PROMISES, **OWN})
+        try:
+            reading = await asyncio.to_thread(self._begun, consumer, topic)
+            while reading.open:
+                if page := await asyncio.to_thread(self._page, reading):
+                    yield page
+        except KafkaException as error:
+            raise unreachable(self._config, str(error.args[0].str())) from None
+        finally:
+            await asyncio.to_thread(consumer.close)
+
+    def _begun(self, consumer: Consumer, topic: str) -> "_Reading":
+        found = consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
+        if not found.partitions:
+            raise ConfigError(f"there is no topic {topic}; name the one that holds the dead letters, by default <group>.dlq")
+        ends: dict[int, int] = {}
+        starts: list[TopicPartition] = []
+        for number in found.partitions:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_S)
+            if high > low:
+                ends[number] = high
+                starts.append(TopicPartition(topic, number, low))
+        consumer.assign(starts)
+        return _Reading(consumer, ends, set(ends))
+
+    def _page(self, reading: "_Reading") -> list[Incoming]:
+        page: list[Incoming] = []
+        size, end_s = 0, self._clock.now_s() + SILENT_S
+        while reading.open and len(page) < PAGE_RECORDS and size < PAGE_BYTES:
+            message = reading.consumer.poll(POLL_S)
+            if message is None and self._clock.now_s() > end_s:
+                raise unreachable(self._config, f"no record came for {SILENT_S:.0f} s")
+            if message is not None and (record := reading.take(message)) is not None:
+                page.append(record)
+                size += len(record.key or b"") + len(record.value or b"")
+        return page
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """One topic's reading: the end of each partition when it began, and the partitions that are not read to theirs."""
+
+    consumer: Consumer
+    ends: dict[int, int]
+    open: set[int]
+
+    def take(self, message: Message) -> Incoming | None:
+        """Return the record of a message; None for the end of a partition, and for what came after the reading began."""
+        number, offset = message.partition() or 0, message.offset() or 0
+        error = message.error()
+        if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
+                self.open.discard(number)
+            elif not error.retriable():
+                raise KafkaException(error)
+            return None
+        if offset + 1 >= self.ends[number]:
+            self.open.discard(number)
+        headers: list[tuple[str, bytes | None]] = message.headers() or []  # type: ignore[assignment]
+        return Incoming(number, offset, message.key(), message.value(), headers) if offset < self.ends[number] else None
