@@ -13,16 +13,23 @@ def moment(text: str, now: datetime) -> datetime:
 
     An ISO time without an offset is UTC.
     """
-    written = text.strip()
     try:
-        return now - timedelta(seconds=duration_s(written.removesuffix(_AGO).replace(" ", "")))
-    except ConfigError:
-        pass
-    try:
-        found = datetime.fromisoformat(written)
-        return found if found.tzinfo is None else found.astimezone(UTC).replace(tzinfo=None)
+        return _before(text.strip(), now) or _iso(text.strip())
     except (ValueError, OverflowError):
         raise ConfigError(f"{text!r} is no time; write for example 2h, '3d ago', 2026-01-31 or 2026-01-31T08:00Z (UTC)") from None
+
+
+def _before(text: str, now: datetime) -> datetime | None:
+    try:
+        passed_s = duration_s(text.removesuffix(_AGO).replace(" ", ""))
+    except ConfigError:
+        return None
+    return now - timedelta(seconds=passed_s)
+
+
+def _iso(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo is None else found.astimezone(UTC).replace(tzinfo=None)
 
 
 def written(moment: datetime) -> str:

@@ -1,0 +1,173 @@
+"""Which dead letters a person means, and what cannot be meant."""
+
+import argparse
+from datetime import datetime
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from producer.commands import selecting
+from producer.selection import Selection, from_json
+from schemas.errors import ConfigError
+
+NOW = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - the database's times are UTC without a zone
+
+
+def parsed(*words: str, name: str | None = None) -> Selection:
+    parser = argparse.ArgumentParser()
+    selecting.add_selection(parser, int)
+    return selecting.selection(parser.parse_args(words), NOW, name)
+
+
+def test_nothing_said_narrows_nothing() -> None:
+    """A limit alone says nothing of what is meant; everything else does."""
+    assert not Selection(limit=5).narrows
+    for chosen in (
+        Selection(dispositions=("permanent",)),
+        Selection(fingerprint="abcdef"),
+        Selection(batch="b"),
+        Selection(type="t"),
+        Selection(tenant="t"),
+        Selection(since=NOW),
+        Selection(until=NOW),
+        Selection(key="k"),
+        Selection(record=1),
+        Selection(cancelled=True),
+    ):
+        assert chosen.narrows, chosen
+
+
+@pytest.mark.parametrize("fingerprint", ["abcde", "xyzxyz", "abcdef" * 6, "'abcde", "ABCDEF", "abc def"])
+def test_a_fingerprint_has_six_digits_at_least(fingerprint: str) -> None:
+    """A short or strange one is refused, with where to find them."""
+    with pytest.raises(ConfigError, match="first 6 hexadecimal digits"):
+        Selection(fingerprint=fingerprint)
+
+
+def test_a_fingerprint_means_all_that_begin_so() -> None:
+    """Half a byte is part of it."""
+    assert Selection(fingerprint="abcdef1").fingerprint_range == (b"\xab\xcd\xef\x10" + bytes(12), b"\xab\xcd\xef\x1f" + b"\xff" * 12)
+    assert parsed("--fingerprint", "ABCDEF").fingerprint == "abcdef"
+
+
+@pytest.mark.parametrize(
+    ("said", "option"),
+    [
+        ({"dispositions": ("expired",)}, "--disposition"),
+        ({"since": NOW}, "--since"),
+        ({"record": 3}, "--id"),
+        ({"fingerprint": "abcdef"}, "--fi"),
+    ],
+)
+def test_cancelled_tasks_have_no_death(said: dict[str, Any], option: str) -> None:
+    """What is about deaths cannot be asked of cancelled tasks; the error names the option."""
+    with pytest.raises(ConfigError, match=option):
+        Selection(cancelled=True, **said)
+
+
+def test_records_have_no_batch() -> None:
+    """A selection that names a batch, type, tenant or task leaves quarantined records out."""
+    assert Selection(dispositions=("rejected",)).with_records
+    for chosen in (Selection(batch="b"), Selection(type="t"), Selection(tenant="t"), Selection(key="k"), Selection(cancelled=True)):
+        assert not chosen.with_records, chosen
+
+
+def test_records_are_replayed_only_when_they_are_named() -> None:
+    """By their disposition, their fingerprint or their number; not by `--all` or a time."""
+    assert not Selection().names_records
+    assert not Selection(since=NOW).names_records
+    assert not Selection(dispositions=("permanent",)).names_records
+    for chosen in (Selection(dispositions=("permanent", "undecodable")), Selection(fingerprint="abcdef"), Selection(record=3)):
+        assert chosen.names_records, chosen
+    assert not Selection(dispositions=("rejected",), batch="b").names_records
+
+
+def test_a_record_is_named_by_its_number() -> None:
+    """`quarantine:N` is a record, unless a batch is named: then it is a task's id like any other."""
+    assert parsed(name="quarantine:12").record == 12
+    assert parsed("--batch", "b", name="quarantine:12").key == "quarantine:12"
+    for name in (
+        "quarantine:",
+        "quarantine:x",
+        "quarantine:-1",
+        "quarantine:1 ",
+        "Quarantine:1",
+        "quarantine:" + "9" * 30,
+        "quarantine:\u0661",
+    ):
+        assert (parsed(name=name).record, parsed(name=name).key) == (None, name)
+
+
+def test_options_become_a_selection() -> None:
+    """Every option has its field; times are the database's."""
+    chosen = parsed(
+        *("--disposition", "permanent", "--disposition", "expired", "--disposition", "permanent", "--batch", "a b", "--type", "t"),
+        *("--tenant", "x", "--since", "2h", "--until", "2026-03-01", "--limit", "7"),
+    )
+
+    assert chosen == Selection(
+        dispositions=("permanent", "expired"),
+        batch="a b",
+        type="t",
+        tenant="x",
+        since=NOW.replace(hour=10),
+        until=NOW.replace(hour=0),
+        limit=7,
+    )
+
+
+def test_an_option_that_is_no_text_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Bytes that are no UTF-8 cannot name anything in the ledger: usage, not a bug."""
+    with pytest.raises(SystemExit) as ended:
+        parsed("--batch", "a\udcff")
+
+    assert ended.value.code == 2
+    assert "is not UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "found"), [("50/s", 50.0), ("50", 50.0), ("0.5/s", 0.5)])
+def test_a_rate_is_read(text: str, found: float) -> None:
+    """A number, with or without its unit."""
+    assert selecting.per_second(text) == found
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1/s", "fast", "1/m", "inf", "nan"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    """The error says how to write one."""
+    with pytest.raises(argparse.ArgumentTypeError, match="write for example 50/s"):
+        selecting.per_second(text)
+
+
+texts = st.none() | st.text(min_size=1)
+SELECTIONS = st.builds(
+    Selection,
+    dispositions=st.lists(st.sampled_from(["permanent", "rejected"]), unique=True).map(tuple),
+    fingerprint=st.just("") | st.text("0123456789abcdef", min_size=6, max_size=32),
+    batch=texts,
+    type=texts,
+    tenant=texts,
+    since=st.none() | st.datetimes(),
+    until=st.none() | st.datetimes(),
+    key=texts,
+    limit=st.none() | st.integers(1, 10**6),
+)
+
+
+@given(SELECTIONS)
+def test_a_selection_is_stored_and_read_back(chosen: Selection) -> None:
+    """What a run was asked for survives its storing, whatever the names; and it can be shown on one line."""
+    assert from_json(orjson.loads(orjson.dumps(chosen.as_json()))) == chosen
+    assert str(chosen)
+
+
+def test_a_selection_is_shown_as_its_options() -> None:
+    """As a person would type it again."""
+    chosen = Selection(dispositions=("permanent", "expired"), since=NOW, key="k", limit=3)
+
+    assert str(chosen) == "--disposition permanent,expired --since 2026-03-01T12:00:00Z --id k --limit 3"
+    assert str(Selection()) == "--all"
+    assert str(Selection(cancelled=True, batch="b")) == "--batch b --cancelled"
+    assert str(Selection(record=4)) == "--id quarantine:4"
