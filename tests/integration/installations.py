@@ -38,8 +38,7 @@ def group_on(kafka: Kafka, mariadb: MariaDB, redis: Redis, *, folder: Path) -> D
     )
 
 
-def prepare(deployment: Deployment) -> None:
-    """Make the tables and topics of an installation; an embedded one makes them itself."""
-    if deployment.kafka:
-        deployment.producer("migrate")
-        deployment.producer("topics", "apply", "--partitions", PARTITIONS, "--replication-factor", "1")
+def prepare(deployment: Deployment, *, partitions: str = PARTITIONS) -> None:
+    """Make the tables and topics of an installation; an embedded one would make them itself, with four partitions."""
+    deployment.producer("migrate")
+    deployment.producer("topics", "apply", "--partitions", partitions, "--replication-factor", "1")

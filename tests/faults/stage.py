@@ -1,0 +1,93 @@
+"""One installation on which a story is played: programs that die at a point, fresh ones that go on, and what must be true then."""
+
+import random
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sqlalchemy import Executable, NullPool, create_engine, update
+
+from schemas import crash
+from schemas.clock import SystemClock
+from schemas.sql import utc_after
+from schemas.tables import outbox
+from tests.integration import checker
+from tests.integration.deployment import Deployment
+from tests.integration.evidence import Evidence, Kill
+from tests.integration.programs import Program
+
+DEATH_S = 120.0
+RECOVERY_S = 300.0
+
+
+class Stage:
+    """A deployment, and which points were hit on it. With `long` each death is at a random time of those that a story allows."""
+
+    def __init__(self, deployment: Deployment, *, chance: random.Random, long: bool) -> None:
+        self.deployment = deployment
+        self.long = long
+        self.hit: list[str] = []
+        self._chance = chance
+
+    @property
+    def kafka(self) -> bool:
+        """Return whether this is Kafka and MariaDB."""
+        return self.deployment.kafka
+
+    # ---- deaths
+
+    def crash(self, point: str, *arguments: str, most: int = 1, then: Callable[[Program], object] | None = None) -> Program:
+        """Start a program that dies at a point, do `then`, and see that it died there; `most`: how often it surely comes there."""
+        order = f"{point}:{self._chance.randint(1, most)}" if self.long else point
+        program = self.deployment.start(*arguments, **{crash.VARIABLE: order})
+        if then is not None:
+            then(program)
+        code = program.wait(DEATH_S)
+        last = program.err.splitlines()[-1:]
+        assert (code, last) == (-signal.SIGKILL, [f"killed at {order}"]), f"{program.name} did not die at {order}: {code}, {program.tail()}"
+        if arguments[0] == "agent":
+            self.deployment.kills.append(Kill(SystemClock().now_s(), frozenset(self.deployment.ledger.claims_of(program.pid))))
+        self.hit.append(point)
+        return program
+
+    def crash_agent(self, point: str, *options: str, most: int = 1, then: Callable[[Program], object] | None = None) -> Program:
+        """Start an agent that dies at a point."""
+        return self.crash(point, "agent", "--group", self.deployment.group, *options, most=most, then=then)
+
+    def crash_producer(self, point: str, command: str, *options: str, most: int = 1) -> Program:
+        """Start a command of the producer that dies at a point."""
+        return self.crash(point, "producer", command, *options, "--group", self.deployment.group, most=most)
+
+    def crash_reaper(self, point: str) -> Program:
+        """Start a reaper that dies at a point."""
+        return self.crash(point, "agent", "reaper", "--group", self.deployment.group)
+
+    # ---- time and hands
+
+    def age_orders(self) -> None:
+        """Let the time pass for which an order is left to who wrote or took it: that process is dead."""
+        self.write(update(outbox).values(due_at=utc_after(-1.0)))
+
+    def write(self, *statements: Executable) -> None:
+        """Write to the ledger behind docllm's back."""
+        deployment = self.deployment
+        here = f"sqlite:///{deployment.folder / 'docllm-data' / 'ledger.sqlite'}"
+        url = deployment.environ["DOCLLM_DATABASE_URL"].replace("mysql://", "mysql+pymysql://") if self.kafka else here
+        with create_engine(url, poolclass=NullPool).begin() as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    # ---- life after it
+
+    def recover(self, *options: str, odd: Sequence[str] = ()) -> Evidence:
+        """Run a fresh agent until the group's work is done; the checker must find nothing but kinds of violation that are `odd` here."""
+        self.deployment.until_done(*options, timeout_s=RECOVERY_S)
+        run = self.evidence()
+        found = [line for line in checker.violations(run) if not line.startswith(tuple(odd))]
+        assert found == [], "\n".join([f"after {', '.join(self.hit)}:", *found])
+        return run
+
+    def evidence(self) -> Evidence:
+        """Return what is seen; copies of a dead letter, which a death may leave, count once."""
+        run = self.deployment.evidence()
+        return replace(run, letters=list(dict.fromkeys(run.letters)))

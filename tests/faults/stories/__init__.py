@@ -1,0 +1,46 @@
+"""Which story kills at which points. A story is a function of a stage; it hits each of its points, and ends with a recovery."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.faults.stage import Stage
+from tests.faults.stories import producing, receiving, repairing, working
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A story and its points, separated by blanks; `embedded` are those that only the embedded parts have."""
+
+    play: Callable[[Stage], None]
+    points: str
+    embedded: str = ""
+    prepared: bool = True  # tables and topics are there when it begins
+
+    @property
+    def name(self) -> str:
+        """Return the name of its function."""
+        return self.play.__name__
+
+    def points_on(self, *, kafka: bool) -> set[str]:
+        """Return the points that are hit on Kafka and MariaDB, or on the embedded parts."""
+        return set(self.points.split()) if kafka else set(f"{self.points} {self.embedded}".split())
+
+
+STORIES = (
+    Story(producing.loading, "load.batch_made load.ids_taken load.accepted load.published load.shrunk"),
+    Story(producing.cancelling, "cancel.marked cancel.page_cancelled"),
+    Story(producing.preparing, "migrate.revision migrate.upgraded topics.created topics.grown topics.configured", prepared=False),
+    Story(working.beginning, "lease.registered claim.fence_claimed claim.claimed"),
+    Story(working.calling, "call.sending call.answered"),
+    Story(working.settling, "settle.committed commit.sending"),
+    Story(working.committing, "commit.done"),
+    Story(working.splitting, "settle.split"),
+    Story(working.publishing, "publish.delivered publish.shrunk relay.taken"),
+    Story(working.draining, "drain.group_left drain.settled drain.published"),
+    Story(repairing.reaping, "claim.claimed reap.judged reap.reset"),
+    Story(repairing.sweeping, "sweep.ordered trim.trimmed", embedded="trim.low_raised"),
+    Story(repairing.contradicting, "load.accepted claim.conflicting quarantine.kept"),
+    Story(repairing.relieving, "relief.ordered", prepared=False),
+    Story(receiving.receiving, "intake.batch_made intake.ids_taken intake.accepted intake.quarantined quarantine.kept"),
+    Story(receiving.outsized, "publish.refused publish.set_aside"),
+)

@@ -1,0 +1,81 @@
+"""Deaths of the producer's commands: load, cancel, migrate, topics apply."""
+
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from producer.bus import topics
+from producer.bus.file import BusFile
+from producer.topics.family import SETTINGS
+from schemas.task import Status
+from tests.faults.stage import Stage
+from tests.integration.buses import KafkaBus
+from tests.integration.deployment import BATCH, task_line
+from tests.integration.installations import PARTITIONS
+
+FEW, CHUNKS = 40, 3
+PAGES = 3  # of a cancel
+
+
+def loading(stage: Stage) -> None:
+    """Whatever a load leaves behind, loading the same file again ends with exactly its tasks, each called once."""
+    deployment = stage.deployment
+    llm = deployment.llm("--latency", "0")
+    chunk = 1000 if stage.kafka else 200
+    each, most = (CHUNKS * chunk, CHUNKS) if stage.long else (FEW, 1)
+    deaths = {"batch_made": 1, "ids_taken": most, "accepted": most, "published": most, "shrunk": most}
+    for number, (step, times) in enumerate(deaths.items(), 1):
+        path = _lines(stage, number * each)
+        stage.crash_producer(f"load.{step}", "load", str(path), most=times)
+    deployment.load(number * each)
+    assert deployment.ledger.loaded(BATCH) == number * each
+    stage.age_orders()
+    stage.recover("--slots", "200")
+    assert len(llm.calls()) == number * each
+
+
+def cancelling(stage: Stage) -> None:
+    """A cancel that was cut off is gone on with by a second one, or by any agent; nothing of the batch runs."""
+    deployment = stage.deployment
+    llm = deployment.llm("--latency", "0")
+    deployment.load(500 * PAGES - 100)
+    stage.crash_producer("cancel.marked", "cancel", "--batch", BATCH)
+    stage.crash_producer("cancel.page_cancelled", "cancel", "--batch", BATCH)
+    assert 0 < deployment.ledger.counts()["cancelled"] < 500 * PAGES - 100
+    stage.crash_agent("cancel.page_cancelled", most=PAGES)
+    run = stage.recover()
+    assert {task.status for task in run.tasks} == {Status.CANCELLED}
+    assert llm.calls() == []
+
+
+def preparing(stage: Stage) -> None:
+    """Tables and topics that are half made are made whole by the same command, and then work."""
+    deployment = stage.deployment
+    partitions = ("--replication-factor", "1", "--partitions")
+    stage.crash_producer("migrate.revision", "migrate", most=2)
+    stage.crash_producer("migrate.upgraded", "migrate")
+    deployment.producer("migrate")
+    stage.crash_producer("topics.created", "topics", "apply", *partitions, "2", most=6)
+    deployment.producer("topics", "apply", *partitions, "2")
+    stage.crash_producer("topics.grown", "topics", "apply", *partitions, PARTITIONS, most=6)
+    _change_settings(stage)
+    stage.crash_producer("topics.configured", "topics", "apply", *partitions, PARTITIONS)
+    deployment.producer("topics", "apply", *partitions, PARTITIONS)
+    deployment.llm("--latency", "0")
+    deployment.load(FEW)
+    stage.recover()
+
+
+def _change_settings(stage: Stage) -> None:
+    """Give the task topic a limit that would delete work that waits."""
+    bus, topic = stage.deployment.bus, stage.deployment.topics.name("tasks")
+    if isinstance(bus, KafkaBus):
+        entry = ConfigEntry("retention.ms", "1000000", incremental_operation=AlterConfigOpType.SET)
+        (changed,) = bus.admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]).values()
+        changed.result(30)
+        return
+    file = BusFile(stage.deployment.folder / "docllm-data" / "bus.sqlite")
+    topics.configure(file, topic, SETTINGS | {"retention.ms": "1000000"})
+    file.close()
+
+
+def _lines(stage: Stage, count: int) -> str:
+    return str(stage.deployment.write_lines(task_line(number) for number in range(count)))

@@ -1,0 +1,103 @@
+"""Deaths of those who repair: reaper, sweep, trim, relief, and records that contradict the ledger."""
+
+from producer.bus import topics
+from producer.bus.file import BusFile
+from schemas.envelope import Outgoing, Publication, encode
+from tests.faults.stage import Stage
+from tests.integration.buses import KafkaBus
+from tests.integration.deployment import BATCH, task_line
+from tests.integration.evidence import Task
+from tests.integration.installations import prepare
+from tests.integration.programs import Program
+
+TASKS = 20
+SLOTS = ("--slots", "6")
+COPIED, SPAN = 500, 50_000
+
+
+def reaping(stage: Stage) -> None:
+    """A reaper that dies after its verdict, or after a reset, leaves to the next one what is to be done."""
+    deployment = stage.deployment
+    deployment.llm("--latency", "0.1")
+    deployment.load(TASKS)
+    stage.crash_agent("claim.claimed", *SLOTS)
+    claimed = deployment.ledger.counts()["processing"]
+    stage.crash_reaper("reap.judged")
+    assert deployment.ledger.counts()["processing"] == claimed
+    stage.crash_reaper("reap.reset")
+    assert deployment.ledger.counts()["processing"] == 0
+    stage.recover()
+
+
+def sweeping(stage: Stage) -> None:
+    """Tasks whose records the bus has lost come back although who ordered them again dies; so does who trims the topic."""
+    deployment = stage.deployment
+    with (deployment.folder / "docllm.toml").open("a") as toml:
+        toml.write("[agent]\nsweep_slack_s = 0.5\n")
+    deployment.llm("--latency", "0.01")
+    for number, step in enumerate(("sweep.ordered", "trim.low_raised", "trim.trimmed")):
+        batch = f"{BATCH}{number}"
+        deployment.load(TASKS, batch)
+        _lose_records(stage)
+        if step == "sweep.ordered":
+            stage.crash_reaper(step)
+        elif step == "trim.trimmed" or not stage.kafka:
+            stage.crash_agent(step, *SLOTS)
+    stage.recover()
+
+
+def _lose_records(stage: Stage) -> None:
+    bus, topic = stage.deployment.bus, stage.deployment.topics.name("tasks")
+    if isinstance(bus, KafkaBus):
+        bus.delete_records(topic)
+        return
+    file = BusFile(stage.deployment.folder / "docllm-data" / "bus.sqlite")
+    topics.trim(file, {(one.topic, one.number): one.high for one in bus.positions("nobody", topic)})
+    file.close()
+
+
+def contradicting(stage: Stage) -> None:
+    """A claim by a record that is not its task's goes back, though its agent dies before it says so."""
+    deployment = stage.deployment
+    deployment.llm("--latency", "0")
+    path = deployment.write_lines((task_line(number) for number in range(TASKS)), "unsent")
+    stage.crash_producer("load.accepted", "load", str(path))
+    deployment.expect("unsent", (f"t{number}" for number in range(TASKS)))
+    deployment.load(TASKS)
+    ledger = deployment.status()["ledger"]
+    victim = next(one for one in deployment.ledger.tasks() if one.name == "unsent/t0")
+
+    def pretend(_: Program) -> None:
+        deployment.until_settled(TASKS)  # what comes now is claimed without a question
+        deployment.bus.write([_record(stage, ledger, victim, value=b"another")])
+
+    stage.crash_agent("claim.conflicting", then=pretend)
+    stage.crash_agent("quarantine.kept")
+    stage.age_orders()
+    run = stage.recover()
+    assert len(run.quarantined) == 1
+
+
+def relieving(stage: Stage) -> None:
+    """A wide span that one slow task blocks is relieved; who dies over it leaves two records of the task, and it ends once."""
+    deployment = stage.deployment
+    prepare(deployment, partitions="1")
+    llm = deployment.llm("--latency", "0")
+    deployment.load(COPIED, "done")
+    deployment.until_done("--slots", "100")
+    llm.dial("hang=1")
+    deployment.load(1, "slow")
+    ledger = deployment.status()["ledger"]
+    records = [_record(stage, ledger, one) for one in deployment.ledger.tasks() if one.name.startswith("done/")]
+    deployment.bus.write(records * (SPAN // COPIED + 1))
+    stage.crash_agent("relief.ordered")
+    llm.dial()
+    stage.age_orders()
+    stage.recover()
+
+
+def _record(stage: Stage, ledger: str, one: Task, value: bytes | None = None) -> Outgoing:
+    """Return a first record of a task, or with another value one that pretends to be."""
+    group, (batch, key) = stage.deployment.group, one.name.split("/")
+    headers = encode(Publication(ledger, group, batch, one.id, 0))
+    return Outgoing(stage.deployment.topics.name("tasks"), key.encode(), one.value if value is None else value, headers)

@@ -1,0 +1,32 @@
+"""Every crash point is hit, on the embedded parts and on Kafka and MariaDB; whatever the dead leave, the checker finds nothing."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.campaign import Campaign, Case
+from tests.faults.stories import STORIES
+
+TIMES = int(os.environ.get("DOCLLM_TEST_CRASHES") or 1)
+CASES = [Case(story, kafka, number) for number in range(TIMES) for story in STORIES for kafka in (False, True)]
+
+
+@pytest.fixture(scope="session")
+def campaign(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
+    """The playing of every case that this run of the tests has chosen."""
+    chosen = [item.callspec.params["case"] for item in request.session.items if "campaign" in getattr(item, "fixturenames", ())]
+    servers = None
+    if any(case.kafka for case in chosen):
+        kafka, mariadb, redis = (request.getfixturevalue(f"{name}_server") for name in ("kafka", "mariadb", "redis"))
+        servers = (kafka, mariadb, redis)
+    found = Campaign(chosen, folder=tmp_path_factory.mktemp("crashes"), servers=servers)
+    yield found
+    found.close()
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_death_at_its_points_changes_nothing(campaign: Campaign, case: Case) -> None:
+    """Programs die at each point of the story, fresh ones go on, and every task ends once, as if nobody had died."""
+    campaign.result(case)
