@@ -11,6 +11,7 @@ from agent.policy import Tier
 from agent.policy.guard import Cause, moved
 from agent.ports import Clock
 from producer.guards import ANY_ROUTE, Guard
+from schemas import crash
 
 MOVES_PER_S = 500.0  # of one agent, so that a topic of a million tasks is not rewritten at full speed
 
@@ -44,6 +45,7 @@ class Guards:
         if self._probe_is_due(guard):
             self._asked.add(guard.id)
             if await self._take_turn(guard.id, task_id):
+                crash.reach("guard.turn_taken")
                 self._probes.add(task_id)
                 return None
         await self._clock.sleep(self._wait_s())

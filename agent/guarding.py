@@ -11,6 +11,7 @@ from agent.policy.guard import Cause
 from agent.ports import Clock, Order
 from producer import guards as rows
 from producer.guards import Guard
+from schemas import crash
 from schemas.database import Connection, Database, DatabaseError
 from schemas.errors import DocllmError
 from schemas.lanes import Lane
@@ -97,11 +98,14 @@ class Guarding:
             await self._idle(one)
         elif one.cause == Cause.NO_SUCCESS:
             if await self._run(lambda c: probe.take_route_turn(c, self._group, one.route, self._probe_s)):
+                crash.reach("guard.turn_taken")
                 asking = asyncio.create_task(self._guarded(self._ask_route(one)))
                 self._asking.add(asking)
                 asking.add_done_callback(self._asking.discard)
         elif one.probe_in_s <= -PATIENCE_S:
-            self._ordered(await self._run(lambda c: probe.call_one(c, self._group, one, self._probe_s, self._route_of)))
+            called = await self._run(lambda c: probe.call_one(c, self._group, one, self._probe_s, self._route_of))
+            crash.reach("guard.called_up")
+            self._ordered(called)
 
     async def _idle(self, one: Guard) -> None:
         """Nothing waits that a guard could hold back."""
@@ -113,17 +117,20 @@ class Guarding:
     async def _ask_route(self, one: Guard) -> None:
         if await self._ask(one.route):
             await self._run(lambda c: probe.route_answered(c, one.route))
+            crash.reach("guard.answered")
         else:
             log.warning("route %s does not answer a probe; the next one is in %.0f s", one.route, self._probe_s)
 
     async def _open(self, one: Guard, why: str) -> None:
         await self._run(lambda c: rows.open_one(c, one, "docllm", why))
+        crash.reach("guard.opened")
 
     async def _call_up(self, one: Guard) -> None:
         for _ in range(PAGES):
             orders = await self._run(lambda c: probe.call_up(c, self._group, one))
             if not orders:
                 return
+            crash.reach("guard.called_up")
             self._ordered(orders)
 
     async def _run(self, work: Callable[[Connection], Result]) -> Result:
