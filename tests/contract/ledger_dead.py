@@ -1,0 +1,100 @@
+"""Tasks that died, and replays of them, for the suites of dead letters: short names for what those tests begin with."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import delete
+
+from agent.outcome import Dead, Failure, Outcome
+from producer import outbox, quarantine, replay_runs, replay_tasks, status
+from producer.quarantine import Suspect
+from producer.replay_runs import ItemState, Page, Place, Run, Wish
+from producer.selection import Selection
+from schemas import tables
+from tests.contract.ledger_parts import DEAD, GROUP, SPENT, Books
+
+OTHER = Dead(Failure("TOO_LONG", "9000 tokens are too many"), SPENT, "permanent")
+EXPIRED = Dead(Failure("EXPIRED", "its deadline passed"), SPENT, "expired")
+
+
+def killed(books: Books, task_id: int, outcome: Outcome = DEAD) -> None:
+    """End a task that is free."""
+    owner = books.agent().next_owner()
+    books.settle(books.claimed(task_id, owner, books.task(task_id).fence), owner, outcome)
+
+
+def delivered(books: Books) -> None:
+    """Drop every order, as after its delivery."""
+    books.run(lambda c: c.execute(delete(tables.outbox)))
+
+
+def dead(books: Books, *keys: str, into: str = "batch", outcome: Outcome = DEAD) -> list[int]:
+    """Load tasks that die at once, their letters delivered."""
+    ids = books.load(*keys, into=into)
+    for one in ids:
+        killed(books, one, outcome)
+    delivered(books)
+    return ids
+
+
+def set_aside(books: Books, *values: bytes | None, reason: str = "line is not JSON", **more: Any) -> list[int]:
+    """Quarantine records with these values; return their numbers."""
+    first = books.count(tables.quarantine)
+    headers = more.pop("headers", [])
+    suspects = [
+        Suspect("topic-id", "group.inbox", 0, first + place, b"key", value, headers, reason, **more) for place, value in enumerate(values)
+    ]
+    books.run(lambda c: quarantine.keep(c, GROUP, suspects))
+    delivered(books)
+    return [row.id for row in books.rows(tables.quarantine)][first:]
+
+
+def stored(books: Books, wish: Wish, actor: str = "ann") -> Run | None:
+    """Store what a wish selects."""
+    run_id = books.run(lambda c: replay_runs.begin(c, GROUP, actor, wish))
+    place: Place | None = Place()
+    while place is not None:
+        place = books.run(lambda c, at=place: replay_runs.store(c, GROUP, run_id, wish, at))
+    return books.run(lambda c: replay_runs.find(c, run_id))
+
+
+def wish(**said: Any) -> Wish:
+    cap = said.pop("cap", replay_runs.CAP)
+    return Wish(Selection(**said), cap)
+
+
+@dataclass
+class Applied:
+    """What came of applying a run."""
+
+    counts: dict[ItemState, int]
+    ended: bool
+    items: list[outbox.Item] = field(default_factory=list)
+    pages: list[Page] = field(default_factory=list)
+
+
+def applied(books: Books, run: Run | None, size: int = 500) -> Applied:
+    """Apply the tasks of a run to the end, page by page."""
+    assert run is not None
+    pages: list[Page] = []
+    after = 0
+    while (page := books.run(lambda c, after=after: replay_tasks.apply(c, GROUP, run.id, run.wish, after, size))) is not None:
+        pages.append(page)
+        after = page.last
+    ended = books.run(lambda c: replay_runs.end(c, run.id))
+    found = books.run(lambda c: replay_runs.find(c, run.id))
+    assert found is not None
+    return Applied(found.counts, ended, [item for page in pages for order in page.orders for item in order.items], pages)
+
+
+def replayed(books: Books, **said: Any) -> Applied:
+    """Store and apply what a selection means."""
+    return applied(books, stored(books, wish(**said)))
+
+
+def counts(books: Books) -> dict[str, int]:
+    """Return what `status` shows of all batches, without what is 0."""
+    shown = books.run(lambda c: status.read(c, GROUP)).batches
+    names = ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")
+    sums = {name: sum(one.counts[name] for one in shown) for name in names}
+    return {name: count for name, count in sums.items() if count}
