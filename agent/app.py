@@ -3,11 +3,14 @@
 import asyncio
 import os
 import random
+import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from agent.breaker.shared import Board
+from agent.breaker.sharing import Sharing
 from agent.builder import Builder
 from agent.handlers.child import ChildLane
 from agent.heartbeat import Heartbeat, HeartbeatThread
@@ -64,6 +67,16 @@ def make_heartbeat(parts: Parts, notice: Callable[[], str], locks: AgentLocks | 
     )
 
 
+def make_board(parts: Parts) -> Board | None:
+    """Return where the agents of a group tell each other about routes; None without Redis."""
+    url = parts.config.redis_url
+    if url is None:
+        return None
+    from agent.breaker.redis_share import RedisBoard  # noqa: PLC0415 - the same
+
+    return RedisBoard(url=url, group=parts.topics.group, agent=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
+
+
 def agent_locks(parts: Parts) -> AgentLocks | None:
     """Return the lock files that prove a death on one machine; None where agents are spread over several."""
     return AgentLocks(parts.config.data_dir / "agents") if parts.config.embedded else None
@@ -87,6 +100,8 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         locks=locks,
         heartbeat=lambda notice: make_heartbeat(parts, notice, locks, role),
     )
+    board = make_board(parts)
+    sharing = Sharing(routes=builder.routes, board=board, clock=parts.clock, jitter=random.random) if board else None
     reply_limit_bytes = await parts.lane(lambda: parts.database.auto(facts.reply_limit_bytes))
     await builder.heartbeat.register()
     beating = HeartbeatThread(builder.heartbeat)
@@ -94,7 +109,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         work={destination: make_source(parts, destination, builder.ids) for destination in ("tasks", *parts.topics.tier_destinations)},
         inbox=make_source(parts, "inbox", builder.ids),
         reply_limit_bytes=reply_limit_bytes,
-        duties=(builder.ids.run, builder.progress().run),
+        duties=(builder.ids.run, builder.progress().run, *((sharing.run,) if sharing else ())),
         leave=lambda: parts.lane(beating.stop),
     )
     beating.start()
@@ -102,6 +117,8 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         yield agent
     finally:
         await builder.accounts.close()
+        if board is not None:
+            await board.close()
         parts.database.abandon()
         child.close()
         for lane in (claim, settle, reading):

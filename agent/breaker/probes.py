@@ -21,8 +21,9 @@ class Probes:
 
     def __init__(self, *, timeout_s: float, park_s: float, jitter: Callable[[], float]) -> None:
         self.next_s = 0.0
-        self.interval_s = FIRST_S
+        self._interval_s = FIRST_S
         self.running = False
+        self.started = 0
         self._timeout_s = timeout_s
         self._park_s = park_s
         self._jitter = jitter
@@ -37,27 +38,33 @@ class Probes:
 
     def begin(self, now_s: float, *, parked: bool) -> None:
         """Wait for the first probe: the route has just stopped."""
-        self.interval_s, self._growth, self._spread = (self._park_s, 1.0, 0.0) if parked else (FIRST_S, GROWTH, JITTER)
+        self._interval_s, self._growth, self._spread = (self._park_s, 1.0, 0.0) if parked else (FIRST_S, GROWTH, JITTER)
         self.running = self._prompt_next = False
         self._wait(now_s)
 
     def start(self, now_s: float) -> float:
         """Note that a probe starts; return how long it may take. Intervals run from start to start."""
         self.running = True
+        self.started += 1
         if self._granted_until_s != _ALWAYS:
             self._granted_until_s = _NEVER
-        self.interval_s = max(self.interval_s, min(LONGEST_S, self.interval_s * self._growth))
+        self._interval_s = self.following_interval_s
         self._wait(now_s)
         if not self._answered_in_s:
             return self._timeout_s
         return min(self._timeout_s, max(LEAST_LIMIT_S, USUAL * max(self._answered_in_s)))
+
+    @property
+    def following_interval_s(self) -> float:
+        """Return how long after the next probe another one may start."""
+        return max(self._interval_s, min(LONGEST_S, self._interval_s * self._growth))
 
     def end(self) -> None:
         """Note that the probe has ended."""
         self.running = False
 
     def _wait(self, now_s: float) -> None:
-        self.next_s = now_s + self.interval_s * (1 + self._spread * (2 * self._jitter() - 1))
+        self.next_s = now_s + self._interval_s * (1 + self._spread * (2 * self._jitter() - 1))
 
     # ---- whose turn it is
 

@@ -43,7 +43,7 @@ class Route:
         self.name = name
         self.stopped = self.parked = False
         self.reason = ""
-        self.since_s = 0.0
+        self.since_s = self.used_s = float("-inf")
         self.generation = 0
         self.probes = Probes(timeout_s=timeout_s, park_s=park_s, jitter=jitter)
         self._group = group
@@ -53,6 +53,7 @@ class Route:
         self._locked = 0
         self._running = self._orphans = 0  # calls of this generation, and of earlier ones
         self._now_s = 0.0
+        self._ok = self._bad = 0  # outcomes that other agents have not heard of
 
     # ---- admission
 
@@ -69,6 +70,7 @@ class Route:
 
     def admit(self, task_id: int, now_s: float) -> Ticket | None:
         """Return the permission to start a task's call now; None when what `room` said does not hold any more."""
+        self.used_s = now_s
         if self.stopped:
             return self._probe(task_id, now_s) if self.probes.task_due(now_s) else None
         allowed = self._ramp.allowed
@@ -119,12 +121,14 @@ class Route:
                 self._lock(ticket, told, now_s)
 
     def _up(self, ticket: Ticket, now_s: float) -> None:
+        self._ok += 1
         self._locked = 0
         self._ramp.grow()
         self.probes.succeeded(ticket.task_id)
         self._circuit.report(now_s, failed=False)
 
     def _failed(self, ticket: Ticket, told: Told, now_s: float) -> None:
+        self._bad += 1
         if not self.parked:
             self.reason = told.reason
         if self.stopped:
@@ -140,6 +144,7 @@ class Route:
         self.reason = told.reason
 
     def _lock(self, ticket: Ticket, told: Told, now_s: float) -> None:
+        self._bad += 1
         self._locked += 1
         self.reason = told.reason
         if self.parked:
@@ -188,6 +193,12 @@ class Route:
         return f"python -m agent resume {shlex.quote(self.name)} --group {self._group}"
 
     # ---- what others see
+
+    def take_counts(self) -> tuple[int, int]:
+        """Return how many calls told that the provider is well, and that it is not, since this was asked before."""
+        counts = self._ok, self._bad
+        self._ok = self._bad = 0
+        return counts
 
     @property
     def idle(self) -> bool:

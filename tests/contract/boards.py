@@ -1,0 +1,94 @@
+"""A board for tests: the rules of `agent/breaker/redis_share.py` in memory, on a clock that the test moves.
+
+One suite runs on both, so that what is proved with this one holds for Redis.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from agent.breaker.redis_share import FRESH_S
+from agent.breaker.shared import TURN_S, BoardAwayError, Report, Said, Stance, Turn
+
+
+@dataclass(slots=True)
+class _Place:
+    """What the board has of one route."""
+
+    generation: int = 0
+    stopped: bool = False
+    parked: bool = False
+    reason: str = ""
+    retry_at_s: float = 0.0
+    turn: tuple[str, float] = ("", 0.0)
+    seen: dict[str, tuple[float, float, int, int]] = field(default_factory=dict)
+
+    def stop(self, report: Report, now_s: float) -> None:
+        self.stopped, self.parked, self.reason, self.retry_at_s = True, report.parked, report.reason, now_s + report.retry_s
+
+
+class MemoryServer:
+    """Stands for Redis: it can be away, and lose its memory."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self.now_s = now_s
+        self.away = False
+        self.places: dict[str, _Place] = {}
+
+    def flush(self) -> None:
+        """Lose everything."""
+        self.places.clear()
+
+    def board(self, agent: str) -> "MemoryBoard":
+        """Return the board of one agent."""
+        return MemoryBoard(self, agent)
+
+
+class MemoryBoard:
+    """The port `Board` in memory."""
+
+    def __init__(self, server: MemoryServer, agent: str) -> None:
+        self._server = server
+        self._agent = agent
+
+    async def sync(self, reports: Sequence[Report]) -> list[Said]:
+        """Meet for each route."""
+        if self._server.away:
+            raise BoardAwayError("away")
+        return [self._meet(self._server.places.setdefault(one.route, _Place()), one, self._server.now_s()) for one in reports]
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    def _meet(self, place: _Place, one: Report, now_s: float) -> Said:
+        outcomes = (now_s, one.ok, one.failed) if one.ok + one.failed else place.seen.get(self._agent, (0, float("-inf"), 0, 0))[1:]
+        place.seen[self._agent] = (now_s, *outcomes)
+        if one.generation > place.generation:
+            place.generation, place.stopped = one.generation, False
+            if one.stance is Stance.JOINED:
+                place.stop(one, now_s)
+        if one.stance is Stance.WELL and place.stopped and one.generation == place.generation:
+            place.generation, place.stopped, place.parked, place.reason, place.turn = place.generation + 1, False, False, "", ("", 0.0)
+        elif one.stance is Stance.STOPPED and not place.stopped and self._borne_out(place, now_s):
+            place.generation += 1
+            place.stop(one, now_s)
+        turn = self._turn(place, one, now_s)
+        return Said(place.generation, place.stopped, place.parked, place.reason, max(0.0, place.retry_at_s - now_s), turn)
+
+    def _borne_out(self, place: _Place, now_s: float) -> bool:
+        others = [seen for agent, seen in place.seen.items() if agent != self._agent and now_s - seen[0] <= FRESH_S]
+        recent = [seen for seen in others if now_s - seen[1] <= FRESH_S]
+        good, bad = sum(seen[2] for seen in recent), sum(seen[3] for seen in recent)
+        return not others or (bad > 0 and bad >= good)
+
+    def _turn(self, place: _Place, one: Report, now_s: float) -> bool:
+        holder = place.turn[0] if now_s < place.turn[1] else ""
+        mine = holder == self._agent
+        if mine and (one.turn is Turn.LEAVE or not place.stopped):
+            place.turn = ("", 0.0)
+            return False
+        if mine and one.turn is not Turn.NONE:
+            place.turn = (self._agent, now_s + TURN_S)
+        elif one.turn is Turn.WANT and place.stopped and now_s >= place.retry_at_s and not holder:
+            place.turn, place.retry_at_s = (self._agent, now_s + TURN_S), now_s + one.interval_s
+            return True
+        return mine

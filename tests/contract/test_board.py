@@ -1,0 +1,199 @@
+"""What agents tell each other about a route: the same rules in memory and in Redis."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+import redis
+
+from agent.breaker.redis_share import RedisBoard
+from agent.breaker.shared import Board, Report, Said, Stance, Turn
+from schemas.config import Secret
+from tests.contract.boards import MemoryServer
+from tests.servers import Redis
+
+GROUP = "group"
+SAY = Report("route", 0, 0, 0, Stance.GOES, parked=False, reason="", retry_s=0.0, turn=Turn.NONE, interval_s=3.0)
+STOPPED = replace(SAY, stance=Stance.STOPPED, failed=10, reason="SERVER: 503 ü", retry_s=2.0)
+
+
+class Meeting:
+    """A board, and what a test does with it. `expire` lets a turn run out."""
+
+    def __init__(self, board: Callable[[str], Board], expire: Callable[[], object], flush: Callable[[], object]) -> None:
+        self._board = board
+        self.expire = expire
+        self.flush = flush
+
+    async def says(self, agent: str, report: Report) -> Said:
+        """Let an agent tell one thing; return the answer."""
+        (said,) = await self.say_all(agent, [report])
+        return said
+
+    async def say_all(self, agent: str, reports: Sequence[Report]) -> list[Said]:
+        """Let an agent tell of several routes at once."""
+        board = self._board(agent)
+        try:
+            return await board.sync(reports)
+        finally:
+            await board.close()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def meeting(request: pytest.FixtureRequest) -> Iterator[Meeting]:
+    """A board without memory of other tests."""
+    if request.param == "memory":
+        memory = MemoryServer(time.monotonic)
+        yield Meeting(memory.board, lambda: setattr(memory.places["route"], "turn", ("", 0.0)), memory.flush)
+        return
+    server: Redis = request.getfixturevalue("redis_server")
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
+        yield Meeting(
+            lambda agent: RedisBoard(url=Secret(server.url), group=GROUP, agent=agent),
+            lambda: client.delete(f"docllm:{GROUP}:route:route:turn"),
+            client.flushall,
+        )
+
+
+async def stopped_by_all(meeting: Meeting, **more: object) -> int:
+    """Let a and b fail, and a stop; return the generation."""
+    await meeting.says("b", replace(SAY, failed=3))
+    said = await meeting.says("a", replace(STOPPED, **more))
+    assert said.stopped
+    return said.generation
+
+
+async def test_nothing_is_said_at_first(meeting: Meeting) -> None:
+    """A board without memory lets everybody go."""
+    assert await meeting.says("a", SAY) == Said(0, False, False, "", 0.0, False)  # noqa: FBT003 - as the board answers
+
+
+async def test_all_stop_when_others_fail_too(meeting: Meeting) -> None:
+    """The stop of one is told to all, with its reason, once another one bears it out; the time of the first probe with it."""
+    await meeting.says("b", replace(SAY, ok=1, failed=3))
+
+    first = await meeting.says("a", STOPPED)
+    second = await meeting.says("b", SAY)
+
+    assert (first.generation, first.stopped, first.reason, first.parked) == (1, True, "SERVER: 503 ü", False)
+    assert (second.generation, second.stopped, second.reason) == (1, True, "SERVER: 503 ü")
+    assert 1.5 < second.retry_s <= first.retry_s <= 2.0
+
+
+@pytest.mark.parametrize("other", [replace(SAY, ok=10), replace(SAY, ok=2, failed=1), SAY])
+async def test_one_that_fails_alone_stops_alone(meeting: Meeting, other: Report) -> None:
+    """While the others have successes, or nothing to tell yet, it is its own affair: its network, its key."""
+    await meeting.says("b", other)
+
+    said = await meeting.says("a", STOPPED)
+
+    assert (said.generation, said.stopped) == (0, False)
+
+
+async def test_what_others_met_before_is_forgotten_by_what_they_meet_now(meeting: Meeting) -> None:
+    """Each agent's last outcomes count, so that minutes of success do not hide the outage that begins."""
+    await meeting.says("b", replace(SAY, ok=5000))
+    assert not (await meeting.says("a", STOPPED)).stopped
+
+    await meeting.says("b", replace(SAY, failed=2))
+
+    assert (await meeting.says("a", replace(STOPPED, failed=0))).stopped
+
+
+async def test_an_agent_without_others_speaks_for_all(meeting: Meeting) -> None:
+    """Those who start later hear of it."""
+    assert (await meeting.says("a", STOPPED)).stopped
+    assert (await meeting.says("b", SAY)).stopped
+
+
+async def test_an_answer_lets_all_go(meeting: Meeting) -> None:
+    """Whoever had it tells it with the generation that it ends; one that speaks of an older one changes nothing."""
+    generation = await stopped_by_all(meeting)
+    old = await meeting.says("c", replace(SAY, stance=Stance.WELL, generation=generation - 1))
+    assert old.stopped
+
+    said = await meeting.says("b", replace(SAY, stance=Stance.WELL, generation=generation))
+
+    assert (said.generation, said.stopped, said.reason) == (generation + 1, False, "")
+    assert not (await meeting.says("a", replace(SAY, stance=Stance.JOINED, generation=generation))).stopped
+
+
+async def test_a_park_is_told_as_one(meeting: Meeting) -> None:
+    """So that the others say what a person must do, and wait as long."""
+    await stopped_by_all(meeting, parked=True, reason="MONEY: 402", retry_s=60.0, interval_s=60.0)
+
+    said = await meeting.says("b", replace(SAY, interval_s=60.0))
+
+    assert (said.parked, said.reason) == (True, "MONEY: 402")
+    assert said.retry_s > 59.0
+
+
+async def test_one_agent_at_a_time_has_the_turn(meeting: Meeting) -> None:
+    """It is given when the time has come, kept while its holder says so, and free an interval after it was given."""
+    generation = await stopped_by_all(meeting, retry_s=0.2)
+    want = replace(SAY, stance=Stance.JOINED, generation=generation, turn=Turn.WANT, interval_s=0.3, retry_s=0.3)
+    keep, leave = replace(want, turn=Turn.KEEP), replace(want, turn=Turn.LEAVE)
+    assert not (await meeting.says("a", want)).turn
+
+    await asyncio.sleep(0.25)
+    assert (await meeting.says("a", want)).turn
+    assert [(await meeting.says(agent, want)).turn for agent in "bb"] == [False, False]
+    assert (await meeting.says("a", keep)).turn
+    assert not (await meeting.says("a", leave)).turn
+    assert 0 < (await meeting.says("b", want)).retry_s <= 0.3
+
+    await asyncio.sleep(0.35)
+    assert [(await meeting.says(agent, want)).turn for agent in "ba"] == [True, False]
+
+
+async def test_a_turn_is_not_revived(meeting: Meeting) -> None:
+    """One that ran out is another agent's; its former holder cannot keep it, nor take it away."""
+    generation = await stopped_by_all(meeting, retry_s=0.0)
+    want = replace(SAY, stance=Stance.JOINED, generation=generation, turn=Turn.WANT, interval_s=0.0)
+    assert (await meeting.says("a", want)).turn
+    meeting.expire()
+    assert (await meeting.says("b", want)).turn
+
+    assert not (await meeting.says("a", replace(want, turn=Turn.KEEP))).turn
+    assert not (await meeting.says("a", replace(want, turn=Turn.LEAVE))).turn
+    assert (await meeting.says("b", replace(want, turn=Turn.KEEP))).turn
+
+
+async def test_nobody_has_the_turn_when_all_go(meeting: Meeting) -> None:
+    """There is nothing to probe."""
+    generation = await stopped_by_all(meeting, retry_s=0.0)
+    want = replace(SAY, stance=Stance.JOINED, generation=generation, turn=Turn.WANT)
+    assert (await meeting.says("a", want)).turn
+    await meeting.says("b", replace(SAY, stance=Stance.WELL, generation=generation))
+
+    said = await meeting.says("a", replace(want, turn=Turn.KEEP))
+
+    assert (said.stopped, said.turn) == (False, False)
+
+
+async def test_a_board_that_lost_its_memory_learns_from_the_agents(meeting: Meeting) -> None:
+    """The newest generation that one of them knows holds, and so does a stop in it."""
+    generation = await stopped_by_all(meeting)
+    meeting.flush()
+
+    joined = replace(STOPPED, stance=Stance.JOINED, generation=generation, retry_s=1.0)
+    said = await meeting.says("a", joined)
+    assert (said.generation, said.stopped, said.reason) == (generation, True, "SERVER: 503 ü")
+    assert 0.5 < said.retry_s <= 1.0
+
+    newer = await meeting.says("b", replace(SAY, stance=Stance.GOES, generation=generation + 1))
+    assert (newer.generation, newer.stopped) == (generation + 1, False)
+    assert not (await meeting.says("a", joined)).stopped
+
+
+async def test_routes_are_apart(meeting: Meeting) -> None:
+    """Whatever their names are, and in one meeting."""
+    names = ["x", "x:state", "ü {y}", "z\n"]
+
+    answers = await meeting.say_all("a", [replace(STOPPED, route=names[0]), *(replace(SAY, route=name) for name in names[1:])])
+
+    assert [said.stopped for said in answers] == [True, False, False, False]
+    assert await meeting.say_all("a", []) == []

@@ -1,0 +1,167 @@
+"""The board in Redis when Redis is frozen, killed, emptied, slow to know the script, or not Redis at all."""
+
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+import redis
+
+from agent.breaker import Routes
+from agent.breaker.redis_share import KEEP_S, RedisBoard
+from agent.breaker.shared import BoardAwayError, Report, Stance, Turn
+from agent.breaker.sharing import Sharing
+from schemas.clock import SystemClock
+from schemas.config import Secret
+from tests.servers import Redis
+from tests.servers.process import free_port
+from tests.unit.breakers import ROUTE, call, failed, routes
+
+SAY = Report("route", 0, 0, 0, Stance.GOES, parked=False, reason="", retry_s=0.0, turn=Turn.NONE, interval_s=3.0)
+PATIENCE_S = 2.5  # connecting, telling and closing have their own limits
+
+
+def board(url: str, agent: str = "a") -> RedisBoard:
+    return RedisBoard(url=Secret(url), group="group", agent=agent)
+
+
+@pytest.fixture
+def server(redis_server: Redis) -> Iterator[Redis]:
+    """An empty Redis, which is well again afterwards."""
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.flushall()
+    yield redis_server
+    redis_server.restart()
+
+
+async def away_s(one: RedisBoard) -> float:
+    """Return how long it takes to learn that the board does not answer."""
+    began_s = time.monotonic()
+    with pytest.raises(BoardAwayError):
+        await one.sync([SAY])
+    return time.monotonic() - began_s
+
+
+async def test_a_frozen_redis_holds_nobody_for_long(server: Redis) -> None:
+    """It takes connections and answers nothing; both a new and an old connection give up, and the next one works."""
+    old, new = board(server.url), board(server.url)
+    await old.sync([SAY])
+    server.freeze()
+    assert max(await away_s(old), await away_s(new), await away_s(old)) < PATIENCE_S
+
+    server.thaw()
+
+    for one in (old, new):
+        assert (await one.sync([SAY]))[0].generation == 0
+        await one.close()
+
+
+async def test_a_restarted_redis_is_found_again(server: Redis) -> None:
+    """A connection that died makes one failure; the script is loaded again by itself."""
+    one = board(server.url)
+    await one.sync([SAY])
+    server.kill()
+    assert await away_s(one) < PATIENCE_S
+
+    server.start()
+    assert (await one.sync([SAY]))[0].generation == 0
+    with redis.Redis.from_url(server.url) as client:
+        client.script_flush()
+    assert (await one.sync([SAY]))[0].generation == 0
+    await one.close()
+
+
+@pytest.mark.parametrize(
+    "part", ["redis://127.0.0.1:{port}/0", "redis://127.0.0.1:{port}/0?pasword=hunter2", "redis://:hunter2@127.0.0.1:{port}/x"]
+)
+async def test_an_address_that_leads_nowhere_is_told_without_secrets(part: str) -> None:
+    """Nobody listens, or the address holds what no client knows: that is an answer like any other."""
+    with pytest.raises(BoardAwayError) as told:
+        await board(part.format(port=free_port())).sync([SAY])
+
+    assert "hunter2" not in str(told.value)
+
+
+async def test_a_server_that_is_no_redis_is_told() -> None:
+    """It takes the connection, and says nothing that a client could read."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        one = board(f"redis://127.0.0.1:{listener.getsockname()[1]}/0")
+        assert await away_s(one) < PATIENCE_S
+
+
+async def test_keys_have_names_and_an_end(server: Redis) -> None:
+    """They say whose they are, and are gone an hour after the last agent."""
+    one = board(server.url)
+    stopped = Report("m/1", 0, 3, 0, Stance.STOPPED, parked=False, reason="SERVER", retry_s=0.0, turn=Turn.NONE, interval_s=3.0)
+    await one.sync([stopped])
+    await one.sync([Report("m/1", 0, 0, 1, Stance.JOINED, parked=False, reason="SERVER", retry_s=0.0, turn=Turn.WANT, interval_s=3.0)])
+    await one.close()
+
+    with redis.Redis.from_url(server.url, decode_responses=True) as client:
+        ends = {key: client.ttl(key) for key in client.scan_iter()}
+    assert sorted(ends) == ["docllm:group:route:m/1:" + part for part in ("seen", "state", "turn")]
+    assert [KEEP_S - 5 <= ends["docllm:group:route:m/1:" + part] <= KEEP_S for part in ("seen", "state")] == [True, True]
+    assert 0 < ends["docllm:group:route:m/1:turn"] <= 5
+
+
+async def test_a_clock_that_was_set_back_holds_up_no_probe(server: Redis) -> None:
+    """A time that lies hours ahead is brought back to an interval from now."""
+    one = board(server.url)
+    await one.sync([Report("route", 0, 3, 0, Stance.STOPPED, parked=False, reason="", retry_s=1.0, turn=Turn.NONE, interval_s=3.0)])
+    with redis.Redis.from_url(server.url) as client:
+        client.hset("docllm:group:route:route:state", "retry_at", int((time.time() + 36_000) * 1000))
+
+    (said,) = await one.sync(
+        [Report("route", 0, 0, 1, Stance.JOINED, parked=False, reason="", retry_s=0.0, turn=Turn.WANT, interval_s=3.0)]
+    )
+
+    assert said.retry_s <= 3.0
+    await one.close()
+
+
+@dataclass
+class Agent:
+    """The routes of one agent, and its duty."""
+
+    table: Routes
+    sharing: Sharing
+    board: RedisBoard
+
+
+def agent(url: str, name: str) -> Agent:
+    table, one = routes(), board(url, name)
+    return Agent(table, Sharing(routes=table, board=one, clock=SystemClock(), jitter=lambda: 0.5), one)
+
+
+async def test_two_agents_through_the_faults_of_redis(server: Redis, caplog: pytest.LogCaptureFixture) -> None:
+    """They stop together; without Redis each goes on alone; what they know outlives its memory; loss and return are said once."""
+    caplog.set_level(logging.INFO, "agent.breaker.sharing")
+    first, second = agent(server.url, "first"), agent(server.url, "second")
+    clock = SystemClock()
+    call(second.table, failed(), clock.now_s())
+    for _ in range(10):
+        call(first.table, failed(), clock.now_s())
+    await second.sharing.sync()
+    await first.sharing.sync()
+    await second.sharing.sync()
+    assert second.table.closed(ROUTE, clock.now_s())
+
+    server.freeze()
+    for one in (first, first, second):
+        await one.sharing.sync()
+    first.table.resume(ROUTE, clock.now_s())
+    server.thaw()
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
+    await second.sharing.sync()
+    assert second.table.closed(ROUTE, clock.now_s())
+    await first.sharing.sync()
+    await second.sharing.sync()
+
+    assert not second.table.closed(ROUTE, clock.now_s())
+    said = [record.message for record in caplog.records if record.name == "agent.breaker.sharing"]
+    assert [text[:21] for text in said] == ["Redis does not answer"] * 2 + ["Redis answers again: "] * 2
+    for one in (first, second):
+        await one.board.close()
