@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.faults.stage import Stage
-from tests.faults.stories import producing, receiving, repairing, working
+from tests.faults.stories import failing, producing, receiving, repairing, working
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,4 +43,7 @@ STORIES = (
     Story(repairing.relieving, "relief.ordered", prepared=False),
     Story(receiving.receiving, "intake.batch_made intake.ids_taken intake.accepted intake.quarantined quarantine.kept"),
     Story(receiving.outsized, "publish.refused publish.set_aside"),
+    Story(failing.replaying, "replay.page_stored replay.stored replay.page_applied replay.page_published"),
+    Story(failing.loading_back, "from_topic.accepted"),
+    Story(failing.guarding, "guard.turn_taken guard.answered guard.opened guard.called_up", prepared=False),
 )

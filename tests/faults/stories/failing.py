@@ -1,0 +1,73 @@
+"""Deaths on the failure path: who replays dead letters, loads them into a new ledger, or looks after guards."""
+
+from sqlalchemy import text
+
+from schemas import tables
+from schemas.task import Status
+from tests.faults.stage import Stage
+from tests.integration.deployment import BATCH, task_line
+from tests.integration.installations import prepare
+
+TASKS = 40
+RATE = 10  # so that a replay has four pages
+SCHEMA = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
+
+
+def replaying(stage: Stage) -> None:
+    """Whenever a replay dies, another one goes on, and each dead letter is replayed once."""
+    deployment = stage.deployment
+    llm = deployment.llm("--latency", "0", "--faults", "400=1")
+    deployment.load(TASKS)
+    stage.recover()
+    llm.dial()
+    everything, going_on = ("--all", "--yes", "--rate", str(RATE)), ("--resume",)
+    stage.crash_producer("replay.page_stored", "replay", *everything)
+    stage.crash_producer("replay.stored", "replay", *everything)
+    stage.crash_producer("replay.page_applied", "replay", *going_on, most=2)
+    stage.crash_producer("replay.page_published", "replay", *going_on, most=2)
+    deployment.producer("replay", *going_on)
+    deployment.producer("replay", *going_on)
+    stage.age_orders()
+    run = stage.recover()
+    assert {(task.status, task.replays) for task in run.tasks} == {(Status.SUCCEEDED, 1)}
+
+
+def loading_back(stage: Stage) -> None:
+    """A ledger that was lost gets the dead letters of the topic back, once each, though who loads them dies."""
+    deployment = stage.deployment
+    llm = deployment.llm("--latency", "0", "--faults", "400=1")
+    deployment.load(TASKS)
+    stage.recover()
+    names = [*tables.metadata.tables, "alembic_version"]
+    stage.write(*(text(f"DROP TABLE {name}") for name in names))
+    prepare(deployment)
+    llm.dial()
+    letters = ("--from-topic", deployment.topics.name("dlq"), "--yes")
+    stage.crash_producer("from_topic.accepted", "replay", *letters)
+    deployment.producer("replay", *letters)
+    stage.age_orders()
+    run = stage.recover(odd=["P8"])  # letters of the ledger that was lost
+    assert {task.status for task in run.tasks} == {Status.SUCCEEDED}
+    assert len(llm.calls()) == 2 * TASKS
+
+
+def guarding(stage: Stage) -> None:
+    """A batch that failed as a whole waits, and runs when its route works again, whoever dies over its guard."""
+    deployment = stage.deployment
+    with (deployment.folder / "docllm.toml").open("a") as toml:
+        toml.write("[guard]\nprobe_s = 1\n[retry]\nmax_attempts = 1\n")
+    # A tier so long that what waits in it is in nobody's claim when one of them dies.
+    deployment.environ["DOCLLM_RETRY_TIERS"] = "60s"
+    prepare(deployment)
+    llm = deployment.llm("--latency", "0", "--faults", "wrong_schema=1")
+    path = deployment.write_lines(task_line(number, schema=SCHEMA) for number in range(TASKS))
+    deployment.producer("load", str(path))
+    deployment.expect(BATCH, (f"t{number}" for number in range(TASKS)))
+
+    stage.crash_agent("guard.turn_taken")
+    stage.crash_agent("guard.answered", then=lambda _: llm.dial())
+    stage.crash_agent("guard.opened")
+    stage.crash_agent("guard.called_up")
+    stage.age_orders()
+    run = stage.recover()
+    assert {task.status for task in run.tasks} == {Status.SUCCEEDED}
