@@ -197,7 +197,7 @@ def _item(run_id: int, kind: int, row: Any) -> dict[str, int]:
 def _seal(connection: Connection, group: str, run_id: int, stored: int) -> None:
     """Note that all items are stored, and in the audit who asked for what. From here on the run only resumes."""
     if not stored:
-        connection.execute(delete(replay_run).where(replay_run.c.id == run_id))
+        connection.execute(delete(replay_run).where(replay_run.c.id == run_id, replay_run.c.stored_at.is_(None)))
         return
     sealed = update(replay_run).where(replay_run.c.id == run_id, replay_run.c.stored_at.is_(None)).values(stored_at=utc_now())
     if connection.execute(sealed).rowcount == 0:

@@ -1,6 +1,7 @@
 """Tasks that died, and replays of them, for the suites of dead letters: short names for what those tests begin with."""
 
-from dataclasses import dataclass, field
+import secrets
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import delete
@@ -51,6 +52,7 @@ def set_aside(books: Books, *values: bytes | None, reason: str = "line is not JS
 
 def stored(books: Books, wish: Wish, actor: str = "ann") -> Run | None:
     """Store what a wish selects."""
+    wish = replace(wish, token=secrets.token_hex(8))
     run_id = books.run(lambda c: replay_runs.begin(c, GROUP, actor, wish))
     place: Place | None = Place()
     while place is not None:

@@ -1,0 +1,328 @@
+"""A replay gives a dead or cancelled task a fresh start, once, whoever else has his hands on it."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from agent.outcome import Cancelled
+from agent.ports import Answer, Verdict
+from producer import cancel, outbox, replay_runs, replay_tasks, status
+from producer.outbox import unpack
+from producer.replay_runs import ItemState
+from schemas import tables
+from schemas.task import Status
+from tests.contract.ledger_dead import EXPIRED, applied, counts, dead, delivered, killed, replayed, stored, wish
+from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RETRY, SUCCEEDED, Books
+
+
+def test_a_replayed_task_starts_afresh(books: Books) -> None:
+    """Pending and due at once, no attempt and no loss counted, a new fence, one more replay; its letter is gone."""
+    (one,) = books.load("a")
+    killed(books, one, RETRY)
+    books.ago(tables.task.c.due_at, 1, one)
+    killed(books, one)
+    delivered(books)
+    books.set(tables.task, one, lease_losses=2)
+
+    found = replayed(books, key="a")
+
+    row = books.task(one)
+    assert (row.status, row.fence, row.attempt, row.lease_losses, row.replays, row.owner) == (Status.PENDING, 2, 0, 0, 1, 0)
+    assert books.due_in_s(one) <= 0
+    assert books.count(tables.dead_letter) == 0
+    assert found.items == [(outbox.TASK, one, 2)]
+    assert (found.counts, found.ended) == ({ItemState.REPLAYED: 1}, True)
+
+
+def test_its_record_is_ordered_and_can_be_claimed(books: Books) -> None:
+    """One order for the main topic; the record with the new fence is free, the one of before is stale."""
+    (one,) = dead(books, "a")
+
+    replayed(books)
+
+    (order,) = books.rows(tables.outbox)
+    assert (order.destination, order.group_name, unpack(order.items)) == ("tasks", GROUP, ((outbox.TASK, one, 1),))
+    owner = books.agent().next_owner()
+    assert books.claim(one, owner, fence=0) is Answer.STALE
+    assert books.claim(one, owner, fence=1) is Answer.CLAIMED
+
+
+def test_the_story_goes_on(books: Books) -> None:
+    """What was tried before stays in the history, and the task may succeed, or die once more with a letter of its own."""
+    one, two = dead(books, "a", "b")
+    replayed(books)
+
+    killed(books, one, SUCCEEDED)
+    killed(books, two, EXPIRED)
+
+    assert (books.status(one), books.status(two)) == (Status.SUCCEEDED, Status.DEAD)
+    assert [row.fence for row in books.rows(tables.task_attempt)] == [0, 0, 1]
+    (letter,) = books.rows(tables.dead_letter)
+    assert (letter.task_id, letter.fence, letter.disposition) == (two, 1, "expired")
+
+
+def test_replaying_twice_is_replaying_once(books: Books) -> None:
+    """A second run over the same deaths finds nothing; one that was stored before the first was applied passes them over."""
+    ids = dead(books, "a", "b")
+    first, second = stored(books, wish()), stored(books, wish())
+
+    done, again = applied(books, first), applied(books, second)
+
+    assert stored(books, wish()) is None
+    assert (done.counts, again.counts) == ({ItemState.REPLAYED: 2}, {ItemState.PASSED: 2})
+    assert again.items == []
+    assert [books.task(one).replays for one in ids] == [1, 1]
+
+
+def test_a_later_death_is_not_the_one_that_was_stored(books: Books) -> None:
+    """A task that was replayed by others and died again has another fence: an old run leaves it alone."""
+    (one,) = dead(books, "a")
+    old = stored(books, wish())
+    replayed(books)
+    killed(books, one)
+    delivered(books)
+
+    found = applied(books, old)
+
+    assert found.counts == {ItemState.PASSED: 1}
+    assert (books.status(one), books.task(one).replays) == (Status.DEAD, 1)
+
+
+def test_only_what_is_selected_is_replayed(books: Books) -> None:
+    """Everything else stays dead."""
+    one, two = dead(books, "a", "b")
+    (three,) = dead(books, "a", into="other")
+
+    replayed(books, key="a", batch=BATCH)
+
+    assert [books.status(each) for each in (one, two, three)] == [Status.PENDING, Status.DEAD, Status.DEAD]
+
+
+def test_a_limit_takes_the_oldest(books: Books) -> None:
+    """So many, in the order of loading."""
+    ids = dead(books, "a", "b", "c")
+
+    replayed(books, limit=2)
+
+    assert [books.status(one) for one in ids] == [Status.PENDING, Status.PENDING, Status.DEAD]
+
+
+def test_the_cap_ends_the_circle(books: Books) -> None:
+    """A task that was replayed as often as the cap allows is left; a higher cap takes it."""
+    (one,) = dead(books, "a")
+    books.set(tables.task, one, replays=3)
+    later = stored(books, wish(cap=4))
+    books.set(tables.task, one, replays=4)
+
+    assert stored(books, wish(cap=3)) is None
+    assert applied(books, later).counts == {ItemState.PASSED: 1}
+    assert replayed(books, cap=5).counts == {ItemState.REPLAYED: 1}
+    assert books.task(one).replays == 5
+
+
+def test_a_letter_that_is_not_on_its_topic_holds_its_task_back(books: Books) -> None:
+    """A dead letter is built from its row: until it has arrived the task waits; the others of the page go."""
+    one, two = books.load("a", "b")
+    killed(books, one)
+    delivered(books)
+    killed(books, two)
+    run = stored(books, wish())
+
+    early = applied(books, run)
+    delivered(books)
+    late = applied(books, run)
+
+    assert (early.ended, early.counts) == (False, {ItemState.REPLAYED: 1, ItemState.WAITS: 1})
+    assert [page.early for page in early.pages] == [1]
+    assert (late.ended, late.counts) == (True, {ItemState.REPLAYED: 2})
+
+
+def test_pages_follow_one_another(books: Books) -> None:
+    """Each is a transaction with an order of its own; nothing is left out between them."""
+    ids = dead(books, *(f"k{number}" for number in range(7)))
+
+    found = applied(books, stored(books, wish()), size=3)
+
+    assert [page.done for page in found.pages] == [3, 3, 1]
+    assert [item[1] for item in found.items] == ids
+    assert {books.status(one) for one in ids} == {Status.PENDING}
+
+
+def test_counts_stay_right(books: Books) -> None:
+    """`dead` and its class go down by a replay, `pending` up; the money that was spent stays spent."""
+    dead(books, "a", "b")
+    dead(books, "c", outcome=EXPIRED)
+    (done,) = books.load("d")
+    killed(books, done, SUCCEEDED)
+    assert counts(books) == {"total": 4, "dead": 3, "succeeded": 1}
+
+    replayed(books, dispositions=("permanent",))
+
+    (shown,) = books.run(lambda c: status.read(c, GROUP)).batches
+    assert counts(books) == {"total": 4, "pending": 2, "dead": 1, "succeeded": 1}
+    assert shown.failures == {"dead EXPIRED": 1}
+    assert (shown.tokens_in, shown.cost) == (40, pytest.approx(0.0012))
+    assert shown.rate_per_s > 0
+
+
+def test_counts_stay_right_over_many_deaths(books: Books) -> None:
+    """Replayed, dead again, replayed again and succeeded: the task is counted once, where it is."""
+    (one,) = dead(books, "a")
+    for _ in range(2):
+        replayed(books)
+        assert counts(books) == {"total": 1, "pending": 1}
+        killed(books, one)
+        delivered(books)
+        assert counts(books) == {"total": 1, "dead": 1}
+    replayed(books)
+    killed(books, one, SUCCEEDED)
+
+    assert counts(books) == {"total": 1, "succeeded": 1}
+
+
+def test_a_late_settle_of_the_last_owner_is_fenced(books: Books) -> None:
+    """An agent that was taken for dead cannot write to a task that was replayed since."""
+    (one,) = books.load("a")
+    owner = books.agent().next_owner()
+    row = books.claimed(one, owner)
+    books.settle(row, owner, DEAD)
+    delivered(books)
+    replayed(books)
+
+    assert books.settle(row, owner, SUCCEEDED) is not Verdict.GIVEN_UP
+
+    assert (books.status(one), books.count(tables.task_result)) == (Status.PENDING, 0)
+
+
+# ---- cancelled tasks and batches
+
+
+def cancelled(books: Books, *keys: str) -> list[int]:
+    """Load tasks and cancel their batch."""
+    ids = books.load(*keys)
+    books.cancel()
+    batch_id = books.batch().id
+    books.run(lambda c: cancel.cancel_page(c, batch_id, b""))
+    return ids
+
+
+def test_cancelled_tasks_come_back(books: Books) -> None:
+    """Pending with a new fence; their batch is open again, takes tasks, and says in the audit who opened it."""
+    one, two = cancelled(books, "a", "b")
+
+    found = replayed(books, cancelled=True)
+
+    assert found.counts == {ItemState.REPLAYED: 2}
+    assert [(books.task(each).status, books.task(each).fence, books.task(each).replays) for each in (one, two)] == [(0, 1, 1)] * 2
+    assert not books.batch().cancelled
+    assert books.load("c")
+    assert counts(books) == {"total": 3, "pending": 3}
+    assert [(row.action, row.actor) for row in books.rows(tables.audit)] == [("cancel", "somebody"), ("replay", "ann"), ("reopen", "ann")]
+
+
+def test_what_came_back_is_not_cancelled_again(books: Books) -> None:
+    """A cancel that goes on behind the replay leaves the batch alone, and a claim finds it open."""
+    (one,) = cancelled(books, "a")
+    batch_id = books.batch().id
+    replayed(books, cancelled=True)
+
+    assert books.run(lambda c: cancel.cancel_page(c, batch_id, b"")) == (0, None)
+
+    row = books.claimed(one, books.agent().next_owner(), fence=1)
+    assert not row.cancelled
+
+
+def test_one_task_that_was_cancelled_alone(books: Books) -> None:
+    """Its batch was never cancelled, so nothing is opened."""
+    one, two = books.load("a", "b")
+    books.run(lambda c: cancel.cancel_one(c, b"a", None, "somebody"))
+    books.run(lambda c: cancel.cancel_one(c, b"b", None, "somebody"))
+
+    replayed(books, cancelled=True, key="a")
+
+    assert (books.status(one), books.status(two)) == (Status.PENDING, Status.CANCELLED)
+    assert "reopen" not in [row.action for row in books.rows(tables.audit)]
+
+
+def test_a_dead_task_of_a_cancelled_batch_stays(books: Books) -> None:
+    """It would be cancelled at once; a cancel that comes after the storing is seen too."""
+    (one,) = dead(books, "a")
+    run = stored(books, wish())
+    books.cancel()
+
+    assert stored(books, wish()) is None
+    assert applied(books, run).counts == {ItemState.PASSED: 1}
+    assert books.status(one) is Status.DEAD
+
+
+def test_cancelled_and_dead_are_not_mixed(books: Books) -> None:
+    """Each selection takes its own state alone."""
+    (one,) = dead(books, "a")
+    (two,) = books.load("b")
+    books.run(lambda c: cancel.cancel_one(c, b"b", None, "somebody"))
+
+    replayed(books)
+    assert (books.status(one), books.status(two)) == (Status.PENDING, Status.CANCELLED)
+
+    owner = books.agent().next_owner()
+    books.settle(books.claimed(one, owner, fence=1), owner, Cancelled())
+    killed_alone = replayed(books, cancelled=True, key="b")
+    assert killed_alone.counts == {ItemState.REPLAYED: 1}
+    assert (books.status(one), books.status(two)) == (Status.CANCELLED, Status.PENDING)
+
+
+# ---- at the same time
+
+
+def test_two_replays_at_once_replay_each_task_once(books: Books) -> None:
+    """Two runs over the same deaths, and two processes at one run, share the work without a double."""
+    ids = dead(books, *(f"k{number}" for number in range(60)))
+    runs = [stored(books, wish()), stored(books, wish())]
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda run: applied(books, run, size=7), [runs[0], runs[0], runs[1], runs[1]]))
+
+    assert {books.task(one).replays for one in ids} == {1}
+    assert {books.task(one).fence for one in ids} == {1}
+    items = [item for one in found for item in one.items]
+    assert sorted(items) == sorted(set(items)) == [(outbox.TASK, one, 1) for one in ids]
+    assert counts(books) == {"total": 60, "pending": 60}
+
+
+def test_a_cancel_at_once_with_a_replay(books: Books) -> None:
+    """Whoever comes last wins, and every task is in exactly one state that the counts agree with."""
+    ids = dead(books, *(f"k{number}" for number in range(40)))
+    run = stored(books, wish())
+    batch_id = books.batch().id
+
+    def cancel_all() -> None:
+        books.cancel()
+        books.run(lambda c: cancel.cancel_page(c, batch_id, b""))
+
+    with ThreadPoolExecutor(2) as pool:
+        done = [pool.submit(applied, books, run, 5), pool.submit(cancel_all)]
+        for one in done:
+            one.result()
+    books.run(lambda c: cancel.cancel_page(c, batch_id, b""))
+
+    states = [books.status(one) for one in ids]
+    assert set(states) <= {Status.DEAD, Status.CANCELLED}
+    assert counts(books) == {"total": 40} | {
+        name: count for name, count in (("dead", states.count(Status.DEAD)), ("cancelled", states.count(Status.CANCELLED))) if count
+    }
+
+
+def test_a_page_that_is_taken_twice_is_applied_once(books: Books) -> None:
+    """A page whose answer was lost is asked for again, and finds what is behind it."""
+    ids = dead(books, "a", "b")
+    run = stored(books, wish())
+    assert run is not None
+
+    first = books.run(lambda c: replay_tasks.apply(c, GROUP, run.id, run.wish, 0, 1))
+    again = books.run(lambda c: replay_tasks.apply(c, GROUP, run.id, run.wish, 0, 1))
+
+    assert first is not None
+    assert again is not None
+    assert (first.last, again.last) == tuple(ids)
+    assert books.run(lambda c: replay_runs.end(c, run.id))
+    assert {books.task(one).replays for one in ids} == {1}
