@@ -88,7 +88,7 @@ class Replay:
         """Store what a wish selects now; return the run, None when that is nothing."""
         while True:
             try:
-                return await self._store(actor, replace(wish, token=secrets.token_hex(8)))
+                return await self._store(actor, replace(wish, nonce=secrets.token_hex(8)))
             except DroppedError:
                 continue  # each program drops others only once, at its start
 

@@ -37,16 +37,16 @@ class ItemState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a person asks for. `rate` is items a second, None for no limit; `token` tells two equal wishes apart."""
+    """What a person asks for. `rate` is items a second, None for no limit; `nonce` tells two equal wishes apart."""
 
     selection: Selection
     cap: int = CAP
     rate: float | None = None
-    token: str = ""
+    nonce: str = ""
 
     def as_text(self) -> str:
         """Return the form that is stored."""
-        return orjson.dumps({"select": self.selection.as_json(), "cap": self.cap, "rate": self.rate, "token": self.token}).decode()
+        return orjson.dumps({"select": self.selection.as_json(), "cap": self.cap, "rate": self.rate, "nonce": self.nonce}).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def _runs(connection: Connection, query: Select[Any]) -> list[Run]:
 
 def _run(row: Any, counts: dict[ItemState, int]) -> Run:
     wish = orjson.loads(row.selection)
-    read = Wish(from_json(wish["select"]), wish["cap"], wish["rate"], wish["token"])
+    read = Wish(from_json(wish["select"]), wish["cap"], wish["rate"], wish["nonce"])
     return Run(row.id, row.actor, read, row.created_at, row.ended_at, counts)
 
 
@@ -149,7 +149,7 @@ def _counts(connection: Connection, ids: Sequence[int]) -> dict[int, dict[ItemSt
 
 
 def begin(connection: Connection, group: str, actor: str, wish: Wish) -> int:
-    """Write the row of a new run; return its id. May be run again after a lost answer: the token knows the row."""
+    """Write the row of a new run; return its id. May be run again after a lost answer: the nonce knows the row."""
     known = select(replay_run.c.id).where(replay_run.c.group_name == group, replay_run.c.selection == wish.as_text())
     found = connection.execute(known).scalar()
     if found is not None:
@@ -162,24 +162,29 @@ def begin(connection: Connection, group: str, actor: str, wish: Wish) -> int:
 def store(connection: Connection, group: str, run_id: int, wish: Wish, start: Place) -> Place | None:
     """Store a page of the items that the wish selects from `start` on; return where the next page starts, None when all are stored.
 
-    With the last page the run is sealed, or deleted when it has no items. Raises DroppedError when the run was dropped.
+    With the last page the run is sealed, or deleted when it has no items: what fits one page is stored whole or not at all.
+    Raises DroppedError when the run was dropped.
     """
     mine = select(replay_run.c.id).where(replay_run.c.id == run_id, replay_run.c.ended_at.is_(None))
     if connection.execute(mine.with_for_update()).scalar() is None:
         raise DroppedError
-    limit = wish.selection.limit
-    size = STORED_PAGE if limit is None else min(STORED_PAGE, limit - start.stored)
-    query = candidates(group, wish, start.kind)
+    stored, room = start.stored, STORED_PAGE
+    for kind in KINDS[KINDS.index(start.kind) :]:
+        left = room if wish.selection.limit is None else min(room, wish.selection.limit - stored)
+        ids = _store_kind(connection, run_id, candidates(group, wish, kind), kind, start.after if kind == start.kind else 0, left)
+        stored, room = stored + len(ids), room - len(ids)
+        if not room:
+            return Place(kind, ids[-1], stored)
+    _seal(connection, group, run_id, stored)
+    return None
+
+
+def _store_kind(connection: Connection, run_id: int, query: Select[Any], kind: int, after: int, size: int) -> list[int]:
     column = query.selected_columns[0]
-    page = connection.execute(query.where(column > start.after).order_by(column).limit(size)).all() if size else []
-    insert_rows(connection, replay_item, [_item(run_id, start.kind, row) for row in page], keep=True)
-    stored = start.stored + len(page)
-    if size and len(page) == size:
-        return Place(start.kind, page[-1].id, stored)
-    if start.kind == KINDS[-1]:
-        _seal(connection, group, run_id, stored)
-        return None
-    return Place(KINDS[-1], 0, stored)
+    page = connection.execute(query.where(column > after).order_by(column).limit(size)).all() if size else ()
+    rows = [{"run_id": run_id, "kind": kind, "item_id": row.id, "fence": row.fence} for row in page]
+    insert_rows(connection, replay_item, rows, keep=True)
+    return [row.id for row in page]
 
 
 def candidates(group: str, wish: Wish, kind: int) -> Select[Any]:
@@ -188,10 +193,6 @@ def candidates(group: str, wish: Wish, kind: int) -> Select[Any]:
         return selected.tasks(wish.selection, group).where(selected.ready(wish.selection, wish.cap))
     records = selected.records(wish.selection, group)
     return records if wish.selection.names_records else records.where(false())
-
-
-def _item(run_id: int, kind: int, row: Any) -> dict[str, int]:
-    return {"run_id": run_id, "kind": kind, "item_id": row.id, "fence": row.fence}
 
 
 def _seal(connection: Connection, group: str, run_id: int, stored: int) -> None:

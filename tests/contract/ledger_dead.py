@@ -52,7 +52,7 @@ def set_aside(books: Books, *values: bytes | None, reason: str = "line is not JS
 
 def stored(books: Books, wish: Wish, actor: str = "ann") -> Run | None:
     """Store what a wish selects."""
-    wish = replace(wish, token=secrets.token_hex(8))
+    wish = replace(wish, nonce=secrets.token_hex(8))
     run_id = books.run(lambda c: replay_runs.begin(c, GROUP, actor, wish))
     place: Place | None = Place()
     while place is not None:

@@ -1,0 +1,174 @@
+"""A quarantined record is read again by today's rules: what is a task line now becomes a task, once."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from producer import replay_records, replay_runs, strangers
+from producer.outbox import TASK, unpack
+from producer.replay_runs import ItemState, Page, Run
+from schemas import tables
+from schemas.line import LineError
+from schemas.task import Status
+from tests.contract.ledger_dead import counts, delivered, set_aside, stored, wish
+from tests.contract.ledger_parts import GROUP, Books
+
+DIRECT = f"{GROUP}-direct"
+
+
+def line(key: str, prompt: str = "Say hello") -> bytes:
+    return b'{"id":"%s","prompt":"%s"}' % (key.encode(), prompt.encode())
+
+
+def applied(books: Books, run: Run | None, size: int = 50) -> tuple[list[Page], dict[ItemState, int]]:
+    """Apply the records of a run; return its pages and its counts."""
+    assert run is not None
+    pages: list[Page] = []
+    after = 0
+    while page := books.run(lambda c, after=after: replay_records.apply(c, GROUP, run.id, lambda _: 5, after, size)):
+        pages.append(page)
+        after = page.last
+    books.run(lambda c: replay_runs.end(c, run.id))
+    found = books.run(lambda c: replay_runs.find(c, run.id))
+    assert found is not None
+    return pages, found.counts
+
+
+def replayed(books: Books, dispositions: Sequence[str] = ("undecodable", "rejected")) -> tuple[dict[int, str], dict[ItemState, int]]:
+    """Replay the quarantine; return the records that stay with the reason, and the counts of the run."""
+    pages, states = applied(books, stored(books, wish(dispositions=tuple(dispositions))))
+    return {number: why for page in pages for number, why in page.unread}, states
+
+
+def test_a_record_that_can_be_read_now_becomes_a_task(books: Books) -> None:
+    """In the group's own batch, with its key, value and headers, ordered and counted as any other; the row says when."""
+    (one,) = set_aside(books, line("a"), headers=[("h", b"v")])
+
+    unread, states = replayed(books)
+
+    (task,) = books.rows(tables.task)
+    (body,) = books.rows(tables.task_input)
+    (order,) = books.rows(tables.outbox)
+    (row,) = books.rows(tables.quarantine)
+    assert (unread, states) == ({}, {ItemState.REPLAYED: 1})
+    assert (task.task_key, task.status, books.batch(DIRECT).id) == (b"a", Status.PENDING, task.batch_id)
+    assert (body.body, body.raw_key, body.headers) == (line("a"), b"key", b'[["h","v"]]')
+    assert (order.destination, unpack(order.items)) == ("tasks", ((TASK, task.id, 0),))
+    assert counts(books) == {"total": 1, "pending": 1}
+    assert row.id == one
+    assert row.replayed_at is not None
+
+
+def test_a_record_goes_into_the_batch_that_it_names(books: Books) -> None:
+    """As the intake does it."""
+    set_aside(books, line("a"), headers=[("docllm-batch", "n\u00e4cht".encode())])
+
+    replayed(books)
+
+    assert books.rows(tables.task)[0].batch_id == books.batch("n\u00e4cht").id
+
+
+def test_what_still_is_no_task_stays(books: Books) -> None:
+    """The row is as before, its reason is told, the others go."""
+    bad, good, none = set_aside(books, b"garbage", line("a"), None)
+
+    unread, states = replayed(books)
+
+    assert states == {ItemState.REPLAYED: 1, ItemState.UNREAD: 2}
+    assert "is not JSON" in unread[bad]
+    assert "is not there" in unread[none]
+    assert [row.replayed_at is None for row in books.rows(tables.quarantine)] == [True, False, True]
+    assert good not in unread
+
+
+def test_a_decoder_that_was_repaired(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that was refused once is taken when the rules have changed; until then each replay tells why not."""
+
+    def refuse(_value: bytes) -> None:
+        raise LineError("id", "is in Chinese", "wait for a later version")
+
+    (one,) = set_aside(books, line("a"))
+    with monkeypatch.context() as broken:
+        broken.setattr(strangers, "parse", refuse)
+        assert replayed(books)[0] == {one: "id is in Chinese; wait for a later version"}
+
+    assert replayed(books)[0] == {}
+    assert books.count(tables.task) == 1
+
+
+def test_replaying_twice_makes_one_task(books: Books) -> None:
+    """A record that was replayed is not selected again, and two runs that both have it make one task."""
+    set_aside(books, line("a"))
+    runs = [stored(books, wish(dispositions=("undecodable",))) for _ in range(2)]
+
+    assert [applied(books, run)[1] for run in runs] == [{ItemState.REPLAYED: 1}, {ItemState.PASSED: 1}]
+    assert stored(books, wish(dispositions=("undecodable",))) is None
+    assert books.count(tables.task) == 1
+
+
+def test_a_task_that_is_there_already_is_the_same_task(books: Books) -> None:
+    """The record of a line that was loaded since, or twice in one page, is done with and makes nothing new."""
+    set_aside(books, line("a"), line("a"))
+
+    unread, states = replayed(books)
+
+    assert (unread, states) == ({}, {ItemState.REPLAYED: 2})
+    assert books.count(tables.task) == 1
+
+
+def test_a_known_id_with_other_content_stays(books: Books) -> None:
+    """The batch has that task with other bytes: the record is told of and left."""
+    set_aside(books, line("a"))
+    replayed(books)
+    delivered(books)
+    (one,) = set_aside(books, line("a", "Say goodbye"), disposition="rejected")
+
+    unread, _ = replayed(books)
+
+    assert unread == {one: f"its id is in batch '{DIRECT}' with other content"}
+    assert books.count(tables.outbox) == 0
+
+
+def test_a_batch_that_takes_no_tasks(books: Books) -> None:
+    """A cancelled batch, and another group's: the record stays, with the reason."""
+    books.batch("closed")
+    books.cancel("closed")
+    books.batch("theirs", "other")
+    closed, theirs = (set_aside(books, line("a"), headers=[("docllm-batch", name)])[0] for name in (b"closed", b"theirs"))
+
+    unread, _ = replayed(books)
+
+    assert "was cancelled" in unread[closed]
+    assert "belongs to group 'other'" in unread[theirs]
+    assert books.count(tables.task) == 0
+
+
+def test_a_value_that_was_cut_is_not_taken_for_the_whole(books: Books) -> None:
+    """Even if its beginning were a line: it is said where the whole record is."""
+    (one,) = set_aside(books, line("a") + b" " * 70_000)
+
+    unread, _ = replayed(books)
+
+    assert "was cut at 64 KiB" in unread[one]
+    assert "group.inbox/0/0" in unread[one]
+    assert books.count(tables.task) == 0
+
+
+def test_one_record_by_its_number(books: Books) -> None:
+    """And none besides."""
+    _, two = set_aside(books, line("a"), line("b"))
+
+    _, states = applied(books, stored(books, wish(record=two)))
+
+    assert states == {ItemState.REPLAYED: 1}
+    assert [row.task_key for row in books.rows(tables.task)] == [b"b"]
+
+
+def test_pages_of_records_follow_one_another(books: Books) -> None:
+    """None is left out, none is taken twice."""
+    set_aside(books, *(line(f"k{number}") for number in range(5)))
+
+    pages, states = applied(books, stored(books, wish(dispositions=("undecodable",))), size=2)
+
+    assert ([page.done for page in pages], states) == ([2, 2, 1], {ItemState.REPLAYED: 5})
+    assert books.count(tables.task) == 5

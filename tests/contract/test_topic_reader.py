@@ -1,0 +1,153 @@
+"""The port TopicReader: a topic is read from its beginning to the end that it has, by nobody whom a group would notice."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from producer.ports import Incoming, Publisher, TopicAdmin, TopicReader
+from producer.publisher.embedded import EmbeddedPublisher
+from producer.publisher.kafka import KafkaPublisher
+from producer.topics.embedded import EmbeddedTopicAdmin
+from producer.topics.embedded_reader import EmbeddedTopicReader
+from producer.topics.kafka import KafkaTopicAdmin
+from producer.topics.kafka_reader import KafkaTopicReader
+from schemas.clock import SystemClock
+from schemas.config import KafkaConfig
+from schemas.envelope import Outgoing
+from schemas.errors import ConfigError, UnreachableError
+from tests.servers.process import free_port
+
+PARTITIONS = 3
+
+
+@dataclass
+class Site:
+    """A topic of three partitions."""
+
+    topic: str
+    publisher: Publisher
+    admin: TopicAdmin
+    reader: TopicReader
+
+    async def send(self, *values: bytes | None, key: bytes | None = None) -> None:
+        records = [Outgoing(self.topic, key or value, value, [("h", b"1"), ("n", b"\xff")]) for value in values]
+        assert await self.publisher.publish(records) == [None] * len(records)
+
+    async def read(self) -> list[Incoming]:
+        async with aclosing(self.reader.read(self.topic)) as pages:
+            return [one async for page in pages for one in page]
+
+
+@pytest.fixture(params=["embedded", "kafka"])
+def bootstrap(request: pytest.FixtureRequest) -> str | None:
+    """The address of Kafka; None for the embedded bus."""
+    return None if request.param == "embedded" else request.getfixturevalue("kafka_server").bootstrap
+
+
+@asynccontextmanager
+async def site(bootstrap: str | None, folder: Path) -> AsyncIterator[Site]:
+    path, config, clock = folder / "bus.sqlite", KafkaConfig(bootstrap), SystemClock()
+    if bootstrap is None:
+        found = Site(f"t{uuid4().hex}", EmbeddedPublisher(path), EmbeddedTopicAdmin(path), EmbeddedTopicReader(path))
+    else:
+        publisher, admin = KafkaPublisher(config=config, clock=clock), KafkaTopicAdmin(config=config, clock=clock)
+        found = Site(f"t{uuid4().hex}", publisher, admin, KafkaTopicReader(config=config, clock=clock))
+    await found.admin.create(found.topic, PARTITIONS, None)
+    try:
+        yield found
+    finally:
+        await found.publisher.close()
+        await found.admin.close()
+
+
+def values(read: Sequence[Incoming]) -> list[bytes | None]:
+    return sorted((one.value for one in read), key=lambda value: value or b"")
+
+
+async def test_every_record_is_read_once(bootstrap: str | None, tmp_path: Path) -> None:
+    """Over all partitions, with key, headers and place; a null stays a null; twice gives the same."""
+    async with site(bootstrap, tmp_path) as found:
+        sent = [b"v%d" % number for number in range(1200)]
+        await found.send(*sent)
+        await found.send(None, key=b"pointer")
+
+        read, again = await found.read(), await found.read()
+
+        assert values(read) == values(again)
+        assert {one.value for one in read} == {*sent, None}
+        assert len(read) == 1201
+        assert {one.key for one in read if one.value is not None} == set(sent)
+        assert [tuple(one.headers) for one in read[:1]] == [(("h", b"1"), ("n", b"\xff"))]
+        assert {one.partition for one in read} == set(range(PARTITIONS))
+        for number in range(PARTITIONS):
+            offsets = [one.offset for one in read if one.partition == number]
+            assert offsets == list(range(len(offsets)))
+
+
+async def test_the_end_is_where_it_was_at_the_beginning(bootstrap: str | None, tmp_path: Path) -> None:
+    """What is written while a topic is read is not waited for, so that the reading ends."""
+    async with site(bootstrap, tmp_path) as found:
+        await found.send(*(b"v%d" % number for number in range(600)))
+        read: list[Incoming] = []
+        async with aclosing(found.reader.read(found.topic)) as pages:
+            async for page in pages:
+                await found.send(b"later %d" % len(read), key=b"one partition")
+                read += page
+
+        assert len([one for one in read if one.value is not None and one.value.startswith(b"v")]) == 600
+        assert not [one for one in read if one.value is not None and one.value.startswith(b"later")]
+
+
+async def test_an_empty_topic_is_read_at_once(bootstrap: str | None, tmp_path: Path) -> None:
+    """There is nothing to wait for."""
+    async with site(bootstrap, tmp_path) as found, asyncio.timeout(20):
+        assert await found.read() == []
+
+
+async def test_it_begins_at_what_is_left(bootstrap: str | None, tmp_path: Path) -> None:
+    """Records that were deleted are passed over."""
+    async with site(bootstrap, tmp_path) as found:
+        await found.send(*(b"v%d" % number for number in range(30)), key=b"one partition")
+        (number,) = {one.partition for one in await found.read()}
+        await found.admin.trim({(found.topic, number): 10})
+
+        read = await found.read()
+
+        assert [one.offset for one in read] == list(range(10, 30))
+
+
+async def test_large_records_come_in_small_pages(bootstrap: str | None, tmp_path: Path) -> None:
+    """A page holds some MiB at most, whatever a record weighs."""
+    async with site(bootstrap, tmp_path) as found:
+        for number in range(8):
+            await found.send(os.urandom(3 << 20), key=b"%d" % number)
+
+        async with aclosing(found.reader.read(found.topic)) as pages:
+            sizes = [sum(len(one.value or b"") for one in page) async for page in pages]
+
+        assert sum(sizes) == 8 * (3 << 20)
+        assert max(sizes) <= 7 << 20
+
+
+async def test_a_topic_that_is_missing_is_named(bootstrap: str | None, tmp_path: Path) -> None:
+    """A person has mistyped it."""
+    async with site(bootstrap, tmp_path) as found:
+        found.topic = "nowhere.dlq"
+        with pytest.raises(ConfigError, match=r"no topic nowhere\.dlq"):
+            await found.read()
+
+
+async def test_a_kafka_that_does_not_answer_is_told() -> None:
+    """Within seconds, with its address."""
+    bootstrap = f"127.0.0.1:{free_port()}"
+    reader = KafkaTopicReader(config=KafkaConfig(bootstrap), clock=SystemClock())
+
+    with pytest.raises(UnreachableError, match=bootstrap):
+        async with aclosing(reader.read("t")) as pages:
+            [page async for page in pages]
