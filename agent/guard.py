@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from agent.outcome import Failure, Moved, Spent
 from agent.policy import Tier
 from agent.policy.guard import Cause, moved
-from agent.ports import Clock
+from agent.ports import Clock, Row
 from producer.guards import ANY_ROUTE, Guard
 from schemas import crash
 
@@ -23,6 +23,7 @@ class Guards:
         self._clock = clock
         self._longest_tier = longest_tier
         self._take_turn = take_turn
+        self.known = False  # before the first look at the ledger nothing may start
         self._raised: dict[tuple[int, str, str], Guard] = {}
         self._probes: set[int] = set()
         self._asked: set[int] = set()
@@ -30,15 +31,16 @@ class Guards:
 
     def replace(self, raised: Iterable[Guard]) -> None:
         """Take what the ledger says now."""
+        self.known = True
         self._raised = {(one.batch_id, one.type, one.route): one for one in raised}
         self._probes = {one.probe_task for one in self._raised.values()}
         self._asked = set()
 
-    def stops(self, batch_id: int, task_type: str, route: str, task_id: int) -> Guard | None:
+    def stops(self, row: Row, route: str) -> Guard | None:
         """Return the guard that stops a task, None when it may run; a guard's probe may."""
-        if not self._raised or task_id in self._probes:
+        if not self._raised or row.task_id in self._probes:
             return None
-        return self._raised.get((batch_id, task_type, route)) or self._raised.get((batch_id, task_type, ANY_ROUTE))
+        return self._raised.get((row.batch_id, row.type, route)) or self._raised.get((row.batch_id, row.type, ANY_ROUTE))
 
     async def moved(self, guard: Guard, task_id: int) -> Moved | None:
         """Return where a stopped task goes, when it is its turn; None when it is the guard's next probe and is to run."""

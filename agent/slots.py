@@ -62,7 +62,7 @@ class Slots:
 
     def room(self) -> int:
         """Return how many more tasks may be claimed."""
-        if self._closed or self._settler.unsettled > 2 * self.size:
+        if self._closed or not self._guards.known or self._settler.unsettled > 2 * self.size:
             return 0
         return self.size - self._busy.total()
 
@@ -102,7 +102,7 @@ class Slots:
             self._end(entry, Dead(Failure("EXPIRED", "its deadline passed before this attempt"), Spent(), "expired"))
         elif self._closed or entry.lease is None or not entry.lease.fresh(self._clock.now_s()):
             self.give_back(entry)
-        elif (guard := self._guards.stops(row.batch_id, row.type, entry.route, row.task_id)) is not None:
+        elif (guard := self._guards.stops(row, entry.route)) is not None:
             self._run(entry, guard)
         elif row.lease_losses >= SUSPECT_LOSSES:
             entry.state = State.WAITING
@@ -186,12 +186,21 @@ class Slots:
             del self._busy[route]
 
     def _start_suspects(self) -> None:
+        self._stop_suspects()
         lonely = self._counts.last_settled_s is None and self._clock.now_s() - self._began_s < SUSPECT_AFTER_S
         while self._suspects and self._suspects_running < SUSPECT_SLOTS and not lonely:
             entry = self._suspects.popleft()
             self._suspects_running += 1
             self._run(entry)
             self._running[entry].add_done_callback(self._suspect_done)
+
+    def _stop_suspects(self) -> None:
+        """What waits for its slot is stopped by a guard that was raised meanwhile, as it would be at its start."""
+        for entry in list(self._suspects):
+            guard = self._guards.stops(entry.row, entry.route) if entry.row else None
+            if guard is not None:
+                self._suspects.remove(entry)
+                self._run(entry, guard)
 
     def _suspect_done(self, _task: asyncio.Task[None]) -> None:
         self._suspects_running -= 1

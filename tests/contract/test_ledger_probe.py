@@ -57,6 +57,11 @@ class Duty:
     def _ordered(self, orders: Sequence[Order]) -> None:
         self.orders += orders
 
+    def stops(self, books: Books, batch: str) -> Guard | None:
+        """Return what stops a fresh task of a batch."""
+        ((row, _),) = claimed(books, 1, into=batch)
+        return self.guards.stops(row, ROUTE)
+
     @property
     def called(self) -> list[int]:
         """Return the tasks for which records were ordered."""
@@ -104,7 +109,7 @@ async def test_a_healthy_group_has_nothing_to_do(books: Books) -> None:
     await duty.look()
 
     assert (duty.orders, duty.asked) == ([], [])
-    assert duty.guards.stops(books.batch().id, "document", ROUTE, 1) is None
+    assert duty.stops(books, BATCH) is None
 
 
 async def test_a_raised_guard_is_heard_of(books: Books) -> None:
@@ -114,8 +119,8 @@ async def test_a_raised_guard_is_heard_of(books: Books) -> None:
 
     await duty.look()
 
-    assert duty.guards.stops(books.batch().id, "document", ROUTE, 1) is not None
-    assert duty.guards.stops(books.batch("healthy").id, "document", ROUTE, 1) is None
+    assert duty.stops(books, BATCH) is not None
+    assert duty.stops(books, "healthy") is None
 
 
 async def test_a_task_in_hand_takes_the_turn_once(books: Books) -> None:
@@ -146,8 +151,7 @@ async def test_without_one_in_hand_the_task_that_is_due_first_is_called_up(books
     assert len(moved_ones) == 4
     assert duty.called == [first]
     assert the(raised(books)).probe_task == first
-    assert duty.guards.stops(books.batch().id, "document", ROUTE, first) is None
-    assert books.claim(first, books.agent().next_owner(), fence=books.task(first).fence) is Answer.CLAIMED
+    assert duty.guards.stops(books.claimed(first, books.agent().next_owner(), fence=books.task(first).fence), ROUTE) is None
 
 
 async def test_a_probe_that_is_just_due_is_left_to_tasks_in_hand(books: Books) -> None:

@@ -9,6 +9,7 @@ from agent.guard import Guards
 from agent.outcome import Failure, Moved
 from agent.policy import Tier
 from agent.policy.guard import Cause
+from agent.ports import Row
 from producer.guards import ANY_ROUTE, Guard
 
 RAISED = Guard(
@@ -25,6 +26,26 @@ RAISED = Guard(
     opened_s=None,
 )
 DUE = replace(RAISED, probe_in_s=-0.5)
+
+
+def row(task_id: int, batch_id: int = 7, task_type: str = "document") -> Row:
+    return Row(
+        task_id=task_id,
+        batch_id=batch_id,
+        status=1,
+        owner=1,
+        fence=0,
+        attempt=0,
+        max_attempts=5,
+        lease_losses=0,
+        replays=0,
+        due_in_s=0.0,
+        expired=False,
+        cancelled=False,
+        type=task_type,
+        task_key=b"t",
+        batch="tasks",
+    )
 
 
 class Time:
@@ -54,24 +75,28 @@ def guards(*raised: Guard, take_turn: Callable[[int, int], Awaitable[bool]] = re
 
 
 def test_nothing_is_stopped_without_a_guard() -> None:
-    """The usual case."""
-    assert guards().stops(7, "document", "default", 1) is None
+    """The usual case, once the ledger was looked at; before that nothing is known."""
+    assert guards().stops(row(1), "default") is None
+    assert guards().known
+    assert not Guards(clock=Time(), longest_tier=Tier("1h", 3600.0), take_turn=refuse).known
 
 
 def test_a_guard_stops_its_own_key_and_no_other() -> None:
     """Batch, type and route must all be its own."""
     found = guards(RAISED)
 
-    assert found.stops(7, "document", "default", 1) is RAISED
-    assert [found.stops(*key, 1) for key in ((8, "document", "default"), (7, "other", "default"), (7, "document", "other"))] == [None] * 3
+    assert found.stops(row(1), "default") is RAISED
+    assert found.stops(row(1, batch_id=8), "default") is None
+    assert found.stops(row(1, task_type="other"), "default") is None
+    assert found.stops(row(1), "other") is None
 
 
 def test_a_guard_for_lost_agents_stops_every_route() -> None:
     """A task that kills its process does so on any route; another batch goes on."""
     wide = replace(RAISED, route=ANY_ROUTE)
 
-    assert guards(wide).stops(7, "document", "whatever", 1) is wide
-    assert guards(wide).stops(8, "document", "whatever", 1) is None
+    assert guards(wide).stops(row(1), "whatever") is wide
+    assert guards(wide).stops(row(1, batch_id=8), "whatever") is None
 
 
 def test_what_is_opened_stops_nothing_any_more() -> None:
@@ -79,15 +104,15 @@ def test_what_is_opened_stops_nothing_any_more() -> None:
     found = guards(RAISED)
     found.replace([])
 
-    assert found.stops(7, "document", "default", 1) is None
+    assert found.stops(row(1), "default") is None
 
 
 def test_the_probe_passes() -> None:
     """It may come back after a snooze, to this agent or to another."""
     found = guards(replace(RAISED, probe_task=5))
 
-    assert found.stops(7, "document", "default", 5) is None
-    assert found.stops(7, "document", "default", 6) is not None
+    assert found.stops(row(5), "default") is None
+    assert found.stops(row(6), "default") is not None
 
 
 def test_a_stopped_task_is_moved_uncounted_and_says_why() -> None:
@@ -125,7 +150,7 @@ def test_one_task_that_is_in_hand_becomes_the_probe_that_is_due() -> None:
 
     assert [outcome is None for outcome in outcomes] == [True, False, False]
     assert asked == [(DUE.id, 1)]
-    assert found.stops(7, "document", "default", 1) is None
+    assert found.stops(row(1), "default") is None
 
 
 def test_a_turn_that_another_agent_has_is_not_asked_for_again() -> None:
