@@ -1,0 +1,52 @@
+"""Routes, as whole programs: one that fails holds up no other, and a person can let a parked one run."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.integration.deployment import Deployment, task_line
+
+Settings = Callable[[Deployment, str], None]
+
+
+@pytest.mark.timeout(300)
+def test_a_parked_route_is_resumed_by_a_person(deployment: Deployment) -> None:
+    """The bill is paid: every agent takes calls within seconds, long before it would have tried by itself. No attempt was counted."""
+    llm = deployment.llm("--latency", "0.05", "--faults", "402=1")
+    deployment.load(300)
+    agents = [deployment.agent("--until-done", "--slots", "8") for _ in range(2)]
+    deployment.until(lambda: all("default is parked" in agent.err for agent in agents), "both agents to park their route")
+    assert any("route default is parked" in reason for reason in deployment.status()["reasons"])
+    called = len(llm.calls())
+
+    llm.dial()
+    done = deployment.run("agent", "resume", "default", "--group", deployment.group)
+
+    assert (done.code, done.out.startswith("route default of group")) == (0, True)
+    for agent in agents:
+        assert agent.wait(40) == 0, agent.tail()
+        assert "route default takes calls again" in agent.err
+    assert called <= 2 * 8 + 2
+    assert {task.attempt for task in deployment.ledger.tasks()} == {0}
+    assert deployment.ledger.counts()["succeeded"] == 300
+
+
+@pytest.mark.timeout(300)
+def test_a_route_that_fails_holds_up_no_other(embedded: Deployment, settings: Settings) -> None:
+    """While one provider is away the tasks of the other are done; afterwards its own are, and nothing is dead."""
+    bad = embedded.llm("--latency", "0.05", "--faults", "503=1")
+    embedded.llm("--latency", "0.05")
+    settings(embedded, f'[routes.bad]\nbase_url = "{bad.url}"\n')
+    lines = [task_line(number, **({"model": "bad"} if number % 2 else {})) for number in range(400)]
+    embedded.producer("load", str(embedded.write_lines(lines)))
+    agent = embedded.agent("--until-done", "--slots", "16")
+    embedded.until_settled(200, 60)
+    assert "route bad stopped" in agent.err
+    assert "route default stopped" not in agent.err
+    assert len(bad.calls()) <= 16 + 20
+
+    bad.dial()
+
+    assert agent.wait(120) == 0, agent.tail()
+    assert embedded.ledger.counts()["succeeded"] == 400
+    assert len(bad.calls()) <= 200 + 36
