@@ -1,0 +1,192 @@
+"""With what the calls of a route are made, and the cheap prompt that tells a provider from a task."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import orjson
+import pytest
+
+from agent.breaker import Names, Routes
+from agent.breaker.accounts import Accounts
+from agent.breaker.prober import Prober
+from agent.policy import Effect
+from agent.ports import LLM, Call, CallFailed, Reply
+from schemas.config import Config, LLMConfig, RouteConfig, Secret
+from schemas.errors import ConfigError
+from tests.unit.breakers import ROUTE, call, failed, stopped
+
+CONFIG = Config(
+    llm=LLMConfig(base_url="http://main", api_key=Secret("main key"), model="mini", timeout_s=60.0),
+    routes={
+        "same": RouteConfig(model="large", timeout_s=5.0),
+        "keyed": RouteConfig(api_key=Secret("other key")),
+        "local": RouteConfig(base_url="http://local"),
+    },
+)
+OK = Reply(200, {}, b'{"choices": [{"message": {"content": "OK"}, "finish_reason": "stop"}]}')
+
+
+@dataclass
+class FakeLLM:
+    address: str = ""
+    key: str | None = None
+    answer: Reply | CallFailed | Exception = OK
+    calls: list[Call] = field(default_factory=list)
+    closed: int = 0
+
+    async def complete(self, call: Call) -> Reply | CallFailed:
+        self.calls.append(call)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+def connected(made: list[FakeLLM]) -> Callable[[str, Secret | None], LLM]:
+    """Return a `connect` that notes what it makes."""
+
+    def connect(base_url: str, api_key: Secret | None) -> LLM:
+        made.append(FakeLLM(base_url, api_key.reveal() if api_key else None))
+        return made[-1]
+
+    return connect
+
+
+def test_a_route_has_the_account_that_it_names() -> None:
+    """Address, key, model and limit are its own, or those of `[llm]`; a model that nobody configured uses that account too."""
+    accounts = Accounts(config=CONFIG, naming=Names(CONFIG), connect=connected([]))
+    found = {name: accounts(name) for name in (ROUTE, "same", "keyed", "local", "other/model")}
+    clients = {name: one.llm for name, one in found.items()}
+
+    assert [(one.model, one.timeout_s) for one in found.values()] == [
+        ("mini", 60.0), ("large", 5.0), ("keyed", 60.0), ("local", 60.0), ("other/model", 60.0),
+    ]  # fmt: skip
+    assert clients[ROUTE] is clients["same"] is clients["other/model"]
+    assert [(one.address, one.key) for one in clients.values() if isinstance(one, FakeLLM)][2:4] == [
+        ("http://main", "other key"),
+        ("http://local", None),
+    ]
+
+
+def test_a_key_is_sent_to_no_other_address() -> None:
+    """A route with an address of its own and no key has none: the key of `[llm]` is not that server's business."""
+    made: list[FakeLLM] = []
+    Accounts(config=CONFIG, naming=Names(CONFIG), connect=connected(made))
+
+    assert {one.address: one.key for one in made if one.key != "other key"} == {"http://main": "main key", "http://local": None}
+
+
+def test_each_client_is_closed_once() -> None:
+    """Routes may share one."""
+    made: list[FakeLLM] = []
+    accounts = Accounts(config=CONFIG, naming=Names(CONFIG), connect=connected(made))
+    asyncio.run(accounts.close())
+
+    assert [one.closed for one in made] == [1, 1, 1]
+
+
+def test_a_bad_account_names_its_route() -> None:
+    """When the agent starts, not when the first task comes."""
+
+    def refuse(base_url: str, _api_key: Secret | None) -> LLM:
+        if base_url == "http://local":
+            raise ConfigError("this is no address; write another one")
+        return FakeLLM()
+
+    with pytest.raises(ConfigError, match="route local: this is no address; write another one"):
+        Accounts(config=CONFIG, naming=Names(CONFIG), connect=refuse)
+
+
+# ---- the prompt
+
+
+class StepClock:
+    """A clock that ends the duty when it would wait."""
+
+    def __init__(self, at_s: float) -> None:
+        self.at_s = at_s
+
+    def now_s(self) -> float:
+        return self.at_s
+
+    def utc_s(self) -> float:
+        raise AssertionError("no date is asked for")
+
+    async def sleep(self, _delay_s: float) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        raise asyncio.CancelledError
+
+
+def due() -> Routes:
+    """Return routes of which the default one is to be tried by the prompt at 109 s."""
+    table = stopped()
+    for now_s in (102.0, 105.0):
+        call(table, failed(), now_s, task_id=7)
+    table.room(ROUTE, 109.0, 0, 64)
+    return table
+
+
+def prober(table: Routes, llm: FakeLLM, at_s: float = 109.0) -> Prober:
+    config = Config(llm=LLMConfig(base_url="http://main", model="mini"))
+    accounts = Accounts(config=config, naming=table.naming, connect=lambda _url, _key: llm)
+    return Prober(routes=table, accounts=accounts, clock=StepClock(at_s))
+
+
+def ran(one: Prober) -> None:
+    """Let the duty look once."""
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(one.run())
+
+
+def test_the_prompt_is_sent_when_it_is_due() -> None:
+    """A few tokens, under a name that tells what it is; its answer lets the route go."""
+    table, llm = due(), FakeLLM()
+    ran(prober(table, llm))
+
+    (sent,) = llm.calls
+    body = orjson.loads(sent.body)
+    assert (sent.request_id, sent.timeout_s, body["max_tokens"]) == ("docllm-probe/default#1", 60.0, 16)
+    assert body["messages"] == [{"role": "user", "content": "Reply with OK."}]
+    assert not table.closed(ROUTE, 109.0)
+
+
+def test_nothing_is_sent_before() -> None:
+    """Not on routes that are well, and not while tasks do as probes."""
+    llm = FakeLLM()
+    ran(prober(stopped(), llm))
+
+    assert llm.calls == []
+
+
+@pytest.mark.parametrize("answer", [CallFailed("NETWORK", "refused"), Reply(503, {}, b"")])
+def test_a_prompt_that_fails_leaves_the_route_stopped(answer: Reply | CallFailed) -> None:
+    """And a task has the next turn."""
+    table = due()
+    ran(prober(table, FakeLLM(answer=answer)))
+
+    assert table.closed(ROUTE, 109.0)
+    assert table.room(ROUTE, 114.0, 0, 64) == 1
+
+
+def test_a_bug_in_the_prompt_ends_no_agent(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged, and tells nothing of the route."""
+    table = due()
+    ran(prober(table, FakeLLM(answer=RuntimeError("oops"))))
+
+    assert table.closed(ROUTE, 109.0)
+    assert [record.levelno for record in caplog.records][-1] == logging.ERROR
+
+
+def test_others_may_ask_too() -> None:
+    """With the route's own model and limit; route names are encoded in the id."""
+    llm = FakeLLM()
+    one = prober(stopped(), llm)
+
+    assert asyncio.run(one.ask("other/model", 7.0)).effect is Effect.UP
+    assert (llm.calls[0].request_id, llm.calls[0].timeout_s) == ("docllm-probe/other%2Fmodel#1", 7.0)
+    assert orjson.loads(llm.calls[0].body)["model"] == "other/model"
