@@ -157,9 +157,13 @@ def test_the_example_handler_is_taken(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_variables_exist() -> None:
-    """Every variable that a page names is one that the program reads."""
+    """Every variable that a page names is one that the program reads, or, of those that tests set, one of the tests."""
     known = {setting.variable for setting in SETTINGS.values()} | {"DOCLLM_CONFIG"}
-    assert set(re.findall(r"DOCLLM_[A-Z_]+", EVERYTHING)) <= known
+    told = set(re.findall(r"DOCLLM_[A-Z_]+", EVERYTHING))
+    for_tests = {name for name in told if name.startswith("DOCLLM_TEST_")}
+    sources = "".join(path.read_text("utf-8") for folder in ("tests", "schemas") for path in (ROOT / folder).rglob("*.py"))
+    assert told - for_tests <= known
+    assert [name for name in for_tests if f'"{name}"' not in sources] == []
 
 
 def test_refused_client_settings_are_told() -> None:
