@@ -50,6 +50,7 @@ class Route:
         self._circuit = Circuit(window=Window(run=run_for(slots)), changed=self._changed)
         self._ramp = Ramp(slots)
         self._paused_until_s = 0.0
+        self._refused_last = False
         self._locked = 0
         self._running = self._orphans = 0  # calls of this generation, and of earlier ones
         self._now_s = 0.0
@@ -122,6 +123,7 @@ class Route:
 
     def _up(self, ticket: Ticket, now_s: float) -> None:
         self._ok += 1
+        self._refused_last = False
         self._locked = 0
         self._ramp.grow()
         self.probes.succeeded(ticket.task_id)
@@ -139,6 +141,7 @@ class Route:
         """The provider works: a stop is over, and a pause begins."""
         if self.stopped:
             self._circuit.report(now_s, failed=False)
+        self._refused_last = True
         self._ramp.restart()
         self._paused_until_s = max(self._paused_until_s, now_s + pause_s)
         self.reason = told.reason
@@ -166,6 +169,7 @@ class Route:
         """Let it take calls again: somebody knows that the provider is well."""
         self._now_s = now_s
         self._paused_until_s = 0.0
+        self._refused_last = False
         if self.stopped:
             self._circuit.go()
 
@@ -206,8 +210,8 @@ class Route:
         return not self._running and not self._orphans
 
     def closed(self, now_s: float) -> bool:
-        """Return whether it takes no calls but probes."""
-        return self.stopped or now_s < self._paused_until_s
+        """Return whether it takes one call at a time at the most: until an answer comes, after a stop or a refusal."""
+        return self.stopped or self._refused_last or now_s < self._paused_until_s
 
     def closed_for_s(self, now_s: float) -> float:
         """Return how long it takes no calls at the least; 0 when it takes calls, or a probe is due."""
@@ -221,5 +225,5 @@ class Route:
         elif wait_s > 0:
             text = f"route {self.name} waits {wait_s:.0f} s: {self.reason}"
         else:
-            text = f"route {self.name} tries one call: {self.reason}" if self.stopped else ""
+            text = f"route {self.name} tries one call: {self.reason}" if self.closed(now_s) else ""
         return text[:NOTICE_CHARS]

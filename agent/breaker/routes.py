@@ -82,7 +82,7 @@ class Routes:
         return True
 
     def closed(self, name: str, now_s: float) -> bool:
-        """Return whether a route takes no calls but probes."""
+        """Return whether a route takes one call at a time at the most: until an answer comes, after a stop or a refusal."""
         route = self._routes.get(name)
         return route is not None and route.closed(now_s)
 

@@ -106,7 +106,7 @@ def test_any_answer_to_a_probe_starts_it_again(outcome: Outcome) -> None:
     table = stopped()
     call(table, outcome, 102.0)
 
-    assert (table.room(ROUTE, 102.0, 0, 64), table.notice(102.0)) == (1, "")
+    assert (table.room(ROUTE, 102.0, 0, 64), table.closed(ROUTE, 102.0), table.notice(102.0)) == (1, False, "")
 
 
 @pytest.mark.parametrize("outcome", [failed("HANDLER"), Succeeded(b"1", COMPLETION, Spent()), Released(), Cancelled(), snoozed("INTERNAL")])
@@ -234,9 +234,21 @@ def test_a_refusal_pauses_for_half_of_its_wait(error_class: str) -> None:
 
     assert [short.room(ROUTE, at_s, 0, 64) for at_s in (101.9, 102.0)] == [0, 1]
     assert [long.room(ROUTE, at_s, 0, 64) for at_s in (104.9, 105.0)] == [0, 1]
-    assert (short.closed(ROUTE, 101.0), short.closed(ROUTE, 102.0), short.closed_for_s(ROUTE, 101.0)) == (True, False, 1.0)
+    assert (short.closed_for_s(ROUTE, 101.0), short.admit(ROUTE, 1, 101.0)) == (1.0, None)
     assert short.notice(101.0) == f"route default waits 1 s: {error_class}: said the provider"
-    assert (short.notice(102.0), short.admit(ROUTE, 1, 101.0)) == ("", None)
+    assert short.notice(102.0) == f"route default tries one call: {error_class}: said the provider"
+
+
+def test_a_refused_route_is_closed_until_an_answer_comes() -> None:
+    """Also in the moment between two pauses, so that its tasks do not hold up those of others all the while."""
+    table = routes()
+    for now_s in (100.0, 105.0, 110.0):
+        call(table, snoozed("RATE"), now_s)
+        assert table.closed(ROUTE, now_s + 5.0)
+
+    call(table, GOOD, 115.0)
+
+    assert (table.closed(ROUTE, 115.0), table.notice(115.0)) == (False, "")
 
 
 def test_answers_during_a_pause_take_back_the_slow_start() -> None:
@@ -255,6 +267,7 @@ def test_refusals_do_not_stop_a_route() -> None:
     table = routes()
     for now_s in range(100, 300, 6):
         call(table, snoozed("RATE"), float(now_s))
+    call(table, GOOD, 310.0)
 
     assert not table.closed(ROUTE, 310.0)
 
