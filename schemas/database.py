@@ -31,6 +31,8 @@ NO_WAY = 2003
 LOST = frozenset({2002, NO_WAY, 2006, 2013, 2014, 2026, 2055, 1040, 1053, 1158, 1159, 1160, 1161, 1927, 4031})
 # The server became read-only by a failover: another connection finds the new primary.
 READ_ONLY = frozenset({1290, 1792, 1836})
+# The server's disk is full: it takes what needs no room, and all again when somebody has made some.
+FULL = frozenset({1021, 1026, 1114})
 _SQLITE_BUSY = (
     "database is locked",
     "database table is locked",
@@ -59,9 +61,9 @@ def lost(error: BaseException) -> bool:
 
 
 def busy(error: BaseException) -> bool:
-    """Return whether the server is there and cannot take any such transaction now: others are in the way, or it is read-only."""
+    """Return whether the server is there and cannot take such a transaction now: others are in the way, it is read-only, its disk full."""
     full = isinstance(getattr(error, "orig", None), sqlite3.OperationalError) and any(word in str(error).lower() for word in _SQLITE_BUSY)
-    return code(error) in CONFLICTS | READ_ONLY or full or isinstance(error, PoolTimeout)
+    return code(error) in CONFLICTS | READ_ONLY | FULL or full or isinstance(error, PoolTimeout)
 
 
 def passing(error: BaseException) -> bool:
