@@ -2,6 +2,7 @@
 
 from sqlalchemy import text
 
+from producer.replay_runs import STORED_PAGE
 from schemas import tables
 from schemas.task import Status
 from tests.faults.stage import Stage
@@ -18,10 +19,12 @@ def replaying(stage: Stage) -> None:
     deployment = stage.deployment
     llm = deployment.llm("--latency", "0", "--faults", "400=1")
     deployment.load(TASKS)
+    deployment.load(STORED_PAGE, "called_off")
+    deployment.producer("cancel", "--batch", "called_off")
     stage.recover()
     llm.dial()
     everything, going_on = ("--all", "--yes", "--rate", str(RATE)), ("--resume",)
-    stage.crash_producer("replay.page_stored", "replay", *everything)
+    stage.crash_producer("replay.page_stored", "replay", *everything, "--cancelled")
     stage.crash_producer("replay.stored", "replay", *everything)
     stage.crash_producer("replay.page_applied", "replay", *going_on, most=2)
     stage.crash_producer("replay.page_published", "replay", *going_on, most=2)
@@ -29,7 +32,7 @@ def replaying(stage: Stage) -> None:
     deployment.producer("replay", *going_on)
     stage.age_orders()
     run = stage.recover()
-    assert {(task.status, task.replays) for task in run.tasks} == {(Status.SUCCEEDED, 1)}
+    assert {(task.status, task.replays) for task in run.tasks} == {(Status.SUCCEEDED, 1), (Status.CANCELLED, 0)}
 
 
 def loading_back(stage: Stage) -> None:
@@ -57,7 +60,7 @@ def guarding(stage: Stage) -> None:
     with (deployment.folder / "docllm.toml").open("a") as toml:
         toml.write("[guard]\nprobe_s = 1\n[retry]\nmax_attempts = 1\n")
     # A tier so long that what waits in it is in nobody's claim when one of them dies.
-    deployment.environ["DOCLLM_RETRY_TIERS"] = "60s"
+    deployment.environ["DOCLLM_RETRY_TIERS"] = "10m"
     prepare(deployment)
     llm = deployment.llm("--latency", "0", "--faults", "wrong_schema=1")
     path = deployment.write_lines(task_line(number, schema=SCHEMA) for number in range(TASKS))
