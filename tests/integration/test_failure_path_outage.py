@@ -1,0 +1,123 @@
+"""A provider that fails for all, in mid-run: no task dies, hardly an attempt counts, hardly a call is made, and work resumes at once."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from schemas.clock import SystemClock
+from schemas.task import Status
+from tests.integration import checker
+from tests.integration.deployment import Deployment
+from tests.integration.evidence import Call, Evidence
+from tests.integration.programs import Program, RehearsalLLM, pause
+
+SLOTS, LATENCY_S = 20, 0.2
+BEGIN_AT = 200  # settled tasks after which the agents run as fast as they can
+LONG = bool(os.environ.get("DOCLLM_TEST_LONG"))
+BEFORE_S, WITHIN_S, WINDOW_S, SHARE = 3.0, 5.0, 5.0, 0.7
+TOML = "[llm]\ntimeout_s = 2\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """What the provider does to all, for how long, how often it may be tried meanwhile, and what `status` says of it."""
+
+    faults: str
+    lasts_s: float
+    tries: int
+    said: str
+    locked: bool = False
+
+
+def stopped(faults: str, lasts_s: float, said: str) -> Outage:
+    """Return an outage that stops a route: ten failures in a row do, then it is tried every 2 to 4 s."""
+    return Outage(faults, lasts_s, 10 + round(lasts_s / 1.8), said)
+
+
+SERVER_S, OTHER_S = (60.0, 60.0) if LONG else (20.0, 8.0)
+KINDS = {
+    "hang": stopped("hang=1", OTHER_S, "AMBIGUOUS"),
+    "cut": stopped("cut=1", OTHER_S, "AMBIGUOUS"),
+    "rate": Outage("429=1,retry_after=20", OTHER_S, round(OTHER_S / 4.5) + 1, "RATE"),
+    "money": Outage("quota=1", OTHER_S, 3, "MONEY", locked=True),
+}
+
+
+@pytest.mark.timeout(400)
+def test_server_errors_for_all(deployment: Deployment) -> None:
+    """503 for every call: nothing dies, at most one attempt for each slot counts, one call at a time is tried, then full speed."""
+    slots = [SLOTS // 2] * 2 if deployment.kafka else [SLOTS]
+
+    _survives(deployment, stopped("503=1", SERVER_S, "SERVER"), slots, tasks=2000)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("kind", KINDS)
+def test_outage_of_another_kind(embedded: Deployment, kind: str) -> None:
+    """The same for a provider that hangs, cuts, asks for 20 s, or wants money, which a person says was paid."""
+    _survives(embedded, KINDS[kind], [SLOTS], tasks=1600)
+
+
+def _survives(deployment: Deployment, outage: Outage, slots: Sequence[int], tasks: int) -> None:
+    deployment.use_tiers("2s", "4s")
+    (deployment.folder / "docllm.toml").write_text(TOML)
+    llm = deployment.llm("--latency", f"{LATENCY_S:g}")
+    deployment.load(tasks)
+    agents = [deployment.agent("--until-done", "--slots", str(count)) for count in slots]
+    deployment.until_settled(BEGIN_AT)
+    pause(BEFORE_S)
+
+    began_s, ended_s = _happens(deployment, llm, outage)
+
+    _end(agents)
+    run = deployment.evidence()
+    meanwhile = [call for call in llm.calls() if began_s <= call.start_s < ended_s]
+    counted = sum(task.attempt for task in run.tasks)
+    before, after = _rate(run, began_s - BEFORE_S, began_s), _rate(run, ended_s + WITHIN_S, ended_s + WITHIN_S + WINDOW_S)
+    print(  # noqa: T201 - figures
+        f"{outage.faults}: {len(meanwhile)} calls in {ended_s - began_s:.0f} s, {counted} attempts counted, "
+        f"{before:.0f} calls/s before, {after:.0f} after; full speed after {_resumed_s(run, ended_s, before):.1f} s"
+    )
+    assert {task.status for task in run.tasks} == {Status.SUCCEEDED}
+    assert counted <= sum(slots)
+    assert len(meanwhile) <= sum(slots) + outage.tries * len(slots)
+    assert after >= SHARE * before
+    assert checker.violations(run) == []
+
+
+def _happens(deployment: Deployment, llm: RehearsalLLM, outage: Outage) -> tuple[float, float]:
+    """Let the outage happen; return when it began and when it was over."""
+    clock = SystemClock()
+    began_s = clock.now_s()
+    llm.dial(outage.faults)
+    pause(outage.lasts_s / 2)
+    reasons = " ".join(deployment.status()["reasons"])
+    assert "route default" in reasons
+    assert outage.said in reasons
+    pause(began_s + outage.lasts_s - clock.now_s())
+    llm.dial()
+    if outage.locked:
+        done = deployment.run("agent", "resume", "default", "--group", deployment.group)
+        assert done.code == 0, done
+    return began_s, clock.now_s()
+
+
+def _end(agents: Sequence[Program]) -> None:
+    for one in agents:
+        assert one.wait() == 0, one.tail()
+
+
+def _rate(run: Evidence, since_s: float, until_s: float) -> float:
+    """Return how many good answers there were a second."""
+    return sum(since_s <= end_s < until_s for end_s in map(_good_end_s, run.calls)) / (until_s - since_s)
+
+
+def _resumed_s(run: Evidence, ended_s: float, before: float) -> float:
+    """Return after how many seconds a second had as many good answers as SHARE asks for."""
+    return next((second / 4 for second in range(120) if _rate(run, ended_s + second / 4, ended_s + second / 4 + 1) >= SHARE * before), 30.0)
+
+
+def _good_end_s(call: Call) -> float:
+    return call.end_s if call.end_s is not None and call.status == checker.OK else 0.0
