@@ -27,7 +27,7 @@ class Probes:
         self._timeout_s = timeout_s
         self._park_s = park_s
         self._jitter = jitter
-        self._growth, self._spread = GROWTH, JITTER
+        self._longest_s, self._spread = LONGEST_S, JITTER
         self._prompt_next = False
         self._granted_until_s = _ALWAYS
         self._wanted_s = _NEVER
@@ -38,7 +38,8 @@ class Probes:
 
     def begin(self, now_s: float, *, parked: bool) -> None:
         """Wait for the first probe: the route has just stopped."""
-        self._interval_s, self._growth, self._spread = (self._park_s, 1.0, 0.0) if parked else (FIRST_S, GROWTH, JITTER)
+        pace = (self._park_s, self._park_s, 0.0) if parked else (FIRST_S, LONGEST_S, JITTER)
+        self._interval_s, self._longest_s, self._spread = pace
         self.running = self._prompt_next = False
         self._wait(now_s)
 
@@ -57,14 +58,14 @@ class Probes:
     @property
     def following_interval_s(self) -> float:
         """Return how long after the next probe another one may start."""
-        return max(self._interval_s, min(LONGEST_S, self._interval_s * self._growth))
+        return min(self._longest_s, self._interval_s * GROWTH)
 
     def end(self) -> None:
         """Note that the probe has ended."""
         self.running = False
 
     def _wait(self, now_s: float) -> None:
-        self.next_s = now_s + self._interval_s * (1 + self._spread * (2 * self._jitter() - 1))
+        self.next_s = now_s + min(self._longest_s, self._interval_s * (1 + self._spread * (2 * self._jitter() - 1)))
 
     # ---- whose turn it is
 

@@ -7,7 +7,7 @@ import pytest
 from agent.outcome import Outcome
 from tests.unit.breakers import GOOD, ROUTE, Road, failed, routes, snoozed
 
-FROM_S, TO_S = 30.0, 90.0
+FROM_S, TO_S = 6.0, 66.0
 LATENCY_S = 0.19  # not a whole number of steps, so that rounding does not make some calls longer
 
 
@@ -41,43 +41,42 @@ def unpaid(now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
     return (0.05, snoozed("MONEY", 30.0)) if away(now_s) else (LATENCY_S, GOOD)
 
 
-@pytest.mark.parametrize("provider", [unavailable, hangs, cuts], ids=lambda one: one.__name__)
-@pytest.mark.parametrize("slots", [1, 8, 64, 500])
+@pytest.mark.parametrize(
+    ("provider", "slots"), [(unavailable, 1), (unavailable, 8), (unavailable, 64), (unavailable, 500), (hangs, 64), (cuts, 64), (cuts, 3)]
+)
 def test_an_outage_counts_no_more_than_what_stopped_the_route(provider: object, slots: int) -> None:
     """At most 10 attempts, whatever is in flight; no storm of calls; full speed within 5 s of its end."""
     road = Road(routes(slots), provider, slots)  # type: ignore[arg-type]
-    road.drive(140.0)
+    road.drive(75.0)
 
     assert road.counted() <= min(10, max(3, slots))
     assert road.calls(FROM_S, TO_S) <= slots + 30
     assert road.most_while_closed == 1
-    before, after = road.good(20.0, 30.0), road.good(TO_S + 5.0, TO_S + 15.0)
-    assert after >= 0.9 * before
+    assert road.good(TO_S + 5.0, TO_S + 9.0) >= 0.9 * road.good(2.0, 6.0)
 
 
 def test_a_provider_that_asks_for_time_is_left_alone() -> None:
     """About one call per pause of 5 s, nothing counted, no stop, and full speed within 8 s of its end."""
     road = Road(routes(64), limited, 64)
-    road.drive(120.0)
+    road.drive(80.0)
 
     assert road.counted() == 0
     assert road.calls(FROM_S, TO_S) <= 64 + 14
-    assert road.good(TO_S + 8.0, TO_S + 18.0) >= 0.9 * road.good(20.0, 30.0)
+    assert road.good(TO_S + 8.0, TO_S + 12.0) >= 0.9 * road.good(2.0, 6.0)
 
 
 def test_an_unpaid_account_is_left_alone() -> None:
     """It is parked after what was in flight, tried each minute, and runs again by itself."""
     road = Road(routes(64), unpaid, 64)
-    road.drive(170.0)
+    road.drive(140.0)
 
     assert road.counted() == 0
     assert road.calls(FROM_S, TO_S) <= 64 + 1
-    assert road.good(155.0, 165.0) >= 0.9 * road.good(20.0, 30.0)
+    assert road.good(132.0, 136.0) >= 0.9 * road.good(2.0, 6.0)
 
 
-@pytest.mark.parametrize(("share", "most"), [(0.2, 0), (0.3, 3)])
-def test_independent_failures_hardly_ever_stop_a_route(share: float, most: int) -> None:
-    """In 100,000 calls with 64 in flight: a run of ten in a row at 30 % has a chance of 0.4, half of 200 none."""
+def test_independent_failures_hardly_ever_stop_a_route() -> None:
+    """In 100,000 calls with 64 in flight, 30 % of which fail: a run of ten is to be expected 0.4 times, half of 200 never."""
     table = routes(64)
     rng, stops, running = random.Random(1), 0, []  # noqa: S311 - a run that can be repeated
     for number in range(100_000):
@@ -85,6 +84,6 @@ def test_independent_failures_hardly_ever_stop_a_route(share: float, most: int) 
         running.append(table.admit(ROUTE, number, now_s))
         if len(running) == 64 and (ticket := running.pop(rng.randrange(64))) is not None:
             was = table.closed(ROUTE, now_s)
-            table.ended(ticket, failed() if rng.random() < share else GOOD, now_s)
+            table.ended(ticket, failed() if rng.random() < 0.3 else GOOD, now_s)
             stops += table.closed(ROUTE, now_s) and not was
-    assert stops <= most
+    assert stops <= 3

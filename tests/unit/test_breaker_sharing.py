@@ -15,7 +15,7 @@ from tests.contract.boards import MemoryServer
 from tests.unit.breakers import GOOD, ROUTE, Road, call, failed, routes, snoozed
 
 STEP_S, PAUSE_STEPS = 0.05, 10
-FROM_S, TO_S = 30.0, 90.0
+FROM_S, TO_S = 6.0, 66.0
 Answer = Callable[[float, random.Random], tuple[float, Outcome]]
 
 
@@ -94,11 +94,11 @@ class Fleet:
 def test_a_fleet_probes_as_one_agent_does() -> None:
     """Eight agents in an outage of a minute: calls as of one, and all are back within 6 s of its end."""
     fleet = Fleet([away] * 8)
-    fleet.drive(120.0)
+    fleet.drive(80.0)
 
     assert fleet.calls(FROM_S + 3.0, TO_S) <= 25
     assert sum(road.counted() for road in fleet.roads) <= 8 * 10
-    assert fleet.good(TO_S + 6.0, TO_S + 16.0) >= 0.9 * fleet.good(20.0, 30.0)
+    assert fleet.good(TO_S + 6.0, TO_S + 10.0) >= 0.9 * fleet.good(2.0, 6.0)
     assert fleet.closed() == [False] * 8
 
 
@@ -106,10 +106,10 @@ def test_without_redis_each_agent_probes() -> None:
     """The outage costs more calls then, and nothing else."""
     fleet = Fleet([away] * 8)
     fleet.server.away = True
-    fleet.drive(120.0)
+    fleet.drive(80.0)
 
     assert 8 * 12 <= fleet.calls(FROM_S + 3.0, TO_S) <= 8 * 30
-    assert fleet.good(TO_S + 6.0, TO_S + 16.0) >= 0.9 * fleet.good(20.0, 30.0)
+    assert fleet.good(TO_S + 6.0, TO_S + 10.0) >= 0.9 * fleet.good(2.0, 6.0)
 
 
 def test_probes_of_the_fleet_do_not_overlap() -> None:
@@ -119,7 +119,7 @@ def test_probes_of_the_fleet_do_not_overlap() -> None:
         return (30.0, failed("AMBIGUOUS")) if now_s >= FROM_S else (0.19, GOOD)
 
     fleet = Fleet([hangs] * 4, slots=4)
-    fleet.drive(150.0)
+    fleet.drive(90.0)
 
     starts = sorted(at_s for road in fleet.roads for at_s in road.started_s if at_s > FROM_S + 40.0)
     assert len(starts) > 10
@@ -129,7 +129,7 @@ def test_probes_of_the_fleet_do_not_overlap() -> None:
 def test_one_agent_that_fails_alone_stops_alone() -> None:
     """Its network is down; the others go on, and it does not keep them from anything."""
     fleet = Fleet([broken, well, well])
-    fleet.drive(30.0)
+    fleet.drive(15.0)
 
     assert fleet.closed() == [True, False, False]
     assert fleet.roads[0].counted() <= 10
@@ -153,10 +153,10 @@ def test_an_agent_that_dies_with_the_turn_holds_up_nobody_for_long() -> None:
 def test_agents_are_in_step_again_when_redis_is_back(*, flush: bool) -> None:
     """Whether it kept its memory or not: who is stopped stays so, and one answer lets all go."""
     fleet = Fleet([away] * 4)
-    fleet.drive(50.0)
+    fleet.drive(20.0)
     assert fleet.closed() == [True] * 4
     fleet.server.away = True
-    fleet.drive(60.0)
+    fleet.drive(30.0)
     fleet.server.away = False
     if flush:
         fleet.server.flush()
@@ -239,7 +239,7 @@ def test_the_pause_is_shorter_when_the_turn_will_be_free() -> None:
     """Half a second, or until then; a fleet loses no time between two probes."""
     fleet = Fleet([away] * 2)
     assert fleet.duties[0]._pause_s() == pytest.approx(0.5)
-    fleet.drive(60.0)
+    fleet.drive(20.0)
     members = [member for duty in fleet.duties for member in duty._members.values() if member.waits_s(fleet.clock.at_s) is not None]
     assert members
 
