@@ -96,10 +96,9 @@ class Route:
         self.told(ticket, told, now_s, pause_s=outcome.delay_s / 2 if isinstance(outcome, Snooze) else 0.0)
         if isinstance(outcome, Succeeded) and told.effect is Effect.UP:
             self.probes.answered_in(now_s - ticket.began_s)
-        late = self.stopped or ticket.generation != self.generation
-        counted = isinstance(outcome, Retry) or (isinstance(outcome, Dead) and outcome.disposition == "exhausted")
-        if told.effect is Effect.OUTAGE and counted and late:
-            return Snooze(outcome.failure, outcome.spent, max(LEAST_SNOOZE_S, self.closed_for_s(now_s)))  # type: ignore[union-attr]
+        outage = told.effect is Effect.OUTAGE and (self.stopped or ticket.generation != self.generation)
+        if outage and (isinstance(outcome, Retry) or (isinstance(outcome, Dead) and outcome.disposition == "exhausted")):
+            return Snooze(outcome.failure, outcome.spent, max(LEAST_SNOOZE_S, self.closed_for_s(now_s)))
         return outcome
 
     def told(self, ticket: Ticket, told: Told, now_s: float, pause_s: float = 0.0) -> None:
@@ -131,11 +130,12 @@ class Route:
 
     def _failed(self, ticket: Ticket, told: Told, now_s: float) -> None:
         self._bad += 1
-        if not self.parked:
-            self.reason = told.reason
         if self.stopped:
             self.probes.failed(ticket.task_id)
+        before, self.reason = self.reason, told.reason
         self._circuit.report(now_s, failed=True)
+        if self.parked or not self.stopped:
+            self.reason = before
 
     def _refused(self, told: Told, now_s: float, pause_s: float) -> None:
         """The provider works: a stop is over, and a pause begins."""
@@ -177,6 +177,7 @@ class Route:
         self.stopped = stopped
         self.generation += 1
         self._orphans, self._running = self._orphans + self._running, 0
+        self._refused_last = False
         self._ramp.restart()
         if stopped:
             self.probes.begin(self._now_s, parked=self.parked)

@@ -13,6 +13,7 @@ from agent.breaker.route import Route
 
 TURN_S = 5.0  # an agent that died with the turn holds up the others for so long; it is renewed while a probe runs
 USED_S = 60.0
+_HEARSAY = " (as other agents saw)"
 
 
 class Stance(StrEnum):
@@ -107,10 +108,8 @@ class Member:
         turn = self._turn(now_s)
         self._probes_before = probes.started if turn in {Turn.WANT, Turn.KEEP} and not probes.running else None
         stance = _STANCES[self._stopped, route.stopped]
-        retry_s = route.closed_for_s(now_s)
-        return Report(
-            route.name, ok, failed, self._generation, stance, route.parked, route.reason, retry_s, turn, probes.following_interval_s
-        )
+        reason, retry_s = route.reason.removesuffix(_HEARSAY), route.closed_for_s(now_s)
+        return Report(route.name, ok, failed, self._generation, stance, route.parked, reason, retry_s, turn, probes.following_interval_s)
 
     def _turn(self, now_s: float) -> Turn:
         probes = self.route.probes
@@ -125,7 +124,7 @@ class Member:
         news, joined = said.generation > self._generation, self.joined
         self._generation, self._stopped, self._holds = said.generation, said.stopped, said.turn
         if said.stopped and news and not self.route.stopped:
-            self.route.stop(now_s, f"{said.reason} (as other agents saw)", parked=said.parked)
+            self.route.stop(now_s, said.reason + _HEARSAY, parked=said.parked)
         elif joined and not said.stopped:
             self.route.go(now_s)
         self._share_probes(said, sent_s, now_s)

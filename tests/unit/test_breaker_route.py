@@ -251,6 +251,20 @@ def test_a_refused_route_is_closed_until_an_answer_comes() -> None:
     assert (table.closed(ROUTE, 115.0), table.notice(115.0)) == (False, "")
 
 
+def test_the_reason_of_a_pause_is_the_refusal() -> None:
+    """A failure that ends meanwhile is its task's affair, until such failures stop the route."""
+    table = routes(slots=3)
+    tickets = [admitted(table, 100.0) for _ in range(4)]
+    table.ended(tickets[0], snoozed("RATE"), 100.0)
+    for ticket in tickets[1:3]:
+        table.ended(ticket, failed(), 101.0)
+    assert "RATE" in table.notice(101.0)
+
+    table.ended(tickets[3], failed(), 102.0)
+
+    assert "SERVER" in table.notice(102.0)
+
+
 def test_answers_during_a_pause_take_back_the_slow_start() -> None:
     """One refusal among many answers is no reason to begin with one call."""
     table = routes(slots=8)
