@@ -25,7 +25,7 @@ class Guards:
         self._take_turn = take_turn
         self.known = False  # before the first look at the ledger nothing may start
         self._raised: dict[tuple[int, str, str], Guard] = {}
-        self._probes: set[int] = set()
+        self._granted: set[int] = set()
         self._asked: set[int] = set()
         self._next_s = 0.0
 
@@ -33,29 +33,30 @@ class Guards:
         """Take what the ledger says now."""
         self.known = True
         self._raised = {(one.batch_id, one.type, one.route): one for one in raised}
-        self._probes = {one.probe_task for one in self._raised.values()}
+        self._granted &= {one.probe_task for one in self._raised.values()}
         self._asked = set()
 
     def stops(self, row: Row, route: str) -> Guard | None:
-        """Return the guard that stops a task, None when it may run; a guard's probe may."""
-        if not self._raised or row.task_id in self._probes:
+        """Return the guard that stops a task, None when it may run; a probe that this agent was granted may, and may come back."""
+        if not self._raised or row.task_id in self._granted:
             return None
         return self._raised.get((row.batch_id, row.type, route)) or self._raised.get((row.batch_id, row.type, ANY_ROUTE))
 
     async def moved(self, guard: Guard, task_id: int) -> Moved | None:
         """Return where a stopped task goes, when it is its turn; None when it is the guard's next probe and is to run."""
-        if self._probe_is_due(guard):
+        if self._may_be_probe(guard, task_id):
             self._asked.add(guard.id)
             if await self._take_turn(guard.id, task_id):
                 crash.reach("guard.turn_taken")
-                self._probes.add(task_id)
+                self._granted.add(task_id)
                 return None
         await self._clock.sleep(self._wait_s())
         return moved(Failure("GUARD", guard.reason), Spent(), self._longest_tier, task_id)
 
-    def _probe_is_due(self, guard: Guard) -> bool:
-        """Ask once for what the ledger said once; a route on which nothing succeeds is probed by a prompt, not by a task."""
-        return guard.probe_in_s <= 0 and guard.cause != Cause.NO_SUCCESS and guard.id not in self._asked
+    def _may_be_probe(self, guard: Guard, task_id: int) -> bool:
+        """Return whether the ledger is to be asked: once for what it said once. A silent route is probed by a prompt, not by a task."""
+        due = guard.probe_in_s <= 0 and guard.id not in self._asked
+        return guard.cause != Cause.NO_SUCCESS and (due or task_id == guard.probe_task)
 
     def _wait_s(self) -> float:
         """Return how long the next move has to wait, and count it. It keeps its slot meanwhile, so nothing is claimed in vain."""

@@ -49,6 +49,7 @@ def hold_back(connection: Connection, group: str, settlements: Sequence[Settleme
     keys = {_key(one) for one in settlements if _exhausted(one.outcome)}
     cases = _cases(connection, group, keys, settlements) if keys else {}
     decided = [(one, _decide(cases.get(_key(one)), one, longest)) for one in settlements]
+    probes_failed(connection, [one.row.task_id for one, outcome in decided if outcome is not one.outcome])
     for case in cases.values():
         if case.watch.cause is not None:
             _raise(connection, case.guard_id, case.watch.cause, f"{case.watch.why}; {case.failed}")
@@ -137,6 +138,12 @@ def _raise(connection: Connection, guard_id: int, cause: Cause, reason: str) -> 
     connection.execute(
         update(guard).where(guard.c.id == guard_id, guard.c.opened_at.is_not(None)).values(cause=cause.value, reason=reason[:500], **fresh)
     )
+
+
+def probes_failed(connection: Connection, ids: Collection[int]) -> None:
+    """Let these tasks pass no guard any more: a probe that has failed waits like the others, and another one is next."""
+    if ids:
+        connection.execute(update(guard).where(guard.c.probe_task.in_(sorted(ids))).values(probe_task=0))
 
 
 def stopped(connection: Connection, keys: Collection[tuple[int, str]]) -> set[tuple[int, str]]:

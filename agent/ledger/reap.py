@@ -76,6 +76,7 @@ def _reset(connection: Connection, group: str, ids: Sequence[int], reason: Colum
     _end(connection, ended)
     _kill(connection, group, dead)
     _return(connection, group, back)
+    guards.probes_failed(connection, [row.id for row in back])
     return len(back), len(dead)
 
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from agent.guard import Guards
 from agent.guarding import Guarding
-from agent.ledger import probe
+from agent.ledger import probe, reap
+from agent.ledger.lease import declare_lost
 from agent.outcome import Failure, Moved
 from agent.policy.guard import moved
 from agent.ports import Answer, Order, Row, Verdict
@@ -151,7 +152,7 @@ async def test_without_one_in_hand_the_task_that_is_due_first_is_called_up(books
     assert len(moved_ones) == 4
     assert duty.called == [first]
     assert the(raised(books)).probe_task == first
-    assert duty.guards.stops(books.claimed(first, books.agent().next_owner(), fence=books.task(first).fence), ROUTE) is None
+    assert await duty.guards.moved(the(raised(books)), first) is None
 
 
 async def test_a_probe_that_is_just_due_is_left_to_tasks_in_hand(books: Books) -> None:
@@ -207,6 +208,26 @@ async def test_a_probe_that_fails_is_moved_again_and_the_guard_stays(books: Book
 
     assert (deaths(books), books.status(one), duty.called) == (before, Status.RETRYING, [])
     assert the(raised(books)).probe_in_s > 200
+    assert the(raised(books)).probe_task == 0
+
+
+async def test_a_probe_that_loses_its_agent_is_stopped_like_the_others(books: Books) -> None:
+    """A task that kills its process would kill every agent that takes it again."""
+    one, *_ = fail_as_a_whole(books)
+    let_through(books, one)
+    lease = books.agent()
+    books.claimed(one, lease.next_owner(), fence=1)
+    books.run(lambda c: declare_lost(c, lease.agent_id))
+    duty = Duty(books)
+
+    await duty.look()
+    heard_of = the(raised(books))
+    assert heard_of.probe_task == one
+
+    assert books.run(lambda c: reap.reset_orphans(c, GROUP, [one])) == (1, 0)
+
+    assert the(raised(books)).probe_task == 0
+    assert await duty.guards.moved(heard_of, one) is not None
 
 
 async def test_a_probe_that_dies_of_its_own_input_is_followed_at_once(books: Books) -> None:

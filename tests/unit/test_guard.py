@@ -107,12 +107,36 @@ def test_what_is_opened_stops_nothing_any_more() -> None:
     assert found.stops(row(1), "default") is None
 
 
-def test_the_probe_passes() -> None:
-    """It may come back after a snooze, to this agent or to another."""
-    found = guards(replace(RAISED, probe_task=5))
+def test_what_is_said_to_be_the_probe_asks_the_ledger() -> None:
+    """It may have been called up, or come back from another agent; by now it may also have killed that agent."""
+    known = replace(RAISED, probe_task=5)
 
+    async def grant(_guard_id: int, task_id: int) -> bool:
+        return task_id == 5
+
+    granted, refused = guards(known, take_turn=grant), guards(known)
+
+    assert granted.stops(row(5), "default") is known
+    assert asyncio.run(granted.moved(known, 5)) is None
+    assert asyncio.run(refused.moved(known, 5)) is not None
+    assert asyncio.run(granted.moved(known, 6)) is not None
+
+
+def test_a_granted_probe_may_come_back_until_another_one_is_the_probe() -> None:
+    """A snooze does not end its turn; the ledger does."""
+
+    async def grant(_guard_id: int, _task_id: int) -> bool:
+        return True
+
+    found = guards(DUE, take_turn=grant)
+    asyncio.run(found.moved(DUE, 5))
     assert found.stops(row(5), "default") is None
-    assert found.stops(row(6), "default") is not None
+    found.replace([replace(RAISED, probe_task=5)])
+    assert found.stops(row(5), "default") is None
+
+    found.replace([replace(RAISED, probe_task=6)])
+
+    assert found.stops(row(5), "default") is not None
 
 
 def test_a_stopped_task_is_moved_uncounted_and_says_why() -> None:
