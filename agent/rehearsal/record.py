@@ -19,12 +19,12 @@ class Record:
         self.faults: Counter[str] = Counter()
         self.in_flight = 0
 
-    def start(self, request_id: str) -> int:
+    def start(self, request_id: str, path: str) -> int:
         """Note that a call came; return how many calls of its task came so far. The task is what stands before `#`."""
         name = request_id.partition("#")[0]
         self.calls[name] += 1
         self.in_flight += 1
-        self._write("start", request_id, 0, 0)
+        self._write("start", request_id, path=path)
         return self.calls[name]
 
     def end(self, request_id: str, status: int, sent_bytes: int, fault: str | None) -> None:
@@ -33,16 +33,15 @@ class Record:
         self.statuses[str(status)] += 1
         if fault is not None:
             self.faults[fault] += 1
-        self._write("end", request_id, status, sent_bytes, fault)
+        self._write("end", request_id, status=status, bytes=sent_bytes, fault=fault)
 
     def as_json(self) -> bytes:
         """Return the counts."""
         totals = {"total": self.calls.total(), "in_flight": self.in_flight}
         return orjson.dumps({**totals, "statuses": self.statuses, "faults": self.faults, "calls": self.calls})
 
-    def _write(self, event: str, request_id: str, status: int, sent_bytes: int, fault: str | None = None) -> None:
+    def _write(self, event: str, request_id: str, **facts: object) -> None:
         if self._log is None:
             return
         times = {"at_s": self._clock.utc_s(), "boot_s": self._clock.now_s()}
-        line = {"event": event, "id": request_id, "status": status, "bytes": sent_bytes, "fault": fault, **times}
-        self._log.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+        self._log.write(orjson.dumps({"event": event, "id": request_id, **facts, **times}, option=orjson.OPT_APPEND_NEWLINE))

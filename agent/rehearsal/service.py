@@ -53,7 +53,7 @@ class Service:
 
     def _call(self, request: Request) -> Plan:
         request_id = request.headers.get("x-client-request-id", "-")
-        nth = self._record.start(request_id)
+        nth = self._record.start(request_id, request.path)
         chance, share = faults.draw(self._seed, request_id.partition("#")[0], nth)
         fault = self._faults.pick(chance)
         status, answer = self._answer(request.body, fault)
