@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_status(command("status", "counts, rate, agents, failures, why nothing runs", "Live on a terminal, plain when piped."))
     _add_export(command("export", "write the results", "At any time, in the order of loading."))
     _add_cancel(command("cancel", "end a batch or a task that should not run", "What runs now finishes."))
-    _add_dead(command("dead", "what was given up on, and why", "Dead letters in groups of one error; or everything about one task."))
+    _add_dead(commands.add_parser("dead", help="what was given up on, and why", description=dead.DEAD), shared)
     _add_replay(command("replay", "try dead letters again", "Interrupted, it goes on when it is started again."))
     _add_guard(command("guard", "what waits since it failed as a whole", "And let it run again."))
     _add_topics(command("topics", "make, raise or compare the group's topics"))
@@ -130,7 +130,6 @@ def _add_cancel(parser: argparse.ArgumentParser) -> None:
 def _add_replay(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_selection(parser, _count)
-    add("--id", type=written, metavar="ID", help="one task, or quarantine:N")
     add("--all", action="store_true", help="every dead letter of the group")
     add("--cancelled", action="store_true", help="cancelled tasks instead; opens their batches again")
     add("--dry-run", action="store_true", help="show counts and cost, change nothing")
@@ -144,12 +143,17 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=replay.replay)
 
 
-def _add_dead(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["list", "show"], help="list: groups, the largest first; show: one task or record")
-    parser.add_argument("id", nargs="?", type=written, metavar="ID", help="for show: a task's id, or quarantine:N")
-    add_selection(parser, _count)
-    parser.add_argument("--json", action="store_true", help="for scripts; shows all of it")
-    parser.set_defaults(run=dead.dead)
+def _add_dead(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    listed = actions.add_parser("list", parents=[shared], help="groups of one error, the largest first", description=dead.LIST)
+    add_selection(listed, _count)
+    listed.add_argument("--json", action="store_true", help="for scripts, all groups")
+    listed.set_defaults(run=dead.list_groups)
+    shown = actions.add_parser("show", parents=[shared], help="one task or record, with everything about it", description=dead.SHOW)
+    shown.add_argument("id", type=written, metavar="ID", help="a task's id, or quarantine:N for a record")
+    shown.add_argument("--batch", type=written, metavar="NAME", help="where several batches have the id")
+    shown.add_argument("--json", action="store_true", help="for scripts, the whole input")
+    shown.set_defaults(run=dead.show)
 
 
 def _add_guard(parser: argparse.ArgumentParser) -> None:

@@ -8,31 +8,32 @@ from typing import Any
 import orjson
 
 from producer import dead_screen, dead_show
-from producer.app import LedgerParts, opened_ledger
+from producer.app import opened_ledger
 from producer.commands.selecting import read_selection, record_number
-from producer.dead import listed
+from producer.dead import Group, listed
 from producer.screen import complain, note, say
+from producer.selection import Selection
 from schemas.config import Config
 from schemas.database import Connection
-from schemas.errors import ConfigError
 
 PIPED_WIDTH = 500
 GROUPS_SHOWN = 40
 
 
-async def dead(config: Config, options: argparse.Namespace) -> int:
-    """List the groups, or show one task or record."""
-    if options.action == "list" and options.id is not None:
-        raise ConfigError(f"dead list takes no ID; for one task: python -m producer dead show {options.id}")
-    if options.action == "show" and options.id is None:
-        raise ConfigError("name what to show: python -m producer dead show ID, or quarantine:N; dead list shows examples")
+DEAD = "What was given up on, and why: dead letters and quarantined records."
+LIST = "Groups of one error and disposition: how many, since when, at what cost, and an example."
+SHOW = "State, attempts with error, trace id and cost, the dead letter, the input."
+
+
+async def list_groups(config: Config, options: argparse.Namespace) -> int:
+    """List the groups of what is selected."""
+
+    def work(connection: Connection) -> tuple[Selection, list[Group]]:
+        chosen = read_selection(connection, options)
+        return chosen, listed(connection, options.group, chosen)
+
     async with opened_ledger(config) as parts:
-        return await (_list(parts, options) if options.action == "list" else _show(parts, options))
-
-
-async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
-    chosen = await parts.lane(lambda: parts.database.auto(lambda c: read_selection(c, options, None)))
-    found = await parts.lane(lambda: parts.database.auto(lambda c: listed(c, options.group, chosen)))
+        chosen, found = await parts.lane(lambda: parts.database.auto(work))
     if options.json:
         _json(dead_screen.groups_json(options.group, found))
     elif not found:
@@ -44,11 +45,10 @@ async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
     return 0
 
 
-async def _show(parts: LedgerParts, options: argparse.Namespace) -> int:
-    def work(connection: Connection) -> dead_show.Story | dead_show.Record | list[str]:
-        return _found(connection, options)
-
-    found = await parts.lane(lambda: parts.database.auto(work))
+async def show(config: Config, options: argparse.Namespace) -> int:
+    """Show one task or record, whatever its state; return 1 when there is none, or more than one."""
+    async with opened_ledger(config) as parts:
+        found = await parts.lane(lambda: parts.database.auto(lambda c: _found(c, options)))
     if isinstance(found, list):
         return _not_one(found, options)
     if options.json:

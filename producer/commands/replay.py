@@ -77,7 +77,7 @@ async def _dry_run(config: Config, parts: LedgerParts, options: argparse.Namespa
 
 async def _planned(config: Config, parts: LedgerParts | Parts, options: argparse.Namespace) -> tuple[Wish, Plan]:
     """Read what is meant, and show what that is."""
-    chosen = await parts.lane(lambda: parts.database.auto(lambda c: read_selection(c, options, options.id)))
+    chosen = await parts.lane(lambda: parts.database.auto(lambda c: read_selection(c, options)))
     wish = Wish(chosen, options.cap, options.rate)
     plan = await parts.lane(lambda: parts.database.auto(lambda c: replay_plan.plan(c, options.group, wish)))
     estimate = Estimate(prices=config.prices, default_model=config.llm.model)

@@ -25,7 +25,8 @@ def add_selection(parser: argparse.ArgumentParser, count: Callable[[str], int]) 
     add("--tenant", type=written, metavar="NAME", help="tasks of this tenant")
     add("--since", metavar="TIME", help="died since then: 2h, '3d ago', 2026-01-31, 2026-01-31T08:00Z")
     add("--until", metavar="TIME", help="died before then")
-    add("--limit", type=count, metavar="N", help="the first N")
+    add("--id", type=written, metavar="ID", help="the task of this id, or the record quarantine:N")
+    add("--limit", type=count, metavar="N", help="the first N of them")
 
 
 def written(text: str) -> str:
@@ -48,20 +49,20 @@ def per_second(text: str) -> float:
     return found
 
 
-def read_selection(connection: Connection, options: argparse.Namespace, name: str | None) -> Selection:
+def read_selection(connection: Connection, options: argparse.Namespace) -> Selection:
     """Return what the options mean, times by the database's clock. Raises ConfigError, also for a batch that the group has not."""
     found = None if options.batch is None else find_batch(connection, options.batch)
     if options.batch is not None and (found is None or found.group != options.group):
         raise ConfigError(f"group {options.group} has no batch {options.batch!r}; see: python -m producer status --group {options.group}")
-    return selection(options, now(connection), name)
+    return selection(options, now(connection))
 
 
-def selection(options: argparse.Namespace, at: datetime, name: str | None) -> Selection:
-    """Return what the options mean; `name` is a task's id, or `quarantine:N`; `at` is the present, UTC without a zone.
+def selection(options: argparse.Namespace, at: datetime) -> Selection:
+    """Return what the options mean; `at` is the present, UTC without a zone.
 
     Raises ConfigError.
     """
-    record = record_number(name) if name is not None and options.batch is None else None
+    record = record_number(options.id) if options.id is not None and options.batch is None else None
     return Selection(
         dispositions=tuple(dict.fromkeys(options.disposition or ())),
         fingerprint=(options.fingerprint or "").lower(),
@@ -70,7 +71,7 @@ def selection(options: argparse.Namespace, at: datetime, name: str | None) -> Se
         tenant=options.tenant,
         since=options.since and moment(options.since, at),
         until=options.until and moment(options.until, at),
-        key=name if record is None else None,
+        key=options.id if record is None else None,
         record=record,
         limit=options.limit,
         cancelled=getattr(options, "cancelled", False),

@@ -16,10 +16,10 @@ from schemas.errors import ConfigError
 NOW = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - the database's times are UTC without a zone
 
 
-def parsed(*words: str, name: str | None = None) -> Selection:
+def parsed(*words: str) -> Selection:
     parser = argparse.ArgumentParser()
     selecting.add_selection(parser, int)
-    return selecting.selection(parser.parse_args(words), NOW, name)
+    return selecting.selection(parser.parse_args(words), NOW)
 
 
 def test_nothing_said_narrows_nothing() -> None:
@@ -87,8 +87,8 @@ def test_records_are_replayed_only_when_they_are_named() -> None:
 
 def test_a_record_is_named_by_its_number() -> None:
     """`quarantine:N` is a record, unless a batch is named: then it is a task's id like any other."""
-    assert parsed(name="quarantine:12").record == 12
-    assert parsed("--batch", "b", name="quarantine:12").key == "quarantine:12"
+    assert parsed("--id", "quarantine:12").record == 12
+    assert parsed("--batch", "b", "--id", "quarantine:12").key == "quarantine:12"
     for name in (
         "quarantine:",
         "quarantine:x",
@@ -98,7 +98,7 @@ def test_a_record_is_named_by_its_number() -> None:
         "quarantine:" + "9" * 30,
         "quarantine:\u0661",
     ):
-        assert (parsed(name=name).record, parsed(name=name).key) == (None, name)
+        assert (parsed("--id", name).record, parsed("--id", name).key) == (None, name)
 
 
 def test_options_become_a_selection() -> None:

@@ -1,0 +1,104 @@
+"""A ledger that was lost: its dead letters are loaded back from their topic, each task once."""
+
+import secrets
+import shutil
+
+import orjson
+import pytest
+
+from schemas.envelope import Outgoing
+from schemas.task import Status
+from tests.integration.deployment import BATCH, Deployment, task_line
+from tests.integration.ledgers import LedgerView
+from tests.servers import MariaDB
+
+TASKS = 300
+
+
+def new_ledger(deployment: Deployment, request: pytest.FixtureRequest) -> None:
+    """Lose the ledger; what is on the topics stays."""
+    if not deployment.kafka:
+        data = deployment.folder / "docllm-data"
+        for path in data.glob("ledger.sqlite*"):
+            path.unlink()
+        shutil.rmtree(data / "locks", ignore_errors=True)
+        return
+    server: MariaDB = request.getfixturevalue("mariadb_server")
+    url = server.create_database(f"n{secrets.token_hex(4)}")
+    deployment.environ["DOCLLM_DATABASE_URL"] = url
+    deployment.ledger = LedgerView(url.replace("mysql://", "mysql+pymysql://"))
+    deployment.producer("migrate")
+    deployment.producer("topics", "apply")
+
+
+@pytest.mark.timeout(300)
+def test_lost_ledger_is_filled_from_the_dead_letters(deployment: Deployment, request: pytest.FixtureRequest) -> None:
+    """Tasks that died twice and a stranger's line come back once, into their batches; a second run loads nothing; all of them run."""
+    llm = deployment.llm("--latency", "0", "--faults", "400=1")
+    deployment.load(TASKS)
+    deployment.bus.write([Outgoing(deployment.topics.name("inbox"), b"k", orjson.dumps(task_line(1)) + b"garbage", [])])
+    deployment.until_done("--slots", "100")
+    deployment.producer("replay", "--id", "t7", "--yes")
+    deployment.until_done()
+    llm.dial()
+    before = {task.name: (task.value, task.raw_key) for task in deployment.ledger.tasks()}
+    letter = Outgoing(deployment.topics.name("dlq"), b"k", orjson.dumps(task_line(1000)), [("docllm-quarantine", b"99")])
+    deployment.bus.write([letter])
+
+    new_ledger(deployment, request)
+    planned = deployment.producer("replay", "--from-topic", "--dry-run", code=1)
+    empty = deployment.ledger.tasks()
+    first = deployment.producer("replay", "--from-topic", "--yes", code=1)
+    again = deployment.producer("replay", "--from-topic", "--yes", code=1)
+
+    found = {task.name: (task.value, task.raw_key) for task in deployment.ledger.tasks()}
+    direct = found.pop(f"{deployment.group}-direct/t1000")
+    assert empty == []
+    assert f"{TASKS + 1} tasks would be loaded" in planned
+    assert f"{TASKS + 1} tasks loaded" in first
+    assert f"0 tasks loaded, {TASKS + 1} were there already" in again
+    assert "1 cannot be loaded" in first
+    assert found == before
+    assert direct == (letter.value, b"k")
+
+    deployment.until_done("--slots", "100")
+
+    assert {task.status for task in deployment.ledger.tasks()} == {Status.SUCCEEDED}
+    assert {batch["name"] for batch in deployment.status()["batches"]} == {BATCH, f"{deployment.group}-direct"}
+
+
+def test_letters_of_this_ledger_are_refused(embedded: Deployment) -> None:
+    """Plain `replay` is for these, and is named; with --force nothing is made twice."""
+    embedded.llm("--latency", "0", "--faults", "400=1")
+    embedded.load(3)
+    embedded.until_done()
+
+    done = embedded.run("producer", "replay", "--from-topic", "--yes")
+    forced = embedded.run("producer", "replay", "--from-topic", "--yes", "--force")
+
+    assert done.code == 2
+    assert "use replay without --from-topic" in done.err
+    assert (forced.code, "0 tasks loaded, 3 were there already" in forced.out) == (0, True)
+    assert embedded.ledger.counts()["dead"] == 3
+
+
+def test_newest_letter_wins(embedded: Deployment) -> None:
+    """Of two letters of one task the one with the higher fence is loaded, wherever it is; one without a value never instead of one with."""
+    embedded.producer("topics", "apply")
+    topic = embedded.topics.name("dlq")
+
+    def letter(fence: int, value: bytes | None, task: bytes = b"7") -> Outgoing:
+        named = [("docllm-ledger", b"f" * 32), ("docllm-batch", b"b"), ("docllm-task", task), ("docllm-fence", b"%d" % fence)]
+        pointer = [("docllm-pointer", b"3 MiB in the ledger")] if value is None else []
+        return Outgoing(topic, b"%d" % fence, value, named + pointer)
+
+    newest = orjson.dumps(task_line(1, prompt="Check: {document}"))
+    embedded.bus.write([letter(1, orjson.dumps(task_line(1))), letter(3, newest), letter(2, orjson.dumps(task_line(2))), letter(4, None)])
+    embedded.bus.write([letter(0, None, b"8")])
+
+    done = embedded.run("producer", "replay", "--from-topic", topic, "--yes")
+
+    (task,) = embedded.ledger.tasks()
+    assert (task.name, task.value) == ("b/t1", newest)
+    assert (done.code, "5 letters of 2" in done.out) == (1, True), done
+    assert "task 8 of batch b: value is not in the letter" in done.err

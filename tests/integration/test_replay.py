@@ -1,0 +1,244 @@
+"""`dead` and `replay` as a person uses them: after a failure, under a kill, twice at once, and while agents run."""
+
+import random
+import signal
+from time import monotonic
+
+import orjson
+import pytest
+
+from schemas.crash import VARIABLE
+from schemas.envelope import Outgoing
+from schemas.task import Status
+from tests.integration import checker
+from tests.integration.deployment import BATCH, Deployment, seeded, task_line
+from tests.integration.programs import Program, pause
+
+TASKS = 2500  # more than are stored in one transaction
+KILLS = 20
+POINTS = ("replay.page_stored:1", "replay.stored:1", "replay.page_applied:2", "replay.page_published:2", "replay.page_applied:1")
+BAD = ("--latency", "0", "--faults", "400=1")
+
+
+def died(deployment: Deployment, count: int, *options: str) -> None:
+    """Load tasks and let them die of a failure that is over afterwards."""
+    llm = deployment.llm(*BAD)
+    deployment.load(count)
+    deployment.until_done("--slots", "200", *options)
+    llm.dial()
+    assert deployment.ledger.counts()["dead"] == count
+
+
+def replay(deployment: Deployment, *options: str, code: int = 0) -> str:
+    return deployment.producer("replay", *options, code=code)
+
+
+@pytest.mark.timeout(600)
+def test_killed_replay_replays_each_task_once(deployment: Deployment) -> None:
+    """Killed at every step of its own and at twenty random moments, a replay that is started again ends as if nobody had died."""
+    chance = seeded()
+    died(deployment, TASKS)
+    command = ("producer", "replay", "--all", "--yes", "--rate", "100/s", "--group", deployment.group)
+    hit = [point for point in POINTS if deployment.run(*command, **{VARIABLE: point}).code == -signal.SIGKILL]
+    left = [_dead(deployment)]
+    for kill in range(KILLS):
+        _kill(deployment, deployment.start(*command), chance, writing=kill % 2 == 1)
+        left.append(_dead(deployment))
+    said = replay(deployment, "--all", "--yes")
+    again = replay(deployment, "--all", "--yes")
+
+    print(f"killed at {hit}; left dead by {KILLS} kills: {left}; then: {said}")  # noqa: T201 - figures
+    assert hit == list(POINTS)
+    assert len(set(left)) > KILLS // 4
+    assert "0 tasks" in again
+    assert {(task.status, task.replays, task.fence) for task in deployment.ledger.tasks()} == {(Status.PENDING, 1, 1)}
+
+    deployment.until_done("--slots", "200")
+
+    run = deployment.evidence()
+    assert len(run.calls) == 2 * TASKS
+    assert {task.status for task in run.tasks} == {Status.SUCCEEDED}
+    assert checker.violations(run) == []
+
+
+def _kill(deployment: Deployment, victim: Program, chance: random.Random, *, writing: bool) -> None:
+    """Kill a replay at a random moment of its life, or, with `writing`, shortly after it has written something."""
+    before = _dead(deployment)
+    if writing:
+        deployment.until(lambda: not victim.running or _dead(deployment) < before, "the replay to write")
+    pause(chance.uniform(0, 0.3 if writing else 2.0))
+    victim.end()
+
+
+def _dead(deployment: Deployment) -> int:
+    return deployment.ledger.counts()["dead"]
+
+
+@pytest.mark.timeout(300)
+def test_two_replays_at_once_share_the_work(deployment: Deployment) -> None:
+    """Both end well, and every task is replayed once."""
+    died(deployment, 600)
+    command = ("producer", "replay", "--all", "--yes", "--group", deployment.group)
+
+    both = [deployment.start(*command) for _ in range(2)]
+
+    assert [one.wait() for one in both] == [0, 0], [one.tail() for one in both]
+    assert {(task.status, task.replays) for task in deployment.ledger.tasks()} == {(Status.PENDING, 1)}
+    (batch,) = deployment.status()["batches"]
+    assert (batch["counts"]["pending"], batch["counts"]["dead"], batch["failures"]) == (600, 0, {})
+    deployment.until_done("--slots", "200")
+    assert checker.violations(deployment.evidence()) == []
+
+
+@pytest.mark.timeout(400)
+def test_replay_in_the_middle_of_a_running_group(deployment: Deployment) -> None:
+    """While agents run and tasks go on dying, replays again and again lose nothing and double nothing."""
+    llm = deployment.llm("--latency", "0.05", "--faults", "400=0.4")
+    deployment.load(800)
+    agents = [deployment.agent("--slots", "20") for _ in range(2)]
+    deployment.until(lambda: deployment.ledger.counts()["dead"] > 50, "some tasks to die")
+    for _ in range(5):
+        replay(deployment, "--all", "--yes", "--cap", "50")
+    llm.dial()
+    deployment.until(lambda: not deployment.ledger.open(), "every task to end")
+    replay(deployment, "--all", "--yes", "--cap", "50")
+    deployment.until(lambda: deployment.ledger.counts()["succeeded"] == 800, "every task to succeed")
+    for one in agents:
+        one.signal(signal.SIGTERM)
+    assert [one.wait() for one in agents] == [0, 0]
+    deployment.until_done()
+
+    run = deployment.evidence()
+    print(f"{sum(task.replays for task in run.tasks)} replays")  # noqa: T201 - figures
+    assert sum(task.replays for task in run.tasks) > 50
+    assert checker.violations(run) == []
+
+
+@pytest.mark.timeout(200)
+def test_cancelled_batch_comes_back_at_once(deployment: Deployment) -> None:
+    """Agents that have just heard of the cancel run the tasks all the same: none is cancelled a second time."""
+    llm = deployment.llm("--latency", "0.3")
+    deployment.load(200)
+    agent = deployment.agent("--slots", "5")
+    deployment.until_settled(5)
+    deployment.producer("cancel", "--batch", BATCH)
+    deployment.until(lambda: not deployment.ledger.open(), "the cancel to be over")
+    cancelled = deployment.ledger.counts()["cancelled"]
+
+    replay(deployment, "--cancelled", "--batch", BATCH, "--yes")
+    llm.dial()
+    agent.signal(signal.SIGTERM)
+    assert agent.wait() == 0
+    deployment.until_done("--slots", "100")
+
+    run = deployment.evidence()
+    assert cancelled > 100
+    assert {task.status for task in run.tasks} == {Status.SUCCEEDED}
+    assert sum(task.replays for task in run.tasks) == cancelled
+    assert checker.violations(run) == []
+
+
+@pytest.mark.timeout(200)
+def test_quarantined_record_becomes_a_task(deployment: Deployment) -> None:
+    """A line that a stranger wrote to the wrong topic is shown, replayed and run; garbage stays, and is told of with exit 1."""
+    llm = deployment.llm("--latency", "0")
+    deployment.producer("topics", "apply")
+    topic = deployment.topics.name("tasks")
+    deployment.bus.write([Outgoing(topic, b"k", orjson.dumps(task_line(1)), []), Outgoing(topic, None, b"garbage", [])])
+    deployment.agent("--slots", "5")
+    deployment.until(lambda: len(deployment.ledger.quarantined()) == 2, "the records to be set aside")
+
+    (group,) = orjson.loads(deployment.producer("dead", "list", "--json"))["groups"]
+    planned = replay(deployment, "--disposition", "undecodable", "--dry-run")
+    said = replay(deployment, "--disposition", "undecodable", "--yes", code=1)
+    deployment.expect(f"{deployment.group}-direct", ["t1"])
+    deployment.until_settled(1)
+
+    assert (group["disposition"], group["count"], group["tasks"]) == ("undecodable", 2, 0)
+    assert "2 records" in planned
+    assert "1 wait again, 1 records are still no tasks" in said
+    assert len(llm.calls()) == 1
+    (left,) = orjson.loads(deployment.producer("dead", "list", "--json"))["groups"]
+    assert left["count"] == 1
+    for one in deployment.agents:
+        one.signal(signal.SIGTERM)
+        assert one.wait() == 0
+    assert checker.violations(deployment.evidence()) == []
+
+
+def test_rate_is_kept(embedded: Deployment) -> None:
+    """`--rate 20/s` takes its time."""
+    died(embedded, 61)
+    began_s = monotonic()
+
+    replay(embedded, "--all", "--yes", "--rate", "20/s")
+
+    assert monotonic() - began_s >= 3.0
+    assert embedded.ledger.counts()["pending"] == 61
+
+
+def test_interrupted_replay_says_how_it_goes_on(embedded: Deployment) -> None:
+    """Ctrl-C leaves a run that `--list` shows and `--resume` finishes."""
+    died(embedded, 100)
+    slow = embedded.start("producer", "replay", "--all", "--yes", "--rate", "10/s")
+    embedded.until(lambda: embedded.ledger.counts()["pending"] > 0, "the replay to begin")
+    slow.signal(signal.SIGINT)
+
+    assert slow.wait() == 130
+    assert "replay --resume" in slow.err
+    assert "unfinished" in replay(embedded, "--list")
+    assert "of 100 left" in replay(embedded, "--resume")
+    assert embedded.ledger.counts()["pending"] == 100
+    assert "100 wait again of 100; ended" in replay(embedded, "--list")
+    assert "no replay was interrupted" in replay(embedded, "--resume")
+
+
+HOSTILE = ["'", '"; DROP TABLE task; --', "%", "_", "100%", "\\", "ü", "\U0001f600", "quarantine:1", "--all", "a b"]
+
+
+def test_hostile_ids_mean_themselves(embedded: Deployment) -> None:
+    """Each selects, shows and replays its own task, and no other."""
+    embedded.llm(*BAD)
+    embedded.producer("load", str(embedded.write_lines(task_line(0) | {"id": key} for key in HOSTILE)))
+    embedded.until_done()
+    for key in HOSTILE:
+        shown = orjson.loads(embedded.run("producer", "dead", "show", "--json", "--batch", BATCH, "--", key).out)
+        assert (shown["key"], shown["status"]) == (key, "dead")
+
+        replay(embedded, f"--id={key}", "--batch", BATCH, "--yes")
+
+        assert embedded.ledger.counts()["dead"] == len(HOSTILE) - HOSTILE.index(key) - 1
+
+
+def test_command_line_tells_what_is_wrong(embedded: Deployment) -> None:
+    """Nothing said, nobody to ask, unknown names, options that do not go together: each its code and its way out."""
+    died(embedded, 3)
+
+    def told(*options: str) -> tuple[int, str]:
+        done = embedded.run("producer", *options)
+        return done.code, done.err + done.out
+
+    for options, code, words in [
+        (["replay"], 2, "or --all"),
+        (["replay", "--limit", "3"], 2, "or --all"),
+        (["replay", "--all"], 2, "--yes"),
+        (["replay", "--id", "nobody", "--yes"], 1, "dead list"),
+        (["replay", "--id", "quarantine:9", "--yes"], 1, "dead list"),
+        (["replay", "--batch", "nowhere", "--yes"], 2, "nowhere"),
+        (["replay", "--all", "--resume"], 2, "stands alone"),
+        (["replay", "--all", "--force", "--yes"], 2, "--from-topic"),
+        (["replay", "--cancelled", "--fingerprint", "abcdef", "--all", "--yes"], 2, "--fingerprint"),
+        (["replay", "--disposition", "sad", "--yes"], 2, "invalid choice"),
+        (["replay", "--since", "then", "--yes"], 2, "is no time"),
+        (["replay", "--from-topic", "nowhere", "--yes"], 2, "no topic nowhere"),
+        (["replay", "--from-topic", "--yes"], 2, "of this very ledger"),
+        (["dead"], 2, "ACTION"),
+        (["dead", "show"], 2, "ID"),
+        (["dead", "show", "--json", "nobody"], 1, "dead list"),
+        (["dead", "list", "--fingerprint", "12"], 2, "6 hexadecimal digits"),
+        (["replay", "--all", "--dry-run"], 0, "nothing is changed"),
+        (["replay", "--id", "t1", "--tenant", "nobody", "--yes"], 0, "is dead"),
+    ]:
+        found = told(*options)
+        assert (found[0], words in found[1]) == (code, True), (options, found)
+    assert embedded.ledger.counts()["dead"] == 3
