@@ -26,7 +26,7 @@ examples:
   python -m producer status                               live on a terminal; --json for scripts
   python -m producer export --batch tasks results.jsonl   at any time; --format openai
   python -m producer cancel --batch tasks                 what waits ends, what runs finishes
-  python -m producer dead list                            why tasks were given up; dead show ID for one
+  python -m producer dead list                            why tasks were given up; dead show ID
   python -m producer replay --batch tasks --dry-run       dead letters again: how many, at what cost
   python -m producer guard list                           what waits since it failed as a whole
   python -m producer migrate                              prepare a database

@@ -82,11 +82,15 @@ def test_help_is_shown_as_it_is(line: str, shown: str, monkeypatch: pytest.Monke
     assert max(map(len, printed.splitlines())) <= HELP_COLUMNS
 
 
+def subcommands(line: str, parser: ArgumentParser) -> list[str]:
+    """Return every command below this one, those of commands too."""
+    below = parser._subparsers._group_actions[0].choices if parser._subparsers is not None else {}
+    return [each for name, one in dict(below or {}).items() for each in (f"{line} {name}", *subcommands(f"{line} {name}", one))]
+
+
 def test_every_command_is_shown() -> None:
     """`docs/commands.md` leaves no command out."""
-    subcommands = producer._parser()._subparsers
-    assert subcommands is not None
-    names = [f"python -m producer {name} --help" for name in subcommands._group_actions[0].choices or ()]
+    names = [f"{line} --help" for line in subcommands("python -m producer", producer._parser())]
     wanted = {
         "python -m producer --help",
         *names,
