@@ -90,6 +90,7 @@ class Member:
         self._generation = 0
         self._stopped = False
         self._holds = False
+        self._heard = False
         self._probes_before: int | None = None  # started when the turn was asked for; None: it was not
 
     @property
@@ -98,8 +99,8 @@ class Member:
         return self._stopped and self.route.stopped
 
     def worth_telling(self, now_s: float) -> bool:
-        """Return whether anybody has to do with this route."""
-        return self._stopped or self.route.stopped or now_s - self.route.used_s <= USED_S
+        """Return whether anybody has to do with this route; once at the least, since others may have stopped."""
+        return not self._heard or self._stopped or self.route.stopped or now_s - self.route.used_s <= USED_S
 
     def report(self, now_s: float) -> Report:
         """Return what there is to tell; counts are told once."""
@@ -121,6 +122,7 @@ class Member:
 
     def hear(self, said: Said, sent_s: float, now_s: float) -> None:
         """Take what the board answered to a report that was sent at `sent_s`."""
+        self._heard = True
         news, joined = said.generation > self._generation, self.joined
         self._generation, self._stopped, self._holds = said.generation, said.stopped, said.turn
         if said.stopped and news and not self.route.stopped:

@@ -218,13 +218,14 @@ def test_a_stop_that_others_saw_is_told_as_such(caplog: pytest.LogCaptureFixture
 
 
 def test_nothing_is_told_of_routes_that_nobody_uses() -> None:
-    """A thousand models of yesterday cost no round trip."""
+    """But once at its start, to hear of a stop before the first call: a thousand models of yesterday cost no round trip."""
     clock = HandClock(at_s=100.0)
     table, server = routes(), MemoryServer(clock.now_s)
     duty = Sharing(routes=table, board=server.board("a"), clock=clock, jitter=lambda: 0.5)
     asyncio.run(duty.sync())
-    assert server.places == {}
+    assert list(server.places) == [ROUTE]
 
+    server.flush()
     call(table, GOOD, 100.0, name="used")
     asyncio.run(duty.sync())
     assert list(server.places) == ["used"]
@@ -245,3 +246,21 @@ def test_the_pause_is_shorter_when_the_turn_will_be_free() -> None:
 
     for duty in fleet.duties:
         assert 0.05 <= duty._pause_s() <= 0.5
+
+
+def test_a_redis_that_is_away_at_the_start_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A warning, before any task came; its return is said too."""
+    caplog.set_level(logging.INFO)
+    clock = HandClock(at_s=100.0)
+    server = MemoryServer(clock.now_s)
+    duty = Sharing(routes=routes(), board=server.board("a"), clock=clock, jitter=lambda: 0.5)
+    server.away = True
+    for _ in range(3):
+        asyncio.run(duty.sync())
+    server.away = False
+    asyncio.run(duty.sync())
+
+    assert [(record.levelname, record.message[:21]) for record in caplog.records] == [
+        ("WARNING", "Redis does not answer"),
+        ("INFO", "Redis answers again: "),
+    ]
