@@ -49,15 +49,15 @@ class Pace:
 
 @dataclass(slots=True)
 class Report:
-    """What one process saw of a run. `unread`: records that are no task, with the reason; `early`: tasks that waited for their letters."""
+    """What one process saw of a run.
+
+    `unread`: records that are no task, with the reason; `early`: the most tasks that waited for their letters; `unsent`: whether
+    records were left to any agent's relay.
+    """
 
     unread: dict[int, str] = field(default_factory=dict)
     early: int = 0
-
-    def add(self, page: Page) -> None:
-        """Note what became of a page."""
-        self.unread |= dict(page.unread)
-        self.early = max(self.early, page.early)
+    unsent: bool = False
 
 
 class Replay:
@@ -116,7 +116,7 @@ class Replay:
                 passed += await self._apply_kind(run, kind, report, pace, done + passed)
             done += passed
             if not passed:
-                await self._wait(report)
+                await self._wait()
         return report
 
     async def _apply_kind(self, run: Run, kind: int, report: Report, pace: Pace, before: int) -> int:
@@ -132,7 +132,9 @@ class Replay:
             crash.reach("replay.page_published")
             after, done = page.last, done + page.done
             pace.passed(page.done)
-            report.add(page)
+            report.unsent |= self._relay.failing
+            report.unread |= dict(page.unread)
+            self._tell_early(report, page)
             self._progress(before + done)
 
     def _page(self, connection: Connection, *, run: Run, kind: int, after: int, size: int) -> Page | None:
@@ -145,11 +147,13 @@ class Replay:
             return SQLITE_TASKS if self._database.sqlite else TASKS
         return RECORDS
 
-    async def _wait(self, report: Report) -> None:
+    def _tell_early(self, report: Report, page: Page) -> None:
+        if page.early > report.early:
+            self._note(f"{page.early} tasks wait until their dead letters are on their topic")
+            report.early = page.early
+
+    async def _wait(self) -> None:
         """What waits is in another replay's hands, or its letter is not on its topic yet: see to that one."""
-        if report.early:
-            self._note(f"{report.early} tasks wait until their dead letters are on their topic")
-            report.early = 0
         await self._relay.relay_once()
         await self._clock.sleep(AGAIN_S)
 

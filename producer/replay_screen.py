@@ -5,8 +5,12 @@ from collections.abc import Iterator
 from producer.dead_screen import groups_lines, money, shown
 from producer.estimate import Estimate
 from producer.moments import written
+from producer.replay import Report
 from producer.replay_plan import SAMPLE, Plan
 from producer.replay_runs import ItemState, Run, Wish
+from producer.selection import RECORD
+
+UNREAD_SHOWN = 20
 
 
 def plan_lines(plan: Plan, wish: Wish, estimate: Estimate, width: int) -> Iterator[str]:
@@ -46,6 +50,16 @@ def result(run: Run) -> str:
     said += [f"{counts[ItemState.UNREAD]} records are still no tasks"] if counts.get(ItemState.UNREAD) else []
     said += [f"{run.left} left"] if run.left else []
     return ", ".join(said)
+
+
+def report_lines(report: Report) -> Iterator[str]:
+    """Yield what a person should know besides."""
+    for number, why in list(report.unread.items())[:UNREAD_SHOWN]:
+        yield f"{RECORD}{number} stays: {shown(why, 500)}"
+    if len(report.unread) > UNREAD_SHOWN:
+        yield f"... and {len(report.unread) - UNREAD_SHOWN} more records"
+    if report.unsent:
+        yield "some records are not on their topic yet; any agent sends them"
 
 
 def run_line(run: Run) -> str:

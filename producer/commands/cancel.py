@@ -2,6 +2,7 @@
 
 import argparse
 import getpass
+import os
 import socket
 from functools import partial
 
@@ -69,5 +70,9 @@ async def _find(parts: LedgerParts, options: argparse.Namespace) -> store.Batch:
 
 
 def actor() -> str:
-    """Return who types, for the audit."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    """Return who types, for the audit; in a container a user may have no name."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"

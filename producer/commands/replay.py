@@ -16,13 +16,13 @@ from producer.moments import written
 from producer.relay import Relay
 from producer.replay import Replay
 from producer.replay_plan import Plan
-from producer.replay_runs import Run, Wish
+from producer.replay_runs import ItemState, Run, Wish
 from producer.screen import bar, complain, note, say
 from producer.selection import RECORD
 from schemas.config import Config
 from schemas.errors import ConfigError
 
-RUNS_SHOWN, UNREAD_SHOWN = 20, 20
+RUNS_SHOWN = 20
 MODES = ("resume", "list", "from_topic")
 SELECTS = ("disposition", "fingerprint", "batch", "type", "tenant", "since", "until", "id", "all")
 
@@ -142,13 +142,11 @@ async def _apply(parts: Parts, run: Run) -> int:
     except asyncio.CancelledError:
         note(f"replay {run.id} is interrupted; go on with: python -m producer replay --resume --group {parts.topics.group}")
         raise
-    ended = await parts.lane(lambda: parts.database.auto(lambda c: replay_runs.find(c, run.id)))
-    say(f"replay {run.id}: {replay_screen.result(ended or run)}")
-    for number, why in list(report.unread.items())[:UNREAD_SHOWN]:
-        note(f"{RECORD}{number} stays: {why}")
-    if len(report.unread) > UNREAD_SHOWN:
-        note(f"... and {len(report.unread) - UNREAD_SHOWN} more")
-    return len(report.unread)
+    ended = await parts.lane(lambda: parts.database.auto(lambda c: replay_runs.find(c, run.id))) or run
+    say(f"replay {run.id}: {replay_screen.result(ended)}")
+    for line in replay_screen.report_lines(report):
+        note(line)
+    return ended.counts.get(ItemState.UNREAD, 0)
 
 
 def _replayer(parts: Parts, progress: Callable[[int], None] | None = None) -> Replay:
