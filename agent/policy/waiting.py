@@ -30,8 +30,11 @@ def back_off(snoozes: int, jitter: float) -> float:
 def asked_for(headers: Mapping[str, str], utc_s: float, *, limits: bool = False) -> float | None:
     """Return what `retry-after-ms` or `retry-after` asks for, within a day; None when neither can be read.
 
-    `limits`: without either, wait for the rate limits that the headers report.
+    A time is one of the provider's clock, which the reply's own date tells; the clock here may be wrong. `limits`: without either,
+    wait for the rate limits that the headers report.
     """
+    sent_s = _until(headers.get("date", "").strip(), 0.0)
+    utc_s = utc_s if sent_s is None else sent_s
     milliseconds = _number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return clamped(milliseconds / 1000)

@@ -41,6 +41,14 @@ def test_what_the_provider_asks_for(headers: dict[str, str], seconds: float | No
     assert asked_for(headers, NOON_S) == seconds
 
 
+def test_a_date_is_read_by_the_clock_of_who_sent_it() -> None:
+    """An agent whose clock is an hour slow does not wait an hour for what was meant to be half a minute."""
+    headers = {"date": "Fri, 15 Jan 2027 12:00:00 GMT", "retry-after": "Fri, 15 Jan 2027 12:00:30 GMT"}
+
+    assert asked_for(headers, NOON_S - 3600) == 30
+    assert asked_for(headers | {"date": "some day"}, NOON_S) == 30
+
+
 REQUESTS, TOKENS = "x-ratelimit-reset-requests", "x-ratelimit-reset-tokens"
 LEFT_REQUESTS, LEFT_TOKENS = "x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens"
 
