@@ -78,22 +78,22 @@ def test_tasks_in_a_tier_can_be_cancelled(deployment: Deployment) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_deadline_that_passes_in_a_tier_ends_the_task(deployment: Deployment) -> None:
+def test_deadline_that_passes_in_a_tier_ends_the_task(embedded: Deployment) -> None:
     """A task whose deadline comes before its next attempt is dead as expired, and is not called again."""
-    deployment.use_tiers("15s")
-    llm = deployment.llm("--latency", "0", "--faults", UNUSABLE)
+    embedded.use_tiers("15s")
+    llm = embedded.llm("--latency", "0", "--faults", UNUSABLE)
     deadline = (datetime.now(UTC) + timedelta(seconds=14)).isoformat()
     late = [task_line(number, deadline=deadline) for number in range(20)]
-    deployment.producer("load", str(deployment.write_lines([*late, *(task_line(number) for number in range(20, 40))])))
-    deployment.expect(BATCH, (f"t{number}" for number in range(40)))
-    agent = deployment.agent("--until-done", "--slots", "40")
+    embedded.producer("load", str(embedded.write_lines([*late, *(task_line(number) for number in range(20, 40))])))
+    embedded.expect(BATCH, (f"t{number}" for number in range(40)))
+    agent = embedded.agent("--until-done", "--slots", "40")
 
-    deployment.until(lambda: deployment.ledger.counts()["retrying"] == 40, "all tasks in the tier")
+    embedded.until(lambda: embedded.ledger.counts()["retrying"] == 40, "all tasks in the tier")
     llm.dial()
 
     assert agent.wait(120) == 0, agent.tail()
-    run = deployment.evidence()
-    assert {row.disposition for row in deployment.ledger.dead_letters()} == {"expired"}
+    run = embedded.evidence()
+    assert {row.disposition for row in embedded.ledger.dead_letters()} == {"expired"}
     assert {task.name for task in run.tasks if task.death} == {f"{BATCH}/t{number}" for number in range(20)}
     assert len(run.calls) == 60
     assert checker.violations(run) == []
