@@ -206,6 +206,7 @@ tally = _table(
     _big("cost_micro"),
     _word("disposition", 32),  # of a death
     Index("ix_tally_batch", "batch_id", "created_at"),
+    Index("ix_tally_key", "batch_id", "type", "route", "created_at"),
     Index("ix_tally_created", "created_at"),
 )
 

@@ -75,6 +75,7 @@ def upgrade() -> None:
     _add("quarantine", sa.Column("fingerprint", binary(16), nullable=True))
     _add("quarantine", sa.Column("replayed_at", UtcTime, nullable=True))
     _add("tally", sa.Column("disposition", name(32), server_default=sa.text("''"), nullable=False))
+    _index("ix_tally_key", "tally", ["batch_id", "type", "route", "created_at"])
 
 
 def _add(table: str, column: sa.Column[Any]) -> None:
@@ -82,3 +83,9 @@ def _add(table: str, column: sa.Column[Any]) -> None:
     there = {one["name"] for one in sa.inspect(op.get_bind()).get_columns(table)}
     if column.name not in there:
         op.add_column(table, column)
+
+
+def _index(title: str, table: str, columns: list[str]) -> None:
+    """Create an index unless a broken run did so already."""
+    if title not in {one["name"] for one in sa.inspect(op.get_bind()).get_indexes(table)}:
+        op.create_index(title, table, columns)
