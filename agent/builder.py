@@ -38,7 +38,6 @@ from producer.status import GroupStatus
 from producer.topics.family import Known
 from schemas.errors import UnreachableError
 from schemas.lanes import Lane
-from schemas.topics import duration_s
 
 DEADLINE_MARGIN_S = 60.0
 PROMPT_S = 60.0
@@ -122,10 +121,6 @@ class Builder:
         group = self.parts.topics.group
         return Resuming(database=self.parts.database, lane=self.parts.lane, clock=self.clock, group=group, resumed=resumed)
 
-    def _longest_tier(self) -> tuple[str, float]:
-        tier = self.parts.topics.tiers[-1]
-        return tier, float(duration_s(tier))
-
     def settler(self, reply_limit_bytes: int, settled: Callable[[Sequence[Ended]], None]) -> Settler:
         """Return the settler."""
         size = SQLITE_GROUP_SIZE if self.parts.database.sqlite else GROUP_SIZE
@@ -146,7 +141,7 @@ class Builder:
             settler=settler,
             routes=self.routes,
             guards=self.guards,
-            longest_tier=self._longest_tier(),
+            longest_tier=self.longest_tier,
             clock=self.clock,
             counts=self.counts,
             freed=freed,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from agent.outcome import Failure, Moved, Spent
 from agent.policy import Tier
-from agent.policy.guard import Cause, moved
+from agent.policy.guard import GUARDED, Cause, moved
 from agent.ports import Clock, Row
 from producer.guards import ANY_ROUTE, Guard
 from schemas import crash
@@ -51,7 +51,7 @@ class Guards:
                 self._granted.add(task_id)
                 return None
         await self._clock.sleep(self._wait_s())
-        return moved(Failure("GUARD", guard.reason), Spent(), self._longest_tier, task_id)
+        return moved(Failure(GUARDED, guard.reason), Spent(), self._longest_tier, task_id)
 
     def _may_be_probe(self, guard: Guard, task_id: int) -> bool:
         """Return whether the ledger is to be asked: once for what it said once. A silent route is probed by a prompt, not by a task."""

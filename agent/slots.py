@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from agent.breaker import Routes
 from agent.entry import Entry, State
 from agent.guard import Guards
-from agent.outcome import Cancelled, Dead, Failure, Moved, Outcome, Released, Snooze, Spent
+from agent.outcome import Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent
+from agent.policy import Tier
+from agent.policy.guard import ROUTE_CLOSED, moved
 from agent.ports import Clock
 from agent.settle import Settler
 from agent.telemetry import Counts
@@ -34,7 +36,7 @@ class Slots:
         settler: Settler,
         routes: Routes,
         guards: Guards,
-        longest_tier: tuple[str, float],
+        longest_tier: Tier,
         clock: Clock,
         counts: Counts,
         freed: Callable[[], None],
@@ -113,8 +115,8 @@ class Slots:
 
     def move(self, entry: Entry) -> None:
         """Send a claimed entry to the longest tier, since its route stays closed."""
-        tier, delay_s = self._longest_tier
-        self._end(entry, Moved(Failure("ROUTE", f"route {entry.route} is closed"), Spent(), tier, delay_s))
+        failure = Failure(ROUTE_CLOSED, f"route {entry.route} is closed")
+        self._end(entry, moved(failure, Spent(), self._longest_tier, entry.task_id))
 
     def give_back(self, entry: Entry) -> None:
         """Release a claim that was not begun."""
@@ -155,8 +157,8 @@ class Slots:
     async def _work(self, entry: Entry, guard: Guard | None) -> None:
         outcome: Outcome = Released()
         try:
-            moved = await self._guards.moved(guard, entry.task_id) if guard else None
-            outcome = moved or await self._attempt(entry)
+            stopped = await self._guards.moved(guard, entry.task_id) if guard else None
+            outcome = stopped or await self._attempt(entry)
         except Exception as error:
             log.exception("the attempt at task %d ended in a bug", entry.task_id)
             outcome = Snooze(Failure("INTERNAL", type(error).__name__), Spent(), INTERNAL_S)

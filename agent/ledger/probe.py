@@ -8,7 +8,7 @@ from collections.abc import Callable
 from sqlalchemy import ColumnElement, Connection, delete, exists, select, update
 
 from agent.ledger.guard import PROBE_BATCH, route_works
-from agent.policy.guard import WINDOW_S, Cause
+from agent.policy.guard import ROUTE_CLOSED, WINDOW_S, Cause
 from agent.ports import Order
 from producer import outbox, tally
 from producer.guards import ANY_ROUTE, Guard
@@ -19,7 +19,6 @@ from schemas.task import WAITING, Status
 PAGE = 500
 FEW = 20  # waiting tasks that are looked at for one of the guard's route
 LINGER_S = 10.0  # an agent may move a task for as long after the opening, since it had not heard of it
-ROUTE_CLOSED = "ROUTE"  # the class of tasks that were moved for their route, not for a guard
 
 
 def take_turn(connection: Connection, guard_id: int, task_id: int, wait_s: float) -> bool:

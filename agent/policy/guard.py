@@ -11,6 +11,8 @@ from enum import StrEnum
 from agent.outcome import Failure, Moved, Spent
 from agent.policy.tiers import SPREAD, Tier
 
+# The classes of tasks that were moved: since a guard is raised, since their route is closed.
+GUARDED, ROUTE_CLOSED = "GUARD", "ROUTE"
 WINDOW_S = 600.0
 DEATHS, SHARE, RUN = 10, 0.5, 10
 

@@ -7,7 +7,7 @@ from agent.guarding import Guarding
 from agent.ledger import probe, reap
 from agent.ledger.lease import declare_lost
 from agent.outcome import Failure, Moved
-from agent.policy.guard import moved
+from agent.policy.guard import ROUTE_CLOSED, moved
 from agent.ports import Answer, Order, Row, Verdict
 from producer import guards as rows
 from producer.guards import Guard
@@ -386,7 +386,7 @@ async def test_what_was_moved_for_its_route_is_not_called_up(books: Books) -> No
     """It waits for another reason."""
     fail_as_a_whole(books)
     elsewhere = claimed(books, 1)
-    ended(books, elsewhere, Moved(Failure(probe.ROUTE_CLOSED, "route x is closed"), SPENT, "1h", 3600.0))
+    ended(books, elsewhere, Moved(Failure(ROUTE_CLOSED, "route x is closed"), SPENT, "1h", 3600.0))
     open_all(books)
     duty = Duty(books)
 
