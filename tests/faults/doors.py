@@ -33,6 +33,7 @@ class Counts:
     connections: int = 0  # that were taken
     carried: int = 0  # bytes
     refused: int = 0  # connections that were reset at once
+    failed: int = 0  # connections that the server did not take
     cut: int = 0  # connections that were ended by us
     held: int = 0  # bytes that were kept back
     delayed: int = 0  # bytes that came late
@@ -114,6 +115,7 @@ class Pair:
         try:
             await asyncio.get_running_loop().create_connection(lambda: self.server, "127.0.0.1", self.door.server_port)
         except OSError:
+            self.door.counts.failed += 1
             self.end()
 
 

@@ -1,0 +1,91 @@
+"""`python -m tests.faults`: a seeded plan of faults against real servers, then one checker over everything that was seen.
+
+Exit codes: 0 every promise held and every fault met somebody, 1 not so; then everything that is needed to look into it is kept.
+"""
+
+import argparse
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from schemas.version import VERSION
+from tests.faults import report, servers
+from tests.faults.faultlog import FaultLog
+from tests.faults.judge import Judgement, judge
+from tests.faults.plan import EVERY_S, KINDS, draw
+from tests.faults.run import run
+from tests.faults.site import Site
+from tests.servers import kafka
+
+TASKS_A_MINUTE = 600
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run, report, and return the exit code."""
+    options = _parser().parse_args(argv)
+    servers.go_apart(list(argv))
+    kinds = options.kinds or [name for name, kind in KINDS.items() if servers.can_mount() or not kind.root]
+    plan = draw(options.seed, options.minutes, kinds, options.every)
+    folder = Path(tempfile.mkdtemp(prefix="docllm-faults-"))
+    _say(f"seed {options.seed}: {len(plan)} faults of {len(set(kinds))} kinds in {options.minutes:g} minutes; everything is in {folder}")
+    began_s = time.monotonic()
+    with FaultLog(folder / "faults.jsonl") as faultlog, Site(folder=folder, faultlog=faultlog) as site:
+        tasks = options.tasks or round(options.minutes * TASKS_A_MINUTE)
+        found = run(site, plan, minutes=options.minutes, tasks=tasks, seed=options.seed)
+        judgement = judge(found, figures=_known(options.seed, (time.monotonic() - began_s) / 60))
+    _write(judgement, folder, options.report)
+    for line in report.lines(judgement):
+        _say(line)
+    if judgement.good and not options.keep:
+        shutil.rmtree(folder)
+        return 0
+    if site.disk is not None:
+        shutil.copytree(site.disk.folder, folder / "mariadb-files")
+    _say(f"kept in {folder}: faults.jsonl, report.json, programs/ (their output, the LLM's log), kafka/, mariadb-files/")
+    return 0 if judgement.good else 1
+
+
+def _known(seed: int, minutes: float) -> dict[str, Any]:
+    """Return what is known of a run without looking at it."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seed": seed,
+        "minutes": round(minutes, 1),
+        "docllm": VERSION,
+        "kafka": kafka.VERSION,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _write(judgement: Judgement, folder: Path, path: Path | None) -> None:
+    for one in filter(None, (folder / "report.json", path)):
+        one.write_text(report.as_json(judgement))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m tests.faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long it takes, about (10)")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same plan (1)")
+    parser.add_argument("--tasks", type=int, help=f"how many are loaded at least ({TASKS_A_MINUTE} a minute)")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, metavar="KIND", help=f"only these: {', '.join(KINDS)}")
+    parser.add_argument("--every", type=float, default=EVERY_S, metavar="S", help=f"seconds between two faults, at most ({EVERY_S:g})")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="where the figures go too, as JSON")
+    parser.add_argument("--keep", action="store_true", help="keep everything, whatever was found")
+    return parser
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,114 @@
+"""Why a task was called again: each repeated call is matched to what ended the attempt before it, and that to a fault of the log.
+
+A call whose attempt was ended by nothing that is known is a call too many.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from agent.lease import OWNER_BITS
+from schemas.task import Status
+from tests.faults.faultlog import Event
+from tests.faults.heard import Heard
+from tests.faults.lives import Life
+from tests.faults.seen import Seen
+from tests.faults.strike import Cost
+from tests.invariants.evidence import Attempt, Move
+
+OK = 200
+# A fault costs something until it is noticed: leases are lost 12 s after the last heartbeat, and judged each second.
+NOTICED_S = 25.0
+SETTLE_S = 5.0
+LLM_FAULT = "llm: {}"
+AGENT_LOST, REPLY_LOST, LEFT = "agent lost: {}", "answer lost: {}", "agent told to leave: {}"
+PERSON = "replayed or cancelled by a person"
+UNEXPLAINED = "unexplained"
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A call that was made again. `cause` names the fault's kind; `paid`: the first one had been answered."""
+
+    name: str
+    at_s: float
+    cause: str
+    paid: bool
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.at_s:.3f}: {self.cause}{', though it was answered' if self.paid else ''}"
+
+
+def repeats(seen: Seen) -> list[Repeat]:
+    """Return every repeated call with its cause."""
+    return list(_Causes(seen).all())
+
+
+def by_cause(found: Sequence[Repeat]) -> dict[str, int]:
+    """Return how many repeated calls each cause has, the most frequent first."""
+    return dict(Counter(one.cause for one in found).most_common())
+
+
+class _Causes:
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+        self._agents: Mapping[int, Life] = seen.agents
+        self._moves: dict[int, list[Move]] = defaultdict(list)
+        for move in seen.run.moves or ():
+            self._moves[move.task_id].append(move)
+        self._attempts: dict[tuple[str, int | None], Attempt] = {(one.task, one.owner): one for one in seen.run.attempts}
+
+    def all(self) -> Iterator[Repeat]:
+        calls: dict[str, list[Heard]] = defaultdict(list)
+        for one in self._seen.heard:
+            calls[one.call.name].append(one)
+        for name, some in calls.items():
+            for first, second in pairwise(some):
+                yield Repeat(name, second.call.start_s, self._cause(first, second), first.call.status == OK and first.fault is None)
+
+    def _cause(self, first: Heard, second: Heard) -> str:
+        owner = first.call.claim.owner if first.call.claim is not None else 0
+        end = self._end(first.call.task_id, owner, first.call.start_s, second.call.start_s)
+        if first.fault is not None and (fault := self._dialed(first)) is not None:
+            return LLM_FAULT.format(fault)
+        if end is not None and end.losses > 0:
+            return self._named(AGENT_LOST, self._lost(owner, first.call.start_s, end.at_s))
+        if first.call.status != OK or (first.call.name, owner) in self._attempts:
+            until_s = first.call.end_s or second.call.start_s
+            lost = self._faults(first.seat, first.call.start_s, until_s + SETTLE_S, {Cost.REPLY, Cost.LEASE})
+            if lost:
+                return self._named(REPLY_LOST, lost)
+        if end is not None and end.after is Status.PENDING:
+            return self._named(LEFT, self._faults(first.seat, first.call.start_s, end.at_s, {Cost.REPLY, Cost.LEASE}))
+        if end is not None and end.after is Status.CANCELLED:
+            return PERSON
+        return UNEXPLAINED
+
+    @staticmethod
+    def _named(form: str, kinds: Sequence[str]) -> str:
+        return form.format(kinds[0]) if kinds else UNEXPLAINED
+
+    def _end(self, task_id: int, owner: int, from_s: float, to_s: float) -> Move | None:
+        """Return how the claim of a call ended, before the next call."""
+        mine = (move for move in self._moves[task_id] if from_s <= move.at_s <= to_s and move.old_owner == owner)
+        return next(mine, None)
+
+    def _dialed(self, first: Heard) -> str | None:
+        """Return the fault that the LLM was told to have then."""
+        for one in self._seen.faults:
+            told = str(one["evidence"].get("dialed", ""))
+            if told.partition("=")[0] == first.fault and one["start_s"] <= first.call.start_s <= one["end_s"]:
+                return str(one["kind"])
+        return None
+
+    def _lost(self, owner: int, from_s: float, to_s: float) -> list[str]:
+        """Return the faults that may have cost an agent its lease."""
+        life = self._agents.get(owner >> OWNER_BITS)
+        return self._faults(life.seat if life else "", from_s - NOTICED_S, to_s, {Cost.LEASE})
+
+    def _faults(self, seat: str, from_s: float, to_s: float, costs: set[Cost]) -> list[str]:
+        """Return the kinds of the faults that met a seat in this time, those that began last first."""
+        found: list[Event] = [one for one in self._seen.faults if seat in one["seats"] and Cost(one["cost"]) in costs]
+        then = [one for one in found if one["start_s"] <= to_s and one["end_s"] >= from_s]
+        return [str(one["kind"]) for one in sorted(then, key=lambda one: -one["start_s"])]

@@ -1,0 +1,47 @@
+"""Calls as the LLM heard them, each with the seat from which it came and with what the LLM did to it on purpose."""
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import orjson
+
+from tests.faults.site import Site
+from tests.invariants.evidence import Call
+
+PROMPTS = "docllm-probe/"  # calls of no task: they try a route
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A call. `fault` is what was dialed for it, `seat` whose way it came."""
+
+    call: Call
+    fault: str | None
+    seat: str
+
+
+def heard(site: Site) -> list[Heard]:
+    """Return every call of a task, in the order of their beginnings."""
+    killed = {event["name"]: event["at_s"] for event in site.log.of("llm")}
+    logs = ((site.deployment.folder / f"{llm.name}.jsonl", killed.get(llm.name)) for llm in site.llms)
+    return sorted((one for path, killed_s in logs for one in _calls(path, killed_s)), key=lambda one: one.call.start_s)
+
+
+def _calls(path: Path, killed_s: float | None) -> list[Heard]:
+    """Return the calls of one log. One that was under way when the LLM was killed ended then."""
+    calls: list[Heard] = []
+    running: dict[str, list[int]] = defaultdict(list)
+    for line in path.read_bytes().splitlines():
+        event = orjson.loads(line)
+        name, _, label = event["id"].partition("#")
+        if event["event"] == "start":
+            running[event["id"]].append(len(calls))
+            at_s = event["at_s"]
+            call = Call(name, at_s, killed_s, start_utc_s=at_s, label=int(label or 1), order=at_s)
+            calls.append(Heard(call, None, event["path"].split("/")[1]))
+        else:
+            place = running[event["id"]].pop(0)
+            done = replace(calls[place].call, end_s=event["at_s"], status=event["status"], sent_bytes=event["bytes"])
+            calls[place] = replace(calls[place], call=done, fault=event["fault"])
+    return [one for one in calls if not one.call.name.startswith(PROMPTS)]

@@ -1,0 +1,64 @@
+"""The life of every row, kept by triggers of the database in the transaction that changes it. docllm knows nothing of them."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Executable, NullPool, create_engine, text
+from sqlalchemy.engine import Row
+
+# What is written when, by the database's clock. A change that says nothing of a task's state is not kept.
+_TABLES = {
+    "fault_move": "task_id BIGINT, old_status TINYINT, status TINYINT, old_owner BIGINT, owner BIGINT, old_fence INT, fence INT, "
+    "old_due DATETIME(6), losses INT, attempts INT, replays INT",
+    "fault_verdict": "agent_id BIGINT, seen_at DATETIME(6)",
+    "fault_order": "order_id BIGINT, change_of CHAR(1), destination VARCHAR(100), items MEDIUMBLOB",
+    "fault_count": "batch_id BIGINT, type VARCHAR(64), route VARCHAR(64), state TINYINT, outcome VARCHAR(64), "
+    "disposition VARCHAR(32), delta INT",
+}
+_TRIGGERS = {
+    "AFTER INSERT ON task": "INSERT INTO fault_move VALUES (NULL, UTC_TIMESTAMP(6), NEW.id, NULL, NEW.status, 0, NEW.owner, "
+    "0, NEW.fence, NEW.due_at, 0, 0, 0)",
+    "AFTER UPDATE ON task": "IF NOT (OLD.status = NEW.status AND OLD.owner = NEW.owner AND OLD.fence = NEW.fence) THEN "
+    "INSERT INTO fault_move VALUES (NULL, UTC_TIMESTAMP(6), NEW.id, OLD.status, NEW.status, OLD.owner, NEW.owner, OLD.fence, NEW.fence, "
+    "OLD.due_at, NEW.lease_losses - OLD.lease_losses, NEW.attempt - OLD.attempt, NEW.replays - OLD.replays); END IF",
+    "AFTER UPDATE ON agent": "IF OLD.lost_at IS NULL AND NEW.lost_at IS NOT NULL THEN "
+    "INSERT INTO fault_verdict VALUES (NULL, UTC_TIMESTAMP(6), NEW.id, OLD.seen_at); END IF",
+    "AFTER INSERT ON outbox": "INSERT INTO fault_order VALUES (NULL, UTC_TIMESTAMP(6), NEW.id, '+', NEW.destination, NEW.items)",
+    "AFTER UPDATE ON outbox": "IF OLD.items <> NEW.items THEN "
+    "INSERT INTO fault_order VALUES (NULL, UTC_TIMESTAMP(6), NEW.id, '=', NEW.destination, NEW.items); END IF",
+    "AFTER DELETE ON outbox": "INSERT INTO fault_order VALUES (NULL, UTC_TIMESTAMP(6), OLD.id, '-', OLD.destination, '')",
+    "AFTER INSERT ON tally": "INSERT INTO fault_count VALUES (NULL, UTC_TIMESTAMP(6), NEW.batch_id, NEW.type, NEW.route, NEW.state, "
+    "NEW.outcome, NEW.disposition, NEW.delta)",
+}
+
+
+def install(url: str) -> None:
+    """Begin to keep the history of a ledger."""
+    with create_engine(_driver(url), poolclass=NullPool).begin() as connection:
+        for table, columns in _TABLES.items():
+            connection.execute(
+                text(f"CREATE TABLE {table} (seq BIGINT PRIMARY KEY AUTO_INCREMENT, at DATETIME(6), {columns}) ENGINE=InnoDB")
+            )
+        for number, (event, statement) in enumerate(_TRIGGERS.items()):
+            connection.execute(text(f"CREATE TRIGGER fault_{number} {event} FOR EACH ROW BEGIN {statement}; END"))
+
+
+def read(url: str, table: str) -> Iterable[Row[Any]]:
+    """Return what was kept, in its order."""
+    return rows(url, text(f"SELECT * FROM {table} ORDER BY seq"))  # noqa: S608 - ours
+
+
+def rows(url: str, query: Executable) -> Iterable[Row[Any]]:
+    """Return the rows of a query, without keeping them all."""
+    with create_engine(_driver(url), poolclass=NullPool).connect() as connection:
+        yield from connection.execution_options(yield_per=10_000).execute(query)
+
+
+def seconds(moment: datetime) -> float:
+    """Return a time of the database in seconds since 1970."""
+    return moment.replace(tzinfo=UTC).timestamp()
+
+
+def _driver(url: str) -> str:
+    return url.replace("mysql://", "mysql+pymysql://")

@@ -1,0 +1,136 @@
+"""What is wrong with a run, and its figures."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+from typing import Any
+
+from agent.lease import OWNER_BITS
+from schemas.task import Status
+from tests.faults import causes
+from tests.faults.faultlog import Event
+from tests.faults.lives import Life
+from tests.faults.seen import Seen
+from tests.invariants import promises
+from tests.invariants.evidence import Move
+
+AWAY_S = 90.0  # a program may end with 3 for so long after a server was away
+FINE = {0, -9, -15}
+UNREACHABLE = 3
+RULE_OF_THREE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`violations`: broken promises, a line each. `void`: faults that nobody met. `figures`: what is published."""
+
+    violations: Sequence[str]
+    void: Sequence[str]
+    figures: Mapping[str, Any]
+
+    @property
+    def good(self) -> bool:
+        """Return whether the run proves something."""
+        return not self.violations and not self.void
+
+
+def judge(seen: Seen, *, figures: Mapping[str, Any]) -> Judgement:
+    """Judge a run. `figures` are those that the caller knows."""
+    repeated = causes.repeats(seen)
+    unexplained = [f"P4 repeated without a cause: {one}" for one in repeated if one.cause == causes.UNEXPLAINED]
+    broken = [*promises.violations(seen.run), *unexplained, *_ended_wrong(seen), *(f"P9 {line}" for line in seen.bugs)]
+    void = [f"{one['kind']} of {one['target'] or 'nobody'}: {one['error'] or 'nobody met it'}" for one in seen.faults if not one["bit"]]
+    return Judgement(broken, void, {**figures, **_figures(seen, repeated, broken), "faults_void": len(void)})
+
+
+def _ended_wrong(seen: Seen) -> list[str]:
+    """A program ends with 0, by a signal of ours, or with 3 while a server is away."""
+    odd = [life for life in seen.lives if life.code is not None and life.code not in FINE and not _excused(seen, life)]
+    return [f"P9 {life.program} of {life.seat} ended with {life.code} at {life.ended_s:.1f}" for life in odd]
+
+
+def _excused(seen: Seen, life: Life) -> bool:
+    servers = ("kafka", "mariadb")
+    away = (one for one in seen.faults if one["kind"].startswith(servers))
+    return life.code == UNREACHABLE and any(one["start_s"] <= life.ended_s <= one["end_s"] + AWAY_S for one in away)
+
+
+def _figures(seen: Seen, repeated: Sequence[causes.Repeat], broken: Sequence[str]) -> dict[str, Any]:
+    run = seen.run
+    ended = Counter(Status(task.status).name.lower() for task in run.tasks)
+    faults = Counter(str(one["kind"]) for one in seen.faults)
+    count = faults.total()
+    return {
+        "tasks": len(run.tasks),
+        "ended": dict(ended),
+        "lost": _of(broken, "P1 "),
+        "settled_twice": _of(broken, "P2 "),
+        "offsets_past_unsettled_work": _of(broken, "P3 "),
+        "calls": len(run.calls),
+        "repeated_calls": len(repeated),
+        "repeated_after_an_answer": sum(one.paid for one in repeated),
+        "repeated_by_cause": causes.by_cause(repeated),
+        "faults": count,
+        "faults_by_kind": dict(sorted(faults.items())),
+        "agents_declared_lost": len(run.verdicts),
+        "dead_by_disposition": dict(Counter(task.death.disposition for task in run.tasks if task.death is not None)),
+        "quarantined": len(run.quarantined),
+        "commits_checked": len(run.commits),
+        "records_checked": sum(not one.lost for one in run.records),
+        "moves_checked": len(run.moves or ()),
+        "kill_to_rerun_s": _rerun(seen),
+        "bound_per_fault": round(RULE_OF_THREE / count, 6) if count else None,
+        "bound_per_task": round(RULE_OF_THREE / len(run.tasks), 8) if run.tasks else None,
+        "other_violations": sum(not line.startswith(("P1 ", "P2 ", "P3 ")) for line in broken),
+    }
+
+
+def _of(broken: Sequence[str], promise: str) -> int:
+    return sum(line.startswith(promise) for line in broken)
+
+
+def _rerun(seen: Seen) -> dict[str, Any]:
+    """Return how long it took until the tasks of killed agents were called again: of all, and where no other fault was near."""
+    times: list[float] = []
+    alone: list[float] = []
+    for fault in seen.faults:
+        if fault["kind"] in {"agent-kill", "agents-kill"}:
+            found = _times(seen, fault)
+            times += found
+            if not _near(seen, fault):
+                alone += found
+    return {"all": _summary(times), "no_other_fault_near": _summary(alone)}
+
+
+def _times(seen: Seen, kill: Event) -> list[float]:
+    at_s = kill["start_s"]
+    pids = {kill["evidence"].get("pid"), *kill["evidence"].get("pids", ())}
+    mine = {number for number, life in seen.agents.items() if life.pid in pids}
+    held = _held(seen.run.moves or (), mine, at_s)
+    first: dict[int, float] = {}
+    for call in seen.run.calls:
+        if call.task_id in held and call.start_s > at_s:
+            first.setdefault(call.task_id, call.start_s - at_s)
+    return list(first.values())
+
+
+def _held(moves: Sequence[Move], agents: set[int], at_s: float) -> set[int]:
+    """Return the tasks that these incarnations had claimed then."""
+    last: dict[int, Move] = {}
+    for move in moves:
+        if move.at_s <= at_s:
+            last[move.task_id] = move
+    return {key for key, move in last.items() if move.after is Status.PROCESSING and move.owner >> OWNER_BITS in agents}
+
+
+def _near(seen: Seen, kill: Event) -> bool:
+    others = (one for one in seen.faults if one is not kill)
+    return any(one["start_s"] <= kill["start_s"] + 30 and one["end_s"] >= kill["start_s"] for one in others)
+
+
+def _summary(times: Sequence[float]) -> dict[str, Any]:
+    if len(times) < 2:
+        return {"tasks": len(times)}
+    cuts = quantiles(times, n=20)
+    return {"tasks": len(times), "p50": round(cuts[9], 1), "p95": round(cuts[18], 1), "longest": round(max(times), 1)}

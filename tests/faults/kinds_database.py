@@ -1,0 +1,120 @@
+"""Faults inside MariaDB while it runs: foreign transactions that stand in the way, and connections that are ended or refused."""
+
+import time
+from collections.abc import Iterator
+
+import pymysql
+
+from tests.faults import database
+from tests.faults.site import AGENTS
+from tests.faults.strike import Kind, Strike
+
+HELD_S = 6.5  # longer than the 5 s for which docllm waits for a lock
+TRIES_S = 60.0
+OPEN = "SELECT id FROM task WHERE status IN (0, 1, 2) ORDER BY due_at LIMIT %s"
+WAITING = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state='LOCK WAIT'"
+OTHERS = "SELECT id FROM information_schema.PROCESSLIST WHERE user='docllm' AND id<>CONNECTION_ID()"
+
+
+def row_locks(strike: Strike) -> None:
+    """Hold the rows of tasks that run for longer than anybody waits for a lock."""
+    with database.opened(strike.site) as holding, database.opened(strike.site) as looking:
+        strike.begin("rows of task", *AGENTS)
+        waited = 0
+        for _ in _turns(strike):
+            with holding.cursor() as cursor, looking.cursor() as look:
+                cursor.execute("BEGIN")
+                cursor.execute(f"{OPEN} FOR UPDATE", (500,))
+                end_s = time.monotonic() + HELD_S
+                while time.monotonic() < end_s:
+                    look.execute(WAITING)
+                    waited += int((look.fetchone() or (0,))[0])
+                    time.sleep(0.1)
+                cursor.execute("ROLLBACK")
+            strike.bit = waited > 0
+        strike.evidence["waiting"] = waited
+
+
+def deadlocks(strike: Strike) -> None:
+    """Lock rows of tasks from the last to the first, while docllm locks them from the first to the last, and weigh more than it does."""
+    with database.opened(strike.site) as connection, connection.cursor() as cursor:
+        strike.begin("rows of task", *AGENTS)
+        cursor.execute("CREATE TABLE IF NOT EXISTS fault_weight (id BIGINT PRIMARY KEY AUTO_INCREMENT, n INT)")
+        before = database.counter(cursor, "Innodb_deadlocks")
+        for _ in _turns(strike):
+            cursor.execute(OPEN, (60,))
+            ids = sorted((row[0] for row in cursor.fetchall()), reverse=True)
+            _backwards(cursor, ids)
+            strike.evidence["deadlocks"] = database.counter(cursor, "Innodb_deadlocks") - before
+            strike.bit = strike.evidence["deadlocks"] > 0
+
+
+def _backwards(cursor: pymysql.cursors.Cursor, ids: list[int]) -> None:
+    cursor.execute("BEGIN")
+    # The transaction that changed fewer rows is the one that is ended.
+    cursor.execute("INSERT INTO fault_weight (n) SELECT seq FROM seq_1_to_3000")
+    try:
+        for one in ids:
+            cursor.execute("SELECT id FROM task WHERE id=%s FOR UPDATE", (one,))
+            time.sleep(0.005)
+    except pymysql.Error:
+        pass  # then it was we who were ended
+    cursor.execute("ROLLBACK")
+
+
+def killed_connections(strike: Strike) -> None:
+    """End every connection of docllm, again and again."""
+    with database.opened(strike.site) as connection, connection.cursor() as cursor:
+        strike.begin("connections", *AGENTS)
+        killed = 0
+        for _ in _turns(strike):
+            killed += _kill_others(cursor)
+            strike.bit = killed > 0
+            time.sleep(0.5)
+        strike.evidence["killed"] = killed
+
+
+def too_many_connections(strike: Strike) -> None:
+    """Let the server take hardly any connection."""
+    with database.opened(strike.site) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT @@max_connections")
+        usual = (cursor.fetchone() or (300,))[0]
+        before = database.counter(cursor, "Connection_errors_max_connections")
+        strike.begin("connections", *AGENTS)
+        cursor.execute("SET GLOBAL max_connections=10")
+        try:
+            for _ in _turns(strike):
+                _kill_others(cursor)
+                time.sleep(1)
+                strike.evidence["refused"] = database.counter(cursor, "Connection_errors_max_connections") - before
+                strike.bit = strike.evidence["refused"] > 0
+        finally:
+            cursor.execute("SET GLOBAL max_connections=%s", (usual,))
+
+
+def _kill_others(cursor: pymysql.cursors.Cursor) -> int:
+    cursor.execute(OTHERS)
+    killed = 0
+    for (one,) in cursor.fetchall():
+        try:
+            cursor.execute(f"KILL {one}")
+        except pymysql.Error:
+            continue  # it has just ended by itself
+        killed += 1
+    return killed
+
+
+def _turns(strike: Strike) -> Iterator[int]:
+    """Give turns for the length of the fault, and longer until somebody has met it."""
+    began_s, turn = time.monotonic(), 0
+    while (lasted_s := time.monotonic() - began_s) < strike.hold_s or (not (turn and strike.bit) and lasted_s < TRIES_S):
+        yield turn
+        turn += 1
+
+
+KINDS = (
+    Kind("mariadb-row-locks", row_locks, ("mariadb",), (1, 12)),
+    Kind("mariadb-deadlocks", deadlocks, ("mariadb",), (3, 10)),
+    Kind("mariadb-kill-connections", killed_connections, ("mariadb",), (1, 8)),
+    Kind("mariadb-too-many-connections", too_many_connections, ("mariadb",), (3, 10)),
+)

@@ -1,0 +1,55 @@
+"""Faults of the provider's answers, of every class, dialed into the rehearsal LLM while it runs."""
+
+from collections.abc import Callable
+from urllib.request import urlopen
+
+import orjson
+
+from tests.faults.strike import Cost, Kind, Strike
+
+# What is dialed, by the name of the kind; `{}` is a share that is drawn.
+FAULTS = {
+    "429": "429={}",
+    "429-retry-after": "429={},retry_after=2",
+    "500": "500={}",
+    "502": "502={}",
+    "503": "503={}",
+    "529": "529={}",
+    "401": "401={}",
+    "quota": "quota={}",
+    "hang": "hang={}",
+    "cut": "cut={}",
+    "malformed": "malformed={}",
+    "wrong-schema": "wrong_schema={}",
+    "huge": "huge={}",
+    "slow": "slow={},slow_s=3",
+    "400": "400={}",
+}
+SHARES = {"huge": (0.02, 0.05), "400": (0.02, 0.1), "hang": (0.1, 0.4)}
+USUAL_SHARE = (0.2, 1.0)
+
+
+def dialed(name: str) -> Callable[[Strike], None]:
+    """Return what lets calls end so for a while."""
+
+    def act(strike: Strike) -> None:
+        text = FAULTS[name].format(round(strike.chance.uniform(*SHARES.get(name, USUAL_SHARE)), 3))
+        key = text.partition("=")[0]
+        before = _faults(strike).get(key, 0)
+        strike.begin("llm")
+        strike.evidence["dialed"] = text
+        strike.site.llm.dial(text)
+        strike.hold(lambda: _faults(strike).get(key, 0) > before)
+        strike.site.llm.dial()
+        strike.evidence["calls"] = _faults(strike).get(key, 0) - before
+
+    return act
+
+
+def _faults(strike: Strike) -> dict[str, int]:
+    with urlopen(strike.site.llm.url.replace("/v1", "/stats"), timeout=10) as answer:  # noqa: S310 - our own server
+        found: dict[str, int] = orjson.loads(answer.read())["faults"]
+    return found
+
+
+KINDS = tuple(Kind(f"llm-{name}", dialed(name), ("llm",), (3, 12), Cost.REPLY, 0.6) for name in FAULTS)

@@ -1,0 +1,65 @@
+"""Commands of people that are killed in the middle, and given again."""
+
+import signal
+
+from tests.faults.site import quiet, wait_for
+from tests.faults.strike import PATIENCE_S, Kind, Strike
+from tests.integration.programs import Program
+
+BATCH, DEAD = 1500, 15
+END_S = 60.0
+
+
+def load_killed(strike: Strike) -> None:
+    """Kill a load that has written something, and load the same file again."""
+    traffic, ledger = strike.site.traffic, strike.site.deployment.ledger
+    path, names = traffic.batch(BATCH)
+    batch = names[0].partition("/")[0]
+    load = strike.site.tool("load", path)
+    wait_for(lambda: not load.running or quiet(lambda: ledger.loaded(batch)), PATIENCE_S, every_s=0.02)
+    _kill(strike, load)
+    strike.evidence["written"] = quiet(lambda: ledger.loaded(batch))
+    traffic.load(path, names)
+
+
+def cancel_killed(strike: Strike) -> None:
+    """Kill a cancel that has ended some tasks, and give it again."""
+    traffic, ledger = strike.site.traffic, strike.site.deployment.ledger
+    path, names = traffic.batch(BATCH)
+    batch = names[0].partition("/")[0]
+    traffic.load(path, names)
+    before = (quiet(ledger.counts) or {}).get("cancelled", 0)
+    cancel = strike.site.tool("cancel", "--batch", batch)
+    wait_for(lambda: not cancel.running or (quiet(ledger.counts) or {}).get("cancelled", 0) > before, PATIENCE_S, every_s=0.02)
+    _kill(strike, cancel)
+    traffic.insist("cancel", "--batch", batch)
+
+
+def replay_killed(strike: Strike) -> None:
+    """Let some tasks be refused, kill their replay when it has begun, and let it be resumed."""
+    site, ledger = strike.site, strike.site.deployment.ledger
+    site.llm.dial("400=0.5")
+    try:
+        wait_for(lambda: (quiet(ledger.counts) or {}).get("dead", 0) >= DEAD, PATIENCE_S)
+    finally:
+        site.llm.dial()
+    dead = (quiet(ledger.counts) or {}).get("dead", 0)
+    replay = site.tool("replay", "--all", "--yes", "--rate", "5/s")
+    wait_for(lambda: not replay.running or 0 < (quiet(ledger.counts) or {}).get("dead", dead) < dead, PATIENCE_S, every_s=0.05)
+    _kill(strike, replay)
+    strike.evidence["dead"] = [dead, (quiet(ledger.counts) or {}).get("dead")]
+    site.traffic.insist("replay", "--resume")
+
+
+def _kill(strike: Strike, program: Program) -> None:
+    strike.begin(program.name)
+    program.signal(signal.SIGKILL)
+    strike.evidence["code"] = program.wait(END_S)
+    strike.bit = strike.evidence["code"] == -signal.SIGKILL
+
+
+KINDS = (
+    Kind("load-kill", load_killed, ("load",), (0, 0)),
+    Kind("cancel-kill", cancel_killed, ("load",), (0, 0)),
+    Kind("replay-kill", replay_killed, ("llm", "replay"), (0, 0)),
+)

@@ -1,0 +1,91 @@
+"""Programs as they were seen: from when to when each ran, whose incarnations were theirs, and what they said of bugs."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tests.faults.faultlog import Event
+from tests.faults.history import seconds
+from tests.faults.site import REAPER, Site
+from tests.integration.programs import Program
+from tests.invariants.evidence import Incarnation
+
+NEVER_S = float("inf")
+AROUND_S = 5.0  # between the start of a program and its first row
+# What is heard of a fault when it is over: leases that were not kept are judged, an agent that was told to leave leaves.
+AFTER_S = 20.0
+BUGS = re.compile(r"Traceback|internal error|ended in a bug| ERROR (?!.*is parked)")
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A program from its start to its end. `by`: what ended it, `fault` or `itself`."""
+
+    program: str
+    pid: int
+    seat: str
+    began_s: float
+    ended_s: float = NEVER_S
+    code: int | None = None
+    by: str = ""
+
+
+def lives(events: Iterable[Event]) -> list[Life]:
+    """Return the programs of the seats."""
+    found: dict[str, Life] = {}
+    for event in events:
+        name = event.get("program", "")
+        if event["event"] == "started":
+            found[name] = Life(name, event["pid"], event["seat"], event["at_s"])
+        elif event["event"] == "ended":
+            found[name] = replace(found[name], ended_s=event["at_s"], code=event["code"], by=event["by"])
+    return list(found.values())
+
+
+def owners(site: Site, alive: Sequence[Life]) -> dict[int, Life]:
+    """Return whose each incarnation was: numbers of processes come again, so the time decides too."""
+    found = {}
+    for row in site.deployment.ledger.agents():
+        pid, born_s = int(row.name.split(" ")[0].rpartition(":")[2]), seconds(row.started_at)
+        fitting = [one for one in alive if one.pid == pid and one.began_s - AROUND_S <= born_s <= one.ended_s + AROUND_S]
+        if fitting:
+            found[row.id] = fitting[-1]
+    return found
+
+
+def incarnations(site: Site, agents: Mapping[int, Life]) -> dict[int, Incarnation]:
+    """Return the incarnations, each with the times at which it could not do as it should."""
+    found, faults = {}, site.log.of("fault")
+    for row in site.deployment.ledger.agents():
+        life = agents.get(row.id)
+        if life is None:
+            continue
+        mine = [one for one in faults if _hits(one, life)]
+        stalls = [(one["start_s"], one["end_s"]) for one in mine if one["kind"].startswith("agent-freeze")]
+        away = [(one["start_s"], one["end_s"] + AFTER_S) for one in mine if one["kind"].startswith("mariadb")]
+        lost, stopped = (seconds(at) if at else None for at in (row.lost_at, row.stopped_at))
+        found[row.id] = Incarnation(
+            agent_id=row.id,
+            program=life.program,
+            began_s=seconds(row.started_at),
+            asked_s=life.ended_s - AFTER_S if life.by == "fault" else None,
+            ended_s=None if life.ended_s == NEVER_S else life.ended_s,
+            lost=lost,
+            gone=lost or stopped,
+            stalls=stalls,
+            beat_stalls=[*stalls, *away],
+            served=not away,
+            served_at_once=not away,
+        )
+    return found
+
+
+def _hits(fault: Event, life: Life) -> bool:
+    """Return whether a fault met a program: its seat, or the ways that it goes."""
+    of_seat = life.seat in fault["seats"] or (life.seat == REAPER and "all" in fault["target"])
+    return of_seat and fault["start_s"] <= life.ended_s and fault["end_s"] >= life.began_s
+
+
+def bugs(programs: Iterable[Program]) -> list[str]:
+    """Return what programs said that none should ever say."""
+    return [f"{one.name}: {line[:300]}" for one in programs for line in one.err.splitlines() if BUGS.search(line)]

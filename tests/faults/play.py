@@ -1,0 +1,73 @@
+"""Plays a plan on a site: each fault in a thread of its own, none beside another that needs the same thing."""
+
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+
+from tests.faults.plan import KINDS, Planned
+from tests.faults.site import Site
+from tests.faults.strike import NobodyError, Strike
+
+AT_ONCE = 12
+
+
+class Needs:
+    """What is taken by faults that happen now."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def taken(self, needs: frozenset[str]) -> Iterator[None]:
+        """Wait until all is free, and take it."""
+        with self._changed:
+            self._changed.wait_for(lambda: not needs & self._taken)
+            self._taken |= needs
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= needs
+                self._changed.notify_all()
+
+
+def play(site: Site, plan: Sequence[Planned]) -> None:
+    """Let every planned fault happen; return when all are over."""
+    needs, began_s = Needs(), time.monotonic()
+    under_way: list[Future[None]] = []
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fault") as pool:
+        for planned in plan:
+            time.sleep(max(0.0, began_s + planned.at_s - time.monotonic()))
+            under_way.append(pool.submit(_strike, site, planned, needs))
+        wait(under_way)
+
+
+def _strike(site: Site, planned: Planned, needs: Needs) -> None:
+    kind = KINDS[planned.kind]
+    strike = Strike(planned.number, kind, site, planned.seat, planned.hold_s, random.Random(planned.seed))  # noqa: S311 - not a secret
+    with needs.taken(frozenset(need.format(seat=planned.seat) for need in kind.needs)):
+        strike.begin("")
+        error = ""
+        try:
+            kind.act(strike)
+        except NobodyError as nobody:
+            error = str(nobody)
+        except Exception as wrong:  # noqa: BLE001 - whatever it is, the fault did not happen as planned, and the run is void
+            error = f"{type(wrong).__name__}: {wrong}"
+    site.log.note(
+        "fault",
+        number=strike.number,
+        kind=kind.name,
+        cost=kind.cost.value,
+        target=strike.target,
+        seats=strike.seats,
+        start_s=strike.begun_s,
+        end_s=time.time(),
+        bit=strike.bit and not error,
+        error=error,
+        evidence=strike.evidence,
+    )

@@ -1,0 +1,73 @@
+"""A run's figures for people: as JSON, as lines, and as the table of docs/proof.md.
+
+`python -m tests.faults.report FILE` prints the table of a report that was written before.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tests.faults.judge import Judgement
+
+SHOWN = 40
+
+
+def as_json(judgement: Judgement) -> str:
+    """Return the figures, and what is wrong, if anything is."""
+    whole = {**judgement.figures, "void": list(judgement.void), "wrong": list(judgement.violations)[:SHOWN]}
+    return orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+
+
+def lines(judgement: Judgement) -> Iterator[str]:
+    """Return what is printed at the end of a run."""
+    yield from (f"{name}: {value}" for name, value in _facts(judgement.figures))
+    yield from (f"VOID {line}" for line in judgement.void)
+    yield from (f"WRONG {line}" for line in judgement.violations)
+    yield "every promise held, every fault met somebody" if judgement.good else "this run proves nothing, or the opposite"
+
+
+def table(figures: Mapping[str, Any]) -> Iterator[str]:
+    """Return the figures as a table in Markdown."""
+    yield "| figure | |"
+    yield "|---|---|"
+    yield from (f"| {name} | {value} |" for name, value in _facts(figures))
+
+
+def _facts(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    count = figures["faults"]
+    yield "run", f"{figures['date']}, seed {figures['seed']}, {figures['minutes']} minutes, {figures['cores']} cores"
+    yield "tasks", f"{figures['tasks']:,}: {_counts(figures['ended'])}"
+    yield "faults", f"{count:,} of {len(figures['faults_by_kind'])} kinds, {figures['faults_void']} of them met nobody"
+    yield "lost", str(figures["lost"])
+    yield "settled twice", str(figures["settled_twice"])
+    yield "offsets past unsettled work", f"{figures['offsets_past_unsettled_work']} of {figures['commits_checked']:,} commits"
+    yield "other broken promises", str(figures["other_violations"])
+    yield "calls", f"{figures['calls']:,}, of which repeated {figures['repeated_calls']:,}"
+    yield "repeated calls by cause", _counts(figures["repeated_by_cause"])
+    yield "repeated after an answer", f"{figures['repeated_after_an_answer']:,}"
+    yield "agents declared lost", str(figures["agents_declared_lost"])
+    yield "dead letters left", _counts(figures["dead_by_disposition"])
+    for name, times in figures["kill_to_rerun_s"].items():
+        yield f"kill -9 to re-run, {name.replace('_', ' ')}", _times(times)
+    yield (
+        "bound",
+        f"at most {figures['bound_per_fault']:.2%} of faults lose a task, at most {figures['bound_per_task']:.4%} of tasks are lost",
+    )
+    yield "faults by kind", _counts(figures["faults_by_kind"])
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items()) or "none"
+
+
+def _times(times: Mapping[str, Any]) -> str:
+    if "p50" not in times:
+        return f"{times['tasks']} tasks"
+    return f"{times['tasks']} tasks, p50 {times['p50']} s, p95 {times['p95']} s, longest {times['longest']} s"
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(table(orjson.loads(Path(sys.argv[1]).read_bytes()))) + "\n")

@@ -1,0 +1,74 @@
+"""The ledger as the database tells of it: attempts, and the history of tasks, orders and leases."""
+
+from collections import defaultdict
+
+from sqlalchemy import select
+
+from producer import outbox
+from schemas.tables import batch, task, task_attempt
+from schemas.task import Status
+from tests.faults import history
+from tests.faults.history import seconds
+from tests.integration.ledgers import spelled
+from tests.invariants.evidence import Attempt, Move, Ordered, Verdict
+
+NEVER_YEAR = 9999
+
+
+def attempts(url: str) -> list[Attempt]:
+    """Return the attempts that did not succeed, with their claims' owners."""
+    columns = (task_attempt, task.c.task_key, batch.c.name)
+    query = select(*columns).join(task, task.c.id == task_attempt.c.task_id).join(batch, batch.c.id == task.c.batch_id)
+    return [
+        Attempt(
+            task=spelled(row.name, row.task_key),
+            number=row.attempt,
+            outcome=row.outcome,
+            error_class=row.error_class,
+            settled_s=seconds(row.started_at) + row.duration_ms / 1000,
+            owner=row.owner,
+        )
+        for row in history.rows(url, query)
+    ]
+
+
+def moves(url: str) -> list[Move]:
+    """Return every change of a task."""
+    return [
+        Move(
+            order=(at_s := seconds(row.at)),
+            at_s=at_s,
+            clock_s=at_s,
+            task_id=row.task_id,
+            before=None if row.old_status is None else Status(row.old_status),
+            after=Status(row.status),
+            old_owner=row.old_owner,
+            owner=row.owner,
+            old_fence=row.old_fence,
+            fence=row.fence,
+            old_due_s=seconds(row.old_due) if row.old_due.year < NEVER_YEAR else float("inf"),
+            losses=row.losses,
+            attempts=row.attempts,
+            replays=row.replays,
+        )
+        for row in history.read(url, "fault_move")
+    ]
+
+
+def verdicts(url: str) -> list[Verdict]:
+    """Return every declaration that an agent is lost."""
+    rows = history.read(url, "fault_verdict")
+    return [Verdict(at_s := seconds(row.at), at_s, row.agent_id, at_s - seconds(row.seen_at)) for row in rows]
+
+
+def ordered(url: str) -> list[Ordered]:
+    """Return from when to when each task's record was in the outbox."""
+    found: list[Ordered] = []
+    there: dict[int, dict[tuple[int, int], float]] = defaultdict(dict)
+    for row in history.read(url, "fault_order"):
+        at_s = seconds(row.at)
+        items = {(key, fence) for kind, key, fence in outbox.unpack(row.items) if kind == outbox.TASK}
+        before = there[row.order_id]
+        found += [Ordered(*item, placed=before.pop(item), gone=at_s) for item in before.keys() - items]
+        there[row.order_id] = dict.fromkeys(items, at_s) | before
+    return found + [Ordered(*item, placed=placed, gone=None) for items in there.values() for item, placed in items.items()]

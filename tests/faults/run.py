@@ -1,0 +1,69 @@
+"""One run: servers and agents, traffic and faults, then peace, until every task is final; then what was seen is judged."""
+
+import random
+import signal
+from collections.abc import Sequence
+
+from tests.faults import skew
+from tests.faults.doors import Wrong
+from tests.faults.plan import BEGIN_S, END_S, Planned
+from tests.faults.play import play
+from tests.faults.seen import Seen, seen
+from tests.faults.site import AGENTS, Site, wait_for
+from tests.faults.traffic import Traffic
+from tests.faults.watch import Watch
+from tests.integration.programs import Program
+
+SITTING_S, LEAVING_S, ENDING_S = 60.0, 60.0, 400.0
+LAST_AGENTS = 2
+
+
+def run(site: Site, plan: Sequence[Planned], *, minutes: float, tasks: int, seed: int) -> Seen:
+    """Play a plan to the end, and return what was seen. What is left undone is for the judge to see."""
+    site.start()
+    over_s = max(1.0, minutes * 60 - BEGIN_S - END_S)
+    site.traffic = Traffic(site=site, tasks=tasks, over_s=over_s, chance=random.Random(f"traffic {seed}"))  # noqa: S311 - not a secret
+    topics = site.deployment.topics
+    watch = Watch(bootstrap=site.kafka.bootstrap, topics=topics.names, keep={topics.name("inbox")})
+    watch.begin()
+    site.crew.begin()
+    site.traffic.begin()
+    play(site, plan)
+    site.log.note("peace")
+    heal(site)
+    site.traffic.end()
+    finish(site)
+    watch.end()
+    return seen(site, watch)
+
+
+def heal(site: Site) -> None:
+    """Let nothing be wrong any more, and every seat be taken."""
+    for door in site.doors.values():
+        site.proxy.set(door, Wrong())
+    site.llm.dial()
+    skew.jump(site.folder, 0)
+    wait_for(lambda: all(site.crew.sitting(seat) for seat in AGENTS), SITTING_S)
+
+
+def finish(site: Site) -> None:
+    """Try once more what is dead, let the agents leave, and let others finish what is left."""
+    site.traffic.open_guards()
+    for _ in range(2):
+        site.traffic.insist("replay", "--all", "--yes")
+    site.crew.end()
+    leaving = [(seat, program) for seat in site.crew.seats if (program := site.crew.sitting(seat)) is not None]
+    for seat, program in leaving:
+        site.crew.leave(seat, program, signal.SIGTERM)
+    for seat, program in leaving:
+        _ended(site, seat, program, LEAVING_S)
+    last = [site.agent(seat, "--until-done") for seat in AGENTS[:LAST_AGENTS]]
+    for program in last:
+        site.log.note("started", seat=AGENTS[0], program=program.name, pid=program.pid)
+    for program in last:
+        _ended(site, AGENTS[0], program, ENDING_S)
+
+
+def _ended(site: Site, seat: str, program: Program, within_s: float) -> None:
+    wait_for(lambda: not program.running, within_s)
+    site.log.note("ended", seat=seat, program=program.name, pid=program.pid, code=program.code, by="itself" if seat in AGENTS else "fault")

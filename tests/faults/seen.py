@@ -1,0 +1,141 @@
+"""What was seen of a run, put together from five ledgers, each of which was kept by somebody else.
+
+Topics and offsets by the watch, rows and attempts by the database, calls by the LLM's own log, faults by the fault log, and programs
+by what they printed. Every time is in seconds since 1970.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+from agent.lease import OWNER_BITS
+from schemas.task import Status
+from tests.faults import lives, rows
+from tests.faults.faultlog import Event
+from tests.faults.heard import Heard, heard
+from tests.faults.history import seconds
+from tests.faults.lives import Life
+from tests.faults.site import Site
+from tests.faults.watch import Watch
+from tests.invariants.evidence import Call, Claim, Commit, Evidence, Move, Stored, Task
+
+KAFKA_CLOCK_S = 0.001  # the unit of Kafka's times, which are cut
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A whole run. `agents`: whose each incarnation was. `bugs`: what programs said of them."""
+
+    run: Evidence
+    heard: Sequence[Heard]
+    faults: Sequence[Event]
+    lives: Sequence[Life]
+    agents: Mapping[int, Life]
+    bugs: Sequence[str]
+
+
+def seen(site: Site, watch: Watch) -> Seen:
+    """Put everything together, after the end."""
+    base, traffic, url = site.deployment.evidence(), site.traffic, site.ledger_url
+    tasks = {task.name: task for task in base.tasks}
+    alive = lives.lives(site.log.events)
+    agents = lives.owners(site, alive)
+    moves = rows.moves(url)
+    claims = _Claims(moves, agents)
+    calls = [replace(one, call=claims.known(one, tasks.get(one.call.name))) for one in heard(site)]
+    found = {
+        "loaded": frozenset(traffic.loaded | (traffic.maybe & tasks.keys())),
+        "attempts": rows.attempts(url),
+        "calls": [one.call for one in calls],
+        "moves": moves,
+        "verdicts": rows.verdicts(url),
+        "agents": lives.incarnations(site, agents),
+        "ordered": rows.ordered(url),
+        "records": _records(site, watch, base.tasks, moves),
+        "commits": _commits(site, watch),
+        "relief": True,
+    }
+    run = Evidence(**{one.name: getattr(base, one.name) for one in fields(base)} | found)
+    return Seen(run, calls, site.log.of("fault"), alive, agents, lives.bugs(site.deployment.programs))
+
+
+class _Claims:
+    """Who had which task when."""
+
+    def __init__(self, moves: Sequence[Move], agents: Mapping[int, Life]) -> None:
+        self._agents = agents
+        self._moves: dict[int, list[Move]] = defaultdict(list)
+        for move in moves:
+            self._moves[move.task_id].append(move)
+
+    def known(self, one: Heard, task: Task | None) -> Call:
+        """Return a call with the claim under which it was made: the last one of its seat, or else the last one."""
+        if task is None:
+            return one.call
+        before = [move for move in self._moves[task.id] if move.at_s <= one.call.start_s]
+        claims = [move for move in before if move.claims]
+        claims = [move for move in claims if self._seat(move.owner) == one.seat] or claims
+        if not claims:
+            return replace(one.call, task_id=task.id)
+        owner, last = claims[-1].owner, before[-1]
+        life = self._agents.get(owner >> OWNER_BITS)
+        status = last.after if last.after is not Status.PROCESSING or last.owner == owner else Status.PENDING
+        return replace(one.call, task_id=task.id, claim=Claim(life.program if life else "", status, owner))
+
+    def _seat(self, owner: int) -> str:
+        life = self._agents.get(owner >> OWNER_BITS)
+        return life.seat if life else ""
+
+
+def _records(site: Site, watch: Watch, tasks: Sequence[Task], moves: Sequence[Move]) -> list[Stored]:
+    """Return the records of the topics that agents read."""
+    topics = site.deployment.topics
+    dlq, inbox = topics.name("dlq"), topics.name("inbox")
+    kept = {(row.topic, row.part, row.record_offset): seconds(row.created_at) for row in site.deployment.ledger.quarantined()}
+    created = {move.task_id: move.at_s for move in moves if move.before is None}
+    known = {task.value: created.get(task.id) for task in tasks}
+    lows = _deleted(site, topics.name("tasks"))
+    found = []
+    for one in watch.records:
+        if one.topic == dlq:
+            continue
+        ours = "docllm-ledger" in one.headers and one.topic != inbox
+        found.append(
+            Stored(
+                topic=one.topic,
+                number=one.number,
+                offset=one.offset,
+                order=one.at_s,
+                task_id=int(one.headers["docllm-task"]) if ours else None,
+                fence=int(one.headers["docllm-fence"]) if ours else 0,
+                kept=kept.get((one.topic, one.number, one.offset)),
+                known=known.get(one.value or b"") if one.topic == inbox else None,
+                lost=one.offset < lows.get((one.topic, one.number), 0),
+            )
+        )
+    return found + _unseen(found)
+
+
+def _unseen(found: Sequence[Stored]) -> list[Stored]:
+    """Return a record for each offset that the watch did not see before it was deleted."""
+    there: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for one in found:
+        there[one.topic, one.number].add(one.offset)
+    gaps = ((place, offset) for place, offsets in there.items() for offset in range(max(offsets)) if offset not in offsets)
+    return [Stored(topic, number, offset, 0.0, lost=True) for (topic, number), offset in gaps]
+
+
+def _deleted(site: Site, topic: str) -> dict[tuple[str, int], int]:
+    """Return below which offsets records were deleted by a fault."""
+    lows: dict[tuple[str, int], int] = {}
+    for fault in site.log.of("fault"):
+        for number, low in fault["evidence"].get("lows", ()):
+            lows[topic, number] = max(low, lows.get((topic, number), 0))
+    return lows
+
+
+def _commits(site: Site, watch: Watch) -> list[Commit]:
+    """Return the commits of this group's readers."""
+    topics = site.deployment.topics
+    groups = {topics.consumer_group(destination) for destination in ("tasks", "inbox", *topics.tier_destinations)}
+    return [Commit(one.at_s + KAFKA_CLOCK_S, one.topic, one.number, one.offset) for one in watch.commits if one.group in groups]

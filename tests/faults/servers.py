@@ -1,0 +1,74 @@
+"""The servers of a fault run: a Kafka that is reached through doors, and disks of their own that can be full."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.servers import Kafka
+from tests.servers.process import free_port
+
+DISK_MB = 3000
+APART = "DOCLLM_TEST_APART"
+
+
+class DoorKafka(Kafka):
+    """A Kafka node with a listener for each door: clients are told the door's address and not the broker's.
+
+    `doors`: name of a listener to the port that its clients are told. `behind` has the ports to which the doors lead.
+    """
+
+    def __init__(self, *, folder: Path, doors: Mapping[str, int]) -> None:
+        super().__init__(folder=folder)
+        self._doors = doors
+        self.behind = {name: free_port() for name in doors}
+
+    def _settings(self) -> dict[str, str]:
+        usual = super()._settings()
+        names = ["PLAINTEXT", "CONTROLLER", *self._doors]
+        told = [f"{name}://127.0.0.1:{port}" for name, port in self._doors.items()]
+        real = [f"{name}://127.0.0.1:{port}" for name, port in self.behind.items()]
+        return usual | {
+            "listeners": ",".join([usual["listeners"], *real]),
+            "advertised.listeners": ",".join([f"PLAINTEXT://{self.bootstrap}", *told]),
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
+            "inter.broker.listener.name": "PLAINTEXT",
+        }
+
+
+class Disk:
+    """A file system in memory whose size can be changed while it is used."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(folder)], check=True)
+
+    def fill(self) -> None:
+        """Leave no room beyond what is used."""
+        self._resize(f"{self._used_kb()}k")
+
+    def clear(self) -> None:
+        """Make room again."""
+        self._resize(f"{DISK_MB}m")
+
+    def _used_kb(self) -> int:
+        found = os.statvfs(self.folder)
+        return (found.f_blocks - found.f_bfree) * found.f_frsize // 1024
+
+    def _resize(self, size: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,size={size}", str(self.folder)], check=True)
+
+
+def can_mount() -> bool:
+    """Return whether this process may mount file systems that end with it."""
+    return APART in os.environ
+
+
+def go_apart(arguments: list[str]) -> None:
+    """As root, run this program again where what it mounts is seen by nobody else and ends with it; return where that is impossible."""
+    if APART in os.environ or os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], check=False).returncode != 0:
+        return
+    command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-m", "tests.faults", *arguments]
+    os.execvpe(command[0], command, os.environ | {APART: "1"})  # noqa: S606 - it becomes that program

@@ -1,0 +1,201 @@
+"""One installation under faults: servers, a door for each way to them, an LLM, and agents in their seats.
+
+Programs are started by one thread that lives as long as the site, since a child dies with the thread that started it.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from tests.faults import history, skew
+from tests.faults.crew import Crew, Seat
+from tests.faults.doors import Door
+from tests.faults.faultlog import FaultLog
+from tests.faults.proxy import Proxy
+from tests.faults.servers import Disk, DoorKafka, can_mount
+from tests.integration.buses import KafkaBus
+from tests.integration.installations import group_on
+from tests.integration.programs import Program, RehearsalLLM
+from tests.servers import MariaDB, Redis
+from tests.servers.process import free_port
+
+Result = TypeVar("Result")
+
+AGENTS, REAPER, TOOLS = ("agent1", "agent2", "agent3"), "reaper", "tools"
+PARTS = ("kafka", "mariadb", "redis", "llm")
+SKEWED = AGENTS[-1]  # the agent whose clock can jump
+LATENCY = "0.1-1.2"
+SLOTS = "8"
+ANSWER_S = 15.0
+TOML = """\
+[llm]
+timeout_s = 6
+[agent]
+drain_timeout_s = 4
+sweep_slack_s = 5
+park_probe_s = 2
+[guard]
+probe_s = 3
+[retry]
+tiers = ["2s", "5s", "15s"]
+max_attempts = 6
+"""
+
+
+class Site:
+    """What a fault can hit. `close` ends everything that was started."""
+
+    def __init__(self, *, folder: Path, faultlog: FaultLog) -> None:
+        self.folder = folder
+        self.log = faultlog
+        self._stack = ExitStack()
+        self._spawner = ThreadPoolExecutor(1, thread_name_prefix="spawner")
+        self.proxy = self._stack.enter_context(Proxy())
+        self.ports = {(seat, part): free_port() for seat in (*AGENTS, TOOLS) for part in PARTS}
+        self.kafka = DoorKafka(folder=folder / "kafka", doors={seat.upper(): self.ports[seat, "kafka"] for seat in (*AGENTS, TOOLS)})
+        self.disk = Disk(folder / "mariadb" / "data") if can_mount() else None
+        self.mariadb = MariaDB(folder=folder / "mariadb")
+        self.redis = Redis(folder=folder / "redis")
+        self.llms: list[RehearsalLLM] = []
+        self._llm_port = free_port()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start servers and programs, and return when agents may work."""
+        servers = (self.kafka, self.mariadb, self.redis)
+        for server in servers:
+            self._stack.callback(server.close)
+        with ThreadPoolExecutor(len(servers)) as pool:
+            list(pool.map(lambda server: server.start(), servers))
+        self.doors = {place: self._door(*place) for place in self.ports}
+        self.deployment = group_on(self.kafka, self.mariadb, self.redis, folder=self.folder / "programs")
+        self._stack.callback(lambda: self.spawn(self.deployment.close).result())
+        (self.deployment.folder / "docllm.toml").write_text(TOML)
+        self.start_llm()
+        for command in (["migrate"], ["topics", "apply", "--partitions", "6", "--replication-factor", "1"]):
+            self.tool(*command).wait()
+        history.install(self.ledger_url)
+        seats = [Seat(name) for name in (*AGENTS, REAPER)]
+        self.crew = Crew(seats=seats, start=self._sit, ledger=self.deployment.ledger, faultlog=self.log)
+
+    def start_llm(self) -> RehearsalLLM:
+        """Start the LLM, on the same port each time and with a log of its own."""
+
+        def start() -> RehearsalLLM:
+            options = ("--port", str(self._llm_port), "--latency", LATENCY)
+            llm = RehearsalLLM(*options, folder=self.deployment.folder, environ=self.deployment.environ, name=f"llm{len(self.llms)}")
+            self.deployment.programs.append(llm)
+            return llm
+
+        self.llms.append(self.spawn(start).result())
+        return self.llms[-1]
+
+    @property
+    def llm(self) -> RehearsalLLM:
+        """Return the LLM that was started last."""
+        return self.llms[-1]
+
+    @property
+    def ledger_url(self) -> str:
+        """Return the address of the ledger's database, behind no door."""
+        return self.deployment.environ["DOCLLM_DATABASE_URL"]
+
+    @property
+    def bus(self) -> KafkaBus:
+        """Return Kafka as a stranger sees it."""
+        return self.deployment.bus  # type: ignore[return-value]
+
+    def environ(self, seat: str) -> dict[str, str]:
+        """Return the environment of a program that goes through the doors of a seat."""
+        direct, ports = self.deployment.environ, {part: self.ports[seat, part] for part in PARTS}
+        found = {
+            "DOCLLM_KAFKA_BOOTSTRAP": f"127.0.0.1:{ports['kafka']}",
+            "DOCLLM_DATABASE_URL": direct["DOCLLM_DATABASE_URL"].replace(f":{self.mariadb.port}/", f":{ports['mariadb']}/"),
+            "DOCLLM_REDIS_URL": direct["DOCLLM_REDIS_URL"].replace(f":{self.redis.port}/", f":{ports['redis']}/"),
+            "DOCLLM_LLM_BASE_URL": f"http://127.0.0.1:{ports['llm']}/{seat}/v1",
+            "DOCLLM_LLM_MODEL": "rehearsal",
+        }
+        return found | (skew.environ(self.folder) if seat == SKEWED else {})
+
+    def agent(self, seat: str, *options: str) -> Program:
+        """Start an agent that goes through the doors of a seat, beside the one that sits there."""
+        return self.program("agent", "--group", self.deployment.group, "--slots", SLOTS, *options, environ=self.environ(seat))
+
+    def tool(self, *arguments: str) -> Program:
+        """Start a command of the producer, which goes through the tools' doors."""
+        return self.program("producer", *arguments, "--group", self.deployment.group, environ=self.environ(TOOLS))
+
+    def direct(self, *arguments: str) -> Program:
+        """Start a command of the producer that goes through no door."""
+        return self.program("producer", *arguments, "--group", self.deployment.group, environ={})
+
+    def members(self) -> int:
+        """Return how many members the group of the main topic has."""
+        group = self.deployment.topics.consumer_group("tasks")
+        described = self.bus.admin.describe_consumer_groups([group])[group]
+        return len(described.result(ANSWER_S).members)
+
+    def program(self, *arguments: str, environ: Mapping[str, str]) -> Program:
+        """Start a program of docllm."""
+        name = "-".join(one for one in arguments[:2] if not one.startswith("--"))
+        return self.spawn(lambda: self.deployment.start(*arguments, name=name, **environ)).result()
+
+    def spawn(self, work: Callable[[], Result]) -> Future[Result]:
+        """Run something that starts or ends programs."""
+        return self._spawner.submit(work)
+
+    def doors_of(self, part: str, seat: str = "") -> list[Door]:
+        """Return the doors to a server: those of one seat, or of all."""
+        return [door for (owner, to), door in self.doors.items() if to == part and seat in {"", owner}]
+
+    def close(self) -> None:
+        """End everything."""
+        self._stack.close()
+        self._spawner.shutdown()
+
+    def _door(self, seat: str, part: str) -> Door:
+        behind = {
+            "kafka": self.kafka.behind[seat.upper()],
+            "mariadb": self.mariadb.port,
+            "redis": self.redis.port,
+            "llm": self._llm_port,
+        }
+        return self.proxy.open(f"{seat}:{part}", self.ports[seat, part], behind[part])
+
+    def _sit(self, seat: str) -> Program:
+        if seat == REAPER:
+            return self.program("agent", "reaper", "--group", self.deployment.group, environ=self.environ(TOOLS))
+        return self.agent(seat)
+
+
+def quiet(look: Callable[[], Any]) -> Any:
+    """Return what a look at the ledger gives, None while it cannot be read: another fault may have it."""
+    try:
+        return look()
+    except SQLAlchemyError:
+        return None
+
+
+def pause(delay_s: float) -> None:
+    """Wait."""
+    time.sleep(delay_s)
+
+
+def wait_for(true: Callable[[], object], within_s: float, every_s: float = 0.1) -> bool:
+    """Return whether something became true in time."""
+    end_s = time.monotonic() + within_s
+    while not true():
+        if time.monotonic() > end_s:
+            return False
+        time.sleep(every_s)
+    return True

@@ -1,0 +1,36 @@
+"""A clock that jumps, for one agent: libfaketime, told by a file that it reads each second. Only the time of day is false."""
+
+from pathlib import Path
+
+from tests.servers.process import ServerMissingError
+
+FILE = "clock"
+PLACES = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib/faketime/libfaketimeMT.so.1", "/usr/local/lib/faketime/libfaketimeMT.so.1")
+
+
+def library() -> Path:
+    """Return libfaketime; raise ServerMissingError when it is not installed."""
+    for place in PLACES:
+        for found in Path("/").glob(place.removeprefix("/")):
+            return found
+    raise ServerMissingError("libfaketime (Debian package faketime) is not installed; run: python -m tests.servers install")
+
+
+def environ(folder: Path) -> dict[str, str]:
+    """Return what gives a program the clock of a folder."""
+    if not (folder / FILE).exists():
+        jump(folder, 0)
+    return {
+        "LD_PRELOAD": str(library()),
+        "FAKETIME_TIMESTAMP_FILE": str(folder / FILE),
+        "FAKETIME_CACHE_DURATION": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "DONT_FAKE_MONOTONIC": "1",  # what this version of the library reads
+    }
+
+
+def jump(folder: Path, by_s: float) -> None:
+    """Put the clock of a folder forward, or back, from the real time."""
+    part = folder / f"{FILE}.part"
+    part.write_text(f"{by_s:+.0f}\n")
+    part.replace(folder / FILE)

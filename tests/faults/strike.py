@@ -1,0 +1,77 @@
+"""One fault: what it needs, what it does, and the evidence that somebody met it. A fault that nobody met makes the run void."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from tests.faults.site import Site, pause, quiet, wait_for
+from tests.integration.programs import Program
+
+PATIENCE_S = 60.0  # for somebody to meet it, beyond its own length
+
+
+class Cost(Enum):
+    """What a fault may rightly cost: which repeated calls it explains, of the agents that it hit."""
+
+    NOTHING = "nothing"
+    REPLY = "reply"  # an answer may not have arrived
+    LEASE = "lease"  # the agent may have been taken for dead, or was; what it had claimed runs again
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of fault. `needs`: what no other fault may have at the same time; `{seat}` is the seat that the plan draws."""
+
+    name: str
+    act: Callable[["Strike"], None]
+    needs: tuple[str, ...]
+    hold_s: tuple[float, float] = (4.0, 12.0)
+    cost: Cost = Cost.NOTHING
+    weight: float = 1.0
+    root: bool = False  # only root can do it
+
+
+@dataclass(slots=True)
+class Strike:
+    """A fault while it happens. `seats`: whose agents it hits."""
+
+    number: int
+    kind: Kind
+    site: Site
+    seat: str
+    hold_s: float
+    chance: random.Random
+    seats: tuple[str, ...] = ()
+    target: str = ""
+    begun_s: float = 0.0
+    bit: bool = False
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+    def begin(self, target: str, *seats: str) -> None:
+        """Note what is hit, and from now on."""
+        self.target, self.seats, self.begun_s = target, seats, time.time()
+
+    def hold(self, bit: Callable[[], object]) -> None:
+        """Let the fault last, and longer until somebody has met it."""
+        pause(self.hold_s)
+        self.bit = wait_for(lambda: quiet(bit), PATIENCE_S)
+
+    def working(self) -> Program:
+        """Return the agent of the seat when it holds tasks; raise NobodyError when there is none."""
+        crew = self.site.crew
+
+        def busy() -> Program | None:
+            program = crew.sitting(self.seat)
+            return program if program is not None and crew.claims(program) else None
+
+        if wait_for(lambda: quiet(busy), PATIENCE_S) and (program := quiet(busy)) is not None:
+            self.evidence["pid"] = program.pid
+            return program
+        raise NobodyError(f"nobody works at {self.seat}")
+
+
+class NobodyError(Exception):
+    """There was nobody to hit."""

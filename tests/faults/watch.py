@@ -1,0 +1,142 @@
+"""A reader of every record and of every commit, from the beginning on, beside docllm: it belongs to no group and commits nothing.
+
+Commits are read where Kafka keeps them, in `__consumer_offsets`, so that none is missed and each has its time.
+"""
+
+import struct
+import threading
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+
+OFFSETS = "__consumer_offsets"
+LOOK_S, LIST_S = 0.2, 2.0
+BATCH = 500
+COMMIT_KEYS = (0, 1)  # versions of a key that is a commit; others are members and groups
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A record. `key` and `value` are kept where `keep` says so; `headers` of docllm's own only."""
+
+    topic: str
+    number: int
+    offset: int
+    at_s: float
+    headers: dict[str, bytes]
+    key: bytes | None = None
+    value: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """An offset that a group committed."""
+
+    group: str
+    topic: str
+    number: int
+    offset: int
+    at_s: float
+
+
+class Watch:
+    """Reads until it is told to stop. `topics` are docllm's; of those in `keep` key and value are kept too."""
+
+    def __init__(self, *, bootstrap: str, topics: Collection[str], keep: Collection[str]) -> None:
+        self.records: list[Seen] = []
+        self.commits: list[Committed] = []
+        self._topics = {*topics, OFFSETS}
+        self._keep = keep
+        settings: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "group.id": "docllm-test-watch",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "reconnect.backoff.max.ms": 1000,
+            "log_level": 0,
+            "error_cb": lambda _: None,
+        }
+        self._consumer = Consumer(settings)
+        self._assigned: set[tuple[str, int]] = set()
+        self._positions: dict[tuple[str, int], int] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def begin(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Read what is there now, and stop."""
+        self._stop.set()
+        self._thread.join()
+        self._drain()
+        self._consumer.close()
+
+    def read_to(self, topic: str, number: int) -> int:
+        """Return the offset below which a partition was read."""
+        return self._positions.get((topic, number), 0)
+
+    def _run(self) -> None:
+        listed = 0
+        while not self._stop.is_set():
+            if listed <= 0:
+                self._assign()
+                listed = round(LIST_S / LOOK_S)
+            listed -= 1
+            self._read(LOOK_S)
+
+    def _drain(self) -> None:
+        """Read on until nothing comes any more."""
+        self._assign()
+        empty = 0
+        while empty < 2 / LOOK_S:
+            empty = 0 if self._read(LOOK_S) else empty + 1
+
+    def _read(self, timeout_s: float) -> int:
+        batch = self._consumer.consume(BATCH, timeout_s)
+        for message in batch:
+            if message.error() is None:
+                self._take(message)
+        return len(batch)
+
+    def _assign(self) -> None:
+        """Take the partitions that are new."""
+        try:
+            listed = self._consumer.list_topics(timeout=5).topics
+        except KafkaException:
+            return
+        there = {(name, number) for name in self._topics if name in listed for number in listed[name].partitions}
+        fresh = there - self._assigned
+        if fresh:
+            self._consumer.incremental_assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in sorted(fresh)])
+            self._assigned |= fresh
+
+    def _take(self, message: Message) -> None:
+        topic, number, offset, at_s = message.topic(), message.partition(), message.offset(), message.timestamp()[1] / 1000
+        self._positions[topic, number] = offset + 1
+        if topic == OFFSETS:
+            self.commits += _commit(message.key(), message.value(), at_s)
+            return
+        headers = {name: value or b"" for name, value in message.headers() or () if name.startswith("docllm-")}
+        kept = (message.key(), message.value()) if topic in self._keep else (None, None)
+        self.records.append(Seen(topic, number, offset, at_s, headers, *kept))
+
+
+def _commit(key: bytes | None, value: bytes | None, at_s: float) -> Iterator[Committed]:
+    """Give the commit that a record of `__consumer_offsets` holds: key group, topic, partition; the value begins with the offset."""
+    if not key or not value or struct.unpack_from(">h", key)[0] not in COMMIT_KEYS:
+        return
+    group, place = _text(key, 2)
+    topic, place = _text(key, place)
+    (number,) = struct.unpack_from(">i", key, place)
+    (offset,) = struct.unpack_from(">q", value, 2)
+    yield Committed(group, topic, number, offset, at_s)
+
+
+def _text(raw: bytes, place: int) -> tuple[str, int]:
+    (length,) = struct.unpack_from(">h", raw, place)
+    end = place + 2 + length
+    return raw[place + 2 : end].decode(), end
