@@ -2,8 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import cast
 
 import orjson
 import pytest
@@ -11,92 +9,12 @@ import pytest
 from agent.arrivals import Arrivals
 from agent.breaker import Names, Routes
 from agent.entry import Entry
-from agent.guard import Guards
-from agent.lease import Lease
 from agent.outcome import Outcome, Released, Retry, Snooze, Succeeded
-from agent.policy import Tier
-from agent.ports import Partition, Record, Row
-from agent.settle import Settler
-from agent.slots import Slots
-from agent.telemetry import Counts
-from agent.worker import Worker
-from schemas.clock import SystemClock
+from agent.ports import Record
 from schemas.config import Config
 from schemas.envelope import Publication, encode
 from tests.unit.breakers import GOOD, ROUTE, call, failed, routes
-
-PARTITION = Partition("g.tasks", "id", 0, 1)
-LONGEST = Tier("1h", 3600.0)
-
-
-@dataclass
-class FakeSettler:
-    outcomes: list[Outcome] = field(default_factory=list)
-    unsettled: int = 0
-
-    def put(self, _entry: Entry, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
-
-
-@dataclass
-class FakeWorker:
-    """Ends as `act` does; notes the limits that it was given."""
-
-    act: Callable[[], Awaitable[Outcome]]
-    limits_s: list[float | None] = field(default_factory=list)
-
-    async def work(self, _entry: Entry, limit_s: float | None) -> Outcome:
-        self.limits_s.append(limit_s)
-        return await self.act()
-
-
-class Bench:
-    """Slots over fakes, and the routes that they ask."""
-
-    def __init__(self, table: Routes, act: Callable[[], Awaitable[Outcome]]) -> None:
-        self.table, self.settler, self.worker, self.counts = table, FakeSettler(), FakeWorker(act), Counts()
-        self.clock = SystemClock()
-
-    def run(self, count: int = 1, *, cancel: bool = False) -> list[Outcome]:
-        """Start so many tasks at once; return how they are settled."""
-        asyncio.run(self._run(count, cancel=cancel))
-        return self.settler.outcomes
-
-    async def _run(self, count: int, *, cancel: bool) -> None:
-        slots = Slots(
-            size=8,
-            worker=cast("Worker", self.worker),
-            settler=cast("Settler", self.settler),
-            routes=self.table,
-            guards=Guards(clock=self.clock, longest_tier=LONGEST, take_turn=_no_turn),
-            longest_tier=LONGEST,
-            clock=self.clock,
-            counts=self.counts,
-            freed=lambda: None,
-        )
-        for number in range(count):
-            slots.start(claimed(number, self.clock.now_s()))
-        await asyncio.sleep(0)
-        await slots.finish(0 if cancel else 5.0)
-
-
-async def _no_turn(_guard_id: int, _task_id: int) -> bool:
-    raise AssertionError("no guard is raised")
-
-
-def claimed(task_id: int, now_s: float) -> Entry:
-    row = Row(task_id, 1, 1, 9, 0, 0, 5, 0, 0, 0.0, False, "document", b"k", "b")  # noqa: FBT003 - a row as it is read
-    entry = Entry(PARTITION, task_id, 0, Publication("ledger", "g", "b", task_id, 0), b"{}", None, ROUTE)
-    entry.row, entry.owner, entry.lease, entry.claimed_s = row, 9, Lease(1, now_s), now_s
-    return entry
-
-
-def ending(outcome: Outcome) -> Callable[[], Awaitable[Outcome]]:
-    async def act() -> Outcome:
-        await asyncio.sleep(0)  # all have started when the first one ends
-        return outcome
-
-    return act
+from tests.unit.slotting import PARTITION, Bench, ending
 
 
 async def broken() -> Outcome:

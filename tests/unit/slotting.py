@@ -1,0 +1,110 @@
+"""Slots over fakes, for tests of what they start and what they do not."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+from agent.breaker import Routes
+from agent.entry import Entry
+from agent.guard import Guards
+from agent.lease import Lease
+from agent.outcome import Outcome
+from agent.policy import Tier
+from agent.ports import Partition, Row
+from agent.settle import Settler
+from agent.slots import Slots
+from agent.telemetry import Counts
+from agent.worker import Worker
+from schemas.clock import SystemClock
+from schemas.envelope import Publication
+from tests.unit.breakers import ROUTE
+
+PARTITION = Partition("g.tasks", "id", 0, 1)
+LONGEST = Tier("1h", 3600.0)
+
+
+@dataclass
+class FakeSettler:
+    """Keeps what it is given."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    unsettled: int = 0
+
+    def put(self, _entry: Entry, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+
+@dataclass
+class FakeWorker:
+    """Ends as `act` does; notes the limits that it was given."""
+
+    act: Callable[[], Awaitable[Outcome]]
+    limits_s: list[float | None] = field(default_factory=list)
+
+    async def work(self, _entry: Entry, limit_s: float | None) -> Outcome:
+        self.limits_s.append(limit_s)
+        return await self.act()
+
+
+async def no_turn(_guard_id: int, _task_id: int) -> bool:
+    """Let no task be a guard's probe."""
+    return False
+
+
+class Bench:
+    """Slots over fakes, and the routes and guards that they ask. `take_turn` says which task may be the probe."""
+
+    def __init__(
+        self,
+        table: Routes,
+        act: Callable[[], Awaitable[Outcome]],
+        take_turn: Callable[[int, int], Awaitable[bool]] = no_turn,
+    ) -> None:
+        self.table, self.settler, self.worker, self.counts = table, FakeSettler(), FakeWorker(act), Counts()
+        self.clock = SystemClock()
+        self.guards = Guards(clock=self.clock, longest_tier=LONGEST, take_turn=take_turn)
+
+    def slots(self) -> Slots:
+        """Return the slots."""
+        return Slots(
+            size=8,
+            worker=cast("Worker", self.worker),
+            settler=cast("Settler", self.settler),
+            routes=self.table,
+            guards=self.guards,
+            longest_tier=LONGEST,
+            clock=self.clock,
+            counts=self.counts,
+            freed=lambda: None,
+        )
+
+    def run(self, count: int = 1, *, cancel: bool = False) -> list[Outcome]:
+        """Start so many tasks at once; return how they are settled."""
+        asyncio.run(self._run(count, cancel=cancel))
+        return self.settler.outcomes
+
+    async def _run(self, count: int, *, cancel: bool) -> None:
+        slots = self.slots()
+        for number in range(count):
+            slots.start(claimed(number, self.clock.now_s()))
+        await asyncio.sleep(0)
+        await slots.finish(0 if cancel else 5.0)
+
+
+def claimed(task_id: int, now_s: float, *, batch_id: int = 1, lease_losses: int = 0, expired: bool = False) -> Entry:
+    """Return an entry that was just claimed."""
+    row = Row(task_id, batch_id, 1, 9, 0, 0, 5, lease_losses, 0, 0.0, expired, "document", b"k", "b")
+    entry = Entry(PARTITION, task_id, 0, Publication("ledger", "g", "b", task_id, 0), b"{}", None, ROUTE)
+    entry.row, entry.owner, entry.lease, entry.claimed_s = row, 9, Lease(1, now_s), now_s
+    return entry
+
+
+def ending(outcome: Outcome) -> Callable[[], Awaitable[Outcome]]:
+    """Return work that ends so."""
+
+    async def act() -> Outcome:
+        await asyncio.sleep(0)  # all have started when the first one ends
+        return outcome
+
+    return act

@@ -1,0 +1,124 @@
+"""Tasks whose guard is raised are not run: they are moved in their turn, and one may go first."""
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime
+
+from agent.entry import Entry
+from agent.outcome import Dead, Moved, Outcome, Released, Succeeded
+from agent.policy.guard import Cause
+from agent.slots import Slots
+from producer.guards import Guard
+from tests.unit.breakers import GOOD, ROUTE, routes
+from tests.unit.slotting import Bench, claimed, ending
+
+RAISED = Guard(
+    id=1,
+    batch_id=1,
+    batch="b",
+    type="document",
+    route=ROUTE,
+    cause=Cause.EXHAUSTED.value,
+    reason="10 of the last 12 tasks were given up on",
+    raised_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
+    probe_in_s=60.0,
+    probe_task=0,
+    opened_s=None,
+)
+
+
+async def grant(_guard_id: int, _task_id: int) -> bool:
+    return True
+
+
+def started(bench: Bench, *entries: Entry) -> list[Outcome]:
+    """Start these entries, and wait for them; return how they are settled."""
+    asyncio.run(_start(bench.slots(), entries))
+    return bench.settler.outcomes
+
+
+async def _start(slots: Slots, entries: tuple[Entry, ...]) -> None:
+    for entry in entries:
+        slots.start(entry)
+    await asyncio.sleep(0)
+    await slots.finish(5.0)
+
+
+def test_stopped_tasks_are_moved_without_a_call() -> None:
+    """Their route hears nothing of it; a task of another batch runs."""
+    bench = Bench(routes(), ending(GOOD))
+    bench.guards.replace([RAISED])
+    now_s = bench.clock.now_s()
+
+    outcomes = started(bench, claimed(1, now_s), claimed(2, now_s), claimed(3, now_s, batch_id=2))
+
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Moved", "Moved", "Succeeded"]
+    assert bench.counts.calls == 1
+
+
+def test_one_goes_first_when_a_probe_is_due() -> None:
+    """It runs as any task; the others are moved."""
+    bench = Bench(routes(), ending(GOOD), grant)
+    bench.guards.replace([replace(RAISED, probe_in_s=-1.0)])
+
+    outcomes = started(bench, *(claimed(number, bench.clock.now_s()) for number in range(1, 5)))
+
+    assert [type(outcome) for outcome in outcomes].count(Succeeded) == 1
+    assert [type(outcome) for outcome in outcomes].count(Moved) == 3
+    assert bench.counts.calls == 1
+
+
+def test_a_task_past_its_deadline_is_not_kept_by_a_guard() -> None:
+    """It is dead without a call, whatever the others wait for."""
+    bench = Bench(routes(), ending(GOOD))
+    bench.guards.replace([RAISED])
+
+    (outcome,) = started(bench, claimed(1, bench.clock.now_s(), expired=True))
+
+    assert isinstance(outcome, Dead)
+    assert outcome.disposition == "expired"
+
+
+def test_a_suspect_that_waits_for_its_slot_is_stopped_too() -> None:
+    """Its guard is raised after it was claimed: it does not run first because it waited."""
+    bench = Bench(routes(), ending(GOOD))
+
+    async def raise_meanwhile() -> None:
+        slots = bench.slots()
+        slots.start(claimed(1, bench.clock.now_s(), lease_losses=2))
+        bench.guards.replace([RAISED])
+        slots.tick()
+        await slots.finish(5.0)
+
+    asyncio.run(raise_meanwhile())
+
+    assert [type(outcome) for outcome in bench.settler.outcomes] == [Moved]
+    assert bench.counts.calls == 0
+
+
+def test_nothing_is_claimed_before_the_guards_are_known() -> None:
+    """An agent that was just started might run what is stopped."""
+    bench = Bench(routes(), ending(GOOD))
+    slots = bench.slots()
+    assert slots.room() == 0
+
+    bench.guards.replace([])
+
+    assert slots.room() == slots.size
+
+
+def test_a_task_that_waits_for_its_turn_is_released_at_the_end() -> None:
+    """An agent that leaves moves nothing any more."""
+    bench = Bench(routes(), ending(GOOD))
+    bench.guards.replace([RAISED])
+
+    async def leave() -> None:
+        slots = bench.slots()
+        for number in range(1, 9):
+            slots.start(claimed(number, bench.clock.now_s()))
+        await asyncio.sleep(0)
+        await slots.finish(0)
+
+    asyncio.run(leave())
+
+    assert {type(outcome) for outcome in bench.settler.outcomes} == {Released}
