@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0
 PATIENCE_S = 3.0  # a probe that is due is first offered to tasks that an agent has in hand
 IDLE_S = 10.0
-PAGES = 4  # in one look, so that it stays short: 2,000 tasks
+# In one look, so that it stays short: guards that are looked after in turn, and pages of 500 tasks of each that are called up.
+MOST, PAGES = 50, 4
 TIDY_S = 60.0
 
 
@@ -53,6 +54,7 @@ class Guarding:
         self._ordered = ordered
         self._known: dict[int, Guard] = {}
         self._asking: set[asyncio.Task[None]] = set()
+        self._looks = 0
         self._tidied_s = clock.now_s()
 
     async def run(self) -> None:
@@ -69,11 +71,18 @@ class Guarding:
         """Do once what is to be done."""
         found = await self._lane(lambda: self._database.auto(lambda c: rows.read(c, self._group)))
         self._learn({one.id: one for one in found if one.raised})
-        for one in found:
+        for one in self._in_turn(found):
             await (self._watch(one) if one.raised else self._call_up(one))
         if self._clock.now_s() - self._tidied_s >= TIDY_S:
             self._tidied_s = self._clock.now_s()
             await self._run(lambda c: probe.forget(c, self._group))
+
+    def _in_turn(self, found: list[Guard]) -> list[Guard]:
+        """Return the next guards to look after: those that have something to be seen or done, some of them where they are many."""
+        busy = [one for one in found if not one.raised or one.cause == Cause.NO_SUCCESS or one.probe_task or one.probe_in_s <= 0]
+        first = self._looks * MOST % max(len(busy), 1)
+        self._looks += 1
+        return (busy[first:] + busy[:first])[:MOST]
 
     def _learn(self, raised: dict[int, Guard]) -> None:
         for one in raised.values():

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from agent.guard import Guards
-from agent.guarding import Guarding
+from agent.guarding import MOST, Guarding
 from agent.ledger import probe, reap
 from agent.ledger.lease import declare_lost
 from agent.outcome import Failure, Moved
@@ -380,6 +380,21 @@ async def test_an_opened_guard_calls_up_many_over_several_looks(books: Books) ->
 async def look_at(books: Books, duty: Duty) -> object:
     (row,) = books.rows(tables.guard)
     return row.called_at
+
+
+async def test_many_guards_are_looked_after_in_turn(books: Books) -> None:
+    """A release that fails on hundreds of batches costs each agent a bounded number of questions a second."""
+    books.run(lambda c: c.execute(tables.batch.insert(), [{"name": f"b{number}", "group_name": GROUP} for number in range(3 * MOST)]))
+    guards = [{"group_name": GROUP, "batch_id": row.id, "type": "document", "cause": "exhausted"} for row in books.rows(tables.batch)]
+    books.run(lambda c: c.execute(tables.guard.insert(), guards))
+    duty = Duty(books)
+
+    left = []
+    for _ in range(3):
+        await duty.look()
+        left.append(len(raised(books)))
+
+    assert left == [2 * MOST, MOST, 0]
 
 
 async def test_what_was_moved_for_its_route_is_not_called_up(books: Books) -> None:
