@@ -30,7 +30,7 @@ servers: $(READY)
 	$(BIN)/python -m tests.servers install
 
 test: lint servers ## everything: installs what is missing, all tests, real Kafka, MariaDB and Redis
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist worksteal
 
 demo: $(READY) ## summarize some hundred real documents on this machine alone
 	$(BIN)/python examples/demo.py
