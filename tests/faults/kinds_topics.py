@@ -42,14 +42,17 @@ def records_deleted(strike: Strike) -> None:
 def offsets_deleted(strike: Strike) -> None:
     """Let everybody leave, delete the group with its offsets, and let them come back."""
     site = strike.site
-    group = site.deployment.topics.consumer_group("tasks")
+    group, topic = site.deployment.topics.consumer_group("tasks"), site.deployment.topics.name("tasks")
     strike.begin("offsets of the group", *AGENTS)
+    strike.evidence["before"] = _committed(strike, group, topic)
     for seat in AGENTS:
         site.crew.want(seat, wanted=False)
         if (program := site.crew.sitting(seat)) is not None:
             site.crew.leave(seat, program, signal.SIGTERM)
     try:
-        strike.bit = wait_for(lambda: site.bus.delete_group(group), LEAVE_S, every_s=0.5)
+        gone = wait_for(lambda: site.bus.delete_group(group), LEAVE_S, every_s=0.5)
+        strike.evidence["after"] = _committed(strike, group, topic)
+        strike.bit = gone and strike.evidence["before"] > strike.evidence["after"]
     finally:
         for seat in AGENTS:
             site.crew.want(seat, wanted=True)
@@ -81,6 +84,11 @@ def _record(strike: Strike, number: int) -> Outgoing:
 
 def _quarantined(strike: Strike) -> set[bytes]:
     return {bytes(row.record_key) for row in strike.site.deployment.ledger.quarantined() if row.record_key is not None}
+
+
+def _committed(strike: Strike, group: str, topic: str) -> int:
+    """Return how many partitions have a committed offset."""
+    return sum(one.committed is not None for one in strike.site.bus.positions(group, topic))
 
 
 def _unread(strike: Strike, group: str, topic: str) -> int:

@@ -1,0 +1,89 @@
+"""A repeated call has a cause when a fault of the log explains it, and none otherwise: the judge of fault runs is judged here."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from agent.lease import OWNER_BITS
+from schemas.task import Status
+from tests.faults import causes
+from tests.faults.heard import Heard
+from tests.faults.lives import Life
+from tests.faults.seen import Seen
+from tests.invariants.evidence import Attempt, Call, Claim, Evidence, Move
+
+NAME, TASK, AGENT = "b/t1", 1, 5
+OWNER, OTHER = (AGENT << OWNER_BITS) + 1, (9 << OWNER_BITS) + 1
+
+
+def heard(start_s: float, status: int = 200, fault: str | None = None, owner: int = OWNER) -> Heard:
+    call = Call(NAME, start_s, start_s + 1, status, start_s, task_id=TASK, claim=Claim("a", Status.PROCESSING, owner))
+    return Heard(call, fault, "agent1")
+
+
+def ended(at_s: float, after: Status, losses: int = 0) -> Move:
+    left = OWNER if losses else 0
+    return Move(at_s, at_s, at_s, TASK, Status.PROCESSING, after, OWNER, left, 0, 0, 0.0, losses)
+
+
+def fault(kind: str, cost: str, start_s: float, end_s: float, seats: Sequence[str] = ("agent1",), **evidence: Any) -> dict[str, Any]:
+    return {"kind": kind, "cost": cost, "start_s": start_s, "end_s": end_s, "seats": seats, "evidence": evidence}
+
+
+def cause(first: Heard, moves: Sequence[Move], faults: Sequence[dict[str, Any]], attempts: Sequence[Attempt] = ()) -> str:
+    run = Evidence(frozenset({NAME}), [], attempts=attempts, moves=moves)
+    agents = {AGENT: Life("03-agent", 1, "agent1", 0)}
+    (found,) = causes.repeats(Seen(run, [first, heard(100, owner=OTHER)], faults, [], agents, []))
+    return found.cause
+
+
+def test_a_kill_explains_what_its_agent_had() -> None:
+    """The agent is killed after its answer; its task is reset and called again."""
+    assert cause(heard(10), [ended(25, Status.PENDING, losses=1)], [fault("agent-kill", "lease", 12, 12)]) == "agent lost: agent-kill"
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [],
+        [fault("agent-kill", "lease", 12, 12, seats=["agent2"])],
+        [fault("agent-kill", "lease", 60, 60)],
+        [fault("kafka-kill", "nothing", 5, 60)],
+    ],
+    ids=["no fault", "another agent's", "too late", "one that costs nothing"],
+)
+def test_a_lost_agent_needs_a_fault_that_can_cost_it(faults: Sequence[dict[str, Any]]) -> None:
+    """A live lease that was taken is a call too many, whatever else was going on."""
+    assert cause(heard(10), [ended(25, Status.PENDING, losses=1)], faults) == causes.UNEXPLAINED
+
+
+def test_a_refusal_is_matched_to_what_was_dialed() -> None:
+    """The LLM says what it did on purpose, and the log must say that it was told to."""
+    dialed = fault("llm-503", "reply", 5, 20, seats=[], dialed="503=0.5")
+    attempt = Attempt(NAME, 0, "retry", "SERVER", 11, OWNER)
+
+    assert cause(heard(10, 503, "503"), [ended(11, Status.RETRYING)], [dialed], [attempt]) == "llm: llm-503"
+    assert cause(heard(10, 503, "503"), [ended(11, Status.RETRYING)], [], [attempt]) == causes.UNEXPLAINED
+
+
+def test_an_answer_that_did_not_arrive_needs_a_way_that_was_cut() -> None:
+    """The LLM answered, the agent never heard it: only a fault between the two explains that."""
+    attempt = Attempt(NAME, 0, "retry", "AMBIGUOUS", 11, OWNER)
+    cut = fault("llm-link-cut", "reply", 9, 14)
+
+    assert cause(heard(10, 200), [ended(11, Status.RETRYING)], [cut], [attempt]) == "answer lost: llm-link-cut"
+    assert cause(heard(10, 200), [ended(11, Status.RETRYING)], [], [attempt]) == causes.UNEXPLAINED
+
+
+def test_an_answer_that_was_thrown_away_has_no_cause() -> None:
+    """A claim that is given back after its answer, by an agent that nobody disturbed."""
+    assert cause(heard(10), [ended(12, Status.PENDING)], []) == causes.UNEXPLAINED
+    assert cause(heard(10), [], []) == causes.UNEXPLAINED
+
+
+def test_an_agent_that_was_told_to_leave_gives_back() -> None:
+    """Its calls are ended and its claims released."""
+    left = fault("agent-hurry", "reply", 10.5, 11)
+
+    assert cause(heard(10, 0), [ended(11, Status.PENDING)], [left]).endswith("agent-hurry")

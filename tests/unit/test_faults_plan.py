@@ -1,0 +1,49 @@
+"""The plan of a fault run: the same for the same seed, whole, and within its time."""
+
+from itertools import pairwise
+
+import pytest
+
+from tests.faults.plan import BEGIN_S, END_S, KINDS, draw
+from tests.faults.site import AGENTS
+
+EVERY = list(KINDS)
+
+
+def test_there_are_many_kinds() -> None:
+    """At least twenty, and each has a name of its own."""
+    assert len(KINDS) >= 20
+    assert all(kind.name == name for name, kind in KINDS.items())
+
+
+def test_a_seed_gives_one_plan() -> None:
+    """The same seed the same plan, another seed another one."""
+    assert draw(7, 10, EVERY) == draw(7, 10, EVERY)
+    assert draw(7, 10, EVERY) != draw(8, 10, EVERY)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_kind_comes_and_none_too_late(seed: int) -> None:
+    """Ten minutes hold every kind, in the order of time, between the quiet beginning and the quiet end."""
+    plan = draw(seed, 10, EVERY)
+
+    assert {one.kind for one in plan} == set(KINDS)
+    assert all(first.at_s <= second.at_s for first, second in pairwise(plan))
+    assert all(BEGIN_S <= one.at_s <= 600 - END_S for one in plan)
+    assert all(one.seat in AGENTS for one in plan)
+
+
+def test_a_long_run_has_more_of_the_frequent_kinds() -> None:
+    """Two hours have hundreds of faults, and kills come more often than what is rarely done."""
+    kinds = [one.kind for one in draw(1, 120, EVERY)]
+
+    assert len(kinds) > 300
+    assert kinds.count("agent-kill") > kinds.count("offsets-deleted")
+
+
+def test_a_fault_of_one_seat_is_planned_there() -> None:
+    """What only one agent can have hits that one: it alone has a clock that jumps."""
+    plan = draw(3, 60, ["agent-clock-back", "agent-kill"])
+
+    assert {one.seat for one in plan if one.kind == "agent-clock-back"} == {AGENTS[-1]}
+    assert {one.seat for one in plan if one.kind == "agent-kill"} == set(AGENTS)
