@@ -1,0 +1,260 @@
+"""The program of a replay over a real ledger: stored, paced, applied, published, and told."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import pytest
+
+from producer import outbox, replay_runs
+from producer.ports import Refusal
+from producer.relay import Relay
+from producer.replay import Pace, Replay
+from producer.replay_runs import ItemState, Place, Run, Wish
+from producer.selection import Selection
+from schemas import tables
+from schemas.envelope import Outgoing, decode
+from schemas.lanes import InlineLane
+from schemas.task import Status
+from schemas.topics import Topics
+from tests.contract.ledger_dead import dead, delivered, killed, set_aside, stored, wish
+from tests.contract.ledger_parts import DEAD, GROUP, Books
+
+Result = TypeVar("Result")
+
+
+class FakeClock:
+    """Time that passes only in sleeps; each may have a witness."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+        self.witness: Callable[[], None] = lambda: None
+
+    def now_s(self) -> float:
+        return self.now
+
+    def utc_s(self) -> float:
+        return self.now
+
+    async def sleep(self, delay_s: float) -> None:
+        self.slept.append(delay_s)
+        self.now += delay_s
+        self.witness()
+
+
+class FakePublisher:
+    """Takes every record, or refuses all while it is down."""
+
+    def __init__(self) -> None:
+        self.records: list[Outgoing] = []
+        self.down = False
+
+    async def publish(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
+        if self.down:
+            return [Refusal("no broker", permanent=False)] * len(records)
+        self.records += records
+        return [None] * len(records)
+
+    def waiting(self) -> int:
+        return 0
+
+    async def close(self) -> None:
+        pass
+
+
+class Site:
+    """A replay over these books, and what it has said."""
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+        self.clock = FakeClock()
+        self.publisher = FakePublisher()
+        self.notes: list[str] = []
+        self.progress: list[int] = []
+        lane = InlineLane()
+        relay = Relay(database=books.database, lane=lane, publisher=self.publisher, topics=Topics(GROUP), clock=self.clock)
+        self.replay = Replay(
+            database=books.database,
+            lane=lane,
+            relay=relay,
+            clock=self.clock,
+            group=GROUP,
+            max_attempts_of=lambda _: 5,
+            progress=self.progress.append,
+            note=self.notes.append,
+        )
+
+    async def stored(self, wish: Wish) -> Run:
+        run = await self.replay.store("ann", wish)
+        assert run is not None
+        return run
+
+    def counts(self, run: Run) -> dict[ItemState, int]:
+        found = self.books.run(lambda c: replay_runs.find(c, run.id))
+        assert found is not None
+        return found.counts
+
+
+@pytest.fixture
+def site(books: Books) -> Site:
+    return Site(books)
+
+
+async def test_a_replay_is_stored_applied_and_published(site: Site, books: Books) -> None:
+    """Tasks and records in one run; each new record is on the topic when it ends, and no order is left."""
+    ids = dead(books, "a", "b")
+    set_aside(books, b'{"id":"c","prompt":"Say hello"}', b"garbage")
+    run = await site.stored(wish(dispositions=("permanent", "undecodable")))
+
+    report = await site.replay.apply(run)
+
+    sent = {decode(one.headers).task_id: decode(one.headers).fence for one in site.publisher.records}
+    assert site.counts(run) == {ItemState.REPLAYED: 3, ItemState.UNREAD: 1}
+    assert {task_id: sent[task_id] for task_id in ids} == dict.fromkeys(ids, 1)
+    assert len(sent) == 3
+    assert (books.count(tables.outbox), site.progress[-1], report.unsent) == (0, 4, False)
+    assert next(iter(report.unread.values())).startswith("line is not JSON")
+
+
+async def test_nothing_selected_is_nothing(site: Site, books: Books) -> None:
+    """No run, no record."""
+    assert await site.replay.store("ann", wish()) is None
+    assert books.count(tables.replay_run) == 0
+
+
+async def test_a_resumed_run_goes_on_where_it_was(site: Site, books: Books) -> None:
+    """What was applied is not applied again; the progress counts it."""
+    first, *_ = dead(books, "a", "b", "c")
+    run = await site.stored(wish(limit=3))
+    books.run(lambda c: replay_runs.mark(c, run.id, outbox.TASK, [first], ItemState.REPLAYED))
+    (resumed,) = books.run(lambda c: replay_runs.unfinished(c, GROUP))
+
+    await site.replay.apply(resumed)
+
+    assert (site.counts(run), site.progress) == ({ItemState.REPLAYED: 3}, [3])
+    assert [row.status for row in books.rows(tables.task)] == [Status.DEAD, Status.PENDING, Status.PENDING]
+
+
+async def test_a_run_that_was_dropped_is_stored_anew(site: Site, books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another replay that started meanwhile took it for one that was killed: nothing was applied, so it begins again."""
+    monkeypatch.setattr(replay_runs, "STORED_PAGE", 2)
+    dead(books, "a", "b", "c")
+    store, calls = replay_runs.store, 0
+
+    def torn(*arguments: object) -> Place | None:
+        nonlocal calls
+        calls += 1
+        return store(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(replay_runs, "store", torn)
+    lane = site.replay._lane
+    dropped = False
+
+    async def between(call: Callable[[], Result]) -> Result:
+        nonlocal dropped
+        if calls == 1 and not dropped:
+            dropped = True
+            books.run(lambda c: replay_runs.drop_unstored(c, GROUP))
+        return await lane(call)
+
+    site.replay._lane = between
+    run = await site.stored(wish())
+
+    assert dropped
+    assert run.total == 3
+    assert [one.id for one in books.run(lambda c: replay_runs.latest(c, GROUP, 9))] == [run.id]
+
+
+async def test_a_rate_spreads_the_items(site: Site, books: Books) -> None:
+    """Ten at four a second: pages of four, a second after each whole one."""
+    dead(books, *(f"k{number}" for number in range(10)))
+    run = await site.stored(Wish(Selection(), rate=4.0))
+
+    await site.replay.apply(run)
+
+    assert site.progress == [4, 8, 10]
+    assert [delay for delay in site.clock.slept if delay] == [1.0, 1.0, 0.5]
+
+
+async def test_a_task_waits_for_its_letter(site: Site, books: Books) -> None:
+    """It is told once; when the letter has arrived the task is replayed."""
+    (one,) = books.load("a")
+    killed(books, one, DEAD)
+    run = await site.stored(wish())
+    naps = 0
+
+    def arrive() -> None:
+        nonlocal naps
+        naps += 1
+        if naps > 8:
+            delivered(books)
+
+    site.clock.witness = arrive
+
+    await site.replay.apply(run)
+
+    assert (books.status(one), len(site.notes)) == (Status.PENDING, 1)
+    assert "until their dead letters are on their topic" in site.notes[0]
+
+
+async def test_a_replay_is_the_relay_of_letters_that_nobody_sends(site: Site, books: Books) -> None:
+    """The agent of the death was killed, and no other runs: the order that it left is sent here, once its grace is over."""
+    (one,) = books.load("a")
+    killed(books, one, DEAD)
+    books.ago(tables.outbox.c.due_at, 1)
+    run = await site.stored(wish())
+
+    await site.replay.apply(run)
+
+    letter, record = site.publisher.records
+    assert (letter.topic, record.topic) == (f"{GROUP}.dlq", f"{GROUP}.tasks")
+    assert dict(letter.headers)["docllm-disposition"] == b"permanent"
+    assert books.status(one) is Status.PENDING
+
+
+async def test_without_a_bus_the_ledger_is_right_all_the_same(site: Site, books: Books) -> None:
+    """Every task is replayed, the orders wait for any agent, and a person is told."""
+    ids = dead(books, *(f"k{number}" for number in range(5)))
+    site.publisher.down = True
+    run = await site.stored(Wish(Selection(), rate=2.0))
+
+    report = await site.replay.apply(run)
+
+    assert report.unsent
+    assert {books.status(one) for one in ids} == {Status.PENDING}
+    assert sum(len(outbox.unpack(row.items)) for row in books.rows(tables.outbox)) == 5
+
+
+async def test_what_another_replay_has_in_hand_is_waited_for(site: Site, books: Books) -> None:
+    """A run ends when nothing of it waits, whoever did the last of it."""
+    dead(books, "a")
+    run = stored(books, wish())
+    assert run is not None
+    ours = site.replay._apply_kind
+
+    async def elsewhere(*arguments: object) -> int:
+        if len(site.clock.slept) < 3:
+            return 0
+        return await ours(*arguments)  # type: ignore[arg-type]
+
+    site.replay._apply_kind = elsewhere  # type: ignore[method-assign, assignment]
+
+    await site.replay.apply(run)
+
+    assert site.counts(run) == {ItemState.REPLAYED: 1}
+    assert site.clock.slept[:3] == [0.5] * 3
+
+
+def test_a_pace_without_a_rate_never_waits() -> None:
+    """And gives whole pages."""
+    pace = Pace(None, FakeClock())
+    pace.passed(1000)
+
+    assert pace.size(500) == 500
+    assert pace._free_s == 1000.0
+
+
+@pytest.mark.parametrize(("rate", "size"), [(0.5, 1), (1.0, 1), (3.7, 3), (10_000.0, 500)])
+def test_a_page_is_a_seconds_share(rate: float, size: int) -> None:
+    """At least one, at most a page."""
+    assert Pace(rate, FakeClock()).size(500) == size
