@@ -1,0 +1,154 @@
+"""Dead letters as a person and as a script see them."""
+
+from dataclasses import replace
+from datetime import datetime
+
+import orjson
+
+from producer.dead import Example, Group, Spent
+from producer.dead_screen import groups_json, groups_lines, record_json, record_lines, story_json, story_lines
+from producer.dead_show import Attempt, Letter, Record, Result, Story
+from schemas.task import Status
+
+AT = datetime(2026, 3, 1, 12, 30, 15, 250000)  # noqa: DTZ001 - the database's times are UTC without a zone
+ESCAPES = "a\x1b[31mred\r\nb\x00\u202e"
+GROUP = Group("ab" * 16, "permanent", 12, 12, AT, AT, Example("k", "b", "TOO_LONG", "9000 tokens"), Spent(14, 100, 20, 1_500_000))
+RECORDS = Group("", "undecodable", 3, 0, AT, AT, Example("quarantine:7", "", "UNDECODABLE", "line is not JSON"))
+ATTEMPT = Attempt(1, 0, "dead", "TOO_LONG", ESCAPES, "b/k#1", AT, 1500, 10, 5, 300)
+LETTER = Letter(0, "permanent", "TOO_LONG", "ab" * 16, ESCAPES, AT, "docllm.tasks", 3, 17)
+STORY = Story(7, "k", "b", "document", "default", Status.DEAD, 1, 5, 2, 3, 4, AT, None, b"k", None, b"{}", LETTER, None, (ATTEMPT,))
+RECORD = Record(7, "docllm.inbox", 0, 5, b"k", b"\xff", False, b'[["h","v"]]', "undecodable", "UNDECODABLE", "", ESCAPES, AT, None, 1)  # noqa: FBT003 - a row as it is read
+
+
+def printable(lines: list[str]) -> bool:
+    return all(line.isprintable() for line in lines)
+
+
+def test_a_table_fits_a_terminal() -> None:
+    """A line of figures and the example below it, cut to the width, whatever the example."""
+    wide = replace(GROUP, example=replace(GROUP.example, error="x" * 400))
+
+    lines = list(groups_lines([wide, RECORDS], 80))
+
+    assert max(map(len, lines)) == 80
+    assert lines[0].split() == ["count", "disposition", "class", "fingerprint", "first", "last", "cost"]
+    assert lines[1].split() == ["12", "permanent", "TOO_LONG", "abababab", "03-01", "12:30", "03-01", "12:30", "1.5000"]
+    assert lines[2].strip().startswith("14 attempts, 100+20 tokens; b/k: xxx")
+    assert lines[2].endswith("...")
+    assert lines[4].strip() == "quarantine:7: line is not JSON"
+
+
+def test_the_json_of_groups_is_whole() -> None:
+    """Plain numbers, times in UTC, cost in the unit of the price table."""
+    found = orjson.loads(orjson.dumps(groups_json("docllm", [GROUP, RECORDS])))
+
+    assert (found["version"], found["group"], found["count"]) == (1, "docllm", 15)
+    assert found["groups"][0] == {
+        "fingerprint": "ab" * 16,
+        "disposition": "permanent",
+        "count": 12,
+        "tasks": 12,
+        "first_at": "2026-03-01T12:30:15.250000Z",
+        "last_at": "2026-03-01T12:30:15.250000Z",
+        "error_class": "TOO_LONG",
+        "attempts": 14,
+        "tokens_in": 100,
+        "tokens_out": 20,
+        "cost": 1.5,
+        "example": {"id": "k", "batch": "b", "error": "9000 tokens"},
+    }
+
+
+def test_a_story_is_told_whole() -> None:
+    """State, the three numbers apart, the reason, each attempt with its trace id and cost, the input."""
+    text = "\n".join(story_lines(STORY))
+
+    for said in (
+        "task k of batch b: dead\n",
+        "attempts 1 of 5, lease losses 2, replays 3; fence 4",
+        "permanent, TOO_LONG, fingerprint abab",
+        "docllm.tasks/3/17, fence 0",
+        "attempt 1, dead: TOO_LONG, 1.5 s, 10+5 tokens, 0.0003",
+        "trace b/k#1",
+        "input, 2 bytes: {}",
+    ):
+        assert said in text, said
+
+
+def test_a_task_that_is_not_dead_is_told_so() -> None:
+    """With its result, when it has one."""
+    done = replace(STORY, status=Status.SUCCEEDED, letter=None, result=Result(AT, "m", "trace", 100, 1, 2, 3), history=(), expires_at=AT)
+
+    lines = list(story_lines(done))
+
+    assert lines[0] == "task k of batch b: succeeded (it is not dead)"
+    assert any("by m, 1+2 tokens" in line for line in lines)
+    assert any("deadline 2026-03-01T12:30:15Z" in line for line in lines)
+
+
+def test_nothing_acts_on_a_terminal() -> None:
+    """Escapes, line ends and marks of direction, in errors, ids, keys and values, are not passed on."""
+    hostile = ESCAPES.encode()
+    story = replace(STORY, key=ESCAPES, batch=ESCAPES, input=hostile, history=(replace(ATTEMPT, trace_id=ESCAPES),))
+    group = replace(GROUP, example=Example(ESCAPES, ESCAPES, ESCAPES, ESCAPES))
+    record = replace(RECORD, topic=ESCAPES, key=hostile, value=hostile)
+
+    assert printable(list(story_lines(story)))
+    assert printable(list(groups_lines([group], 200)))
+    assert printable(list(record_lines(record)))
+
+
+def test_a_large_input_is_shortened_for_a_person_alone() -> None:
+    """The terminal shows its beginning; the JSON all of it, as text or, where it is none, as base64."""
+    body = "ä".encode() * 5000
+    large = replace(STORY, input=body, raw_key=b"\xff\x00")
+
+    last = list(story_lines(large))[-1]
+    found = orjson.loads(orjson.dumps(story_json(large)))
+
+    assert "input, 10000 bytes" in last
+    assert last.endswith("(--json shows all of it)")
+    assert len(last) < 1200
+    assert found["input"] == {"text": body.decode()}
+    assert found["raw_key"] == {"base64": "/wA="}
+
+
+def test_the_json_of_a_story_is_whole() -> None:
+    """Everything that there is, as plain JSON."""
+    found = orjson.loads(orjson.dumps(story_json(STORY)))
+
+    assert (found["version"], found["kind"], found["status"], found["key"]) == (1, "task", "dead", "k")
+    assert (found["attempts"], found["lease_losses"], found["replays"]) == (1, 2, 3)
+    assert found["letter"]["died_at"] == "2026-03-01T12:30:15.250000Z"
+    assert found["history"][0] | {"started_at": ""} == {
+        "attempt": 1,
+        "fence": 0,
+        "outcome": "dead",
+        "error_class": "TOO_LONG",
+        "error": ESCAPES,
+        "trace_id": "b/k#1",
+        "started_at": "",
+        "duration_ms": 1500,
+        "tokens_in": 10,
+        "tokens_out": 5,
+        "cost": 0.0003,
+    }
+    assert found["result"] is None
+
+
+def test_the_json_of_a_record_is_whole() -> None:
+    """Its bytes, its headers, and whether its value was cut."""
+    found = orjson.loads(orjson.dumps(record_json(RECORD)))
+
+    assert (found["kind"], found["number"], found["topic"], found["cut"]) == ("quarantine", 7, "docllm.inbox", False)
+    assert (found["key"], found["value"], found["headers"]) == ({"text": "k"}, {"base64": "/w=="}, [["h", "v"]])
+    assert record_json(replace(RECORD, value=None))["value"] is None
+
+
+def test_a_record_says_when_it_is_cut_or_replayed() -> None:
+    """So that nobody takes its beginning for the whole."""
+    text = "\n".join(record_lines(replace(RECORD, cut=True, replayed_at=AT, key=None)))
+
+    assert "cut: the beginning of a larger one" in text
+    assert "replayed 2026-03-01T12:30:15Z" in text
+    assert "key: none" in text
