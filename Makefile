@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install check lint unit servers test demo demo-kafka bench lock clean
+.PHONY: help install check lint unit servers test crash-points demo demo-kafka bench lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,10 @@ servers: $(READY)
 	$(BIN)/python -m tests.servers install
 
 test: lint servers ## everything: installs what is missing, all tests, real Kafka, MariaDB and Redis
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/faults/test_crash_points.py
+
+crash-points: servers ## kill -9 between any two durable effects, on both sets of parts
+	$(BIN)/pytest -q tests/faults/test_crash_points.py
 
 demo: $(READY) ## summarize some hundred real documents on this machine alone
 	$(BIN)/python examples/demo.py
