@@ -1,0 +1,153 @@
+"""Calls of the LLM: each one under a claim that is its caller's, and none twice without a cause."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+
+from agent.lease import OWNER_BITS
+from schemas.task import Status
+from tests.invariants.claims import TICK_S
+from tests.invariants.evidence import Attempt, Call, Evidence
+from tests.invariants.history import History
+
+OK = 200
+PROMPTS = "docllm-probe/"  # of no task: a route is tried
+CLOCK_ERROR_S = 0.05  # between the log's clock and the database's, which counts milliseconds on SQLite
+
+
+def without_claim(run: Evidence) -> list[str]:
+    """A call begins while its caller's claim runs and its lease is good, unless the program stood still in between."""
+    odd = []
+    history = History(run)
+    for call in run.calls:
+        wrong = _not_allowed(call, run)
+        if wrong and not _stood_still(call, run, history):
+            odd.append(f"{_caller(call)} called for {call.name} at {call.start_s:.3f}: {wrong}")
+    return odd
+
+
+def more_than_claims(run: Evidence) -> list[str]:
+    """One claim has one call."""
+    mine = Counter((call.name, call.claim.owner) for call in run.calls if call.claim is not None and not _not_allowed(call, run))
+    return [f"{times} calls for {name} under the claim of {owner}" for (name, owner), times in mine.items() if times > 1]
+
+
+def not_fitting_the_ends(run: Evidence) -> list[str]:
+    """The LLM answered every task that succeeded, knows no other, and heard of none after its result was stored."""
+    by_name, tasks = _by_name(run.calls), {task.name: task for task in run.tasks}
+    if not by_name:
+        return []
+    answered = {call.name for call in run.calls if call.status == OK}
+    odd = [
+        f"{task.name} succeeded without an answer" for task in run.tasks if task.status == Status.SUCCEEDED and task.name not in answered
+    ]
+    odd += [f"{name} was called and is no task" for name in by_name if name not in tasks]
+    for call in run.calls:
+        settled_s = tasks[call.name].settled_s if call.name in tasks and call.claim is None else None
+        if settled_s is not None and call.start_utc_s > settled_s + CLOCK_ERROR_S:
+            odd.append(f"{call.name} was called {call.start_utc_s - settled_s:.3f} s after its end")
+    return odd
+
+
+def given_back(run: Evidence) -> list[str]:
+    """An answer is not thrown away: its claim is not given back, unless its agent was asked to leave."""
+    told = {(one.task, one.owner) for one in run.attempts}
+    answered = {(call.task_id, call.claim.owner): call for call in run.calls if call.status == OK and call.claim is not None}
+    odd = []
+    for move in run.moves or ():
+        call = answered.get((move.task_id, move.old_owner))
+        if call is not None and move.ends and move.after is Status.PENDING and (call.name, move.old_owner) not in told:
+            if not _leaving(run, move.old_owner):
+                odd.append(f"{call.name} was answered at {call.end_s or 0:.3f}, then {move}")
+    return odd
+
+
+def repeated(run: Evidence) -> list[str]:
+    """A task is called once, and once more for each kill that met it in its victim's claims, and for each attempt that failed.
+
+    Where claims are known, they say more.
+    """
+    odd, failures = [], _by_task(run.attempts)
+    for name, some in _by_name(call for call in run.calls if call.claim is None).items():
+        for first, second in pairwise(some):
+            met = any(name in kill.claimed and first.start_s <= kill.at_s <= second.start_s for kill in run.kills)
+            if met or any(_between(first, one, second) for one in failures[name]):
+                continue
+            if first.status == OK:
+                odd.append(f"{name} was answered at {first.end_s:.3f} and called again at {second.start_s:.3f}")
+            elif run.kills and first.status == 0:
+                odd.append(f"{name} was left at {first.end_s} and called again, and no killed agent had it")
+    return odd
+
+
+def overlapping(run: Evidence) -> list[str]:
+    """Nobody calls for a task while another call for it runs. Where claims are known, they say more."""
+    odd = []
+    for name, some in _by_name(call for call in run.calls if call.claim is None).items():
+        pairs = (second for first, second in pairwise(some) if first.end_s is None or first.end_s > second.start_s)
+        odd += [f"{name} at {second.start_s:.3f}" for second in pairs]
+    return odd
+
+
+def retried_early(run: Evidence) -> list[str]:
+    """After a counted failure the next attempt is not called before the delay of its tier is over."""
+    calls, odd = _by_name(run.calls), []
+    for one in run.attempts:
+        if one.outcome == "retry":
+            due_s = one.settled_s + run.tiers_s[min(one.number, len(run.tiers_s) - 1)]
+            later = [call for call in calls[one.task] if call.label > one.number + 1 and call.start_utc_s > one.settled_s]
+            early = [call for call in later if call.start_utc_s < due_s - CLOCK_ERROR_S]
+            odd += [f"{one.task}, attempt {call.label}, by {due_s - call.start_utc_s:.3f} s" for call in early]
+    return odd
+
+
+def _not_allowed(call: Call, run: Evidence) -> str:
+    """Return why a call is not its caller's to make; empty when it is, or when claims were not recorded."""
+    claim = call.claim
+    if claim is None:
+        return ""
+    agent = run.agents.get(claim.owner >> OWNER_BITS)
+    if claim.status is not Status.PROCESSING or agent is None or agent.program != claim.program:
+        return f"it was {claim.status.name} of {claim.owner}"
+    if agent.lost is not None and agent.lost < call.order:
+        return f"its claim was of {claim.owner}, which had been declared lost"
+    if claim.cancelled:
+        return "its batch was cancelled when it was claimed"
+    return "its deadline had passed when it was claimed" if claim.expired else ""
+
+
+def _stood_still(call: Call, run: Evidence, history: History) -> bool:
+    """Return whether the program stood still between its claim and its call: then it could not know better."""
+    mine = [agent for agent in run.agents.values() if agent.program == _caller(call)]
+    claimed = history.last_claim(call.task_id, call.order, frozenset(agent.agent_id for agent in mine))
+    return claimed is not None and any(agent.stood_still(claimed.clock_s - TICK_S, call.start_s) for agent in mine)
+
+
+def _caller(call: Call) -> str:
+    return "" if call.claim is None else call.claim.program
+
+
+def _leaving(run: Evidence, owner: int) -> bool:
+    agent = run.agents.get(owner >> OWNER_BITS)
+    return agent is not None and agent.asked_s is not None
+
+
+def _between(first: Call, failure: Attempt, second: Call) -> bool:
+    """Return whether the failure is that of the first call, and was settled before the second one."""
+    after = failure.settled_s >= first.start_utc_s - CLOCK_ERROR_S
+    return failure.number + 1 == first.label and after and failure.settled_s <= second.start_utc_s + CLOCK_ERROR_S
+
+
+def _by_task(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
+    found: dict[str, list[Attempt]] = defaultdict(list)
+    for one in attempts:
+        found[one.task].append(one)
+    return found
+
+
+def _by_name(calls: Iterable[Call]) -> dict[str, list[Call]]:
+    found: dict[str, list[Call]] = defaultdict(list)
+    for call in sorted(calls, key=lambda one: one.start_s):
+        if not call.name.startswith(PROMPTS):
+            found[call.name].append(call)
+    return found

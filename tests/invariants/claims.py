@@ -1,0 +1,91 @@
+"""Claims and leases: who took a task when, and how the claim ended."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from agent.lease import OWNER_BITS
+from agent.ledger.lease import DEAD_AFTER_S
+from schemas.task import Status
+from tests.invariants.evidence import Evidence, Incarnation, Move
+
+TICK_S = 0.01  # times in a database may have milliseconds
+
+
+def ended_twice(run: Evidence) -> list[str]:
+    """A claim ends once."""
+    return [f"task {task_id}: the claim of {owner}, {times} times" for (task_id, owner), times in _ends(run).items() if times > 1]
+
+
+def ended_by_others(run: Evidence) -> list[str]:
+    """What is written of an attempt carries the owner of a claim that ended."""
+    if run.moves is None:
+        return []
+    ids, ends = {task.name: task.id for task in run.tasks}, _ends(run)
+    odd = [one for one in run.attempts if one.owner and (ids[one.task], one.owner) not in ends]
+    return [f"{one.task}: {one.outcome} under {one.owner}, whose claim it was not" for one in odd]
+
+
+def taken_over(run: Evidence) -> list[str]:
+    """A claim that runs is not replaced by another one without a reset."""
+    moves = [move for move in run.moves or () if move.before is Status.PROCESSING and move.old_owner]
+    return [str(move) for move in moves if move.owner not in {0, move.old_owner}]
+
+
+def early(run: Evidence) -> list[str]:
+    """A task is claimed when it is due."""
+    moves = [move for move in run.moves or () if move.claims and move.old_due_s > move.at_s]
+    return [f"{move}, {move.old_due_s - move.at_s:.3f} s before it was due" for move in moves]
+
+
+def reaped_alive(run: Evidence) -> list[str]:
+    """A task is reset past its hard deadline, or when its agent is gone."""
+    reaped = [move for move in run.moves or () if move.losses > 0 and move.old_due_s >= move.at_s]
+    return [str(move) for move in reaped if not _gone(run, move)]
+
+
+def judged_alive(run: Evidence) -> list[str]:
+    """No agent is declared lost whose heartbeat was young, nor one that lived and was not kept from beating."""
+    odd = []
+    for verdict in run.verdicts:
+        if verdict.silent_s < DEAD_AFTER_S - TICK_S:
+            odd.append(f"agent {verdict.agent_id} at {verdict.clock_s:.3f}, {verdict.silent_s:.3f} s after its heartbeat")
+        agent = run.agents.get(verdict.agent_id)
+        if agent is not None and agent.served_at_once and agent.beat(verdict.clock_s - verdict.silent_s, verdict.clock_s):
+            odd.append(f"agent {verdict.agent_id} of {agent.program} at {verdict.clock_s:.3f}, though it lived and beat")
+    return odd
+
+
+def leaked(run: Evidence) -> list[str]:
+    """A claim of an agent that lives ends before its hard deadline."""
+    late = [move for move in run.moves or () if move.losses > 0 and move.old_due_s < move.at_s]
+    return [f"{move}, of {agent.program}" for move in late if (agent := _agent(run, move)) is not None and _was_well(agent, move)]
+
+
+def _was_well(agent: Incarnation, move: Move) -> bool:
+    return agent.served and agent.ran(move.clock_s) and not agent.stood_still(0, move.clock_s)
+
+
+def _gone(run: Evidence, move: Move) -> bool:
+    agent = _agent(run, move)
+    return agent is not None and agent.gone is not None and agent.gone < move.order
+
+
+def _agent(run: Evidence, move: Move) -> Incarnation | None:
+    return run.agents.get(move.old_owner >> OWNER_BITS)
+
+
+def _ends(run: Evidence) -> Counter[tuple[int, int]]:
+    ended = (move for move, before in _with_before(run.moves or ()) if move.ends and not _undone(move, before))
+    return Counter((move.task_id, move.old_owner) for move in ended)
+
+
+def _with_before(moves: Sequence[Move]) -> Iterator[tuple[Move, Move | None]]:
+    last: dict[int, Move] = {}
+    for move in moves:
+        yield move, last.get(move.task_id)
+        last[move.task_id] = move
+
+
+def _undone(move: Move, before: Move | None) -> bool:
+    """Return whether a claim took its hand off in its own transaction, because the record was not the task's: it may be run again."""
+    return before is not None and before.claims and before.at_s == move.at_s and move.after is Status.PENDING

@@ -1,0 +1,42 @@
+"""How tasks ended: each one once, in one state, with what belongs to it."""
+
+from collections import Counter
+
+from schemas.task import FINAL, Status
+from tests.invariants.evidence import Evidence
+
+
+def lost_or_invented(run: Evidence) -> list[str]:
+    """Every accepted task has one row, and no row is of another one."""
+    rows = Counter(task.name for task in run.tasks)
+    return [f"{name} has {rows[name]} rows" for name in sorted(run.loaded | rows.keys()) if rows[name] != 1 or name not in run.loaded]
+
+
+def not_final(run: Evidence) -> list[str]:
+    """Every task is final."""
+    return [f"{task.name} is {Status(task.status).name}" for task in run.tasks if task.status not in FINAL]
+
+
+def orders_left(run: Evidence) -> list[str]:
+    """No publish order waits after the end."""
+    return [f"{run.orders} publish orders"] if run.orders else []
+
+
+def final_left(run: Evidence) -> list[str]:
+    """A final state is left by a replay only, and a success never."""
+    return [str(move) for move in run.moves or () if move.before in FINAL and (not move.replays or move.before is Status.SUCCEEDED)]
+
+
+def fences_fallen(run: Evidence) -> list[str]:
+    """The number of a task's newest record never falls."""
+    return [str(move) for move in run.moves or () if move.fence < move.old_fence]
+
+
+def results_not_fitting(run: Evidence) -> list[str]:
+    """A task has a result exactly when it succeeded."""
+    return [f"{task.name}: {task.results}" for task in run.tasks if task.results != (task.status == Status.SUCCEEDED)]
+
+
+def owned_at_the_end(run: Evidence) -> list[str]:
+    """A final task has no owner."""
+    return [f"{task.name} of {task.owner}" for task in run.tasks if task.status in FINAL and task.owner]

@@ -1,0 +1,96 @@
+"""What failures cost: those of the provider nothing, and a program never its life."""
+
+from collections import Counter
+
+from agent.breaker.window import run_for
+from agent.lease import OWNER_BITS
+from agent.policy.guard import WINDOW_S
+from schemas.task import Status
+from tests.invariants.evidence import Call, Count, Evidence, Guarded, Outage
+
+COUNTED = ("retry", "dead")
+FREE = {"RATE", "RAMP", "CAPACITY", "MONEY", "AUTH", "ROUTE", "GUARD"}  # what the provider, or docllm, does to all alike
+COUNTS = {"SERVER", "NETWORK", "AMBIGUOUS"}  # until the route has stopped
+SHORTEST_PAUSE_S = 0.5
+
+
+def free_counted(run: Evidence) -> list[str]:
+    """A rate limit, a lack of room, of money or of a key, a closed route and a guard consume no attempt and end no task."""
+    odd = [one for one in run.attempts if one.outcome in COUNTED and one.error_class in FREE]
+    return [f"{one.task}: {one.outcome} for {one.error_class}" for one in odd]
+
+
+def miscounted(run: Evidence) -> list[str]:
+    """A task's count is that of its attempts that failed of their own."""
+    counted = Counter(one.task for one in run.attempts if one.outcome in COUNTED)
+    odd = [task for task in run.tasks if not task.replays and task.attempt != counted[task.name]]
+    return [f"{task.name}: {task.attempt}, but {counted[task.name]} attempts ended as {' or '.join(COUNTED)}" for task in odd]
+
+
+def outages_counted(run: Evidence) -> list[str]:
+    """An outage counts no more attempts than those that stopped the route: in each agent its slots, and the run that shows it."""
+    counted = {(one.task, one.owner) for one in run.attempts if one.outcome in COUNTED and one.error_class in COUNTS}
+    odd = []
+    for outage in run.outages:
+        spent = [call for call in _calls(run, outage) if call.claim is not None and (call.name, call.claim.owner) in counted]
+        if len(spent) > _most(run) * _agents(run, outage):
+            odd.append(f"{len(spent)} attempts for {outage}")
+    return odd
+
+
+def calls_into_outages(run: Evidence) -> list[str]:
+    """While a route fails, what is called are the calls that show it, and then one at a time."""
+    odd = []
+    for outage in run.outages:
+        calls = len(_calls(run, outage))
+        single = (outage.to_s - outage.from_s) / SHORTEST_PAUSE_S + 1
+        if calls > (_most(run) + single) * _agents(run, outage):
+            odd.append(f"{calls} calls into {outage}")
+    return odd
+
+
+def deaths_not_held_back(run: Evidence) -> list[str]:
+    """No task dies of used-up attempts while its guard is raised, or when nothing succeeded on its route for the guard's window."""
+    odd = []
+    for death in run.counts:
+        if death.state is Status.DEAD and death.disposition == "exhausted" and death.delta > 0:
+            if any(_holds(guard, death) for guard in run.guards):
+                odd.append(f"{death} under a raised guard")
+            elif not (_works(run, death) or any(_trusted(guard, death) for guard in run.guards)):
+                odd.append(f"{death} though nothing succeeded on its route")
+    return odd
+
+
+def programs_ended(run: Evidence) -> list[str]:
+    """No program ends by an error of its own."""
+    return list(run.failures)
+
+
+def _calls(run: Evidence, outage: Outage) -> list[Call]:
+    return [call for call in run.calls if call.route == outage.route and outage.from_s <= call.start_s < outage.to_s]
+
+
+def _most(run: Evidence) -> int:
+    return run.slots + run_for(run.slots)
+
+
+def _agents(run: Evidence, outage: Outage) -> int:
+    """Return how many programs called into an outage: each learns of it by itself."""
+    owners = {call.claim.owner >> OWNER_BITS for call in _calls(run, outage) if call.claim is not None}
+    return max(1, len({run.agents[owner].program for owner in owners if owner in run.agents}))
+
+
+def _holds(guard: Guarded, death: Count) -> bool:
+    about = (guard.batch_id, guard.type) == (death.batch_id, death.type) and guard.route in {"", death.route}
+    return about and guard.raised < death.order and (guard.opened is None or guard.opened > death.order)
+
+
+def _trusted(guard: Guarded, death: Count) -> bool:
+    """Return whether the guard was opened not long ago: whoever did it knows that the route works."""
+    about = (guard.batch_id, guard.type, guard.route) == (death.batch_id, death.type, death.route)
+    return about and guard.opened is not None and guard.opened < death.order
+
+
+def _works(run: Evidence, death: Count) -> bool:
+    vouching = (one for one in run.counts if one.state is Status.SUCCEEDED and one.route == death.route)
+    return any(-1 <= death.at_s - one.at_s <= WINDOW_S for one in vouching)

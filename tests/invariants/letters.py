@@ -1,0 +1,64 @@
+"""Dead letters, replays and the quarantine."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from schemas.task import Status
+from tests.invariants.evidence import Evidence, Letter
+
+DISPOSITIONS = {"undecodable", "permanent", "exhausted", "expired", "worker_lost", "rejected"}
+
+
+def not_fitting_deaths(run: Evidence) -> list[str]:
+    """Every death has a letter, and every letter a death; a task has a row of it while it is dead. Copies count once."""
+    deaths, sent = _deaths(run), {(one.task_id, one.death.fence) for one in _of_tasks(run.letters)}
+    odd = [f"task {task_id} died at fence {fence} and has no letter" for task_id, fence in sorted(deaths - sent)]
+    odd += [f"task {task_id} did not die at fence {fence} and has a letter" for task_id, fence in sorted(sent - deaths)]
+    rows = (task for task in run.tasks if (task.death is not None) != (task.status == Status.DEAD))
+    return odd + [f"{task.name} is {Status(task.status).name}, its row of a death: {task.death}" for task in rows]
+
+
+def other_bytes(run: Evidence) -> list[str]:
+    """A letter has its task's key and value, byte for byte; one that its topic refused has the key."""
+    tasks = {task.id: task for task in run.tasks}
+    own = [(tasks[one.task_id], one) for one in _of_tasks(run.letters) if one.task_id in tasks]
+    return [task.name for task, one in own if (one.key, one.value) != (task.raw_key, None if one.pointer else task.value)]
+
+
+def unfounded(run: Evidence) -> list[str]:
+    """A disposition is one of those there are, and what is exhausted has used up its attempts."""
+    dead = [(task, task.death) for task in run.tasks if task.death is not None]
+    strange = [(task, death) for task, death in dead if death.disposition not in DISPOSITIONS]
+    early = [(task, death) for task, death in dead if death.disposition == "exhausted" and task.attempt < task.max_attempts]
+    return [f"{task.name}: {death} after {task.attempt} of {task.max_attempts}" for task, death in strange + early]
+
+
+def replayed_twice(run: Evidence) -> list[str]:
+    """A death is taken back once for each item that says so, and none that waits is left; how often is counted in the row."""
+    if run.moves is None:
+        return []
+    applied = Counter((item.task_id, item.fence) for item in run.replayed if item.applied)
+    done = Counter((move.task_id, move.old_fence) for move in run.moves if move.replays)
+    odd = [f"replay {item.run_id}: task {item.task_id} still waits" for item in run.replayed if item.waits]
+    for key in sorted(applied.keys() | done.keys()):
+        if done[key] > 1 or applied[key] != done[key]:
+            odd.append(f"task {key[0]}: its end at fence {key[1]} was taken back {done[key]} times, for {applied[key]} items")
+    total = Counter(move.task_id for move in run.moves if move.replays)
+    return odd + [f"{task.name} counts {task.replays}, it was {total[task.id]}" for task in run.tasks if task.replays != total[task.id]]
+
+
+def quarantine_not_fitting(run: Evidence) -> list[str]:
+    """Every quarantined record has a letter, and no letter lacks its row. Copies count once."""
+    rows, sent = set(run.quarantined), {one.quarantine_id for one in run.letters if one.quarantine_id is not None}
+    odd = [f"row {row} has no letter" for row in sorted(rows - sent)]
+    return odd + [f"a letter of row {row}, which is not there" for row in sorted(sent - rows)]
+
+
+def _of_tasks(letters: Iterable[Letter]) -> list[Letter]:
+    return [one for one in letters if one.task_id is not None]
+
+
+def _deaths(run: Evidence) -> set[tuple[int | None, int]]:
+    if run.moves is None:
+        return {(task.id, task.death.fence) for task in run.tasks if task.death is not None}
+    return {(move.task_id, move.fence) for move in run.moves if move.after is Status.DEAD}

@@ -1,0 +1,72 @@
+"""Committed offsets: what they passed, and where they stand after the end."""
+
+from collections import defaultdict
+
+from schemas.task import FINAL
+from tests.invariants.evidence import Commit, Evidence, Stored
+from tests.invariants.history import History
+
+Place = tuple[str, int]
+
+
+def passed_open_work(run: Evidence) -> list[str]:
+    """No record below a committed offset was open at that moment, unless the ledger carried it."""
+    if run.moves is None:
+        return []
+    history, records, passed = History(run), _by_place(run), defaultdict[Place, int](int)
+    carriers = _by_task(run) if run.relief else {}
+    odd = []
+    for commit in sorted(run.commits, key=lambda one: one.order):
+        place = (commit.topic, commit.number)
+        for record in records[place][passed[place] : commit.offset]:
+            wrong = "" if record.lost or _stood_in_for(record, carriers, passed, commit) else _open(record, history, commit)
+            if wrong:
+                odd.append(f"{commit.topic}/{commit.number} committed to {commit.offset}, past {record.offset}: {wrong}")
+        passed[place] = max(passed[place], commit.offset)
+    return odd
+
+
+def not_at_the_end(run: Evidence) -> list[str]:
+    """After the end every partition is committed to its end, and nowhere beyond."""
+    odd = [one for one in run.positions if one.high > one.low and one.committed != one.high]
+    odd += [one for one in run.positions if one.committed is not None and one.committed > one.high]
+    return [f"{one.topic}/{one.number}: committed {one.committed}, end {one.high}" for one in odd]
+
+
+def _open(record: Stored, history: History, commit: Commit) -> str:
+    """Return why a record may not be passed; empty when it may."""
+    if record.kept is not None and record.kept <= commit.order:
+        return ""
+    if record.task_id is None:
+        known = record.known is not None and record.known <= commit.order
+        return "" if known else "neither a task nor the quarantine has it"
+    move = history.last(record.task_id, commit.order)
+    if move is None:
+        return "it names no task and is not in the quarantine"
+    if move.after in FINAL or move.fence > record.fence or history.ordered(record.task_id, record.fence, commit.order):
+        return ""
+    return f"task {record.task_id} is {move.after.name}, fence {move.fence}"
+
+
+def _stood_in_for(record: Stored, carriers: dict[tuple[int, int], list[Stored]], passed: dict[Place, int], commit: Commit) -> bool:
+    """Return whether another record of the same task and fence is on its way: relief ordered it."""
+    if record.task_id is None:
+        return False
+    others = carriers.get((record.task_id, record.fence), [])
+    there = [one for one in others if one is not record and not one.lost and one.order <= commit.order]
+    return any(one.offset >= passed[one.topic, one.number] for one in there)
+
+
+def _by_place(run: Evidence) -> dict[Place, list[Stored]]:
+    found: dict[Place, list[Stored]] = defaultdict(list)
+    for record in sorted(run.records, key=lambda one: one.offset):
+        found[record.topic, record.number].append(record)
+    return found
+
+
+def _by_task(run: Evidence) -> dict[tuple[int, int], list[Stored]]:
+    found: dict[tuple[int, int], list[Stored]] = defaultdict(list)
+    for record in run.records:
+        if record.task_id is not None:
+            found[record.task_id, record.fence].append(record)
+    return found

@@ -1,0 +1,86 @@
+"""P1 to P9, one function each: what is wrong with a run, a line each. An empty list means that the promise held.
+
+A function judges by what the run recorded, and says nothing about what it did not.
+"""
+
+from collections.abc import Callable, Sequence
+
+from tests.invariants import calls, claims, ends, failures, letters, offsets
+from tests.invariants.evidence import Evidence
+
+SHOWN = 5  # violations of one kind that are worth reading
+
+Promise = Callable[[Evidence], list[str]]
+
+
+def p1_every_task_ends_once(run: Evidence) -> list[str]:
+    """P1: an accepted task is never lost: it ends once, and nothing is left to do for it."""
+    return _said("P1", run, ends.lost_or_invented, ends.not_final, ends.orders_left, ends.final_left, ends.fences_fallen)
+
+
+def p2_one_settle_per_claim(run: Evidence) -> list[str]:
+    """P2: a claim has one accepted end, written under its owner, and a result if and only if the task succeeded."""
+    return _said("P2", run, ends.results_not_fitting, ends.owned_at_the_end, claims.ended_twice, claims.ended_by_others, claims.taken_over)
+
+
+def p3_no_offset_passes_open_work(run: Evidence) -> list[str]:
+    """P3: an offset never passes work that is neither final nor carried by the ledger."""
+    return _said("P3", run, offsets.passed_open_work, offsets.not_at_the_end)
+
+
+def p4_no_answer_is_bought_twice(run: Evidence) -> list[str]:
+    """P4: one call for each claim and none without, no answer is thrown away, and every repeated call has a cause."""
+    return _said("P4", run, calls.without_claim, calls.more_than_claims, calls.given_back, calls.not_fitting_the_ends, calls.repeated)
+
+
+def p5_outages_cost_nothing(run: Evidence) -> list[str]:
+    """P5: an outage of the provider, of the quota or of the money consumes no attempt and dead-letters nothing."""
+    checks = (failures.free_counted, failures.miscounted, failures.outages_counted, failures.calls_into_outages)
+    return _said("P5", run, *checks, failures.deaths_not_held_back)
+
+
+def p6_nothing_runs_early(run: Evidence) -> list[str]:
+    """P6: a task is not claimed before it is due, by the database's clock, and a retry is not due before its tier's delay is over."""
+    return _said("P6", run, claims.early, calls.retried_early)
+
+
+def p7_live_leases_are_kept(run: Evidence) -> list[str]:
+    """P7: nothing is taken from a live lease, and every dead one is resolved."""
+    return _said("P7", run, claims.reaped_alive, claims.judged_alive, claims.leaked, calls.overlapping)
+
+
+def p8_dead_letters_keep_everything(run: Evidence) -> list[str]:
+    """P8: each death has its letter with the original bytes; replaying twice equals replaying once."""
+    return _said("P8", run, letters.not_fitting_deaths, letters.other_bytes, letters.unfounded, letters.replayed_twice)
+
+
+def p9_bad_input_stops_nothing(run: Evidence) -> list[str]:
+    """P9: what cannot be read is quarantined, with a letter; no program ends of it."""
+    return _said("P9", run, letters.quarantine_not_fitting, failures.programs_ended)
+
+
+PROMISES: dict[str, Promise] = {
+    "P1": p1_every_task_ends_once,
+    "P2": p2_one_settle_per_claim,
+    "P3": p3_no_offset_passes_open_work,
+    "P4": p4_no_answer_is_bought_twice,
+    "P5": p5_outages_cost_nothing,
+    "P6": p6_nothing_runs_early,
+    "P7": p7_live_leases_are_kept,
+    "P8": p8_dead_letters_keep_everything,
+    "P9": p9_bad_input_stops_nothing,
+}
+
+
+def violations(run: Evidence) -> list[str]:
+    """Return what is wrong with a run that has ended, whatever happened in it."""
+    return [line for promise in PROMISES.values() for line in promise(run)]
+
+
+def _said(name: str, run: Evidence, *checks: Promise) -> list[str]:
+    return [f"{name} {line}" for check in checks for line in _few(check.__name__.replace("_", " "), check(run))]
+
+
+def _few(kind: str, lines: Sequence[str]) -> list[str]:
+    more = [f"{kind}: and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+    return [f"{kind}: {line}" for line in lines[:SHOWN]] + more
