@@ -31,7 +31,7 @@ class Case:
 
 
 class Campaign:
-    """Plays cases, started at once; each `result` waits for one of them."""
+    """Plays cases, started at once; each `result` waits for one of them, or plays it when it is none of those."""
 
     def __init__(self, cases: Iterable[Case], *, folder: Path, servers: tuple[Kafka, MariaDB, Redis] | None) -> None:
         self._folder = folder
@@ -44,7 +44,7 @@ class Campaign:
 
     def result(self, case: Case) -> None:
         """Return when the case has been played; raise what was wrong with it."""
-        self._results[case].result()
+        (self._results.get(case) or self._pool.submit(self._play, case)).result()
 
     def close(self) -> None:
         """Play nothing more, end every program."""

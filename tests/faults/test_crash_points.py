@@ -14,13 +14,14 @@ CASES = [Case(story, kafka, number) for number in range(TIMES) for story in STOR
 
 @pytest.fixture(scope="session")
 def campaign(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
-    """The playing of every case that this run of the tests has chosen."""
+    """The playing of every case that this run of the tests has chosen; where tests are dealt out to processes, one after another."""
     chosen = [item.callspec.params["case"] for item in request.session.items if "campaign" in getattr(item, "fixturenames", ())]
     servers = None
     if any(case.kafka for case in chosen):
         kafka, mariadb, redis = (request.getfixturevalue(f"{name}_server") for name in ("kafka", "mariadb", "redis"))
         servers = (kafka, mariadb, redis)
-    found = Campaign(chosen, folder=tmp_path_factory.mktemp("crashes"), servers=servers)
+    at_once = [] if "PYTEST_XDIST_WORKER" in os.environ else chosen
+    found = Campaign(at_once, folder=tmp_path_factory.mktemp("crashes"), servers=servers)
     yield found
     found.close()
 
