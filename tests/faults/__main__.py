@@ -5,6 +5,7 @@ Exit codes: 0 every promise held and every fault met somebody, 1 not so; then ev
 
 import argparse
 import os
+import pickle
 import platform
 import shutil
 import sys
@@ -25,11 +26,14 @@ from tests.faults.site import Site
 from tests.servers import kafka
 
 TASKS_A_MINUTE = 600
+SEEN = "seen.pickle"
 
 
 def main(argv: Sequence[str]) -> int:
     """Run, report, and return the exit code."""
     options = _parser().parse_args(argv)
+    if options.again is not None:
+        return _again(options.again)
     servers.go_apart(list(argv))
     kinds = options.kinds or [name for name, kind in KINDS.items() if servers.can_mount() or not kind.root]
     plan = draw(options.seed, options.minutes, kinds, options.every)
@@ -39,7 +43,9 @@ def main(argv: Sequence[str]) -> int:
     with FaultLog(folder / "faults.jsonl") as faultlog, Site(folder=folder, faultlog=faultlog) as site:
         tasks = options.tasks or round(options.minutes * TASKS_A_MINUTE)
         found = run(site, plan, minutes=options.minutes, tasks=tasks, seed=options.seed)
-        judgement = judge(found, figures=_known(options.seed, (time.monotonic() - began_s) / 60))
+    known = _known(options.seed, (time.monotonic() - began_s) / 60)
+    (folder / SEEN).write_bytes(pickle.dumps((found, known)))
+    judgement = judge(found, figures=known)
     _write(judgement, folder, options.report)
     for line in report.lines(judgement):
         _say(line)
@@ -48,7 +54,16 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if site.disk is not None:
         shutil.copytree(site.disk.folder, folder / "mariadb-files")
-    _say(f"kept in {folder}: faults.jsonl, report.json, programs/ (their output, the LLM's log), kafka/, mariadb-files/")
+    _say(f"kept in {folder}: faults.jsonl, report.json, seen.pickle, programs/ (their output, the LLM's log), kafka/, mariadb-files/")
+    return 0 if judgement.good else 1
+
+
+def _again(folder: Path) -> int:
+    """Judge what is kept of a run again."""
+    found, known = pickle.loads((folder / SEEN).read_bytes())  # noqa: S301 - written by ourselves
+    judgement = judge(found, figures=known)
+    for line in report.lines(judgement):
+        _say(line)
     return 0 if judgement.good else 1
 
 
@@ -78,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, metavar="KIND", help=f"only these: {', '.join(KINDS)}")
     parser.add_argument("--every", type=float, default=EVERY_S, metavar="S", help=f"seconds between two faults, at most ({EVERY_S:g})")
     parser.add_argument("--report", type=Path, metavar="FILE", help="where the figures go too, as JSON")
+    parser.add_argument("--again", type=Path, metavar="FOLDER", help="only judge again what was kept of a run")
     parser.add_argument("--keep", action="store_true", help="keep everything, whatever was found")
     return parser
 

@@ -15,6 +15,7 @@ _TABLES = {
     "fault_order": "order_id BIGINT, change_of CHAR(1), destination VARCHAR(100), items MEDIUMBLOB",
     "fault_count": "batch_id BIGINT, type VARCHAR(64), route VARCHAR(64), state TINYINT, outcome VARCHAR(64), "
     "disposition VARCHAR(32), delta INT",
+    "fault_guard": "guard_id BIGINT, batch_id BIGINT, type VARCHAR(64), route VARCHAR(64), raised TINYINT",
 }
 _TRIGGERS = {
     "AFTER INSERT ON task": "INSERT INTO fault_move VALUES (NULL, UTC_TIMESTAMP(6), NEW.id, NULL, NEW.status, 0, NEW.owner, "
@@ -28,8 +29,13 @@ _TRIGGERS = {
     "AFTER UPDATE ON outbox": "IF OLD.items <> NEW.items THEN "
     "INSERT INTO fault_order VALUES (NULL, UTC_TIMESTAMP(6), NEW.id, '=', NEW.destination, NEW.items); END IF",
     "AFTER DELETE ON outbox": "INSERT INTO fault_order VALUES (NULL, UTC_TIMESTAMP(6), OLD.id, '-', OLD.destination, '')",
-    "AFTER INSERT ON tally": "INSERT INTO fault_count VALUES (NULL, UTC_TIMESTAMP(6), NEW.batch_id, NEW.type, NEW.route, NEW.state, "
-    "NEW.outcome, NEW.disposition, NEW.delta)",
+    # Rows that sum up others are as old as these.
+    "AFTER INSERT ON tally": "IF NEW.created_at > UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE THEN INSERT INTO fault_count VALUES "
+    "(NULL, UTC_TIMESTAMP(6), NEW.batch_id, NEW.type, NEW.route, NEW.state, NEW.outcome, NEW.disposition, NEW.delta); END IF",
+    "AFTER INSERT ON guard": "INSERT INTO fault_guard VALUES (NULL, UTC_TIMESTAMP(6), NEW.id, NEW.batch_id, NEW.type, NEW.route, "
+    "NEW.opened_at IS NULL)",
+    "AFTER UPDATE ON guard": "IF (OLD.opened_at IS NULL) <> (NEW.opened_at IS NULL) THEN INSERT INTO fault_guard VALUES "
+    "(NULL, UTC_TIMESTAMP(6), NEW.id, NEW.batch_id, NEW.type, NEW.route, NEW.opened_at IS NULL); END IF",
 }
 
 

@@ -26,14 +26,15 @@ FAULTS = {
     "400": "400={}",
 }
 SHARES = {"huge": (0.02, 0.05), "400": (0.02, 0.1), "hang": (0.1, 0.4)}
-USUAL_SHARE = (0.2, 1.0)
+USUAL_SHARE = (0.2, 0.9)
+OUTAGE_SHARE = 0.4
 
 
 def dialed(name: str) -> Callable[[Strike], None]:
     """Return what lets calls end so for a while."""
 
     def act(strike: Strike) -> None:
-        text = FAULTS[name].format(round(strike.chance.uniform(*SHARES.get(name, USUAL_SHARE)), 3))
+        text = FAULTS[name].format(_share(strike, name))
         key = text.partition("=")[0]
         before = _faults(strike).get(key, 0)
         strike.begin("llm")
@@ -44,6 +45,13 @@ def dialed(name: str) -> Callable[[Strike], None]:
         strike.evidence["calls"] = _faults(strike).get(key, 0) - before
 
     return act
+
+
+def _share(strike: Strike, name: str) -> float:
+    """Return a share of the calls: often all of them, which is an outage, where that kind can be one."""
+    if name not in SHARES and strike.chance.random() < OUTAGE_SHARE:
+        return 1
+    return round(strike.chance.uniform(*SHARES.get(name, USUAL_SHARE)), 3)
 
 
 def _faults(strike: Strike) -> dict[str, int]:

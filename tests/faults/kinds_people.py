@@ -8,6 +8,7 @@ from tests.integration.programs import Program
 
 BATCH, DEAD = 1500, 15
 END_S = 60.0
+DIALED = "400=0.5"
 
 
 def load_killed(strike: Strike) -> None:
@@ -38,7 +39,9 @@ def cancel_killed(strike: Strike) -> None:
 def replay_killed(strike: Strike) -> None:
     """Let some tasks be refused, kill their replay when it has begun, and let it be resumed."""
     site, ledger = strike.site, strike.site.deployment.ledger
-    site.llm.dial("400=0.5")
+    strike.evidence["dialed"] = DIALED
+    strike.begin("llm")
+    site.llm.dial(DIALED)
     try:
         wait_for(lambda: (quiet(ledger.counts) or {}).get("dead", 0) >= DEAD, PATIENCE_S)
     finally:
@@ -52,7 +55,7 @@ def replay_killed(strike: Strike) -> None:
 
 
 def _kill(strike: Strike, program: Program) -> None:
-    strike.begin(program.name)
+    strike.target = program.name
     program.signal(signal.SIGKILL)
     strike.evidence["code"] = program.wait(END_S)
     strike.bit = strike.evidence["code"] == -signal.SIGKILL

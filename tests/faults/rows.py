@@ -1,16 +1,18 @@
 """The ledger as the database tells of it: attempts, and the history of tasks, orders and leases."""
 
 from collections import defaultdict
+from dataclasses import replace
 
 from sqlalchemy import select
 
 from producer import outbox
-from schemas.tables import batch, task, task_attempt
+from producer.replay_runs import ItemState
+from schemas.tables import batch, replay_item, replay_run, task, task_attempt
 from schemas.task import Status
 from tests.faults import history
 from tests.faults.history import seconds
 from tests.integration.ledgers import spelled
-from tests.invariants.evidence import Attempt, Move, Ordered, Verdict
+from tests.invariants.evidence import Attempt, Count, Guarded, Move, Ordered, Replayed, Verdict
 
 NEVER_YEAR = 9999
 
@@ -55,6 +57,36 @@ def moves(url: str) -> list[Move]:
     ]
 
 
+def counts(url: str) -> list[Count]:
+    """Return every change of the counts, when it was written."""
+    return [
+        Count(at_s := seconds(row.at), at_s, row.batch_id, row.type, row.route, Status(row.state), row.disposition, row.delta)
+        for row in history.read(url, "fault_count")
+    ]
+
+
+def guards(url: str) -> list[Guarded]:
+    """Return from when to when each guard was raised."""
+    found, raised = [], {}
+    for row in history.read(url, "fault_guard"):
+        at_s = seconds(row.at)
+        if row.raised:
+            raised[row.guard_id] = Guarded(row.batch_id, row.type, row.route, at_s, None)
+        elif row.guard_id in raised:
+            found.append(replace(raised.pop(row.guard_id), opened=at_s))
+    return found + list(raised.values())
+
+
+def replayed(url: str) -> list[Replayed]:
+    """Return the tasks of replays that were begun."""
+    query = select(replay_item).join(replay_run, replay_run.c.id == replay_item.c.run_id).where(replay_run.c.stored_at.is_not(None))
+    rows = history.rows(url, query.where(replay_item.c.kind == outbox.TASK))
+    return [
+        Replayed(row.run_id, row.item_id, row.fence, applied=row.state == ItemState.REPLAYED, waits=row.state == ItemState.WAITS)
+        for row in rows
+    ]
+
+
 def verdicts(url: str) -> list[Verdict]:
     """Return every declaration that an agent is lost."""
     rows = history.read(url, "fault_verdict")
@@ -67,6 +99,8 @@ def ordered(url: str) -> list[Ordered]:
     there: dict[int, dict[tuple[int, int], float]] = defaultdict(dict)
     for row in history.read(url, "fault_order"):
         at_s = seconds(row.at)
+        if row.destination == "dlq":
+            continue
         items = {(key, fence) for kind, key, fence in outbox.unpack(row.items) if kind == outbox.TASK}
         before = there[row.order_id]
         found += [Ordered(*item, placed=before.pop(item), gone=at_s) for item in before.keys() - items]

@@ -24,7 +24,7 @@ def run(site: Site, plan: Sequence[Planned], *, minutes: float, tasks: int, seed
     over_s = max(1.0, minutes * 60 - BEGIN_S - END_S)
     site.traffic = Traffic(site=site, tasks=tasks, over_s=over_s, chance=random.Random(f"traffic {seed}"))  # noqa: S311 - not a secret
     topics = site.deployment.topics
-    watch = Watch(bootstrap=site.kafka.bootstrap, topics=topics.names, keep={topics.name("inbox")})
+    watch = Watch(bootstrap=site.kafka.bootstrap, topics=topics.names, keep={topics.name("dlq"), topics.name("inbox")})
     watch.begin()
     site.crew.begin()
     site.traffic.begin()
@@ -57,11 +57,11 @@ def finish(site: Site) -> None:
         site.crew.leave(seat, program, signal.SIGTERM)
     for seat, program in leaving:
         _ended(site, seat, program, LEAVING_S)
-    last = [site.agent(seat, "--until-done") for seat in AGENTS[:LAST_AGENTS]]
-    for program in last:
-        site.log.note("started", seat=AGENTS[0], program=program.name, pid=program.pid)
-    for program in last:
-        _ended(site, AGENTS[0], program, ENDING_S)
+    last = [(seat, site.agent(seat, "--until-done")) for seat in AGENTS[:LAST_AGENTS]]
+    for seat, program in last:
+        site.log.note("started", seat=seat, program=program.name, pid=program.pid)
+    for seat, program in last:
+        _ended(site, seat, program, ENDING_S)
 
 
 def _ended(site: Site, seat: str, program: Program, within_s: float) -> None:

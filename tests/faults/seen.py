@@ -15,11 +15,12 @@ from tests.faults.faultlog import Event
 from tests.faults.heard import Heard, heard
 from tests.faults.history import seconds
 from tests.faults.lives import Life
-from tests.faults.site import Site
+from tests.faults.site import SLOTS, Site
 from tests.faults.watch import Watch
-from tests.invariants.evidence import Call, Claim, Commit, Evidence, Move, Stored, Task
+from tests.invariants.evidence import Call, Claim, Commit, Death, Evidence, Letter, Move, Outage, Stored, Task
 
 KAFKA_CLOCK_S = 0.001  # the unit of Kafka's times, which are cut
+ROUTE = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +51,40 @@ def seen(site: Site, watch: Watch) -> Seen:
         "moves": moves,
         "verdicts": rows.verdicts(url),
         "agents": lives.incarnations(site, agents),
+        "counts": rows.counts(url),
         "ordered": rows.ordered(url),
+        "guards": rows.guards(url),
+        "replayed": rows.replayed(url),
+        "letters": _letters(site, watch),
+        "outages": _outages(site),
+        "slots": int(SLOTS),
         "records": _records(site, watch, base.tasks, moves),
         "commits": _commits(site, watch),
         "relief": True,
     }
     run = Evidence(**{one.name: getattr(base, one.name) for one in fields(base)} | found)
     return Seen(run, calls, site.log.of("fault"), alive, agents, lives.bugs(site.deployment.programs))
+
+
+def _outages(site: Site) -> list[Outage]:
+    """Return the times in which the LLM was told to fail every call."""
+    told = ((one, *str(one["evidence"].get("dialed", "")).partition(",")[0].partition("=")[::2]) for one in site.log.of("fault"))
+    return [Outage(ROUTE, fault, one["start_s"], one["end_s"]) for one, fault, share in told if share in {"1", "1.0"}]
+
+
+def _letters(site: Site, watch: Watch) -> list[Letter]:
+    """Return the records of the dead letter topic."""
+    found = []
+    for one in watch.records:
+        if one.topic == site.deployment.topics.name("dlq"):
+            pointer = "docllm-pointer" in one.headers
+            if "docllm-quarantine" in one.headers:
+                found.append(Letter(one.key, one.value, quarantine_id=int(one.headers["docllm-quarantine"]), pointer=pointer))
+            else:
+                said = {name: one.headers.get(f"docllm-{name}", b"").decode() for name in ("fence", "disposition", "error-class")}
+                death = Death(int(said["fence"]), said["disposition"], said["error-class"])
+                found.append(Letter(one.key, one.value, int(one.headers["docllm-task"]), death=death, pointer=pointer))
+    return found
 
 
 class _Claims:
@@ -80,7 +108,8 @@ class _Claims:
         owner, last = claims[-1].owner, before[-1]
         life = self._agents.get(owner >> OWNER_BITS)
         status = last.after if last.after is not Status.PROCESSING or last.owner == owner else Status.PENDING
-        return replace(one.call, task_id=task.id, claim=Claim(life.program if life else "", status, owner))
+        claim = Claim(life.program if life else "", status, owner)
+        return replace(one.call, task_id=task.id, route=ROUTE, claim=claim)
 
     def _seat(self, owner: int) -> str:
         life = self._agents.get(owner >> OWNER_BITS)
