@@ -76,6 +76,8 @@ CLASSIC: Settings = {
     "group.protocol": "classic",
     "partition.assignment.strategy": "cooperative-sticky",
     "session.timeout.ms": 10_000,
+    # A member hears of a rebalance by its heartbeat; a cooperative one takes two rounds, in which partitions have no reader.
+    "heartbeat.interval.ms": 1_000,
 }
 PRODUCER_HABITS: Settings = {
     "compression.type": "lz4",
