@@ -62,6 +62,7 @@ def contradicting(stage: Stage) -> None:
     deployment.llm("--latency", "0")
     path = deployment.write_lines((task_line(number) for number in range(TASKS)), "unsent")
     stage.crash_producer("load.accepted", "load", str(path))
+    stage.hold_orders()
     deployment.expect("unsent", (f"t{number}" for number in range(TASKS)))
     deployment.load(TASKS)
     ledger = deployment.status()["ledger"]
