@@ -18,6 +18,8 @@ class Proxy:
 
     def __init__(self) -> None:
         self._loop = uvloop.new_event_loop()
+        self._doors: list[Door] = []
+        self._servers: list[asyncio.Server] = []
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
 
@@ -43,12 +45,24 @@ class Proxy:
 
     def close(self) -> None:
         """End everything."""
+        self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
 
     async def _listen(self, door: Door) -> None:
         loop = asyncio.get_running_loop()
-        await loop.create_server(lambda: Pair(door).client, "127.0.0.1", door.port, reuse_address=True, backlog=256)
+        made = await loop.create_server(lambda: Pair(door).client, "127.0.0.1", door.port, reuse_address=True, backlog=256)
+        self._doors.append(door)
+        self._servers.append(made)
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            server.close()
+        for door in self._doors:
+            for pair in list(door.pairs):
+                pair.end()
+        await asyncio.sleep(0)  # what was ended is told so
 
     def _now(self, work: Callable[[], Result]) -> Result:
         async def run() -> Result:

@@ -1,0 +1,132 @@
+"""What a door does to those who go through it, and that it counts whom it met."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from tests.faults.doors import Door, Mode, Wrong
+from tests.faults.proxy import Proxy
+from tests.servers.process import free_port
+
+SOON_S = 0.3
+
+
+@pytest.fixture
+def door() -> Iterator[tuple[Proxy, Door]]:
+    """A door to a server that says again what it hears."""
+    with socket.create_server(("127.0.0.1", 0)) as server, Proxy() as proxy:
+        threading.Thread(target=_serve, args=(server,), daemon=True).start()
+        yield proxy, proxy.open("a:b", free_port(), server.getsockname()[1])
+
+
+def _serve(server: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            threading.Thread(target=_echo, args=(server.accept()[0],), daemon=True).start()
+
+
+def _echo(client: socket.socket) -> None:
+    with client, suppress(OSError):
+        while heard := client.recv(65536):
+            client.sendall(heard)
+
+
+def connected(door: Door) -> socket.socket:
+    client = socket.create_connection(("127.0.0.1", door.port))
+    client.settimeout(SOON_S)
+    return client
+
+
+def said(client: socket.socket, text: bytes) -> bytes:
+    """Return what comes back."""
+    client.sendall(text)
+    return client.recv(1000)
+
+
+def test_an_open_door_carries(door: tuple[Proxy, Door]) -> None:
+    """What is said comes back, and is counted."""
+    with connected(door[1]) as client:
+        assert said(client, b"hello") == b"hello"
+
+    assert door[0].counts(door[1]) == {"connections": 1, "carried": 10}
+
+
+def test_a_cut_ends_those_who_are_there_and_those_who_come(door: tuple[Proxy, Door]) -> None:
+    """Both are reset; when it is over, all is well."""
+    proxy, one = door
+    with connected(one) as client:
+        said(client, b"hello")
+        proxy.set(one, Wrong(Mode.CUT))
+
+        with pytest.raises(ConnectionResetError):
+            client.recv(10)
+        with connected(one) as late, pytest.raises(ConnectionResetError):
+            late.recv(10)
+
+    told = proxy.set(one, Wrong()).told()
+    assert (told["cut"], told["refused"]) == (1, 1)
+    with connected(one) as again:
+        assert said(again, b"again") == b"again"
+
+
+def test_a_hole_swallows_and_tells_nobody(door: tuple[Proxy, Door]) -> None:
+    """The connection stays, nothing comes; when it is over, everything does."""
+    proxy, one = door
+    with connected(one) as client:
+        said(client, b"hello")
+        proxy.set(one, Wrong(Mode.HOLE))
+        with pytest.raises(TimeoutError):
+            said(client, b"late")
+
+        assert proxy.set(one, Wrong()).held == 4
+        assert client.recv(10) == b"late"
+
+
+def test_after_a_hole_connections_may_be_lost(door: tuple[Proxy, Door]) -> None:
+    """As when a router has forgotten them: a reset, and what was held never comes."""
+    proxy, one = door
+    with connected(one) as client:
+        said(client, b"hello")
+        proxy.set(one, Wrong(Mode.HOLE))
+        with pytest.raises(TimeoutError):
+            said(client, b"lost")
+        proxy.set(one, Wrong(), reset=True)
+
+        with pytest.raises(ConnectionResetError):
+            client.recv(10)
+
+
+def test_a_slow_way_brings_everything_in_order(door: tuple[Proxy, Door]) -> None:
+    """Late, and no faster than it may be."""
+    proxy, one = door
+    proxy.set(one, Wrong(Mode.SLOW, delay_s=0.02, bytes_per_s=10_000))
+    with connected(one) as client:
+        assert b"".join(said(client, word) for word in (b"one ", b"two ", b"three")) == b"one two three"
+
+    assert proxy.counts(one)["delayed"] == 26
+
+
+def test_a_torn_message_is_half_a_message(door: tuple[Proxy, Door]) -> None:
+    """The first arrives; of the second one half does, and then the connection is reset."""
+    proxy, one = door
+    proxy.set(one, Wrong(Mode.TEAR, tear_every=2))
+    with connected(one) as client:
+        assert said(client, b"whole") == b"whole"
+        with pytest.raises(ConnectionResetError):
+            said(client, b"broken")
+
+    assert proxy.counts(one)["torn"] == 1
+
+
+def test_a_server_that_is_gone_is_counted(door: tuple[Proxy, Door]) -> None:
+    """A door stays open when nobody is behind it; who comes is sent away."""
+    proxy = door[0]
+    nowhere = proxy.open("a:c", free_port(), free_port())
+
+    with connected(nowhere) as client, pytest.raises(ConnectionResetError):
+        client.recv(10)
+
+    assert proxy.counts(nowhere) == {"connections": 1, "failed": 1}
