@@ -56,9 +56,9 @@ def given_back(run: Evidence) -> list[str]:
     odd = []
     for move in run.moves or ():
         call = answered.get((move.task_id, move.old_owner))
-        if call is not None and move.ends and move.after is Status.PENDING and (call.name, move.old_owner) not in told:
-            if not _leaving(run, move.old_owner):
-                odd.append(f"{call.name} was answered at {call.end_s or 0:.3f}, then {move}")
+        untold = call is not None and (call.name, move.old_owner) not in told
+        if call is not None and untold and move.ends and move.after is Status.PENDING and not _leaving(run, move.old_owner):
+            odd.append(f"{call.name} was answered at {call.end_s or 0:.3f}, then {move}")
     return odd
 
 

@@ -40,9 +40,11 @@ def replayed_twice(run: Evidence) -> list[str]:
     applied = Counter((item.task_id, item.fence) for item in run.replayed if item.applied)
     done = Counter((move.task_id, move.old_fence) for move in run.moves if move.replays)
     odd = [f"replay {item.run_id}: task {item.task_id} still waits" for item in run.replayed if item.waits]
-    for key in sorted(applied.keys() | done.keys()):
-        if done[key] > 1 or applied[key] != done[key]:
-            odd.append(f"task {key[0]}: its end at fence {key[1]} was taken back {done[key]} times, for {applied[key]} items")
+    odd += [
+        f"task {key[0]}: its end at fence {key[1]} was taken back {done[key]} times, for {applied[key]} items"
+        for key in sorted(applied.keys() | done.keys())
+        if done[key] > 1 or applied[key] != done[key]
+    ]
     total = Counter(move.task_id for move in run.moves if move.replays)
     return odd + [f"{task.name} counts {task.replays}, it was {total[task.id]}" for task in run.tasks if task.replays != total[task.id]]
 
