@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract import embedded_parts
+from tests.contract import embedded_parts, simulated_parts
 from tests.contract.ledger_parts import books, migrated  # noqa: F401 - the fixtures of the ledger's suites
 from tests.contract.parts import Parts
 
@@ -16,12 +16,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     names = inspect.signature(pyfuncitem.obj).parameters
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    given = {name: pyfuncitem.funcargs[name] for name in names}
+    run = given["parts"].run if "parts" in given else asyncio.run
+    run(pyfuncitem.obj(**given))
     return True
 
 
-@pytest.fixture(params=["embedded", "kafka"])
+@pytest.fixture(params=["simulated", "embedded", "kafka"])
 def parts(request: pytest.FixtureRequest, tmp_path: Path) -> Parts:
+    if request.param == "simulated":
+        return simulated_parts.parts()
     if request.param == "embedded":
         return embedded_parts.parts(tmp_path)
     server = request.getfixturevalue("kafka_server")

@@ -1,7 +1,9 @@
 """What a suite needs of one kind of real parts. `embedded_parts` and `kafka_parts` each build one, with `parts(...)`."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from agent.ports import Source
 from producer.ports import Publisher, TopicAdmin
@@ -26,3 +28,5 @@ class Parts:
     session_s: float
     # What `topics apply` has stored: topic to topic id. The suite changes it.
     known: dict[str, str] = field(default_factory=dict)
+    # Runs a test to its end, on the clock that these parts go by.
+    run: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run

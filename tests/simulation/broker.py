@@ -19,12 +19,13 @@ SESSION_S = 10.0
 
 @dataclass(slots=True)
 class Stored:
-    """One record. `lost`: the broker has lost it, by a fault."""
+    """One record. `turn`: when it was written, among all events of the run. `lost`: the broker has lost it, by a fault."""
 
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes]]
+    turn: int = 0
     lost: bool = False
 
 
@@ -50,24 +51,30 @@ class Topic:
 
 
 class Group:
-    """One consumer group."""
+    """One consumer group. A member subscribes to one topic, or to none while it does not trust its id."""
 
     def __init__(self, *, name: str, broker: "Broker") -> None:
         self.name = name
         self.broker = broker
         self.seen_s: dict[str, float] = {}
-        self.topics: dict[str, str] = {}
+        self.topics: dict[str, str | None] = {}
         self.owner: dict[Place, str] = {}
         self.heir: dict[Place, str] = {}
         self.committed: dict[Place, int] = {}
         self._names = count(1)
 
-    def join(self, topic: str, now_s: float) -> str:
+    def join(self, topic: str | None, now_s: float) -> str:
         """Return the name of a new member."""
         member = f"{self.name}-{next(self._names)}"
         self.seen_s[member], self.topics[member] = now_s, topic
         self.balance()
         return member
+
+    def subscribe(self, member: str, topic: str | None) -> None:
+        """Change what a member reads."""
+        if self.topics.get(member) != topic:
+            self.topics[member] = topic
+            self.balance()
 
     def leave(self, member: str) -> None:
         """Forget a member, whether it knows or not."""
@@ -76,21 +83,28 @@ class Group:
         self.owner = {place: owner for place, owner in self.owner.items() if owner != member}
         self.balance()
 
+    def forget_topic(self, topic: str) -> None:
+        """Forget a topic that was deleted."""
+        for found in (self.owner, self.heir, self.committed):
+            for place in [place for place in found if place[0] == topic]:
+                del found[place]  # type: ignore[attr-defined]
+
     def evict_silent(self, now_s: float) -> None:
         """Forget members that have not beaten for a session."""
-        for member in [member for member, seen_s in self.seen_s.items() if now_s - seen_s > SESSION_S]:
-            self.leave(member)
+        for member, seen_s in list(self.seen_s.items()):
+            if now_s - seen_s > SESSION_S:
+                self.leave(member)
 
     def balance(self) -> None:
-        """Decide anew who shall have what, moving little."""
+        """Decide anew who shall read what."""
         places = self._places()
-        shares = [Share(index, place[0], self.heir.get(place)) for index, place in enumerate(places)]
-        heirs = balance(shares, {member: {topic} for member, topic in self.topics.items()})
-        self.heir = {places[index]: heir for index, heir in heirs.items() if heir is not None}
+        shares = [Share(number, place[0], self.heir.get(place)) for number, place in enumerate(places)]
+        heirs = balance(shares, {member: {topic} if topic else set() for member, topic in self.topics.items()})
+        self.heir = {place: heir for number, place in enumerate(places) if (heir := heirs[number]) is not None}
 
     def shuffle(self, rng: random.Random) -> None:
         """Decide anew by chance, as a rebalance at a bad moment would."""
-        members = sorted(self.topics)
+        members = sorted(member for member, topic in self.topics.items() if topic)
         if members:
             self.heir = {place: rng.choice(members) for place in self._places()}
 
@@ -100,29 +114,26 @@ class Group:
         self.committed[place] = offset
 
     def start(self, place: Place) -> tuple[int, bool]:
-        """Return where a new owner reads on, and whether the committed offset was out of range."""
+        """Return where a new owner reads on, and whether records may be missing before it."""
         log, offset = self.broker.log(place), self.committed.get(place)
         if offset is not None and log.low <= offset <= log.end:
             return offset, False
         return log.low, offset is not None or log.low > 0
 
-    def lag(self) -> int:
-        """Return how many records are not committed past."""
-        return sum(self.broker.log(place).end - self.start(place)[0] for place in self._places())
-
     def _places(self) -> list[Place]:
-        topics = sorted(set(self.topics.values()))
+        topics = sorted({topic for topic in self.topics.values() if topic in self.broker.topics})
         return [(topic, number) for topic in topics for number in range(len(self.broker.topics[topic].logs))]
 
 
 class Broker:
-    """All topics and groups of one run."""
+    """All topics and groups of one run. `turn` numbers what is written among all events of the run."""
 
-    def __init__(self, *, rng: random.Random, now_s: Callable[[], float], utc_s: Callable[[], float]) -> None:
+    def __init__(self, *, rng: random.Random, utc_s: Callable[[], float], turn: Callable[[], int]) -> None:
         self.rng = rng
-        self.now_s = now_s
         self.utc_s = utc_s
+        self.turn = turn
         self.topics: dict[str, Topic] = {}
+        self.deleted: list[tuple[str, Topic]] = []
         self.groups: dict[str, Group] = {}
         self.readers: dict[str, list[Callable[[], None]]] = {}  # to be woken when something is written, by topic
         self.on_commit: Callable[[Group, Place, int], None] = lambda _group, _place, _offset: None
@@ -132,6 +143,19 @@ class Broker:
     def create(self, topic: str, partitions: int) -> None:
         """Make a topic."""
         self.topics[topic] = Topic(f"id-{next(self._ids)}", [Log() for _ in range(partitions)])
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic, with its records and offsets."""
+        self.deleted.append((topic, self.topics.pop(topic)))
+        for group in self.groups.values():
+            group.forget_topic(topic)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions to a topic; its groups share them out."""
+        logs = self.topics[topic].logs
+        logs += [Log() for _ in range(partitions - len(logs))]
+        for group in self.groups.values():
+            group.balance()
 
     def group(self, name: str) -> Group:
         """Return a group, made if it is not there."""
@@ -145,7 +169,7 @@ class Broker:
         """Write a record."""
         logs = self.topics[record.topic].logs
         number = self.rng.randrange(len(logs)) if record.key is None else partition_of(record.key, len(logs))
-        logs[number].records.append(Stored(int(self.utc_s() * 1000), record.key, record.value, record.headers))
+        logs[number].records.append(Stored(int(self.utc_s() * 1000), record.key, record.value, record.headers, self.turn()))
         for wake in self.readers.get(record.topic, ()):
             wake()
 

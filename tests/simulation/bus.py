@@ -1,4 +1,4 @@
-"""The ports of the bus over the broker in memory, with the real ones' awkwardness: late and lost reports, failing commits, zombies."""
+"""A consumer handle over the broker in memory, with the real ones' awkwardness: failing commits, records again, zombies."""
 
 import asyncio
 from collections import deque
@@ -6,17 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 
-from agent.ports import Assigned, AtRest, Event, Partition, Record, Revoked, SourceFailed
-from producer.ports import Backlog, Refusal, TopicState
+from agent.ports import Assigned, AtRest, Event, Partition, Record, Recreated, Revoked, SourceFailed
 from schemas.clock import Clock
-from schemas.envelope import Outgoing
 from tests.simulation.broker import Broker, Place
 from tests.simulation.weather import Weather
 
 _PASS_S, _SOON_S = 0.5, 0.02  # a handle polls now and then, and soon after something was written
 _COMMIT_S = 0.9
 _BATCH = 20
-_DELIVERY_S = 20.0
 
 
 @dataclass(slots=True)
@@ -30,20 +27,23 @@ class Holding:
 
 
 class SimSource:
-    """One member of a consumer group."""
+    """One member of a consumer group, which reads one topic as long as its id is the known one."""
 
-    def __init__(self, *, broker: Broker, topic: str, group_id: str, clock: Clock, weather: Weather) -> None:
+    def __init__(
+        self, *, broker: Broker, topic: str, group_id: str, known_topic_ids: Callable[[], Mapping[str, str]], clock: Clock, weather: Weather
+    ) -> None:
         self._broker = broker
         self._topic = topic
         self._group = broker.group(group_id)
+        self._known_topic_ids = known_topic_ids
         self._clock = clock
         self._weather = weather
         self.member = ""
         self._held: dict[Place, Holding] = {}
-        self._paused: frozenset[Partition] = frozenset()
+        self._paused: frozenset[Place] = frozenset()
         self._events: deque[Event] = deque()
         self._committed_s = 0.0
-        self._left = False
+        self._strange = self._left = False
         self.deaf_until_s = 0.0  # until then it does not hear that it was evicted
 
     def start(self, deliver: Callable[[Event], None]) -> None:
@@ -62,7 +62,7 @@ class SimSource:
 
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Replace the set of partitions that shall not be read."""
-        self._paused = frozenset(partitions)
+        self._paused = frozenset((partition.topic, partition.number) for partition in partitions)
 
     async def commit(self) -> None:
         """Commit now what was marked."""
@@ -72,7 +72,7 @@ class SimSource:
     async def at_rest(self) -> AtRest:
         """Return how far the assigned partitions are from their ends."""
         await self._clock.sleep(self._weather.delay_s("broker", 0.01))
-        lag = sum(self._broker.log(place).end - self._group.start(place)[0] for place in self._held)
+        lag = sum(self._broker.log(place).end - self._group.start(place)[0] for place in self._held if place[0] in self._broker.topics)
         return AtRest(joined=bool(self.member), lag=lag)
 
     async def leave(self) -> None:
@@ -112,13 +112,29 @@ class SimSource:
     def _turn(self, now_s: float) -> None:
         group = self._group
         group.evict_silent(now_s)
+        self._compare_topic()
+        topic = None if self._strange else self._topic
         if self.member not in group.seen_s:
             self._drop(list(self._held), lost=True)
-            self.member = group.join(self._topic, now_s)
+            self.member = group.join(topic, now_s)
         group.seen_s[self.member] = now_s
+        group.subscribe(self.member, topic)
         self._drop([place for place in self._held if group.owner.get(place) != self.member], lost=True)
         self._drop([place for place in self._held if group.heir.get(place) != self.member], lost=False)
         self._take([place for place, heir in group.heir.items() if heir == self.member and place not in group.owner])
+
+    def _compare_topic(self) -> None:
+        """A topic that was made again, or was never known, is not read until `topics apply` has stored its id."""
+        topic = self._broker.topics.get(self._topic)
+        held = {held.partition.topic_id for held in self._held.values()}
+        is_known = topic is not None and topic.topic_id == self._known_topic_ids().get(self._topic)
+        if not self._strange and (topic is None or not is_known or held - {topic.topic_id}):
+            self._strange = True
+            self._drop(list(self._held), lost=True)
+            self._post(Recreated(self._topic, known=False))
+        if self._strange and is_known:
+            self._strange = False
+            self._post(Recreated(self._topic, known=True))
 
     def _take(self, places: Sequence[Place]) -> None:
         taken = []
@@ -147,6 +163,9 @@ class SimSource:
     def _commit(self, places: Sequence[Place]) -> None:
         for place in places:
             held = self._held[place]
+            there = self._broker.topics.get(place[0])
+            if there is None or there.topic_id != held.partition.topic_id:
+                continue  # the offset is that of records that are no more
             mine = self._group.owner.get(place) == self.member or self._weather.chances.get("zombie_commits", 0) > 0
             if held.mark > held.committed and mine and not self._weather.strikes("commit_fails"):
                 self._group.commit(place, held.mark)
@@ -159,9 +178,10 @@ class SimSource:
         if self._events:
             return
         for place, held in list(self._held.items()):
-            log = self._broker.log(place)
-            if held.partition in self._paused or self._weather.strikes("read_skipped"):
+            there = self._broker.topics.get(place[0])
+            if there is None or there.topic_id != held.partition.topic_id or place in self._paused or self._weather.strikes("read_skipped"):
                 continue
+            log = there.logs[place[1]]
             if held.position < log.low:
                 held.position = log.low
                 self._post(SourceFailed(f"{place}: out of range", rewound=True))
@@ -183,105 +203,3 @@ class SimSource:
 
     def _hand_over(self) -> None:
         self._deliver(self._events.popleft())
-
-
-class SimPublisher:
-    """Writes to the broker; its reports may be late, lost or wrong about what was not delivered."""
-
-    def __init__(self, *, broker: Broker, clock: Clock, weather: Weather) -> None:
-        self._broker = broker
-        self._clock = clock
-        self._weather = weather
-        self._waiting = 0
-
-    async def publish(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
-        """Return, for each record, None when it is durable or why it is not known to be."""
-        self._waiting += len(records)
-        try:
-            await self._clock.sleep(min(_DELIVERY_S / 2, self._weather.delay_s("publish", 0.01)))
-            away_s = self._weather.away_s("broker", self._clock.now_s())
-            if away_s > _DELIVERY_S / 2:
-                await self._clock.sleep(_DELIVERY_S / 2)
-                return [Refusal("timed out", permanent=False)] * len(records)
-            await self._clock.sleep(away_s)
-            answers = [self._one(record) for record in records]
-            await self._clock.sleep(min(_DELIVERY_S / 2, self._weather.delay_s("publish", 0.01)))
-            return answers
-        finally:
-            self._waiting -= len(records)
-
-    def _one(self, record: Outgoing) -> Refusal | None:
-        if self._weather.strikes("send_fails"):
-            return Refusal("not sent", permanent=False)
-        if record.value is not None and b"unpublishable" in record.value and record.topic.endswith(".dlq"):
-            return Refusal("too large", permanent=True)
-        self._broker.append(record)
-        if self._weather.strikes("sent_twice"):
-            self._broker.append(record)
-        return Refusal("no report came", permanent=False) if self._weather.strikes("report_lost") else None
-
-    def waiting(self) -> int:
-        """Return how many records are in the local queue."""
-        return self._waiting
-
-    async def close(self) -> None:
-        """Do nothing: nothing is open."""
-
-
-class SimTopicAdmin:
-    """Topics, and the positions of groups on them."""
-
-    def __init__(self, *, broker: Broker, clock: Clock, weather: Weather) -> None:
-        self._broker = broker
-        self._clock = clock
-        self._weather = weather
-
-    async def cluster_id(self) -> str:
-        """Return the id of the cluster."""
-        return "cluster"
-
-    async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
-        """Return the topics that exist."""
-        await self._wait()
-        there = {name: self._broker.topics[name] for name in topics if name in self._broker.topics}
-        return {name: TopicState(topic.topic_id, len(topic.logs), {}) for name, topic in there.items()}
-
-    async def create(self, topic: str, partitions: int, replication_factor: int | None) -> None:
-        """Create a topic."""
-        await self._wait()
-        self._broker.create(topic, partitions)
-
-    async def configure(self, topic: str) -> None:
-        """Do nothing: there are no settings."""
-
-    async def grow(self, topic: str, partitions: int) -> None:
-        """Not simulated."""
-        raise NotImplementedError
-
-    async def backlog(self, group_id: str, topics: Sequence[str]) -> Backlog:
-        """Return the position of a consumer group id."""
-        await self._wait()
-        group, lag, oldest = self._broker.group(group_id), 0, []
-        places = [(name, number) for name in topics for number in range(len(self._broker.topics[name].logs))]
-        for place in places:
-            log, (start, _) = self._broker.log(place), group.start(place)
-            lag += log.end - start
-            if start < log.end:
-                oldest.append(log.records[start].timestamp_ms)
-        committed = {place: group.committed[place] for place in places if place in group.committed}
-        return Backlog(lag, min(oldest, default=None), committed)
-
-    async def trim(self, offsets: Mapping[Place, int]) -> None:
-        """Delete the records below these offsets."""
-        await self._wait()
-        for place, offset in offsets.items():
-            if offset < 0:
-                raise ValueError(offset)
-            log = self._broker.log(place)
-            log.low = max(log.low, min(offset, log.end))
-
-    async def close(self) -> None:
-        """Do nothing: nothing is open."""
-
-    async def _wait(self) -> None:
-        await self._clock.sleep(self._weather.delay_s("broker", 0.01) + self._weather.away_s("broker", self._clock.now_s()))

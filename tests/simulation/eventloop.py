@@ -20,8 +20,9 @@ _KEPT = 2000
 class Process:
     """A program, or one thread of it, that can be frozen and killed."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, kill: Callable[[], None] = lambda: None) -> None:
         self.name = name
+        self.kill = kill  # ends the whole program
         self.alive = True
         self.frozen = False
         self.stops: list[list[float]] = []  # from when to when it stood still
@@ -172,7 +173,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - as asyncio's own loop: the handler decides
-            self.call_exception_handler({"message": "a callback failed", "exception": error, "handle": callback})
+            if process is None or process.alive:
+                self.call_exception_handler({"message": "a callback failed", "exception": error, "handle": callback})
 
     def _write_to_self(self) -> None:
         """There is no other thread to be woken by."""
@@ -182,18 +184,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 class VirtualClock:
-    """The loop's time, as the product sees it."""
+    """The loop's time, as one program sees it: it rises as everybody's does, but the date may be wrong."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
+        self.wrong_by_s = 0.0
 
     def now_s(self) -> float:
         """Return the virtual time."""
         return self._loop.time()
 
     def utc_s(self) -> float:
-        """Return the virtual time in seconds since 1970."""
-        return EPOCH_S + self._loop.time()
+        """Return what the program takes for the time in seconds since 1970."""
+        return EPOCH_S + self._loop.time() + self.wrong_by_s
 
     async def sleep(self, delay_s: float) -> None:
         """Wait."""

@@ -3,53 +3,79 @@
 import random
 from dataclasses import dataclass, field
 
+from tests.simulation.points import POINTS
+
 # Chances while there are faults; a run turns each on with the probability in front.
 _CHANCES = {
     "busy": (0.3, 0.05),
-    "lost_ack": (0.4, 0.05),
+    "lost_ack": (0.3, 0.05),
     "answer_lost": (0.4, 0.1),
     "commit_fails": (0.3, 0.3),
     "commit_unheard": (0.3, 0.3),
     "zombie_commits": (0.3, 1.0),
     "read_again": (0.3, 0.05),
-    "read_skipped": (0.3, 0.3),
+    "read_skipped": (0.2, 0.3),
     "send_fails": (0.3, 0.3),
     "report_lost": (0.4, 0.3),
     "sent_twice": (0.4, 0.2),
-    "llm_hangs": (0.3, 0.05),
-    "llm_500": (0.3, 0.2),
+    "llm_500": (0.2, 0.2),
+    "llm_503": (0.2, 0.2),
     "llm_429": (0.3, 0.2),
-    "llm_cut": (0.3, 0.2),
-    "llm_unreachable": (0.2, 0.1),
-    "llm_bad": (0.2, 0.1),
+    "llm_busy": (0.1, 0.2),
+    "llm_broke": (0.1, 0.1),
+    "llm_locked": (0.1, 0.1),
+    "llm_cut": (0.2, 0.2),
+    "llm_unreachable": (0.1, 0.1),
+    "llm_hangs": (0.2, 0.05),
+    "llm_bad": (0.1, 0.1),
 }
-_SLOW_S = {"database": (0.3, 3.0), "broker": (0.3, 3.0), "publish": (0.3, 15.0), "llm": (0.7, 19.0)}
+_SLOW_S = {"database": (0.2, 3.0), "broker": (0.2, 3.0), "publish": (0.2, 15.0), "llm": (0.5, 19.0)}
 # Events: the probability that a run has them at all, and how many at most.
 _EVENTS = {
-    "kill": (0.5, 4),
-    "freeze": (0.6, 3),
-    "stall_loop": (0.4, 2),
-    "stall_beat": (0.6, 3),
-    "drain": (0.4, 2),
-    "start": (0.3, 2),
-    "shuffle": (0.5, 6),
-    "evict": (0.5, 4),
-    "zombie": (0.5, 3),
-    "database_away": (0.3, 2),
-    "broker_away": (0.3, 2),
-    "llm_away": (0.3, 1),
-    "garbage": (0.4, 8),
-    "copies": (0.5, 3),
+    "kill": (0.4, 3),
+    "crash": (0.5, 3),
+    "freeze": (0.5, 2),
+    "stall_loop": (0.3, 2),
+    "stall_beat": (0.4, 2),
+    "drain": (0.3, 2),
+    "start": (0.2, 2),
+    "shuffle": (0.4, 5),
+    "evict": (0.4, 3),
+    "zombie": (0.4, 2),
+    "database_away": (0.2, 2),
+    "database_clock": (0.15, 2),
+    "agent_clock": (0.15, 2),
+    "broker_away": (0.2, 2),
+    "llm_away": (0.15, 1),
+    "outage": (0.5, 2),
+    "refusal": (0.3, 2),
+    "resume": (0.15, 2),
+    "garbage": (0.3, 6),
+    "copies": (0.4, 3),
     "cancel": (0.1, 1),
-    "kill_load": (0.3, 2),
-    "lose": (0.15, 2),
-    "forget_offsets": (0.15, 1),
+    "reopen": (0.1, 1),
+    "replay": (0.3, 2),
+    "open_guards": (0.15, 2),
+    "kill_load": (0.2, 2),
+    "kill_replay": (0.2, 2),
+    "retier": (0.08, 1),
+    "grow": (0.08, 1),
+    "lose": (0.1, 2),
+    "make_again": (0.06, 1),
+    "forget_offsets": (0.1, 1),
 }
+_RECORDS_LOST = {"lose", "forget_offsets", "make_again"}
+# What the tasks of a run are like: weights. A run mixes the usual ones with one rare kind, if any.
+USUAL = {"t": 60, "refused": 6, "poison": 4, "unpublishable-refused": 3, "toolong": 3, "filtered": 2, "huge": 2, "schema": 3}
+RARE = {"raises": 0.12, "broken": 0.1, "kills": 0.04, "waits": 0.05, "hangs": 0.02, "deadline": 0.1, "future": 0.1}
 
 
 @dataclass(slots=True)
 class Plan:
-    """One run. Events are (time, kind)."""
+    """One run. Events are (time, kind); `crashes` the points at which a program is killed in its turn, and at which pass.
+
+    `kinds`: what tasks there are, by weight. `linger`: all agents stay after the last fault, otherwise one does.
+    """
 
     seed: int
     agents: int = 1
@@ -57,12 +83,18 @@ class Plan:
     inbox: int = 0
     slots: int = 4
     partitions: int = 2
+    max_attempts: int = 3
+    sqlite: bool = True
     sweeps: bool = False
     narrow: bool = False
+    linger: bool = False
     horizon_s: float = 20.0
+    kinds: dict[str, int] = field(default_factory=dict)
+    models: tuple[str, ...] = ("",)
     chances: dict[str, float] = field(default_factory=dict)
     slow_s: dict[str, float] = field(default_factory=dict)
     events: list[tuple[float, str]] = field(default_factory=list)
+    crashes: list[tuple[str, int]] = field(default_factory=list)
 
     def __str__(self) -> str:
         troubles = [*self.chances, *(f"slow {name}" for name in self.slow_s)]
@@ -74,14 +106,20 @@ class Plan:
 def draw(seed: int, *, faults: bool = True) -> Plan:
     """Return the plan of a seed."""
     rng = random.Random(f"plan {seed}")  # noqa: S311 - a seed must give the same plan
+    large = rng.random() < 0.1
     plan = Plan(
         seed=seed,
-        agents=rng.choice((1, 2, 3, 3)) if faults else 1,
-        tasks=rng.randint(10, 60),
-        horizon_s=rng.choice((30.0, 60.0)),
-        inbox=rng.choice((0, 0, 5)),
+        agents=rng.choice((1, 2, 2, 3)) if faults else 1,
+        tasks=rng.randint(30, 60) if large else rng.randint(5, 25),
+        horizon_s=rng.choice((40.0, 60.0)) if large else rng.choice((15.0, 25.0, 40.0)),
+        inbox=rng.choice((0, 0, 4)),
         slots=rng.choice((1, 2, 4, 8)),
         partitions=rng.choice((1, 2, 3)),
+        max_attempts=rng.choice((2, 3, 3, 5)),
+        sqlite=rng.random() < 0.5,
+        linger=rng.random() < 0.2,
+        kinds=dict(USUAL) if faults else {"t": 1},
+        models=rng.choice((("",), ("",), ("", "", "slow"), ("", "slow", "other"))),
     )
     if faults:
         _draw_faults(plan, rng)
@@ -89,11 +127,16 @@ def draw(seed: int, *, faults: bool = True) -> Plan:
 
 
 def _draw_faults(plan: Plan, rng: random.Random) -> None:
-    plan.narrow = rng.random() < 0.3  # in a narrow span, relief comes to pass
+    plan.narrow = rng.random() < 0.2  # in a narrow span, relief comes to pass
     plan.chances = {name: chance for name, (share, chance) in _CHANCES.items() if rng.random() < share}
     plan.slow_s = {name: most_s for name, (share, most_s) in _SLOW_S.items() if rng.random() < share}
     for kind, (share, most) in _EVENTS.items():
         if rng.random() < share:
             plan.events += [(rng.uniform(1, plan.horizon_s), kind) for _ in range(rng.randint(1, most))]
     plan.events.sort()
-    plan.sweeps = any(kind in {"lose", "forget_offsets"} for _, kind in plan.events)
+    # By a share of the list, so that a new point in the product changes nothing else of the plan.
+    plan.crashes = [(POINTS[int(rng.random() * len(POINTS))], rng.choice((1, 1, 2, 3, 5))) for _, kind in plan.events if kind == "crash"]
+    plan.sweeps = any(kind in _RECORDS_LOST for _, kind in plan.events)
+    for kind, share in RARE.items():
+        if rng.random() < share:
+            plan.kinds[kind] = rng.choice((5, 15, 40)) if kind in {"raises", "broken"} else 8

@@ -1,45 +1,47 @@
 """The LLM of a simulation: slow, failing or hanging as the weather has it. It writes down every call and whose claim it ran under."""
 
+import random
 from dataclasses import dataclass
+from email.utils import formatdate
 from urllib.parse import unquote
 
 import orjson
 
-from agent.lease import OWNER_BITS
 from agent.ports import Call, CallFailed, Reply
 from schemas.clock import Clock
 from tests.simulation.eventloop import PROCESS
 from tests.simulation.store import Store
 from tests.simulation.weather import Weather
 
-PROBE = "docllm-probe"
+USUAL_S = 3.0
+HUGE_CHARS = 6000  # more than the runs' limit of a stored reply, packed too
+_PROMPT = "docllm-probe/"
+_CLAIM = """
+SELECT t.id, t.batch_id, t.status, t.owner, t.expires_at FROM task t JOIN batch b ON b.id=t.batch_id WHERE b.name=? AND t.task_key=?"""
 
 
 @dataclass(slots=True)
 class Made:
-    """One call: when it began, by which program, for which task, and what the ledger said of the task at that moment."""
+    """One call, for which task and route, by which program, and what the ledger said of the task at that moment."""
 
+    name: str
+    label: int
+    route: str
+    turn: int
     at_s: float
+    utc_s: float  # of the database
     program: str
-    task_id: int
-    status: int
-    owner: int
-    lost: bool  # the claim's agent had been declared lost
+    task_id: int = 0
+    batch_id: int = 0
+    status: int = 0
+    owner: int = 0
+    expires_at: str = ""
+    ended_s: float | None = None
     ended: str = "never"
-
-    @property
-    def agent_id(self) -> int:
-        """Return the incarnation that has the claim."""
-        return self.owner >> OWNER_BITS
-
-
-_CLAIM = """
-SELECT t.id, t.status, t.owner, EXISTS (SELECT 1 FROM agent a WHERE a.id = t.owner >> 24 AND a.lost_at IS NOT NULL)
-  FROM task t JOIN batch b ON b.id=t.batch_id WHERE b.name=? AND t.task_key=?"""
 
 
 class SimLLM:
-    """One provider account for all agents."""
+    """One provider for all agents. A route is known by its model."""
 
     def __init__(self, *, store: Store, clock: Clock, weather: Weather) -> None:
         self._store = store
@@ -49,40 +51,72 @@ class SimLLM:
 
     async def complete(self, call: Call) -> Reply | CallFailed:
         """Answer as the task's id asks for, and as the weather allows."""
-        batch, key = (unquote(part) for part in call.request_id.split("#")[0].split("/"))
-        made = Made(self._clock.now_s(), "", 0, 0, 0, lost=False) if batch == PROBE else self._note(batch, key)
-        latency_s = self._weather.delay_s("llm", 6.0) + self._weather.away_s("llm", self._clock.now_s())
-        if self._weather.strikes("llm_hangs") or latency_s > call.timeout_s:
+        now_s, weather = self._clock.now_s(), self._weather
+        made = self._note(call, now_s)
+        trouble = weather.outage(made.route, now_s) or self._trouble(made.name)
+        latency_s = weather.delay_s("llm", USUAL_S) + weather.away_s("llm", now_s)
+        if trouble == "hangs" or latency_s > call.timeout_s:
             await self._clock.sleep(call.timeout_s)
             return self._ended(made, CallFailed("AMBIGUOUS", "no answer in time"))
         await self._clock.sleep(latency_s)
-        return self._ended(made, self._answer(key))
+        return self._ended(made, _answer(made.name, trouble, self._clock.utc_s(), weather.rng))
 
     async def close(self) -> None:
         """Do nothing: nothing is open."""
 
-    def _note(self, batch: str, key: str) -> Made:
-        process = PROCESS.get()
-        row = self._store.rows(_CLAIM, batch, key.encode())[0]
-        made = Made(self._clock.now_s(), process.name if process else "", *row)
+    def _note(self, call: Call, now_s: float) -> Made:
+        name, _, label = call.request_id.partition("#")
+        process, model = PROCESS.get(), orjson.loads(call.body).get("model")
+        claim = () if name.startswith(_PROMPT) else self._store.rows(_CLAIM, *_batch_and_key(name))[0]
+        program = process.name if process else ""
+        route = "default" if model == "m" else str(model)
+        made = Made(name, int(label), route, self._store.turn(), now_s, self._store.utc_s(), program, *claim)
         self.calls.append(made)
         return made
 
     def _ended(self, made: Made, answer: Reply | CallFailed) -> Reply | CallFailed:
         made.ended = str(answer.status) if isinstance(answer, Reply) else answer.error_class
+        made.ended_s = self._clock.now_s()
         return answer
 
-    def _answer(self, key: str) -> Reply | CallFailed:
-        if "refused" in key:
-            return _error(400, "this request cannot be taken")
-        for trouble, answer in _TROUBLES.items():
-            if self._weather.strikes(trouble):
-                return answer
-        return Reply(200, {}, _completion(f"answer to {key}"))
+    def _trouble(self, name: str) -> str:
+        """Return what is the task's own, or else what chance has."""
+        own = next((trouble for trouble in OF_TASKS if trouble in name), "")
+        return own or next((trouble for trouble in TROUBLES if self._weather.strikes(f"llm_{trouble}")), "")
 
 
-def _error(status: int, text: str, headers: dict[str, str] | None = None) -> Reply:
-    return Reply(status, headers or {}, orjson.dumps({"error": {"message": text, "type": "error"}}))
+def _batch_and_key(name: str) -> tuple[str, bytes]:
+    batch, key = name.split("/")
+    return unquote(batch), unquote(key).encode()
+
+
+def _answer(name: str, trouble: str, utc_s: float, rng: random.Random) -> Reply | CallFailed:
+    if not trouble:
+        return Reply(200, {}, _completion(f"answer to {name}"))
+    if trouble == "huge":
+        return Reply(200, {}, _completion(rng.randbytes(HUGE_CHARS // 2).hex()))
+    answer = TROUBLES.get(trouble) or OF_TASKS[trouble]
+    if isinstance(answer, Reply) and answer.status in {429, 503}:
+        return Reply(answer.status, _wait(utc_s, rng), answer.body)
+    return answer
+
+
+def _wait(utc_s: float, rng: random.Random) -> dict[str, str]:
+    """Return how providers say how long to wait, in one of their ways."""
+    wait_s = rng.choice((1, 3, 12))
+    return rng.choice(
+        (
+            {},
+            {"retry-after": str(wait_s)},
+            {"date": formatdate(utc_s, usegmt=True), "retry-after": formatdate(utc_s + wait_s, usegmt=True)},
+            {"retry-after-ms": str(wait_s * 1000)},
+            {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": f"{wait_s}s"},
+        )
+    )
+
+
+def _error(status: int, text: str, code: str = "error") -> Reply:
+    return Reply(status, {}, orjson.dumps({"error": {"message": text, "type": code, "code": code}}))
 
 
 def _completion(text: str) -> bytes:
@@ -92,10 +126,27 @@ def _completion(text: str) -> bytes:
     return orjson.dumps({"id": "c", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage})
 
 
-_TROUBLES: dict[str, Reply | CallFailed] = {
-    "llm_500": _error(500, "internal error"),
-    "llm_429": _error(429, "slower, please", {"retry-after": "3"}),
-    "llm_cut": CallFailed("AMBIGUOUS", "the connection was cut"),
-    "llm_unreachable": CallFailed("NETWORK", "no connection"),
-    "llm_bad": Reply(200, {}, b'{"choices": []}'),
+# What a call ends in: by chance, or every call of a route in an outage.
+TROUBLES: dict[str, Reply | CallFailed] = {
+    "500": _error(500, "internal error"),
+    "503": _error(503, "come again"),
+    "429": _error(429, "slower, please", "rate_limit_exceeded"),
+    "busy": _error(529, "overloaded", "overloaded_error"),
+    "broke": _error(429, "you exceeded your quota", "insufficient_quota"),
+    "locked": _error(401, "wrong key", "invalid_api_key"),
+    "cut": CallFailed("AMBIGUOUS", "the connection was cut"),
+    "unreachable": CallFailed("NETWORK", "no connection"),
+    "hangs": CallFailed("AMBIGUOUS", "no answer in time"),
+    "bad": Reply(200, {}, b'{"choices": []}'),
 }
+# What is in a task's own id.
+OF_TASKS: dict[str, Reply | CallFailed] = {
+    "refused": _error(400, "this request cannot be taken"),
+    "toolong": _error(400, "the document is too long", "context_length_exceeded"),
+    "filtered": _error(400, "the document was flagged", "content_filter"),
+    "schema": Reply(200, {}, _completion("no JSON")),
+    "broken": _error(500, "this document breaks the server"),
+    "huge": CallFailed("REPLY_TOO_LARGE", "never answered so"),
+}
+OUTAGES = {"500": "SERVER", "503": "SERVER", "cut": "AMBIGUOUS", "unreachable": "NETWORK", "hangs": "AMBIGUOUS", "bad": "SERVER"}
+REFUSALS = {"429": "RATE", "busy": "CAPACITY", "broke": "MONEY", "locked": "AUTH"}

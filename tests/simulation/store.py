@@ -24,24 +24,58 @@ Result = TypeVar("Result")
 _UNIX_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the database's times are UTC without a zone
 _JULIAN_EPOCH = datetime(2000, 1, 1, 12)  # noqa: DTZ001 - the same
 _JULIAN_EPOCH_DAY = 2451545.0
+TURN = 10_000  # the events of one transaction have numbers between two multiples of this
 
-# What the checkers read of a row's life. It is written in the transaction that changes the row.
-_HISTORY = """
-CREATE TABLE sim_move (seq INTEGER PRIMARY KEY, at TEXT, task_id INT, old_status INT, status INT, old_owner INT, owner INT,
-                       old_fence INT, fence INT, old_due TEXT, losses INT, attempt INT);
-CREATE TRIGGER sim_task AFTER UPDATE ON task BEGIN
-  INSERT INTO sim_move (at, task_id, old_status, status, old_owner, owner, old_fence, fence, old_due, losses, attempt)
-  VALUES (strftime('%Y-%m-%d %H:%M:%f', 'now') || '000', NEW.id, OLD.status, NEW.status, OLD.owner, NEW.owner, OLD.fence, NEW.fence,
-          OLD.due_at, NEW.lease_losses - OLD.lease_losses, NEW.attempt - OLD.attempt);
+# What the checkers read of a row's life. It is written in the transaction that changes the row; `sim_turn()` numbers the events.
+_NOW = "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'"
+_HISTORY = f"""
+CREATE TABLE sim_move (turn INTEGER PRIMARY KEY, at TEXT, clock_s REAL, task_id INT, old_status INT, status INT, old_owner INT, owner INT,
+                       old_fence INT, fence INT, old_due TEXT, losses INT, attempts INT, replays INT);
+CREATE TRIGGER sim_new AFTER INSERT ON task BEGIN
+  INSERT INTO sim_move VALUES (sim_turn(), {_NOW}, sim_clock(), NEW.id, NULL, NEW.status, 0, NEW.owner, NEW.fence, NEW.fence,
+          NEW.due_at, 0, 0, 0);
 END;
-CREATE TABLE sim_verdict (at TEXT, agent_id INT, seen_at TEXT);
-CREATE TRIGGER sim_agent AFTER UPDATE OF lost_at ON agent WHEN OLD.lost_at IS NULL AND NEW.lost_at IS NOT NULL BEGIN
-  INSERT INTO sim_verdict VALUES (NEW.lost_at, NEW.id, OLD.seen_at);
+CREATE TRIGGER sim_task AFTER UPDATE ON task BEGIN
+  INSERT INTO sim_move VALUES (sim_turn(), {_NOW}, sim_clock(), NEW.id, OLD.status, NEW.status, OLD.owner, NEW.owner, OLD.fence, NEW.fence,
+          OLD.due_at, NEW.lease_losses - OLD.lease_losses, NEW.attempt - OLD.attempt, NEW.replays - OLD.replays);
+END;
+CREATE TABLE sim_verdict (turn INT, clock_s REAL, agent_id INT, lost_at TEXT, seen_at TEXT);
+CREATE TRIGGER sim_lost AFTER UPDATE OF lost_at ON agent WHEN OLD.lost_at IS NULL AND NEW.lost_at IS NOT NULL BEGIN
+  INSERT INTO sim_verdict VALUES (sim_turn(), sim_clock(), NEW.id, NEW.lost_at, OLD.seen_at);
+END;
+CREATE TRIGGER sim_stopped AFTER UPDATE OF stopped_at ON agent WHEN OLD.stopped_at IS NULL AND NEW.stopped_at IS NOT NULL BEGIN
+  INSERT INTO sim_verdict VALUES (sim_turn(), sim_clock(), NEW.id, NULL, OLD.seen_at);
+END;
+CREATE TABLE sim_order (turn INT, id INT, destination TEXT, items BLOB);
+CREATE TRIGGER sim_placed AFTER INSERT ON outbox BEGIN
+  INSERT INTO sim_order VALUES (sim_turn(), NEW.id, NEW.destination, NEW.items);
+END;
+CREATE TRIGGER sim_shrunk AFTER UPDATE OF items ON outbox BEGIN
+  INSERT INTO sim_order VALUES (sim_turn(), NEW.id, NEW.destination, NEW.items);
+END;
+CREATE TRIGGER sim_sent AFTER DELETE ON outbox BEGIN
+  INSERT INTO sim_order VALUES (sim_turn(), OLD.id, OLD.destination, x'');
+END;
+CREATE TABLE sim_count (turn INT, at TEXT, batch_id INT, type TEXT, route TEXT, state INT, disposition TEXT, delta INT);
+CREATE TRIGGER sim_counted AFTER INSERT ON tally WHEN NEW.created_at = {_NOW} BEGIN
+  INSERT INTO sim_count VALUES (sim_turn(), NEW.created_at, NEW.batch_id, NEW.type, NEW.route, NEW.state, NEW.disposition, NEW.delta);
+END;
+CREATE TABLE sim_guard (turn INT, id INT, batch_id INT, type TEXT, route TEXT, raised INT);
+CREATE TRIGGER sim_guarded AFTER UPDATE OF opened_at ON guard WHEN (OLD.opened_at IS NULL) <> (NEW.opened_at IS NULL) BEGIN
+  INSERT INTO sim_guard VALUES (sim_turn(), NEW.id, NEW.batch_id, NEW.type, NEW.route, NEW.opened_at IS NULL);
+END;
+CREATE TABLE sim_cancel (turn INT, batch_id INT, cancelled INT);
+CREATE TRIGGER sim_cancelled AFTER UPDATE OF cancelled_at ON batch BEGIN
+  INSERT INTO sim_cancel VALUES (sim_turn(), NEW.id, NEW.cancelled_at IS NOT NULL);
+END;
+CREATE TABLE sim_kept (turn INT, topic_id TEXT, topic TEXT, part INT, record_offset INT);
+CREATE TRIGGER sim_quarantined AFTER INSERT ON quarantine BEGIN
+  INSERT INTO sim_kept VALUES (sim_turn(), NEW.topic_id, NEW.topic, NEW.part, NEW.record_offset);
 END;
 CREATE TRIGGER sim_poison BEFORE INSERT ON task_result WHEN instr(NEW.body, CAST('poison' AS BLOB)) BEGIN
   SELECT RAISE(ABORT, 'this row cannot be written');
 END;
-"""
+"""  # noqa: S608 - constants only
 
 
 class Store:
@@ -49,17 +83,25 @@ class Store:
 
     def __init__(self) -> None:
         self.utc_s: Callable[[], float] = lambda: 0.0
+        self.clock_s: Callable[[], float] = lambda: 0.0
+        self._turn = 0
         engine = create_engine("sqlite://", poolclass=StaticPool, creator=self._connect, hide_parameters=True, isolation_level="AUTOCOMMIT")
         self._connection = engine.connect()
         self._empty = _migrated()
 
-    def begin(self, utc_s: Callable[[], float]) -> None:
-        """Forget everything; from now on it is `utc_s()`."""
-        self.utc_s = utc_s
+    def begin(self, utc_s: Callable[[], float], clock_s: Callable[[], float]) -> None:
+        """Forget everything; from now on the database's time is `utc_s()`, and the run's is `clock_s()`."""
+        self.utc_s, self.clock_s, self._turn = utc_s, clock_s, 0
         self._empty.backup(self.raw)
 
     def transact(self, work: Callable[[Connection], Result], begin: str) -> Result:
-        """Return what `work` returns, in one transaction. Opening one with SQLAlchemy would cost more than what is done in it."""
+        """Return what `work` returns, in one transaction if it is to begin with a statement.
+
+        To open one with SQLAlchemy would cost more than what is done in it.
+        """
+        self.turn()
+        if not begin:
+            return work(self._connection)
         self.raw.execute(begin)
         try:
             result = work(self._connection)
@@ -68,6 +110,11 @@ class Store:
             raise
         self.raw.execute("COMMIT")
         return result
+
+    def turn(self) -> int:
+        """Return the number of an event that is after all that were, and before all that come."""
+        self._turn = (self._turn // TURN + 1) * TURN
+        return self._turn
 
     def rows(self, sql: str, *values: object) -> list[Any]:
         """Return the rows of a query, beside the product."""
@@ -78,7 +125,16 @@ class Store:
         self.raw.execute("PRAGMA synchronous=OFF")
         self.raw.create_function("strftime", -1, self._strftime)
         self.raw.create_function("julianday", 1, self._julianday)
+        self.raw.create_function("sim_turn", 0, self._count)
+        self.raw.create_function("sim_clock", 0, self._clock)
         return self.raw
+
+    def _clock(self) -> float:
+        return self.clock_s()
+
+    def _count(self) -> int:
+        self._turn += 1
+        return self._turn
 
     def _strftime(self, form: str, _now: str, *modifiers: str) -> str:
         if form != "%Y-%m-%d %H:%M:%f":
@@ -86,17 +142,21 @@ class Store:
         seconds = self.utc_s() + sum(float(modifier.removesuffix(" seconds")) for modifier in modifiers)
         return stamp(seconds)
 
-    def _julianday(self, text: str) -> float:
+    def _julianday(self, text: str | None) -> float | None:
+        if text is None:
+            return None
         if text == "now":
             return _JULIAN_EPOCH_DAY + (self.utc_s() - (_JULIAN_EPOCH - _UNIX_EPOCH).total_seconds()) / 86400
         return _julian(text)
 
 
+@lru_cache(maxsize=1000)
 def stamp(utc_s: float) -> str:
     """Return a time as SQLite's strftime gives it: milliseconds."""
     return (_UNIX_EPOCH + timedelta(milliseconds=round(utc_s * 1000))).isoformat(" ", "milliseconds")
 
 
+@lru_cache(maxsize=10_000)
 def seconds(text: str) -> float:
     """Return a stored time in seconds since 1970."""
     return (datetime.fromisoformat(text) - _UNIX_EPOCH).total_seconds()
@@ -129,9 +189,9 @@ class AwayError(BaseException):
 class SimDatabase(Database):
     """The product's transactions, on the store; what goes wrong with them is the weather's."""
 
-    def __init__(self, store: Store, weather: Weather, clock: Clock) -> None:
+    def __init__(self, store: Store, weather: Weather, clock: Clock, *, sqlite: bool = True) -> None:
         self.stopping = threading.Event()
-        self.sqlite = True
+        self.sqlite = sqlite  # otherwise what is not one transaction on a server is none here
         self._store = store
         self._weather = weather
         self._clock = clock
@@ -158,8 +218,8 @@ class SimDatabase(Database):
         return self._again(lambda: self._struck(work, "BEGIN IMMEDIATE"), tries)
 
     def auto(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
-        """Return what `work` reads."""
-        return self._again(lambda: self._struck(work, "BEGIN"), tries)
+        """Return what `work` returns, each statement committed by itself."""
+        return self._again(lambda: self._struck(work, ""), tries)
 
     def _struck(self, work: Callable[[Connection], Result], begin: str) -> Result:
         if self.away_s:

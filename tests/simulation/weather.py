@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Weather:
-    """Chances by name, from 0 to 1, and the times until which something does not answer."""
+    """Chances by name, from 0 to 1, the times until which something does not answer, and routes on which every call fails alike."""
 
     rng: random.Random
     chances: dict[str, float] = field(default_factory=dict)
     down_until_s: dict[str, float] = field(default_factory=dict)
     slow_s: dict[str, float] = field(default_factory=dict)
+    outages: dict[str, tuple[str, float]] = field(default_factory=dict)  # by route: the trouble, and until when
     struck: Counter[str] = field(default_factory=Counter)
 
     def strikes(self, name: str) -> bool:
@@ -34,8 +35,14 @@ class Weather:
         """Return for how long something does not answer yet."""
         return max(0.0, self.down_until_s.get(name, 0.0) - now_s)
 
+    def outage(self, route: str, now_s: float) -> str:
+        """Return the trouble in which every call on a route ends that begins now; empty when there is none."""
+        trouble, until_s = self.outages.get(route, ("", 0.0))
+        return trouble if now_s < until_s else ""
+
     def clear(self) -> None:
         """Let everything go well from now on."""
         self.chances.clear()
         self.down_until_s.clear()
         self.slow_s.clear()
+        self.outages.clear()

@@ -1,0 +1,89 @@
+"""Runs many seeds and sums up what came to pass; plants bugs and says how soon each is caught."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from tests.simulation.bugs import BUGS
+from tests.simulation.plan import draw
+from tests.simulation.store import Store
+from tests.simulation.world import World
+
+# What must have happened in a few hundred runs, or they prove nothing: each promise is in danger by some of these.
+DANGERS = (
+    "reap", "lost agent", "late settle", "fenced", "released", "retry", "snoozed", "moved", "swept", "cancelled", "replayed",
+    "repeated call", "call into an outage", "guard raised", "quarantined", "quarantine replayed", "dead, permanent", "dead, exhausted",
+    "dead, expired",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Summary:
+    """What came of some seeds. `broken`: what each seed broke; `struck`: troubles; `seen`: what came to pass."""
+
+    seeds: int = 0
+    broken: dict[int, list[str]] = field(default_factory=dict)
+    virtual_s: float = 0.0
+    took_s: float = 0.0
+    struck: Counter[str] = field(default_factory=Counter)
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def add(self, world: World, problems: list[str]) -> None:
+        """Note a run that has ended."""
+        self.seeds += 1
+        if problems:
+            self.broken[world.plan.seed] = problems
+        self.virtual_s += world.loop.time()
+        self.struck += world.weather.struck
+        self.seen += world.seen
+
+    @property
+    def never(self) -> list[str]:
+        """Return the dangers that never came to pass."""
+        return [name for name in DANGERS if not self.seen[name]]
+
+    def lines(self) -> list[str]:
+        """Return the figures for a person."""
+        hours, speed = self.virtual_s / 3600, 60 * self.seeds / max(0.001, self.took_s)
+        crashes = sum(times for name, times in self.struck.items() if name.startswith("at "))
+        troubles = Counter({name: times for name, times in self.struck.items() if not name.startswith("at ")}) | {
+            "kill at a point": crashes
+        }
+        return [
+            f"{self.seeds} seeds, {len(self.broken)} failed, {hours:.1f} virtual hours in {self.took_s:.0f} s, {speed:.0f} seeds a minute",
+            f"troubles: {', '.join(f'{name} {times}' for name, times in sorted(troubles.items()))}",
+            f"seen: {', '.join(f'{name} {times}' for name, times in sorted(self.seen.items()))}",
+            *([f"never seen: {', '.join(self.never)}"] if self.never else []),
+        ]
+
+
+def run(
+    seeds: Iterable[int],
+    store: Store,
+    *,
+    faults: bool = True,
+    say: Callable[[str], None] | None = None,
+    failed: Callable[[int, list[str]], bool] = lambda _seed, _problems: False,
+) -> Summary:
+    """Run seeds one after another, until `failed`, which is told of each that broke something, returns True."""
+    summary, began_s = Summary(), time.monotonic()
+    for seed in seeds:
+        world = World(draw(seed, faults=faults), store, say)
+        problems = world.run()
+        summary.add(world, problems)
+        if problems and failed(seed, problems):
+            break
+    summary.took_s = time.monotonic() - began_s
+    return summary
+
+
+def seeds_until_caught(name: str, seeds: Iterable[int], store: Store) -> int | None:
+    """Return the first of these seeds in which the planted bug's own checker speaks."""
+    bug = BUGS[name]
+    for seed in seeds:
+        with bug.plant():
+            problems = World(draw(seed), store).run()
+        if any(problem.startswith(bug.promise) for problem in problems):
+            return seed
+    return None

@@ -1,0 +1,6 @@
+"""Planted bugs: each breaks one promise on purpose, so that its checker is known to see. They exist in tests only."""
+
+from tests.simulation.bugs import bus, failures, leases, ledger, loop
+from tests.simulation.bugs.bug import Bug
+
+BUGS: dict[str, Bug] = loop.BUGS | ledger.BUGS | leases.BUGS | bus.BUGS | failures.BUGS

@@ -1,0 +1,72 @@
+"""Bugs of publishing: orders that are not written, deleted too early, or sent before they are true."""
+
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+from agent import settle
+from agent.ledger import settle as settles
+from agent.outcome import Dead
+from producer import letters, outbox, store
+from producer.ports import Order
+from tests.simulation.bugs.bug import Bug, replaced
+from tests.simulation.machine import GROUP
+
+
+def _always_deleted() -> AbstractContextManager[Any]:
+    shrink = outbox.shrink
+    return patch.object(outbox, "shrink", lambda connection, order, left: shrink(connection, order, left[:0]))
+
+
+def _load_without_order() -> AbstractContextManager[Any]:
+    accept = store.accept
+
+    def silent(*args: Any) -> Any:
+        with patch.object(outbox, "place", lambda *_args, **_options: []):
+            return accept(*args)
+
+    return patch.object(store, "accept", silent)
+
+
+def _from_memory() -> AbstractContextManager[Any]:
+    write = settles._write_orders
+
+    def remembered(*args: Any) -> Any:
+        with patch.object(outbox, "place", lambda _c, group, where, items: [Order(0, group, where, tuple(items))]):
+            return write(*args)
+
+    return patch.object(settles, "_write_orders", remembered)
+
+
+def _published_first() -> AbstractContextManager[Any]:
+    put = settle.Settler.put
+
+    def hasty(self: settle.Settler, entry: Any, outcome: Any) -> None:
+        if isinstance(outcome, Dead) and entry.row is not None:
+            self._ordered([Order(0, GROUP, "dlq", ((outbox.TASK, entry.task_id, entry.row.fence),))])
+        put(self, entry, outcome)
+
+    return patch.object(settle.Settler, "put", hasty)
+
+
+def _letter_without_body() -> AbstractContextManager[Any]:
+    write = letters.write
+
+    def cut(*args: Any) -> Any:
+        found = write(*args)
+        for record in found.values():
+            if record.topic.endswith(".dlq"):
+                object.__setattr__(record, "value", None)
+        return found
+
+    return patch.object(letters, "write", cut)
+
+
+BUGS = {
+    "order deleted whatever the report": Bug("P1", _always_deleted),
+    "load without an order": Bug("P1", _load_without_order),
+    "settled without an order": Bug("P8", replaced(settles, "_write_orders", lambda _connection, _group, _chosen: [])),
+    "orders are kept in memory": Bug("P1", _from_memory),
+    "a letter before its death": Bug("P8", _published_first),
+    "letter without its body": Bug("P8", _letter_without_body),
+}

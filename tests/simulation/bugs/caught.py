@@ -1,0 +1,30 @@
+"""How many seeds each planted bug took to be caught: the table of docs/proof.md, where the tests read it too."""
+
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "proof.md"
+HEAD = "| planted bug | promise | seeds needed |\n|---|---|---|"
+_LINE = re.compile(r"^\| ([^|`]+) \| (P[1-9]) \| (\d+) \|$", re.MULTILINE)
+
+
+def read() -> dict[str, int]:
+    """Return how many seeds each bug took when this was last measured."""
+    return {name: int(seeds) for name, _, seeds in _LINE.findall(PAGE.read_text())}
+
+
+def line(name: str, seeds: int) -> str:
+    """Return a bug's line of the table."""
+    from tests.simulation.bugs import BUGS  # noqa: PLC0415 - the table of bugs is made of modules that do not need this one
+
+    return f"| {name} | {BUGS[name].promise} | {seeds or 'NOT CAUGHT'} |"
+
+
+def write(found: dict[str, int]) -> None:
+    """Write the table anew."""
+    from tests.simulation.bugs import BUGS  # noqa: PLC0415 - the same
+
+    text = PAGE.read_text()
+    begin = text.index(HEAD) + len(HEAD)
+    end = text.index("\n\n", begin)
+    PAGE.write_text(text[:begin] + "".join(f"\n{line(name, found.get(name, 0))}" for name in BUGS) + text[end:])

@@ -1,0 +1,48 @@
+"""Bugs of judge, breaker and guard: what the provider does to all is laid on the tasks."""
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from sqlalchemy import bindparam, update
+
+from agent.breaker import route, window
+from agent.ledger import claim, settle
+from agent.policy.classes import CLASSES, Action
+from schemas.sql import NEVER_TIME
+from schemas.tables import task
+from tests.simulation.bugs.bug import Bug, replaced
+
+
+def _counted(name: str) -> AbstractContextManager[Any]:
+    return patch.dict(CLASSES, {name: replace(CLASSES[name], action=Action.RETRY)})
+
+
+def _outage_counted() -> AbstractContextManager[Any]:
+    ended = route.Route.ended
+
+    def plain(self: route.Route, ticket: Any, outcome: Any, now_s: float) -> Any:
+        ended(self, ticket, outcome, now_s)
+        return outcome
+
+    return patch.object(route.Route, "ended", plain)
+
+
+def _cancel_unheard() -> AbstractContextManager[Any]:
+    row = claim._row
+    return patch.object(claim, "_row", lambda columns: replace(row(columns), cancelled=False))
+
+
+_DIE = update(task).where(task.c.id.in_(bindparam("ids", expanding=True)))
+_DIE = _DIE.values(status=4, owner=0, lease_losses=0, due_at=NEVER_TIME)
+
+BUGS = {
+    "a rate limit counts": Bug("P5", lambda: _counted("RATE")),
+    "an unpaid bill counts": Bug("P5", lambda: _counted("MONEY")),
+    "an outage counts": Bug("P5", _outage_counted),
+    "the breaker never stops a route": Bug("P5", replaced(window.Window, "bad", property(lambda _self: False))),
+    "deaths are not held back": Bug("P5", replaced(settle, "hold_back", lambda _c, _g, some, _tier: [(one, one.outcome) for one in some])),
+    "a death does not count": Bug("P5", replaced(settle, "_DIE", _DIE)),
+    "a cancelled task is called": Bug("P4", _cancel_unheard),
+}

@@ -1,0 +1,162 @@
+"""Bugs of the agent's loop: what it finishes with, what it claims, what it forgets."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+from agent import entries, loop, offsets, settle, slots
+from agent.arrivals import Arrivals
+from agent.aside import Aside
+from agent.entry import Entry
+from agent.intake import Intake
+from agent.ledger import adapter, claim
+from agent.outcome import Released, Snooze
+from agent.ports import Answer, Verdict
+from tests.simulation.bugs.bug import Bug, replaced
+
+
+def _skipped(answer: Answer) -> Callable[[], AbstractContextManager[Any]]:
+    answered = loop.Loop._answered
+
+    def skip(self: loop.Loop, entry: Any, said: Answer, row: Any) -> None:
+        answered(self, entry, Answer.DONE if said is answer else said, row)
+
+    return replaced(loop.Loop, "_answered", skip)
+
+
+def _passes(kind: type) -> Callable[[], AbstractContextManager[Any]]:
+    settled = loop.Loop._settled
+
+    def passes(self: loop.Loop, entry: Any, outcome: Any, verdict: Verdict) -> None:
+        if isinstance(outcome, kind) and entry.partition in self._partitions:
+            self._finish(entry)
+        else:
+            settled(self, entry, outcome, verdict)
+
+    return replaced(loop.Loop, "_settled", passes)
+
+
+def _settled_before_the_ledger() -> AbstractContextManager[Any]:
+    put = settle.Settler.put
+
+    def early(self: settle.Settler, entry: Any, outcome: Any) -> None:
+        put(self, entry, outcome)
+        self._settled([(entry, outcome, Verdict.SETTLED)])
+
+    return patch.object(settle.Settler, "put", early)
+
+
+def _highest(self: Any, offset: int) -> None:
+    for older in [one for one in self._open if one <= offset]:
+        del self._open[older]
+
+
+def _no_followers(self: entries.Entries, entry: Any, *, redelivered: bool) -> None:
+    self.bodies_bytes += len(entry.value or b"")
+    self._by_task[entry.task_id] = entry
+    (self.ask if redelivered else self.ready)(entry)
+
+
+def _followers_forgotten() -> AbstractContextManager[Any]:
+    end = entries.Entries.end
+
+    def forget(self: entries.Entries, entry: Any) -> None:
+        entry.followers = []
+        end(self, entry)
+
+    return patch.object(entries.Entries, "end", forget)
+
+
+def _new_token() -> AbstractContextManager[Any]:
+    tokens = iter(range(1, 1 << 23))
+
+    async def pages(self: Any, records: Any, owner: int, deadline_s: float) -> Any:
+        return await self._pages(records, lambda c, page: claim.claim(c, page, owner + (next(tokens) << 8), deadline_s), self._database.run)
+
+    return patch.object(adapter.SqlLedger, "claim", pages)
+
+
+def _revoked_claim_forgotten() -> AbstractContextManager[Any]:
+    claimed = loop.Loop._claimed
+
+    def forget(self: loop.Loop, entry: Entry, *args: Any) -> None:
+        if entry.partition in self._partitions:
+            claimed(self, entry, *args)
+
+    return patch.object(loop.Loop, "_claimed", forget)
+
+
+def _expired_called() -> AbstractContextManager[Any]:
+    start = slots.Slots.start
+
+    def anyway(self: slots.Slots, entry: Entry) -> None:
+        if entry.row is not None and entry.row.expired:
+            self._run(entry)
+        else:
+            start(self, entry)
+
+    return patch.object(slots.Slots, "start", anyway)
+
+
+def _answer_given_back() -> AbstractContextManager[Any]:
+    attempt = slots.Slots._attempt
+
+    async def forgotten(self: slots.Slots, entry: Entry) -> Any:
+        outcome = await attempt(self, entry)
+        return outcome if entry.partition.number == 0 else Released()
+
+    return patch.object(slots.Slots, "_attempt", forgotten)
+
+
+def _intake_first() -> AbstractContextManager[Any]:
+    take = Intake._take
+
+    async def first(self: Intake, records: Sequence[Any]) -> None:
+        for record in records:
+            self._partitions.finish(record.partition, record.offset)
+        self._partitions.flush()
+        await take(self, records)
+
+    return patch.object(Intake, "_take", first)
+
+
+async def _suspects_dropped(self: Aside) -> None:
+    while self._suspects:
+        _, record = self._suspects.popleft()
+        self._partitions.finish(record.partition, record.offset)
+        if isinstance(record, Entry):
+            self._entries.end(record)
+    self._partitions.flush()
+
+
+def _bad_record_raises() -> AbstractContextManager[Any]:
+    read = Arrivals.read
+
+    def strict(self: Arrivals, record: Any) -> Any:
+        found = read(self, record)
+        if not isinstance(found, Entry):
+            raise ValueError(found.reason)  # noqa: TRY004 - any error
+        return found
+
+    return patch.object(Arrivals, "read", strict)
+
+
+BUGS = {
+    "held is skipped": Bug("P3", _skipped(Answer.HELD)),
+    "early is skipped": Bug("P3", _skipped(Answer.EARLY)),
+    "fenced lets the offset pass": Bug("P3", replaced(loop.Loop, "_fenced", lambda self, entry, _outcome: self._finish(entry))),
+    "snooze lets the offset pass": Bug("P3", _passes(Snooze)),
+    "release lets the offset pass": Bug("P3", _passes(Released)),
+    "the offset moves before the settle": Bug("P3", _settled_before_the_ledger),
+    "the highest finished is committed": Bug("P3", replaced(offsets.Tracker, "finish", _highest)),
+    "intake commits first": Bug("P3", _intake_first),
+    "suspects are dropped": Bug("P3", replaced(Aside, "keep", _suspects_dropped)),
+    "two records of one task in a claim": Bug("P4", replaced(entries.Entries, "arrive", _no_followers)),
+    "the second record of a task is forgotten": Bug("P1", _followers_forgotten),
+    "new token when a claim is tried again": Bug("P7", _new_token),
+    "a revoked claim is forgotten": Bug("P7", _revoked_claim_forgotten),
+    "an expired task is called": Bug("P4", _expired_called),
+    "an answer is thrown away": Bug("P4", _answer_given_back),
+    "a bad record ends the program": Bug("P9", _bad_record_raises),
+}

@@ -1,0 +1,282 @@
+"""What happens to a run, by the names that its plan has."""
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from schemas.envelope import Outgoing, Publication, encode
+from tests.invariants.evidence import Outage
+from tests.simulation import people
+from tests.simulation.eventloop import Process
+from tests.simulation.machine import BATCH, GROUP, LEDGER_ID, NEW_TIERS, OTHER, SLOW
+from tests.simulation.programs import AgentProgram, Program
+from tests.simulation.provider import OUTAGES, REFUSALS
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+TASKS, INBOX = f"{GROUP}.tasks", f"{GROUP}.inbox"
+_ROUTES = ("default", "default", SLOW, OTHER)
+
+
+class Events:
+    """Each method is a kind of event; what it undoes later it undoes by itself."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._replaying: Program | None = None
+        self._stored_replays = False
+
+    def heal(self) -> None:
+        """Let people finish what was interrupted, and look after guards from now on."""
+        self._world.loop.spawn(Process("somebody"), self._look_after_guards())
+        if self._stored_replays:
+            self._do("resume-replay", people.resume_replays(self._world.machine))
+        if self._world.cancelled:
+            self._do("cancel", people.cancel_batch(self._world.machine))
+        self._apply_topics()
+
+    async def _look_after_guards(self) -> None:
+        while not self._world.leaving:
+            await self._world.clock.sleep(60.0)
+            self.open_guards()
+
+    # ---- programs
+
+    def kill(self) -> None:
+        """Kill an agent."""
+        if agent := self._one():
+            self._world.say(f"{agent.name} is killed")
+            agent.kill()
+            self._later(0.5, 15, self._world.start)
+
+    def crash(self) -> None:
+        """Let a program be killed when it comes to a point for the n-th time from now on."""
+        point, passes = self._world.crashes.pop(0)
+        self._world.armed.append([point, passes])
+
+    def freeze(self) -> None:
+        """Stop an agent as a whole."""
+        if agent := self._one():
+            self._world.say(f"{agent.name} is frozen")
+            agent.freeze()
+            self._later(1, self._world.rng.choice((4, 25, 40)), lambda: self._thaw(agent))
+
+    def stall_loop(self) -> None:
+        """Stop an agent's main loop; it beats on."""
+        if agent := self._one():
+            self._world.loop.freeze(agent.main)
+            self._later(1, 40, lambda: self._thaw(agent))
+
+    def stall_beat(self) -> None:
+        """Stop an agent's heartbeat; it works on."""
+        if agent := self._one():
+            self._world.loop.freeze(agent.beat)
+            self._later(5, 40, lambda: self._thaw(agent))
+
+    def drain(self) -> None:
+        """Ask an agent to leave, sometimes twice."""
+        if agent := self._one():
+            self._world.say(f"{agent.name} drains")
+            agent.stop()
+            if self._world.rng.random() < 0.3:
+                self._later(0.1, 4, agent.stop)
+            self._later(0.5, 10, self._world.start)
+
+    def start(self) -> None:
+        """Start another agent."""
+        self._world.start()
+
+    def agent_clock(self) -> None:
+        """Set an agent's clock wrong."""
+        if (agent := self._one()) and agent.clock is not None:
+            agent.clock.wrong_by_s += self._world.rng.choice((-3600.0, -30.0, 30.0, 86400.0))
+
+    def _one(self) -> AgentProgram | None:
+        running = [agent for agent in self._world.agents if agent.running]
+        return self._world.rng.choice(running) if running else None
+
+    def _thaw(self, agent: AgentProgram) -> None:
+        if agent.main.frozen or agent.beat.frozen:
+            self._world.say(f"{agent.name} goes on")
+            agent.thaw()
+
+    # ---- groups
+
+    def shuffle(self) -> None:
+        """Rebalance every group by chance."""
+        for _, group in sorted(self._world.broker.groups.items()):
+            group.shuffle(self._world.rng)
+
+    def evict(self) -> None:
+        """Take an agent out of its groups; it hears of it late."""
+        if agent := self._one():
+            for source in agent.sources:
+                source.deaf_until_s = self._world.loop.time() + self._world.rng.uniform(0, 30)
+                self._world.broker.evict(source.member)
+
+    def zombie(self) -> None:
+        """Let an agent lose its partitions and its lease, and hear of neither, while its calls take long."""
+        if (agent := self._one()) and agent.sources:
+            if self._world.rng.random() < 0.6:
+                self._away("llm", (14, 16, 18))
+                self._later(0.5, 3, lambda: self._cut_off(agent))
+            else:
+                self._cut_off(agent)
+
+    def _cut_off(self, agent: AgentProgram) -> None:
+        if agent.running:
+            agent.sources[0].deaf_until_s = self._world.loop.time() + 40
+            self._world.broker.evict(agent.sources[0].member)
+            self._world.loop.freeze(agent.beat)
+            self._later(15, 40, lambda: self._thaw(agent))
+
+    # ---- servers
+
+    def database_away(self) -> None:
+        """Let the database answer nobody."""
+        self._away("database", (2, 8, 25))
+
+    def database_clock(self) -> None:
+        """Set the database's clock."""
+        self._world.database_ahead_s += self._world.rng.choice((-20.0, -5.0, 7.0, 13.0, 30.0))
+
+    def broker_away(self) -> None:
+        """Let the broker answer nobody."""
+        self._away("broker", (2, 15, 40))
+
+    def llm_away(self) -> None:
+        """Let every answer wait."""
+        self._away("llm", (5, 40))
+
+    def outage(self) -> None:
+        """Let every call on a route fail."""
+        self._fail(OUTAGES)
+
+    def refusal(self) -> None:
+        """Let every call on a route be refused."""
+        self._fail(REFUSALS)
+
+    def _away(self, what: str, how_long_s: tuple[int, ...]) -> None:
+        self._world.weather.down_until_s[what] = self._world.loop.time() + self._world.rng.choice(how_long_s)
+
+    def _fail(self, troubles: dict[str, str]) -> None:
+        world = self._world
+        now_s, route, trouble = world.loop.time(), world.rng.choice(_ROUTES), world.rng.choice(sorted(troubles))
+        until_s = now_s + world.rng.choice((6.0, 20.0, 45.0))
+        world.say(f"route {route}: {trouble} until {until_s:.0f}")
+        world.outages = [one if one.route != route or one.to_s < now_s else _until(one, now_s) for one in world.outages]
+        world.weather.outages[route] = (trouble, until_s)
+        world.outages.append(Outage(route, troubles[trouble], now_s, until_s))
+
+    # ---- topics
+
+    def garbage(self) -> None:
+        """Write what nobody of ours would write."""
+        rng, broker = self._world.rng, self._world.broker
+        headers = encode(Publication(LEDGER_ID, GROUP, BATCH, rng.randint(1, 40), 0))
+        foreign = encode(Publication("f" * 32, GROUP, BATCH, 1, 0))
+        leap = encode(Publication(LEDGER_ID, GROUP, BATCH, 1, 5000))
+        unknown = encode(Publication(LEDGER_ID, GROUP, BATCH, 10**6, 0))
+        self._write(Outgoing(TASKS, b"x", b"value", rng.choice(([], headers, foreign, leap, unknown))))
+        clash = self._world.inbox[0].value.replace(b"Sum", b"Add") if self._world.inbox else b"{}"
+        if INBOX in broker.topics:
+            self._write(Outgoing(INBOX, None, rng.choice((b"not json", b"", clash)), []))
+
+    def copies(self) -> None:
+        """Write some records again."""
+        topic = self._world.broker.topics.get(TASKS)
+        for log in topic.logs if topic else ():
+            for stored in self._world.rng.sample(log.records, min(3, len(log.records))):
+                self._write(Outgoing(TASKS, stored.key, stored.value, stored.headers))
+
+    def lose(self) -> None:
+        """Let the broker lose a partition's records."""
+        topic = self._world.broker.topics.get(TASKS)
+        if topic:
+            self._world.broker.lose((TASKS, self._world.rng.randrange(len(topic.logs))))
+
+    def grow(self) -> None:
+        """Add a partition to each topic."""
+        self._world.plan.partitions += 1
+        self._apply_topics()
+
+    def make_again(self) -> None:
+        """Delete the main topic and make it again; somebody applies topics a while later."""
+        self._world.broker.delete(TASKS)
+        self._world.broker.create(TASKS, self._world.plan.partitions)
+        self._later(1, 15, self._apply_topics)
+
+    def retier(self) -> None:
+        """Change the tiers: topics are applied, and agents started anew one after another."""
+        self._world.machine.tiers = NEW_TIERS
+        self._apply_topics()
+        for agent in [agent for agent in self._world.agents if agent.running]:
+            self._later(1, 15, agent.stop)
+            self._later(2, 20, self._world.start)
+
+    def forget_offsets(self) -> None:
+        """Let the broker forget all offsets; it does so only of groups without members."""
+        for agent in self._world.agents:
+            agent.kill()
+        for member in self._world.broker.members():
+            self._world.broker.evict(member)
+        for group in self._world.broker.groups.values():
+            group.committed.clear()
+        self._world.start()
+
+    def _write(self, record: Outgoing) -> None:
+        if record.topic in self._world.broker.topics:
+            self._world.broker.append(record)
+
+    def _apply_topics(self) -> None:
+        self._do("topics", people.apply_topics(self._world.machine, self._world.plan.partitions))
+
+    # ---- people
+
+    def cancel(self) -> None:
+        """Cancel the batch."""
+        self._world.cancelled = True
+        self._do("cancel", people.cancel_batch(self._world.machine))
+
+    def reopen(self) -> None:
+        """Replay what was cancelled."""
+        self._replay(cancelled=True)
+
+    def replay(self) -> None:
+        """Replay everything that is dead."""
+        self._replay(cancelled=False)
+
+    def kill_replay(self) -> None:
+        """Kill a replay, and start it again a while later."""
+        if self._replaying is not None and self._replaying.running:
+            self._replaying.kill()
+            self._later(0.5, 8, self.replay)
+
+    def open_guards(self) -> None:
+        """Open what guards are raised."""
+        if self._world.store.rows("SELECT 1 FROM guard WHERE opened_at IS NULL"):
+            self._do("guard-open", people.open_guards(self._world.machine))
+
+    def resume(self) -> None:
+        """Let a route take calls again."""
+        self._do("resume", people.resume_route(self._world.machine, self._world.rng.choice(_ROUTES)))
+
+    def kill_load(self) -> None:
+        """Kill the load."""
+        self._world.loader.kill()
+
+    def _replay(self, *, cancelled: bool) -> None:
+        self._stored_replays = True
+        self._replaying = self._do("replay", people.replay_all(self._world.machine, cancelled=cancelled))
+
+    def _do(self, name: str, work: Coroutine[Any, Any, None]) -> Program:
+        program = Program(self._world.machine, f"{name}-{len(self._world.others) + 1}", work)
+        self._world.others.append(program)
+        return program
+
+    def _later(self, least_s: float, most_s: float, what: Callable[[], object]) -> None:
+        self._world.loop.call_later(self._world.rng.uniform(least_s, most_s), what)
+
+
+def _until(outage: Outage, to_s: float) -> Outage:
+    return Outage(outage.route, outage.error_class, outage.from_s, min(outage.to_s, to_s))

@@ -1,0 +1,49 @@
+"""Handlers of the runs' own types of task, as a person would write them: they fail, hang, ask for time, or end their program."""
+
+import asyncio
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from agent.handlers import Context, TryAgainError
+from agent.handlers.chat import chat
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The program in which a handler runs: how it dies, and whether its release is a good one."""
+
+    die: Callable[[], None]
+    good: Callable[[], bool]
+
+
+HOST: ContextVar[Host] = ContextVar("HOST")
+
+
+async def raises(context: Context) -> object:
+    """Raise, until there is a better release."""
+    if not HOST.get().good():
+        raise ValueError("a bug in the handler")
+    return await chat(context)
+
+
+async def kills(context: Context) -> object:
+    """End the program, as running out of memory does, until there is a better release."""
+    if not HOST.get().good():
+        HOST.get().die()
+        await asyncio.get_running_loop().create_future()
+    return await chat(context)
+
+
+async def waits(context: Context) -> object:
+    """Ask for time once."""
+    if context._attempt.attempt == 0:
+        raise TryAgainError("not yet", after_s=7.0)
+    return await chat(context)
+
+
+async def hangs(context: Context) -> object:
+    """Never end, until there is a better release."""
+    if not HOST.get().good():
+        await asyncio.get_running_loop().create_future()
+    return await chat(context)

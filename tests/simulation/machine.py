@@ -1,0 +1,93 @@
+"""What all programs of a run share, and the parts that each opens for itself."""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from producer.app import Parts
+from producer.topics.family import Family, with_old_tiers
+from schemas.config import AgentConfig, Config, GuardConfig, KafkaConfig, LLMConfig, RouteConfig, TypeConfig
+from schemas.lanes import Lane
+from schemas.topics import Topics
+from tests.simulation.broker import Broker
+from tests.simulation.bus import SimSource
+from tests.simulation.eventloop import VirtualClock, VirtualLoop
+from tests.simulation.lane import SimLane
+from tests.simulation.provider import SimLLM
+from tests.simulation.publisher import SimPublisher
+from tests.simulation.store import SimDatabase, Store
+from tests.simulation.topic_admin import SimTopicAdmin
+from tests.simulation.weather import Weather
+
+GROUP, BATCH = "g", "b"
+LEDGER_ID = bytes(range(16)).hex()
+LLM_TIMEOUT_S, DRAIN_S = 20.0, 5.0
+TIERS, NEW_TIERS = ("5s", "20s"), ("8s",)
+SLOW, OTHER = "slow", "other"  # a route that is configured, and one that only tasks name
+HANDLED = ("raises", "kills", "waits", "hangs")
+PROBE_S = 8.0
+
+
+@dataclass(slots=True)
+class Machine:
+    """What all programs of a run share. `known` is what `topics apply` stored; `sqlite`: transactions as the embedded parts have them."""
+
+    loop: VirtualLoop
+    rng: random.Random
+    weather: Weather
+    store: Store
+    broker: Broker
+    llm: SimLLM
+    slots: int
+    max_attempts: int
+    sweep_slack_s: float
+    sqlite: bool
+    tiers: tuple[str, ...] = TIERS
+
+    def clock(self) -> VirtualClock:
+        """Return a program's clock."""
+        return VirtualClock(self.loop)
+
+    def lane(self, clock: VirtualClock, *, patient: bool = True) -> Lane:
+        """Return a lane of its own."""
+        return SimLane(weather=self.weather, clock=clock, patient=patient)
+
+    def database(self, clock: VirtualClock) -> SimDatabase:
+        """Return a way to the one database."""
+        return SimDatabase(self.store, self.weather, clock, sqlite=self.sqlite)
+
+    async def parts(self) -> Parts:
+        """Return the parts that one program opens."""
+        clock = self.clock()
+        database, lane = self.database(clock), self.lane(clock)
+        topics = await lane(lambda: database.auto(lambda c: with_old_tiers(c, Topics(GROUP, self.tiers))))
+        admin = SimTopicAdmin(broker=self.broker, clock=clock, weather=self.weather)
+        family = Family(admin=admin, database=database, lane=lane, topics=topics, clock=clock)
+        publisher = SimPublisher(broker=self.broker, clock=clock, weather=self.weather)
+        return Parts(self._config(), topics, clock, database, lane, admin, publisher, family, LEDGER_ID)
+
+    def source(self, parts: Parts, destination: str, known: Callable[[], Mapping[str, str]]) -> SimSource:
+        """Return the consumer handle of one destination."""
+        return SimSource(
+            broker=self.broker,
+            topic=parts.topics.name(destination),
+            group_id=parts.topics.consumer_group(destination),
+            known_topic_ids=known,
+            clock=parts.clock,
+            weather=self.weather,
+        )
+
+    def _config(self) -> Config:
+        return Config(
+            data_dir=Path("/nonexistent"),
+            kafka=KafkaConfig(bootstrap="simulated"),
+            llm=LLMConfig(base_url="http://simulated", model="m", timeout_s=LLM_TIMEOUT_S),
+            agent=AgentConfig(slots=self.slots, drain_timeout_s=DRAIN_S, sweep_slack_s=self.sweep_slack_s, park_probe_s=PROBE_S),
+            document_roots=(),
+            guard=GuardConfig(probe_s=PROBE_S),
+            routes={SLOW: RouteConfig()},
+            types={name: TypeConfig(handler=f"tests.simulation.handlers:{name}") for name in HANDLED},
+            retry_tiers=self.tiers,
+            max_attempts=self.max_attempts,
+        )

@@ -1,0 +1,89 @@
+"""What people do to a run, each as the command does it: cancel, replay, open guards, resume routes, apply topics."""
+
+from typing import Any
+
+from agent.ledger import resume as resumes
+from producer import cancel, guards, replay_runs, store
+from producer.app import Parts
+from producer.relay import Relay
+from producer.replay import Replay
+from producer.replay_runs import Wish
+from producer.selection import DISPOSITIONS, Selection
+from schemas import crash
+from tests.simulation.machine import BATCH, GROUP, Machine
+
+ACTOR = "somebody"
+
+
+async def cancel_batch(machine: Machine) -> None:
+    """Do what `producer cancel --batch` does."""
+    parts = await machine.parts()
+    found = await _run(parts, lambda c: store.find_batch(c, BATCH))
+    if found is None:
+        return
+    await _run(parts, lambda c: cancel.mark(c, found, ACTOR))
+    crash.reach("cancel.marked")
+    after = cancel.FIRST_KEY
+    while after is not None:
+        _, after = await _run(parts, lambda c, key=after: cancel.cancel_page(c, found.id, key))
+        crash.reach("cancel.page_cancelled")
+
+
+async def resume_replays(machine: Machine) -> None:
+    """Do what `producer replay --resume` does."""
+    await _resume(await machine.parts())
+
+
+async def replay_all(machine: Machine, *, cancelled: bool = False) -> None:
+    """Do what `producer replay --all` does, or with `--cancelled`: go on with what was interrupted, then take what is dead now."""
+    parts = await machine.parts()
+    await _resume(parts)
+    replay = _replay(parts)
+    everything = Selection(cancelled=True) if cancelled else Selection(dispositions=DISPOSITIONS)
+    run = await replay.store(ACTOR, Wish(everything, cap=2, rate=machine.rng.choice((None, None, 2.0))))
+    if run is not None:
+        await replay.apply(run)
+
+
+async def _resume(parts: Parts) -> None:
+    await _run(parts, lambda c: replay_runs.drop_unstored(c, GROUP))
+    for run in await _run(parts, lambda c: replay_runs.unfinished(c, GROUP)):
+        await _replay(parts).apply(run)
+
+
+def _replay(parts: Parts) -> Replay:
+    relay = Relay(database=parts.database, lane=parts.lane, publisher=parts.publisher, topics=parts.topics, clock=parts.clock)
+    return Replay(
+        database=parts.database,
+        lane=parts.lane,
+        relay=relay,
+        clock=parts.clock,
+        group=GROUP,
+        max_attempts_of=parts.config.max_attempts_of,
+        progress=lambda _done: None,
+        note=lambda _text: None,
+    )
+
+
+async def open_guards(machine: Machine) -> None:
+    """Do what `producer guard open` does."""
+    parts = await machine.parts()
+    for one in await _run(parts, lambda c: guards.read(c, GROUP)):
+        if one.raised:
+            await _run(parts, lambda c, one=one: guards.open_one(c, one, ACTOR, "it is well again"))
+
+
+async def resume_route(machine: Machine, route: str) -> None:
+    """Do what `agent resume` does."""
+    parts = await machine.parts()
+    await _run(parts, lambda c: resumes.resume(c, GROUP, route, ACTOR))
+
+
+async def apply_topics(machine: Machine, partitions: int) -> None:
+    """Do what `producer topics apply` does."""
+    parts = await machine.parts()
+    await parts.family.apply(partitions, None)
+
+
+async def _run(parts: Parts, work: Any) -> Any:
+    return await parts.lane(lambda: parts.database.run(work))

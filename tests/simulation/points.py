@@ -1,0 +1,18 @@
+"""The points between two durable effects that the product names, read from its source: a run kills programs there."""
+
+import re
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[2]
+_REACH = re.compile(r'\breach\("([a-z_.]+)"\)')
+# Points of programs that no run has, or before a run begins.
+_OTHERS = ("migrate.", "from_topic.", "commit.", "trim.", "topics.")
+
+
+def _points() -> list[str]:
+    sources = [path for folder in ("agent", "producer") for path in sorted((_ROOT / folder).rglob("*.py"))]
+    found = {point for path in sources for point in _REACH.findall(path.read_text())}
+    return sorted(point for point in found if not point.startswith(_OTHERS))
+
+
+POINTS = _points()

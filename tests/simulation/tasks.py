@@ -1,0 +1,37 @@
+"""The tasks of a run: lines whose id says what becomes of them."""
+
+import random
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+import orjson
+
+from producer.lines import Good
+from schemas.line import parse
+from tests.simulation.eventloop import EPOCH_S
+from tests.simulation.machine import HANDLED
+
+FUTURE = "future"  # of a format that is understood only after an update
+_SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+def lines(
+    count: int, rng: random.Random, kinds: Mapping[str, int], models: Sequence[str], horizon_s: float, prefix: str = ""
+) -> list[Good]:
+    """Return so many lines."""
+    drawn = rng.choices(list(kinds), list(kinds.values()), k=count)
+    return [_line(number, f"{prefix}{kind}-{number}", kind, rng, models, horizon_s) for number, kind in enumerate(drawn)]
+
+
+def _line(number: int, key: str, kind: str, rng: random.Random, models: Sequence[str], horizon_s: float) -> Good:
+    line = {"id": key, "prompt": "Sum {document}", "input": {"text": f"text {number}"}}
+    if kind in HANDLED:
+        line["type"] = kind
+    if kind == "schema":
+        line["schema"] = _SCHEMA
+    if kind == "deadline":
+        line["deadline"] = datetime.fromtimestamp(EPOCH_S + rng.uniform(1, 2 * horizon_s), UTC).isoformat()
+    if model := rng.choice(models):
+        line["model"] = model
+    value = orjson.dumps(line)
+    return Good(number + 1, key, value, parse(value))

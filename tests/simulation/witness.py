@@ -1,0 +1,303 @@
+"""What a simulated run has to show: its evidence, and how often its promises were in danger."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from producer import outbox
+from producer.replay_runs import ItemState
+from schemas.envelope import NotOursError, decode
+from schemas.task import Status
+from schemas.topics import duration_s
+from tests.invariants.evidence import (
+    Attempt,
+    Call,
+    Claim,
+    Commit,
+    Count,
+    Death,
+    Evidence,
+    Guarded,
+    Incarnation,
+    Letter,
+    Move,
+    Ordered,
+    Position,
+    Replayed,
+    Stored,
+    Task,
+    Verdict,
+)  # fmt: skip
+from tests.simulation.broker import Broker, Topic
+from tests.simulation.eventloop import EPOCH_S
+from tests.simulation.machine import BATCH, GROUP, LEDGER_ID, TIERS
+from tests.simulation.store import TURN, seconds
+from tests.simulation.tasks import FUTURE
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+DIRECT = f"{GROUP}-direct"
+_FENCES = 1000  # a record that runs ahead of its ledger by more is nobody's
+
+
+def unfinished(world: "World") -> str:
+    """Return what is not done yet; empty when everything has ended."""
+    open_tasks = world.store.rows("SELECT count(*) FROM task WHERE status < 3")[0][0]
+    orders = world.store.rows("SELECT count(*) FROM outbox")[0][0]
+    lag = sum(position.high - max(position.low, position.committed or 0) for position in positions(world.broker))
+    working = [program.name for program in (world.loader, *world.others) if program.running]
+    working += ["load"] if world.loader.killed else []  # it is started again
+    if open_tasks or orders or lag or working:
+        return f"{open_tasks} tasks open, {orders} orders, lag {lag}, {working}"
+    return ""
+
+
+def positions(broker: Broker) -> Iterator[Position]:
+    """Yield where the groups stand on the topics that work is read from."""
+    for name, topic in broker.topics.items():
+        if not name.endswith(".dlq"):
+            group = broker.group(GROUP if name == f"{GROUP}.tasks" else name)
+            for number, log in enumerate(topic.logs):
+                yield Position(name, number, log.low, log.end, group.committed.get((name, number)))
+
+
+_SEEN = {
+    "late settle": "SELECT count(*) FROM sim_move WHERE old_status=0 AND old_owner<>0 AND status>=3",
+    "reap": "SELECT count(*) FROM sim_move WHERE losses>0 AND status=0",
+    "retry": "SELECT count(*) FROM task_attempt WHERE outcome='retry'",
+    "moved": "SELECT count(*) FROM task_attempt WHERE outcome='moved'",
+    "snoozed": "SELECT count(*) FROM task_attempt WHERE outcome='snooze'",
+    "succeeded": "SELECT count(*) FROM sim_move WHERE status=3",
+    "cancelled": "SELECT count(*) FROM sim_move WHERE status=5 AND old_status<>5",
+    "replayed": "SELECT count(*) FROM sim_move WHERE replays>0",
+    "released": "SELECT count(*) FROM sim_move WHERE status=0 AND owner=0 AND old_owner<>0",
+    "swept": "SELECT count(*) FROM sim_move WHERE status=old_status AND status IN (0, 2)",
+    "quarantined": "SELECT count(*) FROM quarantine",
+    "quarantine replayed": "SELECT count(*) FROM quarantine WHERE replayed_at IS NOT NULL",
+    "lost agent": "SELECT count(*) FROM sim_verdict WHERE lost_at IS NOT NULL",
+    "guard raised": "SELECT count(*) FROM sim_guard WHERE raised",
+}
+
+
+def seen(world: "World") -> Counter[str]:
+    """Return what came to pass in a run: promises that were never in danger prove nothing."""
+    found = Counter({name: world.store.rows(sql)[0][0] for name, sql in _SEEN.items()})
+    for disposition, number in world.store.rows("SELECT disposition, sum(delta) FROM sim_count WHERE state=4 AND delta>0 GROUP BY 1"):
+        found[f"dead, {disposition}"] += number
+    calls = Counter(call.name for call in world.llm.calls)
+    found["call"] = calls.total()
+    found["repeated call"] = calls.total() - len(calls)
+    found["call into an outage"] = sum(
+        one.from_s <= call.at_s < one.to_s and one.route == call.route for call in world.llm.calls for one in world.outages
+    )
+    for agent in world.agents:
+        found["fenced"] += agent.counts.fenced
+    return found
+
+
+def evidence(world: "World") -> Evidence:
+    """Return everything that was seen of a run."""
+    return _Witness(world).tell()
+
+
+class _Witness:
+    """Reads the ledger's tables and their history, the broker's logs, and what the programs and the LLM wrote down."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._rows = world.store.rows
+        names = self._rows("SELECT t.id, b.name, t.task_key FROM task t JOIN batch b ON b.id=t.batch_id")
+        self._names = {task_id: f"{quote(name, safe='')}/{quote(key, safe='')}" for task_id, name, key in names}
+        self._moves = list(self._read_moves())
+        self._cancels: dict[int, list[tuple[int, bool]]] = defaultdict(list)
+        for turn, batch_id, cancelled in self._rows("SELECT * FROM sim_cancel ORDER BY turn"):
+            self._cancels[batch_id].append((turn, bool(cancelled)))
+
+    def tell(self) -> Evidence:
+        world = self._world
+        tasks = list(self._tasks())
+        return Evidence(
+            loaded=self._loaded({task.name for task in tasks}),
+            tasks=tasks,
+            attempts=list(self._attempts()),
+            tiers_s=self._tiers_s(),
+            orders=self._rows("SELECT count(*) FROM outbox")[0][0],
+            positions=list(positions(world.broker)),
+            letters=list(self._letters()),
+            quarantined=[row_id for (row_id,) in self._rows("SELECT id FROM quarantine WHERE topic NOT LIKE 'order:%'")],
+            calls=list(self._calls()),
+            moves=self._moves,
+            counts=list(self._counts()),
+            ordered=list(self._ordered()),
+            guards=list(self._guards()),
+            replayed=list(self._replayed()),
+            verdicts=list(self._verdicts()),
+            records=list(self._records()),
+            commits=[Commit(turn, self._topic(place[0], topic_id), place[1], offset) for turn, topic_id, place, offset in world.commits],
+            outages=world.outages,
+            agents=dict(self._agents()),
+            failures=world.failures,
+            slots=world.plan.slots,
+            relief=world.plan.narrow,
+        )
+
+    def _loaded(self, rows: set[str]) -> frozenset[str]:
+        """Return what must be there: what a cancelled load did not come to need not, nor what the release cannot read yet."""
+        world = self._world
+        direct = {f"{DIRECT}/{line.key}" for line in world.inbox}
+        own = {f"{BATCH}/{line.key}" for line in world.lines}
+        optional = {name for name in direct if FUTURE in name} | (own if world.cancelled else set())
+        return frozenset((own | direct) - (optional - rows))
+
+    def _tiers_s(self) -> list[float]:
+        return [duration_s(TIERS[0])] if self._world.machine.tiers != TIERS else [duration_s(tier) for tier in TIERS]
+
+    # ---- the ledger
+
+    def _tasks(self) -> Iterator[Task]:
+        deaths = {row[0]: Death(*row[1:]) for row in self._rows("SELECT task_id, fence, disposition, error_class FROM dead_letter")}
+        results = dict(self._rows("SELECT task_id, count(*) FROM task_result GROUP BY 1"))
+        columns = "SELECT t.id, t.status, t.attempt, t.max_attempts, t.replays, t.fence, t.owner, i.raw_key, i.body"
+        for task_id, *rest in self._rows(f"{columns} FROM task t JOIN task_input i ON i.task_id=t.id"):
+            yield Task(task_id, self._names[task_id], *rest, results=results.get(task_id, 0), death=deaths.get(task_id))
+
+    def _read_moves(self) -> Iterator[Move]:
+        for turn, at, clock_s, task_id, before, after, old_owner, owner, old_fence, fence, due, *rises in self._rows(
+            "SELECT * FROM sim_move"
+        ):
+            was = None if before is None else Status(before)
+            due_s = seconds(due) - EPOCH_S
+            yield Move(turn, seconds(at) - EPOCH_S, clock_s, task_id, was, Status(after), old_owner, owner, old_fence, fence, due_s, *rises)
+
+    def _attempts(self) -> Iterator[Attempt]:
+        ended_s = {(move.task_id, move.old_owner): move.at_s for move in self._moves if move.ends}
+        for task_id, owner, *rest in self._rows("SELECT task_id, owner, attempt, outcome, error_class FROM task_attempt ORDER BY id"):
+            yield Attempt(self._names[task_id], *rest, settled_s=ended_s.get((task_id, owner), 0.0), owner=owner)
+
+    def _counts(self) -> Iterator[Count]:
+        for turn, at, batch_id, kind, route, state, disposition, delta in self._rows("SELECT * FROM sim_count"):
+            yield Count(turn, seconds(at) - EPOCH_S, batch_id, kind, route, Status(state), disposition, delta)
+
+    def _ordered(self) -> Iterator[Ordered]:
+        waiting: dict[int, dict[outbox.Item, int]] = defaultdict(dict)
+        for turn, order_id, destination, blob in self._rows("SELECT * FROM sim_order ORDER BY turn"):
+            if destination == "dlq":
+                continue
+            there, items = waiting[order_id], set(outbox.unpack(blob))
+            for item in [item for item in there if item not in items]:
+                yield Ordered(item[1], item[2], there.pop(item), turn)
+            for item in items:
+                there.setdefault(item, turn)
+        for there in waiting.values():
+            for item, placed in there.items():
+                yield Ordered(item[1], item[2], placed, None)
+
+    def _guards(self) -> Iterator[Guarded]:
+        """What is raised in a transaction holds when it has ended."""
+        raised: dict[int, tuple[int, tuple[Any, ...]]] = {}
+        for turn, guard_id, *key, up in self._rows("SELECT * FROM sim_guard ORDER BY turn"):
+            if up:
+                raised[guard_id] = ((turn // TURN + 1) * TURN, tuple(key))
+            elif guard_id in raised:
+                since, about = raised.pop(guard_id)
+                yield Guarded(*about, since, turn)
+        for since, about in raised.values():
+            yield Guarded(*about, since, None)
+
+    def _replayed(self) -> Iterator[Replayed]:
+        query = "SELECT i.run_id, i.item_id, i.fence, i.state FROM replay_item i JOIN replay_run r ON r.id=i.run_id WHERE i.kind=?"
+        for *item, state in self._rows(f"{query} AND r.stored_at IS NOT NULL", outbox.TASK):
+            yield Replayed(*item, applied=state == ItemState.REPLAYED, waits=state == ItemState.WAITS)
+
+    def _verdicts(self) -> Iterator[Verdict]:
+        for turn, clock_s, agent_id, lost_at, seen_at in self._rows("SELECT * FROM sim_verdict WHERE lost_at IS NOT NULL"):
+            yield Verdict(turn, clock_s, agent_id, seconds(lost_at) - seconds(seen_at))
+
+    # ---- the bus
+
+    def _topic(self, name: str, topic_id: str) -> str:
+        return f"{name} of {topic_id}"
+
+    def _topics(self) -> Iterator[tuple[str, Topic]]:
+        """Yield every topic that work is read from, those too that were made again since."""
+        broker = self._world.broker
+        for name, topic in (*broker.deleted, *broker.topics.items()):
+            if not name.endswith(".dlq"):
+                yield name, topic
+
+    def _records(self) -> Iterator[Stored]:
+        kept = {tuple(place): turn for turn, *place in self._rows("SELECT * FROM sim_kept")}
+        bodies = {
+            task_id: (key, body) for task_id, key, body in self._rows("SELECT id, task_key, body FROM task JOIN task_input ON task_id=id")
+        }
+        came = {move.task_id: move.order for move in reversed(self._moves) if move.before is None}
+        known = {body: came[task_id] for task_id, (_, body) in bodies.items()}
+        for name, topic in self._topics():
+            for number, log in enumerate(topic.logs):
+                for offset, stored in enumerate(log.records):
+                    task_id, fence = self._named(stored, bodies)
+                    where = (topic.topic_id, name, number, offset)
+                    yield Stored(
+                        self._topic(name, topic.topic_id), number, offset, stored.turn, task_id, fence, kept.get(where),
+                        known.get(stored.value) if name.endswith(".inbox") else None, stored.lost,
+                    )  # fmt: skip
+
+    def _named(self, stored: Any, bodies: dict[int, tuple[bytes, bytes]]) -> tuple[int | None, int]:
+        """Return task and fence of a record that is a publication of ours."""
+        try:
+            said = decode(stored.headers)
+        except NotOursError:
+            return None, 0
+        mine = said.ledger == LEDGER_ID and said.fence <= _FENCES and bodies.get(said.task_id) == (stored.key, stored.value)
+        return (said.task_id, said.fence) if mine else (None, 0)
+
+    def _letters(self) -> Iterator[Letter]:
+        for log in self._world.broker.topics[f"{GROUP}.dlq"].logs:
+            for stored in log.records:
+                said = dict(stored.headers)
+                pointer = "docllm-pointer" in said
+                if "docllm-quarantine" in said:
+                    yield Letter(stored.key, stored.value, quarantine_id=int(said["docllm-quarantine"]), pointer=pointer)
+                else:
+                    death = Death(int(said["docllm-fence"]))
+                    yield Letter(stored.key, stored.value, int(said["docllm-task"]), death=death, pointer=pointer)
+
+    # ---- the LLM and the programs
+
+    def _calls(self) -> Iterator[Call]:
+        claims = {(move.task_id, move.owner): move for move in self._moves if move.claims}
+        for made in self._world.llm.calls:
+            claim = None
+            if made.task_id:
+                claimed = claims.get((made.task_id, made.owner))
+                expired = claimed is not None and seconds(made.expires_at) - EPOCH_S < claimed.at_s
+                cancelled = claimed is not None and self._cancelled(made.batch_id, claimed.order)
+                claim = Claim(made.program, Status(made.status), made.owner, expired, cancelled)
+            status = int(made.ended) if made.ended.isdigit() else 0
+            yield Call(
+                made.name, made.at_s, made.ended_s, status, made.utc_s - EPOCH_S, made.label,
+                order=made.turn, task_id=made.task_id, route=made.route, claim=claim,
+            )  # fmt: skip
+
+    def _cancelled(self, batch_id: int, order: float) -> bool:
+        changes = [cancelled for turn, cancelled in self._cancels[batch_id] if turn < order]
+        return bool(changes and changes[-1])
+
+    def _agents(self) -> Iterator[tuple[int, Incarnation]]:
+        world, struck = self._world, self._world.weather.struck
+        ends: dict[int, list[tuple[int, bool]]] = defaultdict(list)
+        for turn, _, agent_id, lost_at, _ in self._rows("SELECT * FROM sim_verdict ORDER BY turn"):
+            ends[agent_id].append((turn, lost_at is not None))
+        served = not struck["database_away"] and not struck["database_clock"]
+        at_once = "database" not in world.plan.slow_s and not struck["lost_ack"] and not struck["database_clock"]
+        for agent_id, program in world.incarnations.items():
+            gone = next((turn for turn, _ in ends[agent_id]), None)
+            lost = next((turn for turn, was_lost in ends[agent_id] if was_lost), None)
+            if program is not None:
+                yield agent_id, Incarnation(
+                    agent_id, program.name, program.began_s, program.asked_s, program.ended_s, lost, gone,
+                    [(one[0], one[1]) for one in program.main.stops], [(one[0], one[1]) for one in program.beat.stops],
+                    served, served_at_once=at_once and agent_id in program.leases,
+                )  # fmt: skip
