@@ -61,16 +61,18 @@ class Strike:
 
     def working(self) -> Program:
         """Return the agent of the seat when it holds tasks; raise NobodyError when there is none."""
-        crew = self.site.crew
+        found: list[Program] = []
 
-        def busy() -> Program | None:
-            program = crew.sitting(self.seat)
-            return program if program is not None and crew.claims(program) else None
+        def busy() -> bool:
+            program = self.site.crew.sitting(self.seat)
+            if program is not None and self.site.crew.claims(program):
+                found.append(program)
+            return bool(found)
 
-        if wait_for(lambda: quiet(busy), PATIENCE_S) and (program := quiet(busy)) is not None:
-            self.evidence["pid"] = program.pid
-            return program
-        raise NobodyError(f"nobody works at {self.seat}")
+        if not wait_for(lambda: quiet(busy), PATIENCE_S):
+            raise NobodyError(f"nobody works at {self.seat}")
+        self.evidence["pid"] = found[0].pid
+        return found[0]
 
 
 class NobodyError(Exception):
