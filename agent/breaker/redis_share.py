@@ -117,7 +117,7 @@ class RedisBoard:
         try:
             async with asyncio.timeout(ALL_S):
                 return [_said(answer) for answer in await self._run(reports)]
-        except (RedisError, OSError, TypeError, ValueError) as error:
+        except (RedisError, OSError, TypeError, ValueError, RuntimeError) as error:  # uvloop's, of a connection that was reset
             await self.close()  # a connection that did not answer may answer late
             raise BoardAwayError(_reason(error)) from None
 
@@ -125,7 +125,7 @@ class RedisBoard:
         """Drop the connection; the next call makes another."""
         client, self._client = self._client, None
         if client is not None:
-            with suppress(RedisError, OSError):
+            with suppress(RedisError, OSError, RuntimeError):
                 async with asyncio.timeout(TIMEOUT_S):
                     await client.aclose()
 

@@ -1,0 +1,27 @@
+"""Redis is advice: whatever its connection does, the board says that it is away, and no agent ends of it."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from agent.breaker.redis_share import RedisBoard
+from agent.breaker.shared import BoardAwayError, Report
+from schemas.config import Secret
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed"), ConnectionResetError(104, "reset")],
+)
+def test_a_connection_that_was_reset_is_a_board_that_is_away(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Found by a fault run: uvloop raises RuntimeError for it, agents ended with 5 while Redis was killed."""
+
+    async def reset(_board: RedisBoard, _reports: Sequence[Report]) -> list[Any]:
+        raise error
+
+    monkeypatch.setattr(RedisBoard, "_run", reset)
+
+    with pytest.raises(BoardAwayError):
+        asyncio.run(RedisBoard(url=Secret("redis://127.0.0.1:1/0"), group="g", agent="a").sync([]))
