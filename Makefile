@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install check lint unit servers test crash-points demo demo-kafka bench lock clean
+.PHONY: help install check lint unit servers test crash-points faults proof-ci demo demo-kafka bench lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,16 @@ test: lint servers ## everything: installs what is missing, all tests, real Kafk
 
 crash-points: servers ## kill -9 between any two durable effects, on both sets of parts
 	$(BIN)/pytest -q tests/faults/test_crash_points.py
+
+MINUTES ?= 120
+SEED ?= 1
+
+faults: servers ## hours of faults on real servers, then one judge of five ledgers (MINUTES=120 SEED=1)
+	$(BIN)/python -m tests.faults --minutes $(MINUTES) --seed $(SEED)
+
+proof-ci: servers ## 2,000 simulations, and ten minutes with every kind of fault
+	$(BIN)/python -m tests.simulation --seeds 2000
+	$(BIN)/python -m tests.faults --minutes 10 --seed $(SEED)
 
 demo: $(READY) ## summarize some hundred real documents on this machine alone
 	$(BIN)/python examples/demo.py
