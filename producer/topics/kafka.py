@@ -45,6 +45,8 @@ UNREACHABLE = {
     KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
     KafkaError._TIMED_OUT,  # noqa: SLF001
     KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
+    KafkaError._DESTROY_BROKER,  # noqa: SLF001 - the client gave up a connection on which it waited
+    KafkaError._WAIT_COORD,  # noqa: SLF001
     KafkaError._RESOLVE,  # noqa: SLF001
     KafkaError._SSL,  # noqa: SLF001
     KafkaError._AUTHENTICATION,  # noqa: SLF001

@@ -1,0 +1,41 @@
+"""What an error of Kafka means for a question about topics; no broker is asked."""
+
+import asyncio
+from concurrent.futures import Future
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from producer.topics.kafka import UNREACHABLE, KafkaTopicAdmin
+from schemas.clock import SystemClock
+from schemas.config import KafkaConfig
+from schemas.errors import UnreachableError
+
+
+def asked(code: int) -> None:
+    """Ask something that fails with this code."""
+    failed: Future[None] = Future()
+    failed.set_exception(KafkaException(KafkaError(code)))
+
+    async def ask() -> None:
+        await KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())._answer(failed)
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("code", sorted(UNREACHABLE))
+def test_a_broker_that_cannot_answer_now_is_asked_again(code: int) -> None:
+    """Whoever asked waits; nobody ends of it."""
+    with pytest.raises(UnreachableError):
+        asked(code)
+
+
+def test_a_connection_that_the_client_gave_up_is_one_of_these() -> None:
+    """Found by a fault run: an agent ended with 5 when Kafka had been frozen for 20 s."""
+    assert {KafkaError._DESTROY_BROKER, KafkaError._WAIT_COORD} <= UNREACHABLE
+
+
+def test_a_refusal_is_told() -> None:
+    """Another try would not help."""
+    with pytest.raises(KafkaException):
+        asked(KafkaError.TOPIC_AUTHORIZATION_FAILED)
