@@ -86,13 +86,13 @@ def hurry(strike: Strike) -> None:
 def storm(strike: Strike) -> None:
     """Let agents join and leave the group, one after the other."""
     strike.working()
-    before = strike.site.members()
+    before = strike.told(strike.site.members)
     strike.begin("the group")
     joined = 0
     for _ in range(max(2, round(strike.hold_s / STORM_S))):
         extra = strike.site.agent(strike.seat)
         strike.site.log.note("started", seat=strike.seat, program=extra.name, pid=extra.pid)
-        joined += wait_for(lambda: strike.site.members() > before, PATIENCE_S)
+        joined += wait_for(lambda: (quiet(strike.site.members) or 0) > before, PATIENCE_S)
         extra.signal(signal.SIGTERM)
         code = extra.wait(END_S)
         strike.site.log.note("ended", seat=strike.seat, program=extra.name, pid=extra.pid, code=code, by="fault")

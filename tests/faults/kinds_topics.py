@@ -17,11 +17,14 @@ BATCH = 1500
 def partitions_added(strike: Strike) -> None:
     """Raise the number of partitions, with the command that is there for it."""
     topics = strike.site.deployment.topics
-    before = len(strike.site.bus.positions("nobody", topics.name("tasks")))
+    before = len(strike.told(lambda: strike.site.bus.positions("nobody", topics.name("tasks"))))
     wanted = min(PARTITIONS_MOST, before + 1)
     strike.begin("topics")
     done = strike.site.direct("topics", "apply", "--partitions", str(wanted))
-    strike.evidence |= {"code": done.wait(COMMAND_S), "partitions": len(strike.site.bus.positions("nobody", topics.name("tasks")))}
+    strike.evidence |= {
+        "code": done.wait(COMMAND_S),
+        "partitions": len(strike.told(lambda: strike.site.bus.positions("nobody", topics.name("tasks")))),
+    }
     strike.bit = strike.evidence["partitions"] > before or before == PARTITIONS_MOST
 
 
@@ -32,9 +35,9 @@ def records_deleted(strike: Strike) -> None:
     traffic = strike.site.traffic
     traffic.load(*traffic.batch(BATCH))
     strike.begin("records of the main topic")
-    unread = _unread(strike, group, topic)
+    unread = strike.told(lambda: _unread(strike, group, topic))
     strike.site.bus.delete_records(topic)
-    lows = {one.number: one.low for one in strike.site.bus.positions(group, topic)}
+    lows = {one.number: one.low for one in strike.told(lambda: strike.site.bus.positions(group, topic))}
     strike.evidence |= {"unread": unread, "lows": [[number, low] for number, low in sorted(lows.items())]}
     strike.bit = unread > 0
 
@@ -44,14 +47,14 @@ def offsets_deleted(strike: Strike) -> None:
     site = strike.site
     group, topic = site.deployment.topics.consumer_group("tasks"), site.deployment.topics.name("tasks")
     strike.begin("offsets of the group", *AGENTS)
-    strike.evidence["before"] = _committed(strike, group, topic)
+    strike.evidence["before"] = strike.told(lambda: _committed(strike, group, topic))
     for seat in AGENTS:
         site.crew.want(seat, wanted=False)
         if (program := site.crew.sitting(seat)) is not None:
             site.crew.leave(seat, program, signal.SIGTERM)
     try:
-        gone = wait_for(lambda: site.bus.delete_group(group), LEAVE_S, every_s=0.5)
-        strike.evidence["after"] = _committed(strike, group, topic)
+        gone = wait_for(lambda: quiet(lambda: site.bus.delete_group(group)), LEAVE_S, every_s=0.5)
+        strike.evidence["after"] = strike.told(lambda: _committed(strike, group, topic))
         strike.bit = gone and strike.evidence["before"] > strike.evidence["after"]
     finally:
         for seat in AGENTS:

@@ -12,7 +12,6 @@ from tests.faults.seen import Seen, seen
 from tests.faults.site import AGENTS, Site, wait_for
 from tests.faults.traffic import Traffic
 from tests.faults.watch import Watch
-from tests.integration.buses import KafkaBus
 from tests.integration.programs import Program
 
 SITTING_S, LEAVING_S, ENDING_S = 60.0, 60.0, 400.0
@@ -35,7 +34,7 @@ def run(site: Site, plan: Sequence[Planned], *, minutes: float, tasks: int, seed
     site.traffic.end()
     finish(site)
     watch.end()
-    site.deployment.bus = KafkaBus(site.kafka.bootstrap)  # the one before may still look for a broker that was killed
+    site.deployment.bus = site.bus  # the one before may still look for a broker that was killed
     return seen(site, watch)
 
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from confluent_kafka import KafkaException
 from sqlalchemy.exc import SQLAlchemyError
 
 from tests.faults import history, skew
@@ -112,8 +113,8 @@ class Site:
 
     @property
     def bus(self) -> KafkaBus:
-        """Return Kafka as a stranger sees it."""
-        return self.deployment.bus  # type: ignore[return-value]
+        """Return Kafka as a stranger sees it, by a client that has not waited for a broker that was killed."""
+        return KafkaBus(self.kafka.bootstrap)
 
     def environ(self, seat: str) -> dict[str, str]:
         """Return the environment of a program that goes through the doors of a seat."""
@@ -141,8 +142,8 @@ class Site:
 
     def members(self) -> int:
         """Return how many members the group of the main topic has."""
-        group = self.deployment.topics.consumer_group("tasks")
-        described = self.bus.admin.describe_consumer_groups([group])[group]
+        group, bus = self.deployment.topics.consumer_group("tasks"), self.bus
+        described = bus.admin.describe_consumer_groups([group])[group]
         return len(described.result(ANSWER_S).members)
 
     def program(self, *arguments: str, environ: Mapping[str, str]) -> Program:
@@ -179,10 +180,10 @@ class Site:
 
 
 def quiet(look: Callable[[], Any]) -> Any:
-    """Return what a look at the ledger gives, None while it cannot be read: another fault may have it."""
+    """Return what a look at a server gives, None while it cannot be had: another fault may have it."""
     try:
         return look()
-    except SQLAlchemyError:
+    except (SQLAlchemyError, KafkaException, TimeoutError):
         return None
 
 

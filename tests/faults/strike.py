@@ -59,6 +59,17 @@ class Strike:
         pause(self.hold_s)
         self.bit = wait_for(lambda: quiet(bit), PATIENCE_S)
 
+    def told(self, look: Callable[[], Any]) -> Any:
+        """Return what a server says, as soon as it says something; None after a while."""
+        found: list[Any] = []
+
+        def heard() -> bool:
+            found[:] = [quiet(look)]
+            return found[0] is not None
+
+        wait_for(heard, PATIENCE_S)
+        return found[0]
+
     def working(self) -> Program:
         """Return the agent of the seat when it holds tasks; raise NobodyError when there is none."""
         found: list[Program] = []
