@@ -69,7 +69,7 @@ class Door:
         """Change what is wrong; return what was counted until now. `reset`: connections whose bytes were held end, as after a lost NAT."""
         before, self.counts, self.wrong = self.counts, Counts(), wrong
         for pair in list(self.pairs):
-            if wrong.mode is Mode.CUT or (reset and pair.holds):
+            if wrong.mode is Mode.CUT or pair.left or (reset and pair.holds):
                 self.counts.cut += 1
                 pair.end()
             else:
@@ -90,6 +90,11 @@ class Pair:
     @property
     def holds(self) -> bool:
         return self.client.held_bytes + self.server.held_bytes > 0
+
+    @property
+    def left(self) -> bool:
+        """Return whether the client has left and its last words are held: they are not delivered any more."""
+        return self.client.over and self.client.held_bytes > 0
 
     def taken(self) -> None:
         """A client has connected: go to the server, or send it away."""
@@ -132,7 +137,7 @@ class _End(asyncio.Protocol):
         self._free_s = 0.0
         self._chunks = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._over = False
+        self.over = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -158,7 +163,7 @@ class _End(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
-        self._over = True
+        self.over = True
         # A connection that ends behind a hole is not heard of on the other side.
         if self._pair.door.wrong.mode is not Mode.HOLE:
             self.flow()
@@ -177,7 +182,7 @@ class _End(asyncio.Protocol):
         self._finish(out)
 
     def _finish(self, out: asyncio.Transport) -> None:
-        if self._over and not out.is_closing():
+        if self.over and not out.is_closing():
             self._pair.door.pairs.discard(self._pair)
             out.close()
 

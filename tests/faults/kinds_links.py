@@ -20,7 +20,7 @@ def wrong_way(part: str, mode: Mode) -> Callable[[Strike], None]:
         seats = AGENTS if chance.random() < ALL_SHARE else (strike.seat,)
         doors = [door for seat in seats for door in site.doors_of(part, seat)]
         strike.begin(f"{part} of {'all' if len(seats) > 1 else strike.seat}", *seats)
-        wrong = Wrong(mode, chance.uniform(0.05, 0.4), chance.uniform(20e3, 400e3), chance.randint(5, 40))
+        wrong = Wrong(mode, chance.uniform(0.05, 0.4), chance.uniform(20e3, 400e3), chance.randint(20, 60))
         for door in doors:
             site.proxy.set(door, wrong)
         strike.hold(lambda: _met(strike, doors, mode))

@@ -9,6 +9,7 @@ import pytest
 
 from tests.faults.doors import Door, Mode, Wrong
 from tests.faults.proxy import Proxy
+from tests.integration.programs import until
 from tests.servers.process import free_port
 
 SOON_S = 0.3
@@ -83,6 +84,18 @@ def test_a_hole_swallows_and_tells_nobody(door: tuple[Proxy, Door]) -> None:
 
         assert proxy.set(one, Wrong()).held == 4
         assert client.recv(10) == b"late"
+
+
+def test_last_words_into_a_hole_are_lost(door: tuple[Proxy, Door]) -> None:
+    """Who has given up is not heard later: a server must not take an old question for a new one."""
+    proxy, one = door
+    proxy.set(one, Wrong(Mode.HOLE))
+    with connected(one) as client, pytest.raises(TimeoutError):
+        said(client, b"old")
+
+    until(lambda: any(pair.left for pair in one.pairs), "the door to notice", SOON_S * 30)
+    assert proxy.set(one, Wrong()).held == 3
+    assert proxy.counts(one) == {"cut": 1}
 
 
 def test_after_a_hole_connections_may_be_lost(door: tuple[Proxy, Door]) -> None:
