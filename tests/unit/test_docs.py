@@ -21,6 +21,8 @@ from schemas.setting_kinds import FIXED_CLIENT_SETTINGS
 from schemas.settings import SETTINGS, load_config
 from schemas.task import MOVES
 from schemas.topics import Topics
+from tests.faults import __main__ as faults
+from tests.simulation import __main__ as simulation
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -60,6 +62,9 @@ def rows(page: str, first_cell: str) -> list[list[str]]:
 def main_of(words: list[str]) -> int:
     """Run a program's command line in this process."""
     return producer.main(words[3:]) if words[2] == "producer" else agent.main(words[3:])
+
+
+PROOFS = {"tests.faults": lambda argv: faults._parser().parse_args(argv), "tests.simulation": simulation._options}
 
 
 def parser_of(words: list[str]) -> ArgumentParser:
@@ -105,6 +110,9 @@ def test_every_command_is_shown() -> None:
 def test_commands_can_be_typed(line: str) -> None:
     """Each command line in a page is one that the program's parser takes."""
     words = shlex.split(line)
+    if words[2] in PROOFS:
+        PROOFS[words[2]](words[3:])
+        return
     rest = words[4:] if words[2] == "agent" and words[3:4] and words[3] in SUBPROGRAMS else words[3:]
     parser_of(words).parse_args(rest)
 
