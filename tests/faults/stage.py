@@ -13,8 +13,8 @@ from schemas.sql import utc_after
 from schemas.tables import outbox
 from tests.integration import checker
 from tests.integration.deployment import Deployment
-from tests.integration.evidence import Evidence, Kill
 from tests.integration.programs import Program
+from tests.invariants.evidence import Evidence, Kill
 
 DEATH_S = 120.0
 RECOVERY_S = 300.0

@@ -12,7 +12,7 @@ from producer.bus import log, topics
 from producer.bus.file import BusFile
 from producer.publisher.embedded import EmbeddedPublisher
 from schemas.envelope import Outgoing, RawHeaders
-from tests.integration.evidence import Death, Letter, Position
+from tests.invariants.evidence import Death, Letter, Position
 
 ANSWER_S = 15.0
 

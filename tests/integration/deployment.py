@@ -13,9 +13,9 @@ from schemas.clock import SystemClock
 from schemas.settings import load_config
 from schemas.topics import Topics, duration_s
 from tests.integration.buses import Bus
-from tests.integration.evidence import Evidence, Kill
 from tests.integration.ledgers import LedgerView, spelled
 from tests.integration.programs import PATIENCE_S, Done, Program, RehearsalLLM, environment, until
+from tests.invariants.evidence import Evidence, Kill
 
 BATCH = "tasks"
 PROBE = "docllm-probe/"  # calls that try a route, for no task

@@ -11,7 +11,7 @@ from sqlalchemy.pool import NullPool
 from schemas.sql import NEVER_TIME
 from schemas.tables import agent, batch, dead_letter, outbox, quarantine, task, task_attempt, task_input, task_result
 from schemas.task import OPEN, Status
-from tests.integration.evidence import Attempt, Death, Task
+from tests.invariants.evidence import Attempt, Death, Task
 
 OWNER_BITS = 24
 EPOCH = NEVER_TIME.replace(year=1970, month=1, day=1)

@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 
 import orjson
 
-from tests.integration.evidence import Call
+from tests.invariants.evidence import Call
 
 ROOT = Path(__file__).parents[2]
 POLL_S = 0.05

@@ -11,8 +11,8 @@ from schemas.envelope import Outgoing
 from schemas.task import Status
 from tests.integration import checker
 from tests.integration.deployment import Deployment, seeded, task_line
-from tests.integration.evidence import Call, Task
 from tests.integration.programs import Program, pause
+from tests.invariants.evidence import Call, Task
 
 FAULTS = "500=0.1,503=0.06,cut=0.04,400=0.02,huge=0.01"  # a fifth passes, 3 % stay
 LOADED, SENT, GARBAGE, KILLS = 800, 400, 12, 5

@@ -10,8 +10,8 @@ from schemas.clock import SystemClock
 from schemas.task import Status
 from tests.integration import checker
 from tests.integration.deployment import Deployment
-from tests.integration.evidence import Call, Evidence
 from tests.integration.programs import Program, RehearsalLLM, pause
+from tests.invariants.evidence import Call, Evidence
 
 SLOTS, LATENCY_S = 20, 0.2
 BEGIN_AT = 200  # settled tasks after which the agents run as fast as they can

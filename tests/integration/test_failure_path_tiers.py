@@ -11,7 +11,7 @@ from schemas.task import Status
 from tests.integration import checker
 from tests.integration.deployment import BATCH, Deployment, task_line
 from tests.integration.dues import DueWatch
-from tests.integration.evidence import Evidence
+from tests.invariants.evidence import Evidence
 
 RETRIES = 5000
 LATE_S = 2.0

@@ -34,14 +34,14 @@ def more_than_claims(run: Evidence) -> list[str]:
 
 def not_fitting_the_ends(run: Evidence) -> list[str]:
     """The LLM answered every task that succeeded, knows no other, and heard of none after its result was stored."""
-    by_name, tasks = _by_name(run.calls), {task.name: task for task in run.tasks}
-    if not by_name:
+    called, tasks = by_name(run.calls), {task.name: task for task in run.tasks}
+    if not called:
         return []
     answered = {call.name for call in run.calls if call.status == OK}
     odd = [
         f"{task.name} succeeded without an answer" for task in run.tasks if task.status == Status.SUCCEEDED and task.name not in answered
     ]
-    odd += [f"{name} was called and is no task" for name in by_name if name not in tasks]
+    odd += [f"{name} was called and is no task" for name in called if name not in tasks]
     for call in run.calls:
         settled_s = tasks[call.name].settled_s if call.name in tasks and call.claim is None else None
         if settled_s is not None and call.start_utc_s > settled_s + CLOCK_ERROR_S:
@@ -68,7 +68,7 @@ def repeated(run: Evidence) -> list[str]:
     Where claims are known, they say more.
     """
     odd, failures = [], _by_task(run.attempts)
-    for name, some in _by_name(call for call in run.calls if call.claim is None).items():
+    for name, some in by_name(call for call in run.calls if call.claim is None).items():
         for first, second in pairwise(some):
             met = any(name in kill.claimed and first.start_s <= kill.at_s <= second.start_s for kill in run.kills)
             if met or any(_between(first, one, second) for one in failures[name]):
@@ -83,7 +83,7 @@ def repeated(run: Evidence) -> list[str]:
 def overlapping(run: Evidence) -> list[str]:
     """Nobody calls for a task while another call for it runs. Where claims are known, they say more."""
     odd = []
-    for name, some in _by_name(call for call in run.calls if call.claim is None).items():
+    for name, some in by_name(call for call in run.calls if call.claim is None).items():
         pairs = (second for first, second in pairwise(some) if first.end_s is None or first.end_s > second.start_s)
         odd += [f"{name} at {second.start_s:.3f}" for second in pairs]
     return odd
@@ -91,7 +91,7 @@ def overlapping(run: Evidence) -> list[str]:
 
 def retried_early(run: Evidence) -> list[str]:
     """After a counted failure the next attempt is not called before the delay of its tier is over."""
-    calls, odd = _by_name(run.calls), []
+    calls, odd = by_name(run.calls), []
     for one in run.attempts:
         if one.outcome == "retry":
             due_s = one.settled_s + run.tiers_s[min(one.number, len(run.tiers_s) - 1)]
@@ -99,6 +99,15 @@ def retried_early(run: Evidence) -> list[str]:
             early = [call for call in later if call.start_utc_s < due_s - CLOCK_ERROR_S]
             odd += [f"{one.task}, attempt {call.label}, by {due_s - call.start_utc_s:.3f} s" for call in early]
     return odd
+
+
+def by_name(calls: Iterable[Call]) -> dict[str, list[Call]]:
+    """Return the calls of each task in the order in which they began."""
+    found: dict[str, list[Call]] = defaultdict(list)
+    for call in sorted(calls, key=lambda one: one.start_s):
+        if not call.name.startswith(PROMPTS):
+            found[call.name].append(call)
+    return found
 
 
 def _not_allowed(call: Call, run: Evidence) -> str:
@@ -142,12 +151,4 @@ def _by_task(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
     found: dict[str, list[Attempt]] = defaultdict(list)
     for one in attempts:
         found[one.task].append(one)
-    return found
-
-
-def _by_name(calls: Iterable[Call]) -> dict[str, list[Call]]:
-    found: dict[str, list[Call]] = defaultdict(list)
-    for call in sorted(calls, key=lambda one: one.start_s):
-        if not call.name.startswith(PROMPTS):
-            found[call.name].append(call)
     return found

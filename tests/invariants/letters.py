@@ -1,6 +1,6 @@
 """Dead letters, replays and the quarantine."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from schemas.task import Status
@@ -9,13 +9,25 @@ from tests.invariants.evidence import Evidence, Letter
 DISPOSITIONS = {"undecodable", "permanent", "exhausted", "expired", "worker_lost", "rejected"}
 
 
-def not_fitting_deaths(run: Evidence) -> list[str]:
-    """Every death has a letter, and every letter a death; a task has a row of it while it is dead. Copies count once."""
-    deaths, sent = _deaths(run), {(one.task_id, one.death.fence) for one in _of_tasks(run.letters)}
-    odd = [f"task {task_id} died at fence {fence} and has no letter" for task_id, fence in sorted(deaths - sent)]
-    odd += [f"task {task_id} did not die at fence {fence} and has a letter" for task_id, fence in sorted(sent - deaths)]
-    rows = (task for task in run.tasks if (task.death is not None) != (task.status == Status.DEAD))
-    return odd + [f"{task.name} is {Status(task.status).name}, its row of a death: {task.death}" for task in rows]
+def not_fitting(run: Evidence) -> list[str]:
+    """Every death has one letter, with its reason, and every letter a death; a task has a row of it while it is dead.
+
+    Copies are one letter. A task that was replayed keeps those of its earlier deaths.
+    """
+    found: dict[int | None, set[Letter]] = defaultdict(set)
+    for letter in run.letters:
+        if letter.quarantine_id is None:
+            found[letter.task_id].add(letter)
+    deaths = _deaths(run)
+    odd = []
+    for task in run.tasks:
+        letters = found.pop(task.id, set())
+        fences = sorted(one.death.fence for one in letters)
+        own, dead = [one for one in letters if one.death == task.death], task.status == Status.DEAD
+        fits = fences == sorted(deaths[task.id]) if run.moves is not None else len(set(fences)) == len(fences) <= task.replays + dead
+        if not fits or (task.death is not None) != dead or len(own) != dead:
+            odd.append(f"{task.name} is {Status(task.status).name}: row {task.death}, letters {[one.death for one in letters]}")
+    return odd + [f"a letter of task {task_id}, which is not there" for task_id in found]
 
 
 def other_bytes(run: Evidence) -> list[str]:
@@ -60,7 +72,10 @@ def _of_tasks(letters: Iterable[Letter]) -> list[Letter]:
     return [one for one in letters if one.task_id is not None]
 
 
-def _deaths(run: Evidence) -> set[tuple[int | None, int]]:
-    if run.moves is None:
-        return {(task.id, task.death.fence) for task in run.tasks if task.death is not None}
-    return {(move.task_id, move.fence) for move in run.moves if move.after is Status.DEAD}
+def _deaths(run: Evidence) -> dict[int, list[int]]:
+    """Return the fences at which each task died."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for move in run.moves or ():
+        if move.after is Status.DEAD:
+            found[move.task_id].append(move.fence)
+    return found

@@ -51,7 +51,7 @@ def p7_live_leases_are_kept(run: Evidence) -> list[str]:
 
 def p8_dead_letters_keep_everything(run: Evidence) -> list[str]:
     """P8: each death has its letter with the original bytes; replaying twice equals replaying once."""
-    return _said("P8", run, letters.not_fitting_deaths, letters.other_bytes, letters.unfounded, letters.replayed_twice)
+    return _said("P8", run, letters.not_fitting, letters.other_bytes, letters.unfounded, letters.replayed_twice)
 
 
 def p9_bad_input_stops_nothing(run: Evidence) -> list[str]:
@@ -77,10 +77,11 @@ def violations(run: Evidence) -> list[str]:
     return [line for promise in PROMISES.values() for line in promise(run)]
 
 
-def _said(name: str, run: Evidence, *checks: Promise) -> list[str]:
-    return [f"{name} {line}" for check in checks for line in _few(check.__name__.replace("_", " "), check(run))]
-
-
-def _few(kind: str, lines: Sequence[str]) -> list[str]:
+def few(kind: str, lines: Sequence[str]) -> list[str]:
+    """Return the first of these lines, each with its kind, and how many more there are."""
     more = [f"{kind}: and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
     return [f"{kind}: {line}" for line in lines[:SHOWN]] + more
+
+
+def _said(name: str, run: Evidence, *checks: Promise) -> list[str]:
+    return [f"{name} {line}" for check in checks for line in few(check.__name__.replace("_", " "), check(run))]

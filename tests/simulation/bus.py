@@ -45,6 +45,7 @@ class SimSource:
         self._committed_s = 0.0
         self._strange = self._left = False
         self.deaf_until_s = 0.0  # until then it does not hear that it was evicted
+        self.is_heard = False  # though evicted: no promise may depend on the group's own fences
 
     def start(self, deliver: Callable[[Event], None]) -> None:
         """Join the group and begin to read."""
@@ -166,7 +167,7 @@ class SimSource:
             there = self._broker.topics.get(place[0])
             if there is None or there.topic_id != held.partition.topic_id:
                 continue  # the offset is that of records that are no more
-            mine = self._group.owner.get(place) == self.member or self._weather.chances.get("zombie_commits", 0) > 0
+            mine = self._group.owner.get(place) == self.member or self.is_heard or self._weather.chances.get("zombie_commits", 0) > 0
             if held.mark > held.committed and mine and not self._weather.strikes("commit_fails"):
                 self._group.commit(place, held.mark)
                 if not self._weather.strikes("commit_unheard"):

@@ -25,6 +25,7 @@ class Events:
         self._world = world
         self._replaying: Program | None = None
         self._stored_replays = False
+        self._zombies = 0  # wanted
 
     def heal(self) -> None:
         """Let people finish what was interrupted, and look after guards from now on."""
@@ -115,20 +116,29 @@ class Events:
                 self._world.broker.evict(source.member)
 
     def zombie(self) -> None:
-        """Let an agent lose its partitions and its lease, and hear of neither, while its calls take long."""
-        if (agent := self._one()) and agent.sources:
-            if self._world.rng.random() < 0.6:
-                self._away("llm", (14, 16, 18))
-                self._later(0.5, 3, lambda: self._cut_off(agent))
-            else:
-                self._cut_off(agent)
+        """Let the next agent that calls lose its partitions and its lease, and hear of neither, while its calls take long."""
+        self._zombies += 1
+        if sum(one.running for one in self._world.agents) < 2:
+            self._world.start()
+
+    def called(self, program: str) -> None:
+        """Take a call that begins."""
+        now_s = self._world.loop.time()
+        agents = {agent.name: agent for agent in self._world.agents if agent.running and agent.asked_s is None}
+        others = [agent for agent in agents.values() if agent.name != program and now_s - agent.began_s > 4 and not agent.beat.frozen]
+        if self._zombies and others and program in agents:
+            self._zombies -= 1
+            self._world.weather.crawling[program] = (self._world.rng.uniform(15, 19), now_s + 3)
+            self._later(0.5, 2, lambda: self._cut_off(agents[program]))
 
     def _cut_off(self, agent: AgentProgram) -> None:
         if agent.running:
             agent.sources[0].deaf_until_s = self._world.loop.time() + 40
+            agent.sources[0].is_heard = self._world.rng.random() < 0.5
             self._world.broker.evict(agent.sources[0].member)
             self._world.loop.freeze(agent.beat)
             self._later(15, 40, lambda: self._thaw(agent))
+            self._world.say(f"{agent.name} is a zombie")
 
     # ---- servers
 

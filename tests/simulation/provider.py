@@ -1,6 +1,7 @@
 """The LLM of a simulation: slow, failing or hanging as the weather has it. It writes down every call and whose claim it ran under."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
 from urllib.parse import unquote
@@ -48,13 +49,15 @@ class SimLLM:
         self._clock = clock
         self._weather = weather
         self.calls: list[Made] = []
+        self.called: Callable[[str], None] = lambda _program: None
 
     async def complete(self, call: Call) -> Reply | CallFailed:
         """Answer as the task's id asks for, and as the weather allows."""
         now_s, weather = self._clock.now_s(), self._weather
         made = self._note(call, now_s)
+        self.called(made.program)
         trouble = weather.outage(made.route, now_s) or self._trouble(made.name)
-        latency_s = weather.delay_s("llm", USUAL_S) + weather.away_s("llm", now_s)
+        latency_s = weather.latency_s(made.program, now_s, USUAL_S)
         if trouble == "hangs" or latency_s > call.timeout_s:
             await self._clock.sleep(call.timeout_s)
             return self._ended(made, CallFailed("AMBIGUOUS", "no answer in time"))

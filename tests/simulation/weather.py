@@ -14,6 +14,7 @@ class Weather:
     down_until_s: dict[str, float] = field(default_factory=dict)
     slow_s: dict[str, float] = field(default_factory=dict)
     outages: dict[str, tuple[str, float]] = field(default_factory=dict)  # by route: the trouble, and until when
+    crawling: dict[str, tuple[float, float]] = field(default_factory=dict)  # by program: how long its calls take, and until when
     struck: Counter[str] = field(default_factory=Counter)
 
     def strikes(self, name: str) -> bool:
@@ -39,6 +40,11 @@ class Weather:
         """Return the trouble in which every call on a route ends that begins now; empty when there is none."""
         trouble, until_s = self.outages.get(route, ("", 0.0))
         return trouble if now_s < until_s else ""
+
+    def latency_s(self, program: str, now_s: float, usual_s: float) -> float:
+        """Return how long a call takes that begins now."""
+        long_s, until_s = self.crawling.get(program, (0.0, 0.0))
+        return long_s if now_s < until_s else self.delay_s("llm", usual_s) + self.away_s("llm", now_s)
 
     def clear(self) -> None:
         """Let everything go well from now on."""

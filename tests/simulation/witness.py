@@ -261,7 +261,7 @@ class _Witness:
                 if "docllm-quarantine" in said:
                     yield Letter(stored.key, stored.value, quarantine_id=int(said["docllm-quarantine"]), pointer=pointer)
                 else:
-                    death = Death(int(said["docllm-fence"]))
+                    death = Death(int(said["docllm-fence"]), said["docllm-disposition"].decode(), said["docllm-error-class"].decode())
                     yield Letter(stored.key, stored.value, int(said["docllm-task"]), death=death, pointer=pointer)
 
     # ---- the LLM and the programs

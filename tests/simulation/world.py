@@ -84,6 +84,7 @@ class World:
         self.seen: Counter[str] = Counter()
         self._names, self._ids = count(1), count(1)
         self._events = Events(self)
+        self.llm.called = self._events.called
 
     # ---- the run
 

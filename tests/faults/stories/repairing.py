@@ -6,9 +6,9 @@ from schemas.envelope import Outgoing, Publication, encode
 from tests.faults.stage import Stage
 from tests.integration.buses import KafkaBus
 from tests.integration.deployment import BATCH, task_line
-from tests.integration.evidence import Task
 from tests.integration.installations import prepare
 from tests.integration.programs import Program
+from tests.invariants.evidence import Task
 
 TASKS = 20
 SLOTS = ("--slots", "6")
