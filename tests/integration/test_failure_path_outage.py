@@ -92,16 +92,17 @@ def _happens(deployment: Deployment, llm: RehearsalLLM, outage: Outage) -> tuple
     clock = SystemClock()
     began_s = clock.now_s()
     llm.dial(outage.faults)
-    pause(outage.lasts_s / 2)
-    reasons = " ".join(deployment.status()["reasons"])
-    assert "route default" in reasons
-    assert outage.said in reasons
-    pause(began_s + outage.lasts_s - clock.now_s())
+    deployment.until(lambda: _told(deployment, outage), f"status to say {outage.said}")
+    pause(max(0.0, began_s + outage.lasts_s - clock.now_s()))
     llm.dial()
     if outage.locked:
         done = deployment.run("agent", "resume", "default", "--group", deployment.group)
         assert done.code == 0, done
     return began_s, clock.now_s()
+
+
+def _told(deployment: Deployment, outage: Outage) -> bool:
+    return any("route default" in reason and outage.said in reason for reason in deployment.status()["reasons"])
 
 
 def _end(agents: Sequence[Program]) -> None:
