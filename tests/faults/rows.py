@@ -1,6 +1,7 @@
 """The ledger as the database tells of it: attempts, and the history of tasks, orders and leases."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlalchemy import select
@@ -17,8 +18,9 @@ from tests.invariants.evidence import Attempt, Count, Guarded, Move, Ordered, Re
 NEVER_YEAR = 9999
 
 
-def attempts(url: str) -> list[Attempt]:
-    """Return the attempts that did not succeed, with their claims' owners."""
+def attempts(url: str, told: Sequence[Move]) -> list[Attempt]:
+    """Return the attempts that did not succeed. They ended when their claims did, by the database's clock: an agent's may be wrong."""
+    ended_s = {(move.task_id, move.old_owner): move.at_s for move in told if move.ends}
     columns = (task_attempt, task.c.task_key, batch.c.name)
     query = select(*columns).join(task, task.c.id == task_attempt.c.task_id).join(batch, batch.c.id == task.c.batch_id)
     return [
@@ -27,7 +29,7 @@ def attempts(url: str) -> list[Attempt]:
             number=row.attempt,
             outcome=row.outcome,
             error_class=row.error_class,
-            settled_s=seconds(row.started_at) + row.duration_ms / 1000,
+            settled_s=ended_s.get((row.task_id, row.owner), seconds(row.started_at)),
             owner=row.owner,
         )
         for row in history.rows(url, query)

@@ -6,7 +6,7 @@ by what they printed. Every time is in seconds since 1970.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from agent.lease import OWNER_BITS
 from schemas.task import Status
@@ -44,25 +44,25 @@ def seen(site: Site, watch: Watch) -> Seen:
     moves = rows.moves(url)
     claims = _Claims(moves, agents)
     calls = [replace(one, call=claims.known(one, tasks.get(one.call.name))) for one in heard(site)]
-    found = {
-        "loaded": frozenset(traffic.loaded | (traffic.maybe & tasks.keys())),
-        "attempts": rows.attempts(url),
-        "calls": [one.call for one in calls],
-        "moves": moves,
-        "verdicts": rows.verdicts(url),
-        "agents": lives.incarnations(site, agents),
-        "counts": rows.counts(url),
-        "ordered": rows.ordered(url),
-        "guards": rows.guards(url),
-        "replayed": rows.replayed(url),
-        "letters": _letters(site, watch),
-        "outages": _outages(site),
-        "slots": int(SLOTS),
-        "records": _records(site, watch, base.tasks, moves),
-        "commits": _commits(site, watch),
-        "relief": True,
-    }
-    run = Evidence(**{one.name: getattr(base, one.name) for one in fields(base)} | found)
+    run = replace(
+        base,
+        loaded=frozenset(traffic.loaded | (traffic.maybe & tasks.keys())),
+        attempts=rows.attempts(url, moves),
+        calls=[one.call for one in calls],
+        moves=moves,
+        verdicts=rows.verdicts(url),
+        agents=lives.incarnations(site, agents),
+        counts=rows.counts(url),
+        ordered=rows.ordered(url),
+        guards=rows.guards(url),
+        replayed=rows.replayed(url),
+        letters=_letters(site, watch),
+        outages=_outages(site),
+        slots=int(SLOTS),
+        records=_records(site, watch, base.tasks, moves),
+        commits=_commits(site, watch),
+        relief=True,
+    )
     return Seen(run, calls, site.log.of("fault"), alive, agents, lives.bugs(site.deployment.programs))
 
 
