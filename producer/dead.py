@@ -3,7 +3,7 @@
 The database does the counting: of a million dead letters only their groups come into memory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -58,16 +58,17 @@ class Group:
 
 def listed(connection: Connection, group: str, chosen: Selection) -> list[Group]:
     """Return the groups among the selected dead letters and records, the largest first. A limit counts groups."""
-    return grouped(connection, selected.tasks(chosen, group), selected.records(chosen, group))[: chosen.limit]
+    tasks, records = selected.tasks(chosen, group), selected.records(chosen, group)
+    return largest_first(of_tasks(connection, tasks) + of_records(connection, records))[: chosen.limit]
 
 
-def grouped(connection: Connection, tasks: Select[Any], records: Select[Any]) -> list[Group]:
-    """Return the groups among the dead letters and records that two queries of `selected` give, the largest first."""
-    found = _of_tasks(connection, tasks) + _of_records(connection, records)
-    return sorted(found, key=lambda one: (-one.count, one.fingerprint, one.disposition))
+def largest_first(groups: Iterable[Group]) -> list[Group]:
+    """Return the groups in the order in which they are shown."""
+    return sorted(groups, key=lambda one: (-one.count, one.fingerprint, one.disposition))
 
 
-def _of_tasks(connection: Connection, tasks: Select[Any]) -> list[Group]:
+def of_tasks(connection: Connection, tasks: Select[Any]) -> list[Group]:
+    """Return the groups among the dead letters that a query of `selected` gives."""
     by = (dead_letter.c.fingerprint, dead_letter.c.disposition)
     columns = (
         *by,
@@ -96,7 +97,8 @@ def _examples(connection: Connection, ids: Sequence[int]) -> dict[int, Example]:
     return found
 
 
-def _of_records(connection: Connection, records: Select[Any]) -> list[Group]:
+def of_records(connection: Connection, records: Select[Any]) -> list[Group]:
+    """Return the groups among the records that a query of `selected` gives."""
     by = (quarantine.c.fingerprint, quarantine.c.disposition)
     at = quarantine.c.created_at
     columns = (*by, func.count().label("n"), func.min(at).label("first_at"), func.max(at).label("last_at"))

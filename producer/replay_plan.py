@@ -1,20 +1,21 @@
 """What a replay would do and cost, before it is done. Read only."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import Connection, Select, case, func, select
 
 from producer import dead, selected
 from producer.dead import Group, Spent
 from producer.estimate import Estimate
+from producer.export import Read
 from producer.lines import Good, read_line
 from producer.outbox import QUARANTINE, TASK
 from producer.replay_runs import Wish, candidates
 from schemas.sql import utc_now
-from schemas.tables import batch, quarantine, task, task_attempt, task_input
+from schemas.tables import batch, task, task_attempt, task_input
 
 SAMPLE = 2000
 _PAGE = 20  # inputs that are in memory at once
@@ -42,55 +43,62 @@ class Plan:
 def plan(connection: Connection, group: str, wish: Wish) -> Plan:
     """Return what a wish takes; the counts are exact at this moment."""
     chosen = wish.selection
-    tasks = _first(candidates(group, wish, TASK), task.c.id, chosen.limit)
-    count = _count(connection, tasks)
-    rest = None if chosen.limit is None else chosen.limit - count
-    records = _first(candidates(group, wish, QUARANTINE), quarantine.c.id, rest)
-    matching = selected.tasks(chosen, group)
-    closed = matching.where(task.c.replays < wish.cap, batch.c.cancelled_at.is_not(None))
+    tasks = _first(candidates(group, wish, TASK), chosen.limit)
+    capped, closed = _left(connection, group, wish)
+    batches = _batches(connection, tasks) if chosen.cancelled else []
+    dying = [] if chosen.cancelled else dead.of_tasks(connection, tasks)
+    count = sum(one.tasks for one in dying) + sum(number for _, number in batches)
+    rest = None if chosen.limit is None else max(0, chosen.limit - count)
+    odd = dead.of_records(connection, _first(candidates(group, wish, QUARANTINE), rest))
     return Plan(
         tasks=count,
-        records=_count(connection, records),
-        groups=() if chosen.cancelled else dead.grouped(connection, tasks, records),
-        batches=_batches(connection, tasks) if chosen.cancelled else (),
-        spent=_spent(connection, tasks),
+        records=sum(one.count for one in odd),
+        groups=dead.largest_first(dying + odd),
+        batches=batches,
+        spent=_spent(connection, tasks) if chosen.cancelled else _sum(dying),
         late=_count(connection, tasks.where(task.c.expires_at < utc_now())),
-        capped=_count(connection, matching.where(task.c.replays >= wish.cap)),
-        closed=0 if chosen.cancelled else _count(connection, closed),
+        capped=capped,
+        closed=closed,
         quarantined=0 if chosen.names_records else _count(connection, selected.records(chosen, group)),
     )
 
 
-def measure(
-    read: Callable[[Callable[[Connection], list[tuple[int, bytes]]]], list[tuple[int, bytes]]],
-    group: str,
-    wish: Wish,
-    tasks: int,
-    estimate: Estimate,
-) -> None:
+def _left(connection: Connection, group: str, wish: Wish) -> tuple[int, int]:
+    """Return how many of the selected tasks are at the cap, and how many others are dead in a cancelled batch."""
+    capped = func.coalesce(func.sum(case((task.c.replays >= wish.cap, 1), else_=0)), 0)
+    closed = func.coalesce(func.sum(case(((task.c.replays < wish.cap) & batch.c.cancelled_at.is_not(None), 1), else_=0)), 0)
+    row = connection.execute(selected.tasks(wish.selection, group).with_only_columns(capped, closed)).one()
+    return int(row[0]), 0 if wish.selection.cancelled else int(row[1])
+
+
+def _sum(groups: Sequence[Group]) -> Spent:
+    spent = [one.spent for one in groups]
+    return Spent(*(sum(getattr(one, field.name) for one in spent) for field in fields(Spent)))
+
+
+def measure(read: Read, group: str, wish: Wish, tasks: int, estimate: Estimate) -> None:
     """Add to the estimate what one more attempt of so many tasks takes, measured on the first ones."""
-    after = 0
-    while estimate.tasks < min(tasks, SAMPLE) and (inputs := read(partial(_inputs, group=group, wish=wish, after=after))):
-        after = inputs[-1][0]
-        lines = (read_line(0, value) for _, value in inputs)
-        for line in lines:
+    mine = candidates(group, wish, TASK)
+    first = mine.order_by(mine.selected_columns[0]).limit(SAMPLE)
+    ids = read(lambda c: list(c.execute(first).scalars())) if tasks else []
+    for start in range(0, len(ids), _PAGE):
+        for body in read(partial(_inputs, ids=ids[start : start + _PAGE])):
+            line = read_line(0, body)
             if isinstance(line, Good):
                 estimate.add(line)
     if estimate.tasks:
         estimate.scale(tasks)
 
 
-def _inputs(connection: Connection, *, group: str, wish: Wish, after: int) -> list[tuple[int, bytes]]:
-    page = candidates(group, wish, TASK).where(task.c.id > after).order_by(task.c.id).limit(_PAGE)
-    ids = [row.id for row in connection.execute(page)]
-    query = select(task_input.c.task_id, task_input.c.body).where(task_input.c.task_id.in_(ids)).order_by(task_input.c.task_id)
-    return [(row.task_id, row.body) for row in connection.execute(query)]
+def _inputs(connection: Connection, *, ids: Sequence[int]) -> list[bytes]:
+    return list(connection.execute(select(task_input.c.body).where(task_input.c.task_id.in_(ids))).scalars())
 
 
-def _first(query: Select[Any], column: ColumnElement[int], limit: int | None) -> Select[Any]:
+def _first(query: Select[Any], limit: int | None) -> Select[Any]:
     """Return the query for its first rows alone; a derived table, since MySQL takes no LIMIT inside IN."""
     if limit is None:
         return query
+    column = query.selected_columns[0]
     first = query.order_by(column).limit(limit).subquery()
     return query.where(column.in_(select(first.c.id)))
 

@@ -19,7 +19,7 @@ from producer.ports import Order
 from producer.selection import Selection, from_json
 from schemas.bulk import insert_rows
 from schemas.sql import utc_now
-from schemas.tables import audit, replay_item, replay_run
+from schemas.tables import audit, quarantine, replay_item, replay_run
 
 STORED_PAGE = 2000
 CAP = 3
@@ -171,20 +171,29 @@ def store(connection: Connection, group: str, run_id: int, wish: Wish, start: Pl
     stored, room = start.stored, STORED_PAGE
     for kind in KINDS[KINDS.index(start.kind) :]:
         left = room if wish.selection.limit is None else min(room, wish.selection.limit - stored)
-        ids = _store_kind(connection, run_id, candidates(group, wish, kind), kind, start.after if kind == start.kind else 0, left)
-        stored, room = stored + len(ids), room - len(ids)
+        after = start.after if kind == start.kind else 0
+        ids = list(connection.execute(_some_after(wish, kind, after).limit(room)).scalars()) if left else []
+        stored += _store_these(connection, run_id, candidates(group, wish, kind), kind, ids, left)
+        room -= len(ids)
         if not room:
             return Place(kind, ids[-1], stored)
     _seal(connection, group, run_id, stored)
     return None
 
 
-def _store_kind(connection: Connection, run_id: int, query: Select[Any], kind: int, after: int, size: int) -> list[int]:
+def _some_after(wish: Wish, kind: int, after: int) -> Select[Any]:
+    if kind == TASK:
+        return selected.some_after(wish.selection, after)
+    return select(quarantine.c.id).where(quarantine.c.id > after).order_by(quarantine.c.id)
+
+
+def _store_these(connection: Connection, run_id: int, query: Select[Any], kind: int, ids: Sequence[int], most: int) -> int:
+    """Store what the query takes of the ids between the first and the last of these, at most so many; return how many."""
     column = query.selected_columns[0]
-    page = connection.execute(query.where(column > after).order_by(column).limit(size)).all() if size else ()
+    page = connection.execute(query.where(column.between(ids[0], ids[-1])).order_by(column).limit(most)).all() if ids else ()
     rows = [{"run_id": run_id, "kind": kind, "item_id": row.id, "fence": row.fence} for row in page]
     insert_rows(connection, replay_item, rows, keep=True)
-    return [row.id for row in page]
+    return len(rows)
 
 
 def candidates(group: str, wish: Wish, kind: int) -> Select[Any]:
