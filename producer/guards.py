@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
 from schemas.sql import seconds_until, utc_now
 from schemas.tables import audit, batch, guard
@@ -53,13 +53,22 @@ class Guard:
         return {name: getattr(self, name) for name in names} | times
 
 
+_READ = (  # asked each second by every agent: it stands here whole
+    select(
+        guard,
+        batch.c.name.label("batch"),
+        seconds_until(guard.c.probe_at).label("probe_in_s"),
+        (-seconds_until(guard.c.opened_at)).label("opened_s"),
+    )
+    .join(batch, batch.c.id == guard.c.batch_id)
+    .where(guard.c.group_name == bindparam("of_group"), or_(guard.c.opened_at.is_(None), guard.c.called_at.is_(None)))
+    .order_by(guard.c.id)
+)
+
+
 def read(connection: Connection, group: str) -> list[Guard]:
     """Return the guards that are raised, and those whose tasks are still to be called up."""
-    columns = (guard, batch.c.name.label("batch"), seconds_until(guard.c.probe_at).label("probe_in_s"))
-    opened = (-seconds_until(guard.c.opened_at)).label("opened_s")
-    query = select(*columns, opened).join(batch, batch.c.id == guard.c.batch_id).order_by(guard.c.id)
-    unfinished = or_(guard.c.opened_at.is_(None), guard.c.called_at.is_(None))
-    return [_guard(row) for row in connection.execute(query.where(guard.c.group_name == group, unfinished))]
+    return [_guard(row) for row in connection.execute(_READ, {"of_group": group})]
 
 
 def raised(connection: Connection, group: str) -> list[Guard]:

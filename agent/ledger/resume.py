@@ -2,12 +2,14 @@
 
 from datetime import datetime
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from schemas.sql import insert_new, utc_after, utc_now
 from schemas.tables import audit, batch, route_resume, tally
 
 KNOWN_S = 86400.0
+# Asked each second by every agent: it stands here whole.
+_RESUMED = select(route_resume.c.route, route_resume.c.resumed_at).where(route_resume.c.group_name == bindparam("of_group"))
 
 
 def resume(connection: Connection, group: str, route: str, actor: str) -> None:
@@ -20,8 +22,7 @@ def resume(connection: Connection, group: str, route: str, actor: str) -> None:
 
 def resumed(connection: Connection, group: str) -> dict[str, datetime]:
     """Return when each route of a group was last resumed."""
-    query = select(route_resume.c.route, route_resume.c.resumed_at).where(route_resume.c.group_name == group)
-    return {row.route: row.resumed_at for row in connection.execute(query)}
+    return {row.route: row.resumed_at for row in connection.execute(_RESUMED, {"of_group": group})}
 
 
 def routes_in_use(connection: Connection, group: str) -> set[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import orjson
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from producer.ports import TopicAdmin, TopicState
 from schemas import crash
@@ -22,6 +22,9 @@ PARTITIONS, EMBEDDED_PARTITIONS = 12, 4
 APPEAR_S, LOOK_S = 30.0, 0.2
 # What `TopicAdmin.create` and `configure` give a topic; a retention limit would delete work that waits.
 SETTINGS = {"retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "LogAppendTime", "max.message.bytes": str(4 << 20)}
+
+
+_KNOWN = select(group_info).where(group_info.c.group_name == bindparam("of_group"))  # asked every few seconds by every agent
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,7 @@ def _difference(name: str, state: TopicState | None, known: Known) -> list[str]:
 
 
 def _read(connection: Connection, group: str) -> Known | None:
-    row = connection.execute(select(group_info).where(group_info.c.group_name == group)).one_or_none()
+    row = connection.execute(_KNOWN, {"of_group": group}).one_or_none()
     return None if row is None else Known(row.cluster_id, orjson.loads(row.topic_ids))
 
 
