@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from agent.lease import OWNER_BITS
 from agent.ledger.lease import DEAD_AFTER_S
 from schemas.task import Status
-from tests.invariants.evidence import Evidence, Incarnation, Move
+from tests.invariants.evidence import Evidence
+from tests.invariants.happened import Incarnation, Move
 
 TICK_S = 0.01  # times in a database may have milliseconds
 

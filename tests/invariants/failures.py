@@ -6,7 +6,8 @@ from agent.breaker.window import run_for
 from agent.lease import OWNER_BITS
 from agent.policy.guard import WINDOW_S
 from schemas.task import Status
-from tests.invariants.evidence import Call, Count, Evidence, Guarded, Outage
+from tests.invariants.evidence import Call, Evidence
+from tests.invariants.happened import Count, Guarded, Outage
 
 COUNTED = ("retry", "dead")
 FREE = {"RATE", "RAMP", "CAPACITY", "MONEY", "AUTH", "ROUTE", "GUARD"}  # what the provider, or docllm, does to all alike

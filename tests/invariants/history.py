@@ -4,7 +4,8 @@ from bisect import bisect_right
 from collections import defaultdict
 
 from agent.lease import OWNER_BITS
-from tests.invariants.evidence import Evidence, Move, Ordered
+from tests.invariants.evidence import Evidence
+from tests.invariants.happened import Move, Ordered
 
 
 class History:

@@ -3,7 +3,8 @@
 from collections import defaultdict
 
 from schemas.task import FINAL
-from tests.invariants.evidence import Commit, Evidence, Stored
+from tests.invariants.evidence import Evidence
+from tests.invariants.happened import Commit, Stored
 from tests.invariants.history import History
 
 Place = tuple[str, int]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from schemas.envelope import Outgoing, Publication, encode
-from tests.invariants.evidence import Outage
+from tests.invariants.happened import Outage
 from tests.simulation import people
 from tests.simulation.eventloop import Process
 from tests.simulation.machine import BATCH, GROUP, LEDGER_ID, NEW_TIERS, OTHER, SLOW

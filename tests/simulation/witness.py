@@ -1,6 +1,6 @@
-"""What a simulated run has to show: its evidence, and how often its promises were in danger."""
+"""What a simulated run has to show: its evidence, read from the ledger, the broker, the LLM and the programs."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -10,26 +10,10 @@ from producer.replay_runs import ItemState
 from schemas.envelope import NotOursError, decode
 from schemas.task import Status
 from schemas.topics import duration_s
-from tests.invariants.evidence import (
-    Attempt,
-    Call,
-    Claim,
-    Commit,
-    Count,
-    Death,
-    Evidence,
-    Guarded,
-    Incarnation,
-    Letter,
-    Move,
-    Ordered,
-    Position,
-    Replayed,
-    Stored,
-    Task,
-    Verdict,
-)  # fmt: skip
-from tests.simulation.broker import Broker, Topic
+from tests.invariants.evidence import Attempt, Call, Death, Evidence, Letter, Task
+from tests.invariants.happened import Claim, Commit, Count, Guarded, Incarnation, Move, Ordered, Replayed, Stored, Verdict
+from tests.simulation import watch
+from tests.simulation.broker import Topic
 from tests.simulation.eventloop import EPOCH_S
 from tests.simulation.machine import BATCH, GROUP, LEDGER_ID, TIERS
 from tests.simulation.store import TURN, seconds
@@ -40,61 +24,6 @@ if TYPE_CHECKING:
 
 DIRECT = f"{GROUP}-direct"
 _FENCES = 1000  # a record that runs ahead of its ledger by more is nobody's
-
-
-def unfinished(world: "World") -> str:
-    """Return what is not done yet; empty when everything has ended."""
-    open_tasks = world.store.rows("SELECT count(*) FROM task WHERE status < 3")[0][0]
-    orders = world.store.rows("SELECT count(*) FROM outbox")[0][0]
-    lag = sum(position.high - max(position.low, position.committed or 0) for position in positions(world.broker))
-    working = [program.name for program in (world.loader, *world.others) if program.running]
-    working += ["load"] if world.loader.killed else []  # it is started again
-    if open_tasks or orders or lag or working:
-        return f"{open_tasks} tasks open, {orders} orders, lag {lag}, {working}"
-    return ""
-
-
-def positions(broker: Broker) -> Iterator[Position]:
-    """Yield where the groups stand on the topics that work is read from."""
-    for name, topic in broker.topics.items():
-        if not name.endswith(".dlq"):
-            group = broker.group(GROUP if name == f"{GROUP}.tasks" else name)
-            for number, log in enumerate(topic.logs):
-                yield Position(name, number, log.low, log.end, group.committed.get((name, number)))
-
-
-_SEEN = {
-    "late settle": "SELECT count(*) FROM sim_move WHERE old_status=0 AND old_owner<>0 AND status>=3",
-    "reap": "SELECT count(*) FROM sim_move WHERE losses>0 AND status=0",
-    "retry": "SELECT count(*) FROM task_attempt WHERE outcome='retry'",
-    "moved": "SELECT count(*) FROM task_attempt WHERE outcome='moved'",
-    "snoozed": "SELECT count(*) FROM task_attempt WHERE outcome='snooze'",
-    "succeeded": "SELECT count(*) FROM sim_move WHERE status=3",
-    "cancelled": "SELECT count(*) FROM sim_move WHERE status=5 AND old_status<>5",
-    "replayed": "SELECT count(*) FROM sim_move WHERE replays>0",
-    "released": "SELECT count(*) FROM sim_move WHERE status=0 AND owner=0 AND old_owner<>0",
-    "swept": "SELECT count(*) FROM sim_move WHERE status=old_status AND status IN (0, 2)",
-    "quarantined": "SELECT count(*) FROM quarantine",
-    "quarantine replayed": "SELECT count(*) FROM quarantine WHERE replayed_at IS NOT NULL",
-    "lost agent": "SELECT count(*) FROM sim_verdict WHERE lost_at IS NOT NULL",
-    "guard raised": "SELECT count(*) FROM sim_guard WHERE raised",
-}
-
-
-def seen(world: "World") -> Counter[str]:
-    """Return what came to pass in a run: promises that were never in danger prove nothing."""
-    found = Counter({name: world.store.rows(sql)[0][0] for name, sql in _SEEN.items()})
-    for disposition, number in world.store.rows("SELECT disposition, sum(delta) FROM sim_count WHERE state=4 AND delta>0 GROUP BY 1"):
-        found[f"dead, {disposition}"] += number
-    calls = Counter(call.name for call in world.llm.calls)
-    found["call"] = calls.total()
-    found["repeated call"] = calls.total() - len(calls)
-    found["call into an outage"] = sum(
-        one.from_s <= call.at_s < one.to_s and one.route == call.route for call in world.llm.calls for one in world.outages
-    )
-    for agent in world.agents:
-        found["fenced"] += agent.counts.fenced
-    return found
 
 
 def evidence(world: "World") -> Evidence:
@@ -124,7 +53,7 @@ class _Witness:
             attempts=list(self._attempts()),
             tiers_s=self._tiers_s(),
             orders=self._rows("SELECT count(*) FROM outbox")[0][0],
-            positions=list(positions(world.broker)),
+            positions=list(watch.positions(world.broker)),
             letters=list(self._letters()),
             quarantined=[row_id for (row_id,) in self._rows("SELECT id FROM quarantine WHERE topic NOT LIKE 'order:%'")],
             calls=list(self._calls()),

@@ -17,9 +17,9 @@ from schemas import crash
 from schemas.envelope import Outgoing
 from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.line import LineError, TaskLine, parse
-from tests.invariants.evidence import Outage
+from tests.invariants.happened import Outage
 from tests.invariants.promises import violations
-from tests.simulation import people, tasks, witness
+from tests.simulation import people, tasks, watch, witness
 from tests.simulation.broker import Broker, Group, Place
 from tests.simulation.eventloop import EPOCH_S, PROCESS, Process, VirtualClock, VirtualLoop
 from tests.simulation.events import Events
@@ -109,11 +109,11 @@ class World:
         self.loop.spawn(Process("supervisor"), self._supervise())
         await self._live_through()
         self._heal()
-        await self._until("everything ends", PATIENCE_S, lambda: not witness.unfinished(self))
+        await self._until("everything ends", PATIENCE_S, lambda: not watch.unfinished(self))
         await self._leave()
         for line in violations(witness.evidence(self)):
             self.problem(*line.split(" ", 1))
-        self.seen = witness.seen(self)
+        self.seen = watch.seen(self)
 
     async def _supervise(self) -> None:
         """See to it that an agent runs, and that a load that was killed is started again."""
@@ -131,7 +131,7 @@ class World:
         for at_s, what in happenings:
             while self.loop.time() < at_s:
                 await self.clock.sleep(min(at_s - self.loop.time(), 1.0))
-                if isinstance(what, str) and self.loop.time() - looked_s >= 1 and not witness.unfinished(self):
+                if isinstance(what, str) and self.loop.time() - looked_s >= 1 and not watch.unfinished(self):
                     return await self._send_rest(happenings)
                 looked_s = self.loop.time()
             self._happen(what)
@@ -178,7 +178,7 @@ class World:
         began_s = self.loop.time()
         while not fact():
             if self.loop.time() - began_s > limit_s:
-                self.problem("P1", f"{what}: not within {limit_s:.0f} s; {witness.unfinished(self)}")
+                self.problem("P1", f"{what}: not within {limit_s:.0f} s; {watch.unfinished(self)}")
                 return
             await self.clock.sleep(1.0)
         self.say(f"{what}: after {self.loop.time() - began_s:.0f} s")

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from schemas.task import Status
-from tests.invariants.evidence import Attempt, Call, Claim, Commit, Death, Evidence, Incarnation, Letter, Move, Position, Stored, Task
+from tests.invariants.evidence import Attempt, Call, Death, Evidence, Letter, Position, Task
+from tests.invariants.happened import Claim, Commit, Incarnation, Move, Stored
 
 DONE = Task(1, "b/1", Status.SUCCEEDED, results=1, settled_s=20.0)
 DEATH = Death(0, "permanent", "BAD_REQUEST")

@@ -5,21 +5,8 @@ from dataclasses import replace
 import pytest
 
 from schemas.task import Status
-from tests.invariants.evidence import (
-    Call,
-    Count,
-    Death,
-    Evidence,
-    Guarded,
-    Kill,
-    Letter,
-    Ordered,
-    Outage,
-    Position,
-    Replayed,
-    Stored,
-    Verdict,
-)
+from tests.invariants.evidence import Call, Death, Evidence, Kill, Letter, Position
+from tests.invariants.happened import Count, Guarded, Ordered, Outage, Replayed, Stored, Verdict
 from tests.invariants.promises import PROMISES, violations
 from tests.unit.runs import AGAIN, AGENT, CALL, CLAIMED, CLOSE, DEAD, DEATH, DONE, FAILED, GOOD, LETTER, OWNER, RETRIED, move
 

@@ -1,0 +1,190 @@
+"""What was seen of a run while it went on, as values: the history of rows, records and commits, and how its programs fared.
+
+`order` numbers events of all kinds in the order in which they happened; it is a count where one process sees all, else a time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schemas.task import Status
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """An item of a replay run: the death of a task, by its fence, that a person let be tried again.
+
+    `applied`: the run says that it did so; `waits`: it is still to come.
+    """
+
+    run_id: int
+    task_id: int
+    fence: int
+    applied: bool = True
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One change of a task's row. `before` is None where the row was written for the first time.
+
+    `at_s` and `old_due_s` are the database's time, `clock_s` is the run's. `losses`, `attempts` and `replays`: by how much they rose.
+    """
+
+    order: float
+    at_s: float
+    clock_s: float
+    task_id: int
+    before: Status | None
+    after: Status
+    old_owner: int
+    owner: int
+    old_fence: int
+    fence: int
+    old_due_s: float
+    losses: int = 0
+    attempts: int = 0
+    replays: int = 0
+
+    def __str__(self) -> str:
+        before = "nothing" if self.before is None else self.before.name
+        return f"task {self.task_id} at {self.clock_s:.3f}: {before} of {self.old_owner} -> {self.after.name} of {self.owner}"
+
+    @property
+    def claims(self) -> bool:
+        """Return whether somebody took the task."""
+        return self.after is Status.PROCESSING and self.before is not Status.PROCESSING
+
+    @property
+    def ends(self) -> bool:
+        """Return whether a claim ended here: settled, released or cancelled."""
+        return self.old_owner != 0 and self.owner == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A row of the tally, when it was written."""
+
+    order: float
+    at_s: float
+    batch_id: int
+    type: str
+    route: str
+    state: Status
+    disposition: str
+    delta: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """An item of a publish order, from when to when it was in the outbox (None: it still is)."""
+
+    task_id: int
+    fence: int
+    placed: float
+    gone: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A guard, from when to when it was raised (None: it still is). `route` is empty where any is meant."""
+
+    batch_id: int
+    type: str
+    route: str
+    raised: float
+    opened: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An agent was declared lost, `silent_s` after its last heartbeat by the database's time. `clock_s` is the run's."""
+
+    order: float
+    clock_s: float
+    agent_id: int
+    silent_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A record of a topic, and when it was written. `task_id` and `fence` are of its headers; None where they are not ours.
+
+    `kept`: when it came into the quarantine. `known`: when its bytes became a task's input. `lost`: the bus lost it, by a fault.
+    """
+
+    topic: str
+    number: int
+    offset: int
+    order: float
+    task_id: int | None = None
+    fence: int = 0
+    kept: float | None = None
+    known: float | None = None
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """An offset that a consumer group committed: the next record to read."""
+
+    order: float
+    topic: str
+    number: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What the ledger said of a task when a call for it began, and which program called.
+
+    `expired`, `cancelled`: the task's deadline had passed, or its batch was cancelled, when it was claimed.
+    """
+
+    program: str
+    status: Status
+    owner: int
+    expired: bool = False
+    cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A time of the run's clock in which every call on a route that began then failed so."""
+
+    route: str
+    error_class: str
+    from_s: float
+    to_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """An agent's incarnation. Times are of the run's clock. `lost` and `gone`: the order in which the ledger knew its end.
+
+    `stalls`: when its program stood still, `beat_stalls`: when its heartbeat did. `served`: the database answered it all the time,
+    `served_at_once`: without delay too. `asked_s`: when it was asked to leave.
+    """
+
+    agent_id: int
+    program: str
+    began_s: float = 0.0
+    asked_s: float | None = None
+    ended_s: float | None = None
+    lost: float | None = None
+    gone: float | None = None
+    stalls: Sequence[tuple[float, float]] = ()
+    beat_stalls: Sequence[tuple[float, float]] = ()
+    served: bool = True
+    served_at_once: bool = True
+
+    def stood_still(self, from_s: float, to_s: float) -> bool:
+        """Return whether the program stood still at some time between these two."""
+        return any(begin <= to_s and end >= from_s for begin, end in self.stalls)
+
+    def beat(self, from_s: float, to_s: float) -> bool:
+        """Return whether its heartbeat ran all the time between these two."""
+        return self.ran(to_s) and not any(begin <= to_s and end >= from_s for begin, end in self.beat_stalls)
+
+    def ran(self, at_s: float) -> bool:
+        """Return whether the program had not ended by then."""
+        return self.ended_s is None or self.ended_s > at_s
