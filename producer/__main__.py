@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_cancel(command("cancel", "end a batch or a task that should not run", "What runs now finishes."))
     _add_dead(commands.add_parser("dead", help="what was given up on, and why", description=dead.DEAD), shared)
     _add_replay(command("replay", "try dead letters again", "Interrupted, it goes on when it is started again."))
-    _add_guard(command("guard", "what waits since it failed as a whole", "And let it run again."))
+    _add_guard(commands.add_parser("guard", help="what waits since it failed as a whole", description=guard.GUARD), shared)
     _add_topics(command("topics", "make, raise or compare the group's topics"))
     command("migrate", "bring the ledger's schema to this version").set_defaults(run=admin.migrate)
     command("check", "test servers, schema, topics, LLM", "The LLM is asked with one call of a few tokens.").set_defaults(run=admin.check)
@@ -156,13 +156,17 @@ def _add_dead(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) 
     shown.set_defaults(run=dead.show)
 
 
-def _add_guard(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["list", "open"], help="list: what waits, and why; open: let it run again")
-    parser.add_argument("batch", nargs="?", metavar="BATCH", help="only this batch")
-    parser.add_argument("--type", help="open: only its tasks of this type")
-    parser.add_argument("--route", help="open: only its tasks of this route")
-    parser.add_argument("--json", action="store_true", help="list: for scripts")
-    parser.set_defaults(run=guard.guard)
+def _add_guard(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    listed = actions.add_parser("list", parents=[shared], help="what waits, and why", description=guard.LIST)
+    listed.add_argument("batch", nargs="?", metavar="BATCH", help="only this batch")
+    listed.add_argument("--json", action="store_true", help="for scripts")
+    listed.set_defaults(run=guard.list_guards)
+    opened = actions.add_parser("open", parents=[shared], help="let it run again", description=guard.OPEN)
+    opened.add_argument("batch", metavar="BATCH", help="the batch whose guards are to be opened")
+    opened.add_argument("--type", help="only its tasks of this type")
+    opened.add_argument("--route", help="only its tasks of this route")
+    opened.set_defaults(run=guard.open_guards)
 
 
 def _add_topics(parser: argparse.ArgumentParser) -> None:

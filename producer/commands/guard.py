@@ -13,17 +13,23 @@ from producer.screen import complain, note, say
 from producer.store import require_batch
 from schemas.config import Config
 from schemas.database import Connection
-from schemas.errors import ConfigError
 
 VERSION = 1
+GUARD = "What waits since it failed as a whole. And let it run again."
+LIST = "What waits since it failed as a whole, and why."
+OPEN = "Let the tasks of a batch run again, though they failed as a whole."
 
 
-async def guard(config: Config, options: argparse.Namespace) -> int:
-    """Show the guards that are raised, or open those of a batch."""
-    if options.action == "open" and options.batch is None:
-        raise ConfigError("name the batch whose guards are to be opened: guard open BATCH")
+async def list_guards(config: Config, options: argparse.Namespace) -> int:
+    """Show the guards that are raised."""
     async with opened_ledger(config) as parts:
-        return await (_open(parts, options) if options.action == "open" else _list(parts, options))
+        return await _list(parts, options)
+
+
+async def open_guards(config: Config, options: argparse.Namespace) -> int:
+    """Open the guards of a batch."""
+    async with opened_ledger(config) as parts:
+        return await _open(parts, options)
 
 
 async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
