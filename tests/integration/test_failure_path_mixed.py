@@ -3,6 +3,7 @@
 import random
 import signal
 from collections import Counter
+from http import HTTPStatus
 
 import orjson
 import pytest
@@ -75,14 +76,14 @@ def _kill_one(deployment: Deployment, agents: list[Program], chance: random.Rand
 
 def fits(task: Task, last: Call) -> bool:
     """Return whether a task ended as the server's answer to its last call wants it."""
-    if last.status == checker.OK and last.sent_bytes <= HUGE_BYTES:
+    if last.status == HTTPStatus.OK and last.sent_bytes <= HUGE_BYTES:
         return task.status == Status.SUCCEEDED
     return task.death is not None and (task.death.disposition, task.death.error_class) == reason(last)
 
 
 def reason(last: Call) -> tuple[str, str]:
     match last.status:
-        case checker.OK:
+        case HTTPStatus.OK:
             return "permanent", "REPLY_TOO_LARGE"
         case 400:
             return "permanent", "BAD_REQUEST"

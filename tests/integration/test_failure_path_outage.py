@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import pytest
 
@@ -121,4 +122,4 @@ def _resumed_s(run: Evidence, ended_s: float, before: float) -> float:
 
 
 def _good_end_s(call: Call) -> float:
-    return call.end_s if call.end_s is not None and call.status == checker.OK else 0.0
+    return call.end_s if call.end_s is not None and call.status == HTTPStatus.OK else 0.0
