@@ -25,6 +25,8 @@ FAULTS = {
     "slow": "slow={},slow_s=3",
     "400": "400={}",
 }
+# What says something of the provider, and not of a task: when all calls end so, it is an outage.
+OUTAGES = {"429", "500", "502", "503", "529", "401", "quota", "cut"}
 SHARES = {"huge": (0.02, 0.05), "400": (0.02, 0.1), "hang": (0.1, 0.4)}
 USUAL_SHARE = (0.2, 0.9)
 OUTAGE_SHARE = 0.4
@@ -49,7 +51,7 @@ def dialed(name: str) -> Callable[[Strike], None]:
 
 def _share(strike: Strike, name: str) -> float:
     """Return a share of the calls: often all of them, which is an outage, where that kind can be one."""
-    if name not in SHARES and strike.chance.random() < OUTAGE_SHARE:
+    if name in OUTAGES and strike.chance.random() < OUTAGE_SHARE:
         return 1
     return round(strike.chance.uniform(*SHARES.get(name, USUAL_SHARE)), 3)
 

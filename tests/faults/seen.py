@@ -14,6 +14,7 @@ from tests.faults import lives, rows
 from tests.faults.faultlog import Event
 from tests.faults.heard import Heard, heard
 from tests.faults.history import seconds
+from tests.faults.kinds_llm import OUTAGES
 from tests.faults.lives import Life
 from tests.faults.site import SLOTS, Site
 from tests.faults.watch import Watch
@@ -69,7 +70,7 @@ def seen(site: Site, watch: Watch) -> Seen:
 def _outages(site: Site) -> list[Outage]:
     """Return the times in which the LLM was told to fail every call."""
     told = ((one, *str(one["evidence"].get("dialed", "")).partition(",")[0].partition("=")[::2]) for one in site.log.of("fault"))
-    return [Outage(ROUTE, fault, one["start_s"], one["end_s"]) for one, fault, share in told if share in {"1", "1.0"}]
+    return [Outage(ROUTE, fault, one["start_s"], one["end_s"]) for one, fault, share in told if fault in OUTAGES and share == "1"]
 
 
 def _letters(site: Site, watch: Watch) -> list[Letter]:

@@ -1,0 +1,84 @@
+"""The judge of fault runs: who may end how, what is void, and how long a killed agent's tasks waited."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from agent.lease import OWNER_BITS
+from schemas.task import Status
+from tests.faults import report
+from tests.faults.judge import Judgement, judge
+from tests.faults.lives import Life
+from tests.faults.seen import Seen
+from tests.invariants.evidence import Call, Evidence, Move
+
+KNOWN = {"date": "2026-01-01", "seed": 1, "minutes": 10, "cores": 2}
+KILLED, PID = 5, 4711
+
+
+def fault(kind: str, start_s: float, end_s: float, *, bit: bool = True, **evidence: Any) -> dict[str, Any]:
+    return {
+        "kind": kind, "cost": "lease", "target": "it", "seats": ["agent1"], "start_s": start_s, "end_s": end_s, "bit": bit,
+        "error": "", "evidence": evidence,
+    }  # fmt: skip
+
+
+def judged(faults: Sequence[dict[str, Any]] = (), lives: Sequence[Life] = (), bugs: Sequence[str] = (), **run: Any) -> Judgement:
+    agents = {KILLED: Life("03-agent", PID, "agent1", 0)}
+    return judge(Seen(Evidence(frozenset(), [], **run), [], faults, lives, agents, bugs), figures=KNOWN)
+
+
+def test_a_quiet_run_is_good() -> None:
+    """Nothing was wrong, and what was planned met somebody."""
+    assert judged([fault("kafka-kill", 1, 5)]).good
+
+
+def test_a_fault_that_met_nobody_makes_the_run_void() -> None:
+    """It proves nothing, though no promise broke."""
+    found = judged([fault("kafka-kill", 1, 5, bit=False)])
+
+    assert (found.good, len(found.void), found.violations) == (False, 1, [])
+
+
+@pytest.mark.parametrize(
+    ("code", "ended_s", "wrong"), [(0, 500, False), (-9, 500, False), (5, 3, True), (3, 3, False), (3, 500, True), (-11, 3, True)]
+)
+def test_programs_end_as_they_may(code: int, ended_s: float, wrong: bool) -> None:  # noqa: FBT001 - a row of a table
+    """With 0, by a signal of ours, or with 3 while a server is away; a bug or a crash of its own is never excused."""
+    found = judged([fault("mariadb-kill", 1, 5)], [Life("03-agent", PID, "agent1", 0, ended_s, code, "itself")])
+
+    assert bool(found.violations) == wrong
+
+
+def test_what_programs_say_of_bugs_is_a_violation() -> None:
+    """An agent that goes on after it has logged one is not well."""
+    assert judged(bugs=["03-agent: internal error"]).violations
+
+
+def test_it_is_measured_how_long_a_killed_agents_tasks_waited() -> None:
+    """From the kill to the next call of each task that it had claimed then; others do not count."""
+    moves = [claim(1, at_s=9), claim(2, at_s=9.5), settled(2, at_s=9.9), claim(3, at_s=9)]
+    calls = [Call(f"b/t{number}", start_s, task_id=number) for number, start_s in ((1, 9.1), (1, 22), (2, 9.6), (3, 24))]
+    found = judged([fault("agent-kill", 10, 10.1, pid=PID)], moves=moves, calls=calls)
+
+    assert found.figures["kill_to_rerun_s"]["all"]["tasks"] == 2
+    assert found.figures["kill_to_rerun_s"]["all"]["longest"] == 14
+
+
+def test_a_report_can_be_shown() -> None:
+    """As lines and as a table, whatever is missing."""
+    found = judged([fault("agent-kill", 10, 10.1, pid=PID)])
+
+    assert "lost: 0" in list(report.lines(found))
+    assert "| lost | 0 |" in list(report.table(found.figures))
+
+
+def claim(task_id: int, at_s: float) -> Move:
+    owner = (KILLED << OWNER_BITS) + task_id
+    return Move(at_s, at_s, at_s, task_id, Status.PENDING, Status.PROCESSING, 0, owner, 0, 0, 0.0)
+
+
+def settled(task_id: int, at_s: float) -> Move:
+    owner = (KILLED << OWNER_BITS) + task_id
+    return Move(at_s, at_s, at_s, task_id, Status.PROCESSING, Status.SUCCEEDED, owner, 0, 0, 0, 0.0)
