@@ -18,12 +18,14 @@ def ended_twice(run: Evidence) -> list[str]:
 
 
 def ended_by_others(run: Evidence) -> list[str]:
-    """What is written of an attempt carries the owner of a claim that ended."""
+    """What is written of an attempt, or as a result, carries the owner of a claim that ended."""
     if run.moves is None:
         return []
     ids, ends = {task.name: task.id for task in run.tasks}, _ends(run)
-    odd = [one for one in run.attempts if one.owner and (ids[one.task], one.owner) not in ends]
-    return [f"{one.task}: {one.outcome} under {one.owner}, whose claim it was not" for one in odd]
+    written = [(one.task, one.owner, one.outcome) for one in run.attempts]
+    written += [(task.name, task.result_owner, "result") for task in run.tasks]
+    odd = [one for one in written if one[1] and (ids[one[0]], one[1]) not in ends]
+    return [f"{name}: {what} under {owner}, whose claim it was not" for name, owner, what in odd]
 
 
 def taken_over(run: Evidence) -> list[str]:

@@ -20,7 +20,10 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A row of the ledger, with its input and its result. `settled_s` is the UTC time of the result in seconds."""
+    """A row of the ledger, with its input and its result. `settled_s` is the UTC time of the result in seconds.
+
+    `result_owner` is the claim under which the result was written, None where it was not recorded.
+    """
 
     id: int
     name: str  # batch/key, as the request id spells it
@@ -35,6 +38,7 @@ class Task:
     results: int = 0
     death: Death | None = None
     settled_s: float | None = None
+    result_owner: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

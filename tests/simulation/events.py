@@ -253,8 +253,20 @@ class Events:
         self._replay(cancelled=True)
 
     def replay(self) -> None:
-        """Replay everything that is dead."""
+        """Replay everything that is dead, sometimes by two people at once."""
         self._replay(cancelled=False)
+        if self._world.rng.random() < 0.4:
+            self._replay(cancelled=False)
+
+    async def replay_again(self) -> None:
+        """Let two people replay what is dead; one is killed soon, and the rest is resumed."""
+        world = self._world
+        self._replay(cancelled=False)
+        await world.clock.sleep(world.rng.uniform(0, 0.5))
+        self._replay(cancelled=False)
+        await world.clock.sleep(world.rng.uniform(0, 8))
+        self.kill_replay()
+        self._do("resume-replay", people.resume_replays(world.machine))
 
     def kill_replay(self) -> None:
         """Kill a replay, and start it again a while later."""

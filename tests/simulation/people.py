@@ -40,7 +40,7 @@ async def replay_all(machine: Machine, *, cancelled: bool = False) -> None:
     await _resume(parts)
     replay = _replay(parts)
     everything = Selection(cancelled=True) if cancelled else Selection(dispositions=DISPOSITIONS)
-    run = await replay.store(ACTOR, Wish(everything, cap=2, rate=machine.rng.choice((None, None, 2.0))))
+    run = await replay.store(ACTOR, Wish(everything, cap=2, rate=machine.rng.choice((None, None, 2.0, 0.5))))
     if run is not None:
         await replay.apply(run)
 

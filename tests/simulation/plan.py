@@ -75,6 +75,7 @@ class Plan:
     """One run. Events are (time, kind); `crashes` the points at which a program is killed in its turn, and at which pass.
 
     `kinds`: what tasks there are, by weight. `linger`: all agents stay after the last fault, otherwise one does.
+    `again`: when everything has ended, what is dead is replayed, by two people who are interrupted.
     """
 
     seed: int
@@ -88,6 +89,7 @@ class Plan:
     sweeps: bool = False
     narrow: bool = False
     linger: bool = False
+    again: bool = False
     horizon_s: float = 20.0
     kinds: dict[str, int] = field(default_factory=dict)
     models: tuple[str, ...] = ("",)
@@ -127,6 +129,7 @@ def draw(seed: int, *, faults: bool = True) -> Plan:
 
 
 def _draw_faults(plan: Plan, rng: random.Random) -> None:
+    plan.again = rng.random() < 0.2
     plan.narrow = rng.random() < 0.2  # in a narrow span, relief comes to pass
     plan.chances = {name: chance for name, (share, chance) in _CHANCES.items() if rng.random() < share}
     plan.slow_s = {name: most_s for name, (share, most_s) in _SLOW_S.items() if rng.random() < share}

@@ -87,10 +87,11 @@ class _Witness:
 
     def _tasks(self) -> Iterator[Task]:
         deaths = {row[0]: Death(*row[1:]) for row in self._rows("SELECT task_id, fence, disposition, error_class FROM dead_letter")}
-        results = dict(self._rows("SELECT task_id, count(*) FROM task_result GROUP BY 1"))
+        owners = dict(self._rows("SELECT task_id, owner FROM task_result"))
         columns = "SELECT t.id, t.status, t.attempt, t.max_attempts, t.replays, t.fence, t.owner, i.raw_key, i.body"
         for task_id, *rest in self._rows(f"{columns} FROM task t JOIN task_input i ON i.task_id=t.id"):
-            yield Task(task_id, self._names[task_id], *rest, results=results.get(task_id, 0), death=deaths.get(task_id))
+            found = {"results": int(task_id in owners), "result_owner": owners.get(task_id), "death": deaths.get(task_id)}
+            yield Task(task_id, self._names[task_id], *rest, **found)
 
     def _read_moves(self) -> Iterator[Move]:
         for turn, at, clock_s, task_id, before, after, old_owner, owner, old_fence, fence, due, *rises in self._rows(

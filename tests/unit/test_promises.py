@@ -43,6 +43,7 @@ BROKEN = {
     "a final task with an owner": ("P2", replace(GOOD, tasks=(replace(DONE, owner=1), DEAD))),
     "a claim that ends twice": ("P2", closely(moves=(*CLOSE.moves, replace(ENDED, order=16)))),
     "an end under a claim that was not": ("P2", closely(attempts=(replace(RETRIED, owner=77),))),
+    "a result under a claim that was not": ("P2", closely(tasks=(replace(DONE, result_owner=77),))),
     "a claim that another one replaces": ("P2", closely(moves=(LOADED, TAKEN, move(13, R, R, old=OWNER, owner=9), ENDED))),
     "an offset behind the end": ("P3", replace(GOOD, positions=(Position("g.tasks", 0, 0, 2, 1),))),
     "an offset that was never committed": ("P3", replace(GOOD, positions=(Position("g.tasks", 0, 0, 2, None),))),
