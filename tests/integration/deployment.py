@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from sqlalchemy.exc import OperationalError
 
 from schemas.clock import SystemClock
 from schemas.settings import load_config
@@ -95,9 +96,14 @@ class Deployment:
 
         It is frozen while its claims are read: a call can only have begun after its claim, so the note holds them all.
         A victim that holds a task that was lost twice is spared: a third loss would rightly end that task.
+        So is one that froze while it kept everybody from reading the ledger, as SQLite's locks can.
         """
         os.kill(pid, signal.SIGSTOP)
-        claimed = self.ledger.claims_of(pid)
+        try:
+            claimed = self.ledger.claims_of(pid)
+        except OperationalError:
+            os.kill(pid, signal.SIGCONT)
+            return False
         if spare_suspects and max(claimed.values(), default=0) >= 2:
             os.kill(pid, signal.SIGCONT)
             return False

@@ -16,7 +16,7 @@ def test_a_parked_route_is_resumed_by_a_person(deployment: Deployment) -> None:
     deployment.load(300)
     agents = [deployment.agent("--until-done", "--slots", "8") for _ in range(2)]
     deployment.until(lambda: all("default is parked" in agent.err for agent in agents), "both agents to park their route")
-    assert any("route default is parked" in reason for reason in deployment.status()["reasons"])
+    deployment.until(lambda: any("route default is parked" in why for why in deployment.status()["reasons"]), "status to say so")
     called = len(llm.calls())
 
     llm.dial()

@@ -12,6 +12,7 @@ from tests.invariants.history import History
 
 OK = 200
 PROMPTS = "docllm-probe/"  # of no task: a route is tried
+READ_LATE_S = 2.0  # a busy server reads what a victim had sent a while after its death
 CLOCK_ERROR_S = 0.05  # between the log's clock and the database's, which counts milliseconds on SQLite
 
 
@@ -70,7 +71,8 @@ def repeated(run: Evidence) -> list[str]:
     odd, failures = [], _by_task(run.attempts)
     for name, some in by_name(call for call in run.calls if call.claim is None).items():
         for first, second in pairwise(some):
-            met = any(name in kill.claimed and first.start_s <= kill.at_s <= second.start_s for kill in run.kills)
+            read_late_s = READ_LATE_S if first.status == 0 else 0
+            met = any(name in kill.claimed and first.start_s - read_late_s <= kill.at_s <= second.start_s for kill in run.kills)
             if met or any(_between(first, one, second) for one in failures[name]):
                 continue
             if first.status == OK:
