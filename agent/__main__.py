@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import uvloop
 
-from agent import app, parent, rehearsal, resume
+from agent import app, overdue, parent, rehearsal, resume
 from agent.lifecycle import Stop
 from agent.rehearsal.child import rehearsal_child
 from agent.supervisor import FORCED, Supervisor
@@ -121,7 +121,7 @@ def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str])
 
 
 async def _run(config: Config, options: argparse.Namespace) -> None:
-    stop = _signals()
+    stop = _signals(config.agent.drain_timeout_s + overdue.GRACE_S)
     if not options.rehearsal:
         require_llm(config)
     if options.child:
@@ -161,7 +161,7 @@ def _complain(options: argparse.Namespace, error: DocllmError) -> None:
 
 
 async def _reap(config: Config, options: argparse.Namespace) -> None:
-    stop = _signals()
+    stop = _signals(overdue.GRACE_S)
     async with opened(config, options.group) as parts, app.reaping(parts) as reaping:
         log.info("reaping for group %s", options.group)
         await reaping.run(stop)
@@ -183,13 +183,15 @@ def _rehearsed(config: Config, url: str) -> LLMConfig:
     return replace(config.llm, base_url=url, api_key=None, model="rehearsal")
 
 
-def _signals() -> Stop:
-    """The first signal drains, the second does so at once, the third ends the process."""
+def _signals(limit_s: float) -> Stop:
+    """The first signal drains, within `limit_s`; the second does so at once, the third ends the process."""
     stop, loop = Stop(), asyncio.get_running_loop()
 
     def take() -> None:
         if stop.hurry.is_set():
             os._exit(FORCED)
+        if not stop.asked.is_set():
+            overdue.end_after(limit_s, loop)
         stop.signal()
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,6 +1,7 @@
 """`python -m tests.simulation`: run seeds; a seed that fails says how to run it again."""
 
 import argparse
+import secrets
 import sys
 from collections.abc import Sequence
 
@@ -12,11 +13,12 @@ PLANTED = 5000  # the seeds for planted bugs begin behind this one
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run; return 1 when a promise was broken, or a planted bug was not caught."""
+    """Run; return 1 when a promise was broken or was never in danger, or a planted bug was not caught."""
     options = _options(argv)
     if options.bugs is not None:
         return plant(options.seeds or 2000, options.bugs, remember=options.remember)
-    seeds = [options.seed] if options.seed is not None else range(options.first, options.first + (options.seeds or 100))
+    first = secrets.randbits(32) if options.new else options.first
+    seeds = [options.seed] if options.seed is not None else range(first, first + (options.seeds or 100))
     reported = 0
 
     def report(seed: int, problems: Sequence[str]) -> bool:
@@ -25,9 +27,14 @@ def main(argv: Sequence[str]) -> int:
         _say(f"seed {seed}: run it again with: python -m tests.simulation --seed {seed} --trace", *(f"    {one}" for one in problems[:8]))
         return reported >= options.stop_after
 
-    summary = batch.run(seeds, Store(), faults=not options.calm, say=_say if options.trace else None, failed=report)
+    if options.new:
+        _say(f"new seeds, from {first}; the same again with --first {first}")
+    if options.processes > 1:
+        summary = batch.run_together(seeds, options.processes, report)
+    else:
+        summary = batch.run(seeds, Store(), faults=not options.calm, say=_say if options.trace else None, failed=report)
     _say(*summary.lines())
-    return 1 if summary.broken else 0
+    return 1 if summary.broken or summary.never else 0
 
 
 def plant(limit: int, names: Sequence[str], *, remember: bool) -> int:
@@ -52,6 +59,8 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, help="how many (100; with --bugs 2000 at most for each)")
     parser.add_argument("--first", type=int, default=1, help="the first of them (1)")
+    parser.add_argument("--new", action="store_true", help="begin where nobody has been")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="that share the seeds (1); not with --trace or --calm")
     parser.add_argument("--seed", type=int, help="this one alone")
     parser.add_argument("--trace", action="store_true", help="show what happens")
     parser.add_argument("--calm", action="store_true", help="one agent, no faults")

@@ -1,0 +1,26 @@
+"""A drain that does not end is ended, and says where it stood."""
+
+import subprocess
+import sys
+
+from schemas.errors import DocllmError
+
+STUCK = """
+import asyncio
+from agent import overdue
+
+async def waits_for_ever():
+    overdue.end_after(0.1, asyncio.get_running_loop())
+    await asyncio.Event().wait()
+
+asyncio.run(waits_for_ever())
+"""
+
+
+def test_a_drain_that_does_not_end_is_ended() -> None:
+    done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == DocllmError.exit_code
+    assert "error: the drain has not ended after 0 s" in done.stderr
+    assert "waits_for_ever" in done.stderr
+    assert "most recent call first" in done.stderr
