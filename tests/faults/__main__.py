@@ -49,11 +49,14 @@ def main(argv: Sequence[str]) -> int:
     _write(judgement, folder, options.report)
     for line in report.lines(judgement):
         _say(line)
-    if judgement.good and not options.keep:
+    kept = options.keep or not judgement.good
+    if site.disk is not None:
+        if kept:
+            shutil.copytree(site.disk.folder, folder / "mariadb-files")
+        site.disk.close()
+    if not kept:
         shutil.rmtree(folder)
         return 0
-    if site.disk is not None:
-        shutil.copytree(site.disk.folder, folder / "mariadb-files")
     _say(f"kept in {folder}: faults.jsonl, report.json, seen.pickle, programs/ (their output, the LLM's log), kafka/, mariadb-files/")
     return 0 if judgement.good else 1
 

@@ -11,7 +11,9 @@ from tests.faults.strike import Kind, Strike
 
 HELD_S = 6.5  # longer than the 5 s for which docllm waits for a lock
 TRIES_S = 60.0
+MET_S = 0.2
 OPEN = "SELECT id FROM task WHERE status IN (0, 1, 2) ORDER BY due_at LIMIT %s"
+BUSY = "SELECT id FROM task WHERE status=1 UNION (SELECT id FROM task WHERE status=0 ORDER BY due_at LIMIT %s)"
 WAITING = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state='LOCK WAIT'"
 OTHERS = "SELECT id FROM information_schema.PROCESSLIST WHERE user='docllm' AND id<>CONNECTION_ID()"
 
@@ -36,15 +38,14 @@ def row_locks(strike: Strike) -> None:
 
 
 def deadlocks(strike: Strike) -> None:
-    """Lock rows of tasks from the last to the first, while docllm locks them from the first to the last, and weigh more than it does."""
+    """Lock rows of tasks, the later ones first, while docllm locks them from the first to the last, and weigh more than it does."""
     with database.opened(strike.site) as connection, connection.cursor() as cursor:
         strike.begin("rows of task", *AGENTS)
         cursor.execute("CREATE TABLE IF NOT EXISTS fault_weight (id BIGINT PRIMARY KEY AUTO_INCREMENT, n INT)")
         before = database.counter(cursor, "Innodb_deadlocks")
         for _ in _turns(strike):
-            cursor.execute(OPEN, (60,))
-            ids = sorted((row[0] for row in cursor.fetchall()), reverse=True)
-            _backwards(cursor, ids)
+            cursor.execute(BUSY, (60,))
+            _backwards(cursor, sorted(row[0] for row in cursor.fetchall()))
             strike.evidence["deadlocks"] = database.counter(cursor, "Innodb_deadlocks") - before
             strike.bit = strike.evidence["deadlocks"] > 0
 
@@ -54,9 +55,10 @@ def _backwards(cursor: pymysql.cursors.Cursor, ids: list[int]) -> None:
     # The transaction that changed fewer rows is the one that is ended.
     cursor.execute("INSERT INTO fault_weight (n) SELECT seq FROM seq_1_to_3000")
     try:
-        for one in ids:
-            cursor.execute("SELECT id FROM task WHERE id=%s FOR UPDATE", (one,))
-            time.sleep(0.005)
+        for some in (ids[len(ids) // 2 :], ids[: len(ids) // 2]):
+            if some:
+                cursor.execute("SELECT id FROM task WHERE id IN %s FOR UPDATE", (some,))
+            time.sleep(MET_S)  # who has an earlier row by now waits for a later one
     except pymysql.Error:
         pass  # then it was we who were ended
     cursor.execute("ROLLBACK")

@@ -53,6 +53,10 @@ class Disk:
         """Make room again."""
         self._resize(f"{DISK_MB}m")
 
+    def close(self) -> None:
+        """Forget everything on it."""
+        subprocess.run(["umount", str(self.folder)], check=True)
+
     def _used_kb(self) -> int:
         found = os.statvfs(self.folder)
         return (found.f_blocks - found.f_bfree) * found.f_frsize // 1024
