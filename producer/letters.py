@@ -16,7 +16,7 @@ from schemas.envelope import Outgoing, Publication, encode, encode_each, text
 from schemas.migrations import ledger_id
 from schemas.sql import seconds_until
 from schemas.tables import batch, dead_letter, quarantine, task, task_input
-from schemas.task import FINAL
+from schemas.task import FINAL, Status
 from schemas.topics import Topics
 
 _EXCEPTION_PREFIX = "docllm."
@@ -77,16 +77,17 @@ def _dead_letters(connection: Connection, topics: Topics, ledger: str, items: Se
         .join(batch, batch.c.id == task.c.batch_id)
         .join(task_input, task_input.c.task_id == task.c.id)
         .outerjoin(dead_letter, dead_letter.c.task_id == task.c.id)
-        .where(task.c.id.in_(sorted(wanted)))
+        .where(task.c.id.in_(sorted(wanted)), task.c.status == int(Status.DEAD))
     )
-    return {wanted[row.id]: _dead_letter(row, topics, ledger, wanted[row.id][2]) for row in connection.execute(query)}
+    rows = connection.execute(query).all()
+    # A replay waits until the letter is on its topic: of a task that is not dead of this any more, nothing is missing there.
+    return {wanted[row.id]: _dead_letter(row, topics, ledger) for row in rows if row.fence == wanted[row.id][2]}
 
 
-def _dead_letter(row: Row[Any], topics: Topics, ledger: str, fence: int) -> Outgoing:
+def _dead_letter(row: Row[Any], topics: Topics, ledger: str) -> Outgoing:
     found = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's name for a row as a mapping
     publication = replace(
         _publication(row, ledger, topics.group),
-        fence=fence,
         origin=_origin(found),
         error_class=row.error_class or "",
         error=row.error_text or "",

@@ -253,7 +253,9 @@ class Events:
         self._replay(cancelled=True)
 
     def replay(self) -> None:
-        """Replay everything that is dead, sometimes by two people at once."""
+        """Replay everything that is dead, sometimes by two people at once; not any more when all has been done."""
+        if self._world.leaving:
+            return
         self._replay(cancelled=False)
         if self._world.rng.random() < 0.4:
             self._replay(cancelled=False)
@@ -265,7 +267,8 @@ class Events:
         await world.clock.sleep(world.rng.uniform(0, 0.5))
         self._replay(cancelled=False)
         await world.clock.sleep(world.rng.uniform(0, 8))
-        self.kill_replay()
+        if self._replaying is not None:
+            self._replaying.kill()
         self._do("resume-replay", people.resume_replays(world.machine))
 
     def kill_replay(self) -> None:
