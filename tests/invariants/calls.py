@@ -97,7 +97,7 @@ def retried_early(run: Evidence) -> list[str]:
     for one in run.attempts:
         if one.outcome == "retry":
             due_s = one.settled_s + run.tiers_s[min(one.number, len(run.tiers_s) - 1)]
-            later = [call for call in calls[one.task] if call.label > one.number + 1 and call.start_utc_s > one.settled_s]
+            later = [call for call in calls[one.task] if call.label == one.number + 2 and call.start_utc_s > one.settled_s]
             early = [call for call in later if call.start_utc_s < due_s - CLOCK_ERROR_S]
             odd += [f"{one.task}, attempt {call.label}, by {due_s - call.start_utc_s:.3f} s" for call in early]
     return odd
