@@ -103,7 +103,7 @@ class Guarding:
 
     async def _probe(self, one: Guard) -> None:
         """Probe by a prompt, or call up a task when no agent had one in hand."""
-        if not await self._run(lambda c: probe.waiting(c, one)):
+        if not await self._run(lambda c: probe.any_waiting(c, one)):
             await self._idle(one)
         elif one.cause == Cause.NO_SUCCESS:
             if await self._run(lambda c: probe.take_route_turn(c, self._group, one.route, self._probe_s)):

@@ -20,6 +20,14 @@ PAGE = 500
 FEW = 20  # waiting tasks that are looked at for one of the guard's route
 LINGER_S = 10.0  # an agent may move a task for as long after the opening, since it had not heard of it
 
+# What waits since a guard stopped it. Any other wait is an attempt's own delay, or its provider's wish: it is not cut short.
+_MOVED = exists().where(
+    task_attempt.c.task_id == task.c.id,
+    task_attempt.c.fence == task.c.fence - 1,
+    task_attempt.c.outcome == "moved",
+    task_attempt.c.error_class != ROUTE_CLOSED,
+)
+
 
 def take_turn(connection: Connection, guard_id: int, task_id: int, wait_s: float) -> bool:
     """Let this task be the guard's probe, if one is due; the next one is after `wait_s`. Safe to run twice."""
@@ -51,11 +59,21 @@ def passed(connection: Connection, group: str, one: Guard) -> str:
     return "its probe succeeded" if status == Status.SUCCEEDED else ""
 
 
-def waiting(connection: Connection, one: Guard) -> list[int]:
-    """Return a few waiting tasks of the guard's batch and type: those that were moved, the next one first, else any."""
-    mine = select(task.c.id).where(task.c.batch_id == one.batch_id, task.c.type == one.type).limit(FEW)
-    moved = mine.where(task.c.status == int(Status.RETRYING)).order_by(task.c.due_at)
-    for query in (moved, mine.where(task.c.status == int(Status.PENDING))):
+def any_waiting(connection: Connection, one: Guard) -> bool:
+    """Return whether a task of the guard's batch and type waits."""
+    query = select(task.c.id).where(*_mine(one), task.c.status.in_(WAITING))
+    return connection.execute(query.limit(1)).scalar() is not None
+
+
+def _mine(one: Guard) -> tuple[ColumnElement[bool], ...]:
+    return task.c.batch_id == one.batch_id, task.c.type == one.type
+
+
+def _candidates(connection: Connection, one: Guard) -> list[int]:
+    """Return a few waiting tasks that may be called up: those that were moved, the next one first, else what is due by itself."""
+    mine = select(task.c.id).where(*_mine(one)).limit(FEW)
+    moved = mine.where(task.c.status == int(Status.RETRYING), _MOVED).order_by(task.c.due_at)
+    for query in (moved, mine.where(task.c.status == int(Status.PENDING), task.c.due_at <= utc_now())):
         if found := list(connection.execute(query).scalars()):
             return found
     return []
@@ -63,7 +81,7 @@ def waiting(connection: Connection, one: Guard) -> list[int]:
 
 def running(connection: Connection, one: Guard) -> bool:
     """Return whether a task of the guard's batch and type is being worked on."""
-    query = select(task.c.id).where(task.c.status == int(Status.PROCESSING), task.c.batch_id == one.batch_id, task.c.type == one.type)
+    query = select(task.c.id).where(task.c.status == int(Status.PROCESSING), *_mine(one))
     return connection.execute(query.limit(1)).scalar() is not None
 
 
@@ -74,7 +92,7 @@ def put_off(connection: Connection, one: Guard, wait_s: float) -> None:
 
 def call_one(connection: Connection, group: str, one: Guard, wait_s: float, route_of: Callable[[bytes], str]) -> list[Order]:
     """Call up a waiting task of the guard's key as its probe; return the order for its record."""
-    for task_id in waiting(connection, one):
+    for task_id in _candidates(connection, one):
         if one.route in {ANY_ROUTE, route_of(_value(connection, task_id))}:
             return _call(connection, group, task.c.id == task_id) if take_turn(connection, one.id, task_id, wait_s) else []
     return []
@@ -96,14 +114,8 @@ def _call(connection: Connection, group: str, which: ColumnElement[bool]) -> lis
 
 def call_up(connection: Connection, group: str, one: Guard) -> list[Order]:
     """Let a page of the tasks that an opened guard had moved run now; when there are no more, say so in its row."""
-    moved = exists().where(
-        task_attempt.c.task_id == task.c.id,
-        task_attempt.c.fence == task.c.fence - 1,
-        task_attempt.c.outcome == "moved",
-        task_attempt.c.error_class != ROUTE_CLOSED,
-    )
-    mine = (task.c.status == int(Status.RETRYING), task.c.batch_id == one.batch_id, task.c.type == one.type, task.c.due_at > utc_now())
-    ids = sorted(connection.execute(select(task.c.id).where(*mine, moved).order_by(task.c.due_at).limit(PAGE)).scalars())
+    mine = (task.c.status == int(Status.RETRYING), *_mine(one), task.c.due_at > utc_now())
+    ids = sorted(connection.execute(select(task.c.id).where(*mine, _MOVED).order_by(task.c.due_at).limit(PAGE)).scalars())
     if ids:
         return _call(connection, group, task.c.id.in_(ids) & (task.c.due_at > utc_now()))
     long_open = (guard.c.id == one.id, guard.c.opened_at < utc_after(-LINGER_S))

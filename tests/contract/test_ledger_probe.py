@@ -6,7 +6,7 @@ from agent.guard import Guards
 from agent.guarding import MOST, Guarding
 from agent.ledger import probe, reap
 from agent.ledger.lease import declare_lost
-from agent.outcome import Failure, Moved
+from agent.outcome import Failure, Moved, Snooze
 from agent.policy.guard import ROUTE_CLOSED, moved
 from agent.ports import Answer, Order, Row, Verdict
 from producer import guards as rows
@@ -133,7 +133,7 @@ async def test_a_task_in_hand_takes_the_turn_once(books: Books) -> None:
         return books.run(lambda c: probe.take_turn(c, guard.id, task_id, PROBE_S))
 
     assert [turn(1), turn(2), turn(1)] == [True, False, True]
-    assert 290 < the(raised(books)).probe_in_s <= 300
+    assert 290 < the(raised(books)).probe_due_s <= 300
     assert the(raised(books)).probe_task == 1
     patient(books)
     assert turn(2)
@@ -328,15 +328,34 @@ async def test_a_probe_is_of_the_guards_own_route(books: Books) -> None:
     new = [new_task(key, value) for key, value in values.items()]
     accepted = books.accept(new, books.batch())
     fail_as_a_whole(books)
+    owner = books.agent().next_owner()
     for task_id in accepted.new.values():
-        books.set(tables.task, task_id, status=int(Status.RETRYING))
-        books.ago(tables.task.c.due_at, 60, task_id)
+        ended(books, [(books.claimed(task_id, owner), owner)], Moved(Failure("GUARD", "it is raised"), SPENT, "1h", 60.0))
     patient(books)
     duty = Duty(books)
 
     await duty.look()
 
     assert [books.task(task_id).task_key for task_id in duty.called] == [b"b"]
+
+
+async def test_a_probe_does_not_cut_an_attempts_own_wait_short(books: Books) -> None:
+    """A task that is tried again later, or whose provider wants a pause, is due at its time; only what was moved is called up."""
+    last = claimed(books, 12)
+    retried, snoozed = claimed(books, 1), claimed(books, 1)
+    ended(books, claimed(books, 1, into="healthy"), SUCCEEDED)
+    ended(books, last, *[exhausted()] * 12)
+    ended(books, retried, RETRY)
+    ended(books, snoozed, Snooze(Failure("RATE", "429"), SPENT, 60.0))
+    for row, _ in last:
+        books.set(tables.task, row.task_id, status=int(Status.CANCELLED))
+    patient(books)
+    duty = Duty(books)
+
+    await duty.look()
+
+    assert duty.called == []
+    assert the(raised(books))
 
 
 async def test_waiting_tasks_are_probes_where_none_was_moved(books: Books) -> None:

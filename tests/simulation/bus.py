@@ -167,11 +167,15 @@ class SimSource:
             there = self._broker.topics.get(place[0])
             if there is None or there.topic_id != held.partition.topic_id:
                 continue  # the offset is that of records that are no more
-            mine = self._group.owner.get(place) == self.member or self.is_heard or self._weather.chances.get("zombie_commits", 0) > 0
+            mine = self._group.owner.get(place) == self.member or self._is_heard_above(self._group.committed.get(place, 0), held.mark)
             if held.mark > held.committed and mine and not self._weather.strikes("commit_fails"):
                 self._group.commit(place, held.mark)
                 if not self._weather.strikes("commit_unheard"):
                     held.committed = held.mark
+
+    def _is_heard_above(self, committed: int, mark: int) -> bool:
+        """A commit of somebody who is no member is heard where it is dangerous: below the owner's nobody would mend it."""
+        return mark > committed and (self.is_heard or self._weather.chances.get("zombie_commits", 0) > 0)
 
     # ---- records
 

@@ -30,7 +30,7 @@ from tests.simulation.provider import SimLLM
 from tests.simulation.store import Store
 from tests.simulation.weather import Weather
 
-PATIENCE_S = 900.0  # within this time after the last fault everything must have ended
+PATIENCE_S = 1800.0  # within this time after the last fault everything must have ended
 LEAVE_S = 120.0
 LOAD_CHUNK = 6
 INBOX = f"{GROUP}.inbox"
