@@ -29,8 +29,8 @@ unit: $(READY) ## unit tests alone; no server is started
 servers: $(READY)
 	$(BIN)/python -m tests.servers install
 
-test: lint servers ## everything: installs what is missing, all tests, real Kafka, MariaDB and Redis
-	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/faults/test_crash_points.py --ignore tests/simulation
+test: lint servers ## installs what is missing; all tests, real Kafka, MariaDB and Redis, 300 new simulations
+	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/faults/test_crash_points.py
 
 crash-points: servers ## kill -9 between any two durable effects, on both sets of parts
 	$(BIN)/pytest -q tests/faults/test_crash_points.py
@@ -41,8 +41,9 @@ SEED ?= 1
 faults: servers ## hours of faults on real servers, then one judge of five ledgers (MINUTES=120 SEED=1)
 	$(BIN)/python -m tests.faults --minutes $(MINUTES) --seed $(SEED)
 
-proof-ci: servers ## 2,000 simulations, and ten minutes with every kind of fault
-	$(BIN)/python -m tests.simulation --seeds 2000
+proof-ci: servers ## 2,000 new simulations, every crash point, and ten minutes with every kind of fault
+	$(BIN)/python -m tests.simulation --new --seeds 2000 --processes 2
+	$(BIN)/pytest -q tests/faults/test_crash_points.py
 	$(BIN)/python -m tests.faults --minutes 10 --seed $(SEED)
 
 demo: $(READY) ## summarize some hundred real documents on this machine alone

@@ -40,7 +40,8 @@ def judge(seen: Seen, *, figures: Mapping[str, Any]) -> Judgement:
     repeated = causes.repeats(seen)
     unexplained = [f"P4 repeated without a cause: {one}" for one in repeated if one.cause == causes.UNEXPLAINED]
     broken = [*promises.violations(seen.run), *unexplained, *_ended_wrong(seen), *(f"P9 {line}" for line in seen.bugs)]
-    void = [f"{one['kind']} of {one['target'] or 'nobody'}: {one['error'] or 'nobody met it'}" for one in seen.faults if not one["bit"]]
+    missed = [one for one in seen.faults if not one["bit"] and not one["again"]]
+    void = [f"{one['kind']} of {one['target'] or 'nobody'}: {one['error'] or 'nobody met it'}" for one in missed]
     return Judgement(broken, void, {**figures, **_figures(seen, repeated, broken), "faults_void": len(void)})
 
 
@@ -59,7 +60,7 @@ def _excused(seen: Seen, life: Life) -> bool:
 def _figures(seen: Seen, repeated: Sequence[causes.Repeat], broken: Sequence[str]) -> dict[str, Any]:
     run = seen.run
     ended = Counter(Status(task.status).name.lower() for task in run.tasks)
-    faults = Counter(str(one["kind"]) for one in seen.faults)
+    faults = Counter(str(one["kind"]) for one in seen.faults if one["bit"])
     count = faults.total()
     return {
         "tasks": len(run.tasks),

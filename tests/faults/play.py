@@ -12,6 +12,7 @@ from tests.faults.site import Site
 from tests.faults.strike import NobodyError, Strike
 
 AT_ONCE = 12
+TRIES = 3
 
 
 class Needs:
@@ -47,17 +48,27 @@ def play(site: Site, plan: Sequence[Planned]) -> None:
 
 
 def _strike(site: Site, planned: Planned, needs: Needs) -> None:
+    """Let a fault happen; once more when nobody met it."""
+    for times_left in range(TRIES - 1, -1, -1):
+        if _strike_once(site, planned, needs, times_left):
+            return
+
+
+def _strike_once(site: Site, planned: Planned, needs: Needs, times_left: int) -> bool:
+    """Return whether the fault is over: somebody met it, it went wrong, or it has no time left."""
     kind = KINDS[planned.kind]
     strike = Strike(planned.number, kind, site, planned.seat, planned.hold_s, random.Random(planned.seed))  # noqa: S311 - not a secret
+    error, missed = "", False
     with needs.taken(frozenset(need.format(seat=planned.seat) for need in kind.needs)):
         strike.begin("")
-        error = ""
         try:
             kind.act(strike)
+            missed = not strike.bit
         except NobodyError as nobody:
-            error = str(nobody)
+            error, missed = str(nobody), True
         except Exception as wrong:  # noqa: BLE001 - whatever it is, the fault did not happen as planned, and the run is void
             error = f"{type(wrong).__name__}: {wrong}"
+    again = missed and times_left > 0
     site.log.note(
         "fault",
         number=strike.number,
@@ -68,6 +79,8 @@ def _strike(site: Site, planned: Planned, needs: Needs) -> None:
         start_s=strike.begun_s,
         end_s=time.time(),
         bit=strike.bit and not error,
+        again=again,
         error=error,
         evidence=strike.evidence,
     )
+    return not again

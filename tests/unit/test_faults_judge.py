@@ -17,10 +17,10 @@ KNOWN = {"date": "2026-01-01", "seed": 1, "minutes": 10, "cores": 2}
 KILLED, PID = 5, 4711
 
 
-def fault(kind: str, start_s: float, end_s: float, *, bit: bool = True, **evidence: Any) -> dict[str, Any]:
+def fault(kind: str, start_s: float, end_s: float, *, bit: bool = True, again: bool = False, **evidence: Any) -> dict[str, Any]:
     return {
         "kind": kind, "cost": "lease", "target": "it", "seats": ["agent1"], "start_s": start_s, "end_s": end_s, "bit": bit,
-        "error": "", "evidence": evidence,
+        "again": again, "error": "", "evidence": evidence,
     }  # fmt: skip
 
 
@@ -39,6 +39,13 @@ def test_a_fault_that_met_nobody_makes_the_run_void() -> None:
     found = judged([fault("kafka-kill", 1, 5, bit=False)])
 
     assert (found.good, len(found.void), found.violations) == (False, 1, [])
+
+
+def test_a_fault_that_met_somebody_at_its_second_try_counts_once() -> None:
+    """The first try is in the log, since it may have cost something too."""
+    found = judged([fault("kafka-kill", 1, 5, bit=False, again=True), fault("kafka-kill", 6, 9)])
+
+    assert (found.good, found.figures["faults"], found.figures["faults_void"]) == (True, 1, 0)
 
 
 @pytest.mark.parametrize(
