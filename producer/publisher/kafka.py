@@ -18,6 +18,7 @@ _log = logging.getLogger("docllm.kafka.producer")
 WAIT_S = 3.5  # in line before anything is sent; with the message timeout less than the 20 s that a publish may take
 GROUP_RECORDS = 20_000
 SERVE_S = 0.1
+CLOSE_S = 10.0
 
 
 @dataclass(slots=True)
@@ -65,11 +66,11 @@ class KafkaPublisher:
         return self._waiting
 
     async def close(self) -> None:
-        """Send what was handed in, and close."""
+        """Send what was handed in, and close; what does not get through soon is left to the relay, as its orders stay."""
         with self._change:
             self._closing = True
             self._change.notify()
-        await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._thread.join, CLOSE_S)
 
     def _hand_in(self, parcel: Parcel) -> None:
         with self._change:

@@ -319,7 +319,7 @@ async def test_while_a_task_runs_something_is_left(books: Books) -> None:
 
     await Duty(books).look()
 
-    assert 5 < the(raised(books)).probe_in_s <= 10
+    assert 5 < the(raised(books)).probe_due_s <= 10
 
 
 async def test_a_probe_is_of_the_guards_own_route(books: Books) -> None:

@@ -23,15 +23,19 @@ class ServerFailedError(Exception):
     """The server is on this machine and did not start; the text holds the end of its log."""
 
 
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """Return a loopback port that nobody listens on and that the kernel gives to no outgoing connection.
+    """Return a loopback port that nobody listens on, that was not returned before, and that the kernel gives to no outgoing connection.
 
     Below the ephemeral range, since a client that keeps connecting to a stopped server's ephemeral port ends
     up connected to itself, and the server cannot come back to it.
     """
     while True:
-        port = random.randrange(20_000, 30_000)  # noqa: S311 - a port, not a secret
-        if not listens(port):
+        port = random.SystemRandom().randrange(20_000, 30_000)
+        if port not in _given and not listens(port):
+            _given.add(port)
             return port
 
 

@@ -261,11 +261,12 @@ class Events:
             self._replay(cancelled=False)
 
     async def replay_again(self) -> None:
-        """Let two people replay what is dead; one is killed soon, and the rest is resumed."""
+        """Let two people replay what is dead, at once; one hesitates until it may be dead of something else, and may be killed."""
         world = self._world
         self._replay(cancelled=False)
-        await world.clock.sleep(world.rng.uniform(0, 0.5))
-        self._replay(cancelled=False)
+        self._replay(cancelled=False, hesitates_s=world.rng.uniform(0, 40))
+        if world.rng.random() < 0.5:
+            return
         await world.clock.sleep(world.rng.uniform(0, 8))
         if self._replaying is not None:
             self._replaying.kill()
@@ -290,9 +291,9 @@ class Events:
         """Kill the load."""
         self._world.loader.kill()
 
-    def _replay(self, *, cancelled: bool) -> None:
+    def _replay(self, *, cancelled: bool, hesitates_s: float = 0) -> None:
         self._stored_replays = True
-        self._replaying = self._do("replay", people.replay_all(self._world.machine, cancelled=cancelled))
+        self._replaying = self._do("replay", people.replay_all(self._world.machine, cancelled=cancelled, hesitates_s=hesitates_s))
 
     def _do(self, name: str, work: Coroutine[Any, Any, None]) -> Program:
         program = Program(self._world.machine, f"{name}-{len(self._world.others) + 1}", work)

@@ -34,14 +34,18 @@ async def resume_replays(machine: Machine) -> None:
     await _resume(await machine.parts())
 
 
-async def replay_all(machine: Machine, *, cancelled: bool = False) -> None:
-    """Do what `producer replay --all` does, or with `--cancelled`: go on with what was interrupted, then take what is dead now."""
+async def replay_all(machine: Machine, *, cancelled: bool = False, hesitates_s: float = 0) -> None:
+    """Do what `producer replay --all` does, or with `--cancelled`: go on with what was interrupted, then take what is dead now.
+
+    `hesitates_s`: how long it stands still between what it stores and what it does.
+    """
     parts = await machine.parts()
     await _resume(parts)
     replay = _replay(parts)
     everything = Selection(cancelled=True) if cancelled else Selection(dispositions=DISPOSITIONS)
     run = await replay.store(ACTOR, Wish(everything, cap=2, rate=machine.rng.choice((None, None, 2.0, 0.5))))
     if run is not None:
+        await parts.clock.sleep(hesitates_s)
         await replay.apply(run)
 
 

@@ -255,3 +255,16 @@ def test_layers_are_those_of_the_import_contract() -> None:
 def test_readme_is_short() -> None:
     """The README stays below 300 lines; what is longer is in `docs/`."""
     assert len(TEXTS["README.md"].splitlines()) < 300
+
+
+def test_bugs_of_the_proof_have_their_tests() -> None:
+    """Each test that the table of bugs names is there."""
+    named = set(re.findall(r"\| `(test_\w+)` \|", (ROOT / "docs" / "proof.md").read_text()))
+    there = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)
+    }
+
+    assert named
+    assert named - there == set()
