@@ -1,14 +1,15 @@
 """`python -m tests.simulation`: run seeds; a seed that fails says how to run it again."""
 
 import argparse
-import secrets
 import sys
 from collections.abc import Sequence
 
 from tests.simulation import batch
 from tests.simulation.bugs import BUGS, caught
+from tests.simulation.seeds import of_this_code
 from tests.simulation.store import Store
 
+_BEHIND_THE_TESTS = 100_000
 PLANTED = 5000  # the seeds for planted bugs begin behind this one
 
 
@@ -17,7 +18,7 @@ def main(argv: Sequence[str]) -> int:
     options = _options(argv)
     if options.bugs is not None:
         return plant(options.seeds or 2000, options.bugs, remember=options.remember)
-    first = secrets.randbits(32) if options.new else options.first
+    first = of_this_code() + _BEHIND_THE_TESTS if options.new else options.first
     seeds = [options.seed] if options.seed is not None else range(first, first + (options.seeds or 100))
     reported = 0
 
@@ -39,15 +40,15 @@ def main(argv: Sequence[str]) -> int:
 
 def plant(limit: int, names: Sequence[str], *, remember: bool) -> int:
     """Plant each bug and say how many seeds its checker needs; return 1 when one was not caught within `limit`."""
-    store, found = Store(), caught.read()
+    store, found = Store(), {}
     _say(caught.HEAD)
     for name in names or list(BUGS):
         seed = batch.seeds_until_caught(name, range(PLANTED + 1, PLANTED + 1 + limit), store)
         found[name] = seed - PLANTED if seed else 0
         _say(caught.line(name, found[name]))
     if remember:
-        caught.write(found)
-    return 1 if any(not found[name] for name in names or BUGS) else 0
+        caught.write(caught.read() | found)
+    return 0 if all(found.values()) else 1
 
 
 def _say(*lines: str) -> None:
@@ -59,7 +60,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, help="how many (100; with --bugs 2000 at most for each)")
     parser.add_argument("--first", type=int, default=1, help="the first of them (1)")
-    parser.add_argument("--new", action="store_true", help="begin where nobody has been")
+    parser.add_argument("--new", action="store_true", help="begin where no other version of the code has been")
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="that share the seeds (1); not with --trace or --calm")
     parser.add_argument("--seed", type=int, help="this one alone")
     parser.add_argument("--trace", action="store_true", help="show what happens")

@@ -12,6 +12,7 @@ from itertools import count
 from producer.bus.balance import Share, balance
 from producer.bus.murmur2 import partition_of
 from schemas.envelope import Outgoing
+from tests.simulation.eventloop import Process
 
 Place = tuple[str, int]
 SESSION_S = 10.0
@@ -138,6 +139,7 @@ class Broker:
         self.readers: dict[str, list[Callable[[], None]]] = {}  # to be woken when something is written, by topic
         self.on_commit: Callable[[Group, Place, int], None] = lambda _group, _place, _offset: None
         self.epochs = count(1)
+        self.sending: list[Process | None] = []  # who is about to write, once for each time
         self._ids = count(1)
 
     def create(self, topic: str, partitions: int) -> None:

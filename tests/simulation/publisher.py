@@ -7,6 +7,7 @@ from producer.topics.family import SETTINGS
 from schemas.clock import Clock
 from schemas.envelope import Outgoing
 from tests.simulation.broker import Broker
+from tests.simulation.eventloop import PROCESS
 from tests.simulation.weather import Weather
 
 _DELIVERY_S = 20.0
@@ -26,6 +27,8 @@ class SimPublisher:
     async def publish(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
         """Return, for each record, None when it is durable or why it is not known to be."""
         self._waiting += len(records)
+        process = PROCESS.get()
+        self._broker.sending.append(process)
         try:
             await self._clock.sleep(min(_DELIVERY_S / 2, self._weather.delay_s("publish", 0.01)))
             away_s = self._weather.away_s("broker", self._clock.now_s())
@@ -38,6 +41,7 @@ class SimPublisher:
             return answers
         finally:
             self._waiting -= len(records)
+            self._broker.sending.remove(process)
 
     def _one(self, record: Outgoing) -> Refusal | None:
         if self._weather.strikes("send_fails"):

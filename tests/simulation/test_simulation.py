@@ -62,8 +62,9 @@ def test_a_seed_gives_the_same_run_again() -> None:
 def test_a_planted_bug_is_caught(name: str, store: Store) -> None:
     """The checker of a promise speaks when the promise is broken on purpose, in as many seeds as the table of the proof says."""
     seeds = caught.read().get(name, 1)
+    again = f'the table of the proof is old: python -m tests.simulation --bugs "{name}" --remember'
 
-    assert batch.seeds_until_caught(name, [PLANTED + seeds, *range(PLANTED + 1, PLANTED + 40)], store)
+    assert batch.seeds_until_caught(name, [PLANTED + seeds, *range(PLANTED + 1, PLANTED + 40)], store), again
 
 
 def test_every_promise_has_a_planted_bug() -> None:

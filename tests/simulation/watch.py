@@ -19,8 +19,9 @@ def unfinished(world: "World") -> str:
     lag = sum(position.high - max(position.low, position.committed or 0) for position in positions(world.broker))
     working = [program.name for program in (world.loader, *world.others) if program.running]
     working += ["load"] if world.loader.killed else []  # it is started again
-    if open_tasks or orders or lag or working:
-        return f"{open_tasks} tasks open, {orders} orders, lag {lag}, {working}"
+    sending = sum(process is None or process.alive for process in world.broker.sending)
+    if open_tasks or orders or lag or working or sending:
+        return f"{open_tasks} tasks open, {orders} orders, lag {lag}, {sending} sending, {working}"
     return ""
 
 
