@@ -21,6 +21,7 @@ from producer.guards import Guard
 # A task that agents were lost over twice may be what kills them: few at once, and only after something else went well.
 SUSPECT_LOSSES, SUSPECT_SLOTS, SUSPECT_AFTER_S = 2, 2, 60.0
 INTERNAL_S = 60.0
+CANCEL_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -139,14 +140,16 @@ class Slots:
             self.give_back(self._suspects.popleft())
 
     async def finish(self, timeout_s: float) -> None:
-        """Wait for the running calls; after `timeout_s` cancel and release what is left."""
+        """Wait for the running calls; after `timeout_s` cancel and release what is left. A handler that will not be cancelled is left."""
         if self._running and timeout_s > 0:
             await asyncio.wait(self._running.values(), timeout=timeout_s)
         left = list(self._running.values())
         for task in left:
             task.cancel()
         if left:
-            await asyncio.wait(left)
+            await asyncio.wait(left, timeout=CANCEL_S)
+        if self._running:
+            log.warning("%d handlers go on though they were cancelled; their tasks run again when their leases end", len(self._running))
 
     def _run(self, entry: Entry, guard: Guard | None = None) -> None:
         entry.state = State.RUNNING

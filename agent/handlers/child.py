@@ -36,7 +36,10 @@ class ChildLane:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     def close(self) -> None:
-        """End the child."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
+        """End the child, in the middle of a call too: the interpreter would wait for it at its exit."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            children = list((pool._processes or {}).values())  # noqa: SLF001 - before Python 3.14 there is no other way to them
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in children:
+                child.kill()

@@ -72,6 +72,21 @@ def test_a_child_ends_with_its_agent() -> None:
     assert ended
 
 
+def test_a_child_in_the_middle_of_a_call_holds_up_no_exit() -> None:
+    """A process that leaves does not wait for a document that takes an hour to parse."""
+    code = (
+        "import asyncio, time; from functools import partial; from agent.handlers import ChildLane\n"
+        "async def run():\n"
+        "    lane = ChildLane(); await lane(time.time)\n"
+        "    call = asyncio.ensure_future(lane(partial(time.sleep, 3600))); await asyncio.sleep(0.1)\n"
+        "    call.cancel(); lane.close()\n"
+        "asyncio.run(run())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_call_that_kills_its_child_is_an_error() -> None:
     """A reply that brings down two children is not tried for ever; the lane goes on."""
 

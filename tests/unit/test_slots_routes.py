@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import orjson
 import pytest
 
+from agent import slots
 from agent.arrivals import Arrivals
 from agent.breaker import Names, Routes
 from agent.entry import Entry
@@ -26,6 +27,14 @@ async def hanging() -> Outcome:
     raise AssertionError("it is cancelled before")
 
 
+async def stubborn() -> Outcome:
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        await asyncio.sleep(60)
+    return GOOD
+
+
 def idle(table: Routes) -> bool:
     """Return whether every permission came back."""
     return all(route.idle for route in table)
@@ -37,6 +46,15 @@ def test_what_an_outage_did_is_settled_uncounted() -> None:
 
     assert [type(outcome) for outcome in bench.run(5)] == [Retry, Retry, Snooze, Snooze, Snooze]
     assert (bench.counts.calls, idle(bench.table)) == (5, True)
+
+
+def test_a_handler_that_will_not_be_cancelled_holds_up_no_drain(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The drain says so and goes on; the task is left to its lease."""
+    monkeypatch.setattr(slots, "CANCEL_S", 0.01)
+
+    Bench(routes(slots=3), stubborn).run(1, cancel=True)
+
+    assert "1 handlers go on though they were cancelled" in caplog.text
 
 
 def test_a_task_whose_route_stopped_meanwhile_is_given_back() -> None:
