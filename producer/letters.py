@@ -71,17 +71,21 @@ def _publication(row: Row[Any], ledger: str, group: str, due_ms: int = 0) -> Pub
 
 def _dead_letters(connection: Connection, topics: Topics, ledger: str, items: Sequence[Item]) -> dict[Item, Outgoing]:
     wanted = {item[1]: item for item in items if item[0] == TASK}
-    columns = (task.c.id, task.c.fence, task.c.attempt, task_input.c.body, task_input.c.raw_key, batch.c.name.label("batch_name"))
+    of_task = (task.c.id, task.c.status, task.c.fence, task.c.attempt)
     query = (
-        select(*columns, *_REASON)
+        select(*of_task, task_input.c.body, task_input.c.raw_key, batch.c.name.label("batch_name"), *_REASON)
         .join(batch, batch.c.id == task.c.batch_id)
         .join(task_input, task_input.c.task_id == task.c.id)
         .outerjoin(dead_letter, dead_letter.c.task_id == task.c.id)
-        .where(task.c.id.in_(sorted(wanted)), task.c.status == int(Status.DEAD))
+        .where(task.c.id.in_(sorted(wanted)))
     )
     rows = connection.execute(query).all()
-    # A replay waits until the letter is on its topic: of a task that is not dead of this any more, nothing is missing there.
-    return {wanted[row.id]: _dead_letter(row, topics, ledger) for row in rows if row.fence == wanted[row.id][2]}
+    return {wanted[row.id]: _dead_letter(row, topics, ledger) for row in rows if _is_dead_of(row, wanted[row.id])}
+
+
+def _is_dead_of(row: Row[Any], item: Item) -> bool:
+    """A replay waits until the letter is on its topic: of a task that is not dead of this any more, nothing is missing there."""
+    return bool(row.status == Status.DEAD and row.fence == item[2])
 
 
 def _dead_letter(row: Row[Any], topics: Topics, ledger: str) -> Outgoing:

@@ -191,7 +191,8 @@ class _Witness:
                 if "docllm-quarantine" in said:
                     yield Letter(stored.key, stored.value, quarantine_id=int(said["docllm-quarantine"]), pointer=pointer)
                 else:
-                    death = Death(int(said["docllm-fence"]), said["docllm-disposition"].decode(), said["docllm-error-class"].decode())
+                    why = [said.get(name, b"").decode() for name in ("docllm-disposition", "docllm-error-class")]
+                    death = Death(int(said["docllm-fence"]), *why)
                     yield Letter(stored.key, stored.value, int(said["docllm-task"]), death=death, pointer=pointer)
 
     # ---- the LLM and the programs

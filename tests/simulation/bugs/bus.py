@@ -1,6 +1,6 @@
 """Bugs of publishing: orders that are not written, deleted too early, or sent before they are true."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 from unittest.mock import patch
 
@@ -39,14 +39,19 @@ def _from_memory() -> AbstractContextManager[Any]:
 
 
 def _published_first() -> AbstractContextManager[Any]:
-    put = settle.Settler.put
+    put, found = settle.Settler.put, ExitStack()
 
     def hasty(self: settle.Settler, entry: Any, outcome: Any) -> None:
         if isinstance(outcome, Dead) and entry.row is not None:
             self._ordered([Order(0, GROUP, "dlq", ((outbox.TASK, entry.task_id, entry.row.fence),))])
         put(self, entry, outcome)
 
-    return patch.object(settle.Settler, "put", hasty)
+    found.enter_context(patch.object(settle.Settler, "put", hasty))
+    found.enter_context(_whatever_became_of_it())
+    return found
+
+
+_whatever_became_of_it = replaced(letters, "_is_dead_of", lambda _row, _item: True)
 
 
 def _letter_without_body() -> AbstractContextManager[Any]:
@@ -68,5 +73,6 @@ BUGS = {
     "settled without an order": Bug("P8", replaced(settles, "_write_orders", lambda _connection, _group, _chosen: [])),
     "orders are kept in memory": Bug("P1", _from_memory),
     "a letter before its death": Bug("P8", _published_first),
+    "a letter after the replay": Bug("P8", _whatever_became_of_it),
     "letter without its body": Bug("P8", _letter_without_body),
 }
