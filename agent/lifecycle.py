@@ -19,8 +19,25 @@ from schemas.errors import DocllmError, UnreachableError
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.0
+LOOK_S, CANCEL_AGAIN_S = 1.0, 1.0
 PUBLISH_S, LAST_SETTLE_S = 5.0, 10.0
+
+
+async def end(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancel tasks until all have ended. Once is not enough: a client library that just gives up a wait may take the cancel for it."""
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle | None = None
+
+    def cancel() -> None:
+        nonlocal timer
+        for one in tasks:
+            one.cancel()
+        timer = loop.call_later(CANCEL_AGAIN_S, cancel)
+
+    cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    if timer is not None:
+        timer.cancel()
 
 
 class Stop:
@@ -139,9 +156,7 @@ class Agent:
             if not self._failures.empty() or endings[1].done():
                 raise DocllmError(endings[1].result())
         finally:
-            for one in [*tasks, *endings]:
-                one.cancel()
-            await asyncio.gather(*tasks, *endings, return_exceptions=True)
+            await end([*tasks, *endings])
             await self._leave_group()
 
     def _all_duties(self) -> list[Coroutine[Any, Any, None]]:
@@ -226,9 +241,7 @@ class Reaping:
         tasks = [asyncio.create_task(duty) for duty in duties]
         asked: asyncio.Task[Any] = asyncio.create_task(stop.asked.wait())
         ended, _ = await asyncio.wait([*tasks, asked], return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(tasks)
         await self._leave()
         for task in ended:
             task.result()
