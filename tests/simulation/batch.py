@@ -113,7 +113,7 @@ def seeds_until_caught(name: str, seeds: Iterable[int], store: Store) -> int | N
     bug = BUGS[name]
     for seed in seeds:
         with bug.plant():
-            problems = World(draw(seed), store).run()
+            problems = World(bug.staged(draw(seed)), store).run()
         if any(problem.startswith(bug.promise) for problem in problems):
             return seed
     return None

@@ -13,6 +13,7 @@ from agent.policy.classes import CLASSES, Action
 from schemas.sql import NEVER_TIME
 from schemas.tables import task
 from tests.simulation.bugs.bug import Bug, replaced
+from tests.simulation.bugs.stages import ALL_FAIL, OUTAGES
 
 
 def _counted(name: str) -> AbstractContextManager[Any]:
@@ -40,9 +41,11 @@ _DIE = _DIE.values(status=4, owner=0, lease_losses=0, due_at=NEVER_TIME)
 BUGS = {
     "a rate limit counts": Bug("P5", lambda: _counted("RATE")),
     "an unpaid bill counts": Bug("P5", lambda: _counted("MONEY")),
-    "an outage counts": Bug("P5", _outage_counted),
-    "the breaker never stops a route": Bug("P5", replaced(window.Window, "bad", property(lambda _self: False))),
-    "deaths are not held back": Bug("P5", replaced(settle, "hold_back", lambda _c, _g, some, _tier: [(one, one.outcome) for one in some])),
+    "an outage counts": Bug("P5", _outage_counted, {**OUTAGES, "slots": 1}),
+    "the breaker never stops a route": Bug("P5", replaced(window.Window, "bad", property(lambda _self: False)), OUTAGES),
+    "deaths are not held back": Bug(
+        "P5", replaced(settle, "hold_back", lambda _c, _g, some, _tier: [(one, one.outcome) for one in some]), ALL_FAIL
+    ),
     "a death does not count": Bug("P5", replaced(settle, "_DIE", _DIE)),
     "a cancelled task is called": Bug("P4", _cancel_unheard),
 }

@@ -15,6 +15,7 @@ from schemas.sql import utc_after, utc_now
 from schemas.tables import task
 from schemas.task import Status
 from tests.simulation.bugs.bug import Bug, replaced
+from tests.simulation.bugs.stages import ZOMBIES
 
 
 def _any_owner_settles(connection: Any, settlements: Sequence[Any]) -> list[Any]:
@@ -90,7 +91,7 @@ def _quarantine_without_letter() -> AbstractContextManager[Any]:
 
 BUGS = {
     "settle without owner": Bug("P2", replaced(settles, "_accepted", _any_owner_settles)),
-    "a reaped task is settled by anyone": Bug("P2", replaced(settles, "_accepted", _reaped_settled_by_anyone)),
+    "a reaped task is settled by anyone": Bug("P2", replaced(settles, "_accepted", _reaped_settled_by_anyone), ZOMBIES),
     "claim takes the claimed": Bug("P2", replaced(claim, "_CLAIM", _claiming(task.c.status.in_((0, 1, 2)), _FENCE))),
     "snooze keeps its owner": Bug("P2", replaced(settles, "_SNOOZE", _ONE.values(status=0, due_at=utc_after(bindparam("delay_s"))))),
     "claim takes the final": Bug("P1", replaced(claim, "_CLAIM", _claiming(_FENCE, (task.c.status > 1) | _DUE))),

@@ -1,0 +1,16 @@
+"""What a plan has more of, for bugs that would need very many plans otherwise."""
+
+from typing import Any
+
+Stage = dict[str, Any]
+
+_BUSY: Stage = {"tasks": 40, "horizon_s": 60.0, "slow_s": {"llm": 19.0}, "crashes": [], "slots": 4, "agents": 3, "linger": True}
+ZOMBIES: Stage = {**_BUSY, "events": [(4.0 * turn, "zombie") for turn in range(1, 14)]}
+DATABASE_AWAY: Stage = {**_BUSY, "events": [(8.0 * turn, "database_away") for turn in range(1, 7)]}
+
+_ALONE: Stage = {"agents": 1, "inbox": 0, "models": ("",), "chances": {}, "kinds": {"t": 1}, "crashes": []}
+OUTAGES: Stage = {
+    **_ALONE, "tasks": 60, "slots": 8, "horizon_s": 60.0, "max_attempts": 5,
+    "events": [(at_s, "outage") for at_s in (2.0, 2.1, 30.0, 30.1)],
+}  # fmt: skip
+ALL_FAIL: Stage = {**_ALONE, "tasks": 10, "max_attempts": 2, "kinds": {"broken": 1}, "events": []}
