@@ -40,6 +40,12 @@ SETTINGS = {
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 MISSING = KafkaError.UNKNOWN_TOPIC_OR_PART
 MOVING = {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
+LED_ELSEWHERE = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
 UNREACHABLE = {
     KafkaError._TRANSPORT,  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
     KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
@@ -51,21 +57,18 @@ UNREACHABLE = {
     KafkaError._SSL,  # noqa: SLF001
     KafkaError._AUTHENTICATION,  # noqa: SLF001
     KafkaError.REQUEST_TIMED_OUT,
-    # A broker that starts, or a leader that moves: the same question has an answer a moment later.
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
+    # A broker that starts: the same question has an answer a moment later.
+    *MOVING,
+    *LED_ELSEWHERE,
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.NOT_CONTROLLER,
     KafkaError.NETWORK_EXCEPTION,
     KafkaError.KAFKA_STORAGE_ERROR,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.FENCED_LEADER_EPOCH,
 }
+
+
+class LedElsewhereError(UnreachableError):
+    """A broker was asked about a partition that another one leads, or will lead in a moment."""
 
 
 class KafkaTopicAdmin:
@@ -168,6 +171,17 @@ class KafkaTopicAdmin:
             await self._clock.sleep(MOVED_S)
 
     async def _offsets(self, partitions: Iterable[Key], spec: OffsetSpec) -> dict[Key, int]:
+        """A leader that moves, or that a new topic does not know yet, is asked again."""
+        end_s = self._clock.now_s() + REQUEST_S
+        while True:
+            try:
+                return await self._offsets_now(partitions, spec)
+            except LedElsewhereError:
+                if self._clock.now_s() > end_s:
+                    raise
+            await self._clock.sleep(MOVED_S)
+
+    async def _offsets_now(self, partitions: Iterable[Key], spec: OffsetSpec) -> dict[Key, int]:
         asked = self._client.list_offsets({TopicPartition(*key): spec for key in partitions}, request_timeout=REQUEST_S)
         found = {(one.topic, one.partition): await self._unless_missing(future) for one, future in asked.items()}
         return {key: answer.offset for key, answer in found.items() if answer is not None}
@@ -177,7 +191,7 @@ class KafkaTopicAdmin:
         end_s = self._clock.now_s() + REQUEST_S
         while self._clock.now_s() < end_s:
             with suppress(UnreachableError):
-                if len(await self._offsets(await self._partitions([topic]), LATEST)) == partitions:
+                if len(await self._offsets_now(await self._partitions([topic]), LATEST)) == partitions:
                     return
             await self._clock.sleep(LOOK_S)
         raise unreachable(self._config, f"{topic} was made and is not served yet")
@@ -208,6 +222,8 @@ class KafkaTopicAdmin:
             if error.args[0].code() not in UNREACHABLE:
                 raise
             self._client.poll(0)
+            if error.args[0].code() in LED_ELSEWHERE:
+                raise LedElsewhereError(str(unreachable(self._config, error.args[0].str()))) from None
             raise unreachable(self._config, self._trouble or error.args[0].str()) from None
 
     def _on_error(self, error: KafkaError) -> None:

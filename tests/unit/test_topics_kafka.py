@@ -6,7 +6,7 @@ from concurrent.futures import Future
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from producer.topics.kafka import UNREACHABLE, KafkaTopicAdmin
+from producer.topics.kafka import LATEST, UNREACHABLE, KafkaTopicAdmin, LedElsewhereError
 from schemas.clock import SystemClock
 from schemas.config import KafkaConfig
 from schemas.errors import UnreachableError
@@ -39,3 +39,23 @@ def test_a_refusal_is_told() -> None:
     """Another try would not help."""
     with pytest.raises(KafkaException):
         asked(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+def test_offsets_are_asked_again_when_another_broker_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`topics apply` once ended with 3 since a broker did not know yet that it leads a topic that had just been made."""
+    monkeypatch.setattr("producer.topics.kafka.MOVED_S", 0.0)
+    answers: list[dict[tuple[str, int], int]] = []
+
+    async def moved_once(*_: object) -> dict[tuple[str, int], int]:
+        answers.append({("topic", 0): 7})
+        if len(answers) == 1:
+            raise LedElsewhereError("not yet")
+        return answers[-1]
+
+    async def ask() -> dict[tuple[str, int], int]:
+        admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())
+        monkeypatch.setattr(admin, "_offsets_now", moved_once)
+        return await admin._offsets([("topic", 0)], LATEST)
+
+    assert asyncio.run(ask()) == {("topic", 0): 7}
+    assert len(answers) == 2
