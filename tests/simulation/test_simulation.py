@@ -1,4 +1,4 @@
-"""Runs of the product's own agents on virtual time: new seeds, the seeds that ever failed, and what the simulation itself must keep."""
+"""Runs of the product's own agents on virtual time: seeds from 1, the seeds that ever failed, and what the simulation itself must keep."""
 
 import os
 import subprocess
