@@ -11,12 +11,11 @@ from schemas.errors import DocllmError
 GRACE_S = 60.0  # beyond the drain's own limit: leaving the groups, the last settle, the last publishing, closing
 
 
-def end_after(limit_s: float, loop: asyncio.AbstractEventLoop) -> threading.Timer:
+def end_after(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
     """Let this process end with the exit code of an internal error when it is still there after `limit_s` seconds."""
     timer = threading.Timer(limit_s, _end, (limit_s, loop))
     timer.daemon = True
     timer.start()
-    return timer
 
 
 def _end(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:

@@ -3,7 +3,7 @@
 Every agent does this, each statement by its own condition, so that one of them wins and the others see nothing to do.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from sqlalchemy import ColumnElement, Connection, delete, exists, select, update
 
@@ -61,7 +61,11 @@ def passed(connection: Connection, group: str, one: Guard) -> str:
 
 def any_waiting(connection: Connection, one: Guard) -> bool:
     """Return whether a task of the guard's batch and type waits."""
-    query = select(task.c.id).where(*_mine(one), task.c.status.in_(WAITING))
+    return _any(connection, one, WAITING)
+
+
+def _any(connection: Connection, one: Guard, statuses: Collection[Status]) -> bool:
+    query = select(task.c.id).where(*_mine(one), task.c.status.in_(statuses))
     return connection.execute(query.limit(1)).scalar() is not None
 
 
@@ -81,8 +85,7 @@ def _candidates(connection: Connection, one: Guard) -> list[int]:
 
 def running(connection: Connection, one: Guard) -> bool:
     """Return whether a task of the guard's batch and type is being worked on."""
-    query = select(task.c.id).where(task.c.status == int(Status.PROCESSING), *_mine(one))
-    return connection.execute(query.limit(1)).scalar() is not None
+    return _any(connection, one, (Status.PROCESSING,))
 
 
 def put_off(connection: Connection, one: Guard, wait_s: float) -> None:

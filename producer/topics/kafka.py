@@ -1,7 +1,7 @@
 """Topics of Kafka and the positions of groups on them. Reads records only to learn their timestamps; joins no group."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -39,8 +39,10 @@ SETTINGS = {
 }
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 MISSING = KafkaError.UNKNOWN_TOPIC_OR_PART
-MOVING = {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
 LED_ELSEWHERE = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.FENCED_LEADER_EPOCH,
@@ -57,8 +59,7 @@ UNREACHABLE = {
     KafkaError._SSL,  # noqa: SLF001
     KafkaError._AUTHENTICATION,  # noqa: SLF001
     KafkaError.REQUEST_TIMED_OUT,
-    # A broker that starts: the same question has an answer a moment later.
-    *MOVING,
+    # A broker that starts, or a leader that moves: the same question has an answer a moment later.
     *LED_ELSEWHERE,
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.NOT_CONTROLLER,
@@ -68,7 +69,7 @@ UNREACHABLE = {
 
 
 class LedElsewhereError(UnreachableError):
-    """A broker was asked about a partition that another one leads, or will lead in a moment."""
+    """A broker was asked about a group or a partition that another one leads, or will lead in a moment."""
 
 
 class KafkaTopicAdmin:
@@ -157,25 +158,23 @@ class KafkaTopicAdmin:
         return [(name, one.id) for name, described in found if described is not None for one in described.partitions]
 
     async def _committed(self, group_id: str, partitions: Sequence[Key]) -> dict[Key, int]:
-        """A coordinator that moves, or that a new cluster has not named yet, is asked again."""
-        end_s = self._clock.now_s() + REQUEST_S
-        while True:
+        async def now() -> dict[Key, int]:
             try:
                 return await asyncio.to_thread(self._peek.committed, group_id, partitions)
             except KafkaException as error:
-                code = error.args[0].code()
-                if code not in UNREACHABLE:
-                    raise
-                if code not in MOVING or self._clock.now_s() > end_s:
-                    raise unreachable(self._config, error.args[0].str()) from None
-            await self._clock.sleep(MOVED_S)
+                raise self._explained(error, error.args[0].str()) from None
+
+        return await self._when_led(now)
 
     async def _offsets(self, partitions: Iterable[Key], spec: OffsetSpec) -> dict[Key, int]:
-        """A leader that moves, or that a new topic does not know yet, is asked again."""
+        return await self._when_led(lambda: self._offsets_now(partitions, spec))
+
+    async def _when_led(self, ask: Callable[[], Awaitable[Answered]]) -> Answered:
+        """Ask again while a leader or coordinator moves, or does not know yet that it is one."""
         end_s = self._clock.now_s() + REQUEST_S
         while True:
             try:
-                return await self._offsets_now(partitions, spec)
+                return await ask()
             except LedElsewhereError:
                 if self._clock.now_s() > end_s:
                     raise
@@ -219,12 +218,15 @@ class KafkaTopicAdmin:
         try:
             return await asyncio.shield(asyncio.wrap_future(future))
         except KafkaException as error:
-            if error.args[0].code() not in UNREACHABLE:
-                raise
             self._client.poll(0)
-            if error.args[0].code() in LED_ELSEWHERE:
-                raise LedElsewhereError(str(unreachable(self._config, error.args[0].str()))) from None
-            raise unreachable(self._config, self._trouble or error.args[0].str()) from None
+            raise self._explained(error, self._trouble or error.args[0].str()) from None
+
+    def _explained(self, error: KafkaException, reason: str) -> Exception:
+        """Return the error for whoever asked: that of brokers which do not answer, where it is one."""
+        code = error.args[0].code()
+        if code in LED_ELSEWHERE:
+            return LedElsewhereError(str(unreachable(self._config, error.args[0].str())))
+        return unreachable(self._config, reason) if code in UNREACHABLE else error
 
     def _on_error(self, error: KafkaError) -> None:
         # That all are down follows from what was said of each, which is what helps.

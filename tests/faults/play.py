@@ -48,7 +48,7 @@ def play(site: Site, plan: Sequence[Planned]) -> None:
 
 
 def _strike(site: Site, planned: Planned, needs: Needs) -> None:
-    """Let a fault happen; once more when nobody met it."""
+    """Let a fault happen, and again when nobody met it."""
     for times_left in range(TRIES - 1, -1, -1):
         if _strike_once(site, planned, needs, times_left):
             return

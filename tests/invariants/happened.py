@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from schemas.task import Status
 
@@ -155,6 +155,10 @@ class Outage:
     error_class: str
     from_s: float
     to_s: float
+
+    def until(self, to_s: float) -> "Outage":
+        """Return the outage as it was when something ended it then, if it still lasted."""
+        return replace(self, to_s=min(self.to_s, to_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,10 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--bugs", nargs="*", metavar="NAME", help="plant these bugs, or all, and say how many seeds each takes")
     parser.add_argument("--remember", action="store_true", help="write down what --bugs found, for the tests and docs/proof.md")
     parser.add_argument("--stop-after", type=int, default=10, metavar="N", help="failures to stop after (10)")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if options.processes > 1 and (options.trace or options.calm):
+        parser.error("--trace and --calm are for one process; leave --processes out")
+    return options
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ class Events:
         now_s, route, trouble = world.loop.time(), world.rng.choice(_ROUTES), world.rng.choice(sorted(troubles))
         until_s = now_s + world.rng.choice((6.0, 20.0, 45.0))
         world.say(f"route {route}: {trouble} until {until_s:.0f}")
-        world.outages = [one if one.route != route or one.to_s < now_s else _until(one, now_s) for one in world.outages]
+        world.outages = [one.until(now_s) if one.route == route else one for one in world.outages]
         world.weather.outages[route] = (trouble, until_s)
         world.outages.append(Outage(route, troubles[trouble], now_s, until_s))
 
@@ -302,7 +302,3 @@ class Events:
 
     def _later(self, least_s: float, most_s: float, what: Callable[[], object]) -> None:
         self._world.loop.call_later(self._world.rng.uniform(least_s, most_s), what)
-
-
-def _until(outage: Outage, to_s: float) -> Outage:
-    return Outage(outage.route, outage.error_class, outage.from_s, min(outage.to_s, to_s))

@@ -158,7 +158,7 @@ class World:
         self.weather.clear()
         self.armed.clear()
         self.well = True
-        self.outages = [one if one.to_s < self.loop.time() else _cut(one, self.loop.time()) for one in self.outages]
+        self.outages = [one.until(self.loop.time()) for one in self.outages]
         self._events.heal()
         staying = [agent for agent in self.agents if agent.running and agent.asked_s is None]
         for agent in staying[1:] if not self.plan.linger else ():
@@ -296,7 +296,3 @@ class _Ears(logging.Handler):
         of_ours = text.startswith("handler of type document failed") and "within its claim" not in text  # it may have stood still
         if record.exc_info or of_ours:
             self._world.failures.append(text)
-
-
-def _cut(outage: Outage, to_s: float) -> Outage:
-    return Outage(outage.route, outage.error_class, outage.from_s, min(outage.to_s, to_s))
