@@ -49,6 +49,10 @@ class Entry:
         """Return the task's id, as the header says it."""
         return self.publication.task_id
 
+    def leased(self, now_s: float) -> bool:
+        """Return whether a call may begin for it: its claim's lease is good."""
+        return self.lease is not None and self.lease.good(now_s)
+
     def claimable(self) -> Claimable:
         """Return what the ledger is asked."""
         return Claimable(self.publication, self.digest)

@@ -15,12 +15,16 @@ class Lease:
     beaten_s: float
     claims: int = 0  # claim calls made under it
     running: int = 0  # tasks claimed under it and not settled
-    late: bool = False  # was silent for too long: it beats on for what runs, nothing new starts under it
+    late: bool = False  # was silent for too long: it beats on for what was claimed, nothing new is claimed under it
     lost: bool = False
 
     def fresh(self, now_s: float) -> bool:
-        """Return whether a call may be started under this lease."""
-        return not (self.lost or self.late) and now_s - self.beaten_s <= FRESH_S and self.claims < CLAIMS_PER_INCARNATION
+        """Return whether a claim may be made under this lease."""
+        return self.good(now_s) and not self.late and self.claims < CLAIMS_PER_INCARNATION
+
+    def good(self, now_s: float) -> bool:
+        """Return whether a call may begin for what was claimed under this lease: nobody can have taken it away yet."""
+        return not self.lost and now_s - self.beaten_s <= FRESH_S
 
     def next_owner(self) -> int:
         """Return the owner number of a new claim call; it is never given out twice."""

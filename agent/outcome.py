@@ -84,7 +84,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Nothing was tried: the agent drains, or lost the partition before the call."""
+    """Nothing was tried: the agent drains, or lost the partition or its lease before the call."""
 
 
 Outcome = Succeeded | Retry | Snooze | Moved | Dead | Cancelled | Released

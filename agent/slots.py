@@ -103,7 +103,7 @@ class Slots:
             self._end(entry, Cancelled())
         elif row.expired:
             self._end(entry, Dead(Failure("EXPIRED", "its deadline passed before this attempt"), Spent(), "expired"))
-        elif self._closed or entry.lease is None or not entry.lease.fresh(self._clock.now_s()):
+        elif not self._may_begin(entry):
             self.give_back(entry)
         elif (guard := self._guards.stops(row, entry.route)) is not None:
             self._run(entry, guard)
@@ -172,8 +172,8 @@ class Slots:
             self._freed()
 
     async def _attempt(self, entry: Entry) -> Outcome:
-        """Return how the attempt ended; a route that was closed while the task was claimed gives it back."""
-        ticket = self._routes.admit(entry.route, entry.task_id, self._clock.now_s())
+        """Return how the attempt ended; what lost its lease, or whose route was closed, while it waited to begin is given back."""
+        ticket = self._routes.admit(entry.route, entry.task_id, self._clock.now_s()) if self._may_begin(entry) else None
         if ticket is None:
             return Released()
         self._counts.calls += 1
@@ -183,6 +183,9 @@ class Slots:
         finally:
             outcome = self._routes.ended(ticket, outcome, self._clock.now_s())
         return outcome
+
+    def _may_begin(self, entry: Entry) -> bool:
+        return not self._closed and entry.leased(self._clock.now_s())
 
     def _free(self, route: str) -> None:
         """Routes come from tasks: one on which nothing runs is forgotten."""

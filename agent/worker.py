@@ -37,5 +37,6 @@ class Worker:
             left_s=left_s,
             route=entry.route,
             limit_s=limit_s,
+            may_call=lambda: entry.leased(self._clock.now_s()),
         )
         return await self._handlers.run(attempt)

@@ -1,12 +1,12 @@
 """What is done for a task, by its type: a handler is an async function that gets a Context and returns an answer or a JSON value."""
 
 from agent.handlers.child import ChildLane
-from agent.handlers.context import Answer, Attempt, CallRefusedError, Context, Handler, Tools
+from agent.handlers.context import Answer, Attempt, CallRefusedError, Context, Handler, LeaseLostError, Tools
 from agent.handlers.decisions import GiveUpError, TryAgainError
 from agent.handlers.documents import DocumentError, Documents
 from agent.handlers.runner import Handlers
 
 __all__ = [
     "Answer", "Attempt", "CallRefusedError", "ChildLane", "Context", "DocumentError", "Documents", "GiveUpError", "Handler", "Handlers",
-    "Tools", "TryAgainError",
+    "LeaseLostError", "Tools", "TryAgainError",
 ]  # fmt: skip

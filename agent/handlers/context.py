@@ -30,7 +30,8 @@ class Attempt:
 
     `value`: the record's bytes. `attempt`: how many were counted before this one, of `max_attempts`. `snoozes`: how often in a row
     the task was snoozed before. `left_s`: what is left of the claim, which no call may outlast. `route`: whose account is used.
-    `limit_s`: how long a call may take where it is to tell whether the provider is well; None otherwise.
+    `limit_s`: how long a call may take where it is to tell whether the provider is well; None otherwise. `may_call`: whether the
+    claim's lease is good.
     """
 
     task_id: int
@@ -42,6 +43,7 @@ class Attempt:
     left_s: float
     route: str
     limit_s: float | None
+    may_call: Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,10 @@ class CallRefusedError(Exception):
         self.outcome = outcome
 
 
+class LeaseLostError(Exception):
+    """A call that was not made, since another agent may have the task by now; it ends the handler, to be left alone."""
+
+
 class Context:
     """One attempt at one task. `spent` adds up over its calls; `rules` are those of the task's type."""
 
@@ -108,10 +114,13 @@ class Context:
         return await self._tools.documents.read(task.uri, size=task.size, sha256=task.sha256)
 
     async def complete(self, body: Mapping[str, Any], *, schema: dict[str, Any] | None = None, verbatim: bool = False) -> Answer:
-        """Make a chat completion and return its answer, which fits `schema`; raise CallRefusedError otherwise, to be left alone.
+        """Make a chat completion and return its answer, which fits `schema`.
 
+        Raises CallRefusedError and LeaseLostError, both to be left alone.
         `verbatim`: whatever the provider answers is the answer, cut or filtered as it may be.
         """
+        if not self._attempt.may_call():
+            raise LeaseLostError
         call, model = self._call(body), str(body.get("model", ""))
         del body  # the call has the text; another copy would wait with it for the answer
         crash.reach("call.sending")

@@ -10,10 +10,10 @@ from typing import Any
 import orjson
 
 from agent.handlers.chat import chat
-from agent.handlers.context import Answer, Attempt, CallRefusedError, Context, Handler, Tools
+from agent.handlers.context import Answer, Attempt, CallRefusedError, Context, Handler, LeaseLostError, Tools
 from agent.handlers.decisions import GiveUpError, TryAgainError
 from agent.handlers.documents import DocumentError
-from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Spent, Succeeded
+from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Released, Spent, Succeeded
 from agent.policy import Action, action_of, one_line
 from schemas.line import LineError, parse
 
@@ -71,6 +71,8 @@ def _raised(raised: Exception, context: Context, *, late: bool) -> Outcome:
     error = _cause(raised)
     if isinstance(error, CallRefusedError):
         return error.outcome
+    if isinstance(error, LeaseLostError):
+        return Released()
     if isinstance(error, DocumentError):
         return context.failed(error.failure)
     if isinstance(error, TryAgainError):

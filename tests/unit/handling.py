@@ -63,11 +63,21 @@ class Bench:
     llm: FakeLLM
     handlers: Handlers
     apart: CountingLane
+    leased: bool = True
 
     def run(self, task: dict[str, Any] | bytes = TASK, **attempt: Any) -> Outcome:
         value = task if isinstance(task, bytes) else orjson.dumps(task)
-        given = {"task_id": 7, "batch": "b", "attempt": 0, "max_attempts": 5, "snoozes": 0, "left_s": 60.0}
-        return asyncio.run(self.handlers.run(Attempt(value=value, **given | {"route": "default", "limit_s": None} | attempt)))
+        given = {
+            "task_id": 7,
+            "batch": "b",
+            "attempt": 0,
+            "max_attempts": 5,
+            "snoozes": 0,
+            "left_s": 60.0,
+            "route": "default",
+            "limit_s": None,
+        }
+        return asyncio.run(self.handlers.run(Attempt(value=value, may_call=lambda: self.leased, **given | attempt)))
 
 
 def bench(*replies: Reply | CallFailed, types: dict[str, TypeConfig] | None = None, **by_type: Handler) -> Bench:

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from agent.handlers import Context
-from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Retry, Spent, Succeeded
+from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Released, Retry, Spent, Succeeded
 from agent.ports import CallFailed, Reply
 from tests.unit.handling import OPENAI, TASK, bench, completion, failure_of
 
@@ -196,3 +196,26 @@ def test_a_handler_that_outlasts_its_claim_is_ended() -> None:
     outcome = bench(document=hang).run(left_s=-5.0)
 
     assert failure_of(outcome) == Failure("HANDLER", "the handler did not end within its claim")
+
+
+def test_a_call_is_not_made_when_the_lease_has_run_out() -> None:
+    """Another agent may have the task by now; the provider hears nothing of it, and the claim is given back."""
+    tried = bench()
+    tried.leased = False
+
+    assert tried.run() == Released()
+    assert tried.llm.calls == []
+
+
+def test_a_second_call_is_not_made_when_the_lease_has_run_out() -> None:
+    """A handler that calls more than once is stopped between two calls."""
+
+    async def ask_twice(context: Context) -> str:
+        await context.complete({"messages": []})
+        tried.leased = False
+        return (await context.complete({"messages": []})).text
+
+    tried = bench(document=ask_twice)
+
+    assert tried.run() == Released()
+    assert len(tried.llm.calls) == 1

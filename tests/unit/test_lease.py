@@ -6,21 +6,33 @@ from agent.lease import CLAIMS_PER_INCARNATION, FRESH_S, OWNER_BITS, Lease
 
 
 def test_a_lease_is_fresh_for_nine_seconds() -> None:
-    """A call may start until 9 s after the last beat that was confirmed."""
+    """A claim may be made, and a call may begin, until 9 s after the last beat that was confirmed."""
     lease = Lease(7, 100.0)
 
     assert lease.fresh(100.0 + FRESH_S)
+    assert lease.good(100.0 + FRESH_S)
     assert not lease.fresh(100.1 + FRESH_S)
+    assert not lease.good(100.1 + FRESH_S)
 
 
 @pytest.mark.parametrize("flag", ["lost", "late"])
 def test_a_lease_that_was_lost_or_late_is_never_fresh_again(flag: str) -> None:
-    """No later beat makes it good for new calls."""
+    """No later beat makes it good for new claims."""
     lease = Lease(7, 100.0)
     setattr(lease, flag, True)
     lease.beaten_s = 200.0
 
     assert not lease.fresh(200.0)
+
+
+def test_what_was_claimed_may_go_on_when_a_late_lease_beats_again_but_not_under_a_lost_one() -> None:
+    """The ledger confirmed that the late one had not been taken away; of the lost one it said that it was."""
+    lease = Lease(7, 100.0, late=True)
+    assert lease.good(100.0)
+
+    lease.lost = True
+
+    assert not lease.good(100.0)
 
 
 def test_owner_numbers_name_their_incarnation_and_never_repeat() -> None:

@@ -30,7 +30,7 @@ def _no_amnesty(connection: Any, agent_id: int) -> int:
 BUGS = {
     "reaper without a second look": Bug("P7", replaced(reap, "reset_orphans", _no_recheck), ZOMBIES),
     "reap raises the fence": Bug("P1", replaced(reap, "_return", _fence_raised_at_reap)),
-    "every lease is fresh": Bug("P4", replaced(lease.Lease, "fresh", lambda _self, _now_s: True)),
+    "every lease is good": Bug("P4", replaced(lease.Lease, "good", lambda _self, _now_s: True)),
     "verdict without amnesty": Bug("P7", replaced(leases, "judge_others", _no_amnesty), DATABASE_AWAY),
     "verdict after 4 s": Bug("P7", replaced(leases, "DEAD_AFTER_S", 4.0)),
 }

@@ -1,0 +1,77 @@
+"""What was claimed runs only while its lease is good, however long it waited in the agent."""
+
+import asyncio
+from dataclasses import replace
+
+from agent.entry import Entry
+from agent.guard import Guards
+from agent.lease import FRESH_S
+from agent.outcome import Outcome, Released
+from agent.slots import SUSPECT_SLOTS
+from tests.unit.breakers import GOOD, routes
+from tests.unit.slotting import LONGEST, Bench, claimed, ending
+from tests.unit.test_slots_guard import RAISED
+
+
+def silent(entry: Entry) -> None:
+    """Let the heartbeat have been silent for as long as other agents wait."""
+    assert entry.lease is not None
+    entry.lease.beaten_s -= FRESH_S + 1
+
+
+def test_a_task_whose_lease_ran_out_is_given_back() -> None:
+    """It was claimed, and the heartbeat has been silent since."""
+    bench = Bench(routes(), ending(GOOD))
+    entry = claimed(1, bench.clock.now_s())
+    silent(entry)
+
+    async def start() -> None:
+        bench.slots().start(entry)
+
+    asyncio.run(start())
+
+    assert bench.settler.outcomes == [Released()]
+    assert bench.counts.calls == 0
+
+
+def test_a_suspect_whose_lease_ran_out_while_it_waited_is_given_back() -> None:
+    """All suspects' slots were taken when it came; by the time one is free another agent may have the task."""
+    bench = Bench(routes(), ending(GOOD))
+    bench.counts.last_settled_s = bench.clock.now_s()
+    ahead = [claimed(number, bench.clock.now_s(), lease_losses=2) for number in range(SUSPECT_SLOTS)]
+    last = claimed(SUSPECT_SLOTS, bench.clock.now_s(), lease_losses=2)
+
+    async def run() -> None:
+        slots = bench.slots()
+        for entry in [*ahead, last]:
+            slots.start(entry)
+        await asyncio.sleep(0)
+        silent(last)
+        for _ in ahead:
+            await slots.finish(5.0)  # those that run now; each lets the next suspect begin
+
+    asyncio.run(run())
+
+    assert bench.settler.outcomes == [GOOD] * SUSPECT_SLOTS + [Released()]
+
+
+def test_a_task_whose_lease_ran_out_while_its_guard_was_asked_is_given_back() -> None:
+    """The ledger took its time to say that it may be the guard's probe."""
+    bench = Bench(routes(), ending(GOOD))
+    entry = claimed(1, bench.clock.now_s())
+
+    async def take_turn(_guard_id: int, _task_id: int) -> bool:
+        silent(entry)
+        return True
+
+    bench.guards = Guards(clock=bench.clock, longest_tier=LONGEST, take_turn=take_turn)
+    bench.guards.replace([replace(RAISED, probe_in_s=-1.0)])
+
+    assert asyncio.run(_run_one(bench, entry)) == [Released()]
+
+
+async def _run_one(bench: Bench, entry: Entry) -> list[Outcome]:
+    slots = bench.slots()
+    slots.start(entry)
+    await slots.finish(5.0)
+    return bench.settler.outcomes
