@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from agent.arrivals import Arrivals
 from agent.aside import Aside
+from agent.backpressure import Backpressure
 from agent.entries import Entries
 from agent.entry import Entry, State
 from agent.hooks import Hooks
@@ -30,8 +31,6 @@ TICK_S = 0.25
 AGAIN_AT_ONCE = 2
 GATHER_SHARE, GATHER_S = 1 / 8, 0.01  # with fewer slots free a claim waits for more: it costs as much for one task as for many
 RETRY_S = 15.0
-BODIES_BYTES = 128 << 20
-WAITING_MOST = 50_000  # records of a topic that wait without their bodies; it is read on when some of them have ended
 MOVE_PAGE = 125  # tasks of a closed route that go to a tier at each tick
 
 
@@ -61,16 +60,14 @@ class Loop:
         self._lease = lease
         self._deadline_s = deadline_s
         self._hooks = hooks
-        self._main_topic = main_topic
-        self._entries = Entries()
-        self._parking = Parking(entries=self._entries, closed=slots.closed, running=slots.running_routes)
+        self._entries = entries = Entries()
+        self._parking = Parking(entries=entries, closed=slots.closed, running=slots.running_routes)
         self._relief = Relief(ledger=ledger, partitions=partitions, ordered=hooks.ordered)
-        self._aside = Aside(ledger=ledger, partitions=partitions, entries=self._entries, counts=counts, ordered=hooks.ordered)
+        self._aside = Aside(ledger=ledger, partitions=partitions, entries=entries, counts=counts, ordered=hooks.ordered)
+        self._pressure = Backpressure(entries=entries, partitions=partitions, aside=self._aside, slots=slots.size, main_topic=main_topic)
         self._gone: frozenset[int] = frozenset()
         self._wake_ask, self._wake_claim = asyncio.Event(), asyncio.Event()
         self._claiming = asyncio.Lock()
-        self._high = max(1000, 2 * slots.size)
-        self._full = False
 
     # ---- events of the sources
 
@@ -80,10 +77,10 @@ class Loop:
             case list():
                 for record in event:
                     self._arrive(record)
-                self._pause()
+                self._pressure.look()
             case Assigned(partitions):
                 self._partitions.assign(partitions)
-                self._pause()
+                self._pressure.look()
             case Revoked(partitions):
                 self._drop(self._partitions.revoke(partitions))
             case Recreated(topic, known):
@@ -206,7 +203,8 @@ class Loop:
         elif said in {Answer.DONE, Answer.STALE}:
             self._finish(entry)
         elif said is Answer.CLAIMABLE and row is not None:
-            self._claimable(entry, row)
+            # What was held, is tried again, or was left behind by a dead agent does not queue up behind newer records.
+            self._entries.ready(entry, back=entry.value is None or bool(row.lease_losses) or bool(row.attempt))
         elif said is Answer.HELD and row is not None:
             self._entries.hold_for(entry, row.owner >> OWNER_BITS, now_s)
         elif said is Answer.EARLY and row is not None:
@@ -215,10 +213,6 @@ class Loop:
             self._again(entry, now_s)
         else:
             self._aside.distrust(entry, said)
-
-    def _claimable(self, entry: Entry, row: Row) -> None:
-        """What was held, is tried again, or was left behind by a dead agent does not queue up behind newer records."""
-        self._entries.ready(entry, back=entry.value is None or bool(row.lease_losses) or bool(row.attempt))
 
     def _again(self, entry: Entry, now_s: float) -> None:
         """Between the two statements of the claim somebody gave the task back."""
@@ -230,7 +224,7 @@ class Loop:
 
     def _after_answers(self) -> None:
         self._partitions.flush()
-        self._pause()
+        self._pressure.look()
         self.wake()
 
     # ---- after the settle
@@ -277,8 +271,8 @@ class Loop:
         """Look after what only time changes, until cancelled."""
         while True:
             await self._clock.sleep(TICK_S)
-            self._parking.look(self._clock.now_s(), full=self._full)
-            self._pause()
+            self._parking.look(self._clock.now_s(), full=self._pressure.full)
+            self._pressure.look()
             self._slots.tick()
             self.wake()
             await self._relief.relieve()
@@ -299,19 +293,6 @@ class Loop:
         if self._entries.wake(gone - self._gone, self._clock.now_s()):
             self.wake()
         self._gone = gone
-
-    def _pause(self) -> None:
-        """Stop reading when enough waits, go on when little does."""
-        many = self._entries.waiting >= (self._high // 2 if self._full else self._high)
-        heavy = self._entries.bodies_bytes >= BODIES_BYTES or len(self._aside) > PAGE
-        self._full = many or heavy
-        self._partitions.pause({topic for topic in self._partitions.topics if heavy or self._enough(topic, many=many)})
-
-    def _enough(self, topic: str, *, many: bool) -> bool:
-        """What waits in a tier is due by the clock: newer tasks do not keep it from being read."""
-        if topic == self._main_topic:
-            return many or self._entries.parked >= WAITING_MOST
-        return self._partitions.unfinished(topic) >= WAITING_MOST
 
     def wake(self) -> None:
         """Look again whether there is something to ask or to claim."""

@@ -16,36 +16,10 @@ from schemas.clock import Clock
 from schemas.envelope import Publication, RawHeaders
 
 __all__ = [
-    "LLM",
-    "Account",
-    "Answer",
-    "Answers",
-    "Assigned",
-    "AtRest",
-    "Backlog",
-    "Call",
-    "CallFailed",
-    "Claimable",
-    "Clock",
-    "Event",
-    "Ledger",
-    "Order",
-    "Partition",
-    "Publisher",
-    "Record",
-    "Recreated",
-    "Refusal",
-    "Reply",
-    "Revoked",
-    "Row",
-    "Settlement",
-    "Source",
-    "SourceFailed",
-    "Suspect",
-    "TopicAdmin",
-    "TopicState",
-    "Verdict",
-]
+    "LLM", "Account", "Answer", "Answers", "Assigned", "AtRest", "Backlog", "Call", "CallFailed", "Claimable", "Clock", "Event",
+    "Ledger", "Order", "Partition", "Publisher", "Record", "Recreated", "Refusal", "Reply", "Revoked", "Row", "Settlement", "Source",
+    "SourceFailed", "Suspect", "TopicAdmin", "TopicState", "Verdict",
+]  # fmt: skip
 
 
 # ---- Source: one consumer handle

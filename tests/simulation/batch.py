@@ -17,7 +17,7 @@ DANGERS = (
     "reap", "lost agent", "late settle", "fenced", "released", "retry", "snoozed", "moved", "swept", "cancelled", "replayed",
     "repeated call", "call into an outage", "guard raised", "quarantined", "dead, permanent", "dead, exhausted", "dead, expired",
 )  # fmt: skip
-ENOUGH_SEEDS = 1000
+ENOUGH_SEEDS = 300
 _SHARE = 25  # seeds that a process takes at a time
 
 

@@ -52,8 +52,7 @@ class Events:
 
     def crash(self) -> None:
         """Let a program be killed when it comes to a point for the n-th time from now on."""
-        point, passes = self._world.crashes.pop(0)
-        self._world.armed.append([point, passes])
+        self._world.armed.append([*self._world.crashes.pop(0)])
 
     def freeze(self) -> None:
         """Stop an agent as a whole."""
@@ -183,11 +182,9 @@ class Events:
     def garbage(self) -> None:
         """Write what nobody of ours would write."""
         rng, broker = self._world.rng, self._world.broker
-        headers = encode(Publication(LEDGER_ID, GROUP, BATCH, rng.randint(1, 40), 0))
-        foreign = encode(Publication("f" * 32, GROUP, BATCH, 1, 0))
-        leap = encode(Publication(LEDGER_ID, GROUP, BATCH, 1, 5000))
-        unknown = encode(Publication(LEDGER_ID, GROUP, BATCH, 10**6, 0))
-        self._write(Outgoing(TASKS, b"x", b"value", rng.choice(([], headers, foreign, leap, unknown))))
+        claimed = ((LEDGER_ID, rng.randint(1, 40), 0), ("f" * 32, 1, 0), (LEDGER_ID, 1, 5000), (LEDGER_ID, 10**6, 0))
+        headers = [encode(Publication(ledger, GROUP, BATCH, task, fence)) for ledger, task, fence in claimed]
+        self._write(Outgoing(TASKS, b"x", b"value", rng.choice(([], *headers))))
         clash = self._world.inbox[0].value.replace(b"Sum", b"Add") if self._world.inbox else b"{}"
         if INBOX in broker.topics:
             self._write(Outgoing(INBOX, None, rng.choice((b"not json", b"", clash)), []))
@@ -201,8 +198,7 @@ class Events:
 
     def lose(self) -> None:
         """Let the broker lose a partition's records."""
-        topic = self._world.broker.topics.get(TASKS)
-        if topic:
+        if topic := self._world.broker.topics.get(TASKS):
             self._world.broker.lose((TASKS, self._world.rng.randrange(len(topic.logs))))
 
     def grow(self) -> None:

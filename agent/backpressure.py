@@ -1,0 +1,35 @@
+"""Backpressure: topics are read no further while enough of their records wait, and again when little does."""
+
+from agent.aside import Aside
+from agent.entries import Entries
+from agent.partitions import Partitions
+
+BODIES_BYTES = 128 << 20
+WAITING_MOST = 50_000  # records of a topic that wait without their bodies; it is read on when some of them have ended
+ASIDE_MOST = 500
+READY_LEAST = 1000
+
+
+class Backpressure:
+    """Which topics are paused. `full`: enough waits for a slot, or it weighs too much."""
+
+    def __init__(self, *, entries: Entries, partitions: Partitions, aside: Aside, slots: int, main_topic: str) -> None:
+        self.full = False
+        self._entries = entries
+        self._partitions = partitions
+        self._aside = aside
+        self._main_topic = main_topic
+        self._high = max(READY_LEAST, 2 * slots)
+
+    def look(self) -> None:
+        """Pause and resume the topics by what waits now."""
+        many = self._entries.waiting >= (self._high // 2 if self.full else self._high)
+        heavy = self._entries.bodies_bytes >= BODIES_BYTES or len(self._aside) > ASIDE_MOST
+        self.full = many or heavy
+        self._partitions.pause({topic for topic in self._partitions.topics if heavy or self._enough(topic, many=many)})
+
+    def _enough(self, topic: str, *, many: bool) -> bool:
+        """What waits in a tier is due by the clock: newer tasks do not keep it from being read."""
+        if topic == self._main_topic:
+            return many or self._entries.parked >= WAITING_MOST
+        return self._partitions.unfinished(topic) >= WAITING_MOST
