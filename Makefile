@@ -30,7 +30,7 @@ servers: $(READY)
 	$(BIN)/python -m tests.servers install
 
 test: lint servers ## installs what is missing; all tests, real Kafka, MariaDB and Redis, 300 simulations
-	$(BIN)/pytest -n 4 --dist worksteal --ignore tests/faults/test_crash_points.py
+	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/faults/test_crash_points.py
 
 crash-points: servers ## kill -9 between any two durable effects, on both sets of parts
 	$(BIN)/pytest -q tests/faults/test_crash_points.py

@@ -1,8 +1,12 @@
 """SIGTERM and SIGINT: what runs is finished and settled, the rest is left for others; a second signal hurries, a third ends it."""
 
+import re
 import signal
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
+from pathlib import Path
 from time import monotonic
 
 import pytest
@@ -10,7 +14,7 @@ import pytest
 from schemas.task import Status
 from tests.integration import checker
 from tests.integration.deployment import Deployment
-from tests.integration.programs import Program
+from tests.integration.programs import Program, environment
 from tests.servers import MariaDB
 
 SLOTS = 10
@@ -53,6 +57,26 @@ def test_drain_ends_at_its_time_limit(embedded: Deployment) -> None:
     assert agent.wait() == 0, agent.tail()
     assert embedded.ledger.counts()["pending"] == 60
     assert checker.attempts_spent(embedded.evidence()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_agent_that_has_not_begun_leaves_at_once(tmp_path: Path, number: signal.Signals) -> None:
+    """A signal that comes while the program still loads its code is a drain too: exit 0, and nothing was made."""
+    with subprocess.Popen([sys.executable, "-m", "agent", "--rehearsal"], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE) as agent:
+        while not caught(agent.pid, signal.SIGTERM):
+            assert agent.poll() is None
+        agent.send_signal(number)
+        _, errors = agent.communicate(timeout=60)
+
+    assert (agent.returncode, errors) == (0, b"")
+    assert list(tmp_path.iterdir()) == []
+
+
+def caught(pid: int, number: signal.Signals) -> bool:
+    """Return whether a process has a handler for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (mask,) = re.findall(r"^SigCgt:\s+([0-9a-f]+)", status, re.MULTILINE)
+    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def test_second_signal_hurries(deployment: Deployment) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import __main__ as agent
+from agent import cli as agent
 from agent import resume
 from agent.handlers import registry
 from agent.policy.classes import CLASSES, Action

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import __main__ as agent
+from agent import cli as agent
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,199 @@
+"""The command line of `python -m agent`: arguments, signals, exit codes. What it starts is made by `app`."""
+
+import argparse
+import asyncio
+import logging
+import os
+import random
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import uvloop
+
+from agent import app, overdue, parent, rehearsal, resume
+from agent.lifecycle import Stop
+from agent.rehearsal.child import rehearsal_child
+from agent.supervisor import FORCED, Supervisor
+from agent.telemetry import configure_logging
+from producer.app import opened
+from schemas import collector
+from schemas.clock import SystemClock
+from schemas.config import Config, LLMConfig
+from schemas.errors import ConfigError, DocllmError, UnreachableError
+from schemas.settings import load_config, require_llm
+from schemas.version import VERSION
+
+log = logging.getLogger("agent")
+
+_MAX_PROCESSES = 1000
+EXAMPLES = """\
+examples:
+  python -m agent --group docllm                 run until told to stop (Ctrl-C drains)
+  python -m agent --group docllm --until-done    leave when every task of the group is final
+  python -m agent --until-done --rehearsal       without a provider: the answers are extracts
+  python -m agent --processes 4 --slots 200      four agents, each with 200 calls in flight
+  python -m agent reaper --group docllm          only repair what dead agents left behind
+  python -m agent resume ROUTE --group docllm    let a parked route take calls again
+  python -m agent rehearsal-llm --port 8000      an OpenAI-compatible server without a model
+
+exit codes: 0 done or drained, 2 usage, 3 a server cannot be reached, 4 wrong schema or topics,
+            5 internal, 130 forced by a third signal
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command; return its exit code."""
+    if argv[:1] == ["rehearsal-llm"]:
+        return rehearsal.run(argv[1:])
+    if argv[:1] == ["resume"]:
+        return resume.run(argv[1:])
+    options = _parser().parse_args(argv)
+    configure_logging(options.log_level, options.child)
+    command = _reap if options.command == "reaper" else _run
+    try:
+        config = load_config(flags=_flags(options), environ=os.environ, cwd=Path.cwd())
+        if options.processes and not options.child:
+            return _supervise(config, options, argv)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(command(config, options))
+    except DocllmError as error:
+        _complain(options, error)
+        return error.exit_code
+    except Exception:  # a bug of ours: shown whole, with the exit code that scripts know it by
+        log.exception("internal error")
+        return DocllmError.exit_code
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m agent",
+        description="Takes tasks from a group's topics, calls the LLM, settles the results.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", nargs="?", choices=["run", "reaper"], default="run", help=argparse.SUPPRESS)
+    parser.add_argument("--group", default="docllm", help="consumer group and topic prefix (docllm)")
+    parser.add_argument("--slots", metavar="N", help="calls in flight at once (64)")
+    parser.add_argument("--processes", type=_count, metavar="N", help="run N agents as child processes; a dead one is started again")
+    parser.add_argument("--until-done", action="store_true", help="leave when the group's work is done")
+    parser.add_argument("--rehearsal", action="store_true", help="use the rehearsal LLM, in a child process")
+    parser.add_argument("--rehearsal-options", default="", metavar="TEXT", help="its options, for example '--latency 1 --faults 429=0.05'")
+    parser.add_argument("--child", type=_count, help=argparse.SUPPRESS)  # what a supervisor adds: the number of this agent,
+    parser.add_argument("--rehearsal-url", help=argparse.SUPPRESS)  # and the rehearsal LLM that all its agents use
+    parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
+    parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="what to log (INFO)")
+    parser.add_argument("--version", action="version", version=f"docllm {VERSION}")
+    return parser
+
+
+def _flags(options: argparse.Namespace) -> dict[str, object]:
+    return {name: value for name, value in (("agent.slots", options.slots), ("config", options.config)) if value is not None}
+
+
+def _count(text: str) -> int:
+    """Return a whole number from 1 to 1,000; raise what argparse shows."""
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= _MAX_PROCESSES):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {_MAX_PROCESSES}")
+    return int(text)
+
+
+def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Run the agents as child processes; what they would all complain of is told once, here."""
+    if options.command != "run":
+        raise ConfigError("--processes is for agents; one reaper is enough")
+    if not options.rehearsal:
+        require_llm(config)
+    with _llm_settings(config, options) as llm:
+        shared = ["--rehearsal-url", llm.base_url or ""] if options.rehearsal else []
+        return Supervisor(
+            command=lambda number: [sys.executable, "-m", "agent", *argv, "--child", str(number), *shared],
+            count=options.processes,
+            until_done=options.until_done,
+            clock=SystemClock(),
+            jitter=random.random,
+        ).run()
+
+
+async def _run(config: Config, options: argparse.Namespace) -> None:
+    stop = _signals(config.agent.drain_timeout_s + overdue.GRACE_S)
+    if not options.rehearsal:
+        require_llm(config)
+    if options.child:
+        parent.follow()
+    with _llm_settings(config, options) as llm:
+        await _work(config, llm, options, stop)
+
+
+async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, stop: Stop) -> None:
+    async with opened(config, options.group) as parts:
+        log.info("%s", app.describe(parts))
+        if options.rehearsal:
+            log.warning("rehearsal LLM: the answers are extracts of the documents, no model is asked")
+        async with app.built(replace(parts, config=replace(config, llm=llm)), rehearsal=options.rehearsal) as agent:
+            if options.until_done and not await agent.any_work():
+                log.info("group %s has no tasks: nothing to do", options.group)
+                await agent.leave()
+                return
+            collector.calm()
+            try:
+                await agent.run(stop, until_done=options.until_done, drain_timeout_s=config.agent.drain_timeout_s)
+            except UnreachableError as error:
+                _give_up(options, error)
+            log.info("%s", agent.summary())
+
+
+def _give_up(options: argparse.Namespace, error: UnreachableError) -> NoReturn:
+    """End a drain whose server does not answer: threads that wait for it must not keep the process beyond its grace."""
+    _complain(options, error)
+    sys.stderr.flush()
+    os._exit(error.exit_code)
+
+
+def _complain(options: argparse.Namespace, error: DocllmError) -> None:
+    who = f"agent {options.child}: " if options.child else ""
+    sys.stderr.write(f"{who}error: {error}\n")
+
+
+async def _reap(config: Config, options: argparse.Namespace) -> None:
+    stop = _signals(overdue.GRACE_S)
+    async with opened(config, options.group) as parts, app.reaping(parts) as reaping:
+        log.info("reaping for group %s", options.group)
+        await reaping.run(stop)
+
+
+@contextmanager
+def _llm_settings(config: Config, options: argparse.Namespace) -> Iterator[LLMConfig]:
+    """Give the LLM to use: the configured one, or a rehearsal LLM, which is started unless there is one."""
+    if not options.rehearsal:
+        yield config.llm
+    elif options.rehearsal_url:
+        yield _rehearsed(config, options.rehearsal_url)
+    else:
+        with rehearsal_child(options.rehearsal_options) as url:
+            yield _rehearsed(config, url)
+
+
+def _rehearsed(config: Config, url: str) -> LLMConfig:
+    return replace(config.llm, base_url=url, api_key=None, model="rehearsal")
+
+
+def _signals(limit_s: float) -> Stop:
+    """The first signal drains, within `limit_s`; the second does so at once, the third ends the process."""
+    stop, loop = Stop(), asyncio.get_running_loop()
+
+    def take() -> None:
+        if stop.hurry.is_set():
+            os._exit(FORCED)
+        if not stop.asked.is_set():
+            overdue.end_after(limit_s, loop)
+        stop.signal()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, take)
+    return stop
