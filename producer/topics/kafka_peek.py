@@ -10,6 +10,7 @@ from schemas.kafka_client import CONSUMER_PROMISES, Settings
 
 LIMIT_S = 10.0
 POLL_S = 0.2
+CLOSE_S = 5.0
 
 
 class Peek:
@@ -50,14 +51,14 @@ class Peek:
         try:
             found = consumer.committed([TopicPartition(*key) for key in keys], timeout=LIMIT_S)
         finally:
-            consumer.close()
+            close(consumer)
         return {(one.topic, one.partition): one.offset for one in found if one.error is None and one.offset >= 0}
 
     def close(self) -> None:
         """Close the handle."""
         with self._lock:
             if self._consumer is not None:
-                self._consumer.close()
+                close(self._consumer)
                 self._consumer = None
 
     def _first_timestamps(self, consumer: Consumer, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
@@ -75,3 +76,10 @@ class Peek:
         if self._consumer is None:
             self._consumer = Consumer(self._settings)
         return self._consumer
+
+
+def close(consumer: Consumer) -> None:
+    """Close a handle that is no member of a group, or leave it after some seconds: librdkafka may wait for itself for ever."""
+    closing = threading.Thread(target=consumer.close, name="peek-close", daemon=True)
+    closing.start()
+    closing.join(CLOSE_S)
