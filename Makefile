@@ -29,7 +29,7 @@ unit: $(READY) ## unit tests alone; no server is started
 servers: $(READY)
 	$(BIN)/python -m tests.servers install
 
-test: lint servers ## installs what is missing; all tests, real Kafka, MariaDB and Redis, 300 simulations
+test: lint servers ## installs what is missing; all tests, real Kafka, MariaDB and Redis, 300 new simulations
 	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/faults/test_crash_points.py
 
 crash-points: servers ## kill -9 between any two durable effects, on both sets of parts

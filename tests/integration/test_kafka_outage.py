@@ -108,8 +108,8 @@ async def until_well(bus: Bus) -> None:
         except UnreachableError:
             if time.monotonic() > end_s:
                 raise
-            continue
-        return
+        else:
+            return
 
 
 async def until_at_rest(member: Member) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import cast
 
 from agent.breaker import Routes
@@ -11,17 +12,32 @@ from agent.guard import Guards
 from agent.lease import Lease
 from agent.outcome import Outcome
 from agent.policy import Tier
+from agent.policy.guard import Cause
 from agent.ports import Partition, Row
 from agent.settle import Settler
 from agent.slots import Slots
 from agent.telemetry import Counts
 from agent.worker import Worker
+from producer.guards import Guard
 from schemas.clock import SystemClock
 from schemas.envelope import Publication
 from tests.unit.breakers import ROUTE
 
 PARTITION = Partition("g.tasks", "id", 0, 1)
 LONGEST = Tier("1h", 3600.0)
+RAISED = Guard(
+    id=1,
+    batch_id=1,
+    batch="b",
+    type="document",
+    route=ROUTE,
+    cause=Cause.EXHAUSTED.value,
+    reason="10 of the last 12 tasks were given up on",
+    raised_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
+    probe_in_s=60.0,
+    probe_task=0,
+    opened_s=None,
+)
 
 
 @dataclass
@@ -108,3 +124,16 @@ def ending(outcome: Outcome) -> Callable[[], Awaitable[Outcome]]:
         return outcome
 
     return act
+
+
+def started(bench: Bench, *entries: Entry) -> list[Outcome]:
+    """Start these entries, and wait for them; return how they are settled."""
+    asyncio.run(_start(bench.slots(), entries))
+    return bench.settler.outcomes
+
+
+async def _start(slots: Slots, entries: tuple[Entry, ...]) -> None:
+    for entry in entries:
+        slots.start(entry)
+    await asyncio.sleep(0)
+    await slots.finish(5.0)

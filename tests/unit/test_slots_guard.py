@@ -2,46 +2,14 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import datetime
 
-from agent.entry import Entry
-from agent.outcome import Dead, Moved, Outcome, Released, Succeeded
-from agent.policy.guard import Cause
-from agent.slots import Slots
-from producer.guards import Guard
-from tests.unit.breakers import GOOD, ROUTE, routes
-from tests.unit.slotting import Bench, claimed, ending
-
-RAISED = Guard(
-    id=1,
-    batch_id=1,
-    batch="b",
-    type="document",
-    route=ROUTE,
-    cause=Cause.EXHAUSTED.value,
-    reason="10 of the last 12 tasks were given up on",
-    raised_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
-    probe_in_s=60.0,
-    probe_task=0,
-    opened_s=None,
-)
+from agent.outcome import Dead, Moved, Released, Succeeded
+from tests.unit.breakers import GOOD, routes
+from tests.unit.slotting import RAISED, Bench, claimed, ending, started
 
 
 async def grant(_guard_id: int, _task_id: int) -> bool:
     return True
-
-
-def started(bench: Bench, *entries: Entry) -> list[Outcome]:
-    """Start these entries, and wait for them; return how they are settled."""
-    asyncio.run(_start(bench.slots(), entries))
-    return bench.settler.outcomes
-
-
-async def _start(slots: Slots, entries: tuple[Entry, ...]) -> None:
-    for entry in entries:
-        slots.start(entry)
-    await asyncio.sleep(0)
-    await slots.finish(5.0)
 
 
 def test_stopped_tasks_are_moved_without_a_call() -> None:

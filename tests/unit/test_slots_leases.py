@@ -6,11 +6,10 @@ from dataclasses import replace
 from agent.entry import Entry
 from agent.guard import Guards
 from agent.lease import FRESH_S
-from agent.outcome import Outcome, Released
+from agent.outcome import Released
 from agent.slots import SUSPECT_SLOTS
 from tests.unit.breakers import GOOD, routes
-from tests.unit.slotting import LONGEST, Bench, claimed, ending
-from tests.unit.test_slots_guard import RAISED
+from tests.unit.slotting import LONGEST, RAISED, Bench, claimed, ending, started
 
 
 def silent(entry: Entry) -> None:
@@ -25,12 +24,7 @@ def test_a_task_whose_lease_ran_out_is_given_back() -> None:
     entry = claimed(1, bench.clock.now_s())
     silent(entry)
 
-    async def start() -> None:
-        bench.slots().start(entry)
-
-    asyncio.run(start())
-
-    assert bench.settler.outcomes == [Released()]
+    assert started(bench, entry) == [Released()]
     assert bench.counts.calls == 0
 
 
@@ -67,11 +61,4 @@ def test_a_task_whose_lease_ran_out_while_its_guard_was_asked_is_given_back() ->
     bench.guards = Guards(clock=bench.clock, longest_tier=LONGEST, take_turn=take_turn)
     bench.guards.replace([replace(RAISED, probe_in_s=-1.0)])
 
-    assert asyncio.run(_run_one(bench, entry)) == [Released()]
-
-
-async def _run_one(bench: Bench, entry: Entry) -> list[Outcome]:
-    slots = bench.slots()
-    slots.start(entry)
-    await slots.finish(5.0)
-    return bench.settler.outcomes
+    assert started(bench, entry) == [Released()]
