@@ -21,6 +21,7 @@ OK = 200
 # A fault costs something until it is noticed: leases are lost 12 s after the last heartbeat, and judged each second.
 NOTICED_S = 25.0
 SETTLE_S = 5.0
+LATE_S = 2.0  # a way that was mended hands on what it held: the LLM hears the call when the fault is over
 LLM_FAULT = "llm: {}"
 AGENT_LOST, REPLY_LOST, LEFT = "agent lost: {}", "answer lost: {}", "agent told to leave: {}"
 PERSON = "replayed or cancelled by a person"
@@ -76,7 +77,7 @@ class _Causes:
             return self._named(AGENT_LOST, self._lost(owner, first.call.start_s, end.at_s))
         if first.call.status != OK or (first.call.name, owner) in self._attempts:
             until_s = first.call.end_s or second.call.start_s
-            lost = self._faults(first.seat, first.call.start_s, until_s + SETTLE_S, {Cost.REPLY, Cost.LEASE})
+            lost = self._faults(first.seat, first.call.start_s - LATE_S, until_s + SETTLE_S, {Cost.REPLY, Cost.LEASE})
             if lost:
                 return self._named(REPLY_LOST, lost)
         if end is not None and end.after is Status.PENDING:

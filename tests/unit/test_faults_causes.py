@@ -76,6 +76,14 @@ def test_an_answer_that_did_not_arrive_needs_a_way_that_was_cut() -> None:
     assert cause(heard(10, 200), [ended(11, Status.RETRYING)], [], [attempt]) == causes.UNEXPLAINED
 
 
+def test_a_request_may_be_heard_just_after_the_hole_that_held_it() -> None:
+    """The agent gave it up while it was on its way."""
+    attempt = Attempt(NAME, 0, "retry", "AMBIGUOUS", 11, OWNER)
+
+    assert cause(heard(10, 0), [ended(11, Status.RETRYING)], [fault("llm-link-hole", "reply", 2, 9.9)], [attempt]).endswith("llm-link-hole")
+    assert cause(heard(10, 0), [ended(11, Status.RETRYING)], [fault("llm-link-hole", "reply", 2, 7)], [attempt]) == causes.UNEXPLAINED
+
+
 def test_an_answer_that_was_thrown_away_has_no_cause() -> None:
     """A claim that is given back after its answer, by an agent that nobody disturbed."""
     assert cause(heard(10), [ended(12, Status.PENDING)], []) == causes.UNEXPLAINED
