@@ -49,7 +49,7 @@ class Heartbeat:
 
     @property
     def current(self) -> Lease:
-        """Return the newest lease; `fresh` tells whether it is good."""
+        """Return the newest lease. It need not be `fresh`."""
         return self._leases[-1]
 
     async def register(self) -> Lease:

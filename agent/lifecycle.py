@@ -25,19 +25,13 @@ PUBLISH_S, LAST_SETTLE_S = 5.0, 10.0
 
 async def end(tasks: Sequence[asyncio.Task[Any]]) -> None:
     """Cancel tasks until all have ended. Once is not enough: a client library that just gives up a wait may take the cancel for it."""
-    loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle | None = None
-
-    def cancel() -> None:
-        nonlocal timer
-        for one in tasks:
+    left = list(tasks)
+    while left:
+        for one in left:
             one.cancel()
-        timer = loop.call_later(CANCEL_AGAIN_S, cancel)
-
-    cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    if timer is not None:
-        timer.cancel()
+        await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+        left = [one for one in left if not one.done()]
+    await asyncio.gather(*tasks, return_exceptions=True)  # what they ended with is known to whom it concerns
 
 
 class Stop:

@@ -8,7 +8,15 @@ import pytest
 
 from tests.servers import Kafka, MariaDB, MySQL, Redis, Server, ServerMissingError
 
+# In this order two workers end at about the same time: what takes minutes begins first, what takes milliseconds fills the end.
+LONGEST_FIRST = ("tests/integration/test_kill.py", "tests/simulation/", "tests/integration/", "tests/contract/", "tests/faults/", "tests/")
+
 AnyServer = TypeVar("AnyServer", bound=Server)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest tests first."""
+    items.sort(key=lambda item: next((place for place, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start)), 0))
 
 
 @pytest.fixture(scope="session")
