@@ -92,15 +92,22 @@ def overlapping(run: Evidence) -> list[str]:
 
 
 def retried_early(run: Evidence) -> list[str]:
-    """After a counted failure the next attempt is not called before the delay of its tier is over."""
-    calls, odd = by_name(run.calls), []
+    """After a counted failure the next attempt does not begin before the delay of its tier is over."""
+    calls, history, odd = by_name(run.calls), History(run), []
     for one in run.attempts:
         if one.outcome == "retry":
             due_s = one.settled_s + run.tiers_s[min(one.number, len(run.tiers_s) - 1)]
             later = [call for call in calls[one.task] if call.label == one.number + 2 and call.start_utc_s > one.settled_s]
-            early = [call for call in later if call.start_utc_s < due_s - CLOCK_ERROR_S]
-            odd += [f"{one.task}, attempt {call.label}, by {due_s - call.start_utc_s:.3f} s" for call in early]
+            early = ((call, due_s - _begun_s(call, history)) for call in later)
+            odd += [f"{one.task}, attempt {call.label}, by {by_s:.3f} s" for call, by_s in early if by_s > CLOCK_ERROR_S]
     return odd
+
+
+def _begun_s(call: Call, history: History) -> float:
+    """Return when an attempt began by the database's clock: at its claim, where that is known, since then the clock may be set back."""
+    agents = frozenset() if call.claim is None else frozenset({call.claim.owner >> OWNER_BITS})
+    claim = history.last_claim(call.task_id, call.order, agents)
+    return call.start_utc_s if claim is None else claim.at_s
 
 
 def by_name(calls: Iterable[Call]) -> dict[str, list[Call]]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from schemas.task import Status
+from tests.invariants.calls import retried_early
 from tests.invariants.evidence import Call, Death, Evidence, Kill, Letter, Position
 from tests.invariants.happened import Count, Guarded, Ordered, Outage, Replayed, Stored, Verdict
 from tests.invariants.promises import PROMISES, violations
@@ -188,6 +189,14 @@ KEPT = {
 def test_what_only_looks_broken_is_not(name: str) -> None:
     """What a promise allows is not taken for a violation."""
     assert violations(KEPT[name]) == []
+
+
+def test_a_clock_that_is_set_back_after_a_claim_makes_no_retry_early() -> None:
+    """The database's clock decided when it claimed, at 11; the first attempt had ended at -20."""
+    retry = {"calls": (replace(CLAIMED, label=2, start_utc_s=-5.0),), "attempts": (replace(RETRIED, settled_s=-20.0),)}
+
+    assert retried_early(closely(**retry)) == []
+    assert len(retried_early(closely(**retry, moves=(LOADED, replace(TAKEN, at_s=5.0), ENDED)))) == 1
 
 
 def test_an_agent_is_known_by_its_incarnation() -> None:
