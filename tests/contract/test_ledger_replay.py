@@ -4,7 +4,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent.outcome import Cancelled
 from agent.ports import Answer, Verdict
 from producer import cancel, outbox, replay_runs, replay_tasks, status
 from producer.outbox import unpack
@@ -192,83 +191,6 @@ def test_a_late_settle_of_the_last_owner_is_fenced(books: Books) -> None:
     assert books.settle(row, owner, SUCCEEDED) is not Verdict.GIVEN_UP
 
     assert (books.status(one), books.count(tables.task_result)) == (Status.PENDING, 0)
-
-
-# ---- cancelled tasks and batches
-
-
-def cancelled(books: Books, *keys: str) -> list[int]:
-    """Load tasks and cancel their batch."""
-    ids = books.load(*keys)
-    books.cancel()
-    batch_id = books.batch().id
-    books.run(lambda c: cancel.cancel_page(c, batch_id, b""))
-    return ids
-
-
-def test_cancelled_tasks_come_back(books: Books) -> None:
-    """Pending with a new fence; their batch is open again, takes tasks, and says in the audit who opened it."""
-    one, two = cancelled(books, "a", "b")
-
-    found = replayed(books, cancelled=True)
-
-    assert found.counts == {ItemState.REPLAYED: 2}
-    assert [(books.task(each).status, books.task(each).fence, books.task(each).replays) for each in (one, two)] == [(0, 1, 1)] * 2
-    assert not books.batch().cancelled
-    assert books.load("c")
-    assert counts(books) == {"total": 3, "pending": 3}
-    assert [(row.action, row.actor) for row in books.rows(tables.audit)] == [("cancel", "somebody"), ("replay", "ann"), ("reopen", "ann")]
-
-
-def test_what_came_back_is_not_cancelled_again(books: Books) -> None:
-    """A cancel that goes on behind the replay leaves the batch alone, and a claim finds it open."""
-    (one,) = cancelled(books, "a")
-    batch_id = books.batch().id
-    replayed(books, cancelled=True)
-
-    assert books.run(lambda c: cancel.cancel_page(c, batch_id, b"")) == (0, None)
-
-    row = books.claimed(one, books.agent().next_owner(), fence=1)
-    assert not row.cancelled
-
-
-def test_one_task_that_was_cancelled_alone(books: Books) -> None:
-    """Its batch was never cancelled, so nothing is opened."""
-    one, two = books.load("a", "b")
-    books.run(lambda c: cancel.cancel_one(c, b"a", None, "somebody"))
-    books.run(lambda c: cancel.cancel_one(c, b"b", None, "somebody"))
-
-    replayed(books, cancelled=True, key="a")
-
-    assert (books.status(one), books.status(two)) == (Status.PENDING, Status.CANCELLED)
-    assert "reopen" not in [row.action for row in books.rows(tables.audit)]
-
-
-def test_a_dead_task_of_a_cancelled_batch_stays(books: Books) -> None:
-    """It would be cancelled at once; a cancel that comes after the storing is seen too."""
-    (one,) = dead(books, "a")
-    run = stored(books, wish())
-    books.cancel()
-
-    assert stored(books, wish()) is None
-    assert applied(books, run).counts == {ItemState.PASSED: 1}
-    assert books.status(one) is Status.DEAD
-
-
-def test_cancelled_and_dead_are_not_mixed(books: Books) -> None:
-    """Each selection takes its own state alone."""
-    (one,) = dead(books, "a")
-    (two,) = books.load("b")
-    books.run(lambda c: cancel.cancel_one(c, b"b", None, "somebody"))
-
-    replayed(books)
-    assert (books.status(one), books.status(two)) == (Status.PENDING, Status.CANCELLED)
-
-    owner = books.agent().next_owner()
-    books.settle(books.claimed(one, owner, fence=1), owner, Cancelled())
-    killed_alone = replayed(books, cancelled=True, key="b")
-    assert killed_alone.counts == {ItemState.REPLAYED: 1}
-    assert (books.status(one), books.status(two)) == (Status.CANCELLED, Status.PENDING)
 
 
 # ---- at the same time

@@ -1,92 +1,21 @@
 """The port `LLM`: what a provider, or something that is none, can do to a call, and the value that it ends as."""
 
 import asyncio
-import gzip
 import json
-import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import orjson
 import pytest
 import uvloop
 
 from agent.llm.client import ChatClient
-from agent.ports import Call, CallFailed, Reply
+from agent.ports import CallFailed, Reply
 from schemas.config import Secret
 from schemas.errors import ConfigError
-
-KEY = Secret("sk-test-key-12345678")
-BODY = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": "Summarize: Sales rose. Costs fell."}]})
-
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-def call(timeout_s: float = 5.0, request_id: str = "b/t#1") -> Call:
-    return Call(BODY, request_id, timeout_s)
-
-
-@asynccontextmanager
-async def client(url: str, **options: Any) -> AsyncIterator[ChatClient]:
-    made = ChatClient(base_url=url, api_key=KEY, **options)
-    try:
-        yield made
-    finally:
-        await made.close()
-
-
-@asynccontextmanager
-async def server(serve: Serve) -> AsyncIterator[str]:
-    """A raw server: `serve` gets each connection, and its connection is cut when it returns."""
-    serving: set[asyncio.Task[None]] = set()
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        serving.add(task)
-        with suppress(asyncio.CancelledError, ConnectionError, asyncio.IncompleteReadError):
-            await serve(reader, writer)
-        writer.close()
-
-    started = await asyncio.start_server(connected, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{started.sockets[0].getsockname()[1]}/v1"
-    finally:
-        started.close()
-        for task in serving:
-            task.cancel()
-        await asyncio.gather(*serving)
-
-
-async def request(reader: asyncio.StreamReader) -> bytes:
-    """Read one whole request; return its head."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    await reader.readexactly(len(BODY))
-    return head
-
-
-def answering(answer: bytes) -> Serve:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await request(reader)
-        writer.write(answer)
-        await writer.drain()
-
-    return serve
-
-
-def response(status: str, body: bytes, *headers: str) -> bytes:
-    lines = [f"HTTP/1.1 {status}", *headers, f"Content-Length: {len(body)}", "", ""]
-    return "\r\n".join(lines).encode("latin-1") + body
-
-
-async def ended(serve: Serve, *, timeout_s: float = 5.0, **options: Any) -> Reply | CallFailed:
-    """Return how one call to such a server ends."""
-    async with server(serve) as url, client(url, **options) as llm:
-        return await llm.complete(call(timeout_s))
+from tests.contract.http_servers import KEY, answering, call, client, ended, request, response, server
+from tests.servers.process import free_port
 
 
 @pytest.fixture(scope="module")
@@ -187,131 +116,6 @@ async def test_a_cut_call_is_not_made_again_behind_our_back() -> None:
     assert isinstance(second, CallFailed)
     assert second.error_class == "AMBIGUOUS"
     assert seen == 2
-
-
-async def _cut_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    writer.transport.abort()
-
-
-async def _cut_after_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await request(reader)
-
-
-async def _hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await request(reader)
-    await reader.read()
-
-
-async def _hang_in_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await request(reader)
-    writer.write(response("200 OK", b"{}" * 50)[:-50])
-    await reader.read()
-
-
-AMBIGUOUS = {
-    "accepted and cut": _cut_at_once,
-    "cut after the request": _cut_after_request,
-    "hangs after the request": _hang,
-    "hangs in the body": _hang_in_body,
-    "half a body": answering(response("200 OK", b"{}" * 50)[:-50]),
-    "half a chunk": answering(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nabc"),
-    "no HTTP": answering(b"220 mail.example.com ESMTP\r\n\r\n"),
-    "broken gzip": answering(response("200 OK", b"no gzip at all", "Content-Encoding: gzip")),
-    "half a page of error": answering(response("500 Oops", b"x" * 100)[:-50]),
-}
-
-
-@pytest.mark.parametrize("serve", AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
-async def test_what_may_have_been_billed_is_ambiguous(serve: Serve) -> None:
-    """Once the connection stood, whatever goes wrong may have been billed."""
-    failed = await ended(serve, timeout_s=0.5)
-
-    assert isinstance(failed, CallFailed)
-    assert failed.error_class == "AMBIGUOUS"
-    assert "127.0.0.1" not in failed.text
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-async def test_a_refused_connection_is_network() -> None:
-    """Where nobody listens nothing was sent."""
-    async with client(f"http://127.0.0.1:{free_port()}") as llm:
-        failed = await llm.complete(call())
-
-    assert isinstance(failed, CallFailed)
-    assert (failed.error_class, "refused" in failed.text) == ("NETWORK", True)
-
-
-async def test_an_unknown_name_is_network() -> None:
-    """A name that does not exist is not an ambiguous failure."""
-    async with client("http://no-such-host.invalid/v1") as llm:
-        failed = await llm.complete(call())
-
-    assert isinstance(failed, CallFailed)
-    assert failed.error_class == "NETWORK"
-
-
-async def test_a_failed_handshake_is_network() -> None:
-    """A server that does not speak TLS has got nothing of the request."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await writer.drain()
-
-    async with server(serve) as url, client(url.replace("http:", "https:")) as llm:
-        failed = await llm.complete(call())
-
-    assert isinstance(failed, CallFailed)
-    assert failed.error_class == "NETWORK"
-
-
-async def test_a_connection_that_is_not_made_in_time_is_network() -> None:
-    """When the connect limit passes, and not the total one, nothing was sent."""
-    with socket.socket() as deaf:
-        deaf.bind(("127.0.0.1", 0))
-        deaf.listen(0)
-        fillers = [socket.socket() for _ in range(4)]
-        for filler in fillers:
-            filler.settimeout(0)
-            filler.connect_ex(deaf.getsockname())
-        async with client(f"http://127.0.0.1:{deaf.getsockname()[1]}", connect_timeout_s=0.3) as llm:
-            failed = await llm.complete(call())
-        for filler in fillers:
-            filler.close()
-
-    assert isinstance(failed, CallFailed)
-    assert failed.error_class == "NETWORK"
-
-
-async def test_a_reply_that_is_too_large_when_unpacked() -> None:
-    """The limit counts decompressed bytes: a small body that unpacks to much is refused, and not kept in memory."""
-    bomb = response("200 OK", gzip.compress(bytes(50 << 20)), "Content-Encoding: gzip")
-
-    failed = await ended(answering(bomb), max_reply_bytes=1 << 20)
-
-    assert failed == CallFailed("REPLY_TOO_LARGE", "the reply is larger than 1048576 bytes")
-
-
-async def test_a_reply_at_the_limit_is_whole() -> None:
-    """A reply of exactly the limit is taken."""
-    reply = await ended(answering(response("200 OK", b"x" * 1000)), max_reply_bytes=1000)
-
-    assert isinstance(reply, Reply)
-    assert len(reply.body) == 1000
-
-
-async def test_a_long_error_page_is_cut() -> None:
-    """A failure is read as far as a person would, since its status decides."""
-    reply = await ended(answering(response("500 Oops", b"x" * (1 << 20))))
-
-    assert isinstance(reply, Reply)
-    assert reply.status == 500
-    assert len(reply.body) < 200_000
 
 
 async def test_a_redirect_is_not_followed() -> None:

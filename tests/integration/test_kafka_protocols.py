@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError
 
 from agent.consumer.kafka import KafkaSource
 from agent.ports import SourceFailed
-from tests.contract import kafka_parts, test_source, test_topic_admin
+from tests.contract import kafka_parts, test_source, test_source_offsets, test_topic_admin
 from tests.contract.bus import opened, texts
 from tests.contract.parts import Parts
 from tests.servers import Kafka
@@ -18,10 +18,10 @@ FACTS = [
     test_source.test_mark_is_committed_on_revoke,
     test_source.test_mark_of_an_old_epoch_is_void,
     test_source.test_pause_survives_a_rebalance,
-    test_source.test_offset_beyond_the_end_starts_at_the_low_watermark,
-    test_source.test_records_deleted_under_a_running_member_are_passed_over_aloud,
-    test_source.test_group_without_offsets_starts_at_the_low_watermark,
-    test_source.test_topic_made_again_is_read_from_its_start_once_it_is_known,
+    test_source_offsets.test_offset_beyond_the_end_starts_at_the_low_watermark,
+    test_source_offsets.test_records_deleted_under_a_running_member_are_passed_over_aloud,
+    test_source_offsets.test_group_without_offsets_starts_at_the_low_watermark,
+    test_source_offsets.test_topic_made_again_is_read_from_its_start_once_it_is_known,
     test_source.test_no_record_comes_outside_its_assignment,
     test_topic_admin.test_added_partition_is_read_by_a_running_member,
 ]

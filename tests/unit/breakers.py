@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 
 from agent.breaker import Routes, Ticket
 from agent.outcome import COMPLETION, Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
+from agent.policy import CLASSES, Effect
 from schemas.config import AgentConfig, Config, LLMConfig
 
 ROUTE = "default"
+OF = {effect: sorted(row.name for row in CLASSES.values() if row.route is effect) for effect in Effect}
 GOOD = Succeeded(b"answer", COMPLETION, Spent(trace_id="trace"))
 
 

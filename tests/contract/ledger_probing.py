@@ -1,0 +1,103 @@
+"""The duty of an agent towards guards, and batches that fail as a whole, for the suites of guards."""
+
+from collections.abc import Sequence
+
+from agent.guard import Guards
+from agent.guarding import Guarding
+from agent.ledger import probe
+from agent.ports import Order
+from producer.guards import Guard
+from schemas import tables
+from schemas.clock import SystemClock
+from schemas.lanes import InlineLane
+from schemas.task import Status
+from tests.contract.ledger_guards import ROUTE, claimed, ended, exhausted, raised
+from tests.contract.ledger_parts import GROUP, LONGEST, SUCCEEDED, Books
+
+PROBE_S = 300.0
+
+
+class Duty:
+    """The duty of one agent, and what it did."""
+
+    def __init__(self, books: Books, *, answers: bool = True) -> None:
+        self.orders: list[Order] = []
+        self.asked: list[str] = []
+        self.answers = answers
+        self.guards = Guards(clock=SystemClock(), longest_tier=LONGEST, take_turn=self._take_turn)
+        self.duty = Guarding(
+            database=books.database,
+            lane=InlineLane(),
+            clock=SystemClock(),
+            group=GROUP,
+            guards=self.guards,
+            probe_s=PROBE_S,
+            ask=self._ask,
+            route_of=lambda value: "another" if b"another" in value else ROUTE,
+            ordered=self._ordered,
+        )
+        self._books = books
+
+    async def look(self) -> None:
+        """Look once, and let what it began end."""
+        await self.duty.look()
+        for one in list(self.duty._asking):
+            await one
+
+    async def _ask(self, route: str) -> bool:
+        self.asked.append(route)
+        return self.answers
+
+    async def _take_turn(self, guard_id: int, task_id: int) -> bool:
+        return self._books.run(lambda c: probe.take_turn(c, guard_id, task_id, PROBE_S))
+
+    def _ordered(self, orders: Sequence[Order]) -> None:
+        self.orders += orders
+
+    def stops(self, books: Books, batch: str) -> Guard | None:
+        """Return what stops a fresh task of a batch."""
+        ((row, _),) = claimed(books, 1, into=batch)
+        return self.guards.stops(row, ROUTE)
+
+    @property
+    def called(self) -> list[int]:
+        """Return the tasks for which records were ordered."""
+        assert {order.destination for order in self.orders} <= {"tasks"}
+        return [item[1] for order in self.orders for item in order.items]
+
+
+def fail_as_a_whole(books: Books, count: int = 12) -> list[int]:
+    """Raise the guard of the batch; return the tasks that it moved."""
+    failing = claimed(books, count)
+    ended(books, claimed(books, 1, into="healthy"), SUCCEEDED)
+    ended(books, failing, *[exhausted()] * count)
+    return [row.task_id for row, _ in failing if books.status(row.task_id) is Status.RETRYING]
+
+
+def patient(books: Books) -> None:
+    """Let a probe be due for longer than agents are given to offer one that they have in hand."""
+    books.ago(tables.guard.c.probe_at, 4)
+
+
+def the(found: Sequence[Guard]) -> Guard:
+    (one,) = found
+    return one
+
+
+def let_through(books: Books, task_id: int) -> None:
+    """Make a task the probe, and let its wait be over."""
+    guard = the(raised(books))
+    assert books.run(lambda c: probe.take_turn(c, guard.id, task_id, PROBE_S))
+    books.ago(tables.task.c.due_at, 1, task_id)
+
+
+def run_probe(books: Books, task_id: int, *outcome: object) -> None:
+    """Claim the task as an agent does, and let it end so."""
+    owner = books.agent().next_owner()
+    row = books.claimed(task_id, owner, fence=books.task(task_id).fence)
+    ended(books, [(row, owner)], *outcome)  # type: ignore[arg-type]
+
+
+async def look_at(books: Books, duty: Duty) -> object:
+    (row,) = books.rows(tables.guard)
+    return row.called_at

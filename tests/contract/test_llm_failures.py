@@ -1,0 +1,130 @@
+"""The port `LLM`: calls that fail on the way, and the class that tells whether they may have been billed."""
+
+import asyncio
+import gzip
+import socket
+
+import pytest
+
+from agent.ports import CallFailed, Reply
+from tests.contract.http_servers import Serve, answering, call, client, ended, request, response, server
+from tests.servers.process import free_port
+
+
+async def _cut_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
+async def _cut_after_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await request(reader)
+
+
+async def _hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await request(reader)
+    await reader.read()
+
+
+async def _hang_in_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await request(reader)
+    writer.write(response("200 OK", b"{}" * 50)[:-50])
+    await reader.read()
+
+
+AMBIGUOUS = {
+    "accepted and cut": _cut_at_once,
+    "cut after the request": _cut_after_request,
+    "hangs after the request": _hang,
+    "hangs in the body": _hang_in_body,
+    "half a body": answering(response("200 OK", b"{}" * 50)[:-50]),
+    "half a chunk": answering(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nabc"),
+    "no HTTP": answering(b"220 mail.example.com ESMTP\r\n\r\n"),
+    "broken gzip": answering(response("200 OK", b"no gzip at all", "Content-Encoding: gzip")),
+    "half a page of error": answering(response("500 Oops", b"x" * 100)[:-50]),
+}
+
+
+@pytest.mark.parametrize("serve", AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
+async def test_what_may_have_been_billed_is_ambiguous(serve: Serve) -> None:
+    """Once the connection stood, whatever goes wrong may have been billed."""
+    failed = await ended(serve, timeout_s=0.5)
+
+    assert isinstance(failed, CallFailed)
+    assert failed.error_class == "AMBIGUOUS"
+    assert "127.0.0.1" not in failed.text
+
+
+async def test_a_refused_connection_is_network() -> None:
+    """Where nobody listens nothing was sent."""
+    async with client(f"http://127.0.0.1:{free_port()}") as llm:
+        failed = await llm.complete(call())
+
+    assert isinstance(failed, CallFailed)
+    assert (failed.error_class, "refused" in failed.text) == ("NETWORK", True)
+
+
+async def test_an_unknown_name_is_network() -> None:
+    """A name that does not exist is not an ambiguous failure."""
+    async with client("http://no-such-host.invalid/v1") as llm:
+        failed = await llm.complete(call())
+
+    assert isinstance(failed, CallFailed)
+    assert failed.error_class == "NETWORK"
+
+
+async def test_a_failed_handshake_is_network() -> None:
+    """A server that does not speak TLS has got nothing of the request."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+
+    async with server(serve) as url, client(url.replace("http:", "https:")) as llm:
+        failed = await llm.complete(call())
+
+    assert isinstance(failed, CallFailed)
+    assert failed.error_class == "NETWORK"
+
+
+async def test_a_connection_that_is_not_made_in_time_is_network() -> None:
+    """When the connect limit passes, and not the total one, nothing was sent."""
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        fillers = [socket.socket() for _ in range(4)]
+        for filler in fillers:
+            filler.settimeout(0)
+            filler.connect_ex(deaf.getsockname())
+        async with client(f"http://127.0.0.1:{deaf.getsockname()[1]}", connect_timeout_s=0.3) as llm:
+            failed = await llm.complete(call())
+        for filler in fillers:
+            filler.close()
+
+    assert isinstance(failed, CallFailed)
+    assert failed.error_class == "NETWORK"
+
+
+async def test_a_reply_that_is_too_large_when_unpacked() -> None:
+    """The limit counts decompressed bytes: a small body that unpacks to much is refused, and not kept in memory."""
+    bomb = response("200 OK", gzip.compress(bytes(50 << 20)), "Content-Encoding: gzip")
+
+    failed = await ended(answering(bomb), max_reply_bytes=1 << 20)
+
+    assert failed == CallFailed("REPLY_TOO_LARGE", "the reply is larger than 1048576 bytes")
+
+
+async def test_a_reply_at_the_limit_is_whole() -> None:
+    """A reply of exactly the limit is taken."""
+    reply = await ended(answering(response("200 OK", b"x" * 1000)), max_reply_bytes=1000)
+
+    assert isinstance(reply, Reply)
+    assert len(reply.body) == 1000
+
+
+async def test_a_long_error_page_is_cut() -> None:
+    """A failure is read as far as a person would, since its status decides."""
+    reply = await ended(answering(response("500 Oops", b"x" * (1 << 20))))
+
+    assert isinstance(reply, Reply)
+    assert reply.status == 500
+    assert len(reply.body) < 200_000

@@ -1,0 +1,144 @@
+"""One route that its provider refuses or has locked: it pauses, or is parked until an answer or a person."""
+
+import logging
+
+import pytest
+
+from agent.breaker import Routes
+from agent.outcome import Outcome, Snooze
+from agent.policy import Effect
+from tests.unit.breakers import GOOD, OF, ROUTE, admitted, call, failed, routes, snoozed, stopped
+
+
+@pytest.mark.parametrize("error_class", OF[Effect.REFUSAL])
+def test_a_refusal_pauses_for_half_of_its_wait(error_class: str) -> None:
+    """The fleet tries again sooner than the task, after at most 5 s, and then with one call."""
+    short, long = routes(), routes()
+    assert call(short, snoozed(error_class, 4.0), 100.0) == snoozed(error_class, 4.0)
+    call(long, snoozed(error_class, 600.0), 100.0)
+
+    assert [short.room(ROUTE, at_s, 0, 64) for at_s in (101.9, 102.0)] == [0, 1]
+    assert [long.room(ROUTE, at_s, 0, 64) for at_s in (104.9, 105.0)] == [0, 1]
+    assert (short.closed_for_s(ROUTE, 101.0), short.admit(ROUTE, 1, 101.0)) == (1.0, None)
+    assert short.notice(101.0) == f"route default waits 1 s: {error_class}: said the provider"
+    assert short.notice(102.0) == f"route default tries one call: {error_class}: said the provider"
+
+
+def test_a_refused_route_is_closed_until_an_answer_comes() -> None:
+    """Also in the moment between two pauses, so that its tasks do not hold up those of others all the while."""
+    table = routes()
+    for now_s in (100.0, 105.0, 110.0):
+        call(table, snoozed("RATE"), now_s)
+        assert table.closed(ROUTE, now_s + 5.0)
+
+    call(table, GOOD, 115.0)
+
+    assert (table.closed(ROUTE, 115.0), table.notice(115.0)) == (False, "")
+
+
+def test_the_reason_of_a_pause_is_the_refusal() -> None:
+    """A failure that ends meanwhile is its task's affair, until such failures stop the route."""
+    table = routes(slots=3)
+    tickets = [admitted(table, 100.0) for _ in range(4)]
+    table.ended(tickets[0], snoozed("RATE"), 100.0)
+    for ticket in tickets[1:3]:
+        table.ended(ticket, failed(), 101.0)
+    assert "RATE" in table.notice(101.0)
+
+    table.ended(tickets[3], failed(), 102.0)
+
+    assert "SERVER" in table.notice(102.0)
+
+
+def test_answers_during_a_pause_take_back_the_slow_start() -> None:
+    """One refusal among many answers is no reason to begin with one call."""
+    table = routes(slots=8)
+    tickets = [admitted(table, 100.0) for _ in range(5)]
+    table.ended(tickets[0], snoozed("RATE", 2.0), 100.1)
+    for ticket in tickets[1:]:
+        table.ended(ticket, GOOD, 100.2)
+
+    assert table.room(ROUTE, 101.1, 0, 8) == 8
+
+
+def test_refusals_do_not_stop_a_route() -> None:
+    """However many there are: the provider is there."""
+    table = routes()
+    for now_s in range(100, 300, 6):
+        call(table, snoozed("RATE"), float(now_s))
+    call(table, GOOD, 310.0)
+
+    assert not table.closed(ROUTE, 310.0)
+
+
+def test_a_refusal_ends_a_stop() -> None:
+    """The provider answers; what was wrong is over, and it asks for time."""
+    table = stopped()
+    call(table, snoozed("CAPACITY", 2.0), 102.0)
+
+    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (102.9, 103.0)] == [0, 1]
+
+
+@pytest.mark.parametrize(("error_class", "what"), [("MONEY", "pay, or raise the limit"), ("AUTH", "correct its key, model or address")])
+def test_a_locked_account_parks_the_route(error_class: str, what: str, caplog: pytest.LogCaptureFixture) -> None:
+    """After three calls in a row that say so; it is said once, loudly, with what to do, and tried every minute."""
+    table = routes()
+    for _ in range(2):
+        call(table, snoozed(error_class), 100.0)
+    assert table.room(ROUTE, 100.0, 0, 64) == 64
+    assert call(table, snoozed(error_class), 100.0) == snoozed(error_class)
+
+    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (159.9, 160.0)] == [0, 1]
+    call(table, snoozed(error_class), 160.0)
+    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (219.9, 220.0)] == [0, 1]
+    (said,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert f"parked: {error_class}: said the provider; {what}, then run: python -m agent resume default --group g" in said.message
+    assert "is parked, next try in 40 s or by python -m agent resume default --group g" in table.notice(180.0)
+
+
+@pytest.mark.parametrize("between", [GOOD, failed("BAD_OUTPUT")])
+def test_an_answer_in_between_ends_the_run(between: Outcome) -> None:
+    """One task that names a wrong model does not park what others use."""
+    table = routes()
+    for outcome in (snoozed("AUTH"), snoozed("AUTH"), between, snoozed("AUTH"), snoozed("AUTH")):
+        call(table, outcome, 100.0)
+
+    assert not table.closed(ROUTE, 100.0)
+
+
+def test_a_parked_route_goes_by_an_answer() -> None:
+    """Somebody has paid; slow start follows, and three more refusals are needed to park it again."""
+    table = parked()
+    call(table, GOOD, 160.0)
+    assert table.room(ROUTE, 160.0, 0, 64) == 1
+
+    call(table, snoozed("MONEY"), 161.0)
+    assert not table.closed(ROUTE, 161.0)
+
+
+def test_an_outage_does_not_unpark_a_route() -> None:
+    """The reason stays; what failed is not counted."""
+    table = parked()
+    settled = call(table, failed(), 160.0)
+
+    assert isinstance(settled, Snooze)
+    assert "MONEY" in table.notice(161.0)
+
+
+def test_a_person_can_resume_a_route(caplog: pytest.LogCaptureFixture) -> None:
+    """At once, whatever closed it; on a route that is well it does nothing."""
+    for table in (parked(), stopped()):
+        assert table.resume(ROUTE, 101.0)
+        assert (table.room(ROUTE, 101.0, 0, 64), table.resume(ROUTE, 101.0), table.resume("other", 101.0)) == (1, False, False)
+    paused = routes()
+    call(paused, snoozed("RATE", 100.0), 100.0)
+    assert paused.resume(ROUTE, 101.0)
+    assert paused.room(ROUTE, 101.0, 0, 64) == 1
+
+
+def parked() -> Routes:
+    """Return routes of which the default one was parked at 100 s."""
+    table = routes()
+    for _ in range(3):
+        call(table, snoozed("MONEY"), 100.0)
+    return table
