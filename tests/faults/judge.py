@@ -18,7 +18,6 @@ from tests.invariants.evidence import Move
 AWAY_S = 90.0  # a program may end with 3 for so long after a server was away
 FINE = {0, -9, -15}
 UNREACHABLE = 3
-RULE_OF_THREE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,6 @@ def _figures(seen: Seen, repeated: Sequence[causes.Repeat], broken: Sequence[str
     run = seen.run
     ended = Counter(Status(task.status).name.lower() for task in run.tasks)
     faults = Counter(str(one["kind"]) for one in seen.faults if one["bit"])
-    count = faults.total()
     return {
         "tasks": len(run.tasks),
         "ended": dict(ended),
@@ -72,7 +70,7 @@ def _figures(seen: Seen, repeated: Sequence[causes.Repeat], broken: Sequence[str
         "repeated_calls": len(repeated),
         "repeated_after_an_answer": sum(one.paid for one in repeated),
         "repeated_by_cause": causes.by_cause(repeated),
-        "faults": count,
+        "faults": faults.total(),
         "faults_by_kind": dict(sorted(faults.items())),
         "agents_declared_lost": len(run.verdicts),
         "dead_by_disposition": dict(Counter(task.death.disposition for task in run.tasks if task.death is not None)),
@@ -81,8 +79,6 @@ def _figures(seen: Seen, repeated: Sequence[causes.Repeat], broken: Sequence[str
         "records_checked": sum(not one.lost for one in run.records),
         "moves_checked": len(run.moves or ()),
         "kill_to_rerun_s": _rerun(seen),
-        "bound_per_fault": round(RULE_OF_THREE / count, 6) if count else None,
-        "bound_per_task": round(RULE_OF_THREE / len(run.tasks), 8) if run.tasks else None,
         "other_violations": sum(not line.startswith(("P1 ", "P2 ", "P3 ")) for line in broken),
     }
 

@@ -1,10 +1,10 @@
 """A run's figures for people: as JSON, as lines, and as the table of docs/proof.md.
 
-`python -m tests.faults.report FILE` prints the table of a report that was written before.
+`python -m tests.faults.report FILE...` prints the table of reports that were written before, a column for each.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import orjson
 from tests.faults.judge import Judgement
 
 SHOWN = 40
+RULE_OF_THREE = 3  # no case in N says, at 95 %, that fewer than 3 in N are cases
 
 
 def as_json(judgement: Judgement) -> str:
@@ -24,16 +25,20 @@ def as_json(judgement: Judgement) -> str:
 def lines(judgement: Judgement) -> Iterator[str]:
     """Return what is printed at the end of a run."""
     yield from (f"{name}: {value}" for name, value in _facts(judgement.figures))
+    yield f"bound: {_bound(judgement.figures)}"
     yield from (f"VOID {line}" for line in judgement.void)
     yield from (f"WRONG {line}" for line in judgement.violations)
     yield "every promise held, every fault met somebody" if judgement.good else "this run proves nothing, or the opposite"
 
 
-def table(figures: Mapping[str, Any]) -> Iterator[str]:
-    """Return the figures as a table in Markdown."""
-    yield "| figure | |"
-    yield "|---|---|"
-    yield from (f"| {name} | {value} |" for name, value in _facts(figures))
+def table(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Return the figures of runs as a table in Markdown, and the bound that all of them support."""
+    told = [dict(_facts(run)) for run in runs]
+    yield _row("figure", *(f"run {number}" for number, _ in enumerate(runs, 1)))
+    yield _row(*["---"] * (len(runs) + 1))
+    yield from (_row(name, *(one.get(name, "") for one in told)) for name in told[0])
+    counts = {name: sum(run[name] for run in runs) for name in ("tasks", "faults", "lost")}
+    yield f"\nTogether {counts['tasks']:,} tasks and {counts['faults']:,} faults, {counts['lost']} lost: {_bound(counts)}."
 
 
 def _facts(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -52,16 +57,19 @@ def _facts(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "dead letters left", _counts(figures["dead_by_disposition"])
     for name, times in figures["kill_to_rerun_s"].items():
         yield f"kill -9 to re-run, {name.replace('_', ' ')}", _times(times)
-    yield "bound", _bound(figures)
     yield "faults by kind", _counts(figures["faults_by_kind"])
 
 
 def _bound(figures: Mapping[str, Any]) -> str:
-    """Return what no loss in so many trials says at 95 %: fewer than 3 in that many."""
+    """Return what no loss in so many tasks and faults says."""
     if not figures["faults"] or not figures["tasks"] or figures["lost"]:
-        return "none"
-    of_faults, of_tasks = figures["bound_per_fault"], figures["bound_per_task"]
-    return f"fewer than {of_faults:.2%} of such faults lose a task, fewer than {of_tasks:.4%} of tasks are lost"
+        return "no bound"
+    of_faults, of_tasks = RULE_OF_THREE / figures["faults"], RULE_OF_THREE / figures["tasks"]
+    return f"at 95 % fewer than {of_faults:.2%} of such faults lose a task, and fewer than {of_tasks:.4%} of tasks are lost"
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _counts(counts: Mapping[str, int]) -> str:
@@ -75,4 +83,4 @@ def _times(times: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("\n".join(table(orjson.loads(Path(sys.argv[1]).read_bytes()))) + "\n")
+    sys.stdout.write("\n".join(table([orjson.loads(Path(name).read_bytes()) for name in sys.argv[1:]])) + "\n")

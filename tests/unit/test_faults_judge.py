@@ -74,11 +74,13 @@ def test_it_is_measured_how_long_a_killed_agents_tasks_waited() -> None:
 
 
 def test_a_report_can_be_shown() -> None:
-    """As lines and as a table, whatever is missing."""
+    """As lines, and with others as a table, whatever is missing."""
     found = judged([fault("agent-kill", 10, 10.1, pid=PID)])
 
     assert "lost: 0" in list(report.lines(found))
-    assert "| lost | 0 |" in list(report.table(found.figures))
+    table = list(report.table([found.figures, found.figures]))
+    assert "| lost | 0 | 0 |" in table
+    assert f"{2 * found.figures['tasks']} tasks and 2 faults, 0 lost" in table[-1]
 
 
 def claim(task_id: int, at_s: float) -> Move:
