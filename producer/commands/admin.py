@@ -4,7 +4,6 @@ import argparse
 import asyncio
 
 from producer.app import open_database, opened
-from producer.checks import Checks, outcome
 from producer.screen import note, say
 from producer.topics.family import EMBEDDED_PARTITIONS, PARTITIONS
 from schemas import migrations
@@ -44,6 +43,8 @@ def _report(differences: list[str], group: str) -> int:
 
 async def check(config: Config, options: argparse.Namespace) -> int:
     """Test each server, the schema, the topics and the LLM; print one line each; return the worst exit code."""
+    from producer.checks import Checks, outcome  # noqa: PLC0415 - it loads the client of Redis, which no other command needs
+
     tests = Checks(config, options.group)
     worst = 0
     for name, test in tests.all():
