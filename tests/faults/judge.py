@@ -76,7 +76,7 @@ def _figures(seen: Seen, repeated: Sequence[causes.Repeat], broken: Sequence[str
         "dead_by_disposition": dict(Counter(task.death.disposition for task in run.tasks if task.death is not None)),
         "quarantined": len(run.quarantined),
         "commits_checked": len(run.commits),
-        "records_checked": sum(not one.lost for one in run.records),
+        "records_checked": sum(one.lost is None for one in run.records),
         "moves_checked": len(run.moves or ()),
         "kill_to_rerun_s": _rerun(seen),
         "other_violations": sum(not line.startswith(("P1 ", "P2 ", "P3 ")) for line in broken),

@@ -124,7 +124,7 @@ def _records(site: Site, watch: Watch, tasks: Sequence[Task], moves: Sequence[Mo
     kept = {(row.topic, row.part, row.record_offset): seconds(row.created_at) for row in site.deployment.ledger.quarantined()}
     created = {move.task_id: move.at_s for move in moves if move.before is None}
     known = {task.value: created.get(task.id) for task in tasks}
-    lows = _deleted(site, topics.name("tasks"))
+    deleted = _deleted(site, topics.name("tasks"))
     found = []
     for one in watch.records:
         if one.topic == dlq:
@@ -140,7 +140,9 @@ def _records(site: Site, watch: Watch, tasks: Sequence[Task], moves: Sequence[Mo
                 fence=int(one.headers["docllm-fence"]) if ours else 0,
                 kept=kept.get((one.topic, one.number, one.offset)),
                 known=known.get(one.value or b"") if one.topic == inbox else None,
-                lost=one.offset < lows.get((one.topic, one.number), 0),
+                lost=next(
+                    (at_s for topic, number, low, at_s in deleted if (one.topic, one.number) == (topic, number) and one.offset < low), None
+                ),
             )
         )
     return found + _unseen(found)
@@ -152,16 +154,13 @@ def _unseen(found: Sequence[Stored]) -> list[Stored]:
     for one in found:
         there[one.topic, one.number].add(one.offset)
     gaps = ((place, offset) for place, offsets in there.items() for offset in range(max(offsets)) if offset not in offsets)
-    return [Stored(topic, number, offset, 0.0, lost=True) for (topic, number), offset in gaps]
+    return [Stored(topic, number, offset, 0.0, lost=0.0) for (topic, number), offset in gaps]
 
 
-def _deleted(site: Site, topic: str) -> dict[tuple[str, int], int]:
-    """Return below which offsets records were deleted by a fault."""
-    lows: dict[tuple[str, int], int] = {}
-    for fault in site.log.of("fault"):
-        for number, low in fault["evidence"].get("lows", ()):
-            lows[topic, number] = max(low, lows.get((topic, number), 0))
-    return lows
+def _deleted(site: Site, topic: str) -> list[tuple[str, int, int, float]]:
+    """Return below which offsets of which partitions a fault deleted the records, and when, the first first."""
+    faults = site.log.of("fault")
+    return [(topic, number, low, fault["start_s"]) for fault in faults for number, low in fault["evidence"].get("lows", ())]
 
 
 def _commits(site: Site, watch: Watch) -> list[Commit]:

@@ -109,7 +109,7 @@ class Verdict:
 class Stored:
     """A record of a topic, and when it was written. `task_id` and `fence` are of its headers; None where they are not ours.
 
-    `kept`: when it came into the quarantine. `known`: when its bytes became a task's input. `lost`: the bus lost it, by a fault.
+    `kept`: when it came into the quarantine. `known`: when its bytes became a task's input. `lost`: when the bus lost it, by a fault.
     """
 
     topic: str
@@ -120,7 +120,7 @@ class Stored:
     fence: int = 0
     kept: float | None = None
     known: float | None = None
-    lost: bool = False
+    lost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

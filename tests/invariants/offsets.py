@@ -20,7 +20,7 @@ def passed_open_work(run: Evidence) -> list[str]:
     for commit in sorted(run.commits, key=lambda one: one.order):
         place = (commit.topic, commit.number)
         for record in records[place][passed[place] : commit.offset]:
-            wrong = "" if record.lost or _stood_in_for(record, carriers, passed, commit) else _open(record, history, commit)
+            wrong = "" if _lost(record, commit) or _stood_in_for(record, carriers, passed, commit) else _open(record, history, commit)
             if wrong:
                 odd.append(f"{commit.topic}/{commit.number} committed to {commit.offset}, past {record.offset}: {wrong}")
         passed[place] = max(passed[place], commit.offset)
@@ -54,8 +54,12 @@ def _stood_in_for(record: Stored, carriers: dict[tuple[int, int], list[Stored]],
     if record.task_id is None:
         return False
     others = carriers.get((record.task_id, record.fence), [])
-    there = [one for one in others if one is not record and not one.lost and one.order <= commit.order]
+    there = [one for one in others if one is not record and one.order <= commit.order and not _lost(one, commit)]
     return any(one.offset >= passed[one.topic, one.number] for one in there)
+
+
+def _lost(record: Stored, commit: Commit) -> bool:
+    return record.lost is not None and record.lost <= commit.order
 
 
 def _by_place(run: Evidence) -> dict[Place, list[Stored]]:

@@ -20,14 +20,14 @@ SESSION_S = 10.0
 
 @dataclass(slots=True)
 class Stored:
-    """One record. `turn`: when it was written, among all events of the run. `lost`: the broker has lost it, by a fault."""
+    """One record. `turn`: when it was written, among all events of the run. `lost`: when the broker lost it, by a fault."""
 
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes]]
     turn: int = 0
-    lost: bool = False
+    lost: int | None = None
 
 
 @dataclass(slots=True)
@@ -178,9 +178,10 @@ class Broker:
     def lose(self, place: Place) -> int:
         """Lose all records of a partition; return how many nobody has committed past."""
         log = self.log(place)
-        gone = [stored for stored in log.records[log.low :] if not stored.lost]
+        gone = [stored for stored in log.records[log.low :] if stored.lost is None]
+        turn = self.turn()
         for stored in gone:
-            stored.lost = True
+            stored.lost = turn
         log.low = log.end
         return len(gone)
 

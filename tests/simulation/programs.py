@@ -126,10 +126,13 @@ class AgentProgram(Program):
         )
 
     def _agent(self, builder: Builder, beating: "asyncio.Task[None]") -> Agent:
-        async def leave() -> None:
+        async def stop_beating() -> None:
             beating.cancel()
             await asyncio.wait([beating])
             await builder.heartbeat.stop()
+
+        async def leave() -> None:
+            await self._machine.loop.spawn(self.beat, stop_beating())  # a stalled main loop does not keep it from saying so
 
         names = ("tasks", *builder.parts.topics.tier_destinations, "inbox")
         handles = {name: self._machine.source(builder.parts, name, builder.ids.current) for name in names}

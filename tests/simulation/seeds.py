@@ -32,6 +32,8 @@ EVER_FAILED: dict[int, str] = {  # seed: what it showed
     101314: "a commit of somebody who is no member any more",
     200077: "a record that was on its way when everything had ended",
     1068079069: "a retry is not early when the database's clock was set back between its claim and its call",
+    3836322203: "a stand-in that the broker lost after the commit",
+    3836323031: "an agent that leaves says so though its main loop is stalled",
     2613791595: "a call for a suspect that had waited longer than its lease",
     202627: "a success of the future, by a clock that was set back",
 }

@@ -50,6 +50,18 @@ BROKEN = {
     "an offset that was never committed": ("P3", replace(GOOD, positions=(Position("g.tasks", 0, 0, 2, None),))),
     "an offset beyond the end": ("P3", replace(GOOD, positions=(Position("g.tasks", 0, 0, 2, 3),))),
     "an offset past open work": ("P3", closely(commits=(replace(CLOSE.commits[0], order=13),))),
+    "an offset past a record that was lost later": (
+        "P3",
+        closely(commits=(replace(CLOSE.commits[0], order=13),), records=(replace(CLOSE.records[0], lost=13.5),)),
+    ),
+    "an offset past a record whose stand-in was lost": (
+        "P3",
+        closely(
+            commits=(replace(CLOSE.commits[0], order=13),),
+            relief=True,
+            records=(*CLOSE.records, Stored("g.tasks", 1, 0, 12, task_id=1, lost=12.5)),
+        ),
+    ),
     "an offset past a stranger's record": ("P3", closely(records=(Stored("g.tasks", 0, 0, 2),))),
     "an offset past a task that is not there": ("P3", closely(records=(Stored("g.tasks", 0, 0, 2, task_id=9),))),
     "a second call without a kill": ("P4", replace(GOOD, calls=(CALL, replace(CALL, start_s=12.0)))),
@@ -166,7 +178,12 @@ KEPT = {
     "relief puts another record in its place": closely(
         commits=(replace(CLOSE.commits[0], order=13),), relief=True, records=(*CLOSE.records, Stored("g.tasks", 1, 0, 12, task_id=1))
     ),
-    "what the bus lost is passed": closely(commits=(replace(CLOSE.commits[0], order=13),), records=(replace(CLOSE.records[0], lost=True),)),
+    "what the bus lost is passed": closely(commits=(replace(CLOSE.commits[0], order=13),), records=(replace(CLOSE.records[0], lost=12),)),
+    "relief's record is lost after the commit": closely(
+        commits=(replace(CLOSE.commits[0], order=13),),
+        relief=True,
+        records=(*CLOSE.records, Stored("g.tasks", 1, 0, 12, task_id=1, lost=13.5)),
+    ),
     "a program that stood still could not know better": closely(
         calls=(replace(CLAIMED, claim=replace(CLAIMED.claim, status=P)),), agents={1: replace(CLOSE.agents[1], stalls=((11.2, 11.8),))}
     ),

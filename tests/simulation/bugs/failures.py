@@ -13,7 +13,7 @@ from agent.policy.classes import CLASSES, Action
 from schemas.sql import NEVER_TIME
 from schemas.tables import task
 from tests.simulation.bugs.bug import Bug, replaced
-from tests.simulation.bugs.stages import ALL_FAIL, OUTAGES
+from tests.simulation.bugs.stages import ALL_FAIL, CANCELLED, OUTAGES
 
 
 def _counted(name: str) -> AbstractContextManager[Any]:
@@ -47,5 +47,5 @@ BUGS = {
         "P5", replaced(settle, "hold_back", lambda _c, _g, some, _tier: [(one, one.outcome) for one in some]), ALL_FAIL
     ),
     "a death does not count": Bug("P5", replaced(settle, "_DIE", _DIE)),
-    "a cancelled task is called": Bug("P4", _cancel_unheard),
+    "a cancelled task is called": Bug("P4", _cancel_unheard, CANCELLED),
 }

@@ -7,6 +7,7 @@ Stage = dict[str, Any]
 _BUSY: Stage = {"tasks": 40, "horizon_s": 60.0, "slow_s": {"llm": 19.0}, "crashes": [], "slots": 4, "agents": 3, "linger": True}
 ZOMBIES: Stage = {**_BUSY, "events": [(4.0 * turn, "zombie") for turn in range(1, 14)]}
 DATABASE_AWAY: Stage = {**_BUSY, "events": [(8.0 * turn, "database_away") for turn in range(1, 7)]}
+CANCELLED: Stage = {**_BUSY, "events": [(14.0, "crash"), (15.0, "cancel")], "crashes": [("cancel.marked", 1)]}  # tasks of it wait
 
 _ALONE: Stage = {"agents": 1, "inbox": 0, "models": ("",), "chances": {}, "kinds": {"t": 1}, "crashes": []}
 OUTAGES: Stage = {
