@@ -8,11 +8,16 @@ import threading
 
 from schemas.errors import DocllmError
 
+FROZEN_S = 5.0
 GRACE_S = 60.0  # beyond the drain's own limit: leaving the groups, the last settle, the last publishing, closing
 
 
 def end_after(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
-    """Let this process end with the exit code of an internal error when it is still there after `limit_s` seconds."""
+    """Let this process end with the exit code of an internal error when it is still there after `limit_s` seconds.
+
+    A client library that waits with the interpreter's lock held stops all our threads, this timer's too; then it ends with 1.
+    """
+    faulthandler.dump_traceback_later(limit_s + FROZEN_S, exit=True)
     timer = threading.Timer(limit_s, _end, (limit_s, loop))
     timer.daemon = True
     timer.start()

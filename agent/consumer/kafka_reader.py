@@ -27,6 +27,7 @@ _log = logging.getLogger("docllm.kafka.consumer")
 BATCH = 500
 POLL_S = 0.1
 REOPEN_S = 2.0
+LAST_POLLS, LAST_POLLS_MOST = 3, 30
 Command = Callable[[Consumer], None]
 
 
@@ -95,9 +96,25 @@ class Reader:
         consumer.subscribe(list(self._watch.topics), on_assign=place.on_assign, on_revoke=place.on_revoke, on_lost=place.on_lost)
         while not self._broken and not self._leaving.is_set():
             self._step(consumer)
-        consumer.close()
+        self._close(consumer)
         self._placement.lose_all()
         self._commits.abandon()
+
+    def _close(self, consumer: Consumer) -> None:
+        """Leave the group, serve what it still has to say, then close.
+
+        An assignment that comes while a handle closes is taken by nobody, and the client's answer to it may wait for ever, with
+        the interpreter's lock held (librdkafka #4884). What is read here comes again elsewhere.
+        """
+        try:
+            consumer.unsubscribe()
+            for number in range(LAST_POLLS_MOST):
+                if number >= LAST_POLLS and not consumer.assignment():
+                    break
+                consumer.consume(BATCH, POLL_S)
+        except KafkaException as error:
+            _log.debug("not unsubscribed: %s", error)
+        consumer.close()
 
     def _step(self, consumer: Consumer) -> None:
         self._obey(consumer)

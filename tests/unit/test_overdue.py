@@ -17,6 +17,19 @@ asyncio.run(waits_for_ever())
 """
 
 
+FROZEN = """
+import asyncio, ctypes
+from agent import overdue
+
+async def holds_the_lock():
+    overdue.end_after(0.1, asyncio.get_running_loop())
+    ctypes.PyDLL(None).sleep(60)
+
+overdue.FROZEN_S = 0.1
+asyncio.run(holds_the_lock())
+"""
+
+
 def test_a_drain_that_does_not_end_is_ended() -> None:
     done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=60, check=False)
 
@@ -24,3 +37,11 @@ def test_a_drain_that_does_not_end_is_ended() -> None:
     assert "error: the drain has not ended after 0 s" in done.stderr
     assert "waits_for_ever" in done.stderr
     assert "most recent call first" in done.stderr
+
+
+def test_a_process_whose_lock_is_held_is_ended_too() -> None:
+    """No thread of ours runs, as in a Kafka client that waits for an answer that nobody gives."""
+    done = subprocess.run([sys.executable, "-c", FROZEN], capture_output=True, text=True, timeout=30, check=False)
+
+    assert done.returncode == 1
+    assert "holds_the_lock" in done.stderr

@@ -1,0 +1,52 @@
+"""How the consumer thread leaves: the group first, then the handle."""
+
+from unittest.mock import MagicMock
+
+from agent.consumer.kafka_handover import HandOver
+from agent.consumer.kafka_reader import LAST_POLLS, LAST_POLLS_MOST, Reader
+from schemas.config import KafkaConfig
+
+
+class Client:
+    """A consumer handle that writes down what is asked of it. `held`: after so many polls the group has taken everything."""
+
+    def __init__(self, held: int) -> None:
+        self.asked: list[str] = []
+        self._held = held
+
+    def subscribe(self, *_: object, **__: object) -> None:
+        self.asked.append("subscribe")
+
+    def unsubscribe(self) -> None:
+        self.asked.append("unsubscribe")
+
+    def assignment(self) -> list[str]:
+        return ["a partition"] * (self.asked.count("poll") < self._held)
+
+    def consume(self, *_: object) -> list[object]:
+        self.asked.append("poll")
+        return []
+
+    def close(self) -> None:
+        self.asked.append("close")
+
+
+def left(held: int) -> list[str]:
+    """Return what a reader asks of its handle that is told to leave at once."""
+    parts = {name: MagicMock() for name in ("assignment", "commits", "placement", "watch")}
+    reader = Reader(config=KafkaConfig("b:9092"), settings={}, handover=MagicMock(spec=HandOver), **parts)
+    reader.leave()
+    client = Client(held)
+    reader._serve(client)  # type: ignore[arg-type]
+    return client.asked
+
+
+def test_the_group_is_left_before_the_handle_is_closed() -> None:
+    """An assignment that was on its way is answered in between; while a handle closes the answer may wait for ever."""
+    assert left(held=0) == ["subscribe", "unsubscribe", *["poll"] * LAST_POLLS, "close"]
+    assert left(held=5) == ["subscribe", "unsubscribe", *["poll"] * 5, "close"]
+
+
+def test_a_group_that_takes_nothing_back_holds_up_nobody() -> None:
+    """With its brokers away, the handle is closed after some seconds all the same."""
+    assert left(held=1000) == ["subscribe", "unsubscribe", *["poll"] * LAST_POLLS_MOST, "close"]
