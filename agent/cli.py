@@ -184,14 +184,13 @@ def _rehearsed(config: Config, url: str) -> LLMConfig:
 
 
 def _signals(limit_s: float) -> Stop:
-    """The first signal drains, within `limit_s`; the second does so at once, the third ends the process."""
-    stop, loop = Stop(), asyncio.get_running_loop()
+    """The first signal drains, the second does so at once, the third ends the process; so does a drain that takes `limit_s`."""
+    loop = asyncio.get_running_loop()
+    stop = Stop(lambda: overdue.end_after(limit_s, loop))
 
     def take() -> None:
         if stop.hurry.is_set():
             os._exit(FORCED)
-        if not stop.asked.is_set():
-            overdue.end_after(limit_s, loop)
         stop.signal()
 
     for number in (signal.SIGTERM, signal.SIGINT):

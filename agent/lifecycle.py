@@ -31,19 +31,27 @@ async def end(tasks: Sequence[asyncio.Task[Any]]) -> None:
             one.cancel()
         await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
         left = [one for one in left if not one.done()]
-    await asyncio.gather(*tasks, return_exceptions=True)  # what they ended with is known to whom it concerns
+    await asyncio.gather(*tasks, return_exceptions=True)  # who wants to know what a task ended with asks the task
 
 
 class Stop:
-    """What the signals say: the first asks to drain, the second to do so at once."""
+    """What the signals say: the first asks to drain, the second to do so at once. `leaving` is called once, when the end has begun."""
 
-    def __init__(self) -> None:
+    def __init__(self, leaving: Callable[[], object] | None = None) -> None:
         self.asked = asyncio.Event()
         self.hurry = asyncio.Event()
+        self._leaving = leaving
 
     def signal(self) -> None:
         """Take one signal."""
         (self.hurry if self.asked.is_set() else self.asked).set()
+        self.leave()
+
+    def leave(self) -> None:
+        """Note that the end has begun, for whatever reason."""
+        leaving, self._leaving = self._leaving, None
+        if leaving is not None:
+            leaving()
 
 
 class Publishing:
@@ -142,6 +150,7 @@ class Agent:
             endings.append(asyncio.create_task(self._until_done()))
         try:
             ended, _ = await asyncio.wait([*tasks, *endings], return_when=asyncio.FIRST_COMPLETED)
+            stop.leave()
             broken = [one for one in ended if one in tasks]
             if not broken:
                 await self._drain(stop, drain_timeout_s)
@@ -235,6 +244,7 @@ class Reaping:
         tasks = [asyncio.create_task(duty) for duty in duties]
         asked: asyncio.Task[Any] = asyncio.create_task(stop.asked.wait())
         ended, _ = await asyncio.wait([*tasks, asked], return_when=asyncio.FIRST_COMPLETED)
+        stop.leave()
         await end(tasks)
         await self._leave()
         for task in ended:

@@ -5,6 +5,8 @@ import faulthandler
 import os
 import sys
 import threading
+import traceback
+from typing import Any
 
 from schemas.errors import DocllmError
 
@@ -24,9 +26,16 @@ def end_after(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _end(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
-    sys.stderr.write(f"error: the drain has not ended after {limit_s:.0f} s; leases end by themselves and the tasks run again\n")
-    for task in asyncio.all_tasks(loop):
-        task.print_stack(limit=8, file=sys.stderr)
-    faulthandler.dump_traceback(all_threads=True)
-    sys.stderr.flush()
-    os._exit(DocllmError.exit_code)
+    try:
+        sys.stderr.write(f"error: the drain has not ended after {limit_s:.0f} s; leases end by themselves and the tasks run again\n")
+        for task in asyncio.all_tasks(loop):
+            sys.stderr.write(f"{task.get_name()} {task.get_coro()}\n{_stack(task)}")
+        faulthandler.dump_traceback(all_threads=True)
+        sys.stderr.flush()
+    finally:
+        os._exit(DocllmError.exit_code)
+
+
+def _stack(task: "asyncio.Task[Any]") -> str:
+    # Its own print_stack fails on a frame that is just between two lines.
+    return "".join(traceback.StackSummary.extract((frame, frame.f_lineno) for frame in task.get_stack(limit=8)).format())

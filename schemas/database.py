@@ -26,9 +26,11 @@ Result = TypeVar("Result")
 
 # MySQL and MariaDB error numbers. A deadlock or a lock wait that ended: the whole transaction again.
 CONFLICTS = frozenset({1213, 1205, 1020})
-# The server or the way to it is gone.
+# The connection is gone in the middle of something, perhaps because of it.
+LOST = frozenset({2006, 2013, 2014, 2026, 2055, 1053, 1158, 1159, 1160, 1161, 1927, 4031})
+# Nobody was let in: no server there, all its connections in use, this host or user beyond its limits, a cluster's node not ready.
 NO_WAY = 2003
-LOST = frozenset({2002, NO_WAY, 2006, 2013, 2014, 2026, 2055, 1040, 1053, 1158, 1159, 1160, 1161, 1927, 4031})
+TURNED_AWAY = frozenset({2002, NO_WAY, 1040, 1047, 1129, 1203, 1226})
 # The server became read-only by a failover: another connection finds the new primary.
 READ_ONLY = frozenset({1290, 1792, 1836})
 # The server's disk is full: it takes what needs no room, and all again when somebody has made some.
@@ -56,14 +58,14 @@ def code(error: BaseException) -> int:
 
 
 def lost(error: BaseException) -> bool:
-    """Return whether the error means that the server, or the way to it, is gone."""
+    """Return whether the error means that the connection was lost under a transaction, which may be why."""
     return code(error) in LOST or (isinstance(error, DBAPIError) and error.connection_invalidated)
 
 
 def busy(error: BaseException) -> bool:
-    """Return whether the server is there and cannot take such a transaction now: others are in the way, it is read-only, its disk full."""
+    """Return whether no such transaction can be taken now: it is turned away, others hold locks, the server is read-only, its disk full."""
     full = isinstance(getattr(error, "orig", None), sqlite3.OperationalError) and any(word in str(error).lower() for word in _SQLITE_BUSY)
-    return code(error) in CONFLICTS | READ_ONLY | FULL or full or isinstance(error, PoolTimeout)
+    return code(error) in CONFLICTS | TURNED_AWAY | READ_ONLY | FULL or full or isinstance(error, PoolTimeout)
 
 
 def passing(error: BaseException) -> bool:

@@ -25,7 +25,7 @@ from schemas.lanes import Lane
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
-_TRIES = 3
+_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,7 @@ class SqlLedger:
                     failures += 1
                     if failures == _TRIES or not passing(error):
                         return error
+                    self._database.rest(failures)
 
     def _alone(self, one: Settlement, error: Exception) -> tuple[list[Verdict], list[Order]]:
         """Settle a row that cannot be written as dead, without its body; if that fails too, leave it to its hard deadline."""

@@ -130,7 +130,7 @@ class KafkaTopicAdmin:
         starts = {key: max(committed.get(key, 0), low) for key, low in lows.items() if key in highs}
         behind = {key: start for key, start in starts.items() if start < highs[key]}
         try:
-            oldest_ms = await asyncio.to_thread(self._peek.oldest_ms, behind)
+            oldest_ms = await self._peek.oldest_ms(behind)
         except TimeoutError as error:
             raise unreachable(self._config, str(error)) from None
         return Backlog(sum(highs[key] - start for key, start in behind.items()), oldest_ms, committed)
@@ -147,8 +147,7 @@ class KafkaTopicAdmin:
         await self._change(asked, "delete records")
 
     async def close(self) -> None:
-        """Close the connections."""
-        await asyncio.to_thread(self._peek.close)
+        """Do nothing: the client closes its connections when it is collected."""
 
     # ---- answers
 
@@ -160,9 +159,11 @@ class KafkaTopicAdmin:
     async def _committed(self, group_id: str, partitions: Sequence[Key]) -> dict[Key, int]:
         async def now() -> dict[Key, int]:
             try:
-                return await asyncio.to_thread(self._peek.committed, group_id, partitions)
+                return await self._peek.committed(group_id, partitions)
             except KafkaException as error:
                 raise self._explained(error, error.args[0].str()) from None
+            except TimeoutError as error:
+                raise unreachable(self._config, str(error)) from None
 
         return await self._when_led(now)
 

@@ -1,68 +1,65 @@
-"""Reads single records' timestamps and groups' offsets with consumers that never subscribe, so no group notices."""
+"""Reads single records' timestamps and groups' offsets with consumers that never subscribe, so no group notices.
 
+Each question has a handle and a thread of its own, which are left behind when they do not come back: librdkafka measures its waits
+by the wall clock, so that one which was under way when that was set back ends as much later, and some of its closes never end.
+"""
+
+import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TypeVar
 
 from confluent_kafka import Consumer, TopicPartition
 
 from schemas.clock import Clock
 from schemas.kafka_client import CONSUMER_PROMISES, Settings
 
+Answered = TypeVar("Answered")
+Key = tuple[str, int]
+
 LIMIT_S = 10.0
 POLL_S = 0.2
 CLOSE_S = 5.0
+# The smallest prefetch: one record of each partition is wanted.
+PREFETCH: Settings = {"queued.min.messages": 1, "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 10, "fetch.message.max.bytes": 4096}
 
 
 class Peek:
-    """One consumer handle, opened at its first use. Calls may come from any thread, one at a time."""
+    """Asks Kafka with handles that are no members of a group. Calls may come side by side."""
 
     def __init__(self, *, settings: Settings, clock: Clock) -> None:
-        # The smallest prefetch: one record of each partition is wanted.
-        prefetch = {"queued.min.messages": 1, "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 10, "fetch.message.max.bytes": 4096}
-        self._settings = {**settings, **prefetch, **CONSUMER_PROMISES, "group.id": "docllm-peek"}
+        self._settings = {**settings, **PREFETCH, **CONSUMER_PROMISES}
         self._clock = clock
-        self._lock = threading.Lock()
-        self._consumer: Consumer | None = None
 
-    def oldest_ms(self, positions: Mapping[tuple[str, int], int]) -> int | None:
+    async def oldest_ms(self, positions: Mapping[Key, int]) -> int | None:
         """Return the smallest timestamp among the first records at or above these offsets; None for no offsets.
 
         Every partition must have such a record. Raises TimeoutError when one does not come in time.
         """
-        with self._lock:
-            if not positions:
-                return None
-            consumer = self._opened()
-            consumer.assign([TopicPartition(topic, number, offset) for (topic, number), offset in positions.items()])
-            try:
-                return min(self._first_timestamps(consumer, set(positions)).values())
-            finally:
-                consumer.unassign()
+        return await apart(lambda: self._oldest_ms(positions)) if positions else None
 
-    def committed(self, group_id: str, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Return the offsets that a group has committed. Raises KafkaException.
+    async def committed(self, group_id: str, keys: Sequence[Key]) -> dict[Key, int]:
+        """Return the offsets that a group has committed. Raises KafkaException, TimeoutError.
 
         A consumer asks and not the admin client: that one ends the process with a segmentation fault when the answer is that the
         group's coordinator has moved or is loading (librdkafka 2.16: its OffsetFetch handler looks for a group that it has not).
         """
-        if not keys:
-            return {}
-        consumer = Consumer({**self._settings, "group.id": group_id})
-        try:
+        return await apart(lambda: self._committed(group_id, keys)) if keys else {}
+
+    def _oldest_ms(self, positions: Mapping[Key, int]) -> int:
+        with self._opened("docllm-peek") as consumer:
+            consumer.assign([TopicPartition(topic, number, offset) for (topic, number), offset in positions.items()])
+            return min(self._first_timestamps(consumer, set(positions)).values())
+
+    def _committed(self, group_id: str, keys: Sequence[Key]) -> dict[Key, int]:
+        with self._opened(group_id) as consumer:
             found = consumer.committed([TopicPartition(*key) for key in keys], timeout=LIMIT_S)
-        finally:
-            close(consumer)
         return {(one.topic, one.partition): one.offset for one in found if one.error is None and one.offset >= 0}
 
-    def close(self) -> None:
-        """Close the handle."""
-        with self._lock:
-            if self._consumer is not None:
-                close(self._consumer)
-                self._consumer = None
-
-    def _first_timestamps(self, consumer: Consumer, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        found: dict[tuple[str, int], int] = {}
+    def _first_timestamps(self, consumer: Consumer, wanted: set[Key]) -> dict[Key, int]:
+        found: dict[Key, int] = {}
         end_s = self._clock.now_s() + LIMIT_S
         while missing := wanted - found.keys():
             if self._clock.now_s() > end_s:
@@ -72,10 +69,32 @@ class Peek:
                 found.setdefault((str(message.topic()), int(message.partition() or 0)), message.timestamp()[1])
         return found
 
-    def _opened(self) -> Consumer:
-        if self._consumer is None:
-            self._consumer = Consumer(self._settings)
-        return self._consumer
+    @contextmanager
+    def _opened(self, group_id: str) -> Iterator[Consumer]:
+        consumer = Consumer({**self._settings, "group.id": group_id})
+        try:
+            yield consumer
+        finally:
+            close(consumer)
+
+
+async def apart(ask: Callable[[], Answered]) -> Answered:
+    """Return what `ask` returns, from a thread of its own. Raises TimeoutError when it takes much longer than its own limit."""
+    answer: Future[Answered] = Future()
+    answer.set_running_or_notify_cancel()  # so that nobody who gives up takes it from the thread
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told to who asked
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="peek", daemon=True).start()
+    try:
+        async with asyncio.timeout(LIMIT_S + CLOSE_S):
+            return await asyncio.wrap_future(answer)
+    except TimeoutError as error:
+        raise TimeoutError(str(error) or f"the client gave no answer within {LIMIT_S + CLOSE_S:.0f} s") from None
 
 
 def close(consumer: Consumer) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from producer.ports import Incoming
+from producer.topics.kafka_peek import close
 from schemas.clock import Clock
 from schemas.config import KafkaConfig
 from schemas.errors import ConfigError
@@ -41,7 +42,7 @@ class KafkaTopicReader:
         except KafkaException as error:
             raise unreachable(self._config, str(error.args[0].str())) from None
         finally:
-            await asyncio.to_thread(consumer.close)
+            await asyncio.to_thread(close, consumer)
 
     def _begun(self, consumer: Consumer, topic: str) -> "_Reading":
         found = consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]

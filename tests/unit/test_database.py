@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from schemas.database import CONFLICTS, FULL, LOST, READ_ONLY, Database, Stopped, busy, code, lost, passing
+from schemas.database import CONFLICTS, FULL, LOST, READ_ONLY, TURNED_AWAY, Database, Stopped, busy, code, lost, passing
 from schemas.errors import ConfigError
 
 
@@ -54,9 +54,17 @@ def test_a_conflict_passes_and_the_server_is_there(number: int) -> None:
     assert (code(error), passing(error), busy(error), lost(error)) == (number, True, True, False)
 
 
+@pytest.mark.parametrize("number", sorted(TURNED_AWAY))
+def test_who_is_turned_away_learns_nothing_about_a_row(number: int) -> None:
+    """Found by a fault run: the server answered one connection and had none for the next, and a task was settled as dead."""
+    error = server_error(number)
+
+    assert (passing(error), busy(error), lost(error)) == (True, True, False)
+
+
 @pytest.mark.parametrize("number", sorted(LOST))
-def test_a_server_that_is_gone_may_come_back(number: int) -> None:
-    """It is lost, not busy: whether it answers decides what is done."""
+def test_a_connection_that_is_lost_may_come_back(number: int) -> None:
+    """It is lost, not busy: whether the server answers decides what is done."""
     error = server_error(number)
 
     assert (passing(error), busy(error), lost(error)) == (True, False, True)

@@ -1,5 +1,6 @@
-"""Handles that only look are closed, or left."""
+"""Handles that only look are closed, or left, and so are the threads that ask."""
 
+import asyncio
 import threading
 from typing import cast
 
@@ -10,7 +11,7 @@ from producer.topics import kafka_peek
 
 
 class Stuck:
-    """A handle whose close does not return."""
+    """A handle whose calls do not return."""
 
     def __init__(self) -> None:
         self.asked, self.end = threading.Event(), threading.Event()
@@ -29,3 +30,47 @@ def test_a_handle_that_does_not_close_is_left(monkeypatch: pytest.MonkeyPatch) -
 
     assert stuck.asked.is_set()
     stuck.end.set()
+
+
+def test_a_question_that_is_never_answered_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait of librdkafka that began before the clock was set back by a day; the agent could not even end."""
+    monkeypatch.setattr(kafka_peek, "CLOSE_S", 0.01)
+    monkeypatch.setattr(kafka_peek, "LIMIT_S", 0.01)
+    stuck = Stuck()
+
+    with pytest.raises(TimeoutError, match=r"no answer within 0 s"):
+        asyncio.run(kafka_peek.apart(stuck.close))
+
+    assert stuck.asked.is_set()
+    stuck.end.set()
+
+
+def test_a_question_that_is_given_up_ends_by_itself() -> None:
+    """Whoever is cancelled does not wait, and the thread's late answer disturbs nobody."""
+    stuck, answered = Stuck(), threading.Event()
+
+    def ask() -> None:
+        stuck.close()
+        answered.set()
+
+    async def give_up() -> None:
+        asking = asyncio.create_task(kafka_peek.apart(ask))
+        await asyncio.to_thread(stuck.asked.wait)
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert asking.cancelled()
+
+    asyncio.run(give_up())
+    stuck.end.set()
+    assert answered.wait(5)
+
+
+def test_what_is_asked_apart_is_told() -> None:
+    """Answers and errors alike."""
+
+    def fails() -> None:
+        raise ValueError("as it is")
+
+    assert asyncio.run(kafka_peek.apart(lambda: 7)) == 7
+    with pytest.raises(ValueError, match="as it is"):
+        asyncio.run(kafka_peek.apart(fails))

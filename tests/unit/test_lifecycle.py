@@ -1,10 +1,12 @@
 """How an agent ends what goes on at once."""
 
 import asyncio
+from unittest.mock import MagicMock
 
 import pytest
 
 from agent import lifecycle
+from agent.lifecycle import Agent, Finished, Stop
 
 
 def test_a_cancel_that_a_library_lost_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +33,44 @@ def test_a_cancel_that_a_library_lost_is_repeated(monkeypatch: pytest.MonkeyPatc
         return [task.cancelled() for task in tasks]
 
     assert (asyncio.run(run()), lost) == ([True, False], ["the first"])
+
+
+async def for_ever(*_: object) -> None:
+    await asyncio.Event().wait()
+
+
+async def nothing(*_: object) -> int:
+    return 0
+
+
+def idle_agent() -> Agent:
+    """An agent without sources, whose group has nothing to do."""
+    parts = {name: MagicMock() for name in ("loop", "slots", "settler", "intake", "reaper", "publishing", "clock", "counts")}
+    for part in parts.values():
+        part.configure_mock(**{f"{duty}_forever": for_ever for duty in ("ask", "claim", "tick", "reap", "relay", "tidy")}, run=for_ever)
+        part.configure_mock(running=0, unsettled=0, idle=nothing, finish=nothing, no_claim=nothing)
+    parts["intake"].idle = True
+    finished = Finished(open_tasks=nothing, orders=nothing, any_work=nothing)  # type: ignore[arg-type]
+    return Agent(**parts, finished=finished, sources=[], duties=[], leave=nothing)  # type: ignore[arg-type]
+
+
+def test_an_agent_that_is_done_has_limited_time_to_leave() -> None:
+    """Nobody sends it a signal, and whoever waits for it must not wait for ever."""
+    said: list[str] = []
+
+    asyncio.run(idle_agent().run(Stop(lambda: said.append("leaving")), until_done=True, drain_timeout_s=1))
+
+    assert said == ["leaving"]
+
+
+def test_the_time_to_leave_begins_with_the_first_signal() -> None:
+    """Those that follow do not make it longer."""
+    said: list[str] = []
+    stop = Stop(lambda: said.append("leaving"))
+
+    for _ in range(3):
+        stop.signal()
+    stop.leave()
+
+    assert said == ["leaving"]
+    assert stop.hurry.is_set()

@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
+from agent import overdue
 from schemas.errors import DocllmError
 
 STUCK = """
@@ -45,3 +47,23 @@ def test_a_process_whose_lock_is_held_is_ended_too() -> None:
 
     assert done.returncode == 1
     assert "holds_the_lock" in done.stderr
+
+
+def test_a_stack_between_two_lines_is_told() -> None:
+    """Found by a fault run: where each task stands could not be told, and the process was not ended by it."""
+    frame = SimpleNamespace(f_lineno=None, f_code=_nothing.__code__, f_globals={}, f_locals={})
+    task = SimpleNamespace(get_stack=lambda limit: [frame][:limit])
+
+    assert "in _nothing" in overdue._stack(task)  # type: ignore[arg-type]
+
+
+def test_a_drain_is_ended_though_nothing_can_be_told_of_it() -> None:
+    broken = STUCK.replace("asyncio.run", "overdue._stack = None\nasyncio.run")
+
+    done = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == DocllmError.exit_code
+
+
+def _nothing() -> None:
+    """Stand still."""
