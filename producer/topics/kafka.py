@@ -89,8 +89,7 @@ class KafkaTopicAdmin:
 
     async def cluster_id(self) -> str:
         """Return the id of the cluster. Raises UnreachableError."""
-        described = await self._answer(self._client.describe_cluster(request_timeout=REQUEST_S))
-        return str(described.cluster_id)
+        return await self._peeked(self._peek.cluster_id())
 
     async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
         """Return the topics that exist. Raises UnreachableError."""
@@ -129,10 +128,7 @@ class KafkaTopicAdmin:
         highs = await self._offsets(partitions, LATEST)
         starts = {key: max(committed.get(key, 0), low) for key, low in lows.items() if key in highs}
         behind = {key: start for key, start in starts.items() if start < highs[key]}
-        try:
-            oldest_ms = await self._peek.oldest_ms(behind)
-        except TimeoutError as error:
-            raise unreachable(self._config, str(error)) from None
+        oldest_ms = await self._peeked(self._peek.oldest_ms(behind))
         return Backlog(sum(highs[key] - start for key, start in behind.items()), oldest_ms, committed)
 
     async def trim(self, offsets: Mapping[Key, int]) -> None:
@@ -157,15 +153,7 @@ class KafkaTopicAdmin:
         return [(name, one.id) for name, described in found if described is not None for one in described.partitions]
 
     async def _committed(self, group_id: str, partitions: Sequence[Key]) -> dict[Key, int]:
-        async def now() -> dict[Key, int]:
-            try:
-                return await self._peek.committed(group_id, partitions)
-            except KafkaException as error:
-                raise self._explained(error, error.args[0].str()) from None
-            except TimeoutError as error:
-                raise unreachable(self._config, str(error)) from None
-
-        return await self._when_led(now)
+        return await self._when_led(lambda: self._peeked(self._peek.committed(group_id, partitions)))
 
     async def _offsets(self, partitions: Iterable[Key], spec: OffsetSpec) -> dict[Key, int]:
         return await self._when_led(lambda: self._offsets_now(partitions, spec))
@@ -219,12 +207,20 @@ class KafkaTopicAdmin:
         try:
             return await asyncio.shield(asyncio.wrap_future(future))
         except KafkaException as error:
-            self._client.poll(0)
-            raise self._explained(error, self._trouble or error.args[0].str()) from None
+            raise self._explained(error) from None
 
-    def _explained(self, error: KafkaException, reason: str) -> Exception:
+    async def _peeked(self, answer: Awaitable[Answered]) -> Answered:
+        try:
+            return await answer
+        except KafkaException as error:
+            raise self._explained(error) from None
+        except TimeoutError as error:
+            raise unreachable(self._config, str(error)) from None
+
+    def _explained(self, error: KafkaException) -> Exception:
         """Return the error for whoever asked: that of brokers which do not answer, where it is one."""
-        code = error.args[0].code()
+        self._client.poll(0)
+        code, reason = error.args[0].code(), self._trouble or error.args[0].str()
         if code in LED_ELSEWHERE:
             return LedElsewhereError(str(unreachable(self._config, error.args[0].str())))
         return unreachable(self._config, reason) if code in UNREACHABLE else error

@@ -1,4 +1,4 @@
-"""Reads single records' timestamps and groups' offsets with consumers that never subscribe, so no group notices.
+"""Asks for single records' timestamps, groups' offsets and the cluster with consumers that never subscribe, so no group notices.
 
 Each question has a handle and a thread of its own, which are left behind when they do not come back: librdkafka measures its waits
 by the wall clock, so that one which was under way when that was set back ends as much later, and some of its closes never end.
@@ -22,6 +22,7 @@ Key = tuple[str, int]
 LIMIT_S = 10.0
 POLL_S = 0.2
 CLOSE_S = 5.0
+INTERNAL = "__consumer_offsets"  # metadata of one topic that every cluster has is little, that of all may be much
 # The smallest prefetch: one record of each partition is wanted.
 PREFETCH: Settings = {"queued.min.messages": 1, "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 10, "fetch.message.max.bytes": 4096}
 
@@ -32,6 +33,14 @@ class Peek:
     def __init__(self, *, settings: Settings, clock: Clock) -> None:
         self._settings = {**settings, **PREFETCH, **CONSUMER_PROMISES}
         self._clock = clock
+
+    async def cluster_id(self) -> str:
+        """Return the id of the cluster, empty when none is known. Raises KafkaException, TimeoutError.
+
+        Not by the admin client: that one ends the process when a broker that has just started, or stood still, knows of no broker yet
+        (librdkafka 2.16: its DescribeCluster handler then reports neither a result nor an error, and asserts one).
+        """
+        return await apart(self._cluster_id)
 
     async def oldest_ms(self, positions: Mapping[Key, int]) -> int | None:
         """Return the smallest timestamp among the first records at or above these offsets; None for no offsets.
@@ -47,6 +56,10 @@ class Peek:
         group's coordinator has moved or is loading (librdkafka 2.16: its OffsetFetch handler looks for a group that it has not).
         """
         return await apart(lambda: self._committed(group_id, keys)) if keys else {}
+
+    def _cluster_id(self) -> str:
+        with self._opened("docllm-peek") as consumer:
+            return consumer.list_topics(INTERNAL, timeout=LIMIT_S).cluster_id or ""
 
     def _oldest_ms(self, positions: Mapping[Key, int]) -> int:
         with self._opened("docllm-peek") as consumer:

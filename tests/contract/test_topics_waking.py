@@ -1,0 +1,90 @@
+"""A broker that stood still knows of no broker for a moment, itself included: its answer must end nobody who asks."""
+
+import socketserver
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+METADATA, API_VERSIONS = 3, 18
+UNSUPPORTED, UNKNOWN_TOPIC = 35, 3
+VERSIONS = {METADATA: 4, API_VERSIONS: 0}
+
+ASK = """
+import asyncio, sys
+from producer.topics.kafka import KafkaTopicAdmin
+from schemas.clock import SystemClock
+from schemas.config import KafkaConfig
+
+async def ask():
+    admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap=f"127.0.0.1:{sys.argv[1]}"), clock=SystemClock())
+    print(await admin.cluster_id())
+
+asyncio.run(ask())
+"""
+
+
+class Broker(socketserver.ThreadingTCPServer):
+    """`known`: whether it still knows of itself."""
+
+    daemon_threads = True
+    known = True
+
+
+class Waking(socketserver.StreamRequestHandler):
+    """Answers two questions of Kafka's protocol: which versions it speaks, and which brokers and topics there are."""
+
+    server: Broker
+
+    def handle(self) -> None:
+        while size := self.rfile.read(4):
+            request = self.rfile.read(*struct.unpack(">i", size))
+            kind, version, correlation, name = struct.unpack(">hhih", request[:10])
+            body = request[10 + max(name, 0) :]
+            answer = struct.pack(">i", correlation) + (self.metadata(body) if kind == METADATA else versions(version))
+            self.wfile.write(struct.pack(">i", len(answer)) + answer)
+
+    def metadata(self, body: bytes) -> bytes:
+        """Return the broker, once, then none; the cluster's id; the topics that were asked for, as unknown."""
+        port = struct.pack(">i", self.server.server_address[1])
+        me = struct.pack(">i", 1) + text(b"127.0.0.1") + port + text(None)
+        known, self.server.known = self.server.known, False
+        brokers = struct.pack(">i", known) + known * me
+        return struct.pack(">i", 0) + brokers + text(b"waker") + struct.pack(">i", 1 if known else -1) + topics(body)
+
+
+def versions(asked: int) -> bytes:
+    spoken = b"".join(struct.pack(">hhh", kind, 0, version) for kind, version in VERSIONS.items())
+    return struct.pack(">hi", UNSUPPORTED if asked else 0, len(VERSIONS)) + spoken
+
+
+def topics(body: bytes) -> bytes:
+    count = max(struct.unpack(">i", body[:4])[0], 0)
+    found, rest = struct.pack(">i", count), body[4:]
+    for _ in range(count):
+        size = 2 + struct.unpack(">h", rest[:2])[0]
+        found += struct.pack(">h", UNKNOWN_TOPIC) + rest[:size] + struct.pack(">bi", 0, 0)
+        rest = rest[size:]
+    return found
+
+
+def text(value: bytes | None) -> bytes:
+    return struct.pack(">h", -1) if value is None else struct.pack(">h", len(value)) + value
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with Broker(("127.0.0.1", 0), Waking) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+def test_a_cluster_that_knows_no_broker_yet_has_an_id(port: int) -> None:
+    """The admin client's question for it ended a reaper with SIGABRT, half a second after Kafka had stood still."""
+    done = subprocess.run([sys.executable, "-c", ASK, str(port)], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout) == (0, "waker\n"), done.stderr
