@@ -97,10 +97,17 @@ def retried_early(run: Evidence) -> list[str]:
     for one in run.attempts:
         if one.outcome == "retry":
             due_s = one.settled_s + run.tiers_s[min(one.number, len(run.tiers_s) - 1)]
-            later = [call for call in calls[one.task] if call.label == one.number + 2 and call.start_utc_s > one.settled_s]
-            early = ((call, due_s - _begun_s(call, history)) for call in later)
-            odd += [f"{one.task}, attempt {call.label}, by {by_s:.3f} s" for call, by_s in early if by_s > CLOCK_ERROR_S]
+            # Calls beyond the first are after a snooze or a release, which have a time of their own.
+            following = next((call for call in calls[one.task] if call.label == one.number + 2 and _after(call, one, history)), None)
+            if following is not None and (by_s := due_s - _begun_s(following, history)) > CLOCK_ERROR_S:
+                odd.append(f"{one.task}, attempt {following.label}, by {by_s:.3f} s")
     return odd
+
+
+def _after(call: Call, attempt: Attempt, history: History) -> bool:
+    """Return whether a call began after an attempt had ended; by the database's clock, which may be set back, where no more is known."""
+    ended = history.ended(call.task_id, attempt.owner) if attempt.owner else None
+    return call.start_utc_s > attempt.settled_s if ended is None else call.order > ended.order
 
 
 def _begun_s(call: Call, history: History) -> float:

@@ -35,5 +35,6 @@ EVER_FAILED: dict[int, str] = {  # seed: what it showed
     3836322203: "a stand-in that the broker lost after the commit",
     3836323031: "an agent that leaves says so though its main loop is stalled",
     2613791595: "a call for a suspect that had waited longer than its lease",
+    4228662250: "an attempt that was snoozed, then the database's clock was set back",
     202627: "a success of the future, by a clock that was set back",
 }

@@ -216,6 +216,18 @@ def test_a_clock_that_is_set_back_after_a_claim_makes_no_retry_early() -> None:
     assert len(retried_early(closely(**retry, moves=(LOADED, replace(TAKEN, at_s=5.0), ENDED)))) == 1
 
 
+@pytest.mark.parametrize(("claimed_s", "early"), [(45.0, 0), (30.0, 1)])
+def test_only_the_next_attempt_waits_for_the_tier(claimed_s: float, early: int) -> None:
+    """The one after it was snoozed, then the clock was set back: it begins 30 s after nothing that counts."""
+    second = replace(CLAIMED, start_s=20.0, order=20, label=2, start_utc_s=claimed_s, claim=None)
+    third = replace(second, start_s=30.0, order=30, start_utc_s=16.0)
+    waits = move(14, R, Status.RETRYING, old=OWNER)
+
+    run = closely(calls=(second, third), attempts=(replace(RETRIED, owner=OWNER, settled_s=14.0),), moves=(LOADED, TAKEN, waits))
+
+    assert len(retried_early(run)) == early
+
+
 def test_an_agent_is_known_by_its_incarnation() -> None:
     """The number of an owner names the incarnation that claimed."""
     assert OWNER >> 24 == AGENT >> 24 == 1
