@@ -55,20 +55,19 @@ def _strike(site: Site, planned: Planned, needs: Needs) -> None:
 
 
 def _strike_once(site: Site, planned: Planned, needs: Needs, times_left: int) -> bool:
-    """Return whether the fault is over: somebody met it, it went wrong, or it has no time left."""
+    """Return whether the fault is over: somebody met it, or it has no time left."""
     kind = KINDS[planned.kind]
     strike = Strike(planned.number, kind, site, planned.seat, planned.hold_s, random.Random(planned.seed))  # noqa: S311 - not a secret
-    error, missed = "", False
+    error = ""
     with needs.taken(frozenset(need.format(seat=planned.seat) for need in kind.needs)):
         strike.begin("")
         try:
             kind.act(strike)
-            missed = not strike.bit
         except NobodyError as nobody:
-            error, missed = str(nobody), True
-        except Exception as wrong:  # noqa: BLE001 - whatever it is, the fault did not happen as planned, and the run is void
+            error = str(nobody)
+        except Exception as wrong:  # noqa: BLE001 - whatever it is, the fault did not happen as planned
             error = f"{type(wrong).__name__}: {wrong}"
-    again = missed and times_left > 0
+    again = not strike.bit and times_left > 0
     site.log.note(
         "fault",
         number=strike.number,
