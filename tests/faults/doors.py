@@ -64,6 +64,7 @@ class Door:
     wrong: Wrong = Wrong()
     counts: Counts = field(default_factory=Counts)
     pairs: set["Pair"] = field(default_factory=set)
+    chunks: int = 0  # carried in either direction, by all connections together: one alone may be too short to be torn
 
     def set(self, wrong: Wrong, *, reset: bool = False) -> Counts:
         """Change what is wrong; return what was counted until now. `reset`: connections whose bytes were held end, as after a lost NAT."""
@@ -135,7 +136,6 @@ class _End(asyncio.Protocol):
         self._held: deque[bytes] = deque()
         self.held_bytes = 0
         self._free_s = 0.0
-        self._chunks = 0
         self._timer: asyncio.TimerHandle | None = None
         self.over = False
 
@@ -201,9 +201,9 @@ class _End(asyncio.Protocol):
         return data
 
     def _carry(self, data: bytes, out: asyncio.Transport, wrong: Wrong) -> None:
-        self._chunks += 1
         door = self._pair.door
-        if wrong.mode is Mode.TEAR and self._chunks % wrong.tear_every == 0 and len(data) > 1:
+        door.chunks += 1
+        if wrong.mode is Mode.TEAR and door.chunks % wrong.tear_every == 0 and len(data) > 1:
             out.write(data[: len(data) // 2])
             door.counts.torn += 1
             self._pair.end()

@@ -123,15 +123,27 @@ def test_a_slow_way_brings_everything_in_order(door: tuple[Proxy, Door]) -> None
 
 
 def test_a_torn_message_is_half_a_message(door: tuple[Proxy, Door]) -> None:
-    """The first arrives; of the second one half does, and then the connection is reset."""
+    """The first and its answer arrive; of the second one half does, and then the connection is reset."""
     proxy, one = door
-    proxy.set(one, Wrong(Mode.TEAR, tear_every=2))
+    proxy.set(one, Wrong(Mode.TEAR, tear_every=3))
     with connected(one) as client:
         assert said(client, b"whole") == b"whole"
         with pytest.raises(ConnectionResetError):
             said(client, b"broken")
 
     assert proxy.counts(one)["torn"] == 1
+
+
+def test_connections_that_carry_little_are_torn_too(door: tuple[Proxy, Door]) -> None:
+    """What all of them carry is counted together; a run was void of a client that opens many."""
+    proxy, one = door
+    proxy.set(one, Wrong(Mode.TEAR, tear_every=5))
+    for _ in range(2):
+        with connected(one) as client:
+            assert said(client, b"whole") == b"whole"
+
+    with connected(one) as client, pytest.raises(ConnectionResetError):
+        said(client, b"broken")
 
 
 def test_a_server_that_is_gone_is_counted(door: tuple[Proxy, Door]) -> None:
