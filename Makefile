@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install check lint unit servers test crash-points faults proof-ci demo demo-kafka bench lock clean
+.PHONY: help install check lint unit servers test crash-points faults seeds proof-ci demo demo-kafka bench lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,9 +41,10 @@ SEED ?= 1
 faults: servers ## hours of faults on real servers, then one judge of five ledgers (MINUTES=120 SEED=1)
 	$(BIN)/python -m tests.faults --minutes $(MINUTES) --seed $(SEED)
 
-proof-ci: servers ## 2,000 new simulations, every crash point, and ten minutes with every kind of fault
+seeds: $(READY) ## 2,000 new simulations
 	$(BIN)/python -m tests.simulation --new --seeds 2000 --processes 2
-	$(BIN)/pytest -q tests/faults/test_crash_points.py
+
+proof-ci: seeds crash-points ## both, then ten minutes with every kind of fault
 	$(BIN)/python -m tests.faults --minutes 10 --seed $(SEED)
 
 demo: $(READY) ## summarize some hundred real documents on this machine alone
