@@ -44,7 +44,7 @@ faults: servers ## hours of faults on real servers, then one judge of five ledge
 seeds: $(READY) ## 2,000 new simulations
 	$(BIN)/python -m tests.simulation --new --seeds 2000 --processes 2
 
-proof-ci: seeds crash-points ## both, then ten minutes with every kind of fault
+proof-ci: seeds crash-points ## new simulations, every crash point, then ten minutes with every kind of fault
 	$(BIN)/python -m tests.faults --minutes 10 --seed $(SEED)
 
 demo: $(READY) ## summarize some hundred real documents on this machine alone

@@ -154,6 +154,6 @@ KINDS = (
     Kind("agent-hurry", hurry, ("{seat}",), (0, 0), Cost.REPLY),
     Kind("agent-storm", storm, ("{seat}", "group"), (6, 15), Cost.REPLY),
     Kind("agent-clock-forward", clock_forward, (SKEWED,), (5, 15)),
-    Kind("agent-clock-back", clock_back, (SKEWED,), (5, 15), Cost.LEASE),  # it may stand still until its clock is right
+    Kind("agent-clock-back", clock_back, (SKEWED,), (5, 15)),
     Kind("reaper-kill", kill_reaper, (REAPER,), (0, 0)),
 )

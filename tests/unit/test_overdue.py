@@ -32,8 +32,13 @@ asyncio.run(holds_the_lock())
 """
 
 
+def ended(code: str) -> subprocess.CompletedProcess[str]:
+    """Return how a program of this code ended, within half a minute."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+
+
 def test_a_drain_that_does_not_end_is_ended() -> None:
-    done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=60, check=False)
+    done = ended(STUCK)
 
     assert done.returncode == DocllmError.exit_code
     assert "error: the drain has not ended after 0 s" in done.stderr
@@ -43,7 +48,7 @@ def test_a_drain_that_does_not_end_is_ended() -> None:
 
 def test_a_process_whose_lock_is_held_is_ended_too() -> None:
     """No thread of ours runs, as in a Kafka client that waits for an answer that nobody gives."""
-    done = subprocess.run([sys.executable, "-c", FROZEN], capture_output=True, text=True, timeout=30, check=False)
+    done = ended(FROZEN)
 
     assert done.returncode == 1
     assert "holds_the_lock" in done.stderr
@@ -58,9 +63,7 @@ def test_a_stack_between_two_lines_is_told() -> None:
 
 
 def test_a_drain_is_ended_though_nothing_can_be_told_of_it() -> None:
-    broken = STUCK.replace("asyncio.run", "overdue._stack = None\nasyncio.run")
-
-    done = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True, timeout=60, check=False)
+    done = ended(STUCK.replace("asyncio.run", "overdue._stack = None\nasyncio.run"))
 
     assert done.returncode == DocllmError.exit_code
 
