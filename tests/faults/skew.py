@@ -1,10 +1,12 @@
 """A clock that jumps, for one agent: libfaketime, told by a file that it reads each second. Only the time of day is false."""
 
+import subprocess
 from pathlib import Path
 
-from tests.servers.process import ServerMissingError
+from tests.servers.process import ServerMissingError, program
 
 FILE = "clock"
+WAITS = Path(__file__).with_name("waits.c")
 PLACES = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib/faketime/libfaketimeMT.so.1", "/usr/local/lib/faketime/libfaketimeMT.so.1")
 
 
@@ -16,12 +18,21 @@ def library() -> Path:
     raise ServerMissingError("libfaketime (Debian package faketime) is not installed; run: python -m tests.servers install")
 
 
+def waits(folder: Path) -> Path:
+    """Return the waits that libfaketime lacks, built in a folder; raise ServerMissingError when there is no compiler."""
+    built = folder / "waits.so"
+    if not built.exists():
+        compiler = program("cc", package="build-essential")
+        subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", str(built), str(WAITS)], check=True)
+    return built
+
+
 def environ(folder: Path) -> dict[str, str]:
     """Return what gives a program the clock of a folder."""
     if not (folder / FILE).exists():
         jump(folder, 0)
     return {
-        "LD_PRELOAD": str(library()),
+        "LD_PRELOAD": f"{waits(folder)}:{library()}",
         "FAKETIME_TIMESTAMP_FILE": str(folder / FILE),
         "FAKETIME_CACHE_DURATION": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",

@@ -17,6 +17,7 @@ PROGRAMS = {
     "mvn": "maven",
     "docker-compose": "docker-compose",  # reads the compose file; starts nothing
     "faketime": "faketime",  # fault runs give an agent a clock that jumps
+    "cc": "build-essential",  # and build the waits that this clock lacks
 }
 
 
