@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pymysql
+from pymysql.constants import ER
 
 from tests.faults import database
 from tests.faults.site import AGENTS
@@ -25,14 +27,13 @@ def row_locks(strike: Strike) -> None:
         waited = 0
         for _ in _turns(strike):
             with holding.cursor() as cursor, looking.cursor() as look:
-                cursor.execute("BEGIN")
-                cursor.execute(f"{OPEN} FOR UPDATE", (500,))
-                end_s = time.monotonic() + HELD_S
-                while time.monotonic() < end_s:
-                    look.execute(WAITING)
-                    waited += int((look.fetchone() or (0,))[0])
-                    time.sleep(0.1)
-                cursor.execute("ROLLBACK")
+                with _rolled_back(cursor):
+                    cursor.execute(f"{OPEN} FOR UPDATE", (500,))
+                    end_s = time.monotonic() + HELD_S
+                    while time.monotonic() < end_s:
+                        look.execute(WAITING)
+                        waited += int((look.fetchone() or (0,))[0])
+                        time.sleep(0.1)
             strike.bit = waited > 0
         strike.evidence["waiting"] = waited
 
@@ -51,16 +52,24 @@ def deadlocks(strike: Strike) -> None:
 
 
 def _backwards(cursor: pymysql.cursors.Cursor, ids: list[int]) -> None:
-    cursor.execute("BEGIN")
-    # The transaction that changed fewer rows is the one that is ended.
-    cursor.execute("INSERT INTO fault_weight (n) SELECT seq FROM seq_1_to_3000")
-    try:
+    with _rolled_back(cursor):
+        # The transaction that changed fewer rows is the one that is ended.
+        cursor.execute("INSERT INTO fault_weight (n) SELECT seq FROM seq_1_to_3000")
         for some in (ids[len(ids) // 2 :], ids[: len(ids) // 2]):
             if some:
                 cursor.execute("SELECT id FROM task WHERE id IN %s FOR UPDATE", (some,))
             time.sleep(MET_S)  # who has an earlier row by now waits for a later one
-    except pymysql.Error:
-        pass  # then it was we who were ended
+
+
+@contextmanager
+def _rolled_back(cursor: pymysql.cursors.Cursor) -> Iterator[None]:
+    """Give a transaction that changes nothing, and that the server may end for another one's sake."""
+    cursor.execute("BEGIN")
+    try:
+        yield
+    except pymysql.OperationalError as error:
+        if error.args[0] not in {ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT}:
+            raise
     cursor.execute("ROLLBACK")
 
 
