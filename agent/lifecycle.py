@@ -193,7 +193,8 @@ class Agent:
                 await self._leave()
         except TimeoutError:
             left = self._settler.unsettled
-            raise UnreachableError(f"the database does not answer: {left} outcomes are not settled; their tasks run again") from None
+            told = f"{left} outcomes are not settled; their tasks run again" if left else "it does not know that this agent left"
+            raise UnreachableError(f"the database does not answer: {told}") from None
 
     async def _leave_group(self) -> None:
         """Leave however the run ends: a consumer's thread must not outlive the event loop."""

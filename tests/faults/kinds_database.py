@@ -26,14 +26,13 @@ def row_locks(strike: Strike) -> None:
         strike.begin("rows of task", *AGENTS)
         waited = 0
         for _ in _turns(strike):
-            with holding.cursor() as cursor, looking.cursor() as look:
-                with _rolled_back(cursor):
-                    cursor.execute(f"{OPEN} FOR UPDATE", (500,))
-                    end_s = time.monotonic() + HELD_S
-                    while time.monotonic() < end_s:
-                        look.execute(WAITING)
-                        waited += int((look.fetchone() or (0,))[0])
-                        time.sleep(0.1)
+            with holding.cursor() as cursor, looking.cursor() as look, _rolled_back(cursor):
+                cursor.execute(f"{OPEN} FOR UPDATE", (500,))
+                end_s = time.monotonic() + HELD_S
+                while time.monotonic() < end_s:
+                    look.execute(WAITING)
+                    waited += int((look.fetchone() or (0,))[0])
+                    time.sleep(0.1)
             strike.bit = waited > 0
         strike.evidence["waiting"] = waited
 

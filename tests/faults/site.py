@@ -31,7 +31,7 @@ AGENTS, REAPER, TOOLS = ("agent1", "agent2", "agent3"), "reaper", "tools"
 PARTS = ("kafka", "mariadb", "redis", "llm")
 SKEWED = AGENTS[-1]  # the agent whose clock can jump
 LATENCY = "0.1-1.2"
-SLOTS = "8"
+SLOTS = "16"
 ANSWER_S = 15.0
 TOML = """\
 [llm]
