@@ -163,7 +163,7 @@ class Builder:
             hooks=Hooks(ordered=self.publishing.ordered, rewound=self.sweep.wake, failed=failed),
         )
 
-    def intake(self, inbox: Source) -> Intake:
+    def intake(self, inbox: Source, failed: Callable[[str], None]) -> Intake:
         """Return the intake over the inbox."""
         return Intake(
             partitions=Partitions({self.parts.topics.name("inbox"): inbox}),
@@ -173,6 +173,7 @@ class Builder:
             group=self.parts.topics.group,
             max_attempts_of=self.parts.config.max_attempts_of,
             ordered=self.publishing.ordered,
+            failed=failed,
         )
 
     def reaper(self, loop: Loop, intake: Intake) -> Reaper:
@@ -248,7 +249,7 @@ class Builder:
         settler = self.settler(reply_limit_bytes, settled)
         slots = self.slots(settler, freed)
         loop = self.loop(slots, work, failed)
-        intake = self.intake(inbox)
+        intake = self.intake(inbox, failed)
         agent = Agent(
             loop=loop,
             slots=slots,

@@ -23,8 +23,8 @@ from schemas.line import LineError
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
-PAGE = 200
-HIGH = 2000
+PAGE, PAGE_BYTES = 200, 4 << 20
+HIGH, HIGH_BYTES = 2000, 64 << 20
 
 
 class Intake:
@@ -40,6 +40,7 @@ class Intake:
         group: str,
         max_attempts_of: Callable[[str], int],
         ordered: Callable[[Sequence[Order]], None],
+        failed: Callable[[str], None],
     ) -> None:
         self._partitions = partitions
         self._database = database
@@ -48,7 +49,9 @@ class Intake:
         self._group = group
         self._max_attempts_of = max_attempts_of
         self._ordered = ordered
+        self._failed = failed
         self._records: deque[Record] = deque()
+        self._bytes = 0  # of the values of these records
         self._wake = asyncio.Event()
 
     @property
@@ -64,18 +67,23 @@ class Intake:
         """Take an event of the inbox's source."""
         match event:
             case list():
-                self._records.extend(record for record in event if self._partitions.begin(record.partition, record.offset))
+                begun = [record for record in event if self._partitions.begin(record.partition, record.offset)]
+                self._records.extend(begun)
+                self._bytes += sum(map(_size, begun))
                 self._wake.set()
             case Assigned(partitions):
                 self._partitions.assign(partitions)
             case Revoked(partitions):
                 self._partitions.revoke(partitions)
-            case SourceFailed(reason):
+            case SourceFailed(reason, fatal):
                 log.warning("%s", reason)
+                if fatal:
+                    self._failed(reason)
         self._pause()
 
     def _pause(self) -> None:
-        self._partitions.pause(self._partitions.topics if len(self._records) > HIGH else ())
+        enough = len(self._records) > HIGH or self._bytes > HIGH_BYTES
+        self._partitions.pause(self._partitions.topics if enough else ())
 
     async def run(self) -> None:
         """Accept what comes, until cancelled."""
@@ -83,9 +91,19 @@ class Intake:
             await self._wake.wait()
             self._wake.clear()
             while self._records:
-                page = [self._records.popleft() for _ in range(min(PAGE, len(self._records)))]
+                page = self._page()
                 await self._take([record for record in page if record.partition in self._partitions])
                 self._pause()
+
+    def _page(self) -> list[Record]:
+        """Take the oldest records, as many as one transaction shall have."""
+        page: list[Record] = []
+        size = 0
+        while self._records and len(page) < PAGE and size < PAGE_BYTES:
+            page.append(self._records.popleft())
+            size += _size(page[-1])
+        self._bytes -= size
+        return page
 
     async def _take(self, records: Sequence[Record]) -> None:
         by_batch: dict[str, list[tuple[Record, store.NewTask]]] = {}
@@ -125,3 +143,7 @@ class Intake:
 
     async def _run(self, work: Callable[[Connection], Result]) -> Result:
         return await self._lane(lambda: self._database.run(work))
+
+
+def _size(record: Record) -> int:
+    return len(record.value or b"")

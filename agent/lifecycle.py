@@ -154,7 +154,7 @@ class Agent:
             broken = [one for one in ended if one in tasks]
             if not broken:
                 await self._drain(stop, drain_timeout_s)
-            for one in broken:
+            for one in ended:
                 one.result()
             if not self._failures.empty() or endings[1].done():
                 raise DocllmError(endings[1].result())

@@ -217,8 +217,8 @@ class Ledger(Protocol):
         """Give claims back."""
         ...
 
-    async def relieve(self, task_id: int, fence: int, owner: int) -> Order | None:
-        """Order another record for a running task; None when the claim is no longer this owner's."""
+    async def relieve(self, task_id: int, fence: int, owner: int | None) -> Order | None:
+        """Order another record for a task that runs under this owner, or waits (None); None when it does not at this fence."""
         ...
 
     async def quarantine(self, suspects: Sequence[Suspect]) -> list[Order]:

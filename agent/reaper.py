@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from agent.heartbeat import Heartbeat
-from agent.ledger import lease, reap, sweep
+from agent.ledger import facts, lease, reap, sweep
 from agent.ledger.locks import AgentLocks
 from producer import cancel
 from producer.ports import TopicAdmin
@@ -74,6 +74,7 @@ class Reaper:
         self._agents_gone = agents_gone
         self._finished = finished
         self._gone: frozenset[int] = frozenset()
+        self._cancels_done: frozenset[tuple[int, datetime]] = frozenset()
 
     async def reap_forever(self) -> None:
         """Judge, reset, tell, each second, until cancelled: what is asked about for being told is free by then."""
@@ -173,12 +174,16 @@ class Reaper:
                 locks.remove(agent_id)
 
     async def _cancel_on(self) -> None:
-        """Go on with cancels that were interrupted, or that tasks escaped by running."""
-        for batch_id in await self._run(lambda c: lease.cancelled(c, self._topics.group)):
+        """Go on with cancels that were interrupted, or that tasks escaped by running, until no task is open: none can be added."""
+        cancelled = await self._run(lambda c: lease.cancelled(c, self._topics.group))
+        self._cancels_done &= cancelled
+        for batch_id, at in sorted(cancelled - self._cancels_done):
             after = cancel.FIRST_KEY
             while after is not None:
                 _, after = await self._run(lambda c, one=batch_id, key=after: cancel.cancel_page(c, one, key))
                 crash.reach("cancel.page_cancelled")
+            if not await self._run(lambda c, one=batch_id: facts.open_in(c, one)):
+                self._cancels_done |= {(batch_id, at)}
 
     async def _trim(self) -> None:
         """Delete the records that this agent's partitions are finished with and that the group has committed past.

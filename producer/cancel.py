@@ -7,7 +7,7 @@ blocks. The reaper goes on where a cancel was interrupted.
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, or_, select, update
+from sqlalchemy import Connection, select, update
 
 from producer import tally
 from producer.store import Batch
@@ -41,10 +41,14 @@ def cancel_page(connection: Connection, batch_id: int, after: bytes) -> tuple[in
     return _cancel(connection, batch_id, [row for row in rows if row.status in WAITING]), rows[-1].task_key if len(rows) == PAGE else None
 
 
-def cancel_one(connection: Connection, key: bytes, batch_id: int | None, actor: str) -> list[tuple[int, int]]:
-    """Cancel the tasks with this key that wait; return (batch id, status before) for each task of that name."""
-    where = and_(task.c.task_key == key, or_(batch_id is None, task.c.batch_id == batch_id))  # type: ignore[arg-type]
-    rows = connection.execute(select(task.c.id, task.c.batch_id, task.c.status, task.c.type).where(where).with_for_update()).all()
+def cancel_one(connection: Connection, key: bytes, group: str, batch_id: int | None, actor: str) -> list[tuple[int, int]]:
+    """Cancel the group's tasks with this key that wait; return (batch id, status before) for each task of that name."""
+    named = select(task.c.id).join(batch, batch.c.id == task.c.batch_id).where(batch.c.group_name == group, task.c.task_key == key)
+    if batch_id is not None:
+        named = named.where(batch.c.id == batch_id)
+    ids = sorted(connection.execute(named).scalars())
+    those = select(task.c.id, task.c.batch_id, task.c.status, task.c.type).where(task.c.id.in_(ids)).order_by(task.c.id)
+    rows = connection.execute(those.with_for_update()).all()
     for row in rows:
         if row.status in WAITING:
             _cancel(connection, row.batch_id, [row])

@@ -4,6 +4,8 @@ import asyncio
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
+from http.client import HTTPException
+from typing import Any
 
 import orjson
 from redis.asyncio import Redis
@@ -17,7 +19,7 @@ from producer.app import make_admin, open_database
 from producer.topics.family import Family, with_old_tiers
 from schemas import migrations
 from schemas.clock import SystemClock
-from schemas.config import Config
+from schemas.config import Config, authorization
 from schemas.database import Database
 from schemas.errors import ConfigError, DocllmError, UnreachableError, UnsafeStateError
 from schemas.lanes import ThreadLane
@@ -111,17 +113,26 @@ class Checks:
         url = f"{(llm.base_url or '').rstrip('/')}/chat/completions"
         body = {"model": llm.model or "", "messages": [{"role": "user", "content": "Say ok."}], "max_tokens": 16}
         headers = {"Content-Type": "application/json"}
-        if llm.api_key is not None:
-            headers["Authorization"] = f"Bearer {llm.api_key.reveal()}"
+        if (bearer := authorization(llm.api_key)) is not None:
+            headers["Authorization"] = bearer.reveal()
         request = urllib.request.Request(url, orjson.dumps(body), headers)  # noqa: S310 - settings admit http and https only
         try:
             with urllib.request.urlopen(request, timeout=LLM_TIMEOUT_S) as reply:  # noqa: S310 - the same
-                answer = orjson.loads(reply.read(1 << 20))
+                model = _model(orjson.loads(reply.read(1 << 20)))
         except urllib.error.HTTPError as error:
             raise UnsafeStateError(f"{url} answers {error.code} {error.reason}; check DOCLLM_LLM_API_KEY and DOCLLM_LLM_MODEL") from None
-        except (OSError, ValueError) as error:
+        except (OSError, HTTPException) as error:
             raise UnreachableError(f"{url} does not answer ({error}); check DOCLLM_LLM_BASE_URL") from None
-        return f"{url} answers as {answer.get('model', 'an unnamed model')}"
+        except ValueError:  # its text may quote what was sent
+            raise UnreachableError(f"{url} answers with what is no completion; check DOCLLM_LLM_BASE_URL") from None
+        return f"{url} answers as {model}"
+
+
+def _model(answer: Any) -> str:
+    """Return the model that an answer names; raise ValueError when it is no answer."""
+    if not isinstance(answer, dict):
+        raise ValueError("not an object")  # noqa: TRY004 - as orjson says of what is no JSON
+    return str(answer.get("model", "an unnamed model"))
 
 
 def _reason(error: Exception) -> str:

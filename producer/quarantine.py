@@ -65,10 +65,15 @@ def undeliverable(connection: Connection, group: str, item: outbox.Item, record:
 
 def headers_blob(headers: RawHeaders) -> bytes:
     """Return headers as JSON pairs of texts (what is no UTF-8 becomes escapes), at most 8 KiB."""
-    pairs = [[_utf8(name), None if value is None else value.decode("utf-8", "backslashreplace")] for name, value in headers]
-    while pairs and len(orjson.dumps(pairs)) > KEPT_HEADER_BYTES:
-        pairs.pop()
-    return orjson.dumps(pairs)
+    kept: list[bytes] = []
+    size = len("[]")
+    for name, value in headers:
+        pair = orjson.dumps([_utf8(name), None if value is None else value.decode("utf-8", "backslashreplace")])
+        size += len(pair) + len(",")
+        if size > KEPT_HEADER_BYTES:
+            break
+        kept.append(pair)
+    return b"[" + b",".join(kept) + b"]"
 
 
 def error_class(disposition: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from producer.accept import new_task
 from producer.quarantine import headers_blob
 from producer.store import NewTask
-from schemas.envelope import RawHeaders
+from schemas.envelope import UNREADABLE, RawHeaders
 from schemas.line import LineError, parse
 
 BATCH_HEADER = "docllm-batch"
@@ -33,6 +33,8 @@ def clash(batch_name: str) -> str:
 
 def _batch_name(headers: RawHeaders, group: str) -> str:
     """Return the batch that the producer names, or the group's own."""
+    if any(name == UNREADABLE for name, _ in headers):
+        raise LineError("headers", "have a name that is not UTF-8", "which batch is meant cannot be read; name headers in UTF-8")
     named = [value for name, value in headers if name == BATCH_HEADER and value]
     if not named:
         return f"{group}-direct"

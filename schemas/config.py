@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from schemas.errors import ConfigError
+
 
 class Secret:
     """A text that must not be shown: `repr`, `str` and formatting give dots; `reveal()` gives the text."""
@@ -26,6 +28,16 @@ class Secret:
 
     def __hash__(self) -> int:
         return hash(self._text)
+
+
+def authorization(api_key: Secret | None) -> Secret | None:
+    """Return the value of the header that an LLM is sent; raise ConfigError for a key that no header can hold."""
+    if api_key is None:
+        return None
+    key = api_key.reveal().strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError("llm.api_key is empty or holds blanks or characters that no key has; copy it again")
+    return Secret(f"Bearer {key}")
 
 
 @dataclass(frozen=True, slots=True)

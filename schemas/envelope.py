@@ -12,6 +12,7 @@ MAX_TASK_BYTES = 3 << 20
 MAX_KEY_BYTES = 191
 
 RawHeaders = Sequence[tuple[str, bytes | None]]
+UNREADABLE = "docllm-unreadable"  # in place of headers of which one has a name that is no text
 _MAX_DIGITS = 18
 
 
@@ -109,6 +110,8 @@ def decode(headers: RawHeaders | None) -> Publication:
 def _ours(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for name, value in headers:
+        if name == UNREADABLE:
+            raise NotOursError("the name of a header is not UTF-8")
         if name.startswith("docllm-"):
             if name in found:
                 raise NotOursError(f"header {name[:40]} is there twice")

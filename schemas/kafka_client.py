@@ -5,8 +5,10 @@ Imports no client. A setting's value is never put into an error, since it may be
 
 import re
 from collections.abc import Mapping
+from typing import Any, Protocol
 
 from schemas.config import KafkaConfig
+from schemas.envelope import UNREADABLE, RawHeaders
 from schemas.errors import ConfigError, UnreachableError
 
 Settings = dict[str, str | int | bool]
@@ -52,7 +54,7 @@ CONSUMER_PROMISES: Settings = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
-    "enable.partition.eof": False,
+    "enable.partition.eof": True,  # offsets behind the last record may be those of a transaction, which no record has
     "check.crcs": True,
 }
 PRODUCER_PROMISES: Settings = {
@@ -135,6 +137,25 @@ def unreachable(config: KafkaConfig, reason: str) -> UnreachableError:
         f"Kafka at {config.bootstrap} does not answer ({reason}); check that it runs, that [kafka] bootstrap or "
         "DOCLLM_KAFKA_BOOTSTRAP names it, and that security.protocol, TLS and SASL in [kafka.client] are what it expects"
     )
+
+
+class HasHeaders(Protocol):
+    """A record as librdkafka gives it."""
+
+    def headers(self) -> Any:
+        """Return pairs of name and value, or None."""
+        ...
+
+
+def raw_headers(message: HasHeaders) -> RawHeaders:
+    """Return a record's headers; one named UNREADABLE when a name is not UTF-8.
+
+    Kafka lets a name be any bytes. The client makes a text of it and fails (confluent-kafka 2.16: SystemError), for all headers.
+    """
+    try:
+        return message.headers() or ()
+    except (SystemError, UnicodeDecodeError):
+        return [(UNREADABLE, b"")]
 
 
 def _chosen(config: KafkaConfig, promises: Settings, others: re.Pattern[str]) -> Settings:

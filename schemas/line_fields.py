@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 
+from schemas.answer_schema import MOST, too_much
 from schemas.envelope import MAX_KEY_BYTES
 from schemas.line_json import LineError
 
@@ -114,6 +115,8 @@ def answer_schema(field: str, value: Any) -> dict[str, Any]:
         raise LineError(
             field, f"is not a valid JSON Schema: {reason}", "correct the schema; put what it refers to into its $defs"
         ) from None
+    if too_much(value):
+        raise LineError(field, f"tries more than {MOST} subschemas on one value", "name fewer alternatives that refer to alternatives")
     return dict(value)
 
 

@@ -208,7 +208,7 @@ def _llm(own: dict[str, Any], environ: Mapping[str, str]) -> LLMConfig:
     fallback = environ.get("OPENAI_BASE_URL") or OPENAI_URL
     key = own.get("api_key")
     if key is None and own.get("base_url", fallback).rstrip("/") in {OPENAI_URL, fallback.rstrip("/")}:
-        key = Secret(environ["OPENAI_API_KEY"]) if environ.get("OPENAI_API_KEY") else None
+        key = Secret(environ["OPENAI_API_KEY"].strip()) if environ.get("OPENAI_API_KEY") else None
     base_url = own.get("base_url") or (fallback if key or environ.get("OPENAI_BASE_URL") else None)
     return LLMConfig(**own | {"base_url": base_url, "api_key": key})
 

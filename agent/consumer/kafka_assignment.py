@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from agent.consumer.kafka_offsets import LABEL, Key, Start, highs, lows
 from agent.ports import Partition, Record
+from schemas.kafka_client import raw_headers
 
 _log = logging.getLogger("docllm.kafka.consumer")
 
@@ -23,13 +24,20 @@ class Held:
 
     partition: Partition | None = None
     committed: int = 0
+    unread: int = 0  # the offset after the last record that was read
+    end: int = 0  # the offset at which the client last found the partition's end
     paused: bool | None = None  # None: the client's flag is not known, since it survives reassignment
     leader_epochs: list[tuple[int, int]] = field(default_factory=list)  # (first offset, leader epoch), ascending
 
     def note(self, offset: int, leader_epoch: int | None) -> None:
-        """Remember the leader epoch under which an offset was read."""
+        """Remember that an offset was read, and the leader epoch under which it was."""
+        self.unread = offset + 1
         if leader_epoch is not None and (not self.leader_epochs or self.leader_epochs[-1][1] != leader_epoch):
             self.leader_epochs.append((offset, leader_epoch))
+
+    def lag(self, low: int, high: int) -> int:
+        """Return the offsets above the committed one, none when all that was read is committed and there is nothing more to read."""
+        return 0 if self.committed >= self.unread and self.end >= high else max(high - max(self.committed, low), 0)
 
     def epoch_below(self, watermark: int) -> int | None:
         """Return the leader epoch of the last record below the watermark. Older ones are forgotten."""
@@ -90,8 +98,12 @@ class Assignment:
         if held is None or held.partition is None:
             return None
         held.note(offset, message.leader_epoch())
-        headers: list[tuple[str, bytes | None]] = message.headers() or []  # type: ignore[assignment]
-        return Record(held.partition, offset, message.timestamp()[1], message.key(), message.value(), headers)
+        return Record(held.partition, offset, message.timestamp()[1], message.key(), message.value(), raw_headers(message))
+
+    def ended(self, key: Key, offset: int) -> None:
+        """Note that a partition was read to its end: between its last record and there are only a transaction's own."""
+        if key in self._held:
+            self._held[key].end = offset
 
     # ---- placing
 
@@ -148,4 +160,5 @@ class Assignment:
         except KafkaException as error:
             _log.info("no watermarks: %s", error.args[0].str())
             return len(self._held)
-        return sum(max(high[key] - max(held.committed, low[key]), 0) if key in low.keys() & high else 1 for key, held in self._held.items())
+        known = low.keys() & high
+        return sum(held.lag(low[key], high[key]) if key in known else 1 for key, held in self._held.items())

@@ -155,6 +155,8 @@ class Reader:
         topic, number = message.topic(), message.partition()
         if error.code() == KafkaError._AUTO_OFFSET_RESET and topic is not None and number is not None:  # noqa: SLF001 - its name
             self._placement.out_of_range((topic, number))
+        elif error.code() == KafkaError._PARTITION_EOF and topic is not None and number is not None:  # noqa: SLF001 - the same
+            self._assignment.ended((topic, number), message.offset() or 0)
         else:
             self._trouble(error)
 

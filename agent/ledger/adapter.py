@@ -64,8 +64,8 @@ class SqlLedger:
         """Give claims back."""
         await self._lanes.background(lambda: self._database.run(lambda c: claims.release(c, owner, task_ids)))
 
-    async def relieve(self, task_id: int, fence: int, owner: int) -> Order | None:
-        """Order another record for a running task."""
+    async def relieve(self, task_id: int, fence: int, owner: int | None) -> Order | None:
+        """Order another record for a task that runs, or waits."""
         return await self._lanes.background(lambda: self._database.run(lambda c: claims.relieve(c, self._group, task_id, fence, owner)))
 
     async def quarantine(self, suspects: Sequence[Suspect]) -> list[Order]:

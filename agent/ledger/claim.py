@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, and_, bindparam, select, update
 
 from agent.ledger.answers import answer
 from agent.ports import Answer, Answers, Claimable, Row
@@ -13,7 +13,7 @@ from producer.ports import Order
 from schemas import crash
 from schemas.sql import seconds_until, utc_after, utc_now
 from schemas.tables import batch, task, task_input
-from schemas.task import MOVES, Status
+from schemas.task import MOVES, WAITING, Status
 
 PAGE = 500
 
@@ -84,11 +84,13 @@ def release(connection: Connection, owner: int, task_ids: Iterable[int]) -> None
     connection.execute(_RELEASE, {"ids": sorted(task_ids), "by_owner": owner})
 
 
-def relieve(connection: Connection, group: str, task_id: int, fence: int, owner: int) -> Order | None:
-    """Order another record of a running task, so that its own may be finished with; None when the claim is no longer ours."""
-    mine = select(task.c.id).where(
-        task.c.id == task_id, task.c.owner == owner, task.c.status == int(Status.PROCESSING), task.c.fence == fence
-    )
+def relieve(connection: Connection, group: str, task_id: int, fence: int, owner: int | None) -> Order | None:
+    """Order another record of a task that runs under `owner`, or waits (`owner` None), so that its own may be finished with.
+
+    None when the claim is no longer ours, or the task does not wait at this fence.
+    """
+    ours = task.c.status.in_(WAITING) if owner is None else and_(task.c.owner == owner, task.c.status == int(Status.PROCESSING))
+    mine = select(task.c.id).where(task.c.id == task_id, task.c.fence == fence, ours)
     if connection.execute(mine.with_for_update()).scalar() is None:
         return None
     return outbox.place(connection, group, "tasks", [(outbox.TASK, task_id, fence)])[0]

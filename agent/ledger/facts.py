@@ -22,6 +22,12 @@ def open_tasks(connection: Connection, group: str) -> bool:
     return connection.execute(query.limit(1)).scalar() is not None
 
 
+def open_in(connection: Connection, batch_id: int) -> bool:
+    """Return whether a task of the batch is not final."""
+    query = select(task.c.id).where(task.c.status.in_(OPEN), task.c.batch_id == batch_id)
+    return connection.execute(query.limit(1)).scalar() is not None
+
+
 def any_batch(connection: Connection, group: str) -> bool:
     """Return whether the group has ever had work."""
     return connection.execute(select(batch.c.id).where(batch.c.group_name == group).limit(1)).scalar() is not None

@@ -1,6 +1,7 @@
 """Leases, as SQL: an agent incarnation is one row, kept alive by its heartbeat, declared lost by others, never revived."""
 
 import secrets
+from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, case, insert, or_, select, text, update
 
@@ -48,7 +49,7 @@ _GONE = select(agent.c.id).where(
     agent.c.group_name == bindparam("of_group"),
     or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S)),
 )
-_CANCELLED = select(batch.c.id).where(
+_CANCELLED = select(batch.c.id, batch.c.cancelled_at).where(
     batch.c.group_name == bindparam("of_group"), batch.c.cancelled_at.is_not(None), batch.c.archived_at.is_(None)
 )
 
@@ -101,9 +102,9 @@ def alive(connection: Connection, group: str) -> list[tuple[int, str]]:
     return [(row.id, row.name) for row in connection.execute(query)]
 
 
-def cancelled(connection: Connection, group: str) -> frozenset[int]:
-    """Return the cancelled batches of a group."""
-    return frozenset(connection.execute(_CANCELLED, {"of_group": group}).scalars())
+def cancelled(connection: Connection, group: str) -> frozenset[tuple[int, datetime]]:
+    """Return the cancelled batches of a group, with the time of the cancel: a batch that was replayed may be cancelled again."""
+    return frozenset((row.id, row.cancelled_at) for row in connection.execute(_CANCELLED, {"of_group": group}))
 
 
 def owner_range(agent_id: int) -> tuple[int, int]:

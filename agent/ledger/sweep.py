@@ -22,15 +22,17 @@ def uncarried(connection: Connection, group: str, horizon: datetime | None, slac
     """Order records for tasks that wait and that no record can reach any more; return how many, at most a page.
 
     `horizon` is the smallest append time among the records at the group's committed offsets, UTC without a zone; None when
-    all lags are 0 and the present is meant. A row that waits since before it, less the slack, has no carrier. Nothing is
-    swept while an older order waits, since its tasks look the same. A false find costs one duplicate record.
+    all lags are 0 and the present is meant. A row that waits since before it, less the slack, has no carrier. The brokers' clock may
+    be ahead, so that what is swept is overdue by the database's own clock too. Nothing is swept while an older order waits, since
+    its tasks look the same. A false find costs one duplicate record.
     """
     before: ColumnElement[Any] = utc_after(-slack_s) if horizon is None else literal(horizon - timedelta(seconds=slack_s), UtcTime)
     older = select(outbox.c.id).where(outbox.c.group_name == group, outbox.c.due_at < before).limit(1)
     if connection.execute(older).scalar() is not None:
         return 0
     mine = select(batch.c.id).where(batch.c.group_name == group, batch.c.cancelled_at.is_(None))
-    lost = (task.c.status.in_(WAITING), task.c.due_at < before, task.c.batch_id.in_(mine))
+    overdue = task.c.due_at < utc_after(-slack_s)
+    lost = (task.c.status.in_(WAITING), task.c.due_at < before, overdue, task.c.batch_id.in_(mine))
     ids = sorted(connection.execute(select(task.c.id).where(*lost).order_by(task.c.due_at).limit(PAGE)).scalars())
     locked = select(task.c.id, task.c.fence).where(task.c.id.in_(ids), *lost).order_by(task.c.id).with_for_update(skip_locked=True)
     rows = connection.execute(locked).all() if ids else []

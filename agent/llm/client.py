@@ -14,8 +14,7 @@ from pyreqwest.response import Response
 
 from agent.llm.address import endpoint, is_loopback
 from agent.ports import Call, CallFailed, Reply
-from schemas.config import Secret
-from schemas.errors import ConfigError
+from schemas.config import Secret, authorization
 
 MAX_REPLY_BYTES = 16 << 20
 _ERROR_PAGE_BYTES = 64 << 10
@@ -41,7 +40,7 @@ class ChatClient:
         self, *, base_url: str, api_key: Secret | None, connect_timeout_s: float = 10.0, max_reply_bytes: int = MAX_REPLY_BYTES
     ) -> None:
         self._url = endpoint(base_url)
-        self._authorization = _authorization(api_key)
+        self._authorization = authorization(api_key)
         self._max_reply_bytes = max_reply_bytes
         self._client = _connect(timedelta(seconds=connect_timeout_s), direct=is_loopback(self._url))
 
@@ -76,15 +75,6 @@ class ChatClient:
             if room < 0:
                 return None if success else b"".join(pieces)
         return b"".join(pieces)
-
-
-def _authorization(api_key: Secret | None) -> Secret | None:
-    if api_key is None:
-        return None
-    key = api_key.reveal().strip()
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigError("llm.api_key is empty or holds blanks or characters that no key has; copy it again")
-    return Secret(f"Bearer {key}")
 
 
 def _connect(connect_timeout: timedelta, *, direct: bool) -> Client:

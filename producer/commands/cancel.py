@@ -51,11 +51,11 @@ async def _cancel_task(parts: LedgerParts, options: argparse.Namespace) -> int:
     batch_id = (await _find(parts, options)).id if options.batch else None
 
     def work(connection: Connection) -> list[tuple[int, int]]:
-        return cancels.cancel_one(connection, options.id.encode(), batch_id, actor())
+        return cancels.cancel_one(connection, options.id.encode(), options.group, batch_id, actor())
 
     found = await parts.lane(lambda: parts.database.run(work))
     if not found:
-        complain(f"no task {options.id!r} in a batch of this ledger; see: python -m producer status")
+        complain(f"no task {options.id!r} in a batch of group {options.group}; see: python -m producer status --group {options.group}")
         return 1
     if len(found) > 1 and batch_id is None:
         say(f"{len(found)} batches have a task {options.id!r}")

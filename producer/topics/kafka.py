@@ -47,6 +47,7 @@ LED_ELSEWHERE = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
 }
 UNREACHABLE = {
     KafkaError._TRANSPORT,  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
@@ -200,7 +201,7 @@ class KafkaTopicAdmin:
         except KafkaException as error:
             if error.args[0].code() in codes:
                 return None
-            raise
+            raise self._refused(error) from error
 
     async def _answer(self, future: "Future[Answered]") -> Answered:
         # Shielded, since the client's own thread would fail on setting a future that was cancelled.
@@ -213,7 +214,8 @@ class KafkaTopicAdmin:
         try:
             return await answer
         except KafkaException as error:
-            raise self._explained(error) from None
+            explained = self._explained(error)
+            raise (self._refused(error) if explained is error else explained) from None
         except TimeoutError as error:
             raise unreachable(self._config, str(error)) from None
 
@@ -224,6 +226,13 @@ class KafkaTopicAdmin:
         if code in LED_ELSEWHERE:
             return LedElsewhereError(str(unreachable(self._config, error.args[0].str())))
         return unreachable(self._config, reason) if code in UNREACHABLE else error
+
+    def _refused(self, error: KafkaException) -> UnreachableError:
+        """Return the error for brokers that answer, and not with what was asked for."""
+        return UnreachableError(
+            f"Kafka at {self._config.bootstrap} refuses: {error.args[0].str()}; check what the user that [kafka.client] names may do "
+            "with this group and its topics, and the broker's log"
+        )
 
     def _on_error(self, error: KafkaError) -> None:
         # That all are down follows from what was said of each, which is what helps.

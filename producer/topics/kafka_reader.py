@@ -11,14 +11,13 @@ from producer.topics.kafka_peek import close
 from schemas.clock import Clock
 from schemas.config import KafkaConfig
 from schemas.errors import ConfigError
-from schemas.kafka_client import CONSUMER_PROMISES, Settings, admin_settings, unreachable
+from schemas.kafka_client import CONSUMER_PROMISES, Settings, admin_settings, raw_headers, unreachable
 
 PAGE_RECORDS, PAGE_BYTES = 500, 4 << 20
 POLL_S, ANSWER_S, SILENT_S = 0.5, 10.0, 30.0
-# Its own end of a partition, since transactions leave offsets that no record has; records that are deleted under it are passed over.
+# Records that are deleted under it are passed over.
 OWN: Settings = {
     "group.id": "docllm-reader",
-    "enable.partition.eof": True,
     "auto.offset.reset": "earliest",
     "queued.max.messages.kbytes": 8192,
 }
@@ -91,5 +90,4 @@ class _Reading:
             return None
         if offset + 1 >= self.ends[number]:
             self.open.discard(number)
-        headers: list[tuple[str, bytes | None]] = message.headers() or []  # type: ignore[assignment]
-        return Incoming(number, offset, message.key(), message.value(), headers) if offset < self.ends[number] else None
+        return Incoming(number, offset, message.key(), message.value(), raw_headers(message)) if offset < self.ends[number] else None

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from agent.ledger import facts
 from agent.ports import Answer
 from producer import cancel
 from schemas import tables
 from schemas.task import Status
-from tests.contract.ledger_parts import BATCH, DEAD, RELEASED, RETRY, SUCCEEDED, Books
+from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RELEASED, RETRY, SUCCEEDED, Books
 
 
 def cancel_all(books: Books, name: str = BATCH) -> list[int]:
@@ -23,7 +24,7 @@ def cancel_all(books: Books, name: str = BATCH) -> list[int]:
 
 
 def one_by_key(books: Books, key: bytes, batch_id: int | None = None) -> list[tuple[int, int]]:
-    return books.run(lambda c: cancel.cancel_one(c, key, batch_id, "somebody"))
+    return books.run(lambda c: cancel.cancel_one(c, key, GROUP, batch_id, "somebody"))
 
 
 def test_what_waits_is_cancelled_and_what_ran_or_runs_is_left(books: Books) -> None:
@@ -91,6 +92,29 @@ def test_one_task_is_cancelled_by_its_key(books: Books) -> None:
     assert books.status(there) is Status.CANCELLED
     assert one_by_key(books, b"A") == []
     assert books.count(tables.audit) == 2
+
+
+def test_a_task_of_another_group_is_not_cancelled_by_its_key(books: Books) -> None:
+    """Groups may share a ledger, and use the same ids."""
+    (one,) = books.load("a", into="theirs", group="another")
+
+    assert one_by_key(books, b"a") == []
+    assert books.status(one) is Status.PENDING
+
+
+def test_a_batch_is_open_until_its_last_task_is_final(books: Books) -> None:
+    """A cancel is gone on with as long as one is."""
+    one, two = books.load("a", "b")
+    owner = books.agent().next_owner()
+    claimed = books.claimed(one, owner)
+    batch_id = books.batch().id
+    books.cancel()
+
+    cancel_all(books)
+    assert (books.status(two), books.run(lambda c: facts.open_in(c, batch_id))) == (Status.CANCELLED, True)
+    books.settle(claimed, owner, SUCCEEDED)
+
+    assert not books.run(lambda c: facts.open_in(c, batch_id))
 
 
 def test_a_running_task_is_not_cancelled_by_its_key(books: Books) -> None:

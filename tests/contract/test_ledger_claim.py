@@ -241,6 +241,19 @@ def test_relief_orders_another_record_for_a_running_task_only(books: Books) -> N
     assert books.count(outbox) == 1
 
 
+def test_relief_orders_another_record_for_a_task_that_waits_at_its_fence(books: Books) -> None:
+    """A snoozed task may be relieved by who holds its record; one that runs, or waits at another fence, may not."""
+    waiting, running = books.load("a", "b")
+    books.claimed(running, books.agent().next_owner())
+
+    orders = [
+        books.run(lambda c, one=one, fence=fence: claims.relieve(c, GROUP, one, fence, None))
+        for one, fence in ((waiting, 0), (waiting, 1), (running, 0))
+    ]
+
+    assert [order.items if order else None for order in orders] == [((0, waiting, 0),), None, None]
+
+
 def test_a_claim_tells_of_a_cancelled_batch(books: Books) -> None:
     """A task that was claimed after its batch was cancelled is known as such, and no longer once the batch is open again."""
     one, two, three = books.load("a", "b", "c")

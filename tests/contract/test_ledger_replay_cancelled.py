@@ -6,7 +6,7 @@ from producer.replay_runs import ItemState
 from schemas import tables
 from schemas.task import Status
 from tests.contract.ledger_dead import applied, counts, dead, replayed, stored, wish
-from tests.contract.ledger_parts import Books
+from tests.contract.ledger_parts import GROUP, Books
 
 
 def cancelled(books: Books, *keys: str) -> list[int]:
@@ -47,8 +47,8 @@ def test_what_came_back_is_not_cancelled_again(books: Books) -> None:
 def test_one_task_that_was_cancelled_alone(books: Books) -> None:
     """Its batch was never cancelled, so nothing is opened."""
     one, two = books.load("a", "b")
-    books.run(lambda c: cancel.cancel_one(c, b"a", None, "somebody"))
-    books.run(lambda c: cancel.cancel_one(c, b"b", None, "somebody"))
+    books.run(lambda c: cancel.cancel_one(c, b"a", GROUP, None, "somebody"))
+    books.run(lambda c: cancel.cancel_one(c, b"b", GROUP, None, "somebody"))
 
     replayed(books, cancelled=True, key="a")
 
@@ -71,7 +71,7 @@ def test_cancelled_and_dead_are_not_mixed(books: Books) -> None:
     """Each selection takes its own state alone."""
     (one,) = dead(books, "a")
     (two,) = books.load("b")
-    books.run(lambda c: cancel.cancel_one(c, b"b", None, "somebody"))
+    books.run(lambda c: cancel.cancel_one(c, b"b", GROUP, None, "somebody"))
 
     replayed(books)
     assert (books.status(one), books.status(two)) == (Status.PENDING, Status.CANCELLED)

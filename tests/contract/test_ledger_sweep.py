@@ -164,3 +164,13 @@ def test_compacted_rows_stay_old(books: Books) -> None:
     books.run(sweep.compact)
 
     assert {row.created_at for row in books.rows(tables.tally)} == {oldest}
+
+
+def test_brokers_whose_clock_is_ahead_sweep_nothing_that_is_not_overdue(books: Books) -> None:
+    """The horizon is an append time of the brokers' clock; a retry that is due later would run too soon."""
+    early, overdue = books.load("early", "overdue")
+    books.ago(tables.task.c.due_at, -60, early)
+    books.ago(tables.task.c.due_at, SLACK_S + 60, overdue)
+
+    assert swept(books, utc_ago(-7200)) == 1
+    assert outbox.unpack(books.rows(tables.outbox)[0].items) == ((outbox.TASK, overdue, 0),)

@@ -1,10 +1,15 @@
 """Facts about the settings of Kafka clients."""
 
+from unittest.mock import MagicMock
+
 import pytest
 
+from producer import strangers
 from schemas.config import KafkaConfig
+from schemas.envelope import UNREADABLE, NotOursError, decode
 from schemas.errors import ConfigError, UnreachableError
-from schemas.kafka_client import admin_settings, consumer_settings, producer_settings, refused_setting, unreachable
+from schemas.kafka_client import admin_settings, consumer_settings, producer_settings, raw_headers, refused_setting, unreachable
+from schemas.line import LineError
 
 PASSWORD = "hunter2"  # noqa: S105 - no real one
 
@@ -100,3 +105,26 @@ def test_no_error_shows_a_value() -> None:
     assert "sasl.password" in str(refused)
     assert "broker:9092" in str(away)
     assert PASSWORD not in f"{refused} {away} {secret!r}"
+
+
+@pytest.mark.parametrize("wrong", [SystemError("exception set"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad")])
+def test_headers_that_the_client_cannot_read_are_told_as_such(wrong: Exception) -> None:
+    """A name may be any bytes; the client fails on one that is no UTF-8, and its reader must not end of it."""
+    message = MagicMock()
+    message.headers.side_effect = wrong
+
+    headers = raw_headers(message)
+
+    assert headers == [(UNREADABLE, b"")]
+    with pytest.raises(NotOursError, match="not UTF-8"):
+        decode(headers)
+    with pytest.raises(LineError, match="headers"):
+        strangers.read(b"k", b'{"id":"a","prompt":"p"}', headers, "group", lambda _: 5)
+
+
+def test_a_record_without_headers_has_none() -> None:
+    """The client says None."""
+    message = MagicMock()
+    message.headers.return_value = None
+
+    assert list(raw_headers(message)) == []

@@ -74,3 +74,16 @@ def test_the_time_to_leave_begins_with_the_first_signal() -> None:
 
     assert said == ["leaving"]
     assert stop.hurry.is_set()
+
+
+def test_a_look_that_fails_is_no_end_of_the_work() -> None:
+    """Whoever waits for exit code 0 would take the work for done."""
+    agent = idle_agent()
+
+    async def broken() -> bool:
+        raise RuntimeError("the ledger cannot be asked")
+
+    agent._finished = Finished(open_tasks=broken, orders=nothing, any_work=nothing)  # type: ignore[arg-type]
+
+    with pytest.raises(RuntimeError, match="cannot be asked"):
+        asyncio.run(agent.run(Stop(lambda: None), until_done=True, drain_timeout_s=1))

@@ -208,6 +208,7 @@ def test_a_wrong_url_is_told_once(tmp_path: Path) -> None:
     [
         ({}, (None, None)),
         ({"OPENAI_API_KEY": "k"}, (OPENAI_URL, "k")),
+        ({"OPENAI_API_KEY": "k\n"}, (OPENAI_URL, "k")),
         ({"DOCLLM_LLM_API_KEY": "k"}, (OPENAI_URL, "k")),
         ({"OPENAI_BASE_URL": "http://o/v1"}, ("http://o/v1", None)),
         ({"OPENAI_BASE_URL": "http://o/v1", "OPENAI_API_KEY": "k"}, ("http://o/v1", "k")),

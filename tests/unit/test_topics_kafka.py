@@ -36,9 +36,23 @@ def test_a_connection_that_the_client_gave_up_is_one_of_these() -> None:
 
 
 def test_a_refusal_is_told() -> None:
-    """Another try would not help."""
-    with pytest.raises(KafkaException):
-        asked(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    """Another question would have the same answer; whoever asked hears of the address and of what to look at."""
+    failed: Future[None] = Future()
+    failed.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+
+    async def ask() -> None:
+        admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())
+        await admin._unless_missing(failed)
+
+    with pytest.raises(UnreachableError, match=r"127.0.0.1:1 refuses: .*authorization failed; check what the user") as caught:
+        asyncio.run(ask())
+    assert not isinstance(caught.value, LedElsewhereError)
+
+
+def test_offsets_of_a_leader_that_has_just_begun_are_asked_again() -> None:
+    """With several replicas, a new leader does not know its high watermark at first."""
+    with pytest.raises(LedElsewhereError):
+        asked(KafkaError.OFFSET_NOT_AVAILABLE)
 
 
 def test_offsets_are_asked_again_when_another_broker_leads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,76 @@
+"""How much work a schema of an answer may make."""
+
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from schemas.answer_schema import MOST, too_much
+
+LEVELS = 30
+
+
+def doubling(keyword: str, reference: str = "#/$defs/{}", **each: str) -> dict[str, Any]:
+    """Return a schema of 30 levels, each of which tries the next one twice."""
+    levels = {f"a{n}": _twice(keyword, {"$ref": reference.format(f"a{n + 1}")}) for n in range(LEVELS)} | {f"a{LEVELS}": {}}
+    for name, level in levels.items():
+        level.update({key: value.format(name) for key, value in each.items()})
+    return {"$ref": reference.format("a0"), "$defs": levels}
+
+
+def _twice(keyword: str, subschema: dict[str, Any]) -> dict[str, Any]:
+    match keyword:
+        case "anyOf" | "allOf" | "oneOf":
+            return {keyword: [subschema, subschema]}
+        case "dependentSchemas":
+            return {keyword: {"b": subschema, "c": subschema}}
+        case _:
+            return {keyword: subschema, "not": subschema}
+
+
+TOO_MUCH = {
+    **{keyword: doubling(keyword) for keyword in ("anyOf", "allOf", "oneOf", "if", "dependentSchemas")},
+    "by anchors": doubling("anyOf", "#{}", **{"$anchor": "{}"}),
+    "by ids": doubling("anyOf", "{}.json", **{"$id": "{}.json"}),
+    "by escapes": doubling("anyOf", "#/%24defs/{}"),
+    "a long chain": {"$ref": "#/$defs/0", "$defs": {str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(5000)} | {"5000": {}}},
+    "many alternatives of many": {
+        "allOf": [{"$ref": "#/$defs/many"}] * 200,
+        "$defs": {"many": {"anyOf": [{"const": n} for n in range(200)]}},
+    },
+}
+FINE: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "a tree": {"$ref": "#/$defs/n", "$defs": {"n": {"properties": {"l": {"$ref": "#/$defs/n"}, "r": {"$ref": "#/$defs/n"}}}}},
+    "a thousand alternatives": {"oneOf": [{"const": n} for n in range(1000)]},
+    "a thousand parts": {"properties": {str(n): {"anyOf": [{"type": "string"}, {"type": "null"}]} for n in range(1000)}},
+    "itself": {"$ref": "#"},
+    "itself among others": {"anyOf": [{"$ref": "#"}, {"type": "integer"}]},
+    "what only looks like a reference": {"enum": [{"$ref": "#/nowhere"}], "properties": {"$ref": {"type": "string"}}},
+    "a few levels": {"$ref": "#/$defs/0", "$defs": {str(n): {"anyOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(8)} | {"8": {}}},
+    "an item of a list": {"anyOf": [{"type": "string"}, {"$ref": "#/anyOf/0"}]},
+}
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_alternatives_of_alternatives_are_counted_as_often_as_they_are_tried(name: str) -> None:
+    """However they refer to one another."""
+    assert too_much(TOO_MUCH[name])
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_what_people_write_is_little(name: str) -> None:
+    """And is taken by the validator."""
+    jsonschema_rs.validator_for(FINE[name], offline=True)
+
+    assert not too_much(FINE[name])
+
+
+def test_what_is_little_is_soon_tried() -> None:
+    """The worst schema that is let through takes no longer than many a plain one: each of its subschemas is tried once."""
+    levels = MOST.bit_length() - 3
+    schema = {"$ref": "#/$defs/0", "$defs": {str(n): {"anyOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(levels)}}
+    schema["$defs"][str(levels)] = {"type": "string"}  # type: ignore[index]
+
+    assert not too_much(schema)
+    assert not jsonschema_rs.validator_for(schema, offline=True).is_valid(7)

@@ -1,0 +1,79 @@
+"""How much the intake holds in memory, and in one transaction."""
+
+from collections.abc import Iterable
+from unittest.mock import MagicMock
+
+from agent.intake import HIGH_BYTES, PAGE, PAGE_BYTES, Intake
+from agent.partitions import Partitions
+from agent.ports import Assigned, Partition, Record, SourceFailed
+from schemas.envelope import MAX_TASK_BYTES
+
+INBOX = Partition("group.inbox", "id", 0, 1)
+
+
+class FakeSource:
+    """Remembers what is not to be read."""
+
+    def __init__(self) -> None:
+        self.paused: frozenset[Partition] = frozenset()
+
+    def mark(self, partition: Partition, watermark: int) -> None:
+        """Take an offset."""
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        """Take what is not to be read."""
+        self.paused = frozenset(partitions)
+
+
+def intake() -> tuple[Intake, FakeSource, list[str]]:
+    source, failures = FakeSource(), list[str]()
+    parts = {name: MagicMock() for name in ("database", "lane", "clock", "max_attempts_of", "ordered")}
+    made = Intake(partitions=Partitions({INBOX.topic: source}), group="group", failed=failures.append, **parts)
+    made.deliver(Assigned((INBOX,)))
+    return made, source, failures
+
+
+def records(count: int, size: int, first: int = 0) -> list[Record]:
+    value = bytes(size)
+    return [Record(INBOX, offset, 0, None, value, []) for offset in range(first, first + count)]
+
+
+def test_large_lines_are_read_no_further_when_they_fill_the_memory() -> None:
+    """A database that stands still would let thousands of lines of 3 MiB pile up; what was taken out is read on after."""
+    inbox, source, _ = intake()
+    most = HIGH_BYTES // MAX_TASK_BYTES
+    inbox.deliver(records(most, MAX_TASK_BYTES))
+    assert not source.paused
+
+    inbox.deliver(records(1, MAX_TASK_BYTES, first=most))
+    assert source.paused == {INBOX}
+
+    while inbox._page():
+        pass
+    inbox._pause()
+    assert not source.paused
+
+
+def test_a_page_is_what_one_transaction_can_hold() -> None:
+    """By its lines, and by their bytes."""
+    inbox, _, _ = intake()
+    inbox.deliver(records(20, MAX_TASK_BYTES))
+    inbox.deliver(records(1000, 10, first=20))
+
+    sizes = []
+    while page := inbox._page():
+        sizes.append((len(page), sum(len(record.value or b"") for record in page)))
+
+    assert sum(count for count, _ in sizes) == 1020
+    assert all(count <= PAGE and size < PAGE_BYTES + MAX_TASK_BYTES for count, size in sizes)
+    assert max(count for count, _ in sizes) == PAGE
+
+
+def test_an_inbox_that_is_read_no_more_ends_the_agent() -> None:
+    """What only troubles its reader does not."""
+    inbox, _, failures = intake()
+
+    inbox.deliver(SourceFailed("a broker is away"))
+    inbox.deliver(SourceFailed("the consumer ended", fatal=True))
+
+    assert failures == ["the consumer ended"]

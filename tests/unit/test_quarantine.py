@@ -1,0 +1,43 @@
+"""What is kept of a record that is set aside."""
+
+from collections.abc import Iterator
+
+import orjson
+import pytest
+
+from producer.quarantine import KEPT_HEADER_BYTES, headers_blob
+from schemas.envelope import RawHeaders
+
+
+@pytest.mark.parametrize("value_bytes", [0, 1, 100, KEPT_HEADER_BYTES])
+def test_headers_are_kept_from_the_first_as_far_as_there_is_room(value_bytes: int) -> None:
+    """One more pair would be too much."""
+    headers: RawHeaders = [(f"h{number}", b"v" * value_bytes) for number in range(2000)]
+
+    kept = orjson.loads(headers_blob(headers))
+
+    pairs = [[name, (value or b"").decode()] for name, value in headers]
+    assert kept == pairs[: len(kept)]
+    assert len(orjson.dumps(kept)) <= KEPT_HEADER_BYTES < len(orjson.dumps(pairs[: len(kept) + 1]))
+
+
+def test_few_headers_are_kept_whole() -> None:
+    """With what is no UTF-8 as escapes, and no value as null."""
+    assert orjson.loads(headers_blob([("a", b"\xff"), ("b", None)])) == [["a", "\\xff"], ["b", None]]
+    assert headers_blob([]) == b"[]"
+
+
+def test_of_very_many_headers_only_the_first_are_looked_at() -> None:
+    """A record of 4 MiB may have half a million; an agent that wrote them all again and again stood still for hours."""
+    looked_at = 0
+
+    class Many(list[tuple[str, bytes | None]]):
+        def __iter__(self) -> Iterator[tuple[str, bytes | None]]:
+            nonlocal looked_at
+            for one in super().__iter__():
+                looked_at += 1
+                yield one
+
+    headers_blob(Many([("", b"")] * 500_000))
+
+    assert looked_at <= KEPT_HEADER_BYTES
