@@ -2,10 +2,12 @@
 
 import orjson
 import pytest
+from confluent_kafka import Producer
 
 from schemas.envelope import Outgoing, Publication, encode
-from tests.integration import checker
+from tests.integration import checker, raw_producer
 from tests.integration.deployment import Deployment, task_line
+from tests.servers import Kafka
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Say something small."}]}
 OPENAI = orjson.dumps({"custom_id": "c1", "method": "POST", "url": "/v1/chat/completions", "body": BODY})
@@ -98,3 +100,42 @@ def test_agent_with_nothing_but_an_inbox_works_it_off(deployment: Deployment) ->
     deployment.until_done()
 
     assert checker.violations(deployment.evidence()) == []
+
+
+@pytest.mark.timeout(300)
+def test_a_header_whose_name_is_no_text_stops_nobody(on_kafka: Deployment, kafka_server: Kafka) -> None:
+    """A producer in C, Go or Rust may name a header in Latin-1; its record is set aside, on the inbox and among the tasks."""
+    on_kafka.llm("--latency", "0")
+    on_kafka.load(3)
+    names = [on_kafka.topics.name(one) for one in ("inbox", "tasks")]
+    for name in names:
+        raw_producer.write(kafka_server.bootstrap, name, line(1), (b"pr\xfcfung", b"1"))
+    on_kafka.bus.write([Outgoing(names[0], None, line(2), [])])
+    on_kafka.expect(f"{on_kafka.group}-direct", ["t2"])
+
+    on_kafka.until_done()
+
+    run = on_kafka.evidence()
+    assert checker.violations(run) == []
+    assert len(run.quarantined) == len(names)
+
+
+@pytest.mark.timeout(300)
+def test_lines_of_a_transaction_are_worked_off_to_the_end(on_kafka: Deployment, kafka_server: Kafka) -> None:
+    """Flink and Kafka Streams write so: behind the last record is the transaction's own, which nobody reads or commits."""
+    on_kafka.llm("--latency", "0")
+    on_kafka.load(1)
+    inbox = on_kafka.topics.name("inbox")
+    producer = Producer({"bootstrap.servers": kafka_server.bootstrap, "transactional.id": f"{on_kafka.group}-stream", "log_level": 0})
+    producer.init_transactions(30)
+    for numbers, end in (((1, 2), producer.commit_transaction), ((3,), producer.abort_transaction), ((4,), producer.commit_transaction)):
+        producer.begin_transaction()
+        for number in numbers:
+            producer.produce(inbox, line(number))
+        end(30)
+    on_kafka.expect(f"{on_kafka.group}-direct", ["t1", "t2", "t4"])
+
+    on_kafka.until_done()
+
+    broken = checker.violations(on_kafka.evidence())
+    assert [one for one in broken if not one.startswith("P3 not at the end")] == []
