@@ -19,7 +19,7 @@ from agent.worker import Worker
 from producer.guards import Guard
 
 # A task that agents were lost over twice may be what kills them: few at once, and only after something else went well.
-SUSPECT_LOSSES, SUSPECT_SLOTS, SUSPECT_AFTER_S = 2, 2, 60.0
+SUSPECT_LOSSES, SUSPECT_SLOTS, SUSPECT_AFTER_S, SUSPECT_WAIT_S = 2, 2, 60.0, 30.0
 INTERNAL_S = 60.0
 CANCEL_S = 5.0
 
@@ -124,14 +124,16 @@ class Slots:
         self._end(entry, Released())
 
     def forget(self, entry: Entry) -> None:
-        """Release an entry that still waits for a suspect's slot; its partition went."""
+        """Release an entry that still waits for a suspect's slot."""
         if entry.state is State.WAITING:
             self._suspects.remove(entry)
             self.give_back(entry)
 
     def tick(self) -> None:
-        """Start suspects whose time has come."""
+        """Start suspects whose time has come; give back those that wait for long, as their deadline runs from the claim."""
         self._start_suspects()
+        for entry in [one for one in self._suspects if self._clock.now_s() - one.claimed_s > SUSPECT_WAIT_S]:
+            self.forget(entry)
 
     def close(self) -> None:
         """Start nothing more; give back what was not begun."""

@@ -1,13 +1,15 @@
 """What was claimed runs only while its lease is good, however long it waited in the agent."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import cast
 
 from agent.entry import Entry
 from agent.guard import Guards
 from agent.lease import FRESH_S
-from agent.outcome import Released
-from agent.slots import SUSPECT_SLOTS
+from agent.outcome import Outcome, Released
+from agent.slots import SUSPECT_SLOTS, SUSPECT_WAIT_S
 from tests.unit.breakers import GOOD, routes
 from tests.unit.slotting import LONGEST, RAISED, Bench, claimed, ending, started
 
@@ -47,6 +49,30 @@ def test_a_suspect_whose_lease_ran_out_while_it_waited_is_given_back() -> None:
     asyncio.run(run())
 
     assert bench.settler.outcomes == [GOOD] * SUSPECT_SLOTS + [Released()]
+
+
+def test_a_suspect_that_waits_for_long_is_given_back() -> None:
+    """Its deadline runs from the claim: it would begin with little time left, or be taken for a task that killed its agent."""
+    bench = Bench(routes(), cast("Callable[[], Awaitable[Outcome]]", asyncio.Event().wait))
+    bench.counts.last_settled_s = bench.clock.now_s()
+    waiting = [claimed(number, bench.clock.now_s(), lease_losses=2) for number in range(SUSPECT_SLOTS + 1)]
+
+    async def run() -> list[Outcome]:
+        slots = bench.slots()
+        for entry in waiting:
+            slots.start(entry)
+        slots.tick()
+        await asyncio.sleep(0)
+        before = list(bench.settler.outcomes)
+        waiting[-1].claimed_s -= SUSPECT_WAIT_S + 1
+        slots.tick()
+        waiting[0].claimed_s -= SUSPECT_WAIT_S + 1
+        slots.tick()
+        after = list(bench.settler.outcomes)
+        await slots.finish(0)
+        return before + after
+
+    assert asyncio.run(run()) == [Released()]
 
 
 def test_a_task_whose_lease_ran_out_while_its_guard_was_asked_is_given_back() -> None:
