@@ -1,6 +1,7 @@
 """A task's end as a line of an export, in our format or as the output file of the OpenAI batch API. Pure: no database, no file."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -96,7 +97,8 @@ def _answer(task: Ended, result: Result) -> Any:
     choices = stored.get("choices") or [{}]
     content = (choices[0].get("message") or {}).get("content")
     if isinstance(content, str) and b'"schema"' in task.input and "schema" in orjson.loads(task.input):
-        return orjson.loads(content)
+        with suppress(orjson.JSONDecodeError):  # a handler that called without the schema answers as it likes
+            return orjson.loads(content)
     return content
 
 

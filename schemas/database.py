@@ -24,8 +24,9 @@ __all__ = ["Connection", "Database", "DatabaseError", "Stopped", "code", "lost",
 DatabaseError = SQLAlchemyError
 Result = TypeVar("Result")
 
-# MySQL and MariaDB error numbers. A deadlock or a lock wait that ended: the whole transaction again.
-CONFLICTS = frozenset({1213, 1205, 1020})
+# MySQL and MariaDB error numbers. A deadlock or a lock wait that ended, a statement that an operator ended, a commit that another node
+# of a cluster was ahead of: the whole transaction again.
+CONFLICTS = frozenset({1213, 1205, 1020, 1180, 1317, 3100, 3101})
 # The connection is gone in the middle of something, perhaps because of it.
 LOST = frozenset({2006, 2013, 2014, 2026, 2055, 1053, 1158, 1159, 1160, 1161, 1927, 4031})
 # Nobody was let in: no server there, all its connections in use, this host or user beyond its limits, a cluster's node not ready.

@@ -21,7 +21,13 @@ from schemas.topics import Topics
 PARTITIONS, EMBEDDED_PARTITIONS = 12, 4
 APPEAR_S, LOOK_S = 30.0, 0.2
 # What `TopicAdmin.create` and `configure` give a topic; a retention limit would delete work that waits.
-SETTINGS = {"retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "LogAppendTime", "max.message.bytes": str(4 << 20)}
+SETTINGS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "message.timestamp.type": "LogAppendTime",
+    "max.message.bytes": str(4 << 20),
+}
 
 
 _KNOWN = select(group_info).where(group_info.c.group_name == bindparam("of_group"))  # asked every few seconds by every agent

@@ -119,6 +119,7 @@ def test_a_death_is_its_class_and_text(filled: Filled) -> None:
     ("body", "codec", "line", "result"),
     [
         (completion('{"n": 1}'), COMPLETION, {"id": "a", "schema": {"type": "object"}}, {"n": 1}),
+        (completion("no JSON"), COMPLETION, {"id": "a", "schema": {"type": "object"}}, "no JSON"),
         (completion('{"n": 1}'), COMPLETION, {"id": "a"}, '{"n": 1}'),
         (completion('{"n": 1}'), COMPLETION, {"id": "a", "metadata": {"schema": 1}}, '{"n": 1}'),
         (zlib.compress(completion("long")), COMPLETION_ZLIB, {"id": "a"}, "long"),
