@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from schemas.config import Config, KafkaConfig, Price, TypeConfig
+from schemas.config import Config, KafkaConfig, Price, Secret, TypeConfig, authorization
 from schemas.errors import ConfigError
 from schemas.settings import OPENAI_URL, ledger_url, load_config, require_llm
 
@@ -208,7 +208,7 @@ def test_a_wrong_url_is_told_once(tmp_path: Path) -> None:
     [
         ({}, (None, None)),
         ({"OPENAI_API_KEY": "k"}, (OPENAI_URL, "k")),
-        ({"OPENAI_API_KEY": "k\n"}, (OPENAI_URL, "k")),
+        ({"OPENAI_API_KEY": "k\n"}, (OPENAI_URL, "k")),  # as a file that is mounted ends
         ({"DOCLLM_LLM_API_KEY": "k"}, (OPENAI_URL, "k")),
         ({"OPENAI_BASE_URL": "http://o/v1"}, ("http://o/v1", None)),
         ({"OPENAI_BASE_URL": "http://o/v1", "OPENAI_API_KEY": "k"}, ("http://o/v1", "k")),
@@ -245,3 +245,21 @@ def test_secrets_are_in_no_message_and_no_repr(tmp_path: Path) -> None:
     config = load(tmp_path, toml, **MYSQL, DOCLLM_LLM_API_KEY="hunter2", DOCLLM_REDIS_URL="redis://:hunter2@h")
     assert config.kafka == KafkaConfig(bootstrap="k:9092", client={"sasl.password": "hunter2"})
     assert "hunter2" not in repr(config)
+
+
+@pytest.mark.parametrize("key", ["", " ", "sk-a b", "sk-a\nb", "sk-schlüssel"])
+def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(key: str) -> None:
+    """An HTTP client would quote it in its error."""
+    with pytest.raises(ConfigError) as caught:
+        authorization(Secret(key))
+
+    assert "sk-" not in str(caught.value)
+
+
+def test_a_key_may_end_in_a_line_break() -> None:
+    """It does when it was read from a file."""
+    found = authorization(Secret("sk-1\n"))
+
+    assert found is not None
+    assert found.reveal() == "Bearer sk-1"
+    assert authorization(None) is None
