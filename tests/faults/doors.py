@@ -7,7 +7,7 @@ can be told. Everything here runs on the event loop of `proxy`.
 import asyncio
 import socket
 import struct
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import cast
@@ -63,12 +63,14 @@ class Door:
     server_port: int
     wrong: Wrong = Wrong()
     counts: Counts = field(default_factory=Counts)
+    earlier: Counter[str] = field(default_factory=Counter)  # what was counted before its mode was set
     pairs: set["Pair"] = field(default_factory=set)
     chunks: int = 0  # carried in either direction, by all connections together: one alone may be too short to be torn
 
     def set(self, wrong: Wrong, *, reset: bool = False) -> Counts:
         """Change what is wrong; return what was counted until now. `reset`: connections whose bytes were held end, as after a lost NAT."""
         before, self.counts, self.wrong = self.counts, Counts(), wrong
+        self.earlier.update(before.told())
         for pair in list(self.pairs):
             if wrong.mode is Mode.CUT or pair.left or (reset and pair.holds):
                 self.counts.cut += 1
@@ -76,6 +78,10 @@ class Door:
             else:
                 pair.flow()
         return before
+
+    def ever(self) -> dict[str, int]:
+        """Return what it did since it was opened, whatever its modes."""
+        return self.earlier + Counter(self.counts.told())
 
 
 class Pair:

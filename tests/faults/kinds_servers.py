@@ -33,10 +33,10 @@ def frozen(part: str) -> Callable[[Strike], None]:
         server = _server(strike.site, part)
         strike.begin(part, *AGENTS)
         server.freeze()
-        sent = _sent(strike.site, part)
-        strike.hold(lambda: _sent(strike.site, part) > sent)
+        reached = _reached(strike.site, part)
+        strike.hold(lambda: _reached(strike.site, part) > reached)
         strike.bit = strike.bit and not server.ready()
-        strike.evidence["sent"] = _sent(strike.site, part) - sent
+        strike.evidence["reached"] = _reached(strike.site, part) - reached
         server.thaw()
 
     return act
@@ -56,8 +56,8 @@ def llm_frozen(strike: Strike) -> None:
     """Freeze the LLM, and let it go on."""
     strike.begin("llm", *AGENTS)
     strike.site.llm.signal(signal.SIGSTOP)
-    sent = _sent(strike.site, "llm")
-    strike.hold(lambda: _sent(strike.site, "llm") > sent)
+    reached = _reached(strike.site, "llm")
+    strike.hold(lambda: _reached(strike.site, "llm") > reached)
     strike.site.llm.signal(signal.SIGCONT)
 
 
@@ -114,12 +114,16 @@ def _server(site: Site, part: str) -> Server:
 
 def _met(site: Site, part: str) -> int:
     """Return how many connections to a server have failed so far."""
-    return sum(site.proxy.counts(door).get("failed", 0) for door in site.doors_of(part))
+    return _sum(site, part, "failed")
 
 
-def _sent(site: Site, part: str) -> int:
-    """Return how many bytes were carried to and from a server so far: a frozen one sends none."""
-    return sum(site.proxy.counts(door).get("carried", 0) for door in site.doors_of(part))
+def _reached(site: Site, part: str) -> int:
+    """Return how many bytes and connections a server was sent so far, and sent itself: a frozen one sends none."""
+    return _sum(site, part, "carried") + _sum(site, part, "connections")
+
+
+def _sum(site: Site, part: str, name: str) -> int:
+    return sum(site.proxy.ever(door).get(name, 0) for door in site.doors_of(part))
 
 
 KINDS = (

@@ -43,6 +43,10 @@ class Proxy:
         """Return what a door did since its mode was set."""
         return self._now(door.counts.told)
 
+    def ever(self, door: Door) -> dict[str, int]:
+        """Return what a door did since it was opened."""
+        return self._now(door.ever)
+
     def close(self) -> None:
         """End everything."""
         self._run(self._close())

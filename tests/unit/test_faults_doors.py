@@ -155,3 +155,13 @@ def test_a_server_that_is_gone_is_counted(door: tuple[Proxy, Door]) -> None:
         client.recv(10)
 
     assert proxy.counts(nowhere) == {"connections": 1, "failed": 1}
+
+
+def test_what_a_door_did_is_remembered_when_its_mode_is_set() -> None:
+    """Another fault may set it while one counts what a frozen server is sent."""
+    door = Door("agent1:kafka", 1, 2)
+    door.counts.carried, door.counts.connections = 5, 1
+    door.set(Wrong())
+    door.counts.carried = 2
+
+    assert door.ever() == {"carried": 7, "connections": 1}

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from schemas.task import Status
-from tests.invariants.calls import retried_early
+from tests.invariants.calls import OK, retried_early
 from tests.invariants.evidence import Call, Death, Evidence, Kill, Letter, Position
+from tests.invariants.failures import calls_into_outages
 from tests.invariants.happened import Count, Guarded, Ordered, Outage, Replayed, Stored, Verdict
 from tests.invariants.promises import PROMISES, violations
 from tests.unit.runs import AGAIN, AGENT, CALL, CLAIMED, CLOSE, DEAD, DEATH, DONE, FAILED, GOOD, LETTER, OWNER, RETRIED, move
@@ -231,3 +232,12 @@ def test_only_the_next_attempt_waits_for_the_tier(claimed_s: float, early: int) 
 def test_an_agent_is_known_by_its_incarnation() -> None:
     """The number of an owner names the incarnation that claimed."""
     assert OWNER >> 24 == AGENT >> 24 == 1
+
+
+def test_an_answer_of_before_an_outage_ends_a_run_of_failures() -> None:
+    """Calls that were under way when it began may still succeed; each lets the failures be counted anew, as those of single tasks."""
+    failing = tuple(Call(f"b/{n}", n / 10, n / 10, 502, route="default") for n in range(20))
+    earlier = tuple(Call(f"b/{n}", -1.0, n / 2, OK, route="default") for n in range(4))
+
+    assert len(calls_into_outages(replace(GOOD, slots=2, outages=(TIGHT,), calls=failing))) == 1
+    assert calls_into_outages(replace(GOOD, slots=2, outages=(TIGHT,), calls=failing + earlier)) == []
