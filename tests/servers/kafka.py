@@ -80,7 +80,8 @@ class Kafka(Server):
         if (self._data / "meta.properties").exists():
             return
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        bits = uuid.uuid4().int >> 1  # with its first bit 0 no id begins with a hyphen, which would be taken for an option
+        cluster_id = urlsafe_b64encode(bits.to_bytes(16, "big")).decode().rstrip("=")
         self.run([*self._java("kafka.tools.StorageTool", "128m"), "format", "-t", cluster_id, "-c", str(self._properties)])
 
     def command(self) -> Sequence[str]:
