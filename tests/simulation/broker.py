@@ -143,8 +143,10 @@ class Broker:
         self._ids = count(1)
 
     def create(self, topic: str, partitions: int) -> None:
-        """Make a topic."""
+        """Make a topic; groups that read one of its name share it out, also where no member has seen that it was gone."""
         self.topics[topic] = Topic(f"id-{next(self._ids)}", [Log() for _ in range(partitions)])
+        for group in self.groups.values():
+            group.balance()
 
     def delete(self, topic: str) -> None:
         """Delete a topic, with its records and offsets."""
