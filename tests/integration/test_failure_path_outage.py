@@ -74,7 +74,7 @@ def _survives(deployment: Deployment, outage: Outage, slots: Sequence[int], task
 
     _end(agents)
     run = deployment.evidence()
-    meanwhile = [call for call in llm.calls() if began_s <= call.start_s < ended_s]
+    meanwhile = [call for call in llm.calls() if began_s <= call.start_s < ended_s and call.status != HTTPStatus.OK]
     counted = sum(task.attempt for task in run.tasks)
     before, after = _rate(run, began_s - BEFORE_S, began_s), _rate(run, ended_s + WITHIN_S, ended_s + WITHIN_S + WINDOW_S)
     print(  # noqa: T201 - figures
