@@ -180,7 +180,7 @@ def test_rate_is_kept(embedded: Deployment) -> None:
 def test_interrupted_replay_says_how_it_goes_on(embedded: Deployment) -> None:
     """Ctrl-C leaves a run that `--list` shows and `--resume` finishes."""
     died(embedded, 100)
-    slow = embedded.start("producer", "replay", "--all", "--yes", "--rate", "3/s")
+    slow = embedded.start("producer", "replay", "--all", "--yes", "--rate", "5/s")
     embedded.until(lambda: embedded.ledger.counts()["pending"] > 0, "the replay to begin")
     slow.signal(signal.SIGINT)
 
