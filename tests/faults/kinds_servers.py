@@ -119,11 +119,12 @@ def _met(site: Site, part: str) -> int:
 
 def _reached(site: Site, part: str) -> int:
     """Return how many bytes and connections a server was sent so far, and sent itself: a frozen one sends none."""
-    return _sum(site, part, "carried") + _sum(site, part, "connections")
+    return _sum(site, part, "carried", "connections")
 
 
-def _sum(site: Site, part: str, name: str) -> int:
-    return sum(site.proxy.ever(door).get(name, 0) for door in site.doors_of(part))
+def _sum(site: Site, part: str, *names: str) -> int:
+    told = [site.proxy.ever(door) for door in site.doors_of(part)]
+    return sum(one.get(name, 0) for one in told for name in names)
 
 
 KINDS = (

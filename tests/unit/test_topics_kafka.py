@@ -18,7 +18,7 @@ def asked(code: int) -> None:
     failed.set_exception(KafkaException(KafkaError(code)))
 
     async def ask() -> None:
-        await KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())._answer(failed)
+        await KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())._unless_missing(failed)
 
     asyncio.run(ask())
 
@@ -37,15 +37,8 @@ def test_a_connection_that_the_client_gave_up_is_one_of_these() -> None:
 
 def test_a_refusal_is_told() -> None:
     """Another question would have the same answer; whoever asked hears of the address and of what to look at."""
-    failed: Future[None] = Future()
-    failed.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
-
-    async def ask() -> None:
-        admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())
-        await admin._unless_missing(failed)
-
     with pytest.raises(UnreachableError, match=r"127.0.0.1:1 refuses: .*authorization failed; check what the user") as caught:
-        asyncio.run(ask())
+        asked(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     assert not isinstance(caught.value, LedElsewhereError)
 
 
