@@ -170,6 +170,7 @@ class Builder:
             database=self.parts.database,
             lane=self.parts.lane,
             clock=self.clock,
+            counts=self.counts,
             group=self.parts.topics.group,
             max_attempts_of=self.parts.config.max_attempts_of,
             ordered=self.publishing.ordered,

@@ -5,7 +5,6 @@ import asyncio
 import logging
 import os
 import random
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import uvloop
 from agent import app, overdue, parent, rehearsal, resume
 from agent.lifecycle import Stop
 from agent.rehearsal.child import rehearsal_child
+from agent.stops import stops
 from agent.supervisor import FORCED, Supervisor
 from agent.telemetry import configure_logging
 from producer.app import opened
@@ -164,7 +164,10 @@ async def _reap(config: Config, options: argparse.Namespace) -> None:
     stop = _signals(overdue.GRACE_S)
     async with opened(config, options.group) as parts, app.reaping(parts) as reaping:
         log.info("reaping for group %s", options.group)
-        await reaping.run(stop)
+        try:
+            await reaping.run(stop)
+        except UnreachableError as error:
+            _give_up(options, error)
 
 
 @contextmanager
@@ -193,6 +196,6 @@ def _signals(limit_s: float) -> Stop:
             os._exit(FORCED)
         stop.signal()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stops():
         loop.add_signal_handler(number, take)
     return stop

@@ -15,6 +15,7 @@ class Entries:
 
     def __init__(self) -> None:
         self._by_task: dict[int, Entry] = {}
+        self._behind: dict[int, deque[Entry]] = {}  # by task: its records that came later
         self._to_ask: deque[Entry] = deque()
         self._ready = Ready()
         self._hold = Hold()
@@ -51,7 +52,7 @@ class Entries:
         first = self._by_task.setdefault(entry.task_id, entry)
         if first is not entry:
             entry.state = State.HELD
-            first.followers.append(entry)
+            self._behind.setdefault(entry.task_id, deque()).append(entry)
         elif redelivered:
             self.ask(entry)
         else:
@@ -124,15 +125,32 @@ class Entries:
         self.shed(entry)
         if self._by_task.get(entry.task_id) is not entry:
             return
-        followers = [follower for follower in entry.followers if follower.state is not State.GONE]
-        entry.followers = []
-        if not followers:
+        following = self._next_behind(entry.task_id)
+        if following is None:
             del self._by_task[entry.task_id]
+            self._behind.pop(entry.task_id, None)
             return
-        following = followers[0]
-        following.followers = followers[1:]
+        self._behind[entry.task_id].popleft()
         self._by_task[entry.task_id] = following
         self.ask(following)
+
+    def take_copies(self, entry: Entry, fence: int) -> list[Entry]:
+        """Take the next records behind an entry that are its copies, of this fence at most.
+
+        What only names the same task is to be asked about; and of an entry that was kept without its body nobody knows a copy.
+        """
+        found: list[Entry] = []
+        if entry.digest is None or self._by_task.get(entry.task_id) is not entry:
+            return found
+        while (behind := self._next_behind(entry.task_id)) and behind.digest == entry.digest and behind.publication.fence <= fence:
+            found.append(self._behind[entry.task_id].popleft())
+        return found
+
+    def _next_behind(self, task_id: int) -> Entry | None:
+        behind = self._behind.get(task_id, deque())
+        while behind and behind[0].state is State.GONE:
+            behind.popleft()
+        return behind[0] if behind else None
 
     def keep_paid(self, entry: Entry) -> None:
         """Bound the number of answers that wait in memory for their task's next claim."""

@@ -1,6 +1,6 @@
-"""One task in one agent: the record that brought it, where it stands, and the records of the same task that came later."""
+"""One task in one agent: the record that brought it, and where it stands."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from agent.lease import Lease
@@ -42,7 +42,6 @@ class Entry:
     lease: Lease | None = None
     claimed_s: float = 0.0
     paid: Outcome | None = None  # an answer that was fenced out: the next claim settles it without a call
-    followers: "list[Entry]" = field(default_factory=list)
 
     @property
     def task_id(self) -> int:

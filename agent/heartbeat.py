@@ -14,7 +14,7 @@ from agent.ledger import lease as rows
 from agent.ledger.locks import AgentLocks
 from schemas import crash
 from schemas.clock import Clock
-from schemas.database import Database, DatabaseError
+from schemas.database import Database
 from schemas.lanes import Lane
 
 log = logging.getLogger(__name__)
@@ -78,8 +78,8 @@ class Heartbeat:
                 await self._beat(lease)
             if not self.current.fresh(self._clock.now_s()):
                 await self._replace()
-        except DatabaseError as error:
-            log.warning("heartbeat failed: %s", getattr(error, "orig", error))
+        except Exception as error:  # noqa: BLE001 - whatever it is: without its heartbeat the agent would stay, and be taken for dead
+            log.warning("heartbeat failed: %s: %s", type(error).__name__, getattr(error, "orig", error))
             return False
         return True
 

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from agent.arrivals import suspect
 from agent.partitions import Partitions
-from agent.ports import Assigned, Clock, Event, Order, Record, Revoked, SourceFailed, Suspect
+from agent.ports import Assigned, Clock, Event, Order, Record, Recreated, Revoked, SourceFailed, Suspect
+from agent.telemetry import Counts
 from producer import quarantine, store, strangers
 from schemas import crash
 from schemas.database import Connection, Database
@@ -37,6 +38,7 @@ class Intake:
         database: Database,
         lane: Lane,
         clock: Clock,
+        counts: Counts,
         group: str,
         max_attempts_of: Callable[[str], int],
         ordered: Callable[[Sequence[Order]], None],
@@ -46,6 +48,7 @@ class Intake:
         self._database = database
         self._lane = lane
         self._clock = clock
+        self._counts = counts
         self._group = group
         self._max_attempts_of = max_attempts_of
         self._ordered = ordered
@@ -75,6 +78,8 @@ class Intake:
                 self._partitions.assign(partitions)
             case Revoked(partitions):
                 self._partitions.revoke(partitions)
+            case Recreated(topic, known):
+                self._counts.topic(topic, known=known)
             case SourceFailed(reason, fatal):
                 log.warning("%s", reason)
                 if fatal:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,8 +152,8 @@ class Agent:
         try:
             ended, _ = await asyncio.wait([*tasks, *endings], return_when=asyncio.FIRST_COMPLETED)
             stop.leave()
-            broken = [one for one in ended if one in tasks]
-            if not broken:
+            # A part that broke says why this agent ends; the calls of the others are paid for all the same.
+            with suppress(UnreachableError) if any(one in tasks for one in ended) else nullcontext():
                 await self._drain(stop, drain_timeout_s)
             for one in ended:
                 one.result()
@@ -247,6 +248,10 @@ class Reaping:
         ended, _ = await asyncio.wait([*tasks, asked], return_when=asyncio.FIRST_COMPLETED)
         stop.leave()
         await end(tasks)
-        await self._leave()
+        try:
+            async with asyncio.timeout(LAST_SETTLE_S):
+                await self._leave()
+        except TimeoutError:
+            raise UnreachableError("the database does not answer: it does not know that this reaper left") from None
         for task in ended:
             task.result()

@@ -26,12 +26,10 @@ from schemas import crash
 
 log = logging.getLogger(__name__)
 
-PAGE = 500
-TICK_S = 0.25
+PAGE, MOVE_PAGE = 500, 125  # of a question or a claim; of a closed route's tasks that go to a tier at each tick
+TICK_S, RETRY_S = 0.25, 15.0
 AGAIN_AT_ONCE = 2
 GATHER_SHARE, GATHER_S = 1 / 8, 0.01  # with fewer slots free a claim waits for more: it costs as much for one task as for many
-RETRY_S = 15.0
-MOVE_PAGE = 125  # tasks of a closed route that go to a tier at each tick
 
 
 class Loop:
@@ -84,7 +82,7 @@ class Loop:
             case Revoked(partitions):
                 self._drop(self._partitions.revoke(partitions))
             case Recreated(topic, known):
-                self._counts.say(topic, "" if known else f"topic {topic} paused: it was made again, run: python -m producer topics apply")
+                self._counts.topic(topic, known=known)
                 if known:
                     self._hooks.rewound()
             case SourceFailed(reason, fatal, rewound):
@@ -201,7 +199,7 @@ class Loop:
         if entry.partition not in self._partitions:
             self._entries.end(entry)
         elif said in {Answer.DONE, Answer.STALE}:
-            self._finish(entry)
+            self._finish(entry, -1 if row is None else row.fence - (said is Answer.STALE))  # final, or its fence has moved on
         elif said is Answer.CLAIMABLE and row is not None:
             # What was held, is tried again, or was left behind by a dead agent does not queue up behind newer records.
             self._entries.ready(entry, back=entry.value is None or bool(row.lease_losses) or bool(row.attempt))
@@ -249,10 +247,10 @@ class Loop:
         elif isinstance(outcome, Snooze):
             entry.snoozes += 1
             self._entries.hold(entry, self._clock.now_s() + outcome.delay_s)
-        elif isinstance(outcome, Released):
+        elif isinstance(outcome, Released) or verdict is Verdict.REOPENED:
             self._entries.ask(entry)
         else:
-            self._finish(entry)
+            self._finish(entry, -1 if entry.row is None else entry.row.fence)
 
     def _fenced(self, entry: Entry, outcome: Outcome) -> None:
         """Somebody else has the task now. A paid answer is kept, and the record is asked about again."""
@@ -261,9 +259,11 @@ class Loop:
             self._entries.keep_paid(entry)
         self._entries.ask(entry)
 
-    def _finish(self, entry: Entry) -> None:
-        self._partitions.finish(entry.partition, entry.offset)
-        self._entries.end(entry)
+    def _finish(self, entry: Entry, past: int) -> None:
+        """Finish with a record and its copies of a fence up to `past`, which is the row's, no header's: what holds of it holds of them."""
+        for one in (*self._entries.take_copies(entry, past), entry):
+            self._partitions.finish(one.partition, one.offset)
+            self._entries.end(one)
 
     # ---- time
 

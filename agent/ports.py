@@ -187,6 +187,7 @@ class Verdict(Enum):
 
     SETTLED = "settled"  # accepted now, or by an earlier try whose answer was lost
     HELD_BACK = "held back"  # accepted, but its task waits in a tier instead of dying: a guard is raised
+    REOPENED = "reopened"  # accepted, but its task waits again instead of being cancelled: its batch is open
     FENCED = "fenced"  # the claim is no longer this owner's: nothing was written
     GIVEN_UP = "given up"  # this row cannot be written: its claim is left to the hard deadline
 

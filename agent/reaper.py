@@ -99,11 +99,12 @@ class Reaper:
             await self._clock.sleep(LOOK_S)
 
     async def tidy_forever(self) -> None:
-        """Sweep, sum up counts, go on with cancels, trim topics, each minute, until cancelled."""
+        """Sweep, sum up counts, forget agents of long ago, go on with cancels, trim topics, each minute, until cancelled."""
         while True:
             await self._guarded(self.sweep_once)
             await self._guarded(self._cancel_on)
             await self._guarded(lambda: self._run(sweep.compact))
+            await self._guarded(lambda: self._run(lease.forget))
             await self._guarded(self._trim)
             await self._wait_for_sweep()
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from subprocess import Popen
 
 from agent import parent
+from agent.stops import stops
 from schemas.clock import Clock
 from schemas.errors import ConfigError, DocllmError, UnsafeStateError
 
 log = logging.getLogger(__name__)
 
 FORCED = 130
-_STOPS = (signal.SIGTERM, signal.SIGINT)
 _FORCING = 3  # the signal that ends everything
 _HOPELESS = (ConfigError.exit_code, UnsafeStateError.exit_code)  # another start would end in the same way
 
@@ -102,7 +102,7 @@ class Supervisor:
                 log.info("agent %d started, process %d", child.number, child.process.pid)
 
     def _signalled(self, number: int) -> None:
-        if number not in _STOPS:
+        if number not in stops():
             return
         self._signals += 1
         if self._signals < _FORCING:
@@ -110,7 +110,7 @@ class Supervisor:
         self._stop(signal.SIGTERM if self._signals < _FORCING else signal.SIGKILL)
 
     def _stop(self, number: signal.Signals) -> None:
-        """Signal every child, start none again. SIGTERM stands for SIGINT too: agents that are still starting end in silence."""
+        """Signal every child, start none again. SIGTERM stands for the others too: agents that are still starting end in silence."""
         self._stopping = True
         for child in self._children:
             child.due_s = None
@@ -181,7 +181,7 @@ def _woken() -> Iterator[socket.socket]:
     """Give a socket from which the number of each signal is read that comes while the block runs."""
     wake, woken = socket.socketpair()
     wake.settimeout(0)
-    before = {number: signal.signal(number, lambda *_: None) for number in (*_STOPS, signal.SIGCHLD)}
+    before = {number: signal.signal(number, lambda *_: None) for number in (*stops(), signal.SIGCHLD)}
     writing = signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
     try:
         yield woken

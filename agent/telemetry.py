@@ -10,6 +10,7 @@ _NAMES = {
     Succeeded: "succeeded", Dead: "dead", Snooze: "snoozed", Retry: "retried", Moved: "moved", Cancelled: "cancelled",
     Released: "released",
 }  # fmt: skip
+_INSTEAD = {Verdict.HELD_BACK: "moved", Verdict.REOPENED: "released"}
 
 
 @dataclass(slots=True)
@@ -37,7 +38,7 @@ class Counts:
         elif verdict is Verdict.GIVEN_UP:
             self.given_up += 1
         else:
-            name = "moved" if verdict is Verdict.HELD_BACK else _NAMES[type(outcome)]
+            name = _INSTEAD.get(verdict) or _NAMES[type(outcome)]
             setattr(self, name, getattr(self, name) + 1)
             if name != "released":
                 self.last_settled_s = now_s
@@ -50,6 +51,10 @@ class Counts:
         """Return the counts for a log line."""
         names = ("succeeded", "retried", "dead", "cancelled", "moved", "snoozed", "released", "fenced", "given_up", "quarantined", "calls")
         return ", ".join(f"{getattr(self, name)} {name.replace('_', ' ')}" for name in names if getattr(self, name) or name == "succeeded")
+
+    def topic(self, name: str, *, known: bool) -> None:
+        """Note whether a topic is the one whose id `topics apply` stored; any other is not read."""
+        self.say(name, "" if known else f"topic {name} paused: it is missing or was made again, run: python -m producer topics apply")
 
     def say(self, source: str, text: str) -> None:
         """Note a reason; an empty text takes it back."""

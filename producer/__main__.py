@@ -1,24 +1,34 @@
 """`python -m producer`: arguments, and which command they mean."""
 
+import signal
+import sys
+
+from schemas.starting import INTERRUPTED, leave_on, take_standard_files
+
+if __name__ == "__main__":
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as it is for a job in the background
+        leave_on([signal.SIGINT], INTERRUPTED)
+    take_standard_files()
+
 import argparse
 import asyncio
 import os
-import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import uvloop
 
 from producer.commands import admin, cancel, dead, guard, load, replay, view
-from producer.commands.selecting import add_selection, per_second, written
+from producer.commands.arguments import MOST, MOST_PARTITIONS, MOST_REPLICAS, group, per_second, up_to, written
+from producer.commands.selecting import add_selection
 from producer.replay_runs import CAP
 from producer.screen import complain
 from schemas.errors import DocllmError
 from schemas.settings import load_config
 from schemas.version import VERSION
 
-FORCED = 130
 EXAMPLES = """\
 examples:
   python -m producer load tasks.jsonl                     task lines; '-' is stdin, .gz is read too
@@ -42,6 +52,8 @@ def main(argv: Sequence[str]) -> int:
     """Run one command; return its exit code."""
     options = _parser().parse_args(argv)
     try:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # so that asyncio has a say
         config = load_config(flags={"config": options.config}, environ=os.environ, cwd=Path.cwd())
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return int(runner.run(options.run(config, options)))
@@ -50,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.flush()
-        os._exit(FORCED)  # everything is closed but a thread that may wait for standard input, which would hold up the end
+        os._exit(INTERRUPTED)  # everything is closed but a thread that may wait for standard input, which would hold up the end
     except Exception:  # noqa: BLE001 - a bug of ours: shown whole, with the exit code that scripts know it by
         traceback.print_exc()
         return DocllmError.exit_code
@@ -58,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--group", default="docllm", help="consumer group and topic prefix (docllm)")
+    shared.add_argument("--group", type=group, default="docllm", help="consumer group and topic prefix (docllm)")
     shared.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
     parser = argparse.ArgumentParser(
         "python -m producer",
@@ -86,29 +98,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _count(text: str) -> int:
-    """Return a whole number above 0; raise what argparse shows."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
 def _add_load(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="task lines, ours or the OpenAI batch input file; '-' for stdin")
     parser.add_argument("--batch", metavar="NAME", help="name of the batch (the file's base name)")
     parser.add_argument("--documents", metavar="DIR|GLOB", help="one task for each document instead of a file of lines")
-    parser.add_argument("--prompt", metavar="TEXT", help="for --documents: the prompt, with {document} where the text goes")
-    parser.add_argument("--model", help="for --documents: the model")
+    parser.add_argument("--prompt", type=written, metavar="TEXT", help="for --documents: the prompt, with {document} where the text goes")
+    parser.add_argument("--model", type=written, help="for --documents: the model")
     parser.add_argument("--schema", type=Path, metavar="FILE", help="for --documents: JSON Schema of the answer")
     parser.add_argument("--by-uri", action="store_true", help="for --documents: let the agent read every document from its path")
-    parser.add_argument("--limit", type=_count, metavar="N", help="load the first N")
+    parser.add_argument("--limit", type=up_to(MOST), metavar="N", help="load the first N")
     parser.add_argument("--strict", action="store_true", help="load nothing if a line is bad")
     parser.add_argument("--dry-run", action="store_true", help="check and estimate, load nothing")
     parser.set_defaults(run=load.load)
 
 
 def _add_status(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--batch", metavar="NAME", help="only this batch")
+    parser.add_argument("--batch", type=written, metavar="NAME", help="only this batch")
     parser.add_argument("--json", action="store_true", help="for scripts")
     parser.add_argument("--once", action="store_true", help="once, also on a terminal")
     parser.set_defaults(run=view.status)
@@ -116,29 +121,29 @@ def _add_status(parser: argparse.ArgumentParser) -> None:
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("output", nargs="?", metavar="FILE", help="written whole or not at all; without it, stdout")
-    parser.add_argument("--batch", metavar="NAME", help="only this batch (all of the group)")
+    parser.add_argument("--batch", type=written, metavar="NAME", help="only this batch (all of the group)")
     parser.add_argument("--format", choices=["docllm", "openai"], default="docllm", help="openai: the batch API's output file")
     parser.set_defaults(run=view.export)
 
 
 def _add_cancel(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--batch", metavar="NAME", help="the whole batch; no task can be added to it afterwards")
-    parser.add_argument("--id", metavar="ID", help="one task; with --batch where several batches have it")
+    parser.add_argument("--batch", type=written, metavar="NAME", help="the whole batch; no task can be added to it afterwards")
+    parser.add_argument("--id", type=written, metavar="ID", help="one task; with --batch where several batches have it")
     parser.set_defaults(run=cancel.cancel)
 
 
 def _add_replay(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add_selection(parser, _count)
+    add_selection(parser)
     add("--all", action="store_true", help="every dead letter of the group")
     add("--cancelled", action="store_true", help="cancelled tasks instead; opens their batches again")
     add("--dry-run", action="store_true", help="show counts and cost, change nothing")
     add("--rate", type=per_second, metavar="N/s", help="at most so many a second")
-    add("--cap", type=_count, default=CAP, metavar="N", help=f"leave tasks that were replayed N times ({CAP})")
+    add("--cap", type=up_to(MOST), default=CAP, metavar="N", help=f"leave tasks that were replayed N times ({CAP})")
     add("--yes", action="store_true", help="do not ask; needed where nobody can be asked")
     add("--resume", action="store_true", help="only go on with what was interrupted")
     add("--list", action="store_true", help="show the latest replays")
-    add("--from-topic", nargs="?", const="", metavar="TOPIC", help="load letters back (<group>.dlq), for a lost ledger")
+    add("--from-topic", type=written, nargs="?", const="", metavar="TOPIC", help="load letters back (<group>.dlq), for a lost ledger")
     add("--force", action="store_true", help="for --from-topic: though letters are of this ledger")
     parser.set_defaults(run=replay.replay)
 
@@ -146,7 +151,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
 def _add_dead(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     listed = actions.add_parser("list", parents=[shared], help="groups of one error, the largest first", description=dead.LIST)
-    add_selection(listed, _count)
+    add_selection(listed)
     listed.add_argument("--json", action="store_true", help="for scripts, all groups")
     listed.set_defaults(run=dead.list_groups)
     shown = actions.add_parser("show", parents=[shared], help="one task or record, with everything about it", description=dead.SHOW)
@@ -159,22 +164,28 @@ def _add_dead(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) 
 def _add_guard(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     listed = actions.add_parser("list", parents=[shared], help="what waits, and why", description=guard.LIST)
-    listed.add_argument("batch", nargs="?", metavar="BATCH", help="only this batch")
+    listed.add_argument("batch", nargs="?", type=written, metavar="BATCH", help="only this batch")
     listed.add_argument("--json", action="store_true", help="for scripts")
     listed.set_defaults(run=guard.list_guards)
     opened = actions.add_parser("open", parents=[shared], help="let it run again", description=guard.OPEN)
-    opened.add_argument("batch", metavar="BATCH", help="the batch whose guards are to be opened")
-    opened.add_argument("--type", help="only its tasks of this type")
-    opened.add_argument("--route", help="only its tasks of this route")
+    opened.add_argument("batch", type=written, metavar="BATCH", help="the batch whose guards are to be opened")
+    opened.add_argument("--type", type=written, help="only its tasks of this type")
+    opened.add_argument("--route", type=written, help="only its tasks of this route")
     opened.set_defaults(run=guard.open_guards)
 
 
 def _add_topics(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["apply", "check"], help="apply: make and raise; check: print differences, exit 4")
-    parser.add_argument("--partitions", type=_count, metavar="N", help="12; embedded 4; never lowered")
-    parser.add_argument("--replication-factor", type=_count, metavar="N", help="the broker's default")
+    parser.add_argument("--partitions", type=up_to(MOST_PARTITIONS), metavar="N", help="12; embedded 4; never lowered")
+    parser.add_argument("--replication-factor", type=up_to(MOST_REPLICAS), metavar="N", help="the broker's default")
     parser.set_defaults(run=admin.topics)
 
 
+def _interrupt(_number: int, _frame: object) -> NoReturn:
+    """Let SIGTERM mean Ctrl-C: what was begun, as the draft of a file, is cleared away."""
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(main(sys.argv[1:]))

@@ -17,13 +17,15 @@ from producer.topics.family import EMBEDDED_PARTITIONS, Family, with_old_tiers
 from schemas import migrations
 from schemas.clock import Clock, SystemClock
 from schemas.config import Config
-from schemas.database import Database
-from schemas.errors import ConfigError
+from schemas.database import Database, DatabaseError
+from schemas.database_errors import too_long
+from schemas.errors import ConfigError, UnreachableError
 from schemas.lanes import Lane, ThreadLane
 from schemas.settings import ledger_url
 from schemas.topics import Topics
 
 BUS_FILE = "bus.sqlite"
+SCREEN_S = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,12 @@ def bus_path(config: Config) -> Path:
     return config.data_dir / BUS_FILE
 
 
-def open_database(config: Config, *, connections: int = 4) -> Database:
+def open_database(config: Config, *, connections: int = 4, reads_s: int | None = None) -> Database:
     """Return the ledger's database; the data folder is made where it is embedded. Raises UnreachableError and ConfigError."""
     if config.embedded:
         _make_folder(config.data_dir)
         refuse_network(config.data_dir)
-    database = Database(ledger_url(config), connections=connections)
+    database = Database(ledger_url(config), connections=connections, reads_s=reads_s)
     database.reach()
     return database
 
@@ -108,14 +110,21 @@ class LedgerParts:
 
 
 @asynccontextmanager
-async def opened_ledger(config: Config, *, connections: int = 1) -> AsyncIterator[LedgerParts]:
-    """Open the ledger, its schema checked; an embedded one is made where it is missing. Raises UnreachableError and UnsafeStateError."""
-    database = await asyncio.to_thread(open_database, config, connections=connections)
+async def opened_ledger(config: Config, *, connections: int = 1, reads_s: int | None = None) -> AsyncIterator[LedgerParts]:
+    """Open the ledger, its schema checked; an embedded one is made where it is missing. Raises UnreachableError and UnsafeStateError.
+
+    A screen has `reads_s` for each of its reads, as a large ledger takes minutes for some.
+    """
+    database = await asyncio.to_thread(open_database, config, connections=connections, reads_s=reads_s)
     lane = ThreadLane("database", connections)
     try:
         async with _alone(config):
             await lane(lambda: _require_schema(config, database))
         yield LedgerParts(database, lane, await lane(lambda: database.auto(migrations.ledger_id)))
+    except DatabaseError as error:
+        if not too_long(error):
+            raise
+        raise UnreachableError(f"{database.where} was asked for more than it can read in {reads_s} s; ask for less, or later") from None
     finally:
         database.close()
         lane.close()

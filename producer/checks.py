@@ -1,13 +1,8 @@
 """The tests of `producer check`: each server, the schema, the topics and the LLM. Nothing is changed, and no secret is shown."""
 
 import asyncio
-import urllib.error
-import urllib.request
 from collections.abc import Awaitable, Callable
-from http.client import HTTPException
-from typing import Any
 
-import orjson
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -15,18 +10,19 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from producer import check_llm
 from producer.app import make_admin, open_database
 from producer.topics.family import Family, with_old_tiers
 from schemas import migrations
 from schemas.clock import SystemClock
-from schemas.config import Config, authorization
+from schemas.config import Config
 from schemas.database import Database
-from schemas.errors import ConfigError, DocllmError, UnreachableError, UnsafeStateError
+from schemas.errors import ConfigError, DocllmError, UnreachableError
 from schemas.lanes import ThreadLane
 from schemas.settings import require_llm
 from schemas.topics import Topics
 
-REDIS_TIMEOUT_S, LLM_TIMEOUT_S = 2.0, 60.0
+REDIS_TIMEOUT_S = 2.0
 
 
 class Checks:
@@ -105,34 +101,7 @@ class Checks:
 
     async def _llm(self) -> str:
         require_llm(self._config)
-        return await asyncio.to_thread(self._call_llm)
-
-    def _call_llm(self) -> str:
-        """Make the cheapest call there is: one token for a word."""
-        llm = self._config.llm
-        url = f"{(llm.base_url or '').rstrip('/')}/chat/completions"
-        body = {"model": llm.model or "", "messages": [{"role": "user", "content": "Say ok."}], "max_tokens": 16}
-        headers = {"Content-Type": "application/json"}
-        if (bearer := authorization(llm.api_key)) is not None:
-            headers["Authorization"] = bearer.reveal()
-        request = urllib.request.Request(url, orjson.dumps(body), headers)  # noqa: S310 - settings admit http and https only
-        try:
-            with urllib.request.urlopen(request, timeout=LLM_TIMEOUT_S) as reply:  # noqa: S310 - the same
-                model = _model(orjson.loads(reply.read(1 << 20)))
-        except urllib.error.HTTPError as error:
-            raise UnsafeStateError(f"{url} answers {error.code} {error.reason}; check DOCLLM_LLM_API_KEY and DOCLLM_LLM_MODEL") from None
-        except (OSError, HTTPException) as error:
-            raise UnreachableError(f"{url} does not answer ({error}); check DOCLLM_LLM_BASE_URL") from None
-        except ValueError:  # its text may quote what was sent
-            raise UnreachableError(f"{url} answers with what is no completion; check DOCLLM_LLM_BASE_URL") from None
-        return f"{url} answers as {model}"
-
-
-def _model(answer: Any) -> str:
-    """Return the model that an answer names; raise ValueError when it is no answer."""
-    if not isinstance(answer, dict):
-        raise ValueError("not an object")  # noqa: TRY004 - as orjson says of what is no JSON
-    return str(answer.get("model", "an unnamed model"))
+        return await check_llm.ask(self._config.llm)
 
 
 def _reason(error: Exception) -> str:

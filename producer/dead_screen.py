@@ -15,6 +15,7 @@ from producer.dead import Group
 from producer.dead_show import Attempt, Letter, Record, Result, Story
 from producer.moments import written
 from producer.selection import RECORD
+from producer.shown import shown
 
 FINGERPRINT_SHOWN = 8
 INPUT_SHOWN, ERROR_SHOWN = 1000, 500
@@ -161,11 +162,6 @@ def record_lines(one: Record) -> Iterator[str]:
 def _preview(value: bytes) -> str:
     text = shown(value[: 4 * INPUT_SHOWN].decode("utf-8", "backslashreplace"), INPUT_SHOWN)
     return f"{text} ... (--json shows all of it)" if len(value) > len(text.encode()) else text
-
-
-def shown(text: str, limit: int) -> str:
-    """Return text that is safe to show, on one line."""
-    return "".join(letter if letter.isprintable() else " " for letter in text[:limit])
 
 
 def shortened(text: str, width: int) -> str:

@@ -3,7 +3,6 @@
 A document that cannot be read is a `Bad` with its number in sorted order; it stops nothing.
 """
 
-import codecs
 import hashlib
 from collections.abc import Collection, Iterator
 from itertools import chain
@@ -14,6 +13,7 @@ import orjson
 
 from producer.lines import Bad, Good, read_line
 from producer.tree import Entry, Tree, shown
+from schemas.document_text import DocumentText, NoTextError
 from schemas.errors import ConfigError
 from schemas.line import LineError, parse
 from schemas.line_json import read_object
@@ -79,44 +79,32 @@ def _read(number: int, entry: Entry, question: dict[str, Any], limit: int) -> Go
         return read_line(number, _line(entry.id, question, _source(entry.path, limit)))
     except OSError as error:
         return _bad(number, entry, f"cannot be read: {error.strerror}", "allow the file to be read, then load again")
-    except _UnfitError as error:
-        return _bad(number, entry, str(error), error.fix)
+    except NoTextError as error:
+        return _bad(number, entry, str(error), "convert the file to text in UTF-8, or leave it out with a pattern")
+    except _TooLargeError as error:
+        return _bad(number, entry, str(error), f"split it into parts of at most {MAX_DOCUMENT_BYTES} bytes")
 
 
 def _bad(number: int, entry: Entry, problem: str, fix: str) -> Bad:
     return Bad(number, "", f"{shown(entry.id)} {problem}", fix, None)
 
 
-class _UnfitError(ValueError):
-    """The file is no UTF-8 text of a size that an agent reads."""
-
-    def __init__(self, error: str, fix: str = "convert the file to text in UTF-8, or leave it out with a pattern") -> None:
-        super().__init__(error)
-        self.fix = fix
+class _TooLargeError(ValueError):
+    """The file is larger than what an agent reads."""
 
 
 def _source(path: Path, limit: int) -> dict[str, Any]:
     """Return the text of a file of at most `limit` bytes, else its URI with size and SHA-256; raise when it is no text."""
-    decoder = codecs.getincrementaldecoder("utf-8-sig")()
-    digest, size, texts = hashlib.sha256(), 0, list[str]()
+    reader, digest, size, texts = DocumentText(), hashlib.sha256(), 0, list[str]()
     if (whole := path.stat().st_size) > MAX_DOCUMENT_BYTES:
-        raise _UnfitError(f"is {whole} bytes long", f"split it into parts of at most {MAX_DOCUMENT_BYTES} bytes")
+        raise _TooLargeError(f"is {whole} bytes long")
     with path.open("rb") as file:
         while part := file.read(_PART_BYTES):
             size += len(part)
             digest.update(part)
-            text = _decoded(decoder, part)
+            text = reader.read(part)
             texts = [*texts, text] if size <= limit else []
-    _decoded(decoder, b"", final=True)
+    reader.read(b"", final=True)
     if size <= limit:
         return {"text": "".join(texts)}
     return {"uri": path.resolve().as_uri(), "size": size, "sha256": digest.hexdigest()}
-
-
-def _decoded(decoder: codecs.IncrementalDecoder, part: bytes, *, final: bool = False) -> str:
-    if b"\0" in part:
-        raise _UnfitError("is no text: it holds a zero byte")
-    try:
-        return decoder.decode(part, final)
-    except UnicodeDecodeError:
-        raise _UnfitError("is not UTF-8") from None

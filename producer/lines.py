@@ -17,12 +17,11 @@ import orjson
 
 from schemas.envelope import MAX_TASK_BYTES
 from schemas.errors import ConfigError
-from schemas.line import LineError, TaskLine, parse, too_large
+from schemas.line import BOM, LineError, TaskLine, parse, too_large
 
 STDIN = "-"
 REJECTS_SUFFIX = ".rejects.jsonl"
 
-_BOM = b"\xef\xbb\xbf"
 _BUFFER_BYTES = 1 << 20
 _REJECT_FIELDS = {"line", "field", "error", "fix", "text"}
 
@@ -131,11 +130,11 @@ class _Unpacked(io.RawIOBase):
 
 def _split(stream: IO[bytes]) -> Iterator[tuple[int, bytes | int]]:
     """Yield number and bytes of each line without its end, or its size in bytes when it is too large to be read."""
-    number, longest = 0, MAX_TASK_BYTES + len(_BOM) + len(b"\r\n")
+    number, longest = 0, MAX_TASK_BYTES + len(BOM) + len(b"\r\n")
     while line := stream.readline(longest):
         number += 1
         if number == 1:
-            line = line.removeprefix(_BOM)
+            line = line.removeprefix(BOM)
         if line.endswith(b"\n"):
             line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
         elif len(line) > MAX_TASK_BYTES:

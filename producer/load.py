@@ -81,9 +81,9 @@ class Loader:
 
     async def _load(self, lines: Iterable[Good | Bad]) -> None:
         room = asyncio.Semaphore(IN_FLIGHT)
-        chunks = _chunks(lines, SQLITE_CHUNK if self._database.sqlite else CHUNK)
+        parts = chunks(lines, SQLITE_CHUNK if self._database.sqlite else CHUNK)
         async with asyncio.TaskGroup() as group:
-            while chunk := await self._reading(lambda: next(chunks, [])):
+            while chunk := await self._reading(lambda: next(parts, [])):
                 for line in chunk:
                     if isinstance(line, Bad):
                         self._refuse(line)
@@ -132,7 +132,8 @@ class Loader:
         return await self._lane(lambda: self._database.run(work))
 
 
-def _chunks(lines: Iterable[Good | Bad], size: int) -> Iterator[list[Good | Bad]]:
+def chunks(lines: Iterable[Good | Bad], size: int) -> Iterator[list[Good | Bad]]:
+    """Yield the lines in lists of at most `size`, bounded in bytes too."""
     chunk: list[Good | Bad] = []
     chunk_bytes = 0
     for line in lines:

@@ -31,7 +31,7 @@ class ItemState(IntEnum):
 
     WAITS = 0
     REPLAYED = 1
-    PASSED = 2  # not dead any more when its turn came, or its batch is cancelled
+    PASSED = 2  # not as it was selected any more when its turn came, or its batch is cancelled
     UNREAD = 3  # a record that still is no task
 
 

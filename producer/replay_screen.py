@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
-from producer.dead_screen import groups_lines, money, shown
+from producer.dead_screen import groups_lines, money
 from producer.estimate import Estimate
 from producer.moments import written
 from producer.replay import Report
 from producer.replay_plan import SAMPLE, Plan
 from producer.replay_runs import ItemState, Run, Wish
 from producer.selection import RECORD
+from producer.shown import shown
 
 UNREAD_SHOWN = 20
 
@@ -46,7 +47,9 @@ def result(run: Run) -> str:
     """Return what became of a run."""
     counts = run.counts
     said = [f"{counts.get(ItemState.REPLAYED, 0)} wait again"]
-    said += [f"{counts[ItemState.PASSED]} passed over: not dead any more"] if counts.get(ItemState.PASSED) else []
+    said += (
+        [f"{counts[ItemState.PASSED]} passed over: changed meanwhile, or their batch is cancelled"] if counts.get(ItemState.PASSED) else []
+    )
     said += [f"{counts[ItemState.UNREAD]} records are still no tasks"] if counts.get(ItemState.UNREAD) else []
     said += [f"{run.left} left"] if run.left else []
     return ", ".join(said)

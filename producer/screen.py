@@ -1,4 +1,7 @@
-"""What a person sees: results on stdout, everything else on stderr, live where there is a terminal. No logic."""
+"""What a person sees: results on stdout, everything else on stderr, live where there is a terminal. No logic.
+
+A stranger may have chosen a batch's name: nothing in it is markup, and no control character of it reaches a terminal.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -7,7 +10,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
+from producer.shown import shown
 from producer.status import BatchStatus, GroupStatus
 from producer.whole_file import give_up_standard_output, standard_output
 from schemas.errors import ConfigError
@@ -26,12 +31,16 @@ def say(text: str) -> None:
 
 def complain(text: str) -> None:
     """Write an error, with what to do next, to stderr."""
-    sys.stderr.write(f"error: {text}\n")
+    sys.stderr.write(f"error: {_lines(text)}\n")
 
 
 def note(text: str) -> None:
     """Write a remark to stderr."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{_lines(text)}\n")
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(shown, text.split("\n")))
 
 
 class Bar:
@@ -53,28 +62,28 @@ def bar(title: str) -> Iterator[Bar]:
     if not sys.stderr.isatty():
         yield Bar(None, TaskID(0))
         return
-    columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        yield Bar(progress, progress.add_task(title, total=None))
+        yield Bar(progress, progress.add_task(shown(title), total=None))
 
 
 def status_table(status: GroupStatus) -> Table:
     """Return the batches of a group as a table."""
-    table = Table(title=f"group {status.group}", title_justify="left", box=None, pad_edge=False)
+    table = Table(title=Text(f"group {status.group}", style="table.title"), title_justify="left", box=None, pad_edge=False)
     for name in ("batch", "total", "pending", "running", "retrying", "succeeded", "dead", "cancelled", "per s", "left", "tokens", "cost"):
         table.add_column(name, justify="left" if name == "batch" else "right")
     for batch in status.batches:
-        table.add_row(*_cells(batch))
+        table.add_row(*map(Text, _cells(batch)))
     return table
 
 
 def _cells(batch: BatchStatus) -> list[str]:
     counts = batch.counts
-    shown = [str(counts[name]) for name in ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")]
+    figures = [str(counts[name]) for name in ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")]
     tokens = f"{batch.tokens_in}+{batch.tokens_out}"
     return [
-        batch.name + (" (cancelled)" if batch.cancelled else ""),
-        *shown,
+        shown(batch.name) + (" (cancelled)" if batch.cancelled else ""),
+        *figures,
         f"{batch.rate_per_s:g}",
         _left(batch.eta_s),
         tokens,
@@ -97,4 +106,4 @@ def status_lines(status: GroupStatus) -> list[str]:
         lines.append(f"{status.orders} publish orders wait")
     if not status.batches:
         lines.append(f"no batch yet; load one: python -m producer load FILE --group {status.group}")
-    return lines + [f"waiting: {reason}" for reason in status.reasons]
+    return [shown(line) for line in lines + [f"waiting: {reason}" for reason in status.reasons]]

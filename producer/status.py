@@ -3,6 +3,7 @@
 Counts come from the tally; no query here grows with the number of tasks.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ from schemas.task import Status
 RATE_WINDOW_S = 60.0
 SILENT_S = 6.0
 SHOWN_S, STOPPED_SHOWN_S = 600.0, 30.0
+COUNTED_MOST = 20_000  # tasks that are looked at one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,26 +104,42 @@ def _agent(row: Row[Any]) -> AgentStatus:
 def _batches(connection: Connection, group: str, name: str | None) -> list[BatchStatus]:
     query = select(batch).where(batch.c.group_name == group, batch.c.archived_at.is_(None)).order_by(batch.c.id)
     rows = connection.execute(query if name is None else query.where(batch.c.name == name)).all()
-    running = _running(connection)
-    return [_batch(connection, row, running.get(row.id, {})) for row in rows]
+    sums = {row.id: _sums(connection, row.id) for row in rows}
+    running = _running(connection, sums)
+    return [_batch(connection, row, sums[row.id], running.get(row.id, {})) for row in rows]
 
 
-def _running(connection: Connection) -> dict[int, dict[str, int]]:
-    """Return, by batch, how many tasks are processing and retrying; both are few beside those that are pending or final."""
+def _running(connection: Connection, sums: Mapping[int, Sequence[Any]]) -> dict[int, dict[str, int]]:
+    """Return, by batch, how many tasks are processing and retrying, as far as the sums say that there can be any.
+
+    What is processing is in the hands of agents, and never much. Of what is retrying in the whole ledger those that are due first are
+    counted, so that an outage makes no screen slow; the others are shown as pending.
+    """
     found: dict[int, dict[str, int]] = {}
-    for status in (Status.PROCESSING, Status.RETRYING):
-        query = select(task.c.batch_id, func.count().label("n")).where(task.c.status == int(status)).group_by(task.c.batch_id)
-        for row in connection.execute(query):
+    for status, most in ((Status.PROCESSING, None), (Status.RETRYING, COUNTED_MOST)):
+        batches = [batch_id for batch_id, rows in sums.items() if _may_have(rows, status)]
+        first = select(task.c.batch_id).where(task.c.status == int(status)).order_by(task.c.due_at).limit(most).subquery()
+        query = select(first.c.batch_id, func.count().label("n")).where(first.c.batch_id.in_(batches)).group_by(first.c.batch_id)
+        for row in connection.execute(query) if batches else ():
             found.setdefault(row.batch_id, {})[status.name.lower()] = row.n
     return found
 
 
-def _batch(connection: Connection, row: Row[Any], running: dict[str, int]) -> BatchStatus:
+def _may_have(rows: Sequence[Any], status: Status) -> bool:
+    """Return whether a batch of these sums may have tasks in this state: some are not final, and some were ever sent to a tier."""
+    return _counts(rows, {})["pending"] > 0 and (status is Status.PROCESSING or any(row.state == status for row in rows))
+
+
+def _sums(connection: Connection, batch_id: int) -> Sequence[Any]:
+    """Return the sums of a batch, by state and outcome."""
     sums = (func.sum(tally.c.delta), func.sum(tally.c.tokens_in), func.sum(tally.c.tokens_out), func.sum(tally.c.cost_micro))
     names = ("n", "tokens_in", "tokens_out", "cost_micro")
     columns = [column.label(label) for column, label in zip(sums, names, strict=True)]
-    query = select(tally.c.state, tally.c.outcome, *columns).where(tally.c.batch_id == row.id).group_by(tally.c.state, tally.c.outcome)
-    rows = connection.execute(query).all()
+    query = select(tally.c.state, tally.c.outcome, *columns).where(tally.c.batch_id == batch_id).group_by(tally.c.state, tally.c.outcome)
+    return connection.execute(query).all()
+
+
+def _batch(connection: Connection, row: Row[Any], rows: Sequence[Any], running: dict[str, int]) -> BatchStatus:
     counts = _counts(rows, running)
     rate = _rate(connection, row.id)
     waiting = counts["pending"] + counts["processing"] + counts["retrying"]
@@ -170,11 +188,12 @@ def _rate(connection: Connection, batch_id: int) -> float:
 
 
 def _reasons(group: str, agents: tuple[AgentStatus, ...], batches: tuple[BatchStatus, ...], raised: tuple[Guard, ...]) -> tuple[str, ...]:
-    """Return why work waits, for a person; nothing when nothing waits."""
+    """Return why work waits, for a person: what agents say always, the rest while a batch is open."""
+    notices = tuple(dict.fromkeys(one.notice for one in agents if one.notice and one.state == "alive"))
     if not any(one.open for one in batches):
-        return ()
+        return notices  # the lines of an inbox that is not read are in no batch yet
     reasons = [f"agent {one.name} {one.state}, {one.silent_s:.0f} s" for one in agents if one.state in {"lost", "silent"}]
     if not any(one.state == "alive" for one in agents):
         reasons.append(f"no agent alive; start one: python -m agent --group {group}")
     reasons += [f"guard of {one.key}: {one.reason}; next probe in {one.probe_due_s:.0f} s" for one in raised]
-    return (*reasons, *dict.fromkeys(one.notice for one in agents if one.notice and one.state == "alive"))
+    return (*reasons, *notices)

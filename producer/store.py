@@ -62,13 +62,19 @@ class Batch:
 
 def open_batch(connection: Connection, name: str, group: str, note: str = "") -> Batch:
     """Return the batch of this name, made if it is not there; raise ConfigError when it belongs to another group."""
-    found = find_batch(connection, name)
+    found = own_batch(connection, name, group)
     if found is None:
         connection.execute(insert_new(connection, batch), {"name": name, "group_name": group, "note": note[:500]})
-        found = find_batch(connection, name)
+        found = own_batch(connection, name, group)
     if found is None:
         raise UnsafeStateError(f"batch {name!r} cannot be made")
-    if found.group != group:
+    return found
+
+
+def own_batch(connection: Connection, name: str, group: str) -> Batch | None:
+    """Return the batch of this name, None when it is not there; raise ConfigError when it belongs to another group."""
+    found = find_batch(connection, name)
+    if found is not None and found.group != group:
         raise ConfigError(f"batch {name!r} belongs to group {found.group!r}; choose another name with --batch")
     return found
 

@@ -6,10 +6,11 @@ from producer.accept import new_task
 from producer.quarantine import headers_blob
 from producer.store import NewTask
 from schemas.envelope import UNREADABLE, RawHeaders
-from schemas.line import LineError, parse
+from schemas.line import BOM, LineError, parse
 
 BATCH_HEADER = "docllm-batch"
 _MAX_NAME_BYTES = 191
+_NOT_UTF8 = "\ufffd"
 
 
 def read(
@@ -17,7 +18,7 @@ def read(
 ) -> tuple[str, NewTask]:
     """Return the batch that a record belongs to, and its task; raise LineError when it is none."""
     name = _batch_name(headers, group)
-    body = value or b""
+    body = _line(value or b"")
     return name, new_task(parse(body), body, max_attempts_of, raw_key=key, headers=headers_blob(headers))
 
 
@@ -31,6 +32,11 @@ def clash(batch_name: str) -> str:
     return f"its id is in batch {batch_name!r} with other content"
 
 
+def _line(value: bytes) -> bytes:
+    """Return a line as `load` reads it from a file: a byte order mark and a line end are not content."""
+    return value.removeprefix(BOM).removesuffix(b"\n").removesuffix(b"\r")
+
+
 def _batch_name(headers: RawHeaders, group: str) -> str:
     """Return the batch that the producer names, or the group's own."""
     if any(name == UNREADABLE for name, _ in headers):
@@ -39,6 +45,8 @@ def _batch_name(headers: RawHeaders, group: str) -> str:
     if not named:
         return f"{group}-direct"
     text = named[-1].decode("utf-8", "replace")
+    if _NOT_UTF8 in text:  # the quarantine keeps such a header with that character, and it may be replayed from there
+        raise LineError(BATCH_HEADER, "is not UTF-8", "which batch is meant cannot be read; name it in UTF-8")
     if len(named[-1]) > _MAX_NAME_BYTES or text != text.strip() or not text.isprintable():
         raise LineError(BATCH_HEADER, "is no batch name", f"use at most {_MAX_NAME_BYTES} printable bytes without surrounding blanks")
     return text

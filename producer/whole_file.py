@@ -1,11 +1,14 @@
 """Where output goes: a file that appears whole or not at all, or standard output, whose reader may leave at any time."""
 
+import fcntl
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+_SUFFIX = ".part"
 
 
 @contextmanager
@@ -19,9 +22,11 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         with target.open("wb") as device:
             yield device
         return
-    draft = target.with_name(f".{target.name[:200]}.{os.getpid()}.part")
+    _remove_left_drafts(target)
+    draft = target.with_name(f"{_prefix(target)}{os.getpid()}{_SUFFIX}")
     try:
         with draft.open("wb") as file:
+            _lock(file)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -29,6 +34,44 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     finally:
         draft.unlink(missing_ok=True)
     _sync_folder(target.parent)
+
+
+def _prefix(target: Path) -> str:
+    return f".{target.name[:200]}."
+
+
+def _remove_left_drafts(target: Path) -> None:
+    """Remove the drafts of this file whose writers were killed."""
+    for draft in _files_beside(target):
+        pid = draft.name.removeprefix(_prefix(target)).removesuffix(_SUFFIX)
+        if draft.name == f"{_prefix(target)}{pid}{_SUFFIX}" and pid.isascii() and pid.isdigit():
+            with suppress(OSError):
+                _remove_left(draft, int(pid))
+
+
+def _files_beside(target: Path) -> list[Path]:
+    """Return them; none where the folder cannot be listed, which need not keep anybody from writing."""
+    try:
+        return list(target.parent.iterdir())
+    except OSError:
+        return []
+
+
+def _remove_left(draft: Path, pid: int) -> None:
+    """A writer elsewhere, as in another container, has a number that means nothing here; but its draft is locked."""
+    with suppress(OverflowError):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            with draft.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                draft.unlink(missing_ok=True)
+
+
+def _lock(file: BinaryIO) -> None:
+    """Show that the draft has a writer, where the file system can."""
+    with suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager

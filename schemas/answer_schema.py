@@ -1,65 +1,96 @@
-"""How much work a JSON Schema makes of one value, counted without a value.
+"""How much work a JSON Schema makes.
 
-Subschemas of `anyOf` and its like are all tried on the same value, and each may refer to others that do the same: thirty definitions of
-which each names the next one twice are a billion trials. What holds for the parts of a value (`properties`, `items`) is counted for
-itself, since a value has only so many parts.
+Subschemas of `anyOf` and its like are all tried on the same value, and each may refer to others that do the same, for that value or for
+a part of it: thirty definitions of which each names the next one twice are a billion trials. The validator remembers what it tried of a
+schema that leads back to itself, but not why it failed: it lists the errors of each alternative, of each of its parts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
-MOST = 10_000
+from schemas.validator import objects_in
+
+MOST = 100_000
+MOST_EXPLAINED = 10_000
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 _LISTS, _ONES, _NAMED = ("allOf", "anyOf", "oneOf"), ("not", "if", "then", "else"), ("dependentSchemas", "dependencies")
+# What may hold for each part of a value, and what holds for one of them.
+_EACH = ("additionalProperties", "unevaluatedProperties", "items", "additionalItems", "unevaluatedItems", "contains")
+_EACH_NAMED, _ONE_LISTS, _ONE_NAMED = ("patternProperties",), ("items", "prefixItems"), ("properties",)
 _MOST_LOOKUPS = 1_000_000
 
 
 def too_much(schema: dict[str, Any]) -> bool:
-    """Return whether a value could be tried on more than `MOST` subschemas at one place."""
+    """Return whether a value, and one part of it, and one part of that, could be tried on more than `MOST` subschemas.
+
+    Any JSON object may be asked about, whether it is a schema or not.
+    """
     document = _Document(schema)
-    if document.lookups > _MOST_LOOKUPS:
-        return True
-    try:
-        return any(document.trials(node) > MOST for node in document.nodes)
-    except RecursionError:
-        return True
+    return document.lookups > _MOST_LOOKUPS or document.most > MOST
+
+
+def is_soon_explained(schema: dict[str, Any], value: Any) -> bool:
+    """Return whether the validator lists at most about `MOST_EXPLAINED` errors of a value that does not fit; `schema` is not `too_much`."""
+    document = _Document(schema)
+    parts, depth = _size(value)
+    most = document.most
+    return not document.has_alternatives or parts * most ** (min(depth, 64) if document.circles else 1) <= MOST_EXPLAINED
 
 
 class _Document:
     """A schema, all objects in it, and where its references lead."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
-        self.nodes = list(_objects(schema))
-        self._roots = [schema, *(node for node in self.nodes if node is not schema and isinstance(node.get("$id"), str))]
+        self.nodes = list(objects_in(schema))
+        inner = (node for node in self.nodes if node is not schema and isinstance(node.get("$id"), str))
+        self._roots = [(_id(node), node) for node in (schema, *inner)]
         self._anchors: dict[str, list[dict[str, Any]]] = {}
         for node in self.nodes:
             for name in _ANCHORS:
                 if isinstance(node.get(name), str):
                     self._anchors.setdefault(node[name], []).append(node)
         self._known: dict[int, int] = {}
+        self.circles = False  # known when `most` is
+
+    @property
+    def has_alternatives(self) -> bool:
+        """Return whether the validator would list the errors of several subschemas."""
+        return any(name in node for node in self.nodes for name in ("anyOf", "oneOf"))
+
+    @property
+    def most(self) -> int:
+        """Return the trials of the object in it that makes the most; what is nested too deep to be counted makes too many."""
+        try:
+            return max(map(self.trials, self.nodes))
+        except RecursionError:
+            return MOST + 1
 
     @property
     def lookups(self) -> int:
         """Return how many places at most are looked up for its references."""
-        return len(self._roots) * sum(name in node for node in self.nodes for name in _REFERENCES)
+        places = max(len(self._roots), *map(len, self._anchors.values()), 0)
+        return places * sum(name in node for node in self.nodes for name in _REFERENCES)
 
     def trials(self, node: dict[str, Any]) -> int:
-        """Return how many subschemas one value is tried on, itself included, counted up to just above `MOST`; a circle counts once."""
+        """Return how many subschemas one value is tried on, one part of it, and one part of that, counted up to just above `MOST`.
+
+        The object itself is one of them; a circle counts once.
+        """
         known = self._known.get(id(node))
         if known is None:
             self._known[id(node)] = 0
-            known = min(MOST + 1, 1 + sum(map(self.trials, self._beside(node))))
+            of_one_part = max(map(self.trials, _within(node, (), _ONE_LISTS, _ONE_NAMED)), default=0)
+            of_each_part = sum(map(self.trials, _within(node, _EACH, (), _EACH_NAMED)))
+            known = min(MOST + 1, 1 + of_one_part + of_each_part + sum(map(self.trials, self._beside(node))))
             self._known[id(node)] = known
+        self.circles = self.circles or not known
         return known
 
     def _beside(self, node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the subschemas that the same value is tried on."""
-        found = [node.get(name) for name in _ONES]
-        found += [one for name in _LISTS if isinstance(some := node.get(name), list) for one in some]
-        found += [one for name in _NAMED if isinstance(some := node.get(name), dict) for one in some.values()]
-        yield from (one for one in found if isinstance(one, dict))
+        yield from _within(node, _ONES, _LISTS, _NAMED)
         for name in _REFERENCES:
             if isinstance(reference := node.get(name), str):
                 yield from self._targets(reference)
@@ -70,33 +101,47 @@ class _Document:
         if fragment and not fragment.startswith("/"):
             yield from self._anchors.get(fragment, ())
             return
-        for root in self._roots:
-            if not base or str(root.get("$id", "")).rstrip("#").endswith(base):
-                found = _at(root, fragment)
+        path = [part.replace("~1", "/").replace("~0", "~") for part in unquote(fragment).split("/")[1:]]
+        for name, root in self._roots:
+            if not base or name.endswith(base):
+                found = _at(root, path)
                 if isinstance(found, dict):
                     yield found
 
 
-def _objects(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    waiting: list[Any] = [schema]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            yield one
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)
+def _id(node: dict[str, Any]) -> str:
+    return name.rstrip("#") if isinstance(name := node.get("$id"), str) else ""
 
 
-def _at(root: Any, pointer: str) -> Any:
-    """Return what a JSON pointer (RFC 6901) leads to, None for nothing."""
+def _within(node: dict[str, Any], ones: Iterable[str], lists: Iterable[str], named: Iterable[str]) -> Iterator[dict[str, Any]]:
+    found = [node.get(name) for name in ones]
+    found += [one for name in lists if isinstance(some := node.get(name), list) for one in some]
+    found += [one for name in named if isinstance(some := node.get(name), dict) for one in some.values()]
+    yield from (one for one in found if isinstance(one, dict))
+
+
+def _size(value: Any) -> tuple[int, int]:
+    """Return of how many parts a value is, and how deep they are nested."""
+    parts, depth, level = 0, 0, [value]
+    while level:
+        parts, depth = parts + len(level), depth + 1
+        level = [part for one in level if isinstance(one, dict | list) for part in (one.values() if isinstance(one, dict) else one)]
+    return parts, depth
+
+
+def _at(root: Any, path: Iterable[str]) -> Any:
+    """Return what the parts of a JSON pointer (RFC 6901) lead to, None for nothing."""
     found = root
-    for part in unquote(pointer).split("/")[1:]:
-        name = part.replace("~1", "/").replace("~0", "~")
+    for name in path:
         if isinstance(found, dict):
             found = found.get(name)
         elif isinstance(found, list):
-            found = dict(zip(map(str, range(len(found))), found, strict=True)).get(name)
+            found = _item(found, name)
         else:
             return None
     return found
+
+
+def _item(items: list[Any], name: str) -> Any:
+    is_index = name.isascii() and name.isdecimal() and len(name) <= len(str(len(items))) and str(int(name)) == name
+    return items[int(name)] if is_index and int(name) < len(items) else None

@@ -5,44 +5,24 @@
 
 import random
 import socket
-import sqlite3
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from schemas.database_errors import NO_WAY, READ_ONLY, code, passing, too_long
 from schemas.errors import ConfigError, UnreachableError
 
 # What others than adapters need to name: a transaction in progress, and any error of the database.
-__all__ = ["Connection", "Database", "DatabaseError", "Stopped", "code", "lost", "passing"]
+__all__ = ["Connection", "Database", "DatabaseError", "Stopped"]
 
 DatabaseError = SQLAlchemyError
 Result = TypeVar("Result")
 
-# MySQL and MariaDB error numbers. A deadlock or a lock wait that ended, a statement that an operator ended, a commit that another node
-# of a cluster was ahead of: the whole transaction again.
-CONFLICTS = frozenset({1213, 1205, 1020, 1180, 1317, 3100, 3101})
-# The connection is gone in the middle of something, perhaps because of it.
-LOST = frozenset({2006, 2013, 2014, 2026, 2055, 1053, 1158, 1159, 1160, 1161, 1927, 4031})
-# Nobody was let in: no server there, all its connections in use, this host or user beyond its limits, a cluster's node not ready.
-NO_WAY = 2003
-TURNED_AWAY = frozenset({2002, NO_WAY, 1040, 1047, 1129, 1203, 1226})
-# The server became read-only by a failover: another connection finds the new primary.
-READ_ONLY = frozenset({1290, 1792, 1836})
-# The server's disk is full: it takes what needs no room, and all again when somebody has made some.
-FULL = frozenset({1021, 1026, 1114})
-_SQLITE_BUSY = (
-    "database is locked",
-    "database table is locked",
-    "disk i/o error",
-    "database or disk is full",
-    "unable to open database file",
-)
 _REFUSED = frozenset({1044, 1045, 1049, 1698})  # user, password or database are not known there
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 TIMEOUT_S = 30
@@ -52,32 +32,24 @@ class Stopped(Exception):  # noqa: N818 - it is no error: somebody asked for it
     """The program is leaving: the transaction is not tried again. It may have committed."""
 
 
-def code(error: BaseException) -> int:
-    """Return the server's error number, 0 when there is none."""
-    args = getattr(getattr(error, "orig", None), "args", ())
-    return args[0] if args and isinstance(args[0], int) else 0
-
-
-def lost(error: BaseException) -> bool:
-    """Return whether the error means that the connection was lost under a transaction, which may be why."""
-    return code(error) in LOST or (isinstance(error, DBAPIError) and error.connection_invalidated)
-
-
-def busy(error: BaseException) -> bool:
-    """Return whether no such transaction can be taken now: it is turned away, others hold locks, the server is read-only, its disk full."""
-    full = isinstance(getattr(error, "orig", None), sqlite3.OperationalError) and any(word in str(error).lower() for word in _SQLITE_BUSY)
-    return code(error) in CONFLICTS | TURNED_AWAY | READ_ONLY | FULL or full or isinstance(error, PoolTimeout)
-
-
-def passing(error: BaseException) -> bool:
-    """Return whether the same transaction may go through when it is run again."""
-    return lost(error) or busy(error)
-
-
 class Database:
-    """One database, used from a few dedicated threads. `stopping` ends the patience of every call."""
+    """One database, used from a few dedicated threads. `stopping` ends the patience of every call.
 
-    def __init__(self, url: str, *, connections: int = 4, timeout_s: int = TIMEOUT_S, pause: Callable[[float], Any] | None = None) -> None:
+    With `reads_s` a program reads only, and may take so long over it: then the server ends the statement, as one that its client has
+    left would run on beside its repetition, and the error is raised.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connections: int = 4,
+        timeout_s: int = TIMEOUT_S,
+        reads_s: int | None = None,
+        pause: Callable[[float], Any] | None = None,
+    ) -> None:
+        timeout_s += reads_s or 0
+        self._reads_only = reads_s is not None
         self.stopping = threading.Event()
         self._pause = pause or self.stopping.wait
         self.sqlite = make_url(url).get_backend_name() == "sqlite"
@@ -87,6 +59,9 @@ class Database:
         if not self.sqlite:
             self._sockets.watch(self.engine)
             self._sockets.watch(self._auto)
+            if reads_s is not None:
+                event.listen(self.engine, "connect", _ending_after(reads_s))
+                event.listen(self._auto, "connect", _ending_after(reads_s))
 
     def run(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
         """Return what `work` returns, in one transaction; run it again on every error that may pass, `tries` times (None: until stopped).
@@ -159,7 +134,7 @@ class Database:
                 return once()
             except SQLAlchemyError as error:
                 count += 1
-                if not passing(error) or count == tries:
+                if not passing(error) or count == tries or (self._reads_only and too_long(error)):
                     raise
             self.rest(count)
 
@@ -227,14 +202,28 @@ def _connect_mysql(dialect: Any, _record: object, arguments: Any, settings: Any)
         connection = dialect.connect(*arguments, **settings | {"read_timeout": settings["connect_timeout"]})
     except OSError as error:
         raise dialect.loaded_dbapi.OperationalError(NO_WAY, f"{error}; look at the files that the ssl_ options name") from None
+    except UnicodeError:  # its text quotes the password
+        raise ConfigError("the database's address holds a host, name or password that none can be; check DOCLLM_DATABASE_URL") from None
     connection._read_timeout = settings["read_timeout"]  # noqa: SLF001 - PyMySQL has one limit for greeting and statements
     return connection
 
 
+def _is_mariadb(cursor: Any) -> bool:
+    cursor.execute("SELECT VERSION()")
+    return "mariadb" in cursor.fetchone()[0].lower()
+
+
+def _ending_after(reads_s: int) -> Callable[[Any, object], None]:
+    def prepare(dbapi: Any, _record: object) -> None:
+        with closing(dbapi.cursor()) as cursor:
+            cursor.execute(f"SET max_statement_time={reads_s}" if _is_mariadb(cursor) else f"SET max_execution_time={1000 * reads_s}")
+
+    return prepare
+
+
 def _prepare_mysql(dbapi: Any, _record: object) -> None:
     cursor = dbapi.cursor()
-    cursor.execute("SELECT VERSION()")
-    mariadb = "mariadb" in cursor.fetchone()[0].lower()
+    mariadb = _is_mariadb(cursor)
     cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
     cursor.execute(
         "SET time_zone='+00:00', innodb_lock_wait_timeout=5, wait_timeout=30" + (", idle_transaction_timeout=15" if mariadb else "")

@@ -15,8 +15,9 @@ from schemas.envelope import MAX_TASK_BYTES
 from schemas.line_fields import Check
 from schemas.line_json import LineError, read_object
 
-__all__ = ["PLACEHOLDER", "LineError", "TaskLine", "parse"]
+__all__ = ["BOM", "PLACEHOLDER", "LineError", "TaskLine", "parse"]
 
+BOM = b"\xef\xbb\xbf"
 PLACEHOLDER = "{document}"
 _DOCUMENT = "document"
 _CHAT = "/v1/chat/completions"

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import jsonschema_rs
-
 from schemas.answer_schema import MOST, too_much
 from schemas.envelope import MAX_KEY_BYTES
 from schemas.line_json import LineError
+from schemas.validator import excess_of_patterns, validator_of
 
 MAX_MODEL_CHARS = 191
 
@@ -44,8 +43,10 @@ def text(field: str, value: Any) -> str:
 
 
 def model(field: str, value: Any) -> str:
-    """Return a model's name, of at most 191 characters."""
-    if len(text(field, value)) > MAX_MODEL_CHARS:
+    """Return a model's name, of at most 191 characters, without surrounding blanks."""
+    if text(field, value) != value.strip():
+        raise LineError(field, "has blanks around it", "remove the blanks before and after the model's name")
+    if len(value) > MAX_MODEL_CHARS:
         raise LineError(field, f"is {len(value)} characters long", f"write the model's name, of at most {MAX_MODEL_CHARS} characters")
     return str(value)
 
@@ -107,16 +108,22 @@ _FIX_PARAMS = {
 
 
 def answer_schema(field: str, value: Any) -> dict[str, Any]:
-    """Return a JSON Schema that compiles; one that refers to other documents is refused, nothing is fetched."""
+    """Return a JSON Schema that compiles; one that refers to other documents is refused, nothing is fetched.
+
+    What it costs to compile and to use is looked at first.
+    """
+    if (excess := excess_of_patterns(json_object(field, value))) is not None:
+        raise LineError(field, excess, "use fewer or simpler patterns; what they shall refuse can be said in the prompt")
+    if too_much(value):
+        found = f"tries more than {MOST} subschemas on one value and its parts"
+        raise LineError(field, found, "name fewer alternatives that refer to alternatives")
     try:
-        jsonschema_rs.validator_for(json_object(field, value), offline=True)
-    except (jsonschema_rs.ValidationError, ValueError) as wrong:
-        reason = " ".join(str(wrong).splitlines()[:1])[:200]
+        validator_of(value)
+    except ValueError as wrong:
+        reason = str(wrong)[:200]
         raise LineError(
             field, f"is not a valid JSON Schema: {reason}", "correct the schema; put what it refers to into its $defs"
         ) from None
-    if too_much(value):
-        raise LineError(field, f"tries more than {MOST} subschemas on one value", "name fewer alternatives that refer to alternatives")
     return dict(value)
 
 
@@ -139,12 +146,12 @@ def source(field: str, value: Any) -> dict[str, Any]:
     found = json_object(field, value)
     if ("text" in found) == ("uri" in found):
         raise LineError(field, "needs exactly one of text and uri", 'write {"text": "..."} or {"uri": "file:///..."}')
-    checks = _TEXT if "text" in found else _URI
+    checks, kept = _TEXT if "text" in found else _URI, {}
     for part, inner in found.items():
         if part not in checks:
             raise LineError(f"{field}.{part}", "is not known here", f"known are: {', '.join(checks)}")
-        checks[part](f"{field}.{part}", inner)
-    return found
+        kept[part] = checks[part](f"{field}.{part}", inner)
+    return kept
 
 
 def _any_text(field: str, value: Any) -> str:

@@ -11,16 +11,26 @@ import orjson
 
 # orjson writes 254 levels of brackets; the agent writes parts of a line again.
 MAX_DEPTH = 250
+_SHOWN_CHARS = 500
 
 
 class LineError(ValueError):
-    """A line that is no task: the field at fault (empty: the whole line), what is wrong, and what to do."""
+    """A line that is no task: the field at fault (empty: the whole line), what is wrong, and what to do.
+
+    All three may quote the line, and go to logs and terminals: what neither shows is written as its escape.
+    """
 
     def __init__(self, field: str, error: str, fix: str) -> None:
+        field, error, fix = _shown(field), _shown(error), _shown(fix)
         super().__init__(f"{field}: {error}; {fix}" if field else f"{error}; {fix}")
         self.field = field
         self.error = error
         self.fix = fix
+
+
+def _shown(text: str) -> str:
+    cut = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+    return cut if cut.isprintable() else "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in cut)
 
 
 def read_object(value: bytes) -> dict[str, Any]:

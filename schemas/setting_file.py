@@ -28,6 +28,10 @@ class SettingFile:
             raise ConfigError(f"{path} is not UTF-8") from None
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{path} is not TOML: {error}") from None
+        except ValueError:  # its text would be of Python's own settings
+            raise ConfigError(f"{path} holds a number that is too long; no setting is that large") from None
+        except RecursionError:
+            raise ConfigError(f"{path} is nested too deeply; no setting is more than three names deep") from None
 
     def where(self, name: str) -> str:
         """Return the file and, where it can be told, the line that sets `name`."""

@@ -85,7 +85,12 @@ def real(low: float, high: float) -> Check:
 
 def path(value: Any) -> Path:
     """Return a path; `~` is the home folder."""
-    return Path(text(value)).expanduser()
+    if "\0" in text(value):
+        raise ValueError("write a path without a zero byte")
+    try:
+        return Path(text(value)).expanduser()
+    except RuntimeError:
+        raise ValueError("write the whole path: that user has no home folder") from None
 
 
 def paths(value: Any) -> tuple[Path, ...]:

@@ -132,7 +132,10 @@ def _given(flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path, f
 
 
 def _file(named: object, cwd: Path) -> SettingFile | None:
-    path = cwd / (Path(str(named)).expanduser() if named else FILE)
+    try:
+        path = cwd / (kinds.path(named) if named else FILE)
+    except ValueError as wrong:
+        raise ConfigError(f"the configuration file's name is wrong; {wrong}") from None
     return SettingFile(path) if named or path.exists() else None
 
 

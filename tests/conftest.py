@@ -1,6 +1,7 @@
 """Servers for the tests that ask for them. A test that names no server starts none."""
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -12,6 +13,13 @@ from tests.servers import Kafka, MariaDB, MySQL, Redis, Server, ServerMissingErr
 LONGEST_FIRST = ("tests/integration/test_kill.py", "tests/simulation/", "tests/integration/", "tests/contract/", "tests/faults/", "tests/")
 
 AnyServer = TypeVar("AnyServer", bound=Server)
+
+
+def pytest_configure() -> None:
+    """Let signals reach what the tests start: a shell's background job ignores SIGINT, nohup SIGHUP, and each program would inherit it."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

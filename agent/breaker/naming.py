@@ -43,12 +43,16 @@ class Names:
         return self._models.get(route, route)
 
     def _own(self, model: str) -> str:
-        """Return the name of a route that nobody configured; it fits the ledger and a log line, and takes no configured one's place."""
-        if len(model) <= MAX_ROUTE_CHARS and model.isprintable() and model not in self.configured:
+        """Return the name of a route that nobody configured; it fits the ledger and a log line, and takes no configured one's place.
+
+        Nor another one's: MariaDB takes names that differ by trailing blanks alone for one.
+        """
+        fits = len(model) <= MAX_ROUTE_CHARS and model.isprintable() and model == model.strip()
+        if fits and model not in self.configured:
             return model
         digest = hashlib.blake2b(model.encode("utf-8", "replace"), digest_size=_DIGEST_BYTES).hexdigest()
         shown = "".join(letter if letter.isprintable() else "?" for letter in model)
-        name = f"{shown[: MAX_ROUTE_CHARS - len(digest) - 1]}~{digest}"
+        name = f"{shown.strip()[: MAX_ROUTE_CHARS - len(digest) - 1]}~{digest}"
         self._models[name] = model
         self._models.move_to_end(name)
         if len(self._models) > _REMEMBERED:

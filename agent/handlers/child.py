@@ -17,29 +17,57 @@ class ChildLane:
     """Runs picklable calls in one child, started at the first call and again after it died."""
 
     def __init__(self) -> None:
-        self._pool: ProcessPoolExecutor | None = None
+        self._pools: list[ProcessPoolExecutor] = []
+        self._shared: ProcessPoolExecutor | None = None
+        self._alone = asyncio.Lock()
+        self._closed = False
 
     async def __call__(self, call: Callable[[], Result]) -> Result:
-        """Return what `call` returns; a child that dies is replaced once, then its death is raised as BrokenProcessPool."""
-        try:
-            return await self._run(call)
-        except BrokenProcessPool:
-            self.close()
-            return await self._run(call)
+        """Return what `call` returns; one whose child dies has a second one for itself, whose death is raised as BrokenProcessPool.
 
-    async def _run(self, call: Callable[[], Result]) -> Result:
-        if self._pool is None:
-            # A fork would copy the threads' locks; a spawned child imports only what the call needs.
-            # It waits on a pipe whose other end it holds itself, so nothing but the kernel tells it that the agent was killed.
-            spawn = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=parent.tie, initargs=(os.getpid(),))
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        A call that is cancelled may never end, and ends with its child; those behind it have children of their own.
+        """
+        pool = self._shared = self._shared or self._open()
+        try:
+            return await _run(pool, call)
+        except BrokenProcessPool:
+            self._end(pool)
+            if self._closed:
+                raise
+        except asyncio.CancelledError:
+            self._end(pool)
+            raise
+        async with self._alone:
+            own = self._open()
+            try:
+                return await _run(own, call)
+            finally:
+                self._end(own)
 
     def close(self) -> None:
-        """End the child, in the middle of a call too: the interpreter would wait for it at its exit."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            children = list((pool._processes or {}).values())  # noqa: SLF001 - before Python 3.14 there is no other way to them
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in children:
-                child.kill()
+        """End the children, in the middle of a call too: the interpreter would wait for them at its exit."""
+        self._closed = True
+        for pool in list(self._pools):
+            self._end(pool)
+
+    def _open(self) -> ProcessPoolExecutor:
+        # A fork would copy the threads' locks; a spawned child imports only what the call needs.
+        # It waits on a pipe whose other end it holds itself, so nothing but the kernel tells it that the agent was killed.
+        spawn = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=parent.tie, initargs=(os.getpid(),))
+        self._pools.append(pool)
+        return pool
+
+    def _end(self, pool: ProcessPoolExecutor) -> None:
+        if pool not in self._pools:
+            return
+        self._pools.remove(pool)
+        self._shared = None if self._shared is pool else self._shared
+        children = list((pool._processes or {}).values())  # noqa: SLF001 - before Python 3.14 there is no other way to them
+        pool.shutdown(wait=False)  # without its child it fails the calls that wait in it: each of them has another try
+        for child in children:
+            child.kill()
+
+
+async def _run(pool: ProcessPoolExecutor, call: Callable[[], Result]) -> Result:
+    return await asyncio.get_running_loop().run_in_executor(pool, call)

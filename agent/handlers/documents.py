@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from agent.outcome import Failure
 from agent.policy import one_line
+from schemas.document_text import DocumentText, NoTextError
 from schemas.lanes import Lane
 
 MAX_DOCUMENT_BYTES = 32 << 20
@@ -44,9 +45,9 @@ class Documents:
         if sha256 is not None and hashlib.sha256(raw).hexdigest() != sha256:
             raise DocumentError(_CHANGED, f"{uri} has changed since it was loaded: its SHA-256 is another one")
         try:
-            return raw.decode()
-        except UnicodeDecodeError as wrong:
-            raise DocumentError(_REFUSED, f"{uri} is not UTF-8 at byte {wrong.start + 1}") from None
+            return DocumentText().read(raw, final=True)
+        except NoTextError as wrong:
+            raise DocumentError(_REFUSED, f"{uri} {wrong}") from None
 
     def _read(self, uri: str, size: int | None) -> bytes:
         try:
@@ -86,6 +87,8 @@ def _path(uri: str) -> Path:
     parts = urlsplit(uri)
     if parts.scheme != "file" or parts.netloc not in {"", "localhost"}:
         raise DocumentError(_REFUSED, f"{uri} is not a file on this machine; only file:/// is read, nothing is fetched")
+    if "?" in uri or "#" in uri:
+        raise DocumentError(_REFUSED, f"{uri} has a query or a fragment, which no file has; write ? as %3F and # as %23")
     path = unquote(parts.path, errors="surrogateescape")
     if not path.startswith("/") or "\0" in path:
         raise DocumentError(_REFUSED, f"{uri} is not a whole path")

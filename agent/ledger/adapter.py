@@ -19,7 +19,8 @@ from agent.ports import Answers, Claimable, Order, Settlement, Suspect, Verdict
 from producer import quarantine
 from schemas import crash
 from schemas.clock import Clock
-from schemas.database import Database, Stopped, busy, passing
+from schemas.database import Database, Stopped
+from schemas.database_errors import busy, passing
 from schemas.lanes import Lane
 
 log = logging.getLogger(__name__)

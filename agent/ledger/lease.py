@@ -3,16 +3,18 @@
 import secrets
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, case, insert, or_, select, text, update
+from sqlalchemy import Connection, bindparam, case, delete, func, insert, or_, select, text, update
 
 from agent.lease import OWNER_BITS
 from schemas.sql import utc_after, utc_now
-from schemas.tables import agent, batch
+from schemas.tables import agent, batch, task
+from schemas.task import Status
 
 HEARTBEAT_S, DEAD_AFTER_S = 3.0, 12.0
 # A reaper that was itself stalled must have been steady for this long before it may judge others.
 AMNESTY_S, STALL_S = 15.0, 6.0
 REMEMBER_S = 86400.0
+FORGET_S, FORGET_MOST = 2 * REMEMBER_S, 500  # rows of agents that are gone, and how many go in one transaction
 
 AGENT_BITS = 39
 
@@ -94,6 +96,19 @@ def stop(connection: Connection, agent_id: int) -> None:
 def gone(connection: Connection, group: str) -> frozenset[int]:
     """Return the agents of a group that were lost or stopped in the last day."""
     return frozenset(connection.execute(_GONE, {"of_group": group}).scalars())
+
+
+def forget(connection: Connection) -> int:
+    """Delete agents that left long ago; return how many, at most a page. Who has a task in hand stays, until it has none.
+
+    To itself an agent without a row is a lost one.
+    """
+    claims = select(task.c.owner.op(">>")(OWNER_BITS)).where(task.c.status == int(Status.PROCESSING)).distinct()
+    busy = sorted(connection.execute(claims).scalars())
+    left = func.coalesce(agent.c.stopped_at, agent.c.lost_at) < utc_after(-FORGET_S)
+    old = select(agent.c.id).where(left, agent.c.id.not_in(busy)).order_by(agent.c.id).limit(FORGET_MOST)
+    ids = connection.execute(old).scalars().all()
+    return connection.execute(delete(agent).where(agent.c.id.in_(ids))).rowcount if ids else 0
 
 
 def alive(connection: Connection, group: str) -> list[tuple[int, str]]:

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Update, bindparam, select, update
+from sqlalchemy import Connection, Update, bindparam, delete, select, update
 
 from agent.ledger.guard import hold_back
 from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
 from agent.policy import Tier, fingerprint
+from agent.policy.guard import GUARDED, ROUTE_CLOSED
 from agent.ports import Settlement, Verdict
 from producer import outbox, tally
 from producer.ports import Order
@@ -45,11 +46,19 @@ _MOVE = (
 _SNOOZE = (
     update(task).where(task.c.id == bindparam("one")).values(status=int(Status.PENDING), owner=0, due_at=utc_after(bindparam("delay_s")))
 )
+_UNTRIED = (GUARDED, ROUTE_CLOSED)
+_FORMER_MOVES = (
+    select(task_attempt.c.id)
+    .where(task_attempt.c.task_id.in_(bindparam("ids", expanding=True)))
+    .where(task_attempt.c.outcome == "moved", task_attempt.c.error_class.in_(_UNTRIED))
+    .order_by(task_attempt.c.id)
+)
 
 _NO_ROW = (None, None, None)
 
 Kind = TypeVar("Kind", bound=Outcome)
 Ended = Retry | Snooze | Moved | Dead
+_BY_BATCH = Retry | Snooze | Moved | Released | Cancelled
 
 
 def settle(
@@ -57,12 +66,13 @@ def settle(
 ) -> tuple[list[Verdict], list[Order]]:
     """Write the outcomes that are accepted; return a verdict for each, and the publish orders that were written.
 
-    What a guard holds back is moved to the longest tier; what would wait again in a cancelled batch is cancelled.
+    What a guard holds back is moved to the longest tier; what would wait again in a cancelled batch is cancelled; what was claimed in
+    a cancelled batch that a replay has opened since is given back.
     """
     accepted = _accepted(connection, settlements)
     decided = hold_back(connection, group, accepted, longest_tier)
     doomed = _cancelled_batches(connection, decided)
-    chosen = [(one, Cancelled() if _goes_back(outcome) and one.row.batch_id in doomed else outcome) for one, outcome in decided]
+    chosen = [(one, _as_the_batch_is(outcome, cancelled=one.row.batch_id in doomed)) for one, outcome in decided]
     _write_states(connection, chosen)
     _write_attempts(connection, chosen, now_utc_s)
     orders = _write_orders(connection, group, chosen)
@@ -85,15 +95,17 @@ def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list
 
 
 def _cancelled_batches(connection: Connection, decided: Sequence[tuple[Settlement, Outcome]]) -> set[int]:
-    ids = sorted({one.row.batch_id for one, outcome in decided if _goes_back(outcome)})
+    ids = sorted({one.row.batch_id for one, outcome in decided if isinstance(outcome, _BY_BATCH)})
     if not ids:
         return set()
     return set(connection.execute(select(batch.c.id).where(batch.c.id.in_(ids), batch.c.cancelled_at.is_not(None))).scalars())
 
 
-def _goes_back(outcome: Outcome) -> bool:
-    """Return whether the task would wait again; in a cancelled batch it does not."""
-    return isinstance(outcome, Retry | Snooze | Moved | Released)
+def _as_the_batch_is(outcome: Outcome, *, cancelled: bool) -> Outcome:
+    """Return what may be written: nothing waits in a cancelled batch, and nothing is cancelled for the sake of an open one."""
+    if isinstance(outcome, _BY_BATCH):
+        return Cancelled() if cancelled else Released() if isinstance(outcome, Cancelled) else outcome
+    return outcome
 
 
 def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]]) -> None:
@@ -164,8 +176,16 @@ def _letter(one: Settlement, outcome: Dead) -> dict[str, Any]:
 
 
 def _write_attempts(connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]], now_utc_s: float) -> None:
+    _forget_moves(connection, sorted(one.row.task_id for one, outcome in _of(chosen, Moved) if outcome.failure.error_class in _UNTRIED))
     rows = [_attempt(one, outcome, now_utc_s) for one, outcome in chosen if isinstance(outcome, Ended)]
     insert_rows(connection, task_attempt, rows)
+
+
+def _forget_moves(connection: Connection, ids: Sequence[int]) -> None:
+    """A task that is moved again without a call keeps one row of it: a guard that is raised for days would write one each hour."""
+    former = connection.execute(_FORMER_MOVES, {"ids": ids}).scalars().all() if ids else ()
+    if former:
+        connection.execute(delete(task_attempt).where(task_attempt.c.id.in_(former)))
 
 
 def _attempt(one: Settlement, outcome: Ended, now_utc_s: float) -> dict[str, Any]:
@@ -226,7 +246,9 @@ def _verdicts(connection: Connection, settlements: Sequence[Settlement], chosen:
 
 
 def _verdict(one: Settlement, outcome: Outcome) -> Verdict:
-    return Verdict.HELD_BACK if isinstance(one.outcome, Dead) and isinstance(outcome, Moved) else Verdict.SETTLED
+    if isinstance(one.outcome, Dead) and isinstance(outcome, Moved):
+        return Verdict.HELD_BACK
+    return Verdict.REOPENED if isinstance(one.outcome, Cancelled) and isinstance(outcome, Released) else Verdict.SETTLED
 
 
 def _echoes(connection: Connection, settlements: Sequence[Settlement]) -> set[tuple[int, int]]:

@@ -1,10 +1,10 @@
 """Housekeeping of the reaper, as SQL: tasks whose record Kafka has lost, and old counts that can be summed up."""
 
-from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, insert, literal, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, literal, select, update
 
 from producer import outbox as orders
 from schemas.sql import UtcTime, utc_after, utc_now
@@ -13,9 +13,27 @@ from schemas.task import WAITING
 
 PAGE = 500
 COMPACT_AFTER_S = 900.0
-COMPACT_FROM, COMPACT_MOST = 200, 5000
+# Old rows of a type and route of a batch; rows that are looked at, and that are summed up, in one transaction.
+COMPACT_FROM, COMPACT_LOOK, COMPACT_MOST = 20, 50_000, 5000
 _SUMS = ("delta", "tokens_in", "tokens_out", "cost_micro")
 _KEYS = ("batch_id", "type", "route", "state", "outcome", "fingerprint", "disposition")
+_OLD = tally.c.created_at < utc_after(-COMPACT_AFTER_S)
+_KIND = [tally.c[name] for name in _KEYS]
+_PLACE = [tally.c.batch_id, tally.c.type, tally.c.route]
+# Read from an index alone; what stands in few rows is not looked at any closer.
+_MANY = select(*_PLACE).where(_OLD).group_by(*_PLACE).having(func.count() >= COMPACT_FROM).subquery()
+_LOOKED_AT = (
+    select(tally.c.id, *_KIND)
+    .join(_MANY, and_(*(column == _MANY.c[column.name] for column in _PLACE)))
+    .where(_OLD)
+    .limit(COMPACT_LOOK)
+    .subquery()
+)
+_COUNTED = select(
+    _LOOKED_AT, func.count().over(partition_by=[column for column in _LOOKED_AT.c if column.name != "id"]).label("alike")
+).subquery()
+# Those of one kind stand together, so that a page has two of a kind at the least.
+_REPEATED = select(_COUNTED.c.id).where(_COUNTED.c.alike > 1).order_by(*(_COUNTED.c[name] for name in _KEYS)).limit(COMPACT_MOST)
 
 
 def uncarried(connection: Connection, group: str, horizon: datetime | None, slack_s: float) -> int:
@@ -43,19 +61,36 @@ def uncarried(connection: Connection, group: str, horizon: datetime | None, slac
 
 
 def compact(connection: Connection) -> int:
-    """Replace old counts by their sums; return how many rows went."""
-    old = select(tally).where(tally.c.created_at < utc_after(-COMPACT_AFTER_S)).order_by(tally.c.id).limit(COMPACT_MOST)
-    rows = connection.execute(old.with_for_update(skip_locked=True)).all()
-    if len(rows) < COMPACT_FROM:
-        return 0
-    sums: dict[tuple[Any, ...], Counter[str]] = {}
-    for row in rows:
-        total = sums.setdefault(tuple(getattr(row, name) for name in _KEYS), Counter())
-        total.update({name: getattr(row, name) for name in _SUMS})
-    oldest = min(row.created_at for row in rows)
-    connection.execute(delete(tally).where(tally.c.id.in_([row.id for row in rows])))
-    merged = [
-        dict(zip(_KEYS, key, strict=True)) | {name: total[name] for name in _SUMS} | {"created_at": oldest} for key, total in sums.items()
-    ]
-    connection.execute(insert(tally), merged)
-    return len(rows) - len(merged)
+    """Replace old counts that differ in nothing but their numbers by their sums; return how many rows went.
+
+    A sum has the time of the newest of its rows, so that what was seen lately on a route stays known. A row that is alone of its kind
+    is left as it is.
+    """
+    ids = connection.execute(_REPEATED).scalars().all()
+    kinds: dict[tuple[Any, ...], list[Row[Any]]] = {}
+    for row in _locked(connection, ids):
+        kinds.setdefault(tuple(getattr(row, name) for name in _KEYS), []).append(row)
+    sums = [(rows, _sum(key, rows)) for key, rows in kinds.items() if len(rows) > 1]
+    summed = [row.id for rows, _ in sums for row in rows]
+    for page in _pages(summed):
+        connection.execute(delete(tally).where(tally.c.id.in_(page)))
+    if sums:
+        connection.execute(insert(tally), [one for _, one in sums])
+    return len(summed) - len(sums)
+
+
+def _locked(connection: Connection, ids: Sequence[int]) -> Iterator[Row[Any]]:
+    """Yield those of these rows that nobody else compacts, locked."""
+    for page in _pages(ids):
+        these = select(tally).where(tally.c.id.in_(page)).order_by(tally.c.id)
+        yield from connection.execute(these.with_for_update(skip_locked=True)).all()
+
+
+def _pages(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    ordered = sorted(ids)
+    return (ordered[start : start + PAGE] for start in range(0, len(ordered), PAGE))
+
+
+def _sum(key: tuple[Any, ...], rows: Sequence[Row[Any]]) -> dict[str, Any]:
+    sums = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
+    return dict(zip(_KEYS, key, strict=True)) | sums | {"created_at": max(row.created_at for row in rows)}

@@ -6,15 +6,15 @@ It may not judge a status or read a body's meaning. aiohttp could stand here; `b
 from collections.abc import Iterator
 from datetime import timedelta
 
-from pyreqwest.client import Client, ClientBuilder
-from pyreqwest.exceptions import DetailedPyreqwestError, PoolTimeoutError, PyreqwestError
+from pyreqwest.exceptions import PoolTimeoutError, PyreqwestError
 from pyreqwest.http import HeaderMap
 from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response
 
-from agent.llm.address import endpoint, is_loopback
 from agent.ports import Call, CallFailed, Reply
 from schemas.config import Secret, authorization
+from schemas.http_client import causes, connected, why
+from schemas.llm_address import endpoint
 
 MAX_REPLY_BYTES = 16 << 20
 _ERROR_PAGE_BYTES = 64 << 10
@@ -23,11 +23,6 @@ _SUCCESS = range(200, 300)
 
 # The one sign that the connection never stood: ConnectError and ConnectTimeoutError are also raised after the body was sent.
 _NEVER_CONNECTED = "client error (Connect)"
-
-_KEEPALIVE = timedelta(seconds=60)
-_KEEPALIVE_INTERVAL = timedelta(seconds=15)
-# Many servers close an idle connection after 5 s; one that is reused at that moment makes an ambiguous failure.
-_IDLE = timedelta(seconds=4)
 
 
 class ChatClient:
@@ -42,7 +37,7 @@ class ChatClient:
         self._url = endpoint(base_url)
         self._authorization = authorization(api_key)
         self._max_reply_bytes = max_reply_bytes
-        self._client = _connect(timedelta(seconds=connect_timeout_s), direct=is_loopback(self._url))
+        self._client = connected(self._url, timedelta(seconds=connect_timeout_s))
 
     async def complete(self, call: Call) -> Reply | CallFailed:
         """Make the call; `call.timeout_s` covers everything from the connection to the last byte."""
@@ -77,12 +72,6 @@ class ChatClient:
         return b"".join(pieces)
 
 
-def _connect(connect_timeout: timedelta, *, direct: bool) -> Client:
-    builder = ClientBuilder().user_agent("docllm").follow_redirects(enable=False).referer(enable=False).connect_timeout(connect_timeout)
-    builder = builder.tcp_keepalive(_KEEPALIVE).tcp_keepalive_interval(_KEEPALIVE_INTERVAL).pool_idle_timeout(_IDLE)
-    return (builder.no_proxy() if direct else builder).build()
-
-
 def _headers(response: Response) -> dict[str, str]:
     """Return the headers by lower-case name; a value that is no text is left out, since a paid reply must not be lost for it."""
     headers = response.headers
@@ -105,13 +94,5 @@ def _too_large(limit: int) -> CallFailed:
 
 
 def _failure(error: PyreqwestError) -> CallFailed:
-    causes = _causes(error)
-    unsent = isinstance(error, PoolTimeoutError) or _NEVER_CONNECTED in causes
-    # The first cause repeats the URL, whose query may hold a key.
-    text = ": ".join([error.message, *(cause for cause in causes if " for url " not in cause)])
-    return CallFailed("NETWORK" if unsent else "AMBIGUOUS", text[:500])
-
-
-def _causes(error: PyreqwestError) -> list[str]:
-    found = error.details["causes"] if isinstance(error, DetailedPyreqwestError) else None
-    return [cause["message"] for cause in found or ()]
+    unsent = isinstance(error, PoolTimeoutError) or _NEVER_CONNECTED in causes(error)
+    return CallFailed("NETWORK" if unsent else "AMBIGUOUS", why(error)[:500])

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-import jsonschema_rs
 import orjson
 
 from agent.outcome import Failure
 from agent.policy.signals import hidden_status, of_value
 from agent.policy.wording import one_line
+from schemas.answer_schema import is_soon_explained
+from schemas.validator import validator_of
 
 _MOST_TOKENS = 2**31 - 1
 
@@ -82,12 +83,17 @@ def _check(value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bo
 
 
 def _ended(reason: Any, message: dict[str, Any]) -> Failure | None:
-    if message.get("refusal"):
-        return Failure("FILTERED", one_line(f"the model refused: {message['refusal']}"))
+    if refusal := message.get("refusal"):
+        return Failure("FILTERED", one_line(f"the model refused: {_named(refusal)}"))
     if isinstance(reason, str | None) and reason in _FINISHED:
         return None
-    error_class = _ENDINGS.get(str(reason), "BAD_OUTPUT")
-    return Failure(error_class, one_line(f"finish_reason {reason}") + _ADVICE.get(error_class, ""))
+    error_class = _ENDINGS.get(_named(reason), "BAD_OUTPUT")
+    return Failure(error_class, one_line(f"finish_reason {_named(reason)}") + _ADVICE.get(error_class, ""))
+
+
+def _named(value: Any) -> str:
+    """Return a text as it is; anything else may be nested too deep to be written."""
+    return value if isinstance(value, str) else f"({type(value).__name__})"
 
 
 def _answered(content: Any, schema: dict[str, Any] | None) -> Failure | None:
@@ -103,8 +109,16 @@ def _fits(content: str, schema: dict[str, Any]) -> Failure | None:
         return Failure("BAD_OUTPUT", one_line(f"the answer is not JSON: {wrong.msg}"))
     try:
         # The mask keeps the answer's own text, which may be private and long, out of the message.
-        jsonschema_rs.validator_for(schema, mask="the value", offline=True).validate(answer)
-    except jsonschema_rs.ValidationError as wrong:
-        place = "/".join(map(str, wrong.instance_path))
-        return Failure("BAD_OUTPUT", one_line(f"the answer does not fit the schema at /{place}: {wrong.message}"))
-    return None
+        validator = validator_of(schema, mask="the value")
+    except ValueError as wrong:
+        return Failure("BAD_REQUEST", one_line(f"the schema of the request cannot be used: {wrong}"))
+    try:
+        if validator.is_valid(answer):
+            return None
+        error = next(validator.iter_errors(answer), None) if is_soon_explained(schema, answer) else None
+    except ValueError:
+        return Failure("BAD_OUTPUT", "the answer is nested too deep to be compared with the schema")
+    if error is None:
+        return Failure("BAD_OUTPUT", "the answer does not fit the schema")
+    place = "/".join(map(str, error.instance_path))
+    return Failure("BAD_OUTPUT", one_line(f"the answer does not fit the schema at /{place}: {error.message}"))

@@ -1,5 +1,6 @@
 """What a reply that is no success means: the table of statuses, codes and words, and how an error body is read."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ _NESTED = ("error", "innererror", "inner_error", "details", "metadata")
 _CODES = ("code", "type", "status", "error_code")
 _TEXTS = ("message", "detail", "error", "msg")
 _DEPTH = 4
-_STATUSES = range(400, 600)
+_STATUS = re.compile("[45][0-9]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,9 @@ TABLE = (
     _row("400 422",         "AUTH",        _NO_ENTRY,                           _NO_ENTRY_WORDS),
     _row("401 403 404 405", "AUTH"),
     _row("407 3xx",         "AUTH"),       # a proxy wants a password, or the address is not the API's: redirects are not followed
+    _row("410 411 421 426", "AUTH"),       # a retired model or endpoint, or a server that takes no such connections: no task's fault
     _row("408 409 424 425", "SERVER"),
+    _row("499",             "SERVER"),     # a proxy took us for gone
     _row("5xx",             "SERVER"),
     _row("4xx",             "BAD_REQUEST"),
 )
@@ -111,8 +114,8 @@ def of_value(status: int, value: Any, body: bytes = b"") -> Failure:
 
 def hidden_status(value: Any) -> int:
     """Return the HTTP status that an error inside a success names as its code; 500 where it names none."""
-    numbers = (int(code) for part in _parts(value) for code in _codes(part) if code.isascii() and code.isdigit())
-    return next((number for number in numbers if number in _STATUSES), 500)
+    codes = (code for part in _parts(value) for code in _codes(part))
+    return next((int(code) for code in codes if _STATUS.fullmatch(code)), 500)
 
 
 def _parsed(body: bytes) -> Any:

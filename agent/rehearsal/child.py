@@ -17,11 +17,18 @@ _START_S = 30.0
 @contextmanager
 def rehearsal_child(options: str) -> Iterator[str]:
     """Start the server; give its base URL; end it. Raises ConfigError when it does not start."""
-    with parent.start([sys.executable, "-m", "agent", "rehearsal-llm", "--child", *shlex.split(options)], stdout=PIPE) as child:
+    with parent.start([sys.executable, "-m", "agent", "rehearsal-llm", "--child", *_split(options)], stdout=PIPE) as child:
         try:
             yield _address(child.stdout)
         finally:
             child.terminate()
+
+
+def _split(options: str) -> list[str]:
+    try:
+        return shlex.split(options)
+    except ValueError:
+        raise ConfigError("--rehearsal-options has a quote that is not closed") from None
 
 
 def _address(output: IO[bytes] | None) -> str:

@@ -21,6 +21,7 @@ from schemas.errors import ConfigError
 
 _RANGE = re.compile(r"([0-9]*\.?[0-9]+)(?:-([0-9]*\.?[0-9]+))?")
 _BACKLOG = 4096
+_MOST_PORT = 65_535
 
 
 def run(argv: Sequence[str]) -> int:
@@ -51,7 +52,7 @@ def _run(options: argparse.Namespace, dialed: faults.Faults, latency_s: tuple[fl
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m agent rehearsal-llm", description="An OpenAI-compatible server without a model.")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0: a free one, printed on the first line")
+    parser.add_argument("--port", type=_port, default=0, help="0: a free one, printed on the first line")
     parser.add_argument("--latency", default="0.2", metavar="S|S-S", help="seconds a call takes, or from-to")
     parser.add_argument(
         "--faults", default="", metavar="NAME=SHARE,...", help="429=0.05,hang=0.01,cut,malformed,wrong_schema,slow,quota,huge,retry_after=2"
@@ -60,6 +61,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)  # it ends with the agent that started it
     parser.add_argument("--log", type=Path, metavar="FILE", help="append one JSON line per start and end of a call")
     return parser
+
+
+def _port(text: str) -> int:
+    """Return a port; raise what argparse shows. A larger number would be cut to another port without a word."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST_PORT)) and int(text) <= _MOST_PORT):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to {_MOST_PORT}")
+    return int(text)
 
 
 def _latency(text: str) -> tuple[float, float]:

@@ -8,7 +8,9 @@ from producer.screen import note, say
 from producer.topics.family import EMBEDDED_PARTITIONS, PARTITIONS
 from schemas import migrations
 from schemas.config import Config
-from schemas.errors import UnsafeStateError
+from schemas.errors import ConfigError, UnsafeStateError
+
+MOST_EMBEDDED = 1000  # partitions: each is looked at in every turn of every agent
 
 
 async def migrate(config: Config, _options: argparse.Namespace) -> int:
@@ -24,6 +26,8 @@ async def migrate(config: Config, _options: argparse.Namespace) -> int:
 
 async def topics(config: Config, options: argparse.Namespace) -> int:
     """Make, raise or compare a group's topics."""
+    if config.embedded and (options.partitions or 0) > MOST_EMBEDDED:
+        raise ConfigError(f"--partitions {options.partitions}: embedded topics have {MOST_EMBEDDED} at most; one machine needs a few")
     async with opened(config, options.group, check_topics=False) as parts:
         if options.action == "check":
             return _report(await parts.family.differences(), options.group)

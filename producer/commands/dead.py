@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from producer import dead_screen, dead_show
-from producer.app import opened_ledger
+from producer.app import SCREEN_S, opened_ledger
 from producer.commands.selecting import read_selection, record_number
 from producer.dead import Group, listed
 from producer.screen import complain, note, say
@@ -32,7 +32,7 @@ async def list_groups(config: Config, options: argparse.Namespace) -> int:
         chosen = read_selection(connection, options)
         return chosen, listed(connection, options.group, chosen)
 
-    async with opened_ledger(config) as parts:
+    async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         chosen, found = await parts.lane(lambda: parts.database.auto(work))
     if options.json:
         _json(dead_screen.groups_json(options.group, found))
@@ -47,7 +47,7 @@ async def list_groups(config: Config, options: argparse.Namespace) -> int:
 
 async def show(config: Config, options: argparse.Namespace) -> int:
     """Show one task or record, whatever its state; return 1 when there is none, or more than one."""
-    async with opened_ledger(config) as parts:
+    async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         found = await parts.lane(lambda: parts.database.auto(lambda c: _found(c, options)))
     if isinstance(found, list):
         return _not_one(found, options)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 import orjson
 
 from producer import guards
-from producer.app import LedgerParts, opened_ledger
+from producer.app import SCREEN_S, LedgerParts, opened_ledger
 from producer.commands.cancel import actor
 from producer.guards import Guard
 from producer.screen import complain, note, say
+from producer.shown import shown
 from producer.store import require_batch
 from schemas.config import Config
 from schemas.database import Connection
@@ -22,7 +23,7 @@ OPEN = "Let the tasks of a batch run again, though they failed as a whole."
 
 async def list_guards(config: Config, options: argparse.Namespace) -> int:
     """Show the guards that are raised."""
-    async with opened_ledger(config) as parts:
+    async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         return await _list(parts, options)
 
 
@@ -39,7 +40,7 @@ async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
         say(orjson.dumps(whole, option=orjson.OPT_INDENT_2).decode())
         return 0
     for one in found:
-        say(f"{one.key}: {one.reason}; raised {one.raised_at:%Y-%m-%d %H:%M:%S} UTC, next probe in {one.probe_due_s:.0f} s")
+        say(f"{shown(f'{one.key}: {one.reason}')}; raised {one.raised_at:%Y-%m-%d %H:%M:%S} UTC, next probe in {one.probe_due_s:.0f} s")
     note(f"to let one run again: python -m producer guard open BATCH --group {options.group}" if found else "no guard is raised")
     return 0
 
@@ -52,7 +53,7 @@ async def _open(parts: LedgerParts, options: argparse.Namespace) -> int:
         return 1
     for one in meant:
         await parts.lane(lambda one=one: parts.database.run(lambda c: guards.open_one(c, one, actor(), "by hand")))  # type: ignore[misc]
-        say(f"{one.key}: open; its tasks run again within seconds")
+        say(f"{shown(one.key)}: open; its tasks run again within seconds")
     if not raised:
         say(f"no guard of batch {options.batch} is raised")
     return 0

@@ -1,112 +1,47 @@
 """`load`: from lines or documents to tasks; every bad line is reported, the good ones are loaded."""
 
 import argparse
-import shutil
-import sys
-import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
-from itertools import islice
-from pathlib import Path
-from typing import IO
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
 from producer import store
-from producer.app import Parts, opened
-from producer.documents import documents_batch, read_documents
+from producer.app import LedgerParts, Parts, opened, opened_ledger
+from producer.commands.load_input import Input
 from producer.estimate import Estimate
-from producer.lines import STDIN, Bad, Good, batch_name, read_lines
+from producer.first_pass import Ask, FirstPass, Imprint
+from producer.lines import Bad, Good
 from producer.load import Loader, Summary
-from producer.rejects import Rejects, rejects_path
-from producer.screen import bar, note, say
+from producer.rejects import Rejects
+from producer.screen import bar, complain, note, say
+from producer.shown import shown
 from schemas import collector, crash
-from schemas.clock import SystemClock
 from schemas.config import Config
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
 from schemas.lanes import ThreadLane
+from schemas.settings import LEDGER_FILE
 
 SHOWN = 20
-DOCUMENTS_ONLY = ("prompt", "model", "schema", "by_uri")
-MAX_BATCH_NAME_BYTES = 191
-
-
-class Input:
-    """What is to be loaded: it can be read more than once, and knows its batch and the place of its rejects."""
-
-    def __init__(self, config: Config, options: argparse.Namespace, stack: ExitStack) -> None:
-        if (options.file is None) == (options.documents is None):
-            raise ConfigError("name one input: a FILE of task lines ('-' for stdin), or --documents DIR|GLOB with --prompt TEXT")
-        if options.documents is not None and options.prompt is None:
-            raise ConfigError("--documents needs --prompt 'TEXT with {document}'")
-        stray = [f"--{name.replace('_', '-')}" for name in DOCUMENTS_ONLY if getattr(options, name)]
-        if options.documents is None and stray:
-            raise ConfigError(f"{', '.join(stray)} only with --documents: a task line says such things itself")
-        self._options = options
-        self._stack = stack
-        self._data_dir = config.data_dir
-        self._spooled: str | None = None
-        self.batch = _checked(options.batch or self._default_batch())
-        self.rejects = rejects_path(options.file or STDIN, self.batch, Path.cwd())
-
-    def _default_batch(self) -> str:
-        if self._options.documents is not None:
-            return documents_batch(self._options.documents)
-        return batch_name(self._options.file, datetime.fromtimestamp(SystemClock().utc_s(), UTC))
-
-    def lines(self) -> Iterator[Good | Bad]:
-        """Return the lines from the start, at most --limit of them."""
-        return islice(self._all(), self._options.limit)
-
-    def _all(self) -> Iterator[Good | Bad]:
-        options = self._options
-        if options.documents is None:
-            return read_lines(self._spooled or options.file, stdin=sys.stdin.buffer)
-        return read_documents(
-            options.documents,
-            prompt=options.prompt,
-            model=options.model,
-            schema=options.schema,
-            by_uri=options.by_uri,
-            leave_out=[self.rejects, self._data_dir],
-        )
-
-    def spool(self) -> None:
-        """Keep standard input in a file, so that it can be read twice."""
-        if self._options.file == STDIN:
-            file = self._stack.enter_context(_temporary())
-            shutil.copyfileobj(sys.stdin.buffer, file)
-            file.flush()
-            self._spooled = file.name
-
-
-@contextmanager
-def _temporary() -> Iterator[IO[bytes]]:
-    with tempfile.NamedTemporaryFile(prefix="docllm-stdin-") as file:
-        yield file
-
-
-def _checked(name: str) -> str:
-    if not name.strip() or name != name.strip() or not name.isprintable() or len(name.encode()) > MAX_BATCH_NAME_BYTES:
-        raise ConfigError(f"batch name {name!r}: use 1 to {MAX_BATCH_NAME_BYTES} printable bytes without surrounding blanks (--batch)")
-    return name
 
 
 async def load(config: Config, options: argparse.Namespace) -> int:
-    """Load, or with --dry-run only check; return 1 when a line was bad."""
+    """Load, or with --dry-run only check; return 1 when a line was bad, 4 when the input changed after it was checked."""
     with ExitStack() as stack:
         source = Input(config, options, stack)
         rejects = stack.enter_context(Rejects(source.rejects))
         report = Report(rejects)
         estimate = Estimate(prices=config.prices, default_model=config.llm.model)
+        checked, loaded = Imprint(), Imprint()
         if options.strict or options.dry_run:
-            source.spool()
-            _count(source.lines(), report, Estimate(prices={}, default_model=None) if not options.dry_run else estimate)
+            await _check(config, options, source, report, estimate if options.dry_run else None, checked)
             if options.dry_run or rejects.count:
                 return _checked_only(options, estimate, rejects)
         async with opened(config, options.group) as parts:
             collector.calm()
-            summary = await _load(parts, source, report, estimate)
+            summary = await _load(parts, source.batch, _noted(source.lines(), estimate, loaded), report)
         _tell(config, source, summary, estimate, rejects)
+        if options.strict and checked != loaded:
+            complain(_changed(source.batch, checked, loaded))
+            return UnsafeStateError.exit_code
         return 1 if rejects.count else 0
 
 
@@ -124,17 +59,55 @@ class Report:
             path = self._rejects.path
             raise ConfigError(f"{path} cannot be written: {error.strerror}; what is bad is kept there, make room for it") from None
         if self._rejects.count <= SHOWN:
-            note(str(line))
+            note(shown(str(line)))
         elif self._rejects.count == SHOWN + 1:
             note(f"... the others are in {self._rejects.path}")
 
 
-def _count(lines: Iterable[Good | Bad], report: Report, estimate: Estimate) -> None:
-    for line in lines:
-        if isinstance(line, Good):
-            estimate.add(line)
-        else:
-            report.bad(line)
+async def _check(
+    config: Config, options: argparse.Namespace, source: Input, report: Report, estimate: Estimate | None, imprint: Imprint
+) -> None:
+    """Report every line that would be refused."""
+    reading = ThreadLane("reading")
+    try:
+        await reading(source.spool)
+        lines = _noted(source.lines(), estimate, imprint)
+        async with _ledger(config, options, source.batch) as ask:
+            await FirstPass(batch=source.batch, reading=reading, ask=ask, reject=report.bad).read(lines)
+    finally:
+        reading.close(wait=False)
+
+
+@asynccontextmanager
+async def _ledger(config: Config, options: argparse.Namespace, batch: str) -> AsyncIterator[Ask | None]:
+    """Give the way to ask what clashes with the batch; None where nothing can, as before the first load. Makes nothing.
+
+    A dry run goes on without a ledger that does not answer: it estimates, and nothing hangs on it.
+    """
+    if config.embedded and config.database_url is None and not (config.data_dir / LEDGER_FILE).exists():
+        yield None
+        return
+    async with AsyncExitStack() as stack:
+        ask: Ask | None = None
+        try:
+            ledger = await stack.enter_async_context(opened_ledger(config))
+            ask = await _asking(ledger, batch, options.group)
+        except (UnreachableError, UnsafeStateError) as error:
+            if not options.dry_run:
+                raise
+            note(f"ids are not compared with those of the ledger: {error}")
+        yield ask
+
+
+async def _asking(ledger: LedgerParts, batch: str, group: str) -> Ask | None:
+    into = await ledger.lane(lambda: ledger.database.auto(lambda c: store.own_batch(c, batch, group)))
+    if into is None:
+        return None
+
+    async def ask(tasks: Sequence[store.NewTask]) -> Collection[int]:
+        return (await ledger.lane(lambda: ledger.database.auto(lambda c: store.matching(c, into, tasks)))).clashing
+
+    return ask
 
 
 def _checked_only(options: argparse.Namespace, estimate: Estimate, rejects: Rejects) -> int:
@@ -145,12 +118,12 @@ def _checked_only(options: argparse.Namespace, estimate: Estimate, rejects: Reje
     return 1 if rejects.count else 0
 
 
-async def _load(parts: Parts, source: Input, report: Report, estimate: Estimate) -> Summary:
-    lines = source.lines()  # an input that cannot be opened leaves no batch behind
-    into = await parts.lane(lambda: parts.database.run(lambda c: store.open_batch(c, source.batch, parts.topics.group)))
+async def _load(parts: Parts, batch: str, lines: Iterable[Good | Bad], report: Report) -> Summary:
+    """Load the lines of an input that is open: one that cannot be opened leaves no batch behind."""
+    into = await parts.lane(lambda: parts.database.run(lambda c: store.open_batch(c, batch, parts.topics.group)))
     crash.reach("load.batch_made")
     reading = ThreadLane("reading")
-    with bar(f"loading {source.batch}") as shown:
+    with bar(f"loading {batch}") as loading:
         loader = Loader(
             database=parts.database,
             lane=parts.lane,
@@ -162,19 +135,25 @@ async def _load(parts: Parts, source: Input, report: Report, estimate: Estimate)
             into=into,
             max_attempts_of=parts.config.max_attempts_of,
             reject=report.bad,
-            progress=shown.show,
+            progress=loading.show,
         )
         try:
-            return await loader.load(_estimated(lines, estimate))
+            return await loader.load(lines)
         finally:
             reading.close(wait=False)
 
 
-def _estimated(lines: Iterable[Good | Bad], estimate: Estimate) -> Iterator[Good | Bad]:
+def _noted(lines: Iterable[Good | Bad], estimate: Estimate | None, imprint: Imprint) -> Iterator[Good | Bad]:
     for line in lines:
-        if isinstance(line, Good):
+        imprint.add(line)
+        if estimate is not None and isinstance(line, Good):
             estimate.add(line)
         yield line
+
+
+def _changed(batch: str, checked: Imprint, loaded: Imprint) -> str:
+    what = f"{checked.lines} lines were checked, {loaded.lines} others are loaded"
+    return f"the input changed after it was checked: {what}; cancel batch {batch!r}, or load the input again when nobody writes to it"
 
 
 def _tell(config: Config, source: Input, summary: Summary, estimate: Estimate, rejects: Rejects) -> None:

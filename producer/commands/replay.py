@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Callable
 
 from producer import dead_show, replay_plan, replay_runs, replay_screen
-from producer.app import LedgerParts, Parts, opened, opened_ledger
+from producer.app import SCREEN_S, LedgerParts, Parts, opened, opened_ledger
 from producer.commands import from_topic
 from producer.commands.asking import agreed, require_answer
 from producer.commands.cancel import actor
@@ -33,7 +33,7 @@ async def replay(config: Config, options: argparse.Namespace) -> int:
     if options.from_topic is not None:
         return await from_topic.load(config, options)
     if options.list or options.dry_run:
-        async with opened_ledger(config) as ledger:
+        async with opened_ledger(config, reads_s=SCREEN_S) as ledger:
             return await (_list(ledger, options) if options.list else _dry_run(config, ledger, options))
     if not options.resume:
         require_answer(options)

@@ -1,10 +1,9 @@
 """The options by which a person names dead letters, the same for every command that takes them."""
 
 import argparse
-import math
-from collections.abc import Callable
 from datetime import datetime
 
+from producer.commands.arguments import MOST, up_to, written
 from producer.moments import moment
 from producer.selected import now
 from producer.selection import DISPOSITIONS, RECORD, Selection
@@ -15,8 +14,8 @@ from schemas.errors import ConfigError
 _MOST_DIGITS = 18
 
 
-def add_selection(parser: argparse.ArgumentParser, count: Callable[[str], int]) -> None:
-    """Add the options; `count` reads a whole number above 0."""
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
     add = parser.add_argument
     add("--disposition", action="append", choices=DISPOSITIONS, metavar="D", help=f"why: {', '.join(DISPOSITIONS)}; may be repeated")
     add("--fingerprint", metavar="HEX", help="the error, as `dead list` shows it; its first 6 digits suffice")
@@ -26,27 +25,7 @@ def add_selection(parser: argparse.ArgumentParser, count: Callable[[str], int]) 
     add("--since", metavar="TIME", help="died since then: 2h, '3d ago', 2026-01-31, 2026-01-31T08:00Z")
     add("--until", metavar="TIME", help="died before then")
     add("--id", type=written, metavar="ID", help="the task of this id, or the record quarantine:N")
-    add("--limit", type=count, metavar="N", help="the first N of them")
-
-
-def written(text: str) -> str:
-    """Return a text that a ledger can hold; raise what argparse shows for one that is no UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8") from None
-    return text
-
-
-def per_second(text: str) -> float:
-    """Return N of `N/s` or `N`; raise what argparse shows for what is no number above 0."""
-    try:
-        found = float(text.removesuffix("/s"))
-    except ValueError:
-        found = 0.0
-    if not 0 < found < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no rate; write for example 50/s or 0.5/s")
-    return found
+    add("--limit", type=up_to(MOST), metavar="N", help="the first N of them")
 
 
 def read_selection(connection: Connection, options: argparse.Namespace) -> Selection:

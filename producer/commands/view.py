@@ -17,7 +17,7 @@ from rich.text import Text
 
 from producer import export as exports
 from producer import status as statuses
-from producer.app import LedgerParts, opened_ledger
+from producer.app import SCREEN_S, LedgerParts, opened_ledger
 from producer.result_lines import docllm_line, openai_line
 from producer.screen import note, say, status_lines, status_table
 from producer.store import batches_of
@@ -31,7 +31,7 @@ REFRESH_S = 1.0
 
 async def status(config: Config, options: argparse.Namespace) -> int:
     """Show the group: live on a terminal, once when piped, as JSON with --json."""
-    async with opened_ledger(config) as parts:
+    async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         if options.batch is not None:
             await _batches(parts, options)
         if options.json:
@@ -47,7 +47,7 @@ def _print(found: statuses.GroupStatus) -> None:
     shown, terminal = StringIO(), sys.stdout.isatty()
     console = Console(file=shown, force_terminal=terminal, width=None if terminal else 160)
     console.print(status_table(found))
-    console.print("\n".join(status_lines(found)), highlight=False, markup=False, soft_wrap=True)
+    console.print(Text("\n".join(status_lines(found))), soft_wrap=True)
     say(shown.getvalue().removesuffix("\n"))
 
 
@@ -80,7 +80,7 @@ async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
 async def export(config: Config, options: argparse.Namespace) -> int:
     """Write the results to stdout, or to a file that appears whole; say when a batch is not final."""
     line_of = openai_line if options.format == "openai" else docllm_line
-    async with opened_ledger(config) as parts:
+    async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         found = await _batches(parts, options)
         counts: Counter[Status] = Counter()
         with _output(options.output) as out:

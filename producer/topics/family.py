@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import orjson
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from producer.ports import TopicAdmin, TopicState
 from schemas import crash
@@ -15,11 +15,12 @@ from schemas.clock import Clock
 from schemas.database import Database
 from schemas.errors import UnsafeStateError
 from schemas.lanes import Lane
+from schemas.sql import insert_new
 from schemas.tables import group_info
 from schemas.topics import Topics
 
 PARTITIONS, EMBEDDED_PARTITIONS = 12, 4
-APPEAR_S, LOOK_S = 30.0, 0.2
+APPEAR_S, OVERTAKEN_S, LOOK_S = 30.0, 3.0, 0.2
 # What `TopicAdmin.create` and `configure` give a topic; a retention limit would delete work that waits.
 SETTINGS = {
     "cleanup.policy": "delete",
@@ -64,6 +65,24 @@ class Family:
         return done
 
     async def _apply_one(self, name: str, state: TopicState | None, partitions: int, replication_factor: int | None) -> list[str]:
+        """Change one topic. A refusal is none when somebody else, who applies too, changed it meanwhile."""
+        while True:
+            try:
+                return await self._change(name, state, partitions, replication_factor)
+            except UnsafeStateError:
+                before, state = state, await self._other_than(name, state)
+                if state == before:
+                    raise
+
+    async def _other_than(self, name: str, state: TopicState | None) -> TopicState | None:
+        """Return a topic once it is not in this state any more; in this state when it stays so. Not every broker knows at once."""
+        waited_s = 0.0
+        while (found := (await self._admin.describe([name])).get(name)) in (None, state) and waited_s < OVERTAKEN_S:
+            await self._clock.sleep(LOOK_S)
+            waited_s += LOOK_S
+        return found or state
+
+    async def _change(self, name: str, state: TopicState | None, partitions: int, replication_factor: int | None) -> list[str]:
         if state is None:
             await self._admin.create(name, partitions, replication_factor)
             crash.reach("topics.created")
@@ -96,7 +115,7 @@ class Family:
         known = Known(await self._admin.cluster_id(), {name: state.topic_id for name, state in sorted(there.items())})
         if known == await self.known():
             return False
-        await self._lane(lambda: self._database.run(lambda c: _store(c, self._topics.group, known)))
+        await self._lane(lambda: self._database.run(lambda c: _store(c, self._topics, known)))
         return True
 
     async def _described(self) -> Mapping[str, TopicState]:
@@ -170,9 +189,16 @@ def _read(connection: Connection, group: str) -> Known | None:
     return None if row is None else Known(row.cluster_id, orjson.loads(row.topic_ids))
 
 
-def _store(connection: Connection, group: str, known: Known) -> None:
-    values = {"cluster_id": known.cluster_id, "topic_ids": orjson.dumps(dict(known.topic_ids)).decode()}
-    if _read(connection, group) is None:
-        connection.execute(insert(group_info), {"group_name": group} | values)
-    else:
-        connection.execute(update(group_info).where(group_info.c.group_name == group).values(**values))
+def _store(connection: Connection, topics: Topics, known: Known) -> None:
+    """Keep the ids; of topics that these do not name, as a tier of a newer configuration, what another one stored stays."""
+    group = topics.group
+    connection.execute(insert_new(connection, group_info), {"group_name": group} | _columns(known))  # several may apply at once
+    row = connection.execute(_KNOWN.with_for_update(), {"of_group": group}).one()
+    if row.cluster_id == known.cluster_id:
+        others = {name: topic_id for name, topic_id in orjson.loads(row.topic_ids).items() if name not in topics.names}
+        known = Known(known.cluster_id, {**others, **known.topic_ids})
+    connection.execute(update(group_info).where(group_info.c.group_name == group).values(**_columns(known)))
+
+
+def _columns(known: Known) -> dict[str, str]:
+    return {"cluster_id": known.cluster_id, "topic_ids": orjson.dumps(dict(known.topic_ids)).decode()}

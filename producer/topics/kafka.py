@@ -19,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 )
 
 from producer.ports import Backlog, TopicState
+from producer.topics.family import SETTINGS
 from producer.topics.kafka_peek import Peek
 from schemas.clock import Clock
 from schemas.config import KafkaConfig
@@ -30,13 +31,6 @@ Key = tuple[str, int]
 
 REQUEST_S = 10.0
 LOOK_S, MOVED_S = 0.05, 0.5
-SETTINGS = {
-    "cleanup.policy": "delete",
-    "retention.ms": "-1",
-    "retention.bytes": "-1",
-    "message.timestamp.type": "LogAppendTime",
-    "max.message.bytes": str(4 << 20),
-}
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 MISSING = KafkaError.UNKNOWN_TOPIC_OR_PART
 LED_ELSEWHERE = {
@@ -208,24 +202,23 @@ class KafkaTopicAdmin:
         try:
             return await asyncio.shield(asyncio.wrap_future(future))
         except KafkaException as error:
-            raise self._explained(error) from None
+            raise self._explained(error) or error from None
 
     async def _peeked(self, answer: Awaitable[Answered]) -> Answered:
         try:
             return await answer
         except KafkaException as error:
-            explained = self._explained(error)
-            raise (self._refused(error) if explained is error else explained) from None
+            raise self._explained(error) or self._refused(error) from None
         except TimeoutError as error:
             raise unreachable(self._config, str(error)) from None
 
-    def _explained(self, error: KafkaException) -> Exception:
-        """Return the error for whoever asked: that of brokers which do not answer, where it is one."""
+    def _explained(self, error: KafkaException) -> UnreachableError | None:
+        """Return the error of brokers that do not answer, where it is one."""
         self._client.poll(0)
         code, reason = error.args[0].code(), self._trouble or error.args[0].str()
         if code in LED_ELSEWHERE:
             return LedElsewhereError(str(unreachable(self._config, error.args[0].str())))
-        return unreachable(self._config, reason) if code in UNREACHABLE else error
+        return unreachable(self._config, reason) if code in UNREACHABLE else None
 
     def _refused(self, error: KafkaException) -> UnreachableError:
         """Return the error for brokers that answer, and not with what was asked for."""

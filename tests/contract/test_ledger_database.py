@@ -1,5 +1,6 @@
 """Transactions on a real server: run again after a conflict, a lost connection or a failover, never half."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -9,8 +10,12 @@ import pytest
 from sqlalchemy import Connection, insert, select, text, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from producer.app import opened_ledger
 from schemas import tables
-from schemas.database import Database, Stopped, code
+from schemas.config import Config, KafkaConfig, Secret
+from schemas.database import Database, Stopped
+from schemas.database_errors import code
+from schemas.errors import UnreachableError
 from tests.contract.ledger_parts import Books
 
 SERVERS = pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
@@ -39,6 +44,28 @@ def note(connection: Connection, name: str, value: str) -> None:
 
 def notes(books: Books) -> dict[str, str]:
     return {row.name: row.note for row in books.rows(tables.batch)}
+
+
+SLOW = "SELECT COUNT(*) FROM " + ", ".join(f"information_schema.collations {name}" for name in "abcd")  # noqa: S608 - constants only
+
+
+def slowly(connection: Connection) -> object:
+    return connection.execute(text(SLOW)).scalar()
+
+
+@SERVERS
+async def test_a_screen_that_reads_for_too_long_is_told_so_once(books: Books) -> None:
+    """The server ends the query, and nobody asks it again: neither a person nor the server waits for what nobody reads."""
+    url = books.database.engine.url.render_as_string(hide_password=False)
+    config = Config(kafka=KafkaConfig("not asked"), database_url=Secret(url))
+
+    async with asyncio.timeout(60):
+        with pytest.raises(UnreachableError, match="in 1 s; ask for less"):
+            async with opened_ledger(config, reads_s=1) as parts:
+                await parts.lane(lambda: parts.database.auto(slowly))
+
+    running = text("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT COUNT(*) FROM information_schema.coll%'")
+    assert books.database.auto(lambda c: c.execute(running).scalar()) == 0
 
 
 @SERVERS

@@ -4,11 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from agent.breaker import Names
 from agent.ledger import settle
 from agent.outcome import Dead, Failure
 from agent.ports import Verdict
 from producer import guards
 from schemas import tables
+from schemas.config import Config
 from schemas.task import Status
 from tests.contract.ledger_guards import ROUTE, claimed, deaths, different, end, ended, exhausted, open_all, raised, settlements
 from tests.contract.ledger_parts import BATCH, DEAD, GROUP, LONGEST, RETRY, SNOOZE, SPENT, SUCCEEDED, Books
@@ -63,6 +65,17 @@ def test_a_success_in_another_group_says_nothing(books: Books) -> None:
     books.set(tables.batch, books.batch().id, group_name="other")
 
     assert end(books, exhausted(), into="ours") == [HELD]
+
+
+def test_models_that_differ_by_blanks_alone_have_guards_of_their_own(books: Books) -> None:
+    """MariaDB takes texts with and without trailing blanks for one; their routes have names that do not differ so."""
+    names = Names(Config())
+    ends = [one for model in ("m", "m ", "m  ") for one in settlements(claimed(books, 1), [exhausted()], names.name_of("document", model))]
+
+    verdicts, _ = books.settle_all(ends)
+
+    assert verdicts == [HELD] * 3
+    assert len(raised(books)) == 3
 
 
 def test_a_success_is_forgotten_after_ten_minutes(books: Books) -> None:

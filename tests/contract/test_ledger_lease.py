@@ -5,11 +5,12 @@ import secrets
 from collections.abc import Callable
 
 import pytest
+from sqlalchemy import insert
 
 from agent.lease import OWNER_BITS, Lease
 from agent.ledger import lease as leases
 from schemas import tables
-from tests.contract.ledger_parts import GROUP, Books
+from tests.contract.ledger_parts import GROUP, RELEASED, Books
 
 
 def row(books: Books, lease: Lease) -> object:
@@ -163,6 +164,47 @@ def test_an_agent_that_is_gone_is_remembered_for_a_day(books: Books, ending: Cal
     assert books.run(lambda c: leases.alive(c, GROUP)) == [(living.agent_id, "living")]
     books.ago(tables.agent.c.lost_at if ending is leases.declare_lost else tables.agent.c.stopped_at, 86_401, lease.agent_id)
     assert books.run(lambda c: leases.gone(c, GROUP)) == frozenset()
+
+
+@pytest.mark.parametrize("ending", [leases.declare_lost, leases.stop])
+def test_an_agent_that_left_long_ago_is_forgotten(books: Books, ending: Callable[..., object]) -> None:
+    """Every agent looks through these rows each second. One that is silent alone stays, for the verdict; so does one that left today."""
+    old, recent, silent = books.agent(), books.agent(), books.agent()
+    for one in (old, recent):
+        books.run(lambda c, one=one: ending(c, one.agent_id))
+    books.ago(tables.agent.c.seen_at, leases.FORGET_S + 60)
+    left_at = tables.agent.c.lost_at if ending is leases.declare_lost else tables.agent.c.stopped_at
+    books.ago(left_at, leases.FORGET_S + 60, old.agent_id)
+    books.ago(left_at, leases.FORGET_S - 60, recent.agent_id)
+
+    assert books.run(leases.forget) == 1
+
+    assert {one.id for one in books.rows(tables.agent)} == {recent.agent_id, silent.agent_id}
+    assert not beat(books, old)
+    assert books.run(leases.forget) == 0
+
+
+def test_an_agent_with_a_task_in_hand_is_not_forgotten(books: Books) -> None:
+    """The reaper must know whose the task is, as long as it is processing."""
+    one, other = books.lost_agent(), books.lost_agent()
+    (task_id,) = books.load("a")
+    row_in_hand = books.claimed(task_id, one.next_owner())
+    books.ago(tables.agent.c.lost_at, leases.FORGET_S + 60, one.agent_id, other.agent_id)
+
+    assert books.run(leases.forget) == 1
+    assert [agent.id for agent in books.rows(tables.agent)] == [one.agent_id]
+
+    books.settle(row_in_hand, row_in_hand.owner, RELEASED)
+    assert books.run(leases.forget) == 1
+
+
+def test_agents_are_forgotten_a_page_at_a_time(books: Books) -> None:
+    """A ledger that has run for long is put in order in steps."""
+    rows = [{"id": number, "name": "pod", "group_name": GROUP} for number in range(1, leases.FORGET_MOST + 11)]
+    books.run(lambda c: c.execute(insert(tables.agent), rows))
+    books.ago(tables.agent.c.stopped_at, leases.FORGET_S + 60)
+
+    assert [books.run(leases.forget) for _ in range(3)] == [leases.FORGET_MOST, 10, 0]
 
 
 def test_an_agent_is_declared_lost_once(books: Books) -> None:

@@ -1,6 +1,7 @@
 """A replay of cancelled tasks opens their batches again."""
 
 from agent.outcome import Cancelled
+from agent.ports import Verdict
 from producer import cancel
 from producer.replay_runs import ItemState
 from schemas import tables
@@ -44,6 +45,36 @@ def test_what_came_back_is_not_cancelled_again(books: Books) -> None:
     assert not row.cancelled
 
 
+def test_a_claim_that_saw_the_cancel_is_given_back_once_its_batch_is_open(books: Books) -> None:
+    """It ran, so that no replay has taken it: cancelled now, it would stay behind in a batch that goes on."""
+    running, waiting = books.load("running", "waiting")
+    books.cancel()
+    owner = books.agent().next_owner()
+    row = books.claimed(running, owner)
+    batch_id = books.batch().id
+    books.run(lambda c: cancel.cancel_page(c, batch_id, b""))
+    replayed(books, cancelled=True)
+
+    assert row.cancelled
+    assert books.settle(row, owner, Cancelled()) is Verdict.REOPENED
+
+    assert (books.status(running), books.status(waiting)) == (Status.PENDING, Status.PENDING)
+    assert books.due_in_s(running) <= 0
+    assert counts(books) == {"total": 2, "pending": 2}
+    assert not books.claimed(running, owner + 1).cancelled
+
+
+def test_a_claim_that_saw_the_cancel_is_cancelled_while_the_batch_is(books: Books) -> None:
+    """Nobody has opened it."""
+    (one,) = books.load("a")
+    books.cancel()
+    owner = books.agent().next_owner()
+
+    assert books.settle(books.claimed(one, owner), owner, Cancelled()) is Verdict.SETTLED
+
+    assert books.status(one) is Status.CANCELLED
+
+
 def test_one_task_that_was_cancelled_alone(books: Books) -> None:
     """Its batch was never cancelled, so nothing is opened."""
     one, two = books.load("a", "b")
@@ -77,6 +108,7 @@ def test_cancelled_and_dead_are_not_mixed(books: Books) -> None:
     assert (books.status(one), books.status(two)) == (Status.PENDING, Status.CANCELLED)
 
     owner = books.agent().next_owner()
+    books.cancel()
     books.settle(books.claimed(one, owner, fence=1), owner, Cancelled())
     killed_alone = replayed(books, cancelled=True, key="b")
     assert killed_alone.counts == {ItemState.REPLAYED: 1}

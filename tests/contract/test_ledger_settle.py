@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from agent.ledger import reap
-from agent.outcome import Outcome, Snooze
+from agent.outcome import Failure, Moved, Outcome, Snooze
 from agent.policy import fingerprint
 from agent.ports import Answer, Verdict
 from schemas import tables
 from schemas.sql import NEVER_TIME
 from schemas.task import Status
-from tests.contract.ledger_parts import DEAD, GROUP, ORIGIN, RELEASED, RETRY, SNOOZE, SPENT, SUCCEEDED, Books, settlement
+from tests.contract.ledger_parts import DEAD, GROUP, ORIGIN, REFUSED, RELEASED, RETRY, SNOOZE, SPENT, SUCCEEDED, Books, settlement
 
 COUNTED = [SUCCEEDED, RETRY, SNOOZE, DEAD]
 
@@ -20,6 +20,21 @@ def reaped(books: Books, task_id: int) -> None:
     """Reset a task that is past its hard deadline, as the reaper does."""
     books.ago(tables.task.c.due_at, 1, task_id)
     assert books.run(lambda c: reap.reset_overdue(c, GROUP, [task_id])) == (1, 0)
+
+
+def test_a_task_that_waits_for_days_keeps_one_row_of_its_moves(books: Books) -> None:
+    """A raised guard and a closed route move it each hour. Attempts that were made stay, with a move that followed one of them."""
+    (one,) = books.load("a")
+    owner = books.agent().next_owner()
+    failures = [REFUSED, Failure("GUARD", "raised"), Failure("ROUTE", "closed"), Failure("GUARD", "raised still")]
+    for fence, failure in enumerate(failures):
+        books.settle(books.claimed(one, owner + fence, fence), owner + fence, Moved(failure, SPENT, "1h", 0.0))
+    other, _ = books.load("b", "c")
+    books.settle(books.claimed(other, owner), owner, Moved(failures[1], SPENT, "1h", 0.0))
+
+    kept = [(row.task_id, row.fence, row.error_text) for row in books.rows(tables.task_attempt)]
+
+    assert kept == [(one, 0, REFUSED.text), (one, 3, "raised still"), (other, 0, "raised")]
 
 
 def test_a_success_is_written_whole(books: Books) -> None:

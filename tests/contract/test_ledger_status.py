@@ -1,6 +1,9 @@
 """What a person is shown comes from the tally and is right after each move."""
 
+from typing import Any
+
 import pytest
+from sqlalchemy import event
 
 from agent.ledger import facts, reap
 from agent.ledger import lease as leases
@@ -61,6 +64,37 @@ def test_a_settled_task_is_shown_where_it_went(books: Books, outcome: Outcome, n
     settled(books, one, outcome)
 
     assert counts(books) == {"total": 1, name: 1}
+
+
+def test_no_more_than_a_page_of_tasks_that_are_retried_is_counted(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An outage sends a million to their tier. Those that are due first are shown as retrying, and the others wait too."""
+    monkeypatch.setattr(status, "COUNTED_MOST", 2)
+    for one in books.load("a", "b", "c"):
+        settled(books, one, RETRY)
+
+    assert counts(books) == {"total": 3, "pending": 1, "retrying": 2}
+
+
+def test_nothing_is_counted_for_a_group_of_which_nothing_waits(books: Books) -> None:
+    """The tally says so; the tasks of other groups are looked at for none but their own."""
+    (one,) = books.load("a")
+    settled(books, one, SUCCEEDED)
+    (theirs,) = books.load("a", into="theirs", group="other")
+    owner = books.agent(group="other").next_owner()
+    books.settle(books.claimed(theirs, owner), owner, RETRY)
+    asked: list[str] = []
+
+    def heard(*call: Any) -> None:
+        asked.append(call[2])
+
+    event.listen(books.database.engine, "before_cursor_execute", heard)
+    try:
+        assert counts(books) == {"total": 1, "succeeded": 1}
+    finally:
+        event.remove(books.database.engine, "before_cursor_execute", heard)
+
+    assert asked
+    assert not [statement for statement in asked if "FROM task" in statement]
 
 
 def test_a_retried_task_that_succeeds_is_one_success(books: Books) -> None:
@@ -167,7 +201,16 @@ def test_it_says_why_nothing_runs(books: Books) -> None:
     assert any(reason.startswith("agent lost lost") for reason in found.reasons)
     assert not any("no agent alive" in reason for reason in found.reasons)
     settled(books, one, SUCCEEDED)
+    books.run(lambda c: leases.beat(c, alive.agent_id, ""))
     assert shown(books).reasons == ()
+
+
+def test_what_an_agent_does_not_read_is_told_without_an_open_batch(books: Books) -> None:
+    """The lines of an inbox that is paused are in no batch, and nobody else would say why none of them becomes a task."""
+    alive, notice = books.agent(), "topic docllm.inbox paused: it is missing or was made again"
+    books.run(lambda c: leases.beat(c, alive.agent_id, notice))
+
+    assert shown(books).reasons == (notice,)
 
 
 def test_the_json_form_is_whole(books: Books) -> None:

@@ -1,10 +1,12 @@
 """The sweep finds tasks that no record can reach, nothing else; compaction changes no sum."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import func, insert, select
 
 from agent.ledger import sweep
+from agent.ledger.resume import KNOWN_S
 from producer import outbox
 from producer.tally import NO_FINGERPRINT
 from schemas import tables
@@ -106,24 +108,28 @@ def test_a_sweep_takes_a_page_at_a_time(books: Books) -> None:
     assert (outbox.TASK, ids[-1], 0) in outbox.unpack(books.rows(tables.outbox)[0].items)
 
 
+OUTCOMES = ("outcome 0", "outcome 1", "outcome 2")
+
+
+def change(number: int) -> dict[str, object]:
+    """Return a change with a cost beyond 32 bits."""
+    return {
+        "batch_id": 1,
+        "type": "document",
+        "route": "",
+        "state": 3,
+        "outcome": OUTCOMES[number % 3],
+        "fingerprint": NO_FINGERPRINT,
+        "delta": 1 - number % 2 * 2,
+        "tokens_in": number,
+        "tokens_out": 2,
+        "cost_micro": 10_000_000_000,
+    }
+
+
 def add_counts(books: Books, count: int) -> None:
-    """Write old changes of 3 keys, with costs beyond 32 bits."""
-    rows = [
-        {
-            "batch_id": 1,
-            "type": "document",
-            "route": "",
-            "state": 3,
-            "outcome": f"outcome {number % 3}",
-            "fingerprint": NO_FINGERPRINT,
-            "delta": 1 - number % 2 * 2,
-            "tokens_in": number,
-            "tokens_out": 2,
-            "cost_micro": 10_000_000_000,
-        }
-        for number in range(count)
-    ]
-    books.run(lambda c: c.execute(insert(tables.tally), rows))
+    """Write changes of 3 kinds."""
+    books.run(lambda c: c.execute(insert(tables.tally), [change(number) for number in range(count)]))
 
 
 def sums(books: Books) -> list[tuple[object, ...]]:
@@ -155,15 +161,45 @@ def test_compaction_leaves_young_and_few_rows_alone(books: Books) -> None:
     assert books.run(sweep.compact) == 0
 
 
-def test_compacted_rows_stay_old(books: Books) -> None:
-    """A sum has the time of its oldest row, so that no rate rises by it."""
+def test_a_sum_has_the_time_of_the_newest_of_its_kind(books: Books) -> None:
+    """No rate rises by it, since all are old; and a route on which something failed lately is in use, whatever else is summed up."""
     add_counts(books, 300)
-    books.ago(tables.tally.c.created_at, 5000)
-    oldest = min(row.created_at for row in books.rows(tables.tally))
+    books.ago(tables.tally.c.created_at, 2 * KNOWN_S)
+    books.set(tables.tally, books.rows(tables.tally)[-1].id, created_at=utc_ago(sweep.COMPACT_AFTER_S + 60))
+    newest = {kind: max(row.created_at for row in books.rows(tables.tally) if row.outcome == kind) for kind in OUTCOMES}
 
     books.run(sweep.compact)
 
-    assert {row.created_at for row in books.rows(tables.tally)} == {oldest}
+    assert {row.outcome: row.created_at for row in books.rows(tables.tally)} == newest
+
+
+def test_counts_of_many_kinds_are_not_written_again(books: Books) -> None:
+    """What is alone of its kind keeps its row, however many such rows there are, and does not hide what can be summed up."""
+    kinds = sweep.COMPACT_MOST + 1
+    rows = [change(number) | {"fingerprint": number.to_bytes(16)} for number in range(1, kinds + 1)]
+    books.run(lambda c: c.execute(insert(tables.tally), rows))
+    add_counts(books, 300)
+    books.ago(tables.tally.c.created_at, sweep.COMPACT_AFTER_S + 1)
+    alone = [row.id for row in books.rows(tables.tally)][:kinds]
+
+    assert books.run(sweep.compact) == 297
+    assert books.run(sweep.compact) == 0
+
+    assert [row.id for row in books.rows(tables.tally)][:kinds] == alone
+
+
+def test_agents_that_compact_at_once_keep_every_sum(books: Books) -> None:
+    """Each sums up what it has locked; what another one has is left to that one."""
+    add_counts(books, 3000)
+    books.ago(tables.tally.c.created_at, sweep.COMPACT_AFTER_S + 1)
+    before = sums(books)
+
+    with ThreadPoolExecutor(3) as pool:
+        gone = sum(pool.map(lambda _: books.run(sweep.compact), range(9)))
+
+    assert sums(books) == before
+    assert books.count(tables.tally) == 3000 - gone
+    assert gone > 0
 
 
 def test_brokers_whose_clock_is_ahead_sweep_nothing_that_is_not_overdue(books: Books) -> None:

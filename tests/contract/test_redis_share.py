@@ -4,7 +4,7 @@ import logging
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import redis
@@ -55,6 +55,18 @@ async def test_a_frozen_redis_holds_nobody_for_long(server: Redis) -> None:
 
     for one in (old, new):
         assert (await one.sync([SAY]))[0].generation == 0
+        await one.close()
+
+
+async def test_an_address_that_asks_for_texts_gives_them(server: Redis) -> None:
+    """`decode_responses` in the address makes texts of what is bytes otherwise, and the board means the same."""
+    url = f"{server.url}?decode_responses=True"
+    tell, ask = board(url), board(url, "b")
+
+    await tell.sync([replace(SAY, stance=Stance.STOPPED, failed=10, reason="SERVER: 503")])
+
+    assert [(one.stopped, one.reason) for one in await ask.sync([SAY])] == [(True, "SERVER: 503")]
+    for one in (tell, ask):
         await one.close()
 
 

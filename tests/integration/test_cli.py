@@ -1,6 +1,8 @@
 """What a person sees at the command line: exit codes 0 to 5, what to do next on stderr, and never a secret."""
 
 import secrets
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -80,6 +82,27 @@ def test_wrong_configuration_is_exit_2(embedded: Deployment, command: list[str],
 
     assert done.code == 2
     assert said in done.err
+
+
+@pytest.mark.parametrize("option", ["--batch=b", "--dry-run"])
+def test_a_load_that_is_told_to_end_leaves_nothing_half(embedded: Deployment, option: str) -> None:
+    """SIGTERM is as Ctrl-C, 130, also while standard input says nothing; the draft of the rejects and what was kept of it are gone."""
+    command = [sys.executable, "-m", "producer", "load", "-", option]
+    environ = embedded.environ | {"TMPDIR": str(embedded.folder)}
+    with subprocess.Popen(command, cwd=embedded.folder, env=environ, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as load:
+        assert load.stdin is not None
+        load.stdin.write(b"bad\n" * 1000)
+        load.stdin.flush()
+        embedded.until(lambda: left_by_load(embedded.folder), "a file that is not whole")
+
+        load.terminate()
+
+        assert load.wait(30) == 130
+    assert not left_by_load(embedded.folder)
+
+
+def left_by_load(folder: Path) -> list[Path]:
+    return [*folder.glob(".*.part"), *folder.glob("docllm-stdin-*")]
 
 
 def test_unknown_command_is_exit_2(embedded: Deployment) -> None:
@@ -181,3 +204,25 @@ def with_password(server: MariaDB, database: str, password: str) -> str:
         cursor.execute(f"CREATE USER '{database}'@'127.0.0.1' IDENTIFIED BY '{password}'")
         cursor.execute(f"GRANT ALL PRIVILEGES ON `{database}`.* TO '{database}'@'127.0.0.1'")
     return f"mysql://{database}:{password}@127.0.0.1:{server.port}/{database}"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+@pytest.mark.parametrize("command", ["agent --until-done --rehearsal", "producer status"])
+def test_a_standard_file_that_is_closed_is_no_error(embedded: Deployment, command: str, closed: str) -> None:
+    """Services and cron jobs start programs so; the event loop would end the process."""
+    shell = ["sh", "-c", f"exec {sys.executable} -m {command} {closed}"]
+
+    done = subprocess.run(shell, check=False, cwd=embedded.folder, env=embedded.environ, capture_output=True)
+
+    assert done.returncode == 0, done
+
+
+def test_a_file_with_any_name_is_loaded_whatever_the_encoding(embedded: Deployment) -> None:
+    """The outcome of a load names its batch."""
+    path = embedded.folder / "caf\u00e9.jsonl"
+    path.write_bytes(orjson.dumps(task_line(1)) + b"\n")
+
+    done = embedded.run("producer", "load", str(path), PYTHONIOENCODING="ascii")
+
+    assert (done.code, done.err) == (0, "")
+    assert "batch caf\\xe9: 1 tasks loaded" in done.out

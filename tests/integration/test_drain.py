@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: what runs is finished and settled, the rest is left for others; a second signal hurries, a third ends it."""
+"""SIGTERM, SIGINT and SIGHUP: what runs is finished and settled, the rest is left for others; a second signal hurries, a third ends it."""
 
 import re
 import signal
@@ -29,7 +29,7 @@ def working(deployment: Deployment, latency: str) -> Program:
     return agent
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_drain_finishes_what_runs(deployment: Deployment, number: signal.Signals) -> None:
     """One signal: every call that had begun is settled, no claim is left behind, exit 0; another agent does the rest, no call twice."""
     agent = working(deployment, "2")
@@ -123,3 +123,19 @@ def test_drain_without_a_database_says_so(on_kafka: Deployment, mariadb_server: 
     assert "database does not answer" in agent.err
     on_kafka.until_done("--slots", "60", timeout_s=200)
     assert {task.status for task in on_kafka.evidence().tasks} == {Status.SUCCEEDED}
+
+
+@pytest.mark.timeout(300)
+def test_a_reaper_leaves_without_a_database(on_kafka: Deployment, mariadb_server: MariaDB) -> None:
+    """When the ledger does not answer it ends with 3 as an agent does, before its time is over."""
+    on_kafka.producer("topics", "apply")
+    reaper = on_kafka.start("agent", "reaper", "--group", on_kafka.group)
+    on_kafka.until(lambda: "reaping for group" in reaper.err, "the reaper has begun")
+
+    mariadb_server.freeze()
+    reaper.signal(signal.SIGTERM)
+    code = reaper.wait(120)
+    mariadb_server.thaw()
+
+    assert code == 3, reaper.tail()
+    assert "does not know that this reaper left" in reaper.err

@@ -6,6 +6,7 @@ from confluent_kafka import Producer
 
 from schemas.envelope import Outgoing, Publication, encode
 from tests.integration import checker, raw_producer
+from tests.integration.buses import KafkaBus
 from tests.integration.deployment import Deployment, task_line
 from tests.servers import Kafka
 
@@ -139,3 +140,24 @@ def test_lines_of_a_transaction_are_worked_off_to_the_end(on_kafka: Deployment, 
 
     broken = checker.violations(on_kafka.evidence())
     assert [one for one in broken if not one.startswith("P3 not at the end")] == []
+
+
+@pytest.mark.timeout(300)
+def test_an_inbox_that_was_made_again_is_read_after_topics_apply(on_kafka: Deployment) -> None:
+    """Somebody deletes the inbox and another one appears: `status` and the log say why it is not read, until its id is stored."""
+    on_kafka.llm("--latency", "0")
+    agent = on_kafka.agent()
+    inbox, bus = on_kafka.topics.name("inbox"), on_kafka.bus
+    on_kafka.until(lambda: on_kafka.status()["agents"], "the agent")
+    assert isinstance(bus, KafkaBus)
+    bus.delete_topic(inbox)
+    on_kafka.until(lambda: any(inbox in why for why in on_kafka.status()["reasons"]), "status to say so")
+    assert f"topic {inbox} paused" in agent.err
+
+    on_kafka.producer("topics", "apply", "--partitions", "4")
+    on_kafka.until(lambda: not on_kafka.status()["reasons"], "the inbox to be known")
+    bus.write([Outgoing(inbox, None, line(1), [])])
+
+    on_kafka.expect(f"{on_kafka.group}-direct", ["t1"])
+    on_kafka.until(lambda: not on_kafka.ledger.open() and on_kafka.ledger.tasks(), "the task to end")
+    assert checker.violations(on_kafka.evidence()) == []

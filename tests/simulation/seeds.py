@@ -37,5 +37,6 @@ EVER_FAILED: dict[int, str] = {  # seed: what it showed
     2613791595: "a call for a suspect that had waited longer than its lease",
     4228662250: "an attempt that was snoozed, then the database's clock was set back",
     935974506: "a topic that was made again while its reader looked away had no reader",
+    212948304: "two configurations were applied at once, and the older one forgot the other's tier",
     202627: "a success of the future, by a clock that was set back",
 }

@@ -191,6 +191,7 @@ class SimDatabase(Database):
 
     def __init__(self, store: Store, weather: Weather, clock: Clock, *, sqlite: bool = True) -> None:
         self.stopping = threading.Event()
+        self._reads_only = False
         self.sqlite = sqlite  # otherwise what is not one transaction on a server is none here
         self._store = store
         self._weather = weather

@@ -22,6 +22,10 @@ def _twice(keyword: str, subschema: dict[str, Any]) -> dict[str, Any]:
     match keyword:
         case "anyOf" | "allOf" | "oneOf":
             return {keyword: [subschema, subschema]}
+        case "properties":
+            return {"properties": {"a": {"anyOf": [subschema, subschema]}}}
+        case "patternProperties":
+            return {"patternProperties": {"a": subschema, "b": subschema}}
         case "dependentSchemas":
             return {keyword: {"b": subschema, "c": subschema}}
         case _:
@@ -29,14 +33,18 @@ def _twice(keyword: str, subschema: dict[str, Any]) -> dict[str, Any]:
 
 
 TOO_MUCH = {
-    **{keyword: doubling(keyword) for keyword in ("anyOf", "allOf", "oneOf", "if", "dependentSchemas")},
+    **{keyword: doubling(keyword) for keyword in ("anyOf", "allOf", "oneOf", "if", "dependentSchemas", "properties", "patternProperties")},
     "by anchors": doubling("anyOf", "#{}", **{"$anchor": "{}"}),
     "by ids": doubling("anyOf", "{}.json", **{"$id": "{}.json"}),
     "by escapes": doubling("anyOf", "#/%24defs/{}"),
+    "anchors of one name": {
+        "$defs": {str(n): {"$anchor": "a"} for n in range(1100)},
+        "properties": {str(n): {"$ref": "#a"} for n in range(1100)},
+    },
     "a long chain": {"$ref": "#/$defs/0", "$defs": {str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(5000)} | {"5000": {}}},
     "many alternatives of many": {
-        "allOf": [{"$ref": "#/$defs/many"}] * 200,
-        "$defs": {"many": {"anyOf": [{"const": n} for n in range(200)]}},
+        "allOf": [{"$ref": "#/$defs/many"}] * 400,
+        "$defs": {"many": {"anyOf": [{"const": n} for n in range(400)]}},
     },
 }
 FINE: dict[str, dict[str, Any]] = {
@@ -44,10 +52,15 @@ FINE: dict[str, dict[str, Any]] = {
     "a tree": {"$ref": "#/$defs/n", "$defs": {"n": {"properties": {"l": {"$ref": "#/$defs/n"}, "r": {"$ref": "#/$defs/n"}}}}},
     "a thousand alternatives": {"oneOf": [{"const": n} for n in range(1000)]},
     "a thousand parts": {"properties": {str(n): {"anyOf": [{"type": "string"}, {"type": "null"}]} for n in range(1000)}},
+    "alternatives that hold others of their kind": {"properties": {"a": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}}, "required": ["a"]},
     "itself": {"$ref": "#"},
     "itself among others": {"anyOf": [{"$ref": "#"}, {"type": "integer"}]},
     "what only looks like a reference": {"enum": [{"$ref": "#/nowhere"}], "properties": {"$ref": {"type": "string"}}},
     "a few levels": {"$ref": "#/$defs/0", "$defs": {str(n): {"anyOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(8)} | {"8": {}}},
+    "many references into a long list": {
+        "anyOf": [{} for _ in range(9000)],
+        "properties": {str(n): {"$ref": "#/anyOf/0"} for n in range(20_000)},
+    },
     "an item of a list": {"anyOf": [{"type": "string"}, {"$ref": "#/anyOf/0"}]},
 }
 

@@ -37,13 +37,14 @@ def test_a_task_belongs_to_the_route_of_its_model(type_name: str, model: str | N
     assert Routes(config=CONFIG, group="g", jitter=lambda: 0.5).name_of(type_name, model) == route
 
 
-@pytest.mark.parametrize("model", ["m" * 65, "m\n2026 ERROR all is lost", "fast", DEFAULT, "é" * 191])
+@pytest.mark.parametrize("model", ["m" * 65, "m ", " m", " ", "m\n2026 ERROR all is lost", "fast", DEFAULT, "é" * 191])
 def test_a_name_fits_the_ledger_and_takes_no_others_place(model: str) -> None:
     """What is long, is not printable, or is the name of a configured route gets a name with a hash; its model is remembered."""
     name = NAMES.name_of("document", model)
 
     assert len(name) <= 64
     assert name.isprintable()
+    assert name == name.strip()
     assert name not in {*CONFIG.routes, DEFAULT}
     assert (name == NAMES.name_of("document", model), name == NAMES.name_of("document", f"{model}2")) == (True, False)
     assert NAMES.model_of(name) == model

@@ -1,8 +1,17 @@
-"""Options may stand before and after what a command is about."""
+"""Options may stand before and after what a command is about, and values that nothing can be made of are refused."""
+
+import asyncio
+from pathlib import Path
 
 import pytest
 
+from agent.rehearsal import run
 from producer.__main__ import _parser
+from producer.commands import admin
+from schemas.config import Config
+from schemas.errors import ConfigError
+
+NOT_UTF8 = b"\xff".decode(errors="surrogateescape")  # as Python reads such an argument
 
 
 @pytest.mark.parametrize(
@@ -18,3 +27,53 @@ def test_a_batchs_guards_are_named_in_any_order(line: str) -> None:
     options = _parser().parse_args(line.split())
 
     assert (options.batch, options.type, options.route, options.group) == ("night", "invoice", "fast", "g")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"cancel --id {NOT_UTF8}",
+        f"cancel --batch {NOT_UTF8}",
+        f"status --batch {NOT_UTF8}",
+        f"status --group {NOT_UTF8}",
+        "status --group a/b",
+        f"export --batch {NOT_UTF8}",
+        f"guard open {NOT_UTF8}",
+        f"guard open b --type {NOT_UTF8}",
+        f"guard open b --route {NOT_UTF8}",
+        f"guard list {NOT_UTF8}",
+        f"load --documents d --prompt {NOT_UTF8}",
+        f"load --documents d --model {NOT_UTF8}",
+        "load - --limit 99999999999999999999999",
+        "load - --limit 0",
+        "replay --all --cap 99999999999999999999 --dry-run",
+        f"replay --from-topic {NOT_UTF8}",
+        "dead list --limit 1e3",
+        "topics apply --partitions 99999999",
+        "topics apply --replication-factor 99999999999",
+    ],
+)
+def test_a_value_that_nothing_can_be_made_of_is_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such values ended in a traceback, or in a command that did nothing and said 0; a wrong argument is 2, with its name."""
+    with pytest.raises(SystemExit) as ended:
+        _parser().parse_args(line.split())
+
+    assert ended.value.code == 2
+    assert "argument " in capsys.readouterr().err
+
+
+def test_a_port_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """The rehearsal LLM listened on what was left of the number."""
+    with pytest.raises(SystemExit) as ended:
+        run(["--port", "99999"])
+
+    assert ended.value.code == 2
+    assert "'99999' is not a port" in capsys.readouterr().err
+
+
+def test_embedded_topics_have_few_partitions(tmp_path: Path) -> None:
+    """Thousands of them would be looked at in every turn of every agent."""
+    options = _parser().parse_args(["topics", "apply", "--partitions", "5000"])
+
+    with pytest.raises(ConfigError, match="--partitions 5000: embedded topics have 1000 at most"):
+        asyncio.run(admin.topics(Config(data_dir=tmp_path), options))

@@ -9,7 +9,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from schemas.database import CONFLICTS, FULL, LOST, READ_ONLY, TURNED_AWAY, Database, Stopped, busy, code, lost, passing
+from schemas.database import Database, Stopped
+from schemas.database_errors import CONFLICTS, FULL, LOST, READ_ONLY, TOO_LONG, TURNED_AWAY, busy, code, lost, passing
 from schemas.errors import ConfigError
 
 
@@ -46,9 +47,9 @@ def failing(*errors: Exception) -> Callable[[Connection], str]:
     return work
 
 
-@pytest.mark.parametrize("number", sorted(CONFLICTS))
+@pytest.mark.parametrize("number", sorted(CONFLICTS | TOO_LONG))
 def test_a_conflict_passes_and_the_server_is_there(number: int) -> None:
-    """Deadlocks, lock waits and snapshots that are too old are tried again."""
+    """Deadlocks, lock waits, statements that took too long and snapshots that are too old are tried again."""
     error = server_error(number)
 
     assert (code(error), passing(error), busy(error), lost(error)) == (number, True, True, False)
@@ -104,7 +105,7 @@ def test_a_busy_or_full_file_may_pass(text: str) -> None:
     [
         server_error(1062),
         server_error(1064),
-        server_error(1045),
+        server_error(1142),
         file_error("no such table: task"),
         IntegrityError("a statement", {}, sqlite3.IntegrityError("UNIQUE constraint failed")),
         ProgrammingError("a statement", {}, Exception("database is locked, says a text of ours")),
@@ -112,7 +113,7 @@ def test_a_busy_or_full_file_may_pass(text: str) -> None:
     ],
 )
 def test_everything_else_does_not_pass(error: Exception) -> None:
-    """A bug, a duplicate, a missing table, a wrong password: trying again would only hide it."""
+    """A bug, a duplicate, a missing table, a right that is missing: trying again would only hide it."""
     assert not passing(error)
 
 
@@ -189,3 +190,15 @@ def test_a_folder_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
 
     assert not database.answers()
     database.close()
+
+
+@pytest.mark.parametrize("address", ["u:hunter2\U0001f600@127.0.0.1:1", f"u:hunter2@{'x' * 64}:1"], ids=["password", "host"])
+def test_an_address_that_the_driver_cannot_write_down_is_usage(address: str) -> None:
+    """The driver knows 256 letters for a password and 63 for a part of a host's name; what it says quotes both."""
+    database = Database(f"mysql+pymysql://{address}/d", connections=1)
+
+    with pytest.raises(ConfigError, match="DOCLLM_DATABASE_URL") as refused:
+        database.reach()
+
+    database.close()
+    assert "hunter2" not in str(refused.value)

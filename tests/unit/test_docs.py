@@ -187,7 +187,7 @@ def test_refused_client_settings_are_told() -> None:
 def test_exit_codes_are_those_of_the_program() -> None:
     """The README's table has the code of each error, success, and the forced end; no other."""
     known = {kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DocllmError)}
-    assert {int(code) for code, _ in rows("README.md", "code")} == {0, *known, producer.FORCED, agent.FORCED}
+    assert {int(code) for code, _ in rows("README.md", "code")} == {0, *known, producer.INTERRUPTED, agent.FORCED}
 
 
 def test_failure_classes_are_those_of_the_program() -> None:
@@ -197,8 +197,17 @@ def test_failure_classes_are_those_of_the_program() -> None:
     assert told == [(row.name, actions[row.action], row.meaning) for row in CLASSES.values()]
 
 
+def test_failures_that_are_not_of_a_call_are_told() -> None:
+    """A class that the ledger and the agent give by themselves is in no table of the judge, and on the page all the same."""
+    told = {name.strip("`") for name, *_ in rows("docs/operations.md", "not of a call")}
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "agent").rglob("*.py"))
+    said = set(re.findall(r'Failure\("([A-Z_]+)"', sources)) - set(CLASSES)
+    assert told == said - {"EXPIRED", "UNDECODABLE"}  # named by their dispositions
+
+
 def test_topics_are_those_of_the_program() -> None:
     """The table of topics names the whole family of a group."""
+    assert "nothing yet" not in " ".join(cells[1] for cells in rows("docs/operations.md", "topic"))
     named = " ".join(cells[0] for cells in rows("docs/operations.md", "topic"))
     for destination in Topics("g").destinations:
         assert f".{destination}`" in named

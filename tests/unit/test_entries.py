@@ -1,5 +1,6 @@
 """An agent has one entry for each task, and none of them vanishes."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -14,8 +15,8 @@ from schemas.envelope import Publication
 PARTITION = Partition("group.tasks", "id", 0, 1)
 
 
-def entry(task_id: int, offset: int = 0, value: bytes | None = b"body") -> Entry:
-    return Entry(PARTITION, offset, 0, Publication("ledger", "group", "batch", task_id, 0), value, b"d" * 16, "route")
+def entry(task_id: int, offset: int = 0, value: bytes | None = b"body", fence: int = 0, digest: bytes = b"d" * 16) -> Entry:
+    return Entry(PARTITION, offset, 0, Publication("ledger", "group", "batch", task_id, fence), value, digest, "route")
 
 
 def room(_route: str) -> int:
@@ -68,6 +69,38 @@ def test_two_records_of_one_task_are_never_in_one_claim() -> None:
     assert entries.take_to_ask(0.0, 10) == [third]
     entries.end(third)
     assert entries._by_task == {}
+
+
+@pytest.mark.parametrize("other", [entry(1, 4, fence=4), entry(1, 4, fence=3, digest=b"f" * 16)])
+def test_copies_are_taken_from_behind_an_entry_up_to_the_first_other_record(other: Entry) -> None:
+    """Another fence, or other bytes under the same task, is no copy; what is behind those keeps its place."""
+    entries = Entries()
+    first, copy, gone, older = (entry(1, offset, fence=fence) for offset, fence in enumerate((3, 3, 3, 2)))
+    last = entry(1, 5, fence=3)
+    for one in (first, copy, gone, older, other, last):
+        entries.arrive(one, redelivered=True)
+    entries.take_to_ask(0.0, 10)
+    entries.end(gone)
+
+    assert entries.take_copies(first, 3) == [copy, older]
+    assert entries.take_copies(copy, 3) == []
+    entries.end(first)
+    assert entries.take_to_ask(0.0, 10) == [other]
+    entries.end(other)
+    assert entries.take_to_ask(0.0, 10) == [last]
+
+
+def test_an_entry_without_its_body_has_no_copies_that_are_known() -> None:
+    """Its digest went with the body: the records behind it are asked about."""
+    entries = Entries()
+    first, second = entry(1, 0), entry(1, 1)
+    for one in (first, second):
+        entries.arrive(one, redelivered=False)
+    entries.hold(first, 1.0)
+
+    assert entries.take_copies(first, 1000) == []
+    entries.end(first)
+    assert entries.take_to_ask(0.0, 10) == [second]
 
 
 def test_a_follower_that_is_gone_is_passed_over() -> None:
@@ -209,6 +242,8 @@ class Agent(RuleBasedStateMachine):
         if fenced:
             self.entries.ask(one)
         else:
+            for copy in self.entries.take_copies(one, 0):
+                self.finish(copy)
             self.finish(one)
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 3.0, 20.0]))

@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
@@ -99,3 +100,33 @@ def test_a_call_that_kills_its_child_is_an_error() -> None:
         return alive
 
     assert asyncio.run(run()) > 0
+
+
+def test_a_call_that_kills_its_child_harms_no_other() -> None:
+    """Those that wait behind it have their answers, however many they are."""
+
+    async def run() -> list[object]:
+        lane = ChildLane()
+        calls = [partial(os._exit, 1), *[partial(pow, number, 2) for number in range(5)], partial(os._exit, 1), partial(pow, 5, 2)]
+        answers = await asyncio.gather(*(lane(call) for call in calls), return_exceptions=True)
+        lane.close()
+        return [type(answer) if isinstance(answer, Exception) else answer for answer in answers]
+
+    assert asyncio.run(run()) == [BrokenProcessPool, 0, 1, 4, 9, 16, BrokenProcessPool, 25]
+
+
+def test_a_call_that_never_ends_holds_up_no_other() -> None:
+    """When who waits for it gives up, its child is ended; a call that had queued behind it has its answer."""
+
+    async def run() -> int:
+        lane = ChildLane()
+        await lane(os.getpid)
+        endless = asyncio.ensure_future(lane(partial(time.sleep, 3600)))
+        behind = asyncio.ensure_future(lane(partial(pow, 7, 2)))
+        await asyncio.sleep(0)
+        endless.cancel()
+        answer = await asyncio.wait_for(behind, 60)
+        lane.close()
+        return answer
+
+    assert asyncio.run(run()) == 49

@@ -105,6 +105,25 @@ def test_what_is_too_large_or_no_text_is_refused(root: Path) -> None:
     assert len(read(root, root / "edge")) == 1000
 
 
+def test_a_document_is_the_same_text_as_one_that_is_loaded(root: Path) -> None:
+    """Its byte order mark is no content, and what holds a zero byte is no text."""
+    (root / "marked").write_bytes(b"\xef\xbb\xbftext")
+    (root / "zero").write_bytes(b"a\0b")
+
+    assert read(root, root / "marked", size=7) == "text"
+    assert refused(root, root / "zero") == "DOCUMENT_REFUSED"
+
+
+@pytest.mark.parametrize("end", ["?x", "#x", "?", "#"])
+def test_a_uri_with_more_than_a_path_is_refused(root: Path, end: str) -> None:
+    """Nobody knows which document was meant; a file whose name has such a letter is named by its escape."""
+    (root / f"a{end}").write_text("escaped", encoding="utf-8")
+    (root / "a").write_text("plain", encoding="utf-8")
+
+    assert refused(root, f"{(root / 'a').as_uri()}{end}") == "DOCUMENT_REFUSED"
+    assert read(root, root / f"a{end}") == "escaped"
+
+
 def test_what_cannot_be_read_now_may_be_read_later(root: Path) -> None:
     """A missing file may be a share that is not mounted: that is no permanent failure."""
     assert refused(root, root / "missing.txt") == "DOCUMENT_UNREADABLE"

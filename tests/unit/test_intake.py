@@ -1,11 +1,13 @@
 """How much the intake holds in memory, and in one transaction."""
 
 from collections.abc import Iterable
+from typing import Any
 from unittest.mock import MagicMock
 
 from agent.intake import HIGH_BYTES, PAGE, PAGE_BYTES, Intake
 from agent.partitions import Partitions
-from agent.ports import Assigned, Partition, Record, SourceFailed
+from agent.ports import Assigned, Partition, Record, Recreated, Revoked, SourceFailed
+from agent.telemetry import Counts
 from schemas.envelope import MAX_TASK_BYTES
 
 INBOX = Partition("group.inbox", "id", 0, 1)
@@ -25,9 +27,10 @@ class FakeSource:
         self.paused = frozenset(partitions)
 
 
-def intake() -> tuple[Intake, FakeSource, list[str]]:
+def intake(counts: Counts | None = None) -> tuple[Intake, FakeSource, list[str]]:
     source, failures = FakeSource(), list[str]()
-    parts = {name: MagicMock() for name in ("database", "lane", "clock", "max_attempts_of", "ordered")}
+    parts: dict[str, Any] = {name: MagicMock() for name in ("database", "lane", "clock", "max_attempts_of", "ordered")}
+    parts["counts"] = counts or Counts()
     made = Intake(partitions=Partitions({INBOX.topic: source}), group="group", failed=failures.append, **parts)
     made.deliver(Assigned((INBOX,)))
     return made, source, failures
@@ -77,3 +80,17 @@ def test_an_inbox_that_is_read_no_more_ends_the_agent() -> None:
     inbox.deliver(SourceFailed("the consumer ended", fatal=True))
 
     assert failures == ["the consumer ended"]
+
+
+def test_an_inbox_that_was_made_again_is_told_of_until_it_is_known() -> None:
+    """It stood still without a word: who writes to it, and who waits for `--until-done`, must learn why."""
+    counts = Counts()
+    inbox, _, _ = intake(counts)
+
+    inbox.deliver(Revoked((INBOX,)))
+    inbox.deliver(Recreated(INBOX.topic, known=False))
+    assert "topic group.inbox paused" in counts.notice()
+    assert "topics apply" in counts.notice()
+
+    inbox.deliver(Recreated(INBOX.topic, known=True))
+    assert not counts.notice()

@@ -6,7 +6,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from agent import lifecycle
-from agent.lifecycle import Agent, Finished, Stop
+from agent.lifecycle import Agent, Finished, Reaping, Stop
+from schemas.errors import UnreachableError
 
 
 def test_a_cancel_that_a_library_lost_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,3 +88,44 @@ def test_a_look_that_fails_is_no_end_of_the_work() -> None:
 
     with pytest.raises(RuntimeError, match="cannot be asked"):
         asyncio.run(agent.run(Stop(lambda: None), until_done=True, drain_timeout_s=1))
+
+
+def test_an_agent_of_which_a_part_broke_drains_too() -> None:
+    """The calls that run are paid for: they end, and their outcomes are settled, before it says what broke."""
+    agent, slots = idle_agent(), MagicMock(running=0, finish=nothing)
+    agent._slots = slots
+
+    async def broken() -> None:
+        raise RuntimeError("a bug")
+
+    agent._duties = [broken]
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        asyncio.run(agent.run(Stop(lambda: None), until_done=False, drain_timeout_s=1))
+    slots.close.assert_called_once_with()
+
+
+def test_what_broke_is_said_though_nothing_can_be_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what a person has to know, and often why nothing can be."""
+    monkeypatch.setattr(lifecycle, "LAST_SETTLE_S", 0.01)
+    agent = idle_agent()
+    agent._settler = MagicMock(run=for_ever, idle=for_ever, unsettled=1)
+
+    async def broken() -> None:
+        raise RuntimeError("a bug")
+
+    agent._duties = [broken]
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        asyncio.run(agent.run(Stop(lambda: None), until_done=False, drain_timeout_s=1))
+
+
+def test_a_reaper_has_limited_time_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that stands still does not keep it."""
+    monkeypatch.setattr(lifecycle, "LAST_SETTLE_S", 0.01)
+    reaper = MagicMock(reap_forever=for_ever, relay_forever=for_ever, tidy_forever=for_ever)
+    stop = Stop(lambda: None)
+    stop.signal()
+
+    with pytest.raises(UnreachableError, match="does not know that this reaper left"):
+        asyncio.run(asyncio.wait_for(Reaping(reaper=reaper, duties=[], leave=for_ever).run(stop), 20))

@@ -91,6 +91,9 @@ BAD = [
     (ours(tenant="-a"), "tenant", "not a name"),
     (ours(model=""), "model", "empty"),
     (ours(model="m" * 192), "model", "192 characters"),
+    (ours(model="m "), "model", "blanks"),
+    (ours(model="\u3000m"), "model", "blanks"),
+    (ours(model="\n"), "model", "blanks"),
     (ours(params=[]), "params", "list"),
     (ours(params={"messages": []}), "params.messages", "cannot be set"),
     (ours(params={"model": "m"}), "params.model", "cannot be set"),
@@ -121,6 +124,7 @@ BAD = [
     (openai(body=CHAT | {"messages": []}), "body.messages", "list of messages"),
     (openai(body=CHAT | {"messages": ["hi"]}), "body.messages", "list of messages"),
     (openai(body=CHAT | {"model": 4}), "body.model", "whole number"),
+    (openai(body=CHAT | {"model": " m"}), "body.model", "blanks"),
     (openai(body=CHAT | {"stream": True}), "body.stream", "stream"),
     (openai(body=CHAT | {"stream": 0}), "body.stream", "stream"),
     (openai(id="a"), "id", "not a known field"),
@@ -132,7 +136,10 @@ BEYOND_JSON_SCHEMA = [
     (ours(schema={"type": "objekt"}), "schema", "not a valid JSON Schema"),
     (ours(schema={"pattern": "("}), "schema", "not a valid JSON Schema"),
     (ours(schema={"$ref": "http://127.0.0.1:1/x"}), "schema", "not a valid JSON Schema"),
-    (ours(schema={"allOf": [{"anyOf": [{}] * 200}] * 60}), "schema", "tries more than 10000 subschemas"),
+    (ours(schema={"allOf": [{"$ref": "#/$defs/a"}] * 400, "$defs": {"a": {"anyOf": [{}] * 400}}}), "schema", "tries more than 100000"),
+    (ours(schema={"patternProperties": {f"{n}": {} for n in range(101)}}), "schema", "more than 100 different patterns"),
+    (ours(schema={"pattern": "\\s" * 1000}), "schema", "too many classes"),
+    (ours(schema={"pattern": "\\pL{9999}"}), "schema", "takes at most 16 MiB"),
     (ours(schema={"$ref": "#/$defs/none"}), "schema", "not a valid JSON Schema"),
 ]
 
@@ -238,6 +245,13 @@ def test_a_line_of_ours_becomes_its_task() -> None:
     )
 
 
+def test_a_size_is_a_whole_number_however_it_is_written() -> None:
+    """JSON knows one kind of number; an estimate of 18.0 tokens is none."""
+    size = parse(orjson.dumps(ours(input={"uri": "file:///a", "size": 3.0}))).size
+
+    assert (size, type(size)) == (3, int)
+
+
 def test_an_openai_line_keeps_its_body() -> None:
     """A line of the OpenAI batch format keeps the whole request, so that it is sent as it was written."""
     assert parse(orjson.dumps(OPENAI)) == TaskLine(key="a", format="openai", type="openai", model="m", body=CHAT)
@@ -285,6 +299,35 @@ def test_parse_and_the_published_schema_never_disagree(fields: dict[str, Any]) -
     line = OURS | fields
 
     assert OUR_SCHEMA.is_valid(line) == taken(orjson.dumps(line))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ours(**{"x\n2027-01-01 CRITICAL agent: all is lost \x1b[31m\u202e\x85" + "y" * 10_000: 1}),
+        ours(metadata={"\x1b]0;title\x07\n": 1, "b:": 2}),
+    ],
+)
+def test_what_an_error_quotes_forges_no_line_of_a_log(line: dict[str, Any]) -> None:
+    """The name of a field is a stranger's; it goes to a log and to a terminal."""
+    value = orjson.dumps(line).replace(b'"b:"', b'"\\u001b]0;title\\u0007\\n"')
+
+    with pytest.raises(LineError) as error:
+        parse(value)
+
+    shown = f"{error.value} {error.value.field} {error.value.error} {error.value.fix}"
+    assert shown.isprintable()
+    assert "\\x1b" in shown
+    assert len(shown) < 1000
+
+
+def test_an_error_is_bounded_whoever_makes_it() -> None:
+    """And keeps letters that can be seen, of any alphabet."""
+    error = LineError("Größe", "e" * 10_000, "\u2028f" * 10_000)
+
+    assert error.field == "Größe"
+    assert max(map(len, (error.error, error.fix))) < 5_000
+    assert str(error).isprintable()
 
 
 @settings(deadline=None)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.llm.address import endpoint, is_loopback
 from schemas.errors import ConfigError
+from schemas.llm_address import endpoint, is_loopback
 
 
 @pytest.mark.parametrize(
@@ -21,9 +21,11 @@ def test_endpoint(base_url: str, url: str) -> None:
     assert endpoint(base_url) == url
 
 
-@pytest.mark.parametrize("base_url", ["", "api.openai.com/v1", "ftp://h", "http://", "https://name:secret@h/v1"])
+@pytest.mark.parametrize(
+    "base_url", ["", "api.openai.com/v1", "ftp://h", "http://", "https://name:secret@h/v1", "http://h:secret/v1", "http://[::1"]
+)
 def test_what_is_no_address(base_url: str) -> None:
-    """An address without scheme or host is refused, and one with a password in it, which is not repeated."""
+    """An address without scheme or host, or with a port that is none, is refused, and one with a password in it, which is not repeated."""
     with pytest.raises(ConfigError) as refused:
         endpoint(base_url)
 

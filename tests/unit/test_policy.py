@@ -10,7 +10,7 @@ from agent.outcome import COMPLETION, COMPLETION_ZLIB, Retry, Snooze, Succeeded
 from agent.policy import judge
 from agent.ports import CallFailed, Reply
 from schemas.config import Price
-from tests.unit.judged import SNOOZED, TERMS, became, completion, error
+from tests.unit.judged import DEAD, SNOOZED, TERMS, became, completion, error
 
 SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
 
@@ -57,6 +57,18 @@ def test_usage_is_read_or_zero(usage: Any, tokens: tuple[int, int]) -> None:
     assert (outcome.spent.tokens_in, outcome.spent.tokens_out) == tokens
 
 
+def test_a_deep_answer_that_fits_none_of_many_alternatives_is_soon_refused() -> None:
+    """Its errors would be too many to be listed: two of each level, for those of the next one."""
+    either = {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}
+    schema = {"type": "object", "properties": {"inner": either}, "required": ["inner"]}
+    deep = judge(Reply(200, {}, completion('{"inner":' * 60 + "{}" + "}" * 60)), replace(TERMS, schema=schema))
+    flat = judge(Reply(200, {}, completion('{"inner": 1}')), replace(TERMS, schema=schema))
+
+    assert became(deep) == became(flat)
+    assert deep.failure.text == "the answer does not fit the schema"  # type: ignore[union-attr]
+    assert "at /inner" in flat.failure.text  # type: ignore[union-attr]
+
+
 def test_tokens_of_a_bad_answer_are_counted() -> None:
     """An answer that cannot be used was paid for all the same."""
     outcome = judge(Reply(200, {}, completion(reason="length")), TERMS)
@@ -88,6 +100,15 @@ def test_a_verbatim_task_does_not_take_an_error() -> None:
     outcome = judge(Reply(200, {}, completion(reason="error")), replace(TERMS, verbatim=True))
 
     assert isinstance(outcome, Retry)
+
+
+def test_a_schema_that_cannot_be_used_ends_the_task() -> None:
+    """A handler may ask for an answer by any schema; the next call would be paid for in vain."""
+    for schema in ({"type": "objekt"}, {"$ref": "http://127.0.0.1:1/x"}, {"pattern": "\\pL{9999}"}):
+        outcome = judge(Reply(200, {}, completion("1")), replace(TERMS, schema=schema))
+
+        assert became(outcome) == (DEAD, "permanent")
+        assert outcome.failure.error_class == "BAD_REQUEST"  # type: ignore[union-attr]
 
 
 def test_answer_that_fits_the_schema() -> None:

@@ -147,6 +147,13 @@ PROVIDERS = [
     (409, b"", "SERVER"),
     (308, b"", "AUTH"),
     (407, b"", "AUTH"),
+    (410, error("The model `x` has been retired"), "AUTH"),
+    (411, b"", "AUTH"),
+    (421, b"", "AUTH"),
+    (426, b"", "AUTH"),
+    (499, b"", "SERVER"),
+    (415, error("unsupported image type"), "BAD_REQUEST"),
+    (431, b"", "BAD_REQUEST"),
     (418, b"", "BAD_REQUEST"),
     (600, b"", "SERVER"),
     # Successes that are none

@@ -13,7 +13,12 @@ from schemas.config import Secret
 
 @pytest.mark.parametrize(
     "error",
-    [RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed"), ConnectionResetError(104, "reset")],
+    [
+        RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed"),
+        ConnectionResetError(104, "reset"),
+        AttributeError("'str' object has no attribute 'decode'"),  # by an option of the address
+        KeyError("what nobody thought of"),
+    ],
 )
 def test_a_connection_that_was_reset_is_a_board_that_is_away(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     """Found by a fault run: uvloop raises RuntimeError for it, agents ended with 5 while Redis was killed."""

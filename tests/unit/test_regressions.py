@@ -9,6 +9,8 @@ from typing import TypeVar
 from sqlalchemy.exc import OperationalError
 
 from agent.heartbeat import Heartbeat
+from agent.lease import Lease
+from agent.ledger.locks import AgentLocks
 from schemas import migrations
 from schemas.clock import SystemClock
 from schemas.database import Connection, Database
@@ -48,3 +50,25 @@ def test_an_agent_registers_though_the_database_stumbles(tmp_path: Path) -> None
 
     stumbling.close()
     assert heartbeat.current is lease
+
+
+class Full(AgentLocks):
+    """Has no descriptor left for a lock file."""
+
+    def hold(self, agent_id: int) -> None:
+        raise OSError(24, f"Too many open files: {agent_id}.lock")
+
+
+def test_a_heartbeat_outlives_whatever_happens_to_a_beat(tmp_path: Path) -> None:
+    """An agent whose heartbeat ended stayed, held its partitions, claimed nothing, and said nothing."""
+    database = Database(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
+    migrations.migrate(database)
+    heartbeat = Heartbeat(
+        database=database, lane=InlineLane(), clock=SystemClock(), name="a", group="g", version="0", locks=Full(tmp_path), notice=str
+    )
+    heartbeat._leases.append(Lease(1, -100.0))
+
+    good = asyncio.run(heartbeat.beat_once())
+
+    database.close()
+    assert not good

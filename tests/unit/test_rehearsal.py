@@ -12,6 +12,7 @@ import pytest
 from agent.llm.client import MAX_REPLY_BYTES
 from agent.rehearsal import faults, run
 from agent.rehearsal.answers import example, summary, text_of
+from agent.rehearsal.child import rehearsal_child
 from agent.rehearsal.faults import Faults
 from agent.rehearsal.record import Record
 from agent.rehearsal.service import Service
@@ -291,3 +292,9 @@ def test_options_that_are_wrong(options: list[str], capsys: pytest.CaptureFixtur
     """A wrong option is exit code 2, with what to write."""
     assert run(options) == 2
     assert capsys.readouterr().err
+
+
+def test_options_with_an_open_quote_are_usage() -> None:
+    """Nothing is started."""
+    with pytest.raises(ConfigError, match="--rehearsal-options"), rehearsal_child("--latency '1"):
+        pass

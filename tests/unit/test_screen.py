@@ -2,9 +2,14 @@
 
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
+from producer.screen import bar, complain, note, status_lines, status_table
+from producer.status import AgentStatus, BatchStatus, GroupStatus
 
 SAY = "from producer.screen import say; say('a line')"
 
@@ -40,3 +45,53 @@ def test_a_reader_that_left_is_no_error() -> None:
         told = program.stderr.read()
 
     assert (program.returncode, told) == (0, b"")
+
+
+def group_with(batch: str) -> GroupStatus:
+    counts = dict.fromkeys(("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled"), 0)
+    one = BatchStatus(batch, counts, 0.0, None, 0, 0, 0.0, {"BAD_REQUEST": 3})
+    agent = AgentStatus(1, batch, "alive", 1.0, batch)
+    return GroupStatus("g", "l", (agent,), (one,), 0, (f"{batch} waits",))
+
+
+def table(status: GroupStatus) -> str:
+    out = StringIO()
+    Console(file=out, width=160).print(status_table(status))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("name", ["[/INST]", "report [draft]", "[red]x", ":smile:", "[link=http://h]x[/link]"])
+def test_a_name_is_no_markup(name: str) -> None:
+    """A record of the inbox names its batch; one name would end `status` for the whole group, another one be shown as what it is not."""
+    assert name in table(group_with(name))
+
+
+def test_no_control_character_of_a_name_reaches_a_terminal() -> None:
+    """It could move the cursor or forge a line."""
+    status = group_with("a\x1b[2J\nb\x9b1m")
+
+    lines = status_lines(status)
+
+    assert "\x1b" not in table(status) + "".join(lines)
+    assert all(line.isprintable() for line in lines)
+
+
+def test_a_title_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar's title holds the batch's name."""
+    terminal = StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+
+    with bar("loading x[/INST]\x07") as shown:
+        shown.show(1, 1)
+
+    assert "loading x[/INST]" in terminal.getvalue()
+    assert "\x07" not in terminal.getvalue()
+
+
+def test_what_is_noted_holds_nothing_that_a_terminal_acts_on(capsys: pytest.CaptureFixture[str]) -> None:
+    """Errors name fields and batches as strangers wrote them."""
+    note("one\x1b[31m\ntwo")
+    complain("three\x1b[31m")
+
+    assert capsys.readouterr().err == "one [31m\ntwo\nerror: three [31m\n"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.commands import selecting
+from producer.commands import arguments, selecting
 from producer.selection import Selection, from_json
 from schemas.errors import ConfigError
 
@@ -18,7 +18,7 @@ NOW = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - the database's times are 
 
 def parsed(*words: str) -> Selection:
     parser = argparse.ArgumentParser()
-    selecting.add_selection(parser, int)
+    selecting.add_selection(parser)
     return selecting.selection(parser.parse_args(words), NOW)
 
 
@@ -131,14 +131,14 @@ def test_an_option_that_is_no_text_is_refused(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(("text", "found"), [("50/s", 50.0), ("50", 50.0), ("0.5/s", 0.5)])
 def test_a_rate_is_read(text: str, found: float) -> None:
     """A number, with or without its unit."""
-    assert selecting.per_second(text) == found
+    assert arguments.per_second(text) == found
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1/s", "fast", "1/m", "inf", "nan"])
 def test_what_is_no_rate_is_refused(text: str) -> None:
     """The error says how to write one."""
     with pytest.raises(argparse.ArgumentTypeError, match="write for example 50/s"):
-        selecting.per_second(text)
+        arguments.per_second(text)
 
 
 texts = st.none() | st.text(min_size=1)

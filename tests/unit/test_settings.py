@@ -167,6 +167,29 @@ def test_a_fault_names_its_place_and_what_to_write(tmp_path: Path, toml: str, wo
     assert words in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("[agent]\nslots = " + "9" * 5000, "too long"),
+        ("[agent]\nslots = " + "[" * 3000 + "]" * 3000, "too deeply"),
+        (".".join("a" * 3000) + " = 1", "too deeply"),
+        ('data_dir = "a\\u0000b"', "zero byte"),
+        ('data_dir = "~nobody-of-that-name/x"', "no home folder"),
+    ],
+    ids=["digits", "lists", "dotted names", "zero byte", "home"],
+)
+def test_a_file_that_its_reader_does_not_expect_is_refused_as_any_other(tmp_path: Path, toml: str, words: str) -> None:
+    """It is usage, not a bug of ours, however odd."""
+    with pytest.raises(ConfigError, match=words):
+        load(tmp_path, toml)
+
+
+def test_a_configuration_file_of_nobodys_home_is_refused(tmp_path: Path) -> None:
+    """Its name is a setting too."""
+    with pytest.raises(ConfigError, match="no home folder"):
+        load(tmp_path, DOCLLM_CONFIG="~nobody-of-that-name/docllm.toml")
+
+
 def test_an_unknown_variable_of_ours_is_an_error(tmp_path: Path) -> None:
     """A misspelt variable would silently leave its default; those of the test suite are nobody's business."""
     with pytest.raises(ConfigError, match=r"DOCLLM_SLOT is unknown; did you mean DOCLLM_SLOTS\?"):

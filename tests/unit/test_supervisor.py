@@ -170,7 +170,7 @@ def test_hopeless_child_ends_all(family: Start, code: int) -> None:
 # ---- signals
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_reaches_each_child_once(family: Start, number: signal.Signals) -> None:
     """One signal to the parent is one signal to each child; all drain, exit 0."""
     found = family("until_told()\ntime.sleep(0.2)", 3)
@@ -180,6 +180,24 @@ def test_signal_reaches_each_child_once(family: Start, number: signal.Signals) -
 
     assert found.code() == 0
     assert sorted(child for child, _ in found.lines("told")) == ["1", "2", "3"]
+
+
+def test_a_terminal_that_closes_stops_nobody_who_ignores_it(family: Start) -> None:
+    """`nohup` asks for a program that outlives its terminal: the signal stays ignored, by parent and children."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        found = family("print(signal.getsignal(signal.SIGHUP).name, flush=True)\nuntil_told()")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    found.until_said("runs", 2)
+    found.until_said("SIG_IGN", 2)
+
+    found.signal(signal.SIGHUP)
+    found.signal(signal.SIGTERM)
+
+    assert found.code() == 0
+    assert "signal 1 of 3" in found.log
+    assert "signal 2 of 3" not in found.log
 
 
 def test_ctrl_c_reaches_the_parent_alone(family: Start) -> None:

@@ -1,5 +1,7 @@
 """Output files: whole or not there, and a reader that leaves."""
 
+import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +41,34 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
 
     assert path.read_bytes() == b"older"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def ended_process() -> int:
+    """Return a process number that nobody has."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait()
+    return child.pid
+
+
+def test_a_draft_whose_writer_was_killed_is_removed_by_the_next(tmp_path: Path) -> None:
+    """A killed export left its draft for ever; that of a writer who lives, here or in another container, is left alone."""
+    path, dead = tmp_path / "r.jsonl", ended_process()
+    left = tmp_path / f".r.jsonl.{dead}.part"
+    others = [
+        tmp_path / name for name in (f".r.jsonl.{os.getppid()}.part", ".r.jsonl.x.part", f".other.{dead}.part", f"r.jsonl.{dead}.part")
+    ]
+    for draft in (left, *others):
+        draft.write_bytes(b"half")
+
+    with left.open("rb") as elsewhere:
+        fcntl.flock(elsewhere, fcntl.LOCK_EX)
+        with whole_file(path) as file:
+            file.write(b"whole")
+        assert left.exists()
+    with whole_file(path) as file:
+        file.write(b"whole")
+
+    assert set(tmp_path.iterdir()) == {path, *others}
 
 
 def test_a_link_is_kept_and_a_device_is_written_to(tmp_path: Path) -> None:

@@ -73,6 +73,5 @@ BUGS = {
     "settled without an order": Bug("P8", replaced(settles, "_write_orders", lambda _connection, _group, _chosen: [])),
     "orders are kept in memory": Bug("P1", _from_memory),
     "a letter before its death": Bug("P8", _published_first),
-    "a letter after the replay": Bug("P8", _whatever_became_of_it),
     "letter without its body": Bug("P8", _letter_without_body),
 }

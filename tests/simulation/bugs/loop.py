@@ -31,7 +31,7 @@ def _passes(kind: type) -> Callable[[], AbstractContextManager[Any]]:
 
     def passes(self: loop.Loop, entry: Any, outcome: Any, verdict: Verdict) -> None:
         if isinstance(outcome, kind) and entry.partition in self._partitions:
-            self._finish(entry)
+            self._finish(entry, -1)
         else:
             settled(self, entry, outcome, verdict)
 
@@ -48,7 +48,7 @@ def _fenced_passes() -> AbstractContextManager[Any]:
 
     stack = ExitStack()
     stack.enter_context(patch.object(reap, "_return", silent))
-    stack.enter_context(patch.object(loop.Loop, "_fenced", lambda self, entry, _outcome: self._finish(entry)))
+    stack.enter_context(patch.object(loop.Loop, "_fenced", lambda self, entry, _outcome: self._finish(entry, -1)))
     return stack
 
 
@@ -77,10 +77,16 @@ def _followers_forgotten() -> AbstractContextManager[Any]:
     end = entries.Entries.end
 
     def forget(self: entries.Entries, entry: Any) -> None:
-        entry.followers = []
+        self._behind.pop(entry.task_id, None)
         end(self, entry)
 
     return patch.object(entries.Entries, "end", forget)
+
+
+def _copies_of_any_fence() -> AbstractContextManager[Any]:
+    """Of what is settled, the record of its next attempt may be there already."""
+    take = entries.Entries.take_copies
+    return patch.object(entries.Entries, "take_copies", lambda self, entry, _fence: take(self, entry, 1 << 30))
 
 
 def _new_token() -> AbstractContextManager[Any]:
@@ -169,6 +175,7 @@ BUGS = {
     "suspects are dropped": Bug("P3", replaced(Aside, "keep", _suspects_dropped)),
     "two records of one task in a claim": Bug("P4", replaced(entries.Entries, "arrive", _no_followers)),
     "the second record of a task is forgotten": Bug("P1", _followers_forgotten),
+    "a record of a newer fence is taken for a copy": Bug("P3", _copies_of_any_fence),
     "new token when a claim is tried again": Bug("P7", _new_token),
     "a revoked claim is forgotten": Bug("P7", _revoked_claim_forgotten),
     "an expired task is called": Bug("P4", _expired_called),

@@ -1,7 +1,7 @@
-"""Where calls are sent. Pure."""
+"""Where calls to an LLM are sent: by agents, and by `producer check`. Pure."""
 
 import ipaddress
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from schemas.errors import ConfigError
 
@@ -13,13 +13,26 @@ def endpoint(base_url: str) -> str:
 
     Raises ConfigError when `base_url` is no http(s) URL, or holds a name or password, which would show in logs.
     """
-    url = urlsplit(base_url.strip())
-    if url.scheme not in {"http", "https"} or not url.hostname:
+    url = _split(base_url.strip())
+    if url is None or url.scheme not in {"http", "https"} or not url.hostname:
         raise ConfigError("llm.base_url is not an http(s) URL; write for example https://api.openai.com/v1")
     if "@" in url.netloc:
         raise ConfigError("llm.base_url holds a user name or password; put the key into DOCLLM_LLM_API_KEY")
     path = url.path.rstrip("/").removesuffix(_PATH) + _PATH
     return urlunsplit((url.scheme, url.netloc, path, url.query, ""))
+
+
+def _split(text: str) -> SplitResult | None:
+    """Return the parts of a URL; None where brackets or port are none, which the HTTP client would take for a bug."""
+    try:
+        return url if (url := urlsplit(text)).port != 0 else None
+    except ValueError:
+        return None
+
+
+def shown(url: str) -> str:
+    """Return the URL without its query, which may hold a key."""
+    return url.partition("?")[0]
 
 
 def is_loopback(url: str) -> bool:

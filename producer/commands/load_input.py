@@ -1,0 +1,108 @@
+"""What `load` reads: task lines of a file, a pipe or standard input, or documents; and which batch and rejects file are its."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from producer.documents import documents_batch, read_documents
+from producer.lines import STDIN, Bad, Good, batch_name, read_lines
+from producer.rejects import rejects_path
+from schemas.clock import SystemClock
+from schemas.config import Config
+from schemas.errors import ConfigError
+
+DOCUMENTS_ONLY = ("prompt", "model", "schema", "by_uri")
+MAX_BATCH_NAME_BYTES = 191
+
+
+class Input:
+    """What is to be loaded: it knows its batch and the place of its rejects, and once it is spooled it can be read more than once."""
+
+    def __init__(self, config: Config, options: argparse.Namespace, stack: ExitStack) -> None:
+        if (options.file is None) == (options.documents is None):
+            raise ConfigError("name one input: a FILE of task lines ('-' for stdin), or --documents DIR|GLOB with --prompt TEXT")
+        if options.documents is not None and options.prompt is None:
+            raise ConfigError("--documents needs --prompt 'TEXT with {document}'")
+        stray = [f"--{name.replace('_', '-')}" for name in DOCUMENTS_ONLY if getattr(options, name)]
+        if options.documents is None and stray:
+            raise ConfigError(f"{', '.join(stray)} only with --documents: a task line says such things itself")
+        self._options = options
+        self._stack = stack
+        self._data_dir = config.data_dir
+        self._spooled: str | None = None
+        self._flows = options.file is not None and _flows(options.file)
+        self.batch = _checked(self._default_batch() if options.batch is None else options.batch)
+        self.rejects = rejects_path(STDIN if self._flows or options.file is None else options.file, self.batch, Path.cwd())
+
+    def _default_batch(self) -> str:
+        if self._options.documents is not None:
+            return documents_batch(self._options.documents)
+        return batch_name(self._options.file, datetime.fromtimestamp(SystemClock().utc_s(), UTC))
+
+    def lines(self) -> Iterator[Good | Bad]:
+        """Return the lines from the start, at most --limit of them."""
+        return islice(self._all(), self._options.limit)
+
+    def _all(self) -> Iterator[Good | Bad]:
+        options = self._options
+        if options.documents is None:
+            return read_lines(self._spooled or options.file, stdin=sys.stdin.buffer)
+        return read_documents(
+            options.documents,
+            prompt=options.prompt,
+            model=options.model,
+            schema=options.schema,
+            by_uri=options.by_uri,
+            leave_out=[self.rejects, self._data_dir],
+        )
+
+    def spool(self) -> None:
+        """Keep what flows by once, as a pipe does, in a file, so that it can be read twice. Raises ConfigError."""
+        if not self._flows:
+            return
+        file = self._stack.enter_context(_temporary(self._options.file))
+        try:
+            with _flowing(self._options.file) as source:
+                shutil.copyfileobj(source, file)
+            file.flush()
+        except OSError as error:
+            folder = tempfile.gettempdir()
+            raise ConfigError(
+                f"{self._options.file} cannot be kept in {folder}: {error.strerror}; name another folder with TMPDIR"
+            ) from None
+        self._spooled = file.name
+
+
+def _flows(source: str) -> bool:
+    """Return whether it is no file that can be read again; what is not there or is a folder fails when it is opened."""
+    path = Path(source)
+    return source == STDIN or (path.exists() and not path.is_file() and not path.is_dir())
+
+
+@contextmanager
+def _flowing(source: str) -> Iterator[BinaryIO]:
+    if source == STDIN:
+        yield sys.stdin.buffer
+        return
+    with Path(source).open("rb") as file:
+        yield file
+
+
+@contextmanager
+def _temporary(source: str) -> Iterator[IO[bytes]]:
+    """Give a file for what flows; its name says, as the source's does, whether it is packed."""
+    with tempfile.NamedTemporaryFile(prefix="docllm-stdin-", suffix=".gz" if source.endswith(".gz") else None) as file:
+        yield file
+
+
+def _checked(name: str) -> str:
+    if not name.strip() or name != name.strip() or not name.isprintable() or len(name.encode()) > MAX_BATCH_NAME_BYTES:
+        raise ConfigError(f"batch name {name!r}: use 1 to {MAX_BATCH_NAME_BYTES} printable bytes without surrounding blanks (--batch)")
+    return name

@@ -1,0 +1,34 @@
+"""The HTTP client as every call to an LLM uses it: no redirects, no proxy on the way to this machine, no URL in what it says.
+
+A redirect would send the key to whatever host it names.
+"""
+
+from datetime import timedelta
+
+from pyreqwest.client import Client, ClientBuilder
+from pyreqwest.exceptions import DetailedPyreqwestError, PyreqwestError
+
+from schemas.llm_address import is_loopback
+
+_KEEPALIVE = timedelta(seconds=60)
+_KEEPALIVE_INTERVAL = timedelta(seconds=15)
+# Many servers close an idle connection after 5 s; one that is reused at that moment makes an ambiguous failure.
+_IDLE = timedelta(seconds=4)
+
+
+def connected(url: str, timeout: timedelta) -> Client:
+    """Return a client for calls to `url`; `timeout` is for making a connection alone."""
+    builder = ClientBuilder().user_agent("docllm").follow_redirects(enable=False).referer(enable=False).connect_timeout(timeout)
+    builder = builder.tcp_keepalive(_KEEPALIVE).tcp_keepalive_interval(_KEEPALIVE_INTERVAL).pool_idle_timeout(_IDLE)
+    return (builder.no_proxy() if is_loopback(url) else builder).build()
+
+
+def causes(error: PyreqwestError) -> list[str]:
+    """Return what stands behind an error, the nearest first."""
+    found = error.details["causes"] if isinstance(error, DetailedPyreqwestError) else None
+    return [cause["message"] for cause in found or ()]
+
+
+def why(error: PyreqwestError) -> str:
+    """Return the error and its causes; the first one repeats the URL, whose query may hold a key, and is left out."""
+    return ": ".join([error.message, *(cause for cause in causes(error) if " for url " not in cause)])

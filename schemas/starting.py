@@ -1,0 +1,38 @@
+"""What a program does first, before it loads its code, which takes half a second. It may import nothing that is slow."""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+INTERRUPTED = 130  # exit code
+_STANDARD = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+
+
+def leave_on(signals: Sequence[signal.Signals], code: int) -> None:
+    """End at once on these signals: nothing has begun. It holds until the program has handlers of its own."""
+    for number in signals:
+        signal.signal(number, lambda _number, _frame: os._exit(code))
+
+
+def take_standard_files() -> None:
+    """See to it that standard input, output and error are there and take any text, whoever started the program.
+
+    One that is closed would be opened again as the first file or socket of the program, and be written to.
+    """
+    for number, (name, mode) in enumerate(_STANDARD):
+        if not _is_open(number):
+            # The lowest free number is taken. What reads from a closed input must fail: it is not empty.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR if number else os.O_WRONLY), True)  # noqa: FBT003 - its only argument
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for as long as the program runs
+    for out in (sys.stdout, sys.stderr):
+        out.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True

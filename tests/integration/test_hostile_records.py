@@ -1,0 +1,89 @@
+"""Records that somebody made to do harm: each is set aside, and the good one behind them runs as if they were not there."""
+
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from schemas.envelope import Outgoing, Publication, encode
+from tests.integration import checker
+from tests.integration.deployment import Deployment, task_line
+
+KEY = b"one partition, so that the good record is behind the others"
+GOOD = orjson.dumps(task_line(1))
+FORGED = "x\n2027-01-01 00:00:00,000 CRITICAL agent: all is lost \x1b[31m\u202e"
+BOMB = {"properties": {f"p{number}": {"pattern": rf"\pL{{200}}{number}"} for number in range(150)}}
+
+
+def with_schema(schema: object) -> bytes:
+    return orjson.dumps(task_line(2, schema=schema))
+
+
+INBOX: dict[str, tuple[bytes | None, list[tuple[str, bytes]]]] = {
+    "nothing": (None, []),
+    "no JSON": (b"\0" * 100, []),
+    "other JSON": (b"null", []),
+    "deep": (b"[" * 100_000, []),
+    "deep in a field": (b'{"id":"d","prompt":"p","metadata":{"a":' + b"[" * 10_000 + b"]" * 10_000 + b"}}", []),
+    "a name twice": (b'{"id":"d","id":"e","prompt":"p"}', []),
+    "half a letter": (b'{"id":"d","prompt":"\\ud800"}', []),
+    "a forged line of the log": (orjson.dumps({"id": "d", "prompt": "p", FORGED: 1}), []),
+    "patterns that fill the memory": (with_schema(BOMB), []),
+    "a pattern that takes minutes": (with_schema({"pattern": r"\s" * 5000}), []),
+    "alternatives of alternatives": (with_schema({"allOf": [{"$ref": "#/$defs/a"}] * 400, "$defs": {"a": {"anyOf": [{}] * 400}}}), []),
+    "a model with blanks": (orjson.dumps(task_line(2, model="m ")), []),
+    "a batch that is no text": (GOOD, [("docllm-batch", b"\xff")]),
+    "a batch on two lines": (GOOD, [("docllm-batch", b"a\nb")]),
+    "a long batch": (GOOD, [("docllm-batch", b"b" * 192)]),
+}
+HEADERS: dict[str, tuple[str, bytes]] = {
+    "another version": ("docllm-v", b"2"),
+    "a fence below zero": ("docllm-fence", b"-1"),
+    "a fence of other digits": ("docllm-fence", "\u0663".encode()),
+    "a fence that leaps": ("docllm-fence", b"5000"),
+    "a fence without end": ("docllm-fence", b"9" * 5000),
+    "a task that is no number": ("docllm-task", "\u00b2".encode()),
+    "a task of another size": ("docllm-task", b"1e3"),
+    "another ledger": ("docllm-ledger", b"0" * 32),
+    "another group": ("docllm-group", b"x"),
+}
+
+
+@pytest.mark.timeout(300)
+def test_hostile_records_of_the_inbox_stop_nobody(deployment: Deployment) -> None:
+    """An agent that ended of one would read it again after each start, for ever."""
+    deployment.llm("--latency", "0")
+    deployment.producer("topics", "apply")
+    inbox = deployment.topics.name("inbox")
+    bad = [Outgoing(inbox, KEY, value, headers) for value, headers in INBOX.values()]
+    deployment.bus.write([*bad, Outgoing(inbox, KEY, b"\xef\xbb\xbf" + GOOD + b"\r\n", []), Outgoing(inbox, KEY, GOOD, [])])
+    deployment.expect(f"{deployment.group}-direct", ["t1"])
+
+    deployment.until_done()
+
+    run = deployment.evidence()
+    assert checker.violations(run) == []
+    assert len(run.quarantined) == len(bad)
+    assert "\n2027-01-01" not in deployment.said()
+
+
+@pytest.mark.timeout(300)
+def test_hostile_records_among_the_tasks_stop_nobody(deployment: Deployment) -> None:
+    """Whatever their headers say of a task that there is."""
+    llm = deployment.llm("--latency", "0")
+    deployment.load(1)
+    (task,) = deployment.ledger.tasks()
+    topic = deployment.topics.name("tasks")
+    headers = encode(Publication(deployment.status()["ledger"], deployment.group, "tasks", task.id, 0))
+    copy = Outgoing(topic, b"t0", task.value, headers)
+    bad = [replace(copy, headers=[(name, value if name == other else old) for name, old in headers]) for other, value in HEADERS.values()]
+    bad += [replace(copy, key=b"other"), replace(copy, value=task.value + b" "), replace(copy, value=b"")]
+    bad += [replace(copy, headers=[*headers, ("docllm-fence", b"1")]), replace(copy, headers=[]), Outgoing(topic, None, None, [])]
+    deployment.bus.write([*bad, *[copy] * 50])
+
+    deployment.until_done()
+
+    run = deployment.evidence()
+    assert checker.violations(run) == []
+    assert len(run.quarantined) == len(bad)
+    assert len(llm.calls()) == 1

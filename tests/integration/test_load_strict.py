@@ -1,0 +1,83 @@
+"""`load --strict` loads all or nothing, whatever the input is; `--dry-run` says what would be refused and makes nothing."""
+
+import os
+import threading
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.integration.deployment import Deployment, task_line
+
+
+def lines(*tasks: object) -> bytes:
+    return b"".join(orjson.dumps(task) + b"\n" for task in tasks)
+
+
+def feed(path: Path, content: bytes) -> None:
+    """Write into a named pipe, whose reader may never come."""
+    os.mkfifo(path)
+    threading.Thread(target=path.write_bytes, args=[content], daemon=True).start()
+
+
+@pytest.mark.parametrize("option", ["--strict", "--dry-run"])
+def test_a_pipe_is_read_whole(embedded: Deployment, option: str) -> None:
+    """What flows by once is kept for the second reading; it was nothing new, or waited for ever."""
+    path = embedded.folder / "pipe.jsonl"
+    feed(path, lines(task_line(1), task_line(2)))
+
+    done = embedded.run("producer", "load", str(path), option)
+
+    assert done.code == 0, done
+    assert "2 tasks" in done.out
+    if option == "--strict":
+        assert len(embedded.ledger.tasks()) == 2
+
+
+def test_nothing_is_loaded_of_an_input_whose_ids_clash(embedded: Deployment) -> None:
+    """An id with other content is a bad line, which is known only once the ids before it are."""
+    path = embedded.folder / "twice.jsonl"
+    path.write_bytes(lines(task_line(1), task_line(2), task_line(1) | {"prompt": "another {document}"}))
+
+    done = embedded.run("producer", "load", str(path), "--strict")
+
+    assert done.code == 1, done
+    assert "line 3" in done.err
+    assert "nothing is loaded: 1 bad line" in done.out
+    assert not (embedded.folder / "docllm-data").exists()
+
+
+@pytest.mark.parametrize("option", ["--strict", "--dry-run"])
+def test_what_clashes_with_the_ledger_is_refused_before_anything_is_loaded(embedded: Deployment, option: str) -> None:
+    """The batch has the id already, with other content."""
+    path = embedded.folder / "b.jsonl"
+    path.write_bytes(lines(task_line(1)))
+    assert embedded.run("producer", "load", str(path)).code == 0
+    path.write_bytes(lines(task_line(2), task_line(1) | {"prompt": "another {document}"}))
+
+    done = embedded.run("producer", "load", str(path), option)
+
+    assert done.code == 1, done
+    assert "line 2" in done.err
+    assert "already with other content" in done.err
+    assert len(embedded.ledger.tasks()) == 1
+
+
+def test_a_dry_run_needs_no_ledger_that_answers(embedded: Deployment) -> None:
+    """It estimates, and says what it could not look at."""
+    path = embedded.folder / "b.jsonl"
+    path.write_bytes(lines(task_line(1)))
+    nowhere = {"DOCLLM_KAFKA_BOOTSTRAP": "127.0.0.1:1", "DOCLLM_DATABASE_URL": "mysql://u@127.0.0.1:1/d"}
+
+    done = embedded.run("producer", "load", str(path), "--dry-run", **nowhere)
+
+    assert done.code == 0, done
+    assert "not compared" in done.err
+
+
+def test_an_empty_name_of_a_batch_is_refused(embedded: Deployment) -> None:
+    """An unset variable of a script would load into a batch that nobody named."""
+    path = embedded.folder / "b.jsonl"
+    path.write_bytes(lines(task_line(1)))
+
+    assert embedded.run("producer", "load", str(path), "--batch", "").code == 2

@@ -1,0 +1,60 @@
+"""What the loop does with a record once its outcome is settled."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from agent.arrivals import Arrivals
+from agent.entry import State
+from agent.hooks import Hooks
+from agent.lease import Lease
+from agent.loop import Loop
+from agent.outcome import Cancelled, Outcome, Released
+from agent.partitions import Partitions
+from agent.ports import Assigned, Ledger, Record, Source, Verdict
+from agent.telemetry import Counts
+from schemas.clock import SystemClock
+from tests.unit.breakers import routes
+from tests.unit.slotting import PARTITION, Bench, claimed, ending
+
+OFFSET = 7
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict", "watermark", "counted"),
+    [
+        (Cancelled(), Verdict.SETTLED, {("g.tasks", 0): OFFSET + 1}, "cancelled"),
+        (Cancelled(), Verdict.REOPENED, {("g.tasks", 0): OFFSET}, "released"),
+        (Released(), Verdict.SETTLED, {("g.tasks", 0): OFFSET}, "released"),
+    ],
+)
+def test_a_task_that_waits_again_keeps_its_record(outcome: Outcome, verdict: Verdict, watermark: Any, counted: str) -> None:
+    """The record of a task that is cancelled is finished with; one that was given back is asked about again, and no offset passes it."""
+    entry, counts = claimed(OFFSET, 0.0), Counts()
+    loop = loop_that_reads(entry, counts)
+
+    loop.settled([(entry, outcome, verdict)])
+
+    assert loop.finished() == watermark
+    assert (entry.state is State.ASKING) is (counted == "released")
+    assert getattr(counts, counted) == 1
+
+
+def loop_that_reads(entry: Any, counts: Counts) -> Loop:
+    """Return a loop that has read one record, which became this entry."""
+    loop = Loop(
+        partitions=Partitions({PARTITION.topic: cast("Source", SimpleNamespace(mark=lambda *_: None, pause=lambda *_: None))}),
+        arrivals=cast("Arrivals", SimpleNamespace(read=lambda _record: entry)),
+        ledger=cast("Ledger", None),
+        slots=Bench(routes(), ending(Released())).slots(),
+        clock=SystemClock(),
+        counts=counts,
+        lease=lambda: Lease(1, 0.0),
+        deadline_s=600.0,
+        main_topic=PARTITION.topic,
+        hooks=Hooks(lambda _: None, lambda: None, lambda _: None),
+    )
+    loop.deliver(Assigned((PARTITION,)))
+    loop.deliver([Record(PARTITION, OFFSET, 0, b"key", b"{}", [])])
+    return loop

@@ -1,0 +1,126 @@
+"""Many records of one task: one answer is enough for all that are copies, and for no other."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from agent.arrivals import Arrivals
+from agent.entry import Entry
+from agent.loop import Loop
+from agent.outcome import COMPLETION, Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
+from agent.partitions import Partitions
+from agent.ports import Answer, Assigned, Partition, Record, Row, Verdict
+from schemas.envelope import Publication, encode
+
+PARTITION = Partition("group.tasks", "id", 0, 1)
+LEDGER = "00" * 16
+FAILURE = Failure("SERVER", "500")
+ROW = Row(7, 1, 3, 0, 2, 0, 5, 0, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003 - a row as it is read; its fence is 2
+
+
+def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Loop, list[Entry]]:
+    """Return a loop that has read a record of each of these fences, with other bytes at the places `forged`; and the first as an entry."""
+    parts: dict[str, Any] = {name: MagicMock() for name in ("ledger", "slots", "clock", "counts", "lease", "hooks")}
+    parts["slots"].size, parts["clock"].now_s.return_value = 64, 0.0
+    naming = MagicMock()
+    naming.name_of.return_value = "route"
+    loop = Loop(
+        partitions=Partitions({PARTITION.topic: MagicMock()}),
+        arrivals=Arrivals(ledger_id=LEDGER, group="group", naming=naming),
+        deadline_s=60.0,
+        main_topic=PARTITION.topic,
+        **parts,
+    )
+    loop.deliver(Assigned((PARTITION,)))
+    loop.deliver([record(offset, fence, b"other" if offset in forged else b"{}") for offset, fence in enumerate(fences)])
+    return loop, loop._entries.take_to_ask(0.0, 10)
+
+
+def record(offset: int, fence: int, value: bytes) -> Record:
+    return Record(PARTITION, offset, 0, b"k", value, encode(Publication(LEDGER, "group", "batch", 7, fence)))
+
+
+def left(loop: Loop) -> int:
+    return loop._partitions.unfinished(PARTITION.topic)
+
+
+@pytest.mark.parametrize(
+    ("said", "fences", "unfinished"),
+    [
+        (Answer.DONE, [2, 2, 2, 2], 0),
+        (Answer.DONE, [1, 2, 1, 0], 0),
+        (Answer.DONE, [9, 2, 3, 2], 2),
+        (Answer.STALE, [1, 1, 0, 1], 0),
+        (Answer.STALE, [1, 1, 2, 1], 2),
+        (Answer.STALE, [1, 3], 1),
+    ],
+)
+def test_one_answer_ends_the_copies_that_it_is_true_of(said: Answer, fences: list[int], unfinished: int) -> None:
+    """By the fence that the ledger has: a header of the record itself may say any number."""
+    loop, (first,) = made(fences)
+
+    loop._answered(first, said, ROW)
+
+    assert left(loop) == unfinished
+
+
+def test_what_has_other_bytes_is_asked_about() -> None:
+    """It is no record of that task, and belongs into the quarantine."""
+    loop, (first,) = made([2, 2, 2], forged=[1])
+
+    loop._answered(first, Answer.DONE, ROW)
+
+    assert left(loop) == 2
+    assert [one.offset for one in loop._entries.take_to_ask(0.0, 10)] == [1]
+
+
+def test_a_task_that_is_archived_has_no_fence_to_compare() -> None:
+    """Each of its records is asked about."""
+    loop, (first,) = made([0, 0])
+
+    loop._answered(first, Answer.DONE, None)
+
+    assert left(loop) == 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict", "unfinished"),
+    [
+        (Succeeded(b"", COMPLETION, Spent()), Verdict.SETTLED, 1),
+        (Dead(FAILURE, Spent()), Verdict.SETTLED, 1),
+        (Dead(FAILURE, Spent(), "exhausted"), Verdict.HELD_BACK, 1),
+        (Retry(FAILURE, Spent(), "30s", 30.0), Verdict.SETTLED, 1),
+        (Succeeded(b"", COMPLETION, Spent()), Verdict.FENCED, 4),
+        (Succeeded(b"", COMPLETION, Spent()), Verdict.GIVEN_UP, 4),
+        (Snooze(FAILURE, Spent(), 1.0), Verdict.SETTLED, 4),
+        (Released(), Verdict.SETTLED, 4),
+    ],
+)
+def test_an_accepted_settle_ends_the_copies_of_its_claim(outcome: Outcome, verdict: Verdict, unfinished: int) -> None:
+    """The record of the next attempt, with the next fence, may be there already; the first one's own header runs ahead of its row."""
+    loop, (first,) = made([500, 2, 1, 3])
+    first.row = replace(ROW, status=1)
+
+    loop.settled([(first, outcome, verdict)])
+
+    assert left(loop) == unfinished
+
+
+def test_thousands_of_copies_take_one_question() -> None:
+    """Each had its own, one after the other, and each looked through all that were left."""
+    loop, (first,) = made([2] * 3000)
+    asked = []
+
+    async def ask(records: Sequence[Any]) -> Any:
+        asked.append(len(records))
+        return {7: (Answer.DONE, ROW)}
+
+    loop._ledger.ask = ask  # type: ignore[method-assign]
+    asyncio.run(loop._ask([first]))
+
+    assert (asked, left(loop), loop.finished()) == ([1], 0, {("group.tasks", 0): 3000})
+    assert loop._entries._by_task == loop._entries._behind == {}

@@ -1,0 +1,56 @@
+"""A program may be started in any way: without standard files, with a poor encoding, and with a person who changes their mind at once."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TAKE = "import sys; from schemas.starting import take_standard_files; take_standard_files(); "
+FIRST_FILE = TAKE + "file = open(sys.argv[1], 'w'); print('out'); sys.stderr.write('err'); print(file.fileno(), file=file)"
+READ = TAKE + "sys.stdin.buffer.read()"
+
+
+def started(code: str, *arguments: str, closed: str = "", **environ: str) -> subprocess.CompletedProcess[bytes]:
+    command = ["sh", "-c", f'exec "$0" -c "$@" {closed}', sys.executable, code, *arguments]
+    return subprocess.run(command, check=False, cwd=ROOT, env=os.environ | environ, capture_output=True)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_no_file_of_a_program_takes_the_place_of_a_standard_one(tmp_path: Path, closed: str) -> None:
+    """What is printed would be written into it, and the event loop ends the process where its own files have such numbers."""
+    done = started(FIRST_FILE, str(tmp_path / "file"), closed=closed)
+
+    assert done.returncode == 0, done
+    assert int((tmp_path / "file").read_text()) > 2
+
+
+def test_a_closed_input_is_not_an_empty_one() -> None:
+    """Nothing would be loaded of it, and all seem well."""
+    done = started(READ, closed="<&-")
+
+    assert done.returncode == 1
+    assert b"Bad file descriptor" in done.stderr
+
+
+def test_any_text_can_be_printed() -> None:
+    """A locale without such letters ends no command half-way."""
+    done = started(TAKE + "print('caf\\u00e9 \\U0001f600')", PYTHONIOENCODING="ascii")
+
+    assert (done.returncode, done.stdout) == (0, b"caf\\xe9 \\U0001f600\n")
+
+
+@pytest.mark.parametrize(("trap", "ended"), [("", (130, b"", b"")), ("trap '' INT;", (0, b"docllm", b""))])
+def test_a_producer_that_is_interrupted_while_it_loads_its_code_ends_with_130(
+    tmp_path: Path, trap: str, ended: tuple[int, bytes, bytes]
+) -> None:
+    """Whoever types Ctrl-C at once sees no traceback; a job in the background, where it is ignored, goes on."""
+    (tmp_path / "uvloop.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    environ = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = ["sh", "-c", f'{trap} exec "$0" -m producer --version', sys.executable]
+
+    done = subprocess.run(command, check=False, cwd=tmp_path, env=environ, capture_output=True)
+
+    assert (done.returncode, done.stdout[:6], done.stderr) == ended

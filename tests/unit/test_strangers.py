@@ -1,0 +1,39 @@
+"""Records that other people's producers write: what of them is content, and which batch they mean."""
+
+import pytest
+
+from producer import strangers
+from producer.store import NewTask
+from schemas.envelope import RawHeaders
+from schemas.line import LineError
+
+LINE = b'{"id":"a","prompt":"p"}'
+
+
+def read(value: bytes, headers: RawHeaders = ()) -> tuple[str, NewTask]:
+    return strangers.read(None, value, headers, "group", lambda _: 5)
+
+
+@pytest.mark.parametrize("value", [b"\xef\xbb\xbf" + LINE, LINE + b"\r\n", LINE + b"\n", LINE + b"\r", b"\xef\xbb\xbf" + LINE + b"\r\n"])
+def test_marks_and_line_ends_are_not_content(value: bytes) -> None:
+    """A file that is produced line by line brings them along; the same line without them is the same task."""
+    assert read(value) == read(LINE)
+
+
+def test_other_white_space_is_content() -> None:
+    """As it is in a file."""
+    assert read(LINE + b" ")[1].digest != read(LINE)[1].digest
+
+
+@pytest.mark.parametrize("name", [b"\xff", b"\xfe", b"caf\xe9", "a\ufffd".encode()])
+def test_a_batch_that_cannot_be_read_is_nobodys(name: bytes) -> None:
+    """Names that differ by bytes which are no text would all be one batch, whoever meant it; the quarantine keeps them so."""
+    with pytest.raises(LineError, match="docllm-batch: is not UTF-8"):
+        read(LINE, [("docllm-batch", name)])
+
+
+def test_a_batch_is_named_by_the_last_header_that_has_a_name() -> None:
+    """Or else it is the group's own."""
+    headers = [("docllm-batch", b"first"), ("docllm-batch", "caf\u00e9".encode()), ("docllm-batch", b""), ("docllm-batch", None)]
+
+    assert [read(LINE, some)[0] for some in (headers, ())] == ["caf\u00e9", "group-direct"]

@@ -1,0 +1,82 @@
+"""What a schema's patterns may cost."""
+
+from typing import Any
+
+import pytest
+
+from schemas.answer_schema import too_much
+from schemas.validator import MOST_PATTERN_CHARS, MOST_PATTERNS, excess_of_patterns, validator_of
+
+WIDE = r"\pL{200}"
+ORDINARY = {
+    "a date": (r"^\d{4}-\d{2}-\d{2}$", "2027-01-31"),
+    "an address": (r"^[a-z0-9._%+-]+@[a-z0-9.-]+\.[a-z]{2,}$", "a.b@example.com"),
+    "an id": ("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", "01234567-89ab-cdef-0123-456789abcdef"),
+    "letters": (r"^\p{L}+$", "Größe"),
+    "a name": (r"^[\p{L} .'-]{1,100}$", "Zoë O'Neil"),
+    "a password": (r"^(?=.*\d)(?=.*[a-z]).{8,}$", "passw0rd"),
+    "any case": (r"(?i)^[a-z]+\.pdf$", "A.PDF"),
+}
+
+
+def fields(patterns: list[str]) -> dict[str, Any]:
+    return {"properties": {f"p{number}": {"pattern": pattern} for number, pattern in enumerate(patterns)}}
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_a_pattern_that_people_write_is_taken(name: str) -> None:
+    """And does what it says."""
+    pattern, text = ORDINARY[name]
+
+    assert validator_of({"type": "string", "pattern": pattern}).is_valid(text)
+    assert not validator_of({"type": "string", "pattern": pattern}).is_valid("#")
+
+
+def test_many_ordinary_patterns_are_taken() -> None:
+    """A hundred fields with a date each, one pattern for all of them or one for each."""
+    validator_of(fields([rf"^{number}-\d{{4}}-\d{{2}}-\d{{2}}$" for number in range(MOST_PATTERNS)]))
+    validator_of(fields([r"^\d{4}-\d{2}-\d{2}$"] * 1000))
+
+
+@pytest.mark.parametrize("keyword", ["pattern", "patternProperties"])
+def test_too_many_patterns_are_refused(keyword: str) -> None:
+    """Wherever they stand: a subschema that nothing refers to may be referred to by an answer's other reader."""
+    patterns = [f"{WIDE}{number}" for number in range(MOST_PATTERNS + 1)]
+    schema = {"x-mine": [fields(patterns)]} if keyword == "pattern" else {keyword: dict.fromkeys(patterns, True)}
+
+    assert excess_of_patterns(schema) is not None
+    with pytest.raises(ValueError, match="more than 100 different patterns"):
+        validator_of(schema)
+
+
+HEAVY = {
+    "large by its count": [r"\pL{2000}"],
+    "large together": [f"{WIDE}{number}" for number in range(20)],
+    "large by pieces": ["".join(rf"(?=\pL{{9}}{number})" for number in range(500))],
+    "large by alternatives": ["(?=x)" + r"|\pL{9}" * 150],
+    "long": ["a" * (MOST_PATTERN_CHARS + 1)],
+    "many classes": [r"\s" * 1000],
+    "wide ranges in any case": ["(?i)" + "[\u00a1-\U0010ffff]" * 100],
+}
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_a_pattern_that_takes_much_to_compile_is_refused(name: str) -> None:
+    """A few kB of a record took seconds and gigabytes, during which no heartbeat was written."""
+    with pytest.raises(ValueError, match=r"pattern|regex"):
+        validator_of(fields(HEAVY[name]))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"pattern": 7, "patternProperties": ["a"], "$ref": 7, "$id": [1], "$anchor": {}, "anyOf": {}, "properties": [{}], "items": 3},
+        {"$id": 7, "$defs": {"a": {"$id": None, "$ref": "b#/%ff/~2"}}, "allOf": [1, None, [{}]], "dependentSchemas": "x"},
+    ],
+)
+def test_what_is_no_schema_can_be_weighed(value: dict[str, Any]) -> None:
+    """What it costs is looked at before anything is compiled, so that any JSON may come."""
+    assert excess_of_patterns(value) is None
+    assert not too_much(value)
+    with pytest.raises(ValueError, match=r"."):
+        validator_of(value)
