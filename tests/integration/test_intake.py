@@ -1,5 +1,7 @@
 """Other people's producers: task lines in the inbox become tasks; everything else is set aside, and stops nothing."""
 
+import signal
+
 import orjson
 import pytest
 from confluent_kafka import Producer
@@ -160,4 +162,6 @@ def test_an_inbox_that_was_made_again_is_read_after_topics_apply(on_kafka: Deplo
 
     on_kafka.expect(f"{on_kafka.group}-direct", ["t1"])
     on_kafka.until(lambda: not on_kafka.ledger.open() and on_kafka.ledger.tasks(), "the task to end")
+    agent.signal(signal.SIGTERM)
+    assert agent.wait() == 0, agent.tail()
     assert checker.violations(on_kafka.evidence()) == []
