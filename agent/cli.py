@@ -18,14 +18,16 @@ from agent import app, overdue, parent, rehearsal, resume
 from agent.lifecycle import Stop
 from agent.rehearsal.child import rehearsal_child
 from agent.stops import stops
-from agent.supervisor import FORCED, Supervisor
+from agent.supervisor import Supervisor
 from agent.telemetry import configure_logging
 from producer.app import opened
+from producer.commands.arguments import group, up_to
 from schemas import collector
 from schemas.clock import SystemClock
 from schemas.config import Config, LLMConfig
 from schemas.errors import ConfigError, DocllmError, UnreachableError
 from schemas.settings import load_config, require_llm
+from schemas.starting import INTERRUPTED
 from schemas.version import VERSION
 
 log = logging.getLogger("agent")
@@ -78,13 +80,13 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", nargs="?", choices=["run", "reaper"], default="run", help=argparse.SUPPRESS)
-    parser.add_argument("--group", default="docllm", help="consumer group and topic prefix (docllm)")
+    parser.add_argument("--group", type=group, default="docllm", help="consumer group and topic prefix (docllm)")
     parser.add_argument("--slots", metavar="N", help="calls in flight at once (64)")
-    parser.add_argument("--processes", type=_count, metavar="N", help="run N agents as child processes; a dead one is started again")
+    parser.add_argument("--processes", type=up_to(_MAX_PROCESSES), metavar="N", help="run N child processes; a dead one is started again")
     parser.add_argument("--until-done", action="store_true", help="leave when the group's work is done")
     parser.add_argument("--rehearsal", action="store_true", help="use the rehearsal LLM, in a child process")
     parser.add_argument("--rehearsal-options", default="", metavar="TEXT", help="its options, for example '--latency 1 --faults 429=0.05'")
-    parser.add_argument("--child", type=_count, help=argparse.SUPPRESS)  # what a supervisor adds: the number of this agent,
+    parser.add_argument("--child", type=up_to(_MAX_PROCESSES), help=argparse.SUPPRESS)  # what a supervisor adds: the number of this agent,
     parser.add_argument("--rehearsal-url", help=argparse.SUPPRESS)  # and the rehearsal LLM that all its agents use
     parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="what to log (INFO)")
@@ -94,13 +96,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _flags(options: argparse.Namespace) -> dict[str, object]:
     return {name: value for name, value in (("agent.slots", options.slots), ("config", options.config)) if value is not None}
-
-
-def _count(text: str) -> int:
-    """Return a whole number from 1 to 1,000; raise what argparse shows."""
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= _MAX_PROCESSES):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {_MAX_PROCESSES}")
-    return int(text)
 
 
 def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str]) -> int:
@@ -193,7 +188,7 @@ def _signals(limit_s: float) -> Stop:
 
     def take() -> None:
         if stop.hurry.is_set():
-            os._exit(FORCED)
+            os._exit(INTERRUPTED)
         stop.signal()
 
     for number in stops():

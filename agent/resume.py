@@ -10,6 +10,7 @@ from pathlib import Path
 from agent.breaker import Names
 from agent.ledger.resume import resume, routes_in_use
 from producer.app import opened_ledger
+from producer.commands import arguments
 from producer.commands.cancel import actor
 from schemas.config import Config
 from schemas.database import Connection
@@ -36,8 +37,8 @@ def _parser() -> argparse.ArgumentParser:
         "python -m agent resume",
         description="Lets a route that is parked, or has stopped, take calls again at once. It is audited.",
     )
-    parser.add_argument("route", metavar="ROUTE", help="its name, as the log and status show it")
-    parser.add_argument("--group", default="docllm", help="consumer group and topic prefix (docllm)")
+    parser.add_argument("route", type=arguments.written, metavar="ROUTE", help="its name, as the log and status show it")
+    parser.add_argument("--group", type=arguments.group, default="docllm", help="consumer group and topic prefix (docllm)")
     parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
     return parser
 

@@ -18,10 +18,10 @@ from agent import parent
 from agent.stops import stops
 from schemas.clock import Clock
 from schemas.errors import ConfigError, DocllmError, UnsafeStateError
+from schemas.starting import INTERRUPTED
 
 log = logging.getLogger(__name__)
 
-FORCED = 130
 _FORCING = 3  # the signal that ends everything
 _HOPELESS = (ConfigError.exit_code, UnsafeStateError.exit_code)  # another start would end in the same way
 
@@ -79,7 +79,7 @@ class Supervisor:
                 for number in _numbers(wake, self._pause_s()):
                     self._signalled(number)
                 if self._signals >= _FORCING:
-                    return FORCED
+                    return INTERRUPTED
                 self._reap()
                 self._start_due()
         return self._code

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from producer.accept import new_task
 from producer.quarantine import headers_blob
 from producer.store import NewTask
+from schemas.batch_name import RULE, is_batch_name
 from schemas.envelope import UNREADABLE, RawHeaders
 from schemas.line import BOM, LineError, parse
 
 BATCH_HEADER = "docllm-batch"
-_MAX_NAME_BYTES = 191
 _NOT_UTF8 = "\ufffd"
 
 
@@ -47,6 +47,6 @@ def _batch_name(headers: RawHeaders, group: str) -> str:
     text = named[-1].decode("utf-8", "replace")
     if _NOT_UTF8 in text:  # the quarantine keeps such a header with that character, and it may be replayed from there
         raise LineError(BATCH_HEADER, "is not UTF-8", "which batch is meant cannot be read; name it in UTF-8")
-    if len(named[-1]) > _MAX_NAME_BYTES or text != text.strip() or not text.isprintable():
-        raise LineError(BATCH_HEADER, "is no batch name", f"use at most {_MAX_NAME_BYTES} printable bytes without surrounding blanks")
+    if not is_batch_name(text):
+        raise LineError(BATCH_HEADER, "is no batch name", RULE)
     return text

@@ -34,9 +34,12 @@ def too_much(schema: dict[str, Any]) -> bool:
 def is_soon_explained(schema: dict[str, Any], value: Any) -> bool:
     """Return whether the validator lists at most about `MOST_EXPLAINED` errors of a value that does not fit; `schema` is not `too_much`."""
     document = _Document(schema)
+    if not document.has_alternatives:
+        return True
     parts, depth = _size(value)
     most = document.most
-    return not document.has_alternatives or parts * most ** (min(depth, 64) if document.circles else 1) <= MOST_EXPLAINED
+    trials: int = most ** (min(depth, 64) if document.circles else 1)
+    return parts * trials <= MOST_EXPLAINED
 
 
 class _Document:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 import pytest
+from hypothesis import settings
 
 from tests.servers import Kafka, MariaDB, MySQL, Redis, Server, ServerMissingError
 
@@ -13,6 +14,10 @@ from tests.servers import Kafka, MariaDB, MySQL, Redis, Server, ServerMissingErr
 LONGEST_FIRST = ("tests/integration/test_kill.py", "tests/simulation/", "tests/integration/", "tests/contract/", "tests/faults/", "tests/")
 
 AnyServer = TypeVar("AnyServer", bound=Server)
+
+
+settings.register_profile("untimed", deadline=None)  # a machine that is busy is no fault
+settings.load_profile("untimed")
 
 
 def pytest_configure() -> None:

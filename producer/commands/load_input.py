@@ -14,12 +14,12 @@ from typing import IO, BinaryIO
 from producer.documents import documents_batch, read_documents
 from producer.lines import STDIN, Bad, Good, batch_name, read_lines
 from producer.rejects import rejects_path
+from schemas.batch_name import RULE, is_batch_name
 from schemas.clock import SystemClock
 from schemas.config import Config
 from schemas.errors import ConfigError
 
 DOCUMENTS_ONLY = ("prompt", "model", "schema", "by_uri")
-MAX_BATCH_NAME_BYTES = 191
 
 
 class Input:
@@ -103,6 +103,6 @@ def _temporary(source: str) -> Iterator[IO[bytes]]:
 
 
 def _checked(name: str) -> str:
-    if not name.strip() or name != name.strip() or not name.isprintable() or len(name.encode()) > MAX_BATCH_NAME_BYTES:
-        raise ConfigError(f"batch name {name!r}: use 1 to {MAX_BATCH_NAME_BYTES} printable bytes without surrounding blanks (--batch)")
+    if not is_batch_name(name):
+        raise ConfigError(f"batch name {name!r}: {RULE} (--batch)")
     return name

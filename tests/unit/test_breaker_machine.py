@@ -128,7 +128,7 @@ class RouteMachine(RuleBasedStateMachine):
 
 
 TestRoute = RouteMachine.TestCase
-TestRoute.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestRoute.settings = settings(max_examples=100, stateful_step_count=40)
 TestRoute.__doc__ = (
     "Whatever ends, is said, or resumed: one probe at a time, no count goes wrong, and a provider that is well gets all calls."
 )

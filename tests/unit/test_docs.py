@@ -19,6 +19,7 @@ from schemas.config import Config
 from schemas.kafka_client import CONSUMER_PROMISES, EXECUTING, OWN, PRODUCER_PROMISES
 from schemas.setting_kinds import FIXED_CLIENT_SETTINGS
 from schemas.settings import SETTINGS, load_config
+from schemas.starting import INTERRUPTED
 from schemas.task import MOVES
 from schemas.topics import Topics
 from tests.faults import __main__ as faults
@@ -187,7 +188,7 @@ def test_refused_client_settings_are_told() -> None:
 def test_exit_codes_are_those_of_the_program() -> None:
     """The README's table has the code of each error, success, and the forced end; no other."""
     known = {kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DocllmError)}
-    assert {int(code) for code, _ in rows("README.md", "code")} == {0, *known, producer.INTERRUPTED, agent.FORCED}
+    assert {int(code) for code, _ in rows("README.md", "code")} == {0, *known, INTERRUPTED}
 
 
 def test_failure_classes_are_those_of_the_program() -> None:

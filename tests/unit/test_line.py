@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema_rs
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.line import LineError, TaskLine, parse
@@ -265,7 +265,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(metadata=st.dictionaries(st.text(alphabet="a:b", max_size=3), JSON, max_size=4), ascii_only=st.booleans())
 def test_no_clear_line_is_taken_for_one_with_doubled_names(metadata: dict[str, Any], *, ascii_only: bool) -> None:
     """Whatever colons, quotes and escapes a line holds, it is taken as long as its names are unique."""
@@ -274,7 +273,6 @@ def test_no_clear_line_is_taken_for_one_with_doubled_names(metadata: dict[str, A
     assert parse(value).metadata == metadata
 
 
-@settings(deadline=None)
 @given(inner=st.dictionaries(st.text(alphabet="a:b", max_size=3), JSON, min_size=1, max_size=4), other=JSON)
 def test_a_doubled_name_is_always_seen(inner: dict[str, Any], other: Any) -> None:
     """A pair that is written twice is refused, whatever colons stand in the dropped and in the kept value."""
@@ -292,7 +290,6 @@ VALUES = JSON | st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(fields=st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=3))
 def test_parse_and_the_published_schema_never_disagree(fields: dict[str, Any]) -> None:
     """Whatever stands in the fields, both take the line or both refuse it."""
@@ -330,7 +327,6 @@ def test_an_error_is_bounded_whoever_makes_it() -> None:
     assert str(error).isprintable()
 
 
-@settings(deadline=None)
 @given(value=st.binary(max_size=60))
 def test_arbitrary_bytes_never_crash_the_reader(value: bytes) -> None:
     """A stranger's bytes end as a task or as a LineError, as nothing else."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.outcome import Dead, Retry, Snooze, Succeeded
@@ -60,14 +60,12 @@ def test_a_hostile_reply_has_an_outcome(name: str, schema: dict[str, Any] | None
     judged(Reply(status, {}, body), schema=schema, verbatim=True)
 
 
-@settings(deadline=None)
 @given(status=STATUSES, headers=HEADERS, value=JSON)
 def test_any_json_has_an_outcome(status: int, headers: dict[str, str], value: Any) -> None:
     """With whatever status and headers."""
     judged(Reply(status, headers, orjson.dumps(value)))
 
 
-@settings(deadline=None)
 @given(reason=JSON, message=JSON, more=JSON)
 def test_any_completion_has_an_outcome(reason: Any, message: Any, more: Any) -> None:
     """Every part of it may be another than was agreed."""
@@ -76,7 +74,6 @@ def test_any_completion_has_an_outcome(reason: Any, message: Any, more: Any) -> 
     judged(Reply(200, {}, orjson.dumps({"choices": [choice], "usage": more, "model": more})), schema={"type": "array"})
 
 
-@settings(deadline=None)
 @given(status=STATUSES, body=st.binary(max_size=60))
 def test_any_bytes_have_an_outcome(status: int, body: bytes) -> None:
     """A proxy answers what it likes."""
