@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 
 import pymysql
@@ -287,15 +287,12 @@ def test_no_error_shows_a_parameter_or_a_password(books: Books, database: Databa
     assert "a private text" not in str(raised.value)
 
 
-def leaving(database: Database) -> Callable[[Connection], None]:
+def test_a_program_that_leaves_stops_trying(database: Database) -> None:
+    """Once the database is closed no transaction is tried again: Stopped says that it may or may not have committed."""
+
     def work(_: Connection) -> None:
         database.stopping.set()
         raise OperationalError("a statement", {}, Exception(1213, "Deadlock found"))
 
-    return work
-
-
-def test_a_program_that_leaves_stops_trying(database: Database) -> None:
-    """Once the database is closed no transaction is tried again: Stopped says that it may or may not have committed."""
     with pytest.raises(Stopped):
-        database.run(leaving(database))
+        database.run(work)

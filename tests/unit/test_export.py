@@ -3,7 +3,6 @@
 import io
 import json
 import zlib
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,20 +17,11 @@ from producer.export import export, unfinished
 from producer.result_lines import docllm_line, openai_line
 from schemas.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 from schemas.database import Database
-from schemas.tables import dead_letter, metadata, task, task_attempt, task_input, task_result
+from schemas.tables import dead_letter, task, task_attempt, task_input, task_result
 from schemas.task import Status
 
 ENDED = datetime(2027, 1, 31, 18, 0, 0, 120000)  # noqa: DTZ001 - the database's times are UTC without a zone
 SCHEMA = Path(__file__).parents[2] / "schemas" / "json" / "result_line.json"
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    found = Database(f"sqlite:///{tmp_path}/ledger.sqlite")
-    with found.engine.begin() as connection:
-        metadata.create_all(connection)
-    yield found
-    found.close()
 
 
 def completion(text: str | None) -> bytes:

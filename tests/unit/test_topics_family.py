@@ -1,7 +1,7 @@
 """`topics apply` of several programs at once: one makes a topic between another's look and its change."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,6 @@ from schemas.clock import SystemClock
 from schemas.database import Database
 from schemas.errors import UnsafeStateError
 from schemas.lanes import InlineLane
-from schemas.tables import metadata
 from schemas.topics import Topics
 
 TOPICS = Topics("group", ("30s",))
@@ -33,16 +32,6 @@ class Overtaken(EmbeddedTopicAdmin):
         if other is not None:
             await other.apply(self.partitions, None)
         return found
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    """An empty ledger."""
-    found = Database(f"sqlite:///{tmp_path}/ledger.sqlite")
-    with found.engine.begin() as connection:
-        metadata.create_all(connection)
-    yield found
-    found.close()
 
 
 def family(database: Database, admin: EmbeddedTopicAdmin) -> Family:

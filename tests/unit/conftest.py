@@ -1,0 +1,19 @@
+"""A ledger for unit tests: a file of SQLite with the tables of this version."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from schemas.database import Database
+from schemas.tables import metadata
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """An empty ledger."""
+    found = Database(f"sqlite:///{tmp_path}/ledger.sqlite")
+    with found.engine.begin() as connection:
+        metadata.create_all(connection)
+    yield found
+    found.close()
