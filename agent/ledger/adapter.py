@@ -26,7 +26,7 @@ from schemas.lanes import Lane
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
-_TRIES = 5
+_TRIES, _TRIES_ALONE = 5, 60  # the latter take half a minute: a way to the server that breaks now and then is no fault of a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,7 @@ class SqlLedger:
     def _write(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]] | Exception:
         """Return the verdicts, or the error that stands in the way of these rows though the server is there."""
         now_s = self._clock.utc_s()
+        tries = _TRIES if len(settlements) > 1 else _TRIES_ALONE
         failures = waits = 0
         while True:
             try:
@@ -119,7 +120,7 @@ class SqlLedger:
                     self._database.rest(waits)  # it says nothing about a row
                 else:
                     failures += 1
-                    if failures == _TRIES or not passing(error):
+                    if failures == tries or not passing(error):
                         return error
                     self._database.rest(failures)
 

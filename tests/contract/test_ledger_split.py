@@ -182,9 +182,23 @@ def test_a_group_that_loses_its_connection_again_and_again_is_split(books: Books
     verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
 
     assert verdicts == [Verdict.SETTLED] * 4
-    assert sizes == [*[4] * 5, 2, *[2] * 5, 1, *[1] * 5, 1]
-    assert pauses == [1, 2, 3, 4] * 3
+    assert sizes == [*[4] * 5, 2, *[2] * 5, 1, *[1] * 60, 1]
+    assert pauses == [1, 2, 3, 4] * 2 + [*range(1, 60)]
     assert books.status(poison) is Status.DEAD
+
+
+def test_a_way_that_breaks_now_and_then_costs_no_paid_answer(books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that answers, and loses forty connections in a row within a settle, takes the answers all the same."""
+    rows = claimed(books, 2)
+    losses = [mysql_error(2013) for _ in range(40)]
+    sizes = failing(monkeypatch, lambda _: losses.pop() if losses else None)
+    monkeypatch.setattr(books.database, "rest", lambda _count: None)
+
+    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+
+    assert verdicts == [Verdict.SETTLED] * 2
+    assert sizes == [*[2] * 5, *[1] * 37]
+    assert [books.status(row.task_id) for row, _ in rows] == [Status.SUCCEEDED] * 2
 
 
 @pytest.mark.parametrize("number", [2013, 1045, 1064])

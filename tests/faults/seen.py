@@ -8,9 +8,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agent.lease import OWNER_BITS
-from schemas.task import Status
 from tests.faults import lives, rows
+from tests.faults.claims import ROUTE, Claims
 from tests.faults.faultlog import Event
 from tests.faults.heard import Heard, heard
 from tests.faults.history import seconds
@@ -18,10 +17,9 @@ from tests.faults.kinds_llm import OUTAGES
 from tests.faults.lives import Life
 from tests.faults.site import SLOTS, Site
 from tests.faults.watch import Watch
-from tests.invariants.evidence import Call, Claim, Commit, Death, Evidence, Letter, Move, Outage, Stored, Task
+from tests.invariants.evidence import Commit, Death, Evidence, Letter, Move, Outage, Stored, Task
 
 KAFKA_CLOCK_S = 0.001  # the unit of Kafka's times, which are cut
-ROUTE = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ def seen(site: Site, watch: Watch) -> Seen:
     alive = lives.lives(site.log.events)
     agents = lives.owners(site, alive)
     moves = rows.moves(url)
-    claims = _Claims(moves, agents)
+    claims = Claims(moves, agents, [(one["start_s"], one["end_s"]) for one in site.log.of("fault") if one["kind"] == "llm-freeze"])
     calls = [replace(one, call=claims.known(one, tasks.get(one.call.name))) for one in heard(site)]
     run = replace(
         base,
@@ -86,35 +84,6 @@ def _letters(site: Site, watch: Watch) -> list[Letter]:
                 death = Death(int(said["fence"]), said["disposition"], said["error-class"])
                 found.append(Letter(one.key, one.value, int(one.headers["docllm-task"]), death=death, pointer=pointer))
     return found
-
-
-class _Claims:
-    """Who had which task when."""
-
-    def __init__(self, moves: Sequence[Move], agents: Mapping[int, Life]) -> None:
-        self._agents = agents
-        self._moves: dict[int, list[Move]] = defaultdict(list)
-        for move in moves:
-            self._moves[move.task_id].append(move)
-
-    def known(self, one: Heard, task: Task | None) -> Call:
-        """Return a call with the claim under which it was made: the last one of its seat, or else the last one."""
-        if task is None:
-            return one.call
-        before = [move for move in self._moves[task.id] if move.at_s <= one.call.start_s]
-        claims = [move for move in before if move.claims]
-        claims = [move for move in claims if self._seat(move.owner) == one.seat] or claims
-        if not claims:
-            return replace(one.call, task_id=task.id)
-        owner, last = claims[-1].owner, before[-1]
-        life = self._agents.get(owner >> OWNER_BITS)
-        status = last.after if last.after is not Status.PROCESSING or last.owner == owner else Status.PENDING
-        claim = Claim(life.program if life else "", status, owner)
-        return replace(one.call, task_id=task.id, route=ROUTE, claim=claim)
-
-    def _seat(self, owner: int) -> str:
-        life = self._agents.get(owner >> OWNER_BITS)
-        return life.seat if life else ""
 
 
 def _records(site: Site, watch: Watch, tasks: Sequence[Task], moves: Sequence[Move]) -> list[Stored]:

@@ -1,0 +1,48 @@
+"""Whose claim a call was made under."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from agent.lease import OWNER_BITS
+from schemas.task import Status
+from tests.faults.heard import Heard
+from tests.faults.lives import Life
+from tests.invariants.calls import READ_LATE_S
+from tests.invariants.evidence import Call, Claim, Move, Task
+
+ROUTE = "default"
+
+
+class Claims:
+    """Who had which task when. `freezes`: when the LLM stood still; it hears only afterwards what was sent to it meanwhile."""
+
+    def __init__(self, moves: Sequence[Move], agents: Mapping[int, Life], freezes: Sequence[tuple[float, float]]) -> None:
+        self._agents = agents
+        self._freezes = freezes
+        self._moves: dict[int, list[Move]] = defaultdict(list)
+        for move in moves:
+            self._moves[move.task_id].append(move)
+
+    def known(self, one: Heard, task: Task | None) -> Call:
+        """Return a call with the claim under which it was made: the last one of its seat, or else the last one."""
+        if task is None:
+            return one.call
+        before = [move for move in self._moves[task.id] if move.at_s <= one.call.start_s]
+        claims = [move for move in before if move.claims]
+        claims = [move for move in claims if self._seat(move.owner) == one.seat] or claims
+        if not claims:
+            return replace(one.call, task_id=task.id)
+        owner, sent_s = claims[-1].owner, max(claims[-1].at_s, self._sent_s(one.call.start_s))
+        last = next(move for move in reversed(before) if move.at_s <= sent_s)
+        life = self._agents.get(owner >> OWNER_BITS)
+        status = last.after if last.after is not Status.PROCESSING or last.owner == owner else Status.PENDING
+        return replace(one.call, task_id=task.id, route=ROUTE, claim=Claim(life.program if life else "", status, owner))
+
+    def _sent_s(self, heard_s: float) -> float:
+        """Return when a call that was heard then may have been sent at the earliest."""
+        return min((begin_s for begin_s, end_s in self._freezes if begin_s <= heard_s <= end_s + READ_LATE_S), default=heard_s)
+
+    def _seat(self, owner: int) -> str:
+        life = self._agents.get(owner >> OWNER_BITS)
+        return life.seat if life else ""
