@@ -46,13 +46,18 @@ class Entries:
         """Return how many entries are ready for a route."""
         return self._ready.count(route)
 
-    def arrive(self, entry: Entry, *, redelivered: bool) -> None:
-        """Take a new entry. A second record of a task waits behind the first: one claim call never names a task twice."""
+    def arrive(self, entry: Entry, now_s: float, *, redelivered: bool) -> None:
+        """Take a new entry. A second record of a task waits behind the first: one claim call never names a task twice.
+
+        The first is asked about again if it is held, since the second may have been published to let the task run at once.
+        """
         self.bodies_bytes += len(entry.value or b"")
         first = self._by_task.setdefault(entry.task_id, entry)
         if first is not entry:
             entry.state = State.HELD
             self._behind.setdefault(entry.task_id, deque()).append(entry)
+            if first.state is State.HELD and first.wake_s > now_s:
+                self._hold.put(first, now_s)
         elif redelivered:
             self.ask(entry)
         else:
@@ -122,6 +127,7 @@ class Entries:
     def end(self, entry: Entry) -> None:
         """Forget an entry; the next record of its task takes its place."""
         entry.state = State.GONE
+        entry.paid = None
         self.shed(entry)
         if self._by_task.get(entry.task_id) is not entry:
             return

@@ -104,7 +104,7 @@ class Loop:
             self._aside.put(read, record)
             return
         self._partitions.keep(read)
-        self._entries.arrive(read, redelivered=self._partitions.redelivered(record.partition))
+        self._entries.arrive(read, self._clock.now_s(), redelivered=self._partitions.redelivered(record.partition))
 
     def _drop(self, entries: Iterable[Entry]) -> None:
         """Forget entries whose partition went. What is claimed goes on under its lease; only its offset is void."""

@@ -98,8 +98,17 @@ class Supervisor:
         now_s = self._clock.now_s()
         for child in self._children:
             if child.due_s is not None and child.due_s <= now_s:
-                child.process, child.started_s, child.due_s = parent.start(self._command(child.number)), now_s, None
-                log.info("agent %d started, process %d", child.number, child.process.pid)
+                child.started_s, child.due_s = now_s, None
+                self._start(child)
+
+    def _start(self, child: _Child) -> None:
+        """Start one; that the machine has no process or memory for it now, or its program is being replaced, ends no other."""
+        try:
+            child.process = parent.start(self._command(child.number))
+        except OSError as error:
+            self._again(child, f"cannot be started: {error.strerror or error}")
+            return
+        log.info("agent %d started, process %d", child.number, child.process.pid)
 
     def _signalled(self, number: int) -> None:
         if number not in stops():
@@ -138,7 +147,7 @@ class Supervisor:
             self._code = code
             self._stop(signal.SIGTERM)
         else:
-            self._again(child, code)
+            self._again(child, _said(code))
 
     def _left(self, child: _Child, code: int) -> None:
         """Keep the first bad code of a drain; a child that had not begun is ended by SIGTERM itself, which is no harm."""
@@ -152,15 +161,15 @@ class Supervisor:
         for child in self._children:
             child.due_s = None
 
-    def _again(self, child: _Child, code: int) -> None:
+    def _again(self, child: _Child, said: str) -> None:
         if self._done:
-            log.warning("agent %d %s after the work was done", child.number, _said(code))
+            log.warning("agent %d %s after the work was done", child.number, said)
             return
         now_s = self._clock.now_s()
         child.failures = 1 if now_s - child.started_s >= self._backoff.well_after_s else child.failures + 1
         wait_s = self._backoff.wait_s(child.failures, self._jitter())
         child.due_s = now_s + wait_s
-        log.warning("agent %d %s; it starts again in %.1f s", child.number, _said(code), wait_s)
+        log.warning("agent %d %s; it starts again in %.1f s", child.number, said, wait_s)
 
 
 def _said(code: int) -> str:

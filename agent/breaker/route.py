@@ -52,7 +52,8 @@ class Route:
         self._paused_until_s = 0.0
         self._refused_last = False
         self._locked = 0
-        self._running = self._orphans = 0  # calls of this generation, and of earlier ones
+        self._running = self._orphans = 0  # calls for tasks of this generation, and of earlier ones
+        self._prompts = 0  # cheap prompts, of any generation; they take no slot
         self._now_s = 0.0
         self._ok = self._bad = 0  # outcomes that other agents have not heard of
 
@@ -85,7 +86,10 @@ class Route:
         return self._probe(None, now_s) if self.stopped and self.probes.prompt_due(now_s) else None
 
     def _probe(self, task_id: int | None, now_s: float) -> Ticket:
-        self._running += 1
+        if task_id is None:
+            self._prompts += 1
+        else:
+            self._running += 1
         return Ticket(self.name, self.generation, now_s, self.probes.start(now_s), task_id)
 
     # ---- what is learned
@@ -103,10 +107,9 @@ class Route:
 
     def told(self, ticket: Ticket, told: Told, now_s: float, pause_s: float = 0.0) -> None:
         """Learn from what a call told; nothing from one that began before the last change."""
+        self._over(ticket)
         if ticket.generation != self.generation:
-            self._orphans -= 1
             return
-        self._running -= 1
         self._now_s = now_s
         if self.stopped:
             self.probes.end()
@@ -119,6 +122,14 @@ class Route:
                 self._refused(told, now_s, min(pause_s, LONGEST_PAUSE_S))
             case Effect.LOCKED:
                 self._lock(ticket, told, now_s)
+
+    def _over(self, ticket: Ticket) -> None:
+        if ticket.task_id is None:
+            self._prompts -= 1
+        elif ticket.generation == self.generation:
+            self._running -= 1
+        else:
+            self._orphans -= 1
 
     def _up(self, ticket: Ticket, now_s: float) -> None:
         self._ok += 1
@@ -208,7 +219,7 @@ class Route:
     @property
     def idle(self) -> bool:
         """Return whether no call runs."""
-        return not self._running and not self._orphans
+        return not (self._running or self._orphans or self._prompts)
 
     def closed(self, now_s: float) -> bool:
         """Return whether it takes one call at a time at the most: until an answer comes, after a stop or a refusal."""

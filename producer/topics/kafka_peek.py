@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TypeVar
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from schemas.clock import Clock
 from schemas.kafka_client import CONSUMER_PROMISES, Settings
@@ -43,9 +43,9 @@ class Peek:
         return await apart(self._cluster_id)
 
     async def oldest_ms(self, positions: Mapping[Key, int]) -> int | None:
-        """Return the smallest timestamp among the first records at or above these offsets; None for no offsets.
+        """Return the smallest timestamp among the first records at or above these offsets; None where there is no record.
 
-        Every partition must have such a record. Raises TimeoutError when one does not come in time.
+        What ends a transaction takes an offset and is no record. Raises TimeoutError when a partition does not answer in time.
         """
         return await apart(lambda: self._oldest_ms(positions)) if positions else None
 
@@ -61,25 +61,30 @@ class Peek:
         with self._opened("docllm-peek") as consumer:
             return consumer.list_topics(INTERNAL, timeout=LIMIT_S).cluster_id or ""
 
-    def _oldest_ms(self, positions: Mapping[Key, int]) -> int:
+    def _oldest_ms(self, positions: Mapping[Key, int]) -> int | None:
         with self._opened("docllm-peek") as consumer:
             consumer.assign([TopicPartition(topic, number, offset) for (topic, number), offset in positions.items()])
-            return min(self._first_timestamps(consumer, set(positions)).values())
+            return min(self._first_timestamps(consumer, set(positions)).values(), default=None)
 
     def _committed(self, group_id: str, keys: Sequence[Key]) -> dict[Key, int]:
         with self._opened(group_id) as consumer:
             found = consumer.committed([TopicPartition(*key) for key in keys], timeout=LIMIT_S)
         return {(one.topic, one.partition): one.offset for one in found if one.error is None and one.offset >= 0}
 
-    def _first_timestamps(self, consumer: Consumer, wanted: set[Key]) -> dict[Key, int]:
+    def _first_timestamps(self, consumer: Consumer, missing: set[Key]) -> dict[Key, int]:
         found: dict[Key, int] = {}
         end_s = self._clock.now_s() + LIMIT_S
-        while missing := wanted - found.keys():
+        while missing:
             if self._clock.now_s() > end_s:
                 raise TimeoutError(f"no record came from {len(missing)} partitions within {LIMIT_S:.0f} s")
             message = consumer.poll(POLL_S)
-            if message is not None and message.error() is None:
-                found.setdefault((str(message.topic()), int(message.partition() or 0)), message.timestamp()[1])
+            error = None if message is None else message.error()
+            if message is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):  # noqa: SLF001 - its name
+                continue
+            key = (str(message.topic()), int(message.partition() or 0))
+            missing.discard(key)
+            if error is None:
+                found.setdefault(key, message.timestamp()[1])
         return found
 
     @contextmanager

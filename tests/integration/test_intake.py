@@ -1,12 +1,15 @@
 """Other people's producers: task lines in the inbox become tasks; everything else is set aside, and stops nothing."""
 
+import asyncio
 import signal
 
 import orjson
 import pytest
 from confluent_kafka import Producer
 
+from producer.ports import Backlog
 from schemas.envelope import Outgoing, Publication, encode
+from tests.contract import kafka_parts
 from tests.integration import checker, raw_producer
 from tests.integration.buses import KafkaBus
 from tests.integration.deployment import Deployment, task_line
@@ -142,6 +145,18 @@ def test_lines_of_a_transaction_are_worked_off_to_the_end(on_kafka: Deployment, 
 
     broken = checker.violations(on_kafka.evidence())
     assert [one for one in broken if not one.startswith("P3 not at the end")] == []
+    # So the reaper can trim the inbox, and sweep.
+    backlog = asyncio.run(_backlog(kafka_server, on_kafka.topics.consumer_group("inbox"), inbox))
+    assert backlog.lag > 0
+    assert backlog.oldest_ms is None
+
+
+async def _backlog(server: Kafka, group: str, topic: str) -> Backlog:
+    admin = await kafka_parts.parts(server.bootstrap).admin()
+    try:
+        return await admin.backlog(group, [topic])
+    finally:
+        await admin.close()
 
 
 @pytest.mark.timeout(300)

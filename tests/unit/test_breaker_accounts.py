@@ -163,6 +163,17 @@ def test_nothing_is_sent_before() -> None:
     assert llm.calls == []
 
 
+def test_a_prompt_that_hangs_makes_no_room_for_tasks() -> None:
+    """After a resume there is room for the one task that is admitted, and for no second one, which would be given back at once."""
+    table = due()
+    assert table.prompts(109.0)
+    table.resume(ROUTE, 110.0)
+
+    assert table.room(ROUTE, 110.0, 0, 64) == 1
+    assert table.admit(ROUTE, 1, 110.0) is not None
+    assert table.room(ROUTE, 110.0, 1, 64) == 0
+
+
 @pytest.mark.parametrize("answer", [CallFailed("NETWORK", "refused"), Reply(503, {}, b"")])
 def test_a_prompt_that_fails_leaves_the_route_stopped(answer: Reply | CallFailed) -> None:
     """And a task has the next turn."""

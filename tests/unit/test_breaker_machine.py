@@ -96,7 +96,8 @@ class RouteMachine(RuleBasedStateMachine):
     @invariant()
     def calls_are_counted(self) -> None:
         assert self.route._running >= 0
-        assert self.route._running + self.route._orphans == len(self.running) + len(self.prompts)
+        assert self.route._running + self.route._orphans == len(self.running)
+        assert self.route._prompts == len(self.prompts)
 
     @invariant()
     def one_probe_at_a_time(self) -> None:

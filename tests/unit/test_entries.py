@@ -29,8 +29,8 @@ def test_a_new_record_is_claimed_and_a_redelivered_one_asked_about() -> None:
     """Only what may have been settled before costs a question."""
     entries = Entries()
     fresh, again = entry(1), entry(2)
-    entries.arrive(fresh, redelivered=False)
-    entries.arrive(again, redelivered=True)
+    entries.arrive(fresh, 0.0, redelivered=False)
+    entries.arrive(again, 0.0, redelivered=True)
 
     assert entries.waiting == 2
     assert entries.take_ready(10, room) == [fresh]
@@ -42,8 +42,8 @@ def test_what_has_waited_is_claimed_before_what_came_later() -> None:
     """A task that a dead agent left behind does not queue up behind a thousand others."""
     entries = Entries()
     later, waited = entry(1), entry(2)
-    entries.arrive(later, redelivered=False)
-    entries.arrive(waited, redelivered=True)
+    entries.arrive(later, 0.0, redelivered=False)
+    entries.arrive(waited, 0.0, redelivered=True)
     (asked,) = entries.take_to_ask(0.0, 10)
 
     entries.ready(asked, back=True)
@@ -56,7 +56,7 @@ def test_two_records_of_one_task_are_never_in_one_claim() -> None:
     entries = Entries()
     first, second, third = entry(1, 0), entry(1, 1), entry(1, 2)
     for one in (first, second, third):
-        entries.arrive(one, redelivered=False)
+        entries.arrive(one, 0.0, redelivered=False)
 
     assert entries.take_ready(10, room) == [first]
     assert entries.take_ready(10, room) == entries.take_to_ask(0.0, 10) == []
@@ -75,7 +75,7 @@ def test_copies_are_taken_from_behind_an_entry_up_to_the_first_other_record(othe
     first, copy, gone, older = (entry(1, offset, fence=fence) for offset, fence in enumerate((3, 3, 3, 2)))
     last = entry(1, 5, fence=3)
     for one in (first, copy, gone, older, other, last):
-        entries.arrive(one, redelivered=True)
+        entries.arrive(one, 0.0, redelivered=True)
     entries.take_to_ask(0.0, 10)
     entries.end(gone)
 
@@ -92,7 +92,7 @@ def test_an_entry_without_its_body_has_no_copies_that_are_known() -> None:
     entries = Entries()
     first, second = entry(1, 0), entry(1, 1)
     for one in (first, second):
-        entries.arrive(one, redelivered=False)
+        entries.arrive(one, 0.0, redelivered=False)
     entries.hold(first, 1.0)
 
     assert entries.take_copies(first, 1000) == []
@@ -100,12 +100,39 @@ def test_an_entry_without_its_body_has_no_copies_that_are_known() -> None:
     assert entries.take_to_ask(0.0, 10) == [second]
 
 
+def test_a_record_that_comes_later_has_the_first_one_asked_about() -> None:
+    """A task that waits for an hour was called up: its new record is behind the one that waits, which is asked about at once, and once."""
+    entries = Entries()
+    first, second, third = entry(1, 0), entry(1, 1), entry(1, 2)
+    entries.arrive(first, 0.0, redelivered=False)
+    entries.take_ready(1, room)
+    entries.hold(first, 3600.0)
+
+    entries.arrive(second, 10.0, redelivered=False)
+    entries.arrive(third, 10.0, redelivered=False)
+
+    assert entries.take_to_ask(10.0, 10) == [first]
+    assert entries.take_to_ask(4000.0, 10) == []
+
+
+def test_an_answer_that_was_paid_goes_with_its_entry() -> None:
+    """When its record is finished with, nothing will settle it."""
+    entries, one = Entries(), entry(1)
+    entries.arrive(one, 0.0, redelivered=False)
+    one.paid = Succeeded(b"answer", COMPLETION, Spent())
+    entries.keep_paid(one)
+
+    entries.end(one)
+
+    assert one.paid is None
+
+
 def test_a_follower_that_is_gone_is_passed_over() -> None:
     """When its partition went before its turn came, the next one follows."""
     entries = Entries()
     first, second, third = entry(1, 0), entry(1, 1), entry(1, 2)
     for one in (first, second, third):
-        entries.arrive(one, redelivered=False)
+        entries.arrive(one, 0.0, redelivered=False)
 
     entries.end(second)
     entries.end(first)
@@ -117,9 +144,9 @@ def test_what_is_gone_is_neither_asked_about_nor_claimed() -> None:
     """An entry whose partition went stays in no queue."""
     entries = Entries()
     asking, ready, held = entry(1), entry(2), entry(3)
-    entries.arrive(asking, redelivered=True)
-    entries.arrive(ready, redelivered=False)
-    entries.arrive(held, redelivered=False)
+    entries.arrive(asking, 0.0, redelivered=True)
+    entries.arrive(ready, 0.0, redelivered=False)
+    entries.arrive(held, 0.0, redelivered=False)
     entries.hold(held, 5.0)
     for one in (asking, ready, held):
         entries.end(one)
@@ -132,11 +159,11 @@ def test_held_entries_that_are_due_are_asked_about_first() -> None:
     entries = Entries()
     held, new = [entry(number) for number in range(4)], [entry(number) for number in range(10, 14)]
     for one in held:
-        entries.arrive(one, redelivered=True)
+        entries.arrive(one, 0.0, redelivered=True)
     for one in entries.take_to_ask(0.0, 10):
         entries.hold(one, 1.0)
     for one in new:
-        entries.arrive(one, redelivered=True)
+        entries.arrive(one, 0.0, redelivered=True)
 
     assert entries.next_due_s() == 1.0
     assert entries.take_to_ask(1.0, 4) == held[:2] + new[:2]
@@ -148,7 +175,7 @@ def test_bodies_are_counted_until_they_are_dropped() -> None:
     entries = Entries()
     first, second, follower = entry(1, 0, b"x" * 10), entry(2, 1, b"x" * 5), entry(1, 2, b"x" * 3)
     for one in (first, second, follower):
-        entries.arrive(one, redelivered=False)
+        entries.arrive(one, 0.0, redelivered=False)
     assert entries.bodies_bytes == 18
 
     entries.hold(first, 5.0)
@@ -163,7 +190,7 @@ def test_entries_of_an_agent_that_is_gone_are_asked_about() -> None:
     """Before their own time comes."""
     entries = Entries()
     one = entry(1)
-    entries.arrive(one, redelivered=False)
+    entries.arrive(one, 0.0, redelivered=False)
     entries.take_ready(1, room)
     one.row = owned_by(1, 7)
     entries.hold_for(one, 7, 0.0)

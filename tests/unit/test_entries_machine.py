@@ -27,7 +27,7 @@ class Agent(RuleBasedStateMachine):
         self.offset += 1
         one = entry(task_id, self.offset)
         self.live.append(one)
-        self.entries.arrive(one, redelivered=redelivered)
+        self.entries.arrive(one, self.now_s, redelivered=redelivered)
 
     @rule(limit=st.integers(2, 6))
     def ask(self, limit: int) -> None:

@@ -23,7 +23,7 @@ class Yard:
 
     def arrive(self, number: int, route: str) -> Entry:
         one = Entry(PARTITION, number, 0, Publication("ledger", "group", "batch", number, 0), b"body", b"d" * 16, route)
-        self.entries.arrive(one, redelivered=False)
+        self.entries.arrive(one, 0.0, redelivered=False)
         return one
 
 

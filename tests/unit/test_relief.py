@@ -18,7 +18,7 @@ def relieved(state: State, answer: Order | None) -> tuple[Entry, list[object], l
     """Let relief look at one blocking entry; return it, what the ledger was asked, and what was ordered."""
     entries, asked, ordered = Entries(), list[object](), list[Order]()
     entry = Entry(WHERE, 3, 0, Publication("ledger", "group", "batch", 5, 2), None, None, "route")
-    entries.arrive(entry, redelivered=False)
+    entries.arrive(entry, 0.0, redelivered=False)
     if state is State.HELD:
         entries.hold(entry, 1e6)
     entry.state = state

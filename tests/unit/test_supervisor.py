@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.supervisor import Backoff
+from agent.supervisor import Backoff, Supervisor
+from schemas.clock import SystemClock
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 20.0
@@ -258,6 +259,20 @@ def test_signal_while_a_child_waits_for_its_restart(family: Start) -> None:
 
     assert found.code() == 0
     assert [number for number, _ in found.lines("told")] == ["1"]
+
+
+def test_a_start_that_fails_is_tried_again(tmp_path: Path) -> None:
+    """A machine without a free process, or a program that is just being replaced, ends none of the others."""
+    command = [[str(tmp_path / "agent")], [sys.executable, "-c", ""]]
+    began_s = SystemClock().now_s()
+    both = Supervisor(command=lambda number: command[number - 1], count=2, until_done=False, clock=SystemClock(), jitter=lambda: 0.0)
+
+    both._start_due()
+
+    (due_s,) = both._due()
+    assert due_s >= began_s + 1.0
+    (other,) = both._running()
+    assert other.wait() == 0
 
 
 # ---- who else ends

@@ -67,7 +67,7 @@ def _highest(self: Any, offset: int) -> None:
         del self._open[older]
 
 
-def _no_followers(self: entries.Entries, entry: Any, *, redelivered: bool) -> None:
+def _no_followers(self: entries.Entries, entry: Any, _now_s: float, *, redelivered: bool) -> None:
     self.bodies_bytes += len(entry.value or b"")
     self._by_task[entry.task_id] = entry
     (self.ask if redelivered else self.ready)(entry)
