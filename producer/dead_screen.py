@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from producer.columns import Column, fitted
 from producer.dead import Group
 from producer.dead_show import Attempt, Letter, Record, Result, Story
 from producer.moments import written
@@ -19,7 +20,9 @@ from producer.shown import shown
 
 FINGERPRINT_SHOWN = 8
 INPUT_SHOWN, ERROR_SHOWN = 1000, 500
+CLASS_LEAST = 12
 MICRO = 1_000_000
+_LEAVING = ("first", "last", "disposition", "cost", "fingerprint")
 
 
 def groups_json(group: str, groups: Sequence[Group]) -> dict[str, Any]:
@@ -35,32 +38,20 @@ def _group_json(one: Group) -> dict[str, Any]:
 
 def groups_lines(groups: Sequence[Group], width: int) -> Iterator[str]:
     """Yield a table of at most `width` columns: a line of figures for each group, and under it the example."""
-    rows = [_COLUMNS, *(_cells(one) for one in groups)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    examples = ["", *(_example(one) for one in groups)]
-    for row, example in zip(rows, examples, strict=True):
-        cells = (
-            cell.ljust(size) if place in _LEFT else cell.rjust(size) for place, (cell, size) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join(cells).rstrip()[:width]
-        if example:
-            yield shortened(f"{' ' * widths[0]}  {example}", width)
-
-
-_COLUMNS = ("count", "disposition", "class", "fingerprint", "first", "last", "cost")
-_LEFT = range(1, 6)
-
-
-def _cells(one: Group) -> tuple[str, ...]:
-    return (
-        str(one.count),
-        one.disposition,
-        shown(one.example.error_class, 64),
-        one.fingerprint[:FINGERPRINT_SHOWN],
-        f"{one.first_at:%m-%d %H:%M}",
-        f"{one.last_at:%m-%d %H:%M}",
-        money(one.spent.cost_micro),
-    )
+    columns = [
+        Column("count", tuple(str(one.count) for one in groups)),
+        Column("disposition", tuple(one.disposition for one in groups), left=True),
+        Column("class", tuple(shown(one.example.error_class, 64) for one in groups), left=True, least=CLASS_LEAST),
+        Column("fingerprint", tuple(one.fingerprint[:FINGERPRINT_SHOWN] for one in groups), left=True),
+        Column("first", tuple(f"{one.first_at:%m-%d %H:%M}" for one in groups), left=True),
+        Column("last", tuple(f"{one.last_at:%m-%d %H:%M}" for one in groups), left=True),
+        Column("cost", tuple(money(one.spent.cost_micro) for one in groups)),
+    ]
+    (names, *lines), _ = fitted(columns, width, _LEAVING)
+    yield names
+    for line, one in zip(lines, groups, strict=True):
+        yield line
+        yield shortened(f"{' ' * columns[0].size}  {_example(one)}", width)
 
 
 def _example(one: Group) -> str:

@@ -4,18 +4,30 @@ A stranger may have chosen a batch's name: nothing in it is markup, and no contr
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
+from producer.columns import Column, fitted
 from producer.shown import shown
 from producer.status import BatchStatus, GroupStatus
 from producer.whole_file import give_up_standard_output, standard_output
 from schemas.errors import ConfigError
+
+NAME_LEAST = 9  # eight letters and the mark that some are missing
+_STATES = {
+    "total": "total",
+    "pending": "pending",
+    "running": "processing",
+    "retrying": "retrying",
+    "succeeded": "succeeded",
+    "dead": "dead",
+    "cancelled": "cancelled",
+}
+_LEAVING = ("tokens", "left", "per s", "state", "retrying", "running", "cancelled", "cost", "pending", "dead", "succeeded")
 
 
 def say(text: str) -> None:
@@ -67,28 +79,25 @@ def bar(title: str) -> Iterator[Bar]:
         yield Bar(progress, progress.add_task(shown(title), total=None))
 
 
-def status_table(status: GroupStatus) -> Table:
-    """Return the batches of a group as a table."""
-    table = Table(title=Text(f"group {status.group}", style="table.title"), title_justify="left", box=None, pad_edge=False)
-    for name in ("batch", "total", "pending", "running", "retrying", "succeeded", "dead", "cancelled", "per s", "left", "tokens", "cost"):
-        table.add_column(name, justify="left" if name == "batch" else "right")
-    for batch in status.batches:
-        table.add_row(*map(Text, _cells(batch)))
-    return table
+def status_table(status: GroupStatus, width: int) -> Text:
+    """Return the batches of a group as a table of at most `width` columns; what has no room is named."""
+    batches = status.batches
+    lines, gone = fitted(
+        [Column("batch", tuple(shown(one.name) for one in batches), left=True, least=NAME_LEAST), *_figures(batches)], width, _LEAVING
+    )
+    room = f" (no room for {', '.join(gone)}; --json has them)" if gone else ""
+    head = Text(f"group {status.group}{room}\n", style="table.title")
+    return Text.assemble(head, (lines[0], "table.header"), *(f"\n{line}" for line in lines[1:]))
 
 
-def _cells(batch: BatchStatus) -> list[str]:
-    counts = batch.counts
-    figures = [str(counts[name]) for name in ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")]
-    tokens = f"{batch.tokens_in}+{batch.tokens_out}"
-    return [
-        shown(batch.name) + (" (cancelled)" if batch.cancelled else ""),
-        *figures,
-        f"{batch.rate_per_s:g}",
-        _left(batch.eta_s),
-        tokens,
-        f"{batch.cost:.4f}",
-    ]
+def _figures(batches: Sequence[BatchStatus]) -> Iterator[Column]:
+    yield Column("state", tuple("cancelled" if one.cancelled else "" for one in batches), left=True)
+    for name, state in _STATES.items():
+        yield Column(name, tuple(str(one.counts[state]) for one in batches))
+    yield Column("per s", tuple(f"{one.rate_per_s:g}" for one in batches))
+    yield Column("left", tuple(_left(one.eta_s) for one in batches))
+    yield Column("tokens", tuple(f"{one.tokens_in}+{one.tokens_out}" for one in batches))
+    yield Column("cost", tuple(f"{one.cost:.4f}" for one in batches))
 
 
 def _left(eta_s: float | None) -> str:

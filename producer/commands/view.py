@@ -18,6 +18,7 @@ from rich.text import Text
 from producer import export as exports
 from producer import status as statuses
 from producer.app import SCREEN_S, LedgerParts, opened_ledger
+from producer.commands.dead import PIPED_WIDTH
 from producer.result_lines import docllm_line, openai_line
 from producer.screen import note, say, status_lines, status_table
 from producer.store import batches_of
@@ -45,8 +46,8 @@ async def status(config: Config, options: argparse.Namespace) -> int:
 
 def _print(found: statuses.GroupStatus) -> None:
     shown, terminal = StringIO(), sys.stdout.isatty()
-    console = Console(file=shown, force_terminal=terminal, width=None if terminal else 160)
-    console.print(status_table(found))
+    console = Console(file=shown, force_terminal=terminal, width=None if terminal else PIPED_WIDTH)
+    console.print(status_table(found, console.width), soft_wrap=True)
     console.print(Text("\n".join(status_lines(found))), soft_wrap=True)
     say(shown.getvalue().removesuffix("\n"))
 
@@ -68,10 +69,11 @@ async def _read(parts: LedgerParts, options: argparse.Namespace) -> statuses.Gro
 
 async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
     """Refresh until every task is final, or until Ctrl-C."""
-    with Live(console=Console(), auto_refresh=False) as live:
+    console = Console()
+    with Live(console=console, auto_refresh=False) as live:
         while True:
             found = await _read(parts, options)
-            live.update(Group(status_table(found), Text("\n".join(status_lines(found)))), refresh=True)
+            live.update(Group(status_table(found, console.width), Text("\n".join(status_lines(found)))), refresh=True)
             if not any(batch.open for batch in found.batches):
                 return
             await asyncio.sleep(REFRESH_S)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 
 import orjson
+import pytest
 
 from producer.dead import Example, Group, Spent
 from producer.dead_screen import groups_json, groups_lines, record_json, record_lines, story_json, story_lines
@@ -36,6 +37,29 @@ def test_a_table_fits_a_terminal() -> None:
     assert lines[2].strip().startswith("14 attempts, 100+20 tokens; b/k: xxx")
     assert lines[2].endswith("...")
     assert lines[4].strip() == "quarantine:7: line is not JSON"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_no_figure_of_a_large_group_is_cut(width: int) -> None:
+    """A figure that is cut is a wrong one; the class is shortened, and the less important dates leave."""
+    spent = Spent(2_000_000, 1, 1, 12_345_678_900)
+    wide = replace(GROUP, disposition="worker_lost", count=1_000_000, spent=spent, example=replace(GROUP.example, error_class="C" * 64))
+
+    first, line, _ = groups_lines([wide], width)
+
+    assert max(len(first), len(line)) <= width
+    assert line.split()[0] == "1000000"
+    assert line.split()[-1] == "12,345.6789"
+    assert "CCCCCCCCCCC" in line
+    assert "abababab" in line
+    assert ("first" in first.split()) == (width >= 80)
+
+
+def test_a_column_of_which_no_group_has_anything_is_left_out() -> None:
+    """Records in quarantine cost nothing and mostly have no fingerprint."""
+    first, *_ = groups_lines([RECORDS], 80)
+
+    assert first.split() == ["count", "disposition", "class", "first", "last"]
 
 
 def test_the_json_of_groups_is_whole() -> None:

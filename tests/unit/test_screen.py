@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from producer.screen import bar, complain, note, status_lines, status_table
 from producer.status import AgentStatus, BatchStatus, GroupStatus
 
+STATES = ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")
 SAY = "from producer.screen import say; say('a line')"
 
 
@@ -48,22 +50,66 @@ def test_a_reader_that_left_is_no_error() -> None:
 
 
 def group_with(batch: str) -> GroupStatus:
-    counts = dict.fromkeys(("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled"), 0)
+    counts = dict.fromkeys(STATES, 0)
     one = BatchStatus(batch, counts, 0.0, None, 0, 0, 0.0, {"BAD_REQUEST": 3})
     agent = AgentStatus(1, batch, "alive", 1.0, batch)
     return GroupStatus("g", "l", (agent,), (one,), 0, (f"{batch} waits",))
 
 
-def table(status: GroupStatus) -> str:
+def table(status: GroupStatus, width: int = 160) -> str:
     out = StringIO()
-    Console(file=out, width=160).print(status_table(status))
+    console = Console(file=out, width=width)
+    console.print(status_table(status, console.width))
     return out.getvalue()
+
+
+def large(name: str, **counts: int) -> BatchStatus:
+    return BatchStatus(name, dict.fromkeys(STATES, 0) | counts, 123.45, 8100.0, 1_234_567_890, 987_654_321, 1148.1234)
+
+
+def large_group(*batches: BatchStatus) -> GroupStatus:
+    return GroupStatus("g", "l", (), batches, 0, ())
 
 
 @pytest.mark.parametrize("name", ["[/INST]", "report [draft]", "[red]x", ":smile:", "[link=http://h]x[/link]"])
 def test_a_name_is_no_markup(name: str) -> None:
     """A record of the inbox names its batch; one name would end `status` for the whole group, another one be shown as what it is not."""
     assert name in table(group_with(name))
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_no_figure_of_a_million_tasks_is_cut(width: int) -> None:
+    """A figure that is cut is a wrong one; the name gives way, and then what `--json` has too, which is said."""
+    full = {state: 1_000_000 + place for place, state in enumerate(STATES)}
+    text = table(large_group(large("reports-of-a-whole-year", **full), large("b", total=7)), width)
+    head, *lines = text.splitlines()
+
+    assert all(str(count) in lines[1].split() for count in full.values())
+    assert lines[1].split()[-1] == "1148.1234"
+    assert lines[1].startswith("reports-")
+    assert max(map(len, lines)) <= width
+    assert head == (
+        "group g" if width == 160 else f"group g (no room for {'tokens, left, per s' if width == 80 else 'tokens'}; --json has them)"
+    )
+    assert all(not figure.endswith("…") for line in lines for figure in line.split()[1:])
+
+
+def test_what_is_usual_has_room_on_a_small_terminal() -> None:
+    """A column that tells of nothing in every batch is left out, so that rate and time left are seen."""
+    lines = table(large_group(large("reports-of-a-year", total=1_000_000, pending=999_000, succeeded=1_000)), 80).splitlines()
+
+    assert lines[1].split() == ["batch", "total", "pending", "succeeded", "per", "s", "left", "cost"]
+    assert lines[2].split()[1:] == ["1000000", "999000", "1000", "123.45", "2:15:00", "1148.1234"]
+
+
+def test_a_batch_that_was_cancelled_is_told_beside_its_name() -> None:
+    """Also one of which nothing waited; where none was, nothing is said of it."""
+    lines = table(large_group(replace(large("a", total=1), cancelled=True), large("b", total=1))).splitlines()
+
+    assert lines[1].split()[:3] == ["batch", "state", "total"]
+    assert lines[2].split()[:3] == ["a", "cancelled", "1"]
+    assert lines[3].split()[:2] == ["b", "1"]
+    assert "state" not in table(large_group(large("b", total=1)))
 
 
 def test_no_control_character_of_a_name_reaches_a_terminal() -> None:
