@@ -13,7 +13,7 @@ from rich.text import Text
 
 from producer.columns import Column, fitted
 from producer.shown import shown
-from producer.status import BatchStatus, GroupStatus
+from producer.status import AgentStatus, BatchStatus, GroupStatus
 from producer.whole_file import give_up_standard_output, standard_output
 from schemas.errors import ConfigError
 
@@ -108,11 +108,17 @@ def _left(eta_s: float | None) -> str:
 
 
 def status_lines(status: GroupStatus) -> list[str]:
-    """Return what stands below the table: failures, agents, and why nothing runs."""
+    """Return what stands below the table: failures, agents, and why nothing runs, as far as no agent's line says it."""
     lines = [f"{count} {name}  ({batch.name})" for batch in status.batches for name, count in sorted(batch.failures.items())]
-    lines += [f"agent {one.name}: {one.state}, seen {one.silent_s:.0f} s ago {one.notice}".rstrip() for one in status.agents]
+    lines += [_agent_line(one) for one in status.agents]
     if status.orders:
         lines.append(f"{status.orders} publish orders wait")
     if not status.batches:
         lines.append(f"no batch yet; load one: python -m producer load FILE --group {status.group}")
-    return [shown(line) for line in lines + [f"waiting: {reason}" for reason in status.reasons]]
+    said = {one.notice for one in status.agents}
+    return [shown(line) for line in lines + [f"waiting: {reason}" for reason in status.reasons if reason not in said]]
+
+
+def _agent_line(one: AgentStatus) -> str:
+    notice = f"; {one.notice}" if one.notice else ""
+    return f"agent {one.name}: {one.state}, seen {one.silent_s:.0f} s ago{notice}"

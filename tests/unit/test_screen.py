@@ -122,6 +122,19 @@ def test_no_control_character_of_a_name_reaches_a_terminal() -> None:
     assert all(line.isprintable() for line in lines)
 
 
+def test_what_an_agent_waits_for_is_said_once() -> None:
+    """In its own line, apart from when it was seen; what no agent says follows."""
+    waits = "route default waits 2 s: RATE: 429"
+    agents = (AgentStatus(1, "a", "alive", 1.0, waits), AgentStatus(2, "b", "alive", 2.0, ""))
+    guard = "guard of batch night: 10 of 10"
+
+    assert status_lines(GroupStatus("g", "l", agents, (large("night", total=1),), 0, (guard, waits))) == [
+        f"agent a: alive, seen 1 s ago; {waits}",
+        "agent b: alive, seen 2 s ago",
+        f"waiting: {guard}",
+    ]
+
+
 def test_a_title_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bar's title holds the batch's name."""
     terminal = StringIO()
