@@ -24,6 +24,7 @@ from agent.reaper import Reaper, Sweep
 from agent.topic_ids import TopicIds
 from producer.app import Parts, bus_path
 from producer.relay import Relay
+from producer.status import REAPER
 from schemas.config import Config
 from schemas.database import Database
 from schemas.lanes import InlineLane, ThreadLane
@@ -135,7 +136,7 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
     """Build a reaper that is no agent of tasks."""
     known = await parts.family.require()
     locks = agent_locks(parts)
-    heartbeat = make_heartbeat(parts, str, locks, " (reaper)")
+    heartbeat = make_heartbeat(parts, str, locks, REAPER)
     await heartbeat.register()
     beating = HeartbeatThread(heartbeat)
     relay = Relay(database=parts.database, lane=parts.lane, publisher=parts.publisher, topics=parts.topics, clock=parts.clock)

@@ -21,6 +21,7 @@ RATE_WINDOW_S = 60.0
 SILENT_S = 6.0
 SHOWN_S, STOPPED_SHOWN_S = 600.0, 30.0
 COUNTED_MOST = 20_000  # tasks that are looked at one by one
+REAPER = " (reaper)"  # how the name of one ends that runs no tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class AgentStatus:
     state: str
     silent_s: float
     notice: str
+
+    @property
+    def works(self) -> bool:
+        """Return whether it takes tasks: it is alive, and more than a reaper."""
+        return self.state == "alive" and not self.name.endswith(REAPER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +199,7 @@ def _reasons(group: str, agents: tuple[AgentStatus, ...], batches: tuple[BatchSt
     if not any(one.open for one in batches):
         return notices  # the lines of an inbox that is not read are in no batch yet
     reasons = [f"agent {one.name} {one.state}, {one.silent_s:.0f} s" for one in agents if one.state in {"lost", "silent"}]
-    if not any(one.state == "alive" for one in agents):
+    if not any(one.works for one in agents):
         reasons.append(f"no agent alive; start one: python -m agent --group {group}")
     reasons += [f"guard of {one.key}: {one.reason}; next probe in {one.probe_due_s:.0f} s" for one in raised]
     return (*reasons, *notices)

@@ -205,6 +205,19 @@ def test_it_says_why_nothing_runs(books: Books) -> None:
     assert shown(books).reasons == ()
 
 
+def test_a_reaper_is_no_agent_that_takes_tasks(books: Books) -> None:
+    """It is listed among the agents, named as what it is; the tasks wait all the same, and the reason is given."""
+    books.load("a")
+    books.agent(f"host:7{status.REAPER}")
+
+    found = shown(books)
+
+    assert [(one.name, one.state) for one in found.agents] == [("host:7 (reaper)", "alive")]
+    assert [reason for reason in found.reasons if "no agent alive" in reason]
+    books.agent("host:8")
+    assert shown(books).reasons == ()
+
+
 def test_what_an_agent_does_not_read_is_told_without_an_open_batch(books: Books) -> None:
     """The lines of an inbox that is paused are in no batch, and nobody else would say why none of them becomes a task."""
     alive, notice = books.agent(), "topic docllm.inbox paused: it is missing or was made again"
