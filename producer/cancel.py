@@ -41,19 +41,23 @@ def cancel_page(connection: Connection, batch_id: int, after: bytes) -> tuple[in
     return _cancel(connection, batch_id, [row for row in rows if row.status in WAITING]), rows[-1].task_key if len(rows) == PAGE else None
 
 
-def cancel_one(connection: Connection, key: bytes, group: str, batch_id: int | None, actor: str) -> list[tuple[int, int]]:
-    """Cancel the group's tasks with this key that wait; return (batch id, status before) for each task of that name."""
+def cancel_one(connection: Connection, key: bytes, group: str, batch_id: int | None, actor: str) -> list[tuple[str, Status]]:
+    """Cancel the group's task with this key if it waits; return (batch name, state before) of each task of that name.
+
+    Where several batches have it, nothing is cancelled: a person must say which is meant.
+    """
     named = select(task.c.id).join(batch, batch.c.id == task.c.batch_id).where(batch.c.group_name == group, task.c.task_key == key)
     if batch_id is not None:
         named = named.where(batch.c.id == batch_id)
     ids = sorted(connection.execute(named).scalars())
     those = select(task.c.id, task.c.batch_id, task.c.status, task.c.type).where(task.c.id.in_(ids)).order_by(task.c.id)
     rows = connection.execute(those.with_for_update()).all()
-    for row in rows:
-        if row.status in WAITING:
-            _cancel(connection, row.batch_id, [row])
-            connection.execute(audit.insert(), {"actor": actor[:191], "action": "cancel", "detail": f"task {row.id}"})
-    return [(row.batch_id, row.status) for row in rows]
+    if len(rows) == 1 and rows[0].status in WAITING:
+        _cancel(connection, rows[0].batch_id, rows)
+        connection.execute(audit.insert(), {"actor": actor[:191], "action": "cancel", "detail": f"task {rows[0].id}"})
+    query = select(batch.c.id, batch.c.name).where(batch.c.id.in_([row.batch_id for row in rows]))
+    names = {row.id: row.name for row in connection.execute(query)}
+    return [(names[row.batch_id], Status(row.status)) for row in rows]
 
 
 def _cancel(connection: Connection, batch_id: int, rows: Sequence[Any]) -> int:

@@ -9,7 +9,9 @@ from functools import partial
 from producer import cancel as cancels
 from producer import store
 from producer.app import LedgerParts, opened_ledger
+from producer.commands.selecting import several
 from producer.screen import complain, say
+from producer.shown import shown
 from schemas import crash
 from schemas.config import Config
 from schemas.database import Connection, Database
@@ -50,18 +52,19 @@ def _cancel_all(database: Database, batch_id: int) -> int:
 async def _cancel_task(parts: LedgerParts, options: argparse.Namespace) -> int:
     batch_id = (await _find(parts, options)).id if options.batch else None
 
-    def work(connection: Connection) -> list[tuple[int, int]]:
+    def work(connection: Connection) -> list[tuple[str, Status]]:
         return cancels.cancel_one(connection, options.id.encode(), options.group, batch_id, actor())
 
     found = await parts.lane(lambda: parts.database.run(work))
     if not found:
         complain(f"no task {options.id!r} in a batch of group {options.group}; see: python -m producer status --group {options.group}")
         return 1
-    if len(found) > 1 and batch_id is None:
-        say(f"{len(found)} batches have a task {options.id!r}")
-    for _, before in found:
-        said = "cancelled" if before in WAITING else f"left as it is: {Status(before).name.lower()}"
-        say(f"task {options.id}: {said}")
+    if len(found) > 1:
+        complain(several(options.id, [name for name, _ in found]))
+        return 1
+    ((name, before),) = found
+    said = "cancelled" if before in WAITING else f"left as it is: {before.name.lower()}"
+    say(f"task {shown(options.id)} of batch {shown(name)}: {said}")
     return 0
 
 

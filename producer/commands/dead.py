@@ -9,7 +9,7 @@ import orjson
 
 from producer import dead_screen, dead_show
 from producer.app import SCREEN_S, opened_ledger
-from producer.commands.selecting import read_selection, record_number
+from producer.commands.selecting import read_selection, record_number, several
 from producer.dead import Group, listed
 from producer.screen import complain, note, say
 from producer.selection import Selection
@@ -74,7 +74,7 @@ def _not_one(names: list[str], options: argparse.Namespace) -> int:
         where = f"batch {options.batch!r}" if options.batch else f"group {options.group}"
         complain(f"no task {options.id!r} in {where}; see: python -m producer dead list --group {options.group}")
         return 1
-    complain(f"{len(names)} batches have a task {options.id!r}: {', '.join(names)}; name one with --batch")
+    complain(several(options.id, names))
     return 1
 
 

@@ -1,6 +1,7 @@
 """The options by which a person names dead letters, the same for every command that takes them."""
 
 import argparse
+from collections.abc import Sequence
 from datetime import datetime
 
 from producer.commands.arguments import MOST, up_to, written
@@ -61,3 +62,8 @@ def record_number(name: str) -> int | None:
     """Return N of `quarantine:N`, None for the id of a task."""
     digits = name.removeprefix(RECORD)
     return int(digits) if digits != name and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS else None
+
+
+def several(key: str, batches: Sequence[str]) -> str:
+    """Return the error for an id that several batches have, where one task is meant."""
+    return f"{len(batches)} batches have a task {key!r}: {', '.join(batches)}; name one with --batch"

@@ -23,7 +23,7 @@ def cancel_all(books: Books, name: str = BATCH) -> list[int]:
     return counts
 
 
-def one_by_key(books: Books, key: bytes, batch_id: int | None = None) -> list[tuple[int, int]]:
+def one_by_key(books: Books, key: bytes, batch_id: int | None = None) -> list[tuple[str, Status]]:
     return books.run(lambda c: cancel.cancel_one(c, key, GROUP, batch_id, "somebody"))
 
 
@@ -82,16 +82,24 @@ def test_a_task_that_comes_back_later_is_found_by_the_next_round(books: Books) -
 
 
 def test_one_task_is_cancelled_by_its_key(books: Books) -> None:
-    """Of one batch or of all that have the key; the answer says which state it was in."""
-    (here,), (there,) = books.load("a"), books.load("a", into="other")
-    batch_id = books.batch().id
+    """Of the batch that is named, or of the only one that has the key; the answer says where, and which state it was in."""
+    (here,), (there,), (alone,) = books.load("a"), books.load("a", into="other"), books.load("b")
 
-    assert one_by_key(books, b"a", batch_id) == [(batch_id, Status.PENDING)]
+    assert one_by_key(books, b"a", books.batch().id) == [(BATCH, Status.PENDING)]
     assert (books.status(here), books.status(there)) == (Status.CANCELLED, Status.PENDING)
-    assert sorted(state for _, state in one_by_key(books, b"a")) == [Status.PENDING, Status.CANCELLED]
-    assert books.status(there) is Status.CANCELLED
+    assert one_by_key(books, b"b") == [(BATCH, Status.PENDING)]
+    assert books.status(alone) is Status.CANCELLED
     assert one_by_key(books, b"A") == []
     assert books.count(tables.audit) == 2
+
+
+def test_a_key_of_several_batches_cancels_nothing(books: Books) -> None:
+    """One task is meant and nobody can know which; the answer names the batches."""
+    (here,), (there,) = books.load("a"), books.load("a", into="other")
+
+    assert one_by_key(books, b"a") == [(BATCH, Status.PENDING), ("other", Status.PENDING)]
+    assert (books.status(here), books.status(there)) == (Status.PENDING, Status.PENDING)
+    assert books.count(tables.audit) == 0
 
 
 def test_a_task_of_another_group_is_not_cancelled_by_its_key(books: Books) -> None:
@@ -123,7 +131,7 @@ def test_a_running_task_is_not_cancelled_by_its_key(books: Books) -> None:
     owner = books.agent().next_owner()
     books.claimed(one, owner)
 
-    assert one_by_key(books, b"a") == [(books.batch().id, Status.PROCESSING)]
+    assert one_by_key(books, b"a") == [(BATCH, Status.PROCESSING)]
     assert books.status(one) is Status.PROCESSING
     assert books.count(tables.audit) == 0
 

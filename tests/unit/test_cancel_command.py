@@ -1,0 +1,50 @@
+"""`cancel --id` as a command: one task is meant, and the answer says which."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from producer.__main__ import _parser
+from producer.commands import load
+from schemas.settings import load_config
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A ledger in which the batches night and day have a task t3, and day alone t4."""
+    monkeypatch.setattr(load.collector, "calm", lambda: None)
+    for batch, keys in (("night", ["t3"]), ("day", ["t3", "t4"])):
+        lines = tmp_path / f"{batch}.jsonl"
+        lines.write_text("".join(f'{{"id":"{key}","prompt":"x"}}\n' for key in keys))
+        assert run(tmp_path, "load", str(lines)) == 0
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str) -> int:
+    options = _parser().parse_args(arguments)
+    return int(asyncio.run(options.run(load_config(flags={}, environ={}, cwd=folder), options)))
+
+
+def test_an_id_of_several_batches_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is cancelled, as the wrong one might be; the batches are named, in the words of `dead show`, with its exit code."""
+    capsys.readouterr()
+
+    assert run(folder, "cancel", "--id", "t3") == 1
+    refused = capsys.readouterr()
+    assert run(folder, "dead", "show", "t3") == 1
+
+    assert refused.err == "error: 2 batches have a task 't3': night, day; name one with --batch\n" == capsys.readouterr().err
+    assert refused.out == ""
+    for batch in ("night", "day"):
+        assert run(folder, "cancel", "--id", "t3", "--batch", batch) == 0
+        assert capsys.readouterr().out == f"task t3 of batch {batch}: cancelled\n"
+
+
+def test_the_batch_of_a_task_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Though it was not asked for, as the task is the only one of its id; and again when there is nothing to cancel."""
+    capsys.readouterr()
+
+    assert [run(folder, "cancel", "--id", "t4") for _ in range(2)] == [0, 0]
+
+    assert capsys.readouterr().out == "task t4 of batch day: cancelled\ntask t4 of batch day: left as it is: cancelled\n"
