@@ -28,19 +28,20 @@ class Read(Protocol):
         ...
 
 
-def export(read: Read, batch_ids: Sequence[int], line_of: LineOf, out: BinaryIO) -> Counter[Status]:
-    """Write each task's line to `out`; return how many tasks are in each state."""
-    counts: Counter[Status] = Counter()
+def export(read: Read, batch_ids: Sequence[int], line_of: LineOf, out: BinaryIO) -> dict[int, Counter[Status]]:
+    """Write each task's line to `out`; return, by batch, how many tasks are in each state."""
+    counts: dict[int, Counter[Status]] = {}
     for batch_id in batch_ids:
+        mine = counts[batch_id] = Counter()
         for ended in _tasks(read, batch_id):
-            counts[ended.status] += 1
+            mine[ended.status] += 1
             if line := line_of(ended):
                 out.write(line)
     return counts
 
 
 def unfinished(counts: Counter[Status]) -> int:
-    """Return how many of the exported tasks are not final."""
+    """Return how many of these tasks are not final."""
     return sum(counts[status] for status in OPEN)
 
 

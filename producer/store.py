@@ -93,10 +93,10 @@ def require_batch(connection: Connection, group: str, name: str) -> Batch:
     return found
 
 
-def batches_of(connection: Connection, group: str, name: str | None) -> list[int]:
-    """Return the ids of a group's batches, or of the one of this name, in the order in which they were made."""
-    query = select(batch.c.id).where(batch.c.group_name == group, batch.c.archived_at.is_(None)).order_by(batch.c.id)
-    return list(connection.execute(query if name is None else query.where(batch.c.name == name)).scalars())
+def batches_of(connection: Connection, group: str, name: str | None) -> dict[int, str]:
+    """Return the names of a group's batches, or the one of this name, by id, in the order in which they were made."""
+    query = select(batch.c.id, batch.c.name).where(batch.c.group_name == group, batch.c.archived_at.is_(None)).order_by(batch.c.id)
+    return {row.id: row.name for row in connection.execute(query if name is None else query.where(batch.c.name == name))}
 
 
 def take_ids(connection: Connection, count: int) -> int:

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
@@ -21,6 +21,7 @@ from producer.app import SCREEN_S, LedgerParts, opened_ledger
 from producer.commands.dead import PIPED_WIDTH
 from producer.result_lines import docllm_line, openai_line
 from producer.screen import note, say, status_lines, status_table
+from producer.shown import shown
 from producer.store import batches_of
 from producer.whole_file import standard_output, whole_file
 from schemas.config import Config
@@ -28,6 +29,7 @@ from schemas.errors import ConfigError
 from schemas.task import Status
 
 REFRESH_S = 1.0
+INCOMPLETE_SHOWN = 20
 
 
 async def status(config: Config, options: argparse.Namespace) -> int:
@@ -45,15 +47,15 @@ async def status(config: Config, options: argparse.Namespace) -> int:
 
 
 def _print(found: statuses.GroupStatus) -> None:
-    shown, terminal = StringIO(), sys.stdout.isatty()
-    console = Console(file=shown, force_terminal=terminal, width=None if terminal else PIPED_WIDTH)
+    text, terminal = StringIO(), sys.stdout.isatty()
+    console = Console(file=text, force_terminal=terminal, width=None if terminal else PIPED_WIDTH)
     console.print(status_table(found, console.width), soft_wrap=True)
     console.print(Text("\n".join(status_lines(found))), soft_wrap=True)
-    say(shown.getvalue().removesuffix("\n"))
+    say(text.getvalue().removesuffix("\n"))
 
 
-async def _batches(parts: LedgerParts, options: argparse.Namespace) -> list[int]:
-    """Return the ids of the batches that are meant, one at least. Raises ConfigError where there is none."""
+async def _batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int, str]:
+    """Return the names of the batches that are meant by id, one at least. Raises ConfigError where there is none."""
     found = await parts.lane(lambda: parts.database.auto(lambda c: batches_of(c, options.group, options.batch)))
     if not found and options.batch is None:
         raise ConfigError(f"group {options.group} has no batch yet; load one: python -m producer load FILE --group {options.group}")
@@ -84,10 +86,10 @@ async def export(config: Config, options: argparse.Namespace) -> int:
     line_of = openai_line if options.format == "openai" else docllm_line
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         found = await _batches(parts, options)
-        counts: Counter[Status] = Counter()
+        counts: dict[int, Counter[Status]] = {}
         with _output(options.output) as out:
-            counts = await parts.lane(lambda: exports.export(parts.database.auto, found, line_of, out))
-        _tell(counts, options)
+            counts = await parts.lane(lambda: exports.export(parts.database.auto, list(found), line_of, out))
+        _tell([(found[batch_id], its) for batch_id, its in counts.items()], options.output)
     return 0
 
 
@@ -101,9 +103,15 @@ def _output(path: str | None) -> Iterator[BinaryIO]:
         raise ConfigError(f"{where} cannot be written: {error.strerror}; name a file in a folder that can be written, with room") from None
 
 
-def _tell(counts: Counter[Status], options: argparse.Namespace) -> None:
-    waiting = exports.unfinished(counts)
+def _tell(counts: Sequence[tuple[str, Counter[Status]]], output: str | None) -> None:
+    total = sum(its.total() for _, its in counts)
+    waiting = [(name, its) for name, its in counts if exports.unfinished(its)]
     if waiting:
-        note(f"incomplete: {waiting} of {counts.total()} tasks are not final yet; export again when they are")
-    if options.output is not None:
-        note(f"{counts.total()} tasks written to {options.output}")
+        left = sum(exports.unfinished(its) for _, its in waiting)
+        note(f"incomplete: {left} of {total} tasks are not final yet; export again when they are")
+    for name, its in waiting[:INCOMPLETE_SHOWN]:
+        note(f"  batch {shown(name)}: {exports.unfinished(its)} of {its.total()}")
+    if len(waiting) > INCOMPLETE_SHOWN:
+        note(f"  and {len(waiting) - INCOMPLETE_SHOWN} more")
+    if output is not None:
+        note(f"{total} tasks written to {output}")

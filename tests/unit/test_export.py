@@ -133,7 +133,7 @@ def test_what_is_not_final_is_there_and_counted(filled: Filled) -> None:
     filled.succeeded("done", completion("x"))
     out = io.BytesIO()
 
-    counts = export(filled.database.auto, [1], docllm_line, out)
+    counts = export(filled.database.auto, [1], docllm_line, out)[1]
 
     assert [json.loads(line)["status"] for line in out.getvalue().splitlines()] == [
         "pending",
@@ -144,6 +144,16 @@ def test_what_is_not_final_is_there_and_counted(filled: Filled) -> None:
     ]
     assert unfinished(counts) == 3
     assert counts.total() == 5
+
+
+def test_each_batch_is_counted_by_itself(filled: Filled) -> None:
+    """So that a person learns which of them is not final."""
+    filled.add("a", Status.PENDING, batch=1)
+    filled.succeeded("b", completion("x"), batch=2)
+
+    counts = export(filled.database.auto, [1, 2, 3], docllm_line, io.BytesIO())
+
+    assert [(batch, unfinished(its), its.total()) for batch, its in counts.items()] == [(1, 1, 1), (2, 0, 1), (3, 0, 0)]
 
 
 def test_the_openai_file_holds_whole_completions_and_errors(filled: Filled) -> None:

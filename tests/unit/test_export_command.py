@@ -1,0 +1,73 @@
+"""`export` as a command: what it says of batches that are not final."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from producer.__main__ import _parser
+from producer.commands import load
+from producer.store import batches_of
+from schemas.config import Config
+from schemas.database import Database
+from schemas.settings import ledger_url, load_config
+from schemas.tables import task
+from schemas.task import Status
+
+
+def config_of(folder: Path) -> Config:
+    return load_config(flags={}, environ={}, cwd=folder)
+
+
+def run(folder: Path, *arguments: str) -> int:
+    options = _parser().parse_args(arguments)
+    return int(asyncio.run(options.run(config_of(folder), options)))
+
+
+def finish(folder: Path, batch: str) -> None:
+    """Make the batch's tasks final, without an agent."""
+    database = Database(ledger_url(config_of(folder)))
+    with database.engine.begin() as connection:
+        (batch_id,) = batches_of(connection, "docllm", batch)
+        connection.execute(update(task).where(task.c.batch_id == batch_id).values(status=int(Status.CANCELLED)))
+    database.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A ledger with the batches b0, b1 and b2, of one, two and three tasks; b1 is final."""
+    monkeypatch.setattr(load.collector, "calm", lambda: None)
+    for number in range(3):
+        lines = tmp_path / f"b{number}.jsonl"
+        lines.write_text("".join(f'{{"id":"t{one}","prompt":"x"}}\n' for one in range(number + 1)))
+        assert run(tmp_path, "load", str(lines)) == 0
+    finish(tmp_path, "b1")
+    return tmp_path
+
+
+def test_each_batch_that_is_not_final_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With its own count, so that one knows what is waited for."""
+    capsys.readouterr()
+
+    assert run(folder, "export") == 0
+
+    assert capsys.readouterr().err.splitlines() == [
+        "incomplete: 4 of 6 tasks are not final yet; export again when they are",
+        "  batch b0: 1 of 1",
+        "  batch b2: 3 of 3",
+    ]
+    assert run(folder, "export", "--batch", "b1") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_no_more_batches_are_named_than_a_screen_holds(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group may have thousands; how many more there are is said."""
+    monkeypatch.setattr("producer.commands.view.INCOMPLETE_SHOWN", 1)
+    capsys.readouterr()
+
+    assert run(folder, "export") == 0
+
+    assert capsys.readouterr().err.splitlines()[1:] == ["  batch b0: 1 of 1", "  and 1 more"]
