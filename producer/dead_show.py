@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlalchemy import Connection, select
 
 from producer.quarantine import error_class
+from producer.result_lines import attempts_of
 from schemas.sql import NEVER_TIME
 from schemas.tables import batch, dead_letter, quarantine, task, task_attempt, task_input, task_result
 from schemas.task import Status
@@ -64,7 +65,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One task. `attempts`, `lease_losses` and `replays` are three numbers; `history` holds every attempt, those before a replay too."""
+    """One task. `attempts` has the one that succeeded too, `history` all that did not, those before a replay too."""
 
     number: int
     key: str
@@ -135,7 +136,7 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         type=row.type,
         tenant=row.tenant,
         status=Status(row.status),
-        attempts=row.attempt,
+        attempts=attempts_of(row.attempt, Status(row.status)),
         max_attempts=row.max_attempts,
         lease_losses=row.lease_losses,
         replays=row.replays,

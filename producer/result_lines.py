@@ -48,6 +48,11 @@ class Ended:
     letter: Letter | None
 
 
+def attempts_of(counted: int, status: Status) -> int:
+    """Return how many attempts a person is told of: the ledger counts those that failed, and the one that succeeded is one more."""
+    return counted + (status == Status.SUCCEEDED)
+
+
 def docllm_line(task: Ended) -> bytes | None:
     """Return the line of our format; a task that is not final has one too."""
     result, letter = task.result, task.letter
@@ -58,7 +63,7 @@ def docllm_line(task: Ended) -> bytes | None:
             "status": task.status.name.lower(),
             "result": result and _answer(task, result),
             "error": letter and {"code": letter.error_class, "message": letter.error_text},
-            "attempts": task.attempt + (task.status == Status.SUCCEEDED),
+            "attempts": attempts_of(task.attempt, task.status),
             "model": result and result.model,
             "tokens_in": task.tokens_in,
             "tokens_out": task.tokens_out,

@@ -174,7 +174,10 @@ def _counts(rows: Any, running: dict[str, int]) -> dict[str, int]:
 
 
 def _failures(rows: Any) -> dict[str, int]:
-    """Return how many attempts failed, as `dead BAD_REQUEST` or `waiting RATE`."""
+    """Return how many tasks are dead, as `dead BAD_REQUEST`, and how many attempts were not the last, as `tried again RATE`.
+
+    Counted attempts are among the latter, and those that are not; a claim that was given back is no attempt.
+    """
     found: dict[str, int] = {}
     for row in rows:
         if row.outcome not in {LOADED, REPLAYED} and row.state in {Status.DEAD, Status.PENDING, Status.RETRYING}:

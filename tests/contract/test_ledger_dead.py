@@ -197,7 +197,7 @@ def test_a_story_of_a_task_that_is_not_dead(books: Books) -> None:
     found = books.run(lambda c: dead_show.story(c, GROUP, BATCH, "a"))
 
     assert found is not None
-    assert (found.letter, found.status, found.history) == (None, Status.SUCCEEDED, ())
+    assert (found.letter, found.status, found.attempts, found.history) == (None, Status.SUCCEEDED, 1, ())
     assert found.result is not None
     assert (found.result.model, found.result.tokens_in, found.result.cost_micro) == ("model", 10, 300)
 

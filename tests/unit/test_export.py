@@ -4,6 +4,7 @@ import io
 import json
 import zlib
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import pytest
 from sqlalchemy import insert
 
 from producer import export as exports
+from producer.dead_show import story
 from producer.export import export, unfinished
 from producer.result_lines import docllm_line, openai_line
 from schemas.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 from schemas.database import Database
-from schemas.tables import dead_letter, task, task_attempt, task_input, task_result
+from schemas.tables import batch, dead_letter, task, task_attempt, task_input, task_result
 from schemas.task import Status
 
 ENDED = datetime(2027, 1, 31, 18, 0, 0, 120000)  # noqa: DTZ001 - the database's times are UTC without a zone
@@ -144,6 +146,20 @@ def test_what_is_not_final_is_there_and_counted(filled: Filled) -> None:
     ]
     assert unfinished(counts) == 3
     assert counts.total() == 5
+
+
+def test_dead_show_counts_attempts_as_an_export_does(filled: Filled) -> None:
+    """Those that failed, and the one that succeeded; a task that still waits has only the former."""
+    filled.write(batch, {"id": 1, "name": "b", "group_name": "g"})
+    filled.succeeded("done", completion("x"), attempt=2)
+    filled.dead("dead", attempt=3)
+    filled.add("waits", Status.RETRYING, attempt=1)
+
+    exported = {line["id"]: line["attempts"] for line in lines(filled)}
+    stories = {key: filled.database.auto(partial(story, group="g", batch_name="b", key=key)) for key in exported}
+
+    assert exported == {"done": 3, "dead": 3, "waits": 1}
+    assert {key: one.attempts for key, one in stories.items() if one is not None} == exported
 
 
 def test_each_batch_is_counted_by_itself(filled: Filled) -> None:

@@ -3,12 +3,14 @@
 import json
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema_rs
 import orjson
 
 from producer.guards import Guard
-from producer.status import AgentStatus, BatchStatus, GroupStatus
+from producer.status import AgentStatus, BatchStatus, GroupStatus, _failures
+from schemas.task import Status
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "json" / "status.json"
 
@@ -16,10 +18,20 @@ SCHEMA = Path(__file__).parents[2] / "schemas" / "json" / "status.json"
 def test_what_status_prints_fits_the_published_schema() -> None:
     """A group with agents, batches, guards and reasons, and an empty one, are as the schema says."""
     counts = {"total": 3, "pending": 0, "processing": 0, "retrying": 0, "succeeded": 2, "dead": 1, "cancelled": 0}
-    batch = BatchStatus("tasks", counts, 0.5, None, 900, 120, 0.02, {"BAD_REQUEST": 1}, cancelled=True)
+    batch = BatchStatus("tasks", counts, 0.5, None, 900, 120, 0.02, {"dead BAD_REQUEST": 1, "tried again RATE": 2}, cancelled=True)
     guard = Guard(1, 2, "tasks", "document", "default", "exhausted", "10 of 10", datetime(2026, 1, 31, 8), -1.5, 0, None)  # noqa: DTZ001 - as read
     full = GroupStatus("docllm", "0" * 32, (AgentStatus(7, "host-1", "alive", 0.3, ""),), (batch,), 2, ("no agent alive",), (guard,))
     validator = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text()))
 
     for status in (full, GroupStatus("docllm", "0" * 32, (), (), 0, ())):
         assert list(validator.iter_errors(orjson.loads(orjson.dumps(status.as_json())))) == []
+
+
+def test_the_schema_tells_what_failures_are() -> None:
+    """Dead tasks, and all attempts that did not end theirs: retried ones, which are counted, and snoozed ones, which are not."""
+    entered = [(Status.DEAD, "BAD_REQUEST"), (Status.RETRYING, "RATE"), (Status.PENDING, "RATE"), (Status.SUCCEEDED, "succeeded")]
+    found = _failures([SimpleNamespace(state=int(state), outcome=outcome, n=1) for state, outcome in entered])
+    told = json.loads(SCHEMA.read_text())["properties"]["batches"]["items"]["properties"]["failures"]["description"]
+
+    assert found == {"dead BAD_REQUEST": 1, "tried again RATE": 2}
+    assert all(f"`{name.rpartition(' ')[0]} CLASS`" in told for name in found)
