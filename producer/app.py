@@ -21,7 +21,7 @@ from schemas.database import Database, DatabaseError
 from schemas.database_errors import too_long
 from schemas.errors import ConfigError, UnreachableError
 from schemas.lanes import Lane, ThreadLane
-from schemas.settings import ledger_url
+from schemas.settings import LEDGER_FILE, ledger_url
 from schemas.topics import Topics
 
 BUS_FILE = "bus.sqlite"
@@ -46,6 +46,16 @@ class Parts:
 def bus_path(config: Config) -> Path:
     """Return the embedded bus's file."""
     return config.data_dir / BUS_FILE
+
+
+def ledger_to_come(config: Config) -> bool:
+    """Return whether the ledger is embedded and was never made."""
+    return config.embedded and config.database_url is None and not (config.data_dir / LEDGER_FILE).exists()
+
+
+def bus_to_come(config: Config) -> bool:
+    """Return whether the bus is embedded and was never made."""
+    return config.embedded and not bus_path(config).exists()
 
 
 def open_database(config: Config, *, connections: int = 4, reads_s: int | None = None) -> Database:

@@ -1,11 +1,15 @@
-"""The test of the LLM of `producer check`: the cheapest call there is, to the address and in the way that agents call.
+"""The test of an LLM of `producer check`: the cheapest call there is, to the address and in the way that agents call.
 
 Neither the key nor the address's query is ever shown, and what the server says is not trusted with a terminal.
 """
 
+from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
+from urllib.parse import unquote_plus, urlsplit
 
 import orjson
+from pyreqwest.client import Client
 from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.request import RequestBuilder, StreamRequest
 from pyreqwest.response import Response
@@ -15,36 +19,61 @@ from schemas import llm_address
 from schemas.config import LLMConfig, authorization
 from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
 from schemas.http_client import connected, why
+from schemas.wording import one_line
 
 TIMEOUT_S, CONNECT_TIMEOUT_S = 60.0, 10.0
 _MOST_BYTES = 1 << 20
-_MODEL_SHOWN, _WHY_SHOWN = 191, 500
-_SUCCESS, _REDIRECTS = range(200, 300), range(300, 400)
+_MODEL_SHOWN, _WHY_SHOWN, _MESSAGE_SHOWN = 191, 500, 200
+_SUCCESS, _REDIRECTS, _TROUBLES = range(200, 300), range(300, 400), range(500, 600)
+_BAD_REQUEST, _NO_SUCH, _TOO_MANY = 400, 404, 429
+_NOT_ALLOWED = (401, 403)
+_CHEAP = {"max_tokens": 16}
+_MESSAGES, _MESSAGE_DEPTH = ("error", "message", "detail", "msg"), 5
+_LEAST_SECRET = 4  # characters: a shorter part of a query is a version or a switch
 
 
-async def ask(llm: LLMConfig, *, timeout_s: float = TIMEOUT_S) -> str:
-    """Return which model answers; `timeout_s` covers everything up to the last byte.
+async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TIMEOUT_S) -> str:
+    """Return which model answers. `route`: whose settings to name in advice, None for `[llm]`; `timeout_s`: for each call, all of it.
 
+    Some models refuse a request that limits the answer, which agents do not; a 400 is therefore asked again without the limit.
     Raises ConfigError for an address or a key that cannot be used, UnreachableError, UnsafeStateError for an answer that is a refusal.
     """
     url = llm_address.endpoint(llm.base_url or "")
-    where = llm_address.shown(url)
+    where, address = llm_address.shown(url), _setting(route, "base_url")
     try:
         async with connected(url, timedelta(seconds=CONNECT_TIMEOUT_S)) as client:
-            try:
-                request = client.post(url)
-            except ValueError:
-                raise ConfigError("llm.base_url is not an address that can be called; check DOCLLM_LLM_BASE_URL") from None
-            async with _call(request, llm, timeout_s) as response:
-                status, body = response.status, await _read(response)
+            status, body = await _answer(client, url, llm, timeout_s, _CHEAP)
+            if status == _BAD_REQUEST:
+                status, body = await _answer(client, url, llm, timeout_s, {})
     except PyreqwestError as error:
-        raise UnreachableError(f"{where} does not answer ({shown(why(error), _WHY_SHOWN)}); check DOCLLM_LLM_BASE_URL") from None
-    return f"{where} answers as {_model(where, status, body)}"
+        raise UnreachableError(f"{where} does not answer ({shown(why(error), _WHY_SHOWN)}); check {address}") from None
+    if status in _REDIRECTS:
+        raise UnsafeStateError(f"{where} answers {status}, a redirect, and those are not followed; check {address}")
+    if status not in _SUCCESS:
+        said = _message(body, llm, url)
+        raise UnsafeStateError(f"{where} answers {status}{': ' if said else ''}{said}; {_advice(status, route)}")
+    return f"{where} answers as {_model(where, body, address)}"
 
 
-def _call(request: RequestBuilder, llm: LLMConfig, timeout_s: float) -> StreamRequest:
-    """Ask for one word."""
-    body = {"model": llm.model or "", "messages": [{"role": "user", "content": "Say ok."}], "max_tokens": 16}
+def _setting(route: str | None, key: str) -> str:
+    """Return the name of what is to be looked at."""
+    return f"DOCLLM_LLM_{key.upper()}" if route is None else f"routes.{route}.{key}"
+
+
+async def _answer(client: Client, url: str, llm: LLMConfig, timeout_s: float, limit: dict[str, int]) -> tuple[int, bytes]:
+    """Return status and body; raise ConfigError for an address that is none."""
+    try:
+        request = client.post(url)
+    except ValueError:
+        raise ConfigError("llm.base_url is not an address that can be called; write for example https://api.openai.com/v1") from None
+    async with _call(request, llm, timeout_s, limit) as response:
+        return response.status, await _read(response)
+
+
+def _call(request: RequestBuilder, llm: LLMConfig, timeout_s: float, limit: dict[str, int]) -> StreamRequest:
+    """Ask for one word; without a configured model the provider is to choose, as when agents ask."""
+    chosen = {"model": llm.model} if llm.model else {}
+    body = {**chosen, "messages": [{"role": "user", "content": "Say ok."}], **limit}
     request = request.timeout(timedelta(seconds=timeout_s)).header("Content-Type", "application/json")
     if (bearer := authorization(llm.api_key)) is not None:
         request = request.header("Authorization", bearer.reveal(), is_sensitive=True)
@@ -59,15 +88,56 @@ async def _read(response: Response) -> bytes:
     return body
 
 
-def _model(where: str, status: int, body: bytes) -> str:
-    if status in _REDIRECTS:
-        raise UnsafeStateError(f"{where} answers {status}, a redirect, and those are not followed; check DOCLLM_LLM_BASE_URL")
-    if status not in _SUCCESS:
-        raise UnsafeStateError(f"{where} answers {status}; check DOCLLM_LLM_API_KEY and DOCLLM_LLM_MODEL")
+def _message(body: bytes, llm: LLMConfig, url: str) -> str:
+    """Return what the provider says of its refusal, without the secrets that it may repeat; empty where it says nothing."""
+    try:
+        text = _told(value := orjson.loads(body)) or orjson.dumps(value).decode()  # written anew: no escape hides a secret
+    except orjson.JSONDecodeError:
+        text = body.decode("utf-8", "replace")
+    except orjson.JSONEncodeError:  # nested deeper than any message
+        text = ""
+    for secret in sorted(_secrets(llm, url), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return shown(one_line(text), _MESSAGE_SHOWN).rstrip(". ")
+
+
+def _told(value: Any, depth: int = _MESSAGE_DEPTH) -> str:
+    """Return the first text of an error body that is under a name which providers give their messages."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        value = {"error": value[0]} if value else None
+    if not isinstance(value, dict) or not depth:
+        return ""
+    return next((text for name in _MESSAGES if (text := _told(value.get(name), depth - 1))), "")
+
+
+def _secrets(llm: LLMConfig, url: str) -> Iterator[str]:
+    """Yield the key, and what the address's query holds, as written and as it is read."""
+    if llm.api_key is not None and (key := llm.api_key.reveal().strip()):
+        yield key
+    for pair in urlsplit(url).query.split("&"):
+        value = pair.partition("=")[2] or pair
+        yield from (text for text in {value, unquote_plus(value)} if len(text) >= _LEAST_SECRET)
+
+
+def _advice(status: int, route: str | None) -> str:
+    if status in _NOT_ALLOWED:
+        return f"check {_setting(route, 'api_key')}"
+    if status == _NO_SUCH:
+        return f"check {_setting(route, 'base_url')} and {_setting(route, 'model')}"
+    if status == _TOO_MANY:
+        return "wait, or raise the account's limit or quota"
+    if status in _TROUBLES:
+        return "the provider is in trouble, try again later"
+    return f"check {_setting(route, 'model')} and what the server takes in a request"
+
+
+def _model(where: str, body: bytes, address: str) -> str:
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:
         answer = None
     if not isinstance(answer, dict):
-        raise UnreachableError(f"{where} answers with what is no completion; check DOCLLM_LLM_BASE_URL")
+        raise UnreachableError(f"{where} answers with what is no completion; check {address}")
     return shown(str(answer.get("model", "an unnamed model")), _MODEL_SHOWN)

@@ -1,7 +1,12 @@
-"""The tests of `producer check`: each server, the schema, the topics and the LLM. Nothing is changed, and no secret is shown."""
+"""The tests of `producer check`: each server, the schema, the topics, the LLM and its routes. Nothing is changed, no secret is shown.
+
+Embedded parts that were never made are not made here: the first load or agent makes them.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -11,18 +16,29 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from producer import check_llm
-from producer.app import make_admin, open_database
+from producer.app import bus_path, bus_to_come, ledger_to_come, make_admin, open_database
 from producer.topics.family import Family, with_old_tiers
 from schemas import migrations
 from schemas.clock import SystemClock
-from schemas.config import Config
+from schemas.config import Config, LLMConfig
 from schemas.database import Database
-from schemas.errors import ConfigError, DocllmError, UnreachableError
+from schemas.errors import ConfigError, DocllmError, UnreachableError, UnsafeStateError
 from schemas.lanes import ThreadLane
-from schemas.settings import require_llm
+from schemas.settings import DEFAULT_ROUTE, LEDGER_FILE, account, require_llm
 from schemas.topics import Topics
 
 REDIS_TIMEOUT_S = 2.0
+APPLY = "python -m producer topics apply"
+TO_COME = "not there yet; the first load or agent makes"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`run` returns what is well and raises DocllmError with what to do; without what is not `needed`, docllm works."""
+
+    name: str
+    run: Callable[[], Awaitable[str]]
+    needed: bool = True
 
 
 class Checks:
@@ -32,15 +48,17 @@ class Checks:
         self._config = config
         self._group = group
 
-    def all(self) -> list[tuple[str, Callable[[], Awaitable[str]]]]:
-        """Return name and test; a test returns what is well and raises DocllmError with what to do."""
-        tests: list[tuple[str, Callable[[], Awaitable[str]]]] = [("database", self._database), ("schema", self._schema)]
-        tests += [("bus", self._bus), ("topics", self._topics)]
+    def all(self) -> list[Check]:
+        """Return every test there is for this configuration."""
+        tests = [Check("database", self._database), Check("schema", self._schema), Check("bus", self._bus), Check("topics", self._topics)]
         if self._config.redis_url is not None:
-            tests.append(("redis", self._redis))
-        return [*tests, ("llm", self._llm)]
+            tests.append(Check("redis", self._redis, needed=False))
+        return [*tests, Check("llm", self._llm), *self._routes()]
 
     async def _database(self) -> str:
+        if ledger_to_come(self._config):
+            return f"{self._config.data_dir / LEDGER_FILE} is {TO_COME} it"
+
         def where(database: Database) -> str:
             return f"{database.where} answers"
 
@@ -48,10 +66,12 @@ class Checks:
 
     async def _schema(self) -> str:
         def compare(database: Database) -> str:
+            if self._config.embedded and migrations.found(database) is None:
+                return f"{TO_COME} it"
             migrations.require(database)
             return f"revision {migrations.wanted()}, ledger {database.auto(migrations.ledger_id)}"
 
-        return await self._with_database(compare)
+        return f"{TO_COME} it" if ledger_to_come(self._config) else await self._with_database(compare)
 
     async def _with_database(self, test: Callable[[Database], str]) -> str:
         def run() -> str:
@@ -64,6 +84,8 @@ class Checks:
         return await asyncio.to_thread(run)
 
     async def _bus(self) -> str:
+        if bus_to_come(self._config):
+            return f"{bus_path(self._config)} is {TO_COME} it"
         admin = make_admin(self._config, SystemClock())
         try:
             return f"{self._config.kafka.bootstrap or 'embedded'}, cluster {await admin.cluster_id()}"
@@ -71,14 +93,20 @@ class Checks:
             await admin.close()
 
     async def _topics(self) -> str:
-        await self._schema()
+        if (await self._schema()).startswith(TO_COME):
+            return f"{TO_COME} them"
         database = await asyncio.to_thread(open_database, self._config, connections=1)
         configured = Topics(self._group, self._config.retry_tiers)
         topics = await asyncio.to_thread(database.auto, lambda c: with_old_tiers(c, configured))
         clock, lane = SystemClock(), ThreadLane("check")
         admin = make_admin(self._config, clock)
         try:
-            known = await Family(admin=admin, database=database, lane=lane, topics=topics, clock=clock).require()
+            family = Family(admin=admin, database=database, lane=lane, topics=topics, clock=clock)
+            if self._config.embedded and await family.incomplete():
+                return f"{TO_COME} them"
+            if bus_to_come(self._config):
+                raise UnsafeStateError(f"they were in {bus_path(self._config)}, which is gone; run: {APPLY} --group {self._group}")
+            known = await family.require()
         finally:
             await admin.close()
             lane.close()
@@ -101,7 +129,21 @@ class Checks:
 
     async def _llm(self) -> str:
         require_llm(self._config)
-        return await check_llm.ask(self._config.llm)
+        return await check_llm.ask(account(self._config, DEFAULT_ROUTE), DEFAULT_ROUTE if DEFAULT_ROUTE in self._config.routes else None)
+
+    def _routes(self) -> list[Check]:
+        """Return a test for each route that is asked otherwise than those before it; the default one is the test `llm`."""
+        asked, tests = {_asked(account(self._config, DEFAULT_ROUTE))}, []
+        for name in sorted(self._config.routes.keys() - {DEFAULT_ROUTE}):
+            llm = account(self._config, name)
+            if llm.base_url is not None and _asked(llm) not in asked:
+                asked.add(_asked(llm))
+                tests.append(Check(f"route {name}", partial(check_llm.ask, llm, name)))
+        return tests
+
+
+def _asked(llm: LLMConfig) -> tuple[object, ...]:
+    return llm.base_url, llm.api_key, llm.model
 
 
 def _reason(error: Exception) -> str:
@@ -109,9 +151,11 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, RedisConnectionError | RedisTimeoutError) else type(error).__name__
 
 
-async def outcome(test: Callable[[], Awaitable[str]]) -> tuple[int, str]:
-    """Run one test; return its exit code, 0 when all is well, and what to say."""
+async def outcome(test: Check) -> tuple[int, str, str]:
+    """Run one test; return its exit code, 0 when nothing hinders, one word, and what to say."""
     try:
-        return 0, await test()
+        return 0, "ok", await test.run()
+    except UnreachableError as error:
+        return (error.exit_code, "FAILED", str(error)) if test.needed else (0, "WARNING", str(error))
     except DocllmError as error:
-        return error.exit_code, str(error)
+        return error.exit_code, "FAILED", str(error)

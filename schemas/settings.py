@@ -113,6 +113,19 @@ def require_llm(config: Config) -> None:
         raise ConfigError(NO_LLM)
 
 
+def account(config: Config, route: str) -> LLMConfig:
+    """Return with what a configured route, or the default one, is asked: its own settings, else those of `[llm]`."""
+    own, llm = config.routes.get(route, RouteConfig()), config.llm
+    base_url = own.base_url or llm.base_url
+    return LLMConfig(
+        base_url=base_url,
+        # A key is sent to no other address than the one that it was given for.
+        api_key=own.api_key or (llm.api_key if base_url == llm.base_url else None),
+        model=own.model or (llm.model if route == DEFAULT_ROUTE else route),
+        timeout_s=own.timeout_s or llm.timeout_s,
+    )
+
+
 def _given(flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path, faults: list[str]) -> dict[str, _Given]:
     """Return each value from the strongest source that has it."""
     given: dict[str, _Given] = {}

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 from agent.breaker.naming import DEFAULT, Names
 from agent.ports import LLM, Account
-from schemas.config import Config, RouteConfig, Secret
+from schemas.config import Config, Secret
 from schemas.errors import ConfigError
+from schemas.settings import account
 
 Connect = Callable[[str, Secret | None], LLM]
 
@@ -34,14 +35,12 @@ class Accounts:
             await client.close()
 
     def _made(self, name: str) -> Account:
-        llm, own = self._config.llm, self._config.routes.get(name, RouteConfig())
-        base_url = own.base_url or llm.base_url or ""
-        # A key is sent to no other address than the one that it was given for.
-        api_key = own.api_key or (llm.api_key if base_url == llm.base_url else None)
+        own = account(self._config, name)
+        base_url, api_key = own.base_url or "", own.api_key
         client = self._clients.get((base_url, api_key))
         if client is None:
             try:
                 client = self._clients[base_url, api_key] = self._connect(base_url, api_key)
             except ConfigError as wrong:
                 raise ConfigError(f"route {name}: {wrong}") from None
-        return Account(client, self._naming.model_of(name), own.timeout_s or llm.timeout_s)
+        return Account(client, own.model, own.timeout_s)

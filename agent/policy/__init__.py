@@ -4,8 +4,8 @@ from agent.policy.classes import CLASSES, Action, Effect, ErrorClass, effect_of
 from agent.policy.judge import Terms, judge, refused
 from agent.policy.rules import action_of
 from agent.policy.tiers import Tier, tiers_of
-from agent.policy.wording import one_line
 from schemas.fingerprint import fingerprint
+from schemas.wording import one_line
 
 __all__ = [
     "CLASSES", "Action", "Effect", "ErrorClass", "Terms", "Tier", "action_of", "effect_of", "fingerprint", "judge", "one_line", "refused",

@@ -7,9 +7,9 @@ import orjson
 
 from agent.outcome import Failure
 from agent.policy.signals import hidden_status, of_value
-from agent.policy.wording import one_line
 from schemas.answer_schema import is_soon_explained
 from schemas.validator import validator_of
+from schemas.wording import one_line
 
 _MOST_TOKENS = 2**31 - 1
 

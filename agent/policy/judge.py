@@ -10,9 +10,9 @@ from agent.outcome import COMPLETION, COMPLETION_ZLIB, Dead, Failure, Retry, Sno
 from agent.policy import completion, signals, waiting
 from agent.policy.classes import CLASSES, Action
 from agent.policy.tiers import Tier, choose, retry_delay
-from agent.policy.wording import one_line
 from agent.ports import CallFailed, Reply
 from schemas.config import Price
+from schemas.wording import one_line
 
 _SUCCESS = range(200, 300)
 _PACK_FROM_BYTES = 4 << 10

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from agent.outcome import Failure
-from agent.policy.wording import TEXT_CHARS, one_line
+from schemas.wording import TEXT_CHARS, one_line
 
 _NESTED = ("error", "innererror", "inner_error", "details", "metadata")
 _CODES = ("code", "type", "status", "error_code")

@@ -46,13 +46,13 @@ def _report(differences: list[str], group: str) -> int:
 
 
 async def check(config: Config, options: argparse.Namespace) -> int:
-    """Test each server, the schema, the topics and the LLM; print one line each; return the worst exit code."""
+    """Test each server, the schema, the topics, the LLM and its routes; print one line each; return the worst exit code."""
     from producer.checks import Checks, outcome  # noqa: PLC0415 - it loads the client of Redis, which no other command needs
 
     tests = Checks(config, options.group)
     worst = 0
-    for name, test in tests.all():
-        code, said = await outcome(test)
+    for test in tests.all():
+        code, word, said = await outcome(test)
         worst = max(worst, code)
-        say(f"{'FAILED' if code else 'ok':7} {name}: {said}")
+        say(f"{word:7} {test.name}: {said}")
     return worst

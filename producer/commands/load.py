@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Seque
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
 from producer import store
-from producer.app import LedgerParts, Parts, opened, opened_ledger
+from producer.app import LedgerParts, Parts, ledger_to_come, opened, opened_ledger
 from producer.commands.load_input import Input
 from producer.estimate import Estimate
 from producer.first_pass import Ask, FirstPass, Imprint
@@ -18,7 +18,6 @@ from schemas import collector, crash
 from schemas.config import Config
 from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
 from schemas.lanes import ThreadLane
-from schemas.settings import LEDGER_FILE
 
 SHOWN = 20
 
@@ -84,7 +83,7 @@ async def _ledger(config: Config, options: argparse.Namespace, batch: str) -> As
 
     A dry run goes on without a ledger that does not answer: it estimates, and nothing hangs on it.
     """
-    if config.embedded and config.database_url is None and not (config.data_dir / LEDGER_FILE).exists():
+    if ledger_to_come(config):
         yield None
         return
     async with AsyncExitStack() as stack:

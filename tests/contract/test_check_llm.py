@@ -1,7 +1,9 @@
 """`check` calls an LLM as agents do: to the same address, no redirect, one deadline; it shows neither secret nor terminal code."""
 
 import asyncio
+from typing import Any
 
+import orjson
 import pytest
 
 from producer.check_llm import ask
@@ -24,6 +26,35 @@ def answering(answer: bytes, heads: list[bytes]) -> Serve:
 async def asked(answer: bytes, heads: list[bytes], query: str = "") -> str:
     async with server(answering(answer, heads)) as url:
         return await ask(LLMConfig(base_url=url + query, api_key=KEY, model="m"))
+
+
+async def bodies_of(answers: list[bytes], model: str | None = "m") -> list[dict[str, Any]]:
+    """Return what a server is sent that gives these answers one after the other."""
+    sent: list[dict[str, Any]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+            sent.append(orjson.loads(await reader.readexactly(length)))
+            writer.write(answers[len(sent) - 1])
+            await writer.drain()
+
+    async with server(serve) as url:
+        await ask(LLMConfig(base_url=url, api_key=KEY, model=model))
+    return sent
+
+
+def refused(answer: bytes, query: str = "", route: str | None = None, key: Secret = KEY) -> str:
+    """Return what is said of a refusal."""
+
+    async def run() -> None:
+        async with server(answering(answer, [])) as url:
+            await ask(LLMConfig(base_url=url + query, api_key=key, model="m"), route)
+
+    with pytest.raises(UnsafeStateError) as failed:
+        asyncio.run(run())
+    return str(failed.value)
 
 
 def test_a_redirect_is_a_failure_and_the_key_goes_nowhere_else() -> None:
@@ -104,3 +135,89 @@ def test_the_models_name_cannot_act_on_a_terminal() -> None:
     said = asyncio.run(asked(response("200 OK", b'{"model":"\\u001b[2J\\nok      topics: well"}'), []))
 
     assert said.isprintable()
+
+
+def test_a_model_that_takes_no_limit_is_asked_again_without() -> None:
+    """Agents send no limit, so that such a model serves them; any other one is asked once, for a few tokens."""
+    no_limit = response("400 Bad Request", b'{"error":{"message":"Unsupported parameter: max_tokens"}}')
+    well = response("200 OK", b'{"model":"m"}')
+
+    assert ["max_tokens" in body for body in asyncio.run(bodies_of([no_limit, well]))] == [True, False]
+    assert ["max_tokens" in body for body in asyncio.run(bodies_of([well]))] == [True]
+
+
+@pytest.mark.parametrize("status", [401, 404, 422, 429, 500])
+def test_only_a_bad_request_is_made_again(status: int) -> None:
+    """Another refusal has another cause, and a second call might cost."""
+    with pytest.raises(UnsafeStateError, match=f"answers {status}"):
+        asyncio.run(bodies_of([response(f"{status} No", b"{}")]))
+
+
+def test_without_a_model_none_is_named() -> None:
+    """As agents do: the provider is to choose."""
+    (body,) = asyncio.run(bodies_of([response("200 OK", b'{"model":"m"}')], model=None))
+
+    assert "model" not in body
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (400, "DOCLLM_LLM_MODEL and what the server takes in a request"),
+        (401, "check DOCLLM_LLM_API_KEY"),
+        (403, "check DOCLLM_LLM_API_KEY"),
+        (404, "check DOCLLM_LLM_BASE_URL and DOCLLM_LLM_MODEL"),
+        (429, "limit or quota"),
+        (503, "try again later"),
+    ],
+)
+def test_the_advice_fits_the_status(status: int, advice: str) -> None:
+    """A person is sent to what can be wrong, and reads what the provider says of it."""
+    said = refused(response(f"{status} No", b'{"error":{"message":"The words of the provider.","code":"x"}}'))
+
+    assert f"answers {status}: The words of the provider; " in said
+    assert said.endswith(advice)
+
+
+def test_a_routes_refusal_names_its_own_settings() -> None:
+    """What is set for a route is not mended in the variables of the default one."""
+    assert refused(response("401 No", b""), route="fast").endswith("answers 401; check routes.fast.api_key")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"error":{"message":"why"}}',
+        b'{"error":"why"}',
+        b'{"message":"why"}',
+        b'{"detail":[{"msg":"why"}]}',
+        b'[{"error":{"message":"why"}}]',
+        b"why",
+    ],
+)
+def test_the_message_is_found_where_servers_put_it(body: bytes) -> None:
+    """Their shapes differ, what a person wants to read does not."""
+    assert "answers 422: why; check" in refused(response("422 No", body))
+
+
+@pytest.mark.parametrize("secret", ["hunter2", "hunter%32", "sk-test-key-12345678", "sk-other-key-1234"])
+def test_a_refusal_that_repeats_a_secret_is_masked(secret: str) -> None:
+    """The key, whatever it looks like, what the address holds, and whatever looks like a key."""
+    body = b'{"error":{"message":"no entry with %s, %s"}}' % (secret.encode(), b"x" * 500)
+
+    said = refused(response("403 No", body), "?key=hunter%32")
+
+    assert secret not in said
+    assert "no entry with ***, xx" in said
+    assert "a/b/c" not in refused(response("403 No", b'{"key":"a\\/b\\/c"}'), key=Secret("a/b/c")).replace("\\", "")
+    assert "odd" not in refused(response("403 No", b"no entry with odd key"), key=Secret("odd"))
+
+
+def test_a_refusal_is_one_line_that_is_safe_to_show() -> None:
+    """A server that is hostile or broken neither moves a cursor nor fills the screen nor ends the command."""
+    said = refused(response("418 No", b'{"message":"\\u001b[2J\\nok      topics: well\\u202e' + b"x" * 5000 + b'"}'))
+    deep = refused(response("418 No", b'{"error":' * 500 + b"1" + b"}" * 500))
+
+    assert said.isprintable()
+    assert len(said.partition("answers 418: ")[2].rpartition("; check")[0]) == 200
+    assert deep.isprintable()

@@ -1,4 +1,4 @@
-"""Error texts, made fit to be shown. Every pattern runs in linear time."""
+"""Texts of strangers, made fit to be shown: errors of a provider, above all. Every pattern runs in linear time."""
 
 import re
 

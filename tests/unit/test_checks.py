@@ -1,0 +1,133 @@
+"""`check` makes nothing, fails for nothing that agents live without, and asks each account that agents would ask."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from producer import check_llm
+from producer.__main__ import _parser
+from producer.app import opened
+from producer.commands import admin
+from schemas.config import Config, LLMConfig
+from schemas.settings import load_config
+
+LLM = "[llm]\nbase_url = 'http://one/v1'\napi_key = 'k1'\nmodel = 'm'\n"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[LLMConfig]:
+    """Every LLM that is asked; all of them are well."""
+    found: list[LLMConfig] = []
+
+    async def ask(llm: LLMConfig, _route: str | None = None) -> str:
+        found.append(llm)
+        return "answers"
+
+    monkeypatch.setattr(check_llm, "ask", ask)
+    return found
+
+
+def configured(folder: Path, toml: str = LLM, **environ: str) -> Config:
+    (folder / "docllm.toml").write_text(toml)
+    return load_config(flags={}, environ=environ, cwd=folder)
+
+
+def check(config: Config, *arguments: str) -> int:
+    return asyncio.run(admin.check(config, _parser().parse_args(["check", *arguments])))
+
+
+async def make(config: Config) -> None:
+    async with opened(config, "docllm"):
+        pass
+
+
+@pytest.mark.usefixtures("asked")
+def test_an_empty_folder_stays_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first load or agent makes the embedded parts: their absence is told, and is no failure."""
+    code = check(configured(tmp_path))
+
+    lines = capsys.readouterr().out.splitlines()
+    assert code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["docllm.toml"]
+    assert [line.partition(":")[0] for line in lines] == [
+        "ok      database",
+        "ok      schema",
+        "ok      bus",
+        "ok      topics",
+        "ok      llm",
+    ]
+    assert [line for line in lines[:4] if "the first load or agent makes" not in line] == []
+
+
+@pytest.mark.usefixtures("asked")
+def test_parts_that_are_there_are_tested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A ledger without tables or without this group is to come; one whose bus is gone is a failure that names its way out."""
+    config = configured(tmp_path)
+    config.data_dir.mkdir()
+    sqlite3.connect(config.data_dir / "ledger.sqlite").close()
+    assert check(config) == 0
+
+    asyncio.run(make(config))
+    assert check(config) == 0
+    assert check(config, "--group", "other") == 0
+    assert capsys.readouterr().out.count("topics of group docllm are as they should be") == 1
+
+    (config.data_dir / "bus.sqlite").unlink()
+    assert check(config) == 4
+    assert "topics apply --group docllm" in capsys.readouterr().out
+    assert not (config.data_dir / "bus.sqlite").exists()
+
+
+@pytest.mark.usefixtures("asked")
+def test_redis_that_is_away_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Agents run without it, so that it never makes an exit code."""
+    code = check(configured(tmp_path, DOCLLM_REDIS_URL="redis://127.0.0.1:1/0"))
+
+    assert code == 0
+    assert "WARNING redis: does not answer" in capsys.readouterr().out
+
+
+def test_each_account_is_asked_once(tmp_path: Path, asked: list[LLMConfig], capsys: pytest.CaptureFixture[str]) -> None:
+    """A route is asked as agents would ask it, unless another one is asked the same."""
+    toml = (
+        LLM
+        + """
+        [routes.same]
+        model = "m"
+        [routes.model]
+        model = "m2"
+        [routes.twin]
+        model = "m2"
+        [routes.key]
+        api_key = "k2"
+        model = "m"
+        [routes.local]
+        base_url = "http://two/v1"
+    """
+    )
+
+    assert check(configured(tmp_path, toml)) == 0
+
+    said = [line.split(":")[0].split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()[4:]]
+    assert said == ["llm", "route key", "route local", "route model"]
+    found: list[Any] = [(llm.base_url, llm.api_key and llm.api_key.reveal(), llm.model) for llm in asked]
+    assert found == [
+        ("http://one/v1", "k1", "m"),
+        ("http://one/v1", "k2", "m"),
+        ("http://two/v1", None, "local"),
+        ("http://one/v1", "k1", "m2"),
+    ]
+
+
+def test_routes_alone_are_asked_and_the_missing_llm_is_told(
+    tmp_path: Path, asked: list[LLMConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An agent would not start; a route that has no address of its own has none to be asked at."""
+    code = check(configured(tmp_path, "[routes.local]\nbase_url = 'http://two/v1'\n[routes.fast]\nmodel = 'm'\n"))
+
+    assert code == 2
+    assert "FAILED  llm: no LLM is configured" in capsys.readouterr().out
+    assert [llm.base_url for llm in asked] == ["http://two/v1"]
