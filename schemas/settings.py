@@ -4,6 +4,7 @@ The table below lists every name there is. This file opens no connection, and no
 """
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ no LLM is configured; type one of these and run again:
   python -m agent --rehearsal                             # no provider: a rehearsal LLM that answers with extracts"""
 
 _CONFIG, _TESTS = "DOCLLM_CONFIG", "DOCLLM_TEST_"
+# What Kubernetes gives a pod for each Service whose name begins with `docllm-`; the names of settings go before.
+_SERVICE = re.compile(r"DOCLLM(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 _CLIENT = "kafka.client."
 # Sections that a person names: `[prices."gpt-4o"]`; and the settings of each.
 _PRICE = kinds.real(0, 1e6)
@@ -136,12 +139,17 @@ def _given(flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path, f
     for variable, value in environ.items():
         if variable in names and value:
             given[names[variable]] = _Given(value, variable, cwd)
-        elif variable.startswith("DOCLLM_") and variable not in {*names, _CONFIG} and not variable.startswith(_TESTS):
+        elif variable.startswith("DOCLLM_") and not (variable in {*names, _CONFIG} or _foreign(variable)):
             faults.append(f"{variable} is unknown{_nearest(variable, [*names, _CONFIG])}")
     for name, flag in flags.items():
         if name != "config" and flag is not None:
             given[name] = _Given(flag, f"--{name.rpartition('.')[2]}", cwd)
     return given
+
+
+def _foreign(variable: str) -> bool:
+    """Return whether a variable that looks like ours is set by tests or by Kubernetes."""
+    return variable.startswith(_TESTS) or _SERVICE.fullmatch(variable) is not None
 
 
 def _file(named: object, cwd: Path) -> SettingFile | None:

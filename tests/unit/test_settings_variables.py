@@ -1,0 +1,34 @@
+"""Variables that look like docllm's own: which of them are somebody's mistake, and which nobody typed."""
+
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import ConfigError
+from schemas.settings import load_config
+
+
+@pytest.mark.parametrize("service", ["DOCLLM", "DOCLLM_REDIS", "DOCLLM_2_A"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "SERVICE_HOST",
+        "SERVICE_PORT",
+        "SERVICE_PORT_HTTP",
+        "PORT",
+        "PORT_6379_TCP",
+        "PORT_6379_TCP_ADDR",
+        "PORT_6379_TCP_PROTO",
+        "PORT_53_UDP_PORT",
+    ],
+)
+def test_the_variables_of_a_kubernetes_service_are_ignored(tmp_path: Path, service: str, form: str) -> None:
+    """A pod gets them for each Service of its namespace, whatever the Service is called; nobody typed them."""
+    assert load_config(flags={}, environ={f"{service}_{form}": "x"}, cwd=tmp_path) == load_config(flags={}, environ={}, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["REDIS_HOST", "REDIS_PORTS", "PORT_6379", "PORT_X_TCP", "PORT_1_TCP_HOST", "SERVICE", "SERVICE_NAME"])
+def test_no_other_unknown_variable_is_ignored(tmp_path: Path, name: str) -> None:
+    """Only the forms that Kubernetes has; another name is somebody's mistake."""
+    with pytest.raises(ConfigError, match=f"DOCLLM_{name} is unknown"):
+        load_config(flags={}, environ={f"DOCLLM_{name}": "1"}, cwd=tmp_path)
