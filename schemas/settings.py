@@ -20,9 +20,9 @@ LEDGER_FILE = "ledger.sqlite"
 DEFAULT_ROUTE, MAX_ROUTE_CHARS = "default", 64
 NO_LLM = """\
 no LLM is configured; type one of these and run again:
-  export OPENAI_API_KEY=sk-...                            # OpenAI
-  export DOCLLM_LLM_BASE_URL=http://localhost:8000/v1     # any OpenAI-compatible server, with DOCLLM_LLM_MODEL
-  python -m agent --rehearsal                             # no provider: a rehearsal LLM that answers with extracts"""
+  export OPENAI_API_KEY=sk-... DOCLLM_LLM_MODEL=NAME                         # OpenAI
+  export DOCLLM_LLM_BASE_URL=http://localhost:8000/v1 DOCLLM_LLM_MODEL=NAME  # any OpenAI-compatible server
+  python -m agent --rehearsal                                                # no provider: the answers are extracts"""
 
 _CONFIG, _TESTS = "DOCLLM_CONFIG", "DOCLLM_TEST_"
 # What Kubernetes gives a pod for each Service whose name begins with `docllm-`; the names of settings go before.

@@ -252,9 +252,12 @@ def test_no_llm_says_what_to_type(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         require_llm(load(tmp_path))
 
-    assert [line for line in str(refused.value).splitlines() if line.startswith("  ")][2].split("#")[
-        0
-    ].strip() == "python -m agent --rehearsal"
+    typed = [line.partition("#")[0].strip() for line in str(refused.value).splitlines() if line.startswith("  ")]
+    assert len(typed) == 3
+    assert typed[2] == "python -m agent --rehearsal"
+    for line in typed[:2]:
+        environ = dict(pair.split("=", 1) for pair in line.removeprefix("export ").split())
+        assert load(tmp_path, **environ).llm.model == "NAME", "a request without a model is refused"
     require_llm(load(tmp_path, OPENAI_API_KEY="k"))
 
 
