@@ -1,9 +1,10 @@
 """The demo: summarize the source files of Python's standard library, from documents to a results file.
 
-    python examples/demo.py            on this machine alone: SQLite, an embedded bus, no server
-    python examples/demo.py --kafka    on Apache Kafka, MariaDB and Redis, which it starts and stops
+    python examples/demo.py               on this machine alone: SQLite, an embedded bus, no server
+    python examples/demo.py --kafka       on Apache Kafka, MariaDB and Redis, which it starts and stops
+    python examples/demo.py --provider    with the provider that the environment names, which costs money
 
-Without a configured provider the rehearsal LLM answers with extracts. It uses docllm as a person would: by its commands.
+Without --provider the rehearsal LLM answers with extracts. It uses docllm as a person would: by its commands.
 """
 
 import argparse
@@ -28,7 +29,6 @@ BATCH = "standard-library"
 PROMPT = "Summarize in two sentences what this Python module is for: {document}"
 SHOWN = 8
 START_S = 180
-PROVIDER = ("DOCLLM_LLM_BASE_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL")
 
 console = Console(highlight=False)
 
@@ -37,23 +37,25 @@ def main() -> int:
     """Run the demo; return its exit code."""
     parser = argparse.ArgumentParser(description="Summarize the modules of Python's standard library.")
     parser.add_argument("--kafka", action="store_true", help="on Apache Kafka, MariaDB and Redis, started for this")
+    parser.add_argument("--provider", action="store_true", help="ask the provider that the environment names, not the rehearsal LLM")
     options = parser.parse_args()
     folder = ROOT / "demo" / ("kafka" if options.kafka else "embedded")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     if not options.kafka:
-        return demo(folder, {})
+        return demo(folder, {}, rehearsal=not options.provider)
     with servers(folder) as environment:
         run("producer", "migrate", environment=environment, folder=folder)
         run("producer", "topics", "apply", environment=environment, folder=folder)
-        return demo(folder, environment)
+        return demo(folder, environment, rehearsal=not options.provider)
 
 
-def demo(folder: Path, environment: dict[str, str]) -> int:
+def demo(folder: Path, environment: dict[str, str], *, rehearsal: bool) -> int:
     """Load, run, export, show."""
-    rehearsal = not any(os.environ.get(name) for name in PROVIDER)
     if rehearsal:
-        console.print("No LLM is configured: the rehearsal LLM answers with extracts of the documents.", style="yellow")
+        console.print(
+            "The rehearsal LLM answers with extracts of the documents; --provider asks the one of the environment.", style="yellow"
+        )
     began = time.monotonic()
     documents = f"{sysconfig.get_paths()['stdlib']}/*.py"
     run("producer", "load", "--documents", documents, "--prompt", PROMPT, "--batch", BATCH, environment=environment, folder=folder)

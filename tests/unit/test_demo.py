@@ -1,0 +1,44 @@
+"""The demo costs nothing unless a person says so."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+FILE = Path(__file__).parents[2] / "examples" / "demo.py"
+
+
+@pytest.fixture
+def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The demo as a module, in a folder of its own, in a shell that knows a paid provider."""
+    spec = importlib.util.spec_from_file_location("demo", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "DOCLLM_LLM_BASE_URL", "DOCLLM_LLM_API_KEY"):
+        monkeypatch.setenv(name, "http://paid/v1")
+    return module
+
+
+@pytest.mark.parametrize(("arguments", "rehearsal"), [([], ["--rehearsal"]), (["--provider"], [])])
+def test_a_provider_is_asked_only_when_it_is_asked_for(
+    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, arguments: list[str], rehearsal: list[str]
+) -> None:
+    """A key that happens to be in the shell is no consent to pay."""
+    ran: list[tuple[str, ...]] = []
+
+    def run(*command: str, **_: Any) -> None:
+        ran.append(command)
+
+    monkeypatch.setattr(demo, "run", run)
+    monkeypatch.setattr(demo, "show", lambda *_, **__: 0)
+    monkeypatch.setattr(sys, "argv", ["demo.py", *arguments])
+
+    assert demo.main() == 0
+    assert [command[0] for command in ran] == ["producer", "agent", "producer"]
+    assert [option for option in ran[1] if option == "--rehearsal"] == rehearsal
