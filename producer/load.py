@@ -27,8 +27,9 @@ IN_FLIGHT = 4  # chunks between reading and delivery report
 
 @dataclass(slots=True)
 class Summary:
-    """What a load did. `unsent`: records that the relay will publish."""
+    """What a load did. `before`: tasks that the batch had when it began; `unsent`: records that the relay will publish."""
 
+    before: int = 0
     new: int = 0
     known: int = 0
     bad: int = 0

@@ -9,7 +9,7 @@ state is how many tasks are in it, and the sum of what is above 0 how many enter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, func, insert, select
 
 from schemas.tables import tally
 from schemas.task import Status
@@ -49,6 +49,14 @@ def write(connection: Connection, changes: Iterable[Change]) -> None:
         groups.setdefault(change.key, []).append(change)
     if groups:
         connection.execute(insert(tally), [_row(key, some) for key, some in groups.items()])
+
+
+def loaded(connection: Connection, batch_id: int) -> int:
+    """Return how many tasks were ever loaded into a batch."""
+    query = select(func.sum(tally.c.delta)).where(
+        tally.c.batch_id == batch_id, tally.c.state == int(Status.PENDING), tally.c.outcome == LOADED
+    )
+    return int(connection.execute(query).scalar() or 0)
 
 
 def _row(key: Key, changes: Sequence[Change]) -> dict[str, object]:

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
-from producer import store
+from producer import store, tally
 from producer.app import LedgerParts, Parts, ledger_to_come, opened, opened_ledger
 from producer.commands.load_input import Input
 from producer.estimate import Estimate
@@ -113,13 +113,14 @@ def _checked_only(options: argparse.Namespace, estimate: Estimate, rejects: Reje
     if options.dry_run:
         say(f"dry run: nothing is loaded; {estimate}")
     if rejects.count:
-        say(f"nothing is loaded: {_lines(rejects.count)}; repair `text` in {rejects.path} or the input, and load again")
+        say(f"nothing is loaded: {_many(rejects.count, 'bad line')}; repair `text` in {rejects.path} or the input, and load again")
     return 1 if rejects.count else 0
 
 
 async def _load(parts: Parts, batch: str, lines: Iterable[Good | Bad], report: Report) -> Summary:
     """Load the lines of an input that is open: one that cannot be opened leaves no batch behind."""
     into = await parts.lane(lambda: parts.database.run(lambda c: store.open_batch(c, batch, parts.topics.group)))
+    before = await parts.lane(lambda: parts.database.auto(lambda c: tally.loaded(c, into.id)))
     crash.reach("load.batch_made")
     reading = ThreadLane("reading")
     with bar(f"loading {batch}") as loading:
@@ -136,6 +137,7 @@ async def _load(parts: Parts, batch: str, lines: Iterable[Good | Bad], report: R
             reject=report.bad,
             progress=loading.show,
         )
+        loader.summary.before = before
         try:
             return await loader.load(lines)
         finally:
@@ -157,8 +159,10 @@ def _changed(batch: str, checked: Imprint, loaded: Imprint) -> str:
 
 def _tell(config: Config, source: Input, summary: Summary, estimate: Estimate, rejects: Rejects) -> None:
     say(f"batch {source.batch}: {_result(summary)}; {estimate}")
+    if summary.new and summary.before > summary.known:
+        note(f"batch {source.batch} had {_many(summary.before, 'task')} already; to keep inputs apart, name another batch with --batch")
     if rejects.count:
-        say(f"{_lines(rejects.count)} in {rejects.path}; repair `text` there and load that file into the same batch")
+        say(f"{_many(rejects.count, 'bad line')} in {rejects.path}; repair `text` there and load that file into the same batch")
     if summary.unsent:
         note(f"{summary.unsent} records are not on their topic yet ({summary.errors[0]}); any agent sends them")
     if estimate.files and not config.roots():
@@ -171,5 +175,5 @@ def _result(summary: Summary) -> str:
     return f"{loaded}, {known}" if known else loaded
 
 
-def _lines(count: int) -> str:
-    return f"{count} bad line" + ("" if count == 1 else "s")
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" + ("" if count == 1 else "s")

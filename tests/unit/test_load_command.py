@@ -18,6 +18,12 @@ def run(folder: Path, *arguments: str) -> int:
     return asyncio.run(load.load(config, _parser().parse_args(["load", *arguments])))
 
 
+@pytest.fixture(autouse=True)
+def _no_calm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the collector of the tests' own process as it is."""
+    monkeypatch.setattr(load.collector, "calm", lambda: None)
+
+
 @pytest.mark.parametrize(("then", "code"), [(FIRST, 0), (FIRST + SECOND, 4), (SECOND, 4)])
 def test_an_input_that_changes_after_it_was_checked_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: bytes, code: int
@@ -31,6 +37,32 @@ def test_an_input_that_changes_after_it_was_checked_is_told(
         path.write_bytes(then)
 
     monkeypatch.setattr(load, "_check", write_meanwhile)
-    monkeypatch.setattr(load.collector, "calm", lambda: None)
 
     assert run(tmp_path, str(path), "--strict") == code
+
+
+def test_two_inputs_of_one_name_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both go into the batch of their name, which a person may not have meant."""
+    for folder, line in (("one", FIRST), ("two", SECOND)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "tasks.jsonl").write_bytes(line)
+
+    assert run(tmp_path, str(tmp_path / "one" / "tasks.jsonl")) == 0
+    assert capsys.readouterr().err == ""
+
+    assert run(tmp_path, str(tmp_path / "two" / "tasks.jsonl")) == 0
+    assert capsys.readouterr().err.startswith("batch tasks had 1 task already; ")
+
+
+def test_an_input_that_is_loaded_again_makes_no_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A load that was interrupted, or grew, is loaded on: what the batch has is its own."""
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(FIRST + SECOND)
+
+    for arguments in (["--limit", "1"], [], []):
+        assert run(tmp_path, str(path), *arguments) == 0
+
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert "1 tasks loaded, 1 were there already" in told.out
+    assert "nothing new, 2 were there already" in told.out
