@@ -17,12 +17,10 @@ class Estimate:
         self._default_model = default_model or "the default model"
         self._bytes: Counter[str] = Counter()
         self.tasks = 0
-        self.files = 0
 
     def add(self, line: Good) -> None:
         """Count one task: its line, and the document that it names by URI."""
         self.tasks += 1
-        self.files += line.task.uri is not None
         self._bytes[line.task.model or self._default_model] += len(line.value) + (line.task.size or 0)
 
     def scale(self, tasks: int) -> None:

@@ -11,6 +11,7 @@ from producer.estimate import Estimate
 from producer.first_pass import Ask, FirstPass, Imprint
 from producer.lines import Bad, Good
 from producer.load import Loader, Summary
+from producer.out_of_reach import OutOfReach
 from producer.rejects import Rejects
 from producer.screen import bar, complain, note, say
 from producer.shown import shown
@@ -28,20 +29,34 @@ async def load(config: Config, options: argparse.Namespace) -> int:
         source = Input(config, options, stack)
         rejects = stack.enter_context(Rejects(source.rejects))
         report = Report(rejects)
-        estimate = Estimate(prices=config.prices, default_model=config.llm.model)
+        sums = Sums(config)
         checked, loaded = Imprint(), Imprint()
         if options.strict or options.dry_run:
-            await _check(config, options, source, report, estimate if options.dry_run else None, checked)
+            await _check(config, options, source, report, sums if options.dry_run else None, checked)
             if options.dry_run or rejects.count:
-                return _checked_only(options, estimate, rejects)
+                return _checked_only(options, sums, rejects)
         async with opened(config, options.group) as parts:
             collector.calm()
-            summary = await _load(parts, source.batch, _noted(source.lines(), estimate, loaded), report)
-        _tell(config, source, summary, estimate, rejects)
+            summary = await _load(parts, source.batch, _noted(source.lines(), sums, loaded), report)
+        _tell(source, summary, sums, rejects)
         if options.strict and checked != loaded:
             complain(_changed(source.batch, checked, loaded))
             return UnsafeStateError.exit_code
         return 1 if rejects.count else 0
+
+
+class Sums:
+    """What the tasks of an input come to: what they will cost, and which documents agents may not read."""
+
+    def __init__(self, config: Config) -> None:
+        self.estimate = Estimate(prices=config.prices, default_model=config.llm.model)
+        self.outside = OutOfReach(config.roots())
+
+    def add(self, line: Good) -> None:
+        """Count one task."""
+        self.estimate.add(line)
+        if line.task.uri is not None:
+            self.outside.add(line.task.uri)
 
 
 class Report:
@@ -63,14 +78,12 @@ class Report:
             note(f"... the others are in {self._rejects.path}")
 
 
-async def _check(
-    config: Config, options: argparse.Namespace, source: Input, report: Report, estimate: Estimate | None, imprint: Imprint
-) -> None:
+async def _check(config: Config, options: argparse.Namespace, source: Input, report: Report, sums: Sums | None, imprint: Imprint) -> None:
     """Report every line that would be refused."""
     reading = ThreadLane("reading")
     try:
         await reading(source.spool)
-        lines = _noted(source.lines(), estimate, imprint)
+        lines = _noted(source.lines(), sums, imprint)
         async with _ledger(config, options, source.batch) as ask:
             await FirstPass(batch=source.batch, reading=reading, ask=ask, reject=report.bad).read(lines)
     finally:
@@ -109,9 +122,10 @@ async def _asking(ledger: LedgerParts, batch: str, group: str) -> Ask | None:
     return ask
 
 
-def _checked_only(options: argparse.Namespace, estimate: Estimate, rejects: Rejects) -> int:
+def _checked_only(options: argparse.Namespace, sums: Sums, rejects: Rejects) -> int:
     if options.dry_run:
-        say(f"dry run: nothing is loaded; {estimate}")
+        say(f"dry run: nothing is loaded; {sums.estimate}")
+        _tell_roots(sums)
     if rejects.count:
         say(f"nothing is loaded: {_many(rejects.count, 'bad line')}; repair `text` in {rejects.path} or the input, and load again")
     return 1 if rejects.count else 0
@@ -144,11 +158,11 @@ async def _load(parts: Parts, batch: str, lines: Iterable[Good | Bad], report: R
             reading.close(wait=False)
 
 
-def _noted(lines: Iterable[Good | Bad], estimate: Estimate | None, imprint: Imprint) -> Iterator[Good | Bad]:
+def _noted(lines: Iterable[Good | Bad], sums: Sums | None, imprint: Imprint) -> Iterator[Good | Bad]:
     for line in lines:
         imprint.add(line)
-        if estimate is not None and isinstance(line, Good):
-            estimate.add(line)
+        if sums is not None and isinstance(line, Good):
+            sums.add(line)
         yield line
 
 
@@ -157,16 +171,21 @@ def _changed(batch: str, checked: Imprint, loaded: Imprint) -> str:
     return f"the input changed after it was checked: {what}; cancel batch {batch!r}, or load the input again when nobody writes to it"
 
 
-def _tell(config: Config, source: Input, summary: Summary, estimate: Estimate, rejects: Rejects) -> None:
-    say(f"batch {source.batch}: {_result(summary)}; {estimate}")
+def _tell(source: Input, summary: Summary, sums: Sums, rejects: Rejects) -> None:
+    say(f"batch {source.batch}: {_result(summary)}; {sums.estimate}")
     if summary.new and summary.before > summary.known:
         note(f"batch {source.batch} had {_many(summary.before, 'task')} already; to keep inputs apart, name another batch with --batch")
     if rejects.count:
         say(f"{_many(rejects.count, 'bad line')} in {rejects.path}; repair `text` there and load that file into the same batch")
     if summary.unsent:
         note(f"{summary.unsent} records are not on their topic yet ({summary.errors[0]}); any agent sends them")
-    if estimate.files and not config.roots():
-        note(f"tasks that name their document by URI: {estimate.files}; set DOCLLM_DOCUMENT_ROOTS for the agents")
+    _tell_roots(sums)
+
+
+def _tell_roots(sums: Sums) -> None:
+    if (outside := sums.outside).count:
+        tasks = f"{_many(outside.count, 'task')} with a document by URI outside of the folders that agents may read"
+        note(f"{tasks}, which would be dead; set before the agents start: {outside}")
 
 
 def _result(summary: Summary) -> str:

@@ -66,3 +66,26 @@ def test_an_input_that_is_loaded_again_makes_no_noise(tmp_path: Path, capsys: py
     assert told.err == ""
     assert "1 tasks loaded, 1 were there already" in told.out
     assert "nothing new, 2 were there already" in told.out
+
+
+def test_documents_that_agents_may_not_read_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Embedded, the current folder is the only root; a document elsewhere would be dead, which a person hears before that."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+        (folder / "a.txt").write_text("text")
+    monkeypatch.chdir(here)
+    question = ("--prompt", "{document}", "--by-uri")
+
+    assert run(here, "--documents", ".", *question) == 0
+    assert capsys.readouterr().err == ""
+
+    for more in (["--dry-run"], []):
+        assert run(here, "--documents", str(there), *question, *more) == 0
+        assert capsys.readouterr().err.endswith(f"set before the agents start: DOCLLM_DOCUMENT_ROOTS={here}:{there}\n")
+
+    config = load_config(flags={}, environ={"DOCLLM_DOCUMENT_ROOTS": str(tmp_path)}, cwd=here)
+    assert asyncio.run(load.load(config, _parser().parse_args(["load", "--documents", str(there), *question]))) == 0
+    assert capsys.readouterr().err == ""

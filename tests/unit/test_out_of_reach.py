@@ -1,0 +1,41 @@
+"""Documents that agents may not read are told with what would let them."""
+
+from pathlib import Path
+
+import pytest
+
+from producer.out_of_reach import OutOfReach
+
+
+def told(roots: list[Path], *paths: str) -> tuple[int, str]:
+    found = OutOfReach(roots)
+    for path in paths:
+        found.add(f"file://{path}")
+    return found.count, str(found).removeprefix("DOCLLM_DOCUMENT_ROOTS=")
+
+
+@pytest.mark.parametrize(
+    ("paths", "folders"),
+    [
+        (["/d/e/f/a.txt"], "/d/e/f"),
+        (["/d/e/f/a.txt", "/d/e/f/g/b.txt", "/d/e/h/c.txt"], "/d/e"),
+        (["/d/e/a.txt", "/d/f/b.txt"], "/d/e:/d/f"),
+        (["/d/a%20b/c.txt"], "/d/a b"),
+        (["/a/1/x", "/a/2/x", "/a/3/x", "/a/4/x"], "/a/1:/a/2:/a/3, and others"),
+        (["/d/%00"], ""),
+    ],
+)
+def test_the_folders_that_hold_them_are_named(paths: list[str], folders: str) -> None:
+    """The nearest folder that holds all of a place, a few of them at most; what is no path at all needs none."""
+    assert told([], *paths)[1] == folders
+
+
+def test_what_is_below_a_root_needs_nothing_and_roots_stay(tmp_path: Path) -> None:
+    """Links are resolved, as agents resolve them; the advice keeps the roots that there are."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "in" / "link").symlink_to(tmp_path / "out")
+    (tmp_path / "root").symlink_to(tmp_path / "in")
+
+    assert told([tmp_path / "root"], f"{tmp_path}/in/a.txt", f"{tmp_path}/root/a.txt")[0] == 0
+    assert told([tmp_path / "root"], f"{tmp_path}/in/link/a.txt") == (1, f"{tmp_path}/in:{tmp_path}/out")
