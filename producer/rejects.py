@@ -28,11 +28,15 @@ def rejects_path(source: str, batch: str, cwd: Path) -> Path:
 
 
 class Rejects:
-    """The rejects file of one load: a context; when it ends without an error the file is there, or gone if nothing was refused."""
+    """The rejects file of one load: a context; when it ends without an error the file is there, or gone if nothing was refused.
+
+    `count`: what was refused; `repairable`: how much of it is there as a text, so that it can be repaired in the file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.count = 0
+        self.repairable = 0
         self._file: BinaryIO | None = None
         self._stack = ExitStack()
 
@@ -48,6 +52,7 @@ class Rejects:
             self._file = self._stack.enter_context(whole_file(self.path))
         self._file.write(orjson.dumps(bad, option=orjson.OPT_APPEND_NEWLINE))
         self.count += 1
+        self.repairable += bad.text is not None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.__exit__(kind, error, trace)

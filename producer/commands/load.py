@@ -34,7 +34,7 @@ async def load(config: Config, options: argparse.Namespace) -> int:
         if options.strict or options.dry_run:
             await _check(config, options, source, report, sums if options.dry_run else None, checked)
             if options.dry_run or rejects.count:
-                return _checked_only(options, sums, rejects)
+                return _checked_only(source, options, sums, rejects)
         async with opened(config, options.group) as parts:
             collector.calm()
             summary = await _load(parts, source.batch, _noted(source.lines(), sums, loaded), report)
@@ -122,12 +122,13 @@ async def _asking(ledger: LedgerParts, batch: str, group: str) -> Ask | None:
     return ask
 
 
-def _checked_only(options: argparse.Namespace, sums: Sums, rejects: Rejects) -> int:
+def _checked_only(source: Input, options: argparse.Namespace, sums: Sums, rejects: Rejects) -> int:
     if options.dry_run:
         say(f"dry run: nothing is loaded; {sums.estimate}")
         _tell_roots(sums)
     if rejects.count:
-        say(f"nothing is loaded: {_many(rejects.count, 'bad line')}; repair `text` in {rejects.path} or the input, and load again")
+        fix = f"repair `text` in {rejects.path} or the input, and load again" if rejects.repairable else _repair(source)
+        say(f"nothing is loaded: {_many(rejects.count, 'bad line')}; {fix}")
     return 1 if rejects.count else 0
 
 
@@ -176,10 +177,16 @@ def _tell(source: Input, summary: Summary, sums: Sums, rejects: Rejects) -> None
     if summary.new and summary.before > summary.known:
         note(f"batch {source.batch} had {_many(summary.before, 'task')} already; to keep inputs apart, name another batch with --batch")
     if rejects.count:
-        say(f"{_many(rejects.count, 'bad line')} in {rejects.path}; repair `text` there and load that file into the same batch")
+        fix = "repair `text` there and load that file into the same batch" if rejects.repairable else _repair(source)
+        say(f"{_many(rejects.count, 'bad line')} in {rejects.path}; {fix}")
     if summary.unsent:
         note(f"{summary.unsent} records are not on their topic yet ({summary.errors[0]}); any agent sends them")
     _tell_roots(sums)
+
+
+def _repair(source: Input) -> str:
+    """Return what to do where the rejects file holds nothing that could be repaired in it."""
+    return "repair or convert the documents, and load them again" if source.documents else "repair the input, and load it again"
 
 
 def _tell_roots(sums: Sums) -> None:

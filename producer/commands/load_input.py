@@ -34,6 +34,7 @@ class Input:
         if options.documents is None and stray:
             raise ConfigError(f"{', '.join(stray)} only with --documents: a task line says such things itself")
         self._options = options
+        self.documents = options.documents is not None
         self._stack = stack
         self._data_dir = config.data_dir
         self._spooled: str | None = None

@@ -89,3 +89,27 @@ def test_documents_that_agents_may_not_read_are_told(
     config = load_config(flags={}, environ={"DOCLLM_DOCUMENT_ROOTS": str(tmp_path)}, cwd=here)
     assert asyncio.run(load.load(config, _parser().parse_args(["load", "--documents", str(there), *question]))) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("more", "where"), [([], "in "), (["--strict"], "nothing is loaded: ")])
+def test_what_cannot_be_repaired_in_the_rejects_file_is_not_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str], where: str
+) -> None:
+    """A document that is no text has no text there, and neither has a line that was too large to keep; a bad line has."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "a.pdf").write_bytes(b"%PDF-1.7\0\xff")
+    (tmp_path / "long.jsonl").write_bytes(b"x" * (4 << 20))
+    (tmp_path / "bad.jsonl").write_bytes(b"{}\n" + b"x" * (4 << 20))
+
+    assert run(tmp_path, "--documents", "papers", "--prompt", "{document}", *more) == 1
+    documents = capsys.readouterr().out
+    assert run(tmp_path, "long.jsonl", *more) == 1
+    long = capsys.readouterr().out
+    assert run(tmp_path, "bad.jsonl", *more) == 1
+    bad = capsys.readouterr().out
+
+    assert [where in said for said in (documents, long, bad)] == [True] * 3
+    assert "; repair or convert the documents, and load them again\n" in documents
+    assert "; repair the input, and load it again\n" in long
+    assert ["repair `text`" in said for said in (documents, long, bad)] == [False, False, True]
