@@ -99,6 +99,24 @@ def test_programs_understand_their_environment(services: dict[str, Any], tmp_pat
     assert config.redis_url is not None
 
 
+@pytest.mark.parametrize(
+    "given", [("OPENAI_API_KEY", "DOCLLM_LLM_MODEL"), ("DOCLLM_LLM_BASE_URL", "DOCLLM_LLM_API_KEY", "DOCLLM_LLM_MODEL")]
+)
+def test_what_names_a_provider_reaches_the_agents(services: dict[str, Any], given: tuple[str, ...]) -> None:
+    """Whichever variables a page tells a person to export; without a value they come from the shell."""
+    assert [services["agents"]["environment"].get(name, "missing") for name in given] == [None] * len(given)
+
+
+@pytest.mark.parametrize("service", ["migrate", "topics", "agents"])
+def test_what_programs_read_and_write_is_shared_with_the_person(services: dict[str, Any], service: str) -> None:
+    """Rejects and results outlive a container that is removed, and agents may read the documents that are loaded from there."""
+    one = services[service]
+
+    assert one["volumes"] == ["./work:/work"]
+    assert one["working_dir"] == "/work"
+    assert one["environment"]["DOCLLM_DOCUMENT_ROOTS"] == "/work"
+
+
 def test_docker_reads_the_file(compose: list[str]) -> None:
     """Docker itself finds nothing wrong with the compose file."""
     done = subprocess.run([*compose, "--file", FILE, "config", "--quiet"], capture_output=True, text=True, check=False)
