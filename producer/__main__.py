@@ -38,7 +38,7 @@ examples:
   python -m producer cancel --batch tasks                 what waits ends, what runs finishes
   python -m producer dead list                            why tasks were given up; dead show ID
   python -m producer replay --batch tasks --dry-run       dead letters again: how many, at what cost
-  python -m producer guard list                           what waits since it failed as a whole
+  python -m producer guard list                           batches held back: nearly all tasks failed
   python -m producer migrate                              prepare a database
   python -m producer topics apply                         prepare a Kafka cluster
   python -m producer check                                test servers, schema, topics and the LLM
@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_cancel(command("cancel", "end a batch or a task that should not run", "What runs now finishes."))
     _add_dead(commands.add_parser("dead", help="what was given up on, and why", description=dead.DEAD), shared)
     _add_replay(command("replay", "try dead letters again", "Interrupted, it goes on when it is started again."))
-    _add_guard(commands.add_parser("guard", help="what waits since it failed as a whole", description=guard.GUARD), shared)
+    _add_guard(commands.add_parser("guard", help="batches held back: nearly all tasks failed", description=guard.GUARD), shared)
     _add_topics(command("topics", "make, raise or compare the group's topics"))
     command("migrate", "bring the ledger's schema to this version").set_defaults(run=admin.migrate)
     command("check", "test servers, schema, topics, LLM", "The LLM is asked with one call of a few tokens.").set_defaults(run=admin.check)

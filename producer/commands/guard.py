@@ -16,9 +16,9 @@ from schemas.config import Config
 from schemas.database import Connection
 
 VERSION = 1
-GUARD = "What waits since it failed as a whole. And let it run again."
-LIST = "What waits since it failed as a whole, and why."
-OPEN = "Let the tasks of a batch run again, though they failed as a whole."
+GUARD = "Shows which batches are held back because nearly all their tasks failed, and lets them run again."
+LIST = "Which batches are held back because nearly all their tasks failed, and why."
+OPEN = "Lets the tasks of a batch that is held back run again."
 
 
 async def list_guards(config: Config, options: argparse.Namespace) -> int:
