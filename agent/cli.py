@@ -17,6 +17,7 @@ import uvloop
 from agent import app, overdue, parent, rehearsal, resume
 from agent.lifecycle import Stop
 from agent.rehearsal.child import rehearsal_child
+from agent.setback import set_back
 from agent.stops import stops
 from agent.supervisor import Supervisor
 from agent.telemetry import configure_logging
@@ -62,13 +63,15 @@ def main(argv: Sequence[str]) -> int:
         if options.processes and not options.child:
             return _supervise(config, options, argv)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(command(config, options))
+            anew = runner.run(command(config, options))
     except DocllmError as error:
         _complain(options, error)
         return error.exit_code
     except Exception:  # a bug of ours: shown whole, with the exit code that scripts know it by
         log.exception("internal error")
         return DocllmError.exit_code
+    if anew:
+        os.execv(sys.executable, [sys.executable, "-m", "agent", *argv])  # noqa: S606 - itself, as it was started
     return 0
 
 
@@ -115,14 +118,36 @@ def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str])
         ).run()
 
 
-async def _run(config: Config, options: argparse.Namespace) -> None:
+async def _run(config: Config, options: argparse.Namespace) -> bool:
+    """Run an agent; return whether it is to start anew."""
     stop = _signals(config.agent.drain_timeout_s + overdue.GRACE_S)
     if not options.rehearsal:
         require_llm(config)
     if options.child:
         parent.follow()
-    with _llm_settings(config, options) as llm:
+    with _llm_settings(config, options) as llm, _started_anew(config, stop) as anew:
         await _work(config, llm, options, stop)
+    return anew.is_set() and not stop.hurry.is_set()  # whoever asks it to leave meanwhile hurries it
+
+
+@contextmanager
+def _started_anew(config: Config, stop: Stop) -> Iterator[asyncio.Event]:
+    """Let an agent on Kafka drain when the time of day is set back; the event says that this was why."""
+    anew = asyncio.Event()
+
+    async def watch() -> None:
+        by_s = await set_back(SystemClock())
+        if not stop.asked.is_set():
+            log.warning("the clock was set back by %.0f s, and the Kafka client would wait for as long: draining, to start anew", by_s)
+            anew.set()
+            stop.signal()
+
+    watching = asyncio.create_task(watch()) if config.kafka.bootstrap else None
+    try:
+        yield anew
+    finally:
+        if watching is not None:
+            watching.cancel()
 
 
 async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, stop: Stop) -> None:
@@ -155,14 +180,17 @@ def _complain(options: argparse.Namespace, error: DocllmError) -> None:
     sys.stderr.write(f"{who}error: {error}\n")
 
 
-async def _reap(config: Config, options: argparse.Namespace) -> None:
+async def _reap(config: Config, options: argparse.Namespace) -> bool:
+    """Run a reaper; return whether it is to start anew."""
     stop = _signals(overdue.GRACE_S)
-    async with opened(config, options.group) as parts, app.reaping(parts) as reaping:
-        log.info("reaping for group %s", options.group)
-        try:
-            await reaping.run(stop)
-        except UnreachableError as error:
-            _give_up(options, error)
+    with _started_anew(config, stop) as anew:
+        async with opened(config, options.group) as parts, app.reaping(parts) as reaping:
+            log.info("reaping for group %s", options.group)
+            try:
+                await reaping.run(stop)
+            except UnreachableError as error:
+                _give_up(options, error)
+    return anew.is_set() and not stop.hurry.is_set()  # whoever asks it to leave meanwhile hurries it
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from time import monotonic
 import pytest
 
 from schemas.task import Status
+from tests.faults import skew
 from tests.integration import checker
 from tests.integration.deployment import Deployment
 from tests.integration.programs import Program, environment
@@ -57,6 +58,27 @@ def test_drain_ends_at_its_time_limit(embedded: Deployment) -> None:
     assert agent.wait() == 0, agent.tail()
     assert embedded.ledger.counts()["pending"] == 60
     assert checker.attempts_spent(embedded.evidence()) == []
+
+
+@pytest.mark.timeout(300)
+def test_an_agent_whose_clock_is_set_back_starts_anew(on_kafka: Deployment) -> None:
+    """Waits of the Kafka client would last until the old time comes again; it drains and is the same process with new handles."""
+    on_kafka.llm("--latency", "0")
+    skew.jump(on_kafka.folder, 10_000)
+    agent = on_kafka.agent(**skew.environ(on_kafka.folder))
+    on_kafka.load(5)
+    on_kafka.until_settled(5)
+
+    skew.jump(on_kafka.folder, 0)
+    on_kafka.until(lambda: agent.err.count("agent: Kafka ") == 2, "the agent to start anew")
+
+    on_kafka.load(5, "later")
+    on_kafka.until_settled(10)
+    agent.signal(signal.SIGTERM)
+    assert agent.wait() == 0, agent.tail()
+    assert "the clock was set back by" in agent.err
+    assert all(row.stopped_at is not None for row in on_kafka.ledger.agents())
+    assert checker.violations(on_kafka.evidence()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
