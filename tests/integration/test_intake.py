@@ -176,7 +176,7 @@ def test_an_inbox_that_was_made_again_is_read_after_topics_apply(on_kafka: Deplo
     bus.write([Outgoing(inbox, None, line(1), [])])
 
     on_kafka.expect(f"{on_kafka.group}-direct", ["t1"])
-    on_kafka.until(lambda: not on_kafka.ledger.open() and on_kafka.ledger.tasks(), "the task to end")
+    on_kafka.until(lambda: on_kafka.ledger.tasks() and not on_kafka.ledger.open(), "the task to end")
     agent.signal(signal.SIGTERM)
     assert agent.wait() == 0, agent.tail()
     assert checker.violations(on_kafka.evidence()) == []
