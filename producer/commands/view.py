@@ -42,7 +42,9 @@ async def status(config: Config, options: argparse.Namespace) -> int:
         elif sys.stdout.isatty() and not options.once:
             await _live(parts, options)
         else:
-            _print(await _read(parts, options))
+            _print(found := await _read(parts, options))
+            if config.embedded and not found.batches:
+                note(f"looked in {config.data_dir.resolve()}")
     return 0
 
 

@@ -15,7 +15,8 @@ def of_this_code() -> int:
     """Return the first of the seeds that are new with this version of the code."""
     digest = sha256()
     for path in sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
-        digest.update(path.read_bytes())
+        if not path.name.startswith("test_"):  # what only looks at a run changes none
+            digest.update(path.read_bytes())
     return int.from_bytes(digest.digest()[:4])
 
 

@@ -1,4 +1,4 @@
-"""`export` as a command: what it says of batches that are not final."""
+"""`export` and `status` as commands: what they say of batches that are not final, or not there."""
 
 import asyncio
 from pathlib import Path
@@ -71,3 +71,10 @@ def test_no_more_batches_are_named_than_a_screen_holds(
     assert run(folder, "export") == 0
 
     assert capsys.readouterr().err.splitlines()[1:] == ["  batch b0: 1 of 1", "  and 1 more"]
+
+
+def test_status_of_a_folder_without_a_ledger_says_where_it_looked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Embedded, the ledger is in the folder: whoever stands in another one sees no batch."""
+    assert run(tmp_path, "status") == 0
+
+    assert capsys.readouterr().err == f"looked in {tmp_path / 'docllm-data'}\n"
