@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install check lint unit servers test crash-points faults seeds proof-ci demo demo-kafka bench lock clean
+.PHONY: help install check lint unit servers test proofs crash-points faults seeds proof-ci demo demo-kafka bench lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,10 @@ servers: $(READY)
 	$(BIN)/python -m tests.servers install
 
 test: lint servers ## installs what is missing; all tests, real Kafka, MariaDB and Redis, 300 new simulations
-	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/faults/test_crash_points.py
+	$(BIN)/pytest -n 3 --dist worksteal -m "not proof"
+
+proofs: servers ## every planted bug is caught; twenty kills at any moment lose nothing
+	$(BIN)/pytest -q -n 2 --dist worksteal -m proof --ignore tests/faults/test_crash_points.py
 
 crash-points: servers ## kill -9 between any two durable effects, on both sets of parts
 	$(BIN)/pytest -q tests/faults/test_crash_points.py
@@ -44,7 +47,7 @@ faults: servers ## hours of faults on real servers, then one judge of five ledge
 seeds: $(READY) ## 2,000 new simulations
 	$(BIN)/python -m tests.simulation --new --seeds 2000 --processes 2
 
-proof-ci: seeds crash-points ## new simulations, every crash point, then ten minutes with every kind of fault
+proof-ci: seeds proofs crash-points ## these three, then ten minutes with every kind of fault
 	$(BIN)/python -m tests.faults --minutes 10 --seed $(SEED)
 
 demo: $(READY) ## summarize some hundred real documents on this machine alone

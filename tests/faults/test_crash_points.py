@@ -26,6 +26,7 @@ def campaign(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     found.close()
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_death_at_its_points_changes_nothing(campaign: Campaign, case: Case) -> None:

@@ -14,6 +14,7 @@ SLOTS = "8"
 LONGEST_PAUSE_S = 1.5
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(900)
 def test_twenty_kills_lose_nothing(deployment: Deployment) -> None:
     """Every task succeeds once; ledger and LLM server agree; offsets end at the log's end."""

@@ -57,6 +57,7 @@ def test_a_seed_gives_the_same_run_again() -> None:
     assert "commit" in traces[0]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_caught(name: str, store: Store) -> None:
     """The checker of a promise speaks when the promise is broken on purpose, in as many seeds as the table of the proof says."""
