@@ -32,8 +32,8 @@ servers: $(READY)
 test: lint servers ## installs what is missing; all tests, real Kafka, MariaDB and Redis, 300 new simulations
 	$(BIN)/pytest -n 3 --dist worksteal -m "not proof"
 
-proofs: servers ## every planted bug is caught; twenty kills at any moment lose nothing
-	$(BIN)/pytest -q -n 2 --dist worksteal -m proof --ignore tests/faults/test_crash_points.py
+proofs: servers ## every planted bug is caught; kills at any moment and outages of servers lose nothing
+	$(BIN)/pytest -q -n 3 --dist worksteal -m proof --ignore tests/faults/test_crash_points.py
 
 crash-points: servers ## kill -9 between any two durable effects, on both sets of parts
 	$(BIN)/pytest -q tests/faults/test_crash_points.py

@@ -46,6 +46,7 @@ KINDS = {
 }
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(400)
 def test_server_errors_for_all(deployment: Deployment) -> None:
     """503 for every call: nothing dies, at most one attempt for each slot counts, one call at a time is tried, then full speed."""
@@ -54,6 +55,7 @@ def test_server_errors_for_all(deployment: Deployment) -> None:
     _survives(deployment, stopped("503=1", SERVER_S, "SERVER"), slots, tasks=2000)
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", KINDS)
 def test_outage_of_another_kind(embedded: Deployment, kind: str) -> None:

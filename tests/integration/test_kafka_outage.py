@@ -75,6 +75,7 @@ async def send_until_durable(bus: Bus, values: list[bytes]) -> list[float]:
     return took
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("outage", [freeze, kill])
 def test_outage_loses_nothing_and_needs_nobody(kafka_server: Kafka, outage: Callable[[Kafka], None]) -> None:
     """After 20 s without Kafka everything is delivered and read, and the offsets reach the end; no publish hangs longer than 20 s."""

@@ -13,6 +13,7 @@ BATCHES, KILLS_EACH = 5, 4
 TASKS = 2000
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(900)
 def test_killed_load_is_simply_started_again(deployment: Deployment) -> None:
     """Twenty kills later the ledger holds the files' tasks once each, and every one of them runs once."""

@@ -84,6 +84,7 @@ def test_a_release_that_raises_on_every_task_kills_ten_of_a_batch(deployment: De
     assert checker.violations(run) == []
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(300)
 def test_a_release_that_kills_its_process_kills_ten_tasks(embedded: Deployment) -> None:
     """However often it is started again: then its guard lets one through in five minutes. Repaired, and opened by a person, all succeed."""

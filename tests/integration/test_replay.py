@@ -33,6 +33,7 @@ def replay(deployment: Deployment, *options: str, code: int = 0) -> str:
     return deployment.producer("replay", *options, code=code)
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_killed_replay_replays_each_task_once(deployment: Deployment) -> None:
     """Killed at every step of its own and at twenty random moments, a replay that is started again ends as if nobody had died."""

@@ -38,6 +38,7 @@ def crash(server: Server) -> None:
     server.start()
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("outage", [freeze, crash])
 def test_database_outage_loses_nothing(agents_at_work: Deployment, mariadb_server: MariaDB, outage: Callable[[Server], None]) -> None:
@@ -47,6 +48,7 @@ def test_database_outage_loses_nothing(agents_at_work: Deployment, mariadb_serve
     _ends_well(agents_at_work)
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("outage", [freeze, crash])
 def test_kafka_outage_loses_nothing(agents_at_work: Deployment, kafka_server: Kafka, outage: Callable[[Server], None]) -> None:
