@@ -9,6 +9,7 @@ from agent.ledger import settle as settles
 from agent.outcome import Dead
 from producer import letters, outbox, store
 from producer.ports import Order
+from tests.simulation.bugs import stages
 from tests.simulation.bugs.bug import Bug, replaced
 from tests.simulation.machine import GROUP
 
@@ -73,5 +74,6 @@ BUGS = {
     "settled without an order": Bug("P8", replaced(settles, "_write_orders", lambda _connection, _group, _chosen: [])),
     "orders are kept in memory": Bug("P1", _from_memory),
     "a letter before its death": Bug("P8", _published_first),
+    "a letter after the replay": Bug("P8", _whatever_became_of_it, stages.LATE_SENDERS),
     "letter without its body": Bug("P8", _letter_without_body),
 }

@@ -15,3 +15,9 @@ OUTAGES: Stage = {
     "events": [(at_s, "outage") for at_s in (2.0, 2.1, 30.0, 30.1)],
 }  # fmt: skip
 ALL_FAIL: Stage = {**_ALONE, "tasks": 10, "max_attempts": 2, "kinds": {"broken": 1}, "events": []}
+
+# Who froze with an order in hand sends it when another has, and a person has replayed meanwhile.
+LATE_SENDERS: Stage = {
+    **_ALONE, "agents": 3, "tasks": 20, "linger": True, "horizon_s": 120.0, "kinds": {"refused": 1}, "slow_s": {"database": 3.0},
+    "events": sorted([(3.0 * turn + 1, "freeze") for turn in range(30)] + [(3.0 * turn + 34, "replay") for turn in range(28)]),
+}  # fmt: skip
