@@ -14,6 +14,7 @@ from tests.faults.faultlog import Event
 from tests.faults.heard import Heard
 from tests.faults.lives import Life
 from tests.faults.seen import Seen
+from tests.faults.site import CALL_S
 from tests.faults.strike import Cost
 from tests.invariants.evidence import Attempt, Move
 
@@ -22,8 +23,11 @@ OK = 200
 NOTICED_S = 25.0
 SETTLE_S = 5.0
 LATE_S = 2.0  # a way that was mended hands on what it held: the LLM hears the call when the fault is over
+AWAKE_S = 1.0  # until an agent that was frozen has looked at its clock
+FREEZE, TIME_OUT = "agent-freeze", "AMBIGUOUS"
 LLM_FAULT = "llm: {}"
 AGENT_LOST, REPLY_LOST, LEFT = "agent lost: {}", "answer lost: {}", "agent told to leave: {}"
+TOO_LATE = "time limit passed: {}"
 PERSON = "replayed or cancelled by a person"
 UNEXPLAINED = "unexplained"
 
@@ -75,16 +79,34 @@ class _Causes:
             return LLM_FAULT.format(fault)
         if end is not None and end.losses > 0:
             return self._named(AGENT_LOST, self._lost(owner, first.call.start_s, end.at_s))
-        if first.call.status != OK or (first.call.name, owner) in self._attempts:
-            until_s = first.call.end_s or second.call.start_s
-            lost = self._faults(first.seat, first.call.start_s - LATE_S, until_s + SETTLE_S, {Cost.REPLY, Cost.LEASE})
-            if lost:
-                return self._named(REPLY_LOST, lost)
+        if (unheard := self._unheard(first, second, owner)) is not None:
+            return unheard
         if end is not None and end.after is Status.PENDING:
             return self._named(LEFT, self._faults(first.seat, first.call.start_s, end.at_s, {Cost.REPLY, Cost.LEASE}))
         if end is not None and end.after is Status.CANCELLED:
             return PERSON
         return UNEXPLAINED
+
+    def _unheard(self, first: Heard, second: Heard, owner: int) -> str | None:
+        """Return why an answer did not arrive, or not in time."""
+        attempt = self._attempts.get((first.call.name, owner))
+        if first.call.status != OK or attempt is not None:
+            until_s = first.call.end_s or second.call.start_s
+            lost = self._faults(first.seat, first.call.start_s - LATE_S, until_s + SETTLE_S, {Cost.REPLY, Cost.LEASE})
+            if lost:
+                return self._named(REPLY_LOST, lost)
+        if attempt is not None and attempt.error_class == TIME_OUT and self._frozen_too_long(first):
+            return TOO_LATE.format(FREEZE)
+        return None
+
+    def _frozen_too_long(self, first: Heard) -> bool:
+        """Return whether the answer came to an agent that stood still until the call's time limit had passed."""
+        over_s = first.call.start_s + CALL_S
+        return any(
+            one["start_s"] <= min(first.call.end_s or over_s, over_s) <= over_s <= one["end_s"] + AWAKE_S
+            for one in self._seen.faults
+            if one["kind"] == FREEZE and first.seat in one["seats"]
+        )
 
     @staticmethod
     def _named(form: str, kinds: Sequence[str]) -> str:

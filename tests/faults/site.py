@@ -33,9 +33,10 @@ SKEWED = AGENTS[-1]  # the agent whose clock can jump
 LATENCY = "0.1-1.2"
 SLOTS = "16"
 ANSWER_S = 15.0
-TOML = """\
+CALL_S = 6  # the agents' time limit for a call
+TOML = f"""\
 [llm]
-timeout_s = 6
+timeout_s = {CALL_S}
 [agent]
 drain_timeout_s = 4
 sweep_slack_s = 5

@@ -76,6 +76,21 @@ def test_an_answer_that_did_not_arrive_needs_a_way_that_was_cut() -> None:
     assert cause(heard(10, 200), [ended(11, Status.RETRYING)], [], [attempt]) == causes.UNEXPLAINED
 
 
+def test_a_freeze_takes_an_answer_when_the_time_limit_passes_meanwhile() -> None:
+    """The answer waits in the socket until the agent goes on, and then is too late; a shorter freeze costs nothing."""
+    attempt = Attempt(NAME, 0, "retry", "AMBIGUOUS", 17, OWNER)
+    late, moves = heard(10), [ended(17, Status.RETRYING)]  # answered at 11, its time is over at 16
+
+    assert cause(late, moves, [fault("agent-freeze", "nothing", 10.5, 16.1)], [attempt]) == "time limit passed: agent-freeze"
+    for freeze in (
+        fault("agent-freeze", "nothing", 10.5, 14),
+        fault("agent-freeze", "nothing", 12, 16.1),
+        fault("agent-freeze", "nothing", 10.5, 16.1, seats=["agent2"]),
+    ):
+        assert cause(late, moves, [freeze], [attempt]) == causes.UNEXPLAINED
+    assert cause(late, moves, [fault("agent-freeze", "nothing", 10.5, 16.1)]) == causes.UNEXPLAINED
+
+
 def test_a_request_may_be_heard_just_after_the_hole_that_held_it() -> None:
     """The agent gave it up while it was on its way."""
     attempt = Attempt(NAME, 0, "retry", "AMBIGUOUS", 11, OWNER)
