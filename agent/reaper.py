@@ -18,7 +18,7 @@ from producer.ports import TopicAdmin
 from producer.relay import Relay
 from schemas import crash
 from schemas.clock import Clock
-from schemas.database import Database, DatabaseError
+from schemas.database import Connection, Database, DatabaseError
 from schemas.errors import DocllmError
 from schemas.lanes import Lane
 from schemas.topics import Topics
@@ -26,7 +26,7 @@ from schemas.topics import Topics
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.0
+LOOK_S, RELAY_S = 1.0, 2.0
 REPEAT_S = 5.0  # orphans are looked for again although nobody new is gone: a lost agent may have claimed since
 TIDY_S = 60.0
 DROP_S = 30.0
@@ -96,7 +96,7 @@ class Reaper:
             if self._clock.now_s() - dropped_s >= DROP_S:
                 dropped_s = self._clock.now_s()
                 await self._guarded(self._relay.drop_settled)
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(RELAY_S)
 
     async def tidy_forever(self) -> None:
         """Sweep, sum up counts, forget agents of long ago, go on with cancels, trim topics, each minute, until cancelled."""
@@ -154,18 +154,21 @@ class Reaper:
 
     async def _look(self) -> bool:
         """Judge other agents and hear who is gone; return whether somebody new is."""
-        me = self._heartbeat.current
-        if me.fresh(self._clock.now_s()):
-            judged = await self._run(lambda c: lease.judge_others(c, me.agent_id))
-            if judged:
-                crash.reach("reap.judged")
-                log.warning("%d agents are declared lost", judged)
         if self._locks is not None:
             await self._look_at_locks(self._locks)
-        gone = await self._run(lambda c: lease.gone(c, self._topics.group))
+        judged, gone = await self._run(self._judge)
+        if judged:
+            crash.reach("reap.judged")
+            log.warning("%d agents are declared lost", judged)
         news = bool(gone - self._gone)
         self._gone = gone
         return news
+
+    def _judge(self, connection: Connection) -> tuple[int, frozenset[int]]:
+        """Judge others, if this agent's own lease is fresh; return how many are lost by it, and all who are gone."""
+        me = self._heartbeat.current
+        judged = lease.judge_others(connection, me.agent_id) if me.fresh(self._clock.now_s()) else 0
+        return judged, lease.gone(connection, self._topics.group)
 
     async def _look_at_locks(self, locks: AgentLocks) -> None:
         for agent_id, name in await self._run(lambda c: lease.alive(c, self._topics.group)):

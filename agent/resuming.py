@@ -11,7 +11,7 @@ from schemas.lanes import Lane
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.0
+LOOK_S = 2.0
 
 
 class Resuming:
@@ -26,7 +26,7 @@ class Resuming:
         self._heard: dict[str, datetime] | None = None
 
     async def run(self) -> None:
-        """Look each second until cancelled."""
+        """Look until cancelled."""
         while True:
             try:
                 await self.look()

@@ -18,6 +18,7 @@ from sqlalchemy.exc import OperationalError
 from schemas import migrations
 from schemas.clock import Clock
 from schemas.database import Database
+from tests.simulation.connection import QuickConnection
 from tests.simulation.weather import Weather
 
 Result = TypeVar("Result")
@@ -86,7 +87,7 @@ class Store:
         self.clock_s: Callable[[], float] = lambda: 0.0
         self._turn = 0
         engine = create_engine("sqlite://", poolclass=StaticPool, creator=self._connect, hide_parameters=True, isolation_level="AUTOCOMMIT")
-        self._connection = engine.connect()
+        self.connection = QuickConnection(engine)
         self._empty = _migrated()
 
     def begin(self, utc_s: Callable[[], float], clock_s: Callable[[], float]) -> None:
@@ -101,10 +102,10 @@ class Store:
         """
         self.turn()
         if not begin:
-            return work(self._connection)
+            return work(self.connection)
         self.raw.execute(begin)
         try:
-            result = work(self._connection)
+            result = work(self.connection)
         except BaseException:
             self.raw.execute("ROLLBACK")
             raise

@@ -1,0 +1,77 @@
+"""A connection that keeps ready what SQLAlchemy makes of the product's constant statements: each agent asks them every second.
+
+All other statements go SQLAlchemy's own way, and so does one that fails, for the error that the product knows.
+"""
+
+import sqlite3
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Executable, Insert, IteratorResult
+from sqlalchemy.engine.interfaces import Dialect
+from sqlalchemy.engine.result import SimpleResultMetaData
+
+_PRODUCT = ("agent", "producer", "schemas")
+Work = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What is asked of a statement without rows."""
+
+    rowcount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A constant statement: its SQL, its values in order (a fixed one, how each is bound), and what becomes of its rows, if any."""
+
+    sql: str
+    values: tuple[tuple[str, Any, Work | None], ...]
+    rows: SimpleResultMetaData | None
+
+    def run(self, raw: sqlite3.Connection, given: Mapping[str, Any]) -> Any:
+        """Return its rows, or how many it changed."""
+        values = [given.get(name, fixed) if bind is None else bind(given.get(name, fixed)) for name, fixed, bind in self.values]
+        cursor = raw.execute(self.sql, values)
+        return Changed(cursor.rowcount) if self.rows is None else IteratorResult(self.rows, iter(cursor.fetchall()))
+
+
+class QuickConnection(Connection):
+    """Works on SQLite. `constants`: what it has ready, by the statement's identity."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._raw: Any = self.connection.dbapi_connection
+        modules = [module for name, module in sys.modules.items() if name.partition(".")[0] in _PRODUCT]
+        statements = [one for module in modules for one in vars(module).values() if isinstance(one, Executable)]
+        prepared = {id(one): _ready(one, engine.dialect) for one in statements}
+        self.constants = {key: ready for key, ready in prepared.items() if ready}
+
+    def execute(self, statement: Any, parameters: Any = None, **options: Any) -> Any:
+        """Execute a statement as SQLAlchemy does; the result of a constant one has only what the product asks of it."""
+        ready = self.constants.get(id(statement))
+        if ready is None or isinstance(parameters, list) or options:
+            return super().execute(statement, parameters, **options)
+        try:
+            return ready.run(self._raw, parameters or {})
+        except sqlite3.Error:
+            return super().execute(statement, parameters)
+
+
+def _ready(statement: Any, dialect: Dialect) -> Ready | None:
+    """Return a statement made ready, unless its text depends on its values or SQLAlchemy adds some of its own."""
+    made = statement.compile(dialect=dialect)
+    is_text = statement.__visit_name__ == "textclause"
+    if isinstance(statement, Insert) or made.post_compile_params or made.literal_execute_params or made.update_prefetch:
+        return None
+    if is_text and not made.string.lstrip().startswith(("UPDATE", "DELETE")):
+        return None
+    binds = made._bind_processors
+    values = tuple((name, made.params[name], binds.get(name)) for name in made.positiontup or ())
+    columns = made._result_columns
+    of_rows = [column.type._cached_result_processor(dialect, None) for column in columns]
+    rows = SimpleResultMetaData([column.keyname for column in columns], _processors=of_rows) if columns else None
+    return Ready(made.string, values, rows)
