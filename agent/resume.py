@@ -53,7 +53,7 @@ async def _resume(config: Config, group: str, route: str) -> str:
             resume(connection, group, route, actor())
 
         await parts.lane(lambda: parts.database.run(work))
-    return f"route {route} of group {group}: agents that run take calls on it again within two seconds, one first"
+    return f"route {route} of group {group}: agents that run take calls on it again within three seconds, one first"
 
 
 def _listed(known: set[str]) -> str:

@@ -19,7 +19,7 @@ def test_a_configured_route_can_be_resumed(route: str, capsys: pytest.CaptureFix
     """It says what will happen; whether the route was closed is known to the agents alone."""
     assert agent.main(["resume", route, "--group", "g"]) == 0
 
-    assert capsys.readouterr().out == f"route {route} of group g: agents that run take calls on it again within two seconds, one first\n"
+    assert capsys.readouterr().out == f"route {route} of group g: agents that run take calls on it again within three seconds, one first\n"
 
 
 def test_an_unknown_route_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
