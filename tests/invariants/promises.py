@@ -5,7 +5,7 @@ A function judges by what the run recorded, and says nothing about what it did n
 
 from collections.abc import Callable, Sequence
 
-from tests.invariants import calls, claims, ends, failures, letters, offsets
+from tests.invariants import calls, claims, ends, failures, letters, offsets, steps
 from tests.invariants.evidence import Evidence
 
 SHOWN = 5  # violations of one kind that are worth reading
@@ -20,7 +20,8 @@ def p1_every_task_ends_once(run: Evidence) -> list[str]:
 
 def p2_one_settle_per_claim(run: Evidence) -> list[str]:
     """P2: a claim has one accepted end, written under its owner, and a result if and only if the task succeeded."""
-    return _said("P2", run, ends.results_not_fitting, ends.owned_at_the_end, claims.ended_twice, claims.ended_by_others, claims.taken_over)
+    checks = (claims.ended_twice, claims.ended_by_others, claims.taken_over, steps.not_a_step)
+    return _said("P2", run, ends.results_not_fitting, ends.owned_at_the_end, *checks)
 
 
 def p3_no_offset_passes_open_work(run: Evidence) -> list[str]:

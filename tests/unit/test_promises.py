@@ -47,6 +47,10 @@ BROKEN = {
     "an end under a claim that was not": ("P2", closely(attempts=(replace(RETRIED, owner=77),))),
     "a result under a claim that was not": ("P2", closely(tasks=(replace(DONE, result_owner=77),))),
     "a claim that another one replaces": ("P2", closely(moves=(LOADED, TAKEN, move(13, R, R, old=OWNER, owner=9), ENDED))),
+    "a reset that counts no loss": ("P2", closely(moves=(LOADED, TAKEN, move(13, R, P, old=OWNER, owner=OWNER), ENDED))),
+    "a success that keeps losses": ("P2", closely(moves=(LOADED, replace(TAKEN, losses=1), ENDED))),
+    "a success without a claim": ("P2", closely(moves=(LOADED, move(14, P, S)))),
+    "a retry that keeps its fence": ("P2", closely(moves=(LOADED, TAKEN, move(14, R, Status.RETRYING, old=OWNER, attempts=1)))),
     "an offset behind the end": ("P3", replace(GOOD, positions=(Position("g.tasks", 0, 0, 2, 1),))),
     "an offset that was never committed": ("P3", replace(GOOD, positions=(Position("g.tasks", 0, 0, 2, None),))),
     "an offset beyond the end": ("P3", replace(GOOD, positions=(Position("g.tasks", 0, 0, 2, 3),))),
@@ -189,10 +193,11 @@ KEPT = {
         calls=(replace(CLAIMED, claim=replace(CLAIMED.claim, status=P)),), agents={1: replace(CLOSE.agents[1], stalls=((11.2, 11.8),))}
     ),
     "an agent that is asked to leave gives back": closely(
-        moves=(LOADED, TAKEN, replace(ENDED, after=P), move(15, P, S)), agents={1: replace(CLOSE.agents[1], asked_s=12.5)}
+        moves=(LOADED, TAKEN, replace(ENDED, after=P), move(14.2, P, R, owner=9), move(14.4, R, S, old=9)),
+        agents={1: replace(CLOSE.agents[1], asked_s=12.5)},
     ),
     "a lost agent's task is reset": closely(
-        moves=(LOADED, TAKEN, move(13, R, P, old=OWNER, owner=OWNER, old_due_s=90.0, losses=1), replace(ENDED, before=P)),
+        moves=(LOADED, TAKEN, move(13, R, P, old=OWNER, owner=OWNER, old_due_s=90.0, losses=1), replace(ENDED, before=P, losses=-1)),
         agents={1: replace(CLOSE.agents[1], lost=12.5, gone=12.5, ended_s=10.0)},
     ),
     "a verdict over an agent that was killed": closely(

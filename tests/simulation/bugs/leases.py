@@ -7,6 +7,7 @@ from sqlalchemy import true, update
 from agent import lease
 from agent.ledger import lease as leases
 from agent.ledger import reap
+from producer import outbox
 from schemas.sql import utc_after, utc_now
 from schemas.tables import agent, task
 from tests.simulation.bugs.bug import Bug, replaced
@@ -22,6 +23,12 @@ def _fence_raised_at_reap(connection: Any, group: str, rows: Any) -> None:
     connection.execute(update(task).where(task.c.id.in_([row.id for row in rows])).values(**values))
 
 
+def _loss_not_counted(connection: Any, group: str, rows: Any) -> None:
+    values = {"status": 0, "due_at": utc_now()}
+    connection.execute(update(task).where(task.c.id.in_([row.id for row in rows])).values(**values))
+    outbox.place(connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in rows])
+
+
 def _no_amnesty(connection: Any, agent_id: int) -> int:
     late = update(agent).where(agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None), agent.c.seen_at < utc_after(-12))
     return int(connection.execute(late.values(lost_at=utc_now())).rowcount)
@@ -30,6 +37,7 @@ def _no_amnesty(connection: Any, agent_id: int) -> int:
 BUGS = {
     "reaper without a second look": Bug("P7", replaced(reap, "reset_orphans", _no_recheck), ZOMBIES),
     "reap raises the fence": Bug("P1", replaced(reap, "_return", _fence_raised_at_reap)),
+    "a reap counts no loss": Bug("P2", replaced(reap, "_return", _loss_not_counted)),
     "every lease is good": Bug("P4", replaced(lease.Lease, "good", lambda _self, _now_s: True)),
     "verdict without amnesty": Bug("P7", replaced(leases, "judge_others", _no_amnesty), DATABASE_AWAY),
     "verdict after 4 s": Bug("P7", replaced(leases, "DEAD_AFTER_S", 4.0)),

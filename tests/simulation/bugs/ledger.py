@@ -96,6 +96,7 @@ BUGS = {
     "snooze keeps its owner": Bug("P2", replaced(settles, "_SNOOZE", _ONE.values(status=0, due_at=utc_after(bindparam("delay_s"))))),
     "claim takes the final": Bug("P1", replaced(claim, "_CLAIM", _claiming(_FENCE, (task.c.status > 1) | _DUE))),
     "claim before it is due": Bug("P6", replaced(claim, "_CLAIM", _claiming(task.c.status.in_((0, 2)), _FENCE))),
+    "a retry keeps losses": Bug("P2", replaced(settles, "_RETRY", _retry(lease_losses=task.c.lease_losses))),
     "a retry is due at once": Bug("P6", replaced(settles, "_RETRY", _retry(due_at=utc_now()))),
     "retry keeps the fence": Bug("P3", _retry_keeps_fence),
     "replay keeps the fence": Bug("P8", _replay_keeps_fence),

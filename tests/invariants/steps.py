@@ -1,0 +1,78 @@
+"""The life of a row: each change is a step that there is, and changes of the row what that step changes and nothing else."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+from schemas.task import FINAL, WAITING, Status
+from tests.invariants.evidence import Evidence
+from tests.invariants.happened import Move
+
+Owner = Literal["nobody", "somebody", "the same", "let go"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One way in which a row changes. `fence`, `attempts`, `losses`, `replays`: by how much they rise; None: to 0."""
+
+    name: str
+    before: tuple[Status | None, ...]
+    after: Status
+    owner: Owner
+    fence: int = 0
+    attempts: int | None = 0
+    losses: int | None = 0
+    replays: int = 0
+
+
+_TAKEN = (Status.PROCESSING, Status.PENDING)  # reaped, and settled late by who had it
+STEPS = (
+    Step("load", (None,), Status.PENDING, "nobody"),
+    Step("claim", WAITING, Status.PROCESSING, "somebody"),
+    Step("succeed", _TAKEN, Status.SUCCEEDED, "let go", losses=None),
+    Step("retry", _TAKEN, Status.RETRYING, "let go", fence=1, attempts=1, losses=None),
+    Step("move", _TAKEN, Status.RETRYING, "let go", fence=1),
+    Step("snooze or release", _TAKEN, Status.PENDING, "let go"),
+    Step("die", _TAKEN, Status.DEAD, "let go", attempts=1, losses=None),
+    Step("cancel", (Status.PROCESSING, *WAITING), Status.CANCELLED, "nobody"),
+    Step("reap", (Status.PROCESSING,), Status.PENDING, "the same", losses=1),
+    Step("lose", (Status.PROCESSING,), Status.DEAD, "let go", attempts=1, losses=1),
+    Step("put off", (Status.PENDING,), Status.PENDING, "the same"),
+    Step("put off", (Status.RETRYING,), Status.RETRYING, "the same"),
+    Step("replay", FINAL, Status.PENDING, "nobody", fence=1, attempts=None, losses=None, replays=1),
+)
+
+
+def not_a_step(run: Evidence) -> list[str]:
+    """Every change of a row is one of the steps."""
+    losses: Counter[int] = Counter()
+    attempts: Counter[int] = Counter()
+    odd = []
+    for move in run.moves or ():
+        losses[move.task_id] += move.losses
+        attempts[move.task_id] += move.attempts
+        if not any(_is(step, move, attempts[move.task_id], losses[move.task_id]) for step in STEPS):
+            odd.append(f"{move}, fence {move.fence - move.old_fence:+}, attempts {move.attempts:+}, losses {move.losses:+}")
+    return odd
+
+
+def _is(step: Step, move: Move, attempts: int, losses: int) -> bool:
+    counts = (
+        attempts == 0 if step.attempts is None else move.attempts == step.attempts,
+        losses == 0 if step.losses is None else move.losses == step.losses,
+        move.fence - move.old_fence == step.fence,
+        move.replays == step.replays,
+    )
+    return move.before in step.before and move.after is step.after and _owns(step.owner, move) and all(counts)
+
+
+def _owns(owner: Owner, move: Move) -> bool:
+    match owner:
+        case "nobody":
+            return not move.owner
+        case "somebody":
+            return bool(move.owner)
+        case "the same":
+            return move.owner == move.old_owner
+        case "let go":
+            return bool(move.old_owner) and not move.owner
