@@ -31,7 +31,10 @@ class Case:
 
 
 class Campaign:
-    """Plays cases, started at once; each `result` waits for one of them, or plays it when it is none of those."""
+    """Plays cases in this order, started at once; each `result` waits for one of them, or plays it when it is none of those.
+
+    Whoever asks for results asks in the same order, or waits for other cases too.
+    """
 
     def __init__(self, cases: Iterable[Case], *, folder: Path, servers: tuple[Kafka, MariaDB, Redis] | None) -> None:
         self._folder = folder
@@ -39,8 +42,7 @@ class Campaign:
         self._open: list[Deployment] = []
         # Its threads live as long as the campaign: a child dies with the thread that started it.
         self._pool = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="stage")
-        longest_first = sorted(cases, key=lambda case: not case.kafka)
-        self._results: dict[Case, Future[None]] = {case: self._pool.submit(self._play, case) for case in longest_first}
+        self._results: dict[Case, Future[None]] = {case: self._pool.submit(self._play, case) for case in cases}
 
     def result(self, case: Case) -> None:
         """Return when the case has been played; raise what was wrong with it."""

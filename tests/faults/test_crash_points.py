@@ -9,7 +9,7 @@ from tests.faults.campaign import Campaign, Case
 from tests.faults.stories import STORIES
 
 TIMES = int(os.environ.get("DOCLLM_TEST_CRASHES") or 1)
-CASES = [Case(story, kafka, number) for number in range(TIMES) for story in STORIES for kafka in (False, True)]
+CASES = [Case(story, kafka, number) for kafka in (True, False) for number in range(TIMES) for story in STORIES]  # the longest first
 
 
 @pytest.fixture(scope="session")
