@@ -34,6 +34,8 @@ async def topics(config: Config, options: argparse.Namespace) -> int:
         partitions = options.partitions or (EMBEDDED_PARTITIONS if config.embedded else PARTITIONS)
         done = await parts.family.apply(partitions, options.replication_factor)
         say("\n".join(done) or "topics are as they should be")
+        for name, number in (await parts.family.wider_than(partitions)).items() if options.partitions else ():
+            note(f"{name} keeps its {number} partitions: they can be raised, never lowered")
     return 0
 
 

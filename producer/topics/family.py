@@ -64,6 +64,11 @@ class Family:
             done.append("topic ids stored")
         return done
 
+    async def wider_than(self, partitions: int) -> dict[str, int]:
+        """Return the topics that have more partitions, with their number: `apply` leaves it as it is, since it would lose records."""
+        there = await self._admin.describe(self._topics.names)
+        return {name: state.partitions for name, state in sorted(there.items()) if state.partitions > partitions}
+
     async def _apply_one(self, name: str, state: TopicState | None, partitions: int, replication_factor: int | None) -> list[str]:
         """Change one topic. A refusal is none when somebody else, who applies too, changed it meanwhile."""
         while True:

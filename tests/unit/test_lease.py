@@ -3,6 +3,7 @@
 import pytest
 
 from agent.lease import CLAIMS_PER_INCARNATION, FRESH_S, OWNER_BITS, Lease
+from agent.ledger.lease import DEAD_AFTER_S, HEARTBEAT_S
 
 
 def test_a_lease_is_fresh_for_nine_seconds() -> None:
@@ -56,3 +57,8 @@ def test_a_lease_whose_numbers_are_used_up_is_not_fresh() -> None:
 
     assert not lease.fresh(0.0)
     assert last >> OWNER_BITS == 7
+
+
+def test_a_lease_is_over_for_its_agent_before_others_may_end_it() -> None:
+    """By a heartbeat at least: clocks differ in their pace, and a call that was begun in the last moment must be seen to run."""
+    assert FRESH_S + HEARTBEAT_S <= DEAD_AFTER_S
