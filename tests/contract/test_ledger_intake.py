@@ -1,0 +1,80 @@
+"""The inbox's lines that their batch does not take are set aside with the reason; none is forgotten."""
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+
+from agent.intake import Intake
+from agent.partitions import Partitions
+from agent.ports import Assigned, Partition, Record
+from agent.telemetry import Counts
+from producer import cancel, strangers
+from schemas import tables
+from schemas.clock import SystemClock
+from schemas.lanes import InlineLane
+from tests.contract.ledger_parts import GROUP, Books
+
+INBOX = Partition(f"{GROUP}.inbox", "id", 0, 1)
+LINE, OTHER = b'{"id":"a","prompt":"Sum."}', b'{"id":"a","prompt":"Add."}'
+
+
+class Source:
+    """Remembers the offset that it is to commit; `done` is set when that is `last`."""
+
+    def __init__(self, last: int) -> None:
+        self.last, self.marked, self.done = last, -1, asyncio.Event()
+
+    def mark(self, _partition: Partition, watermark: int) -> None:
+        self.marked = watermark
+        if watermark == self.last:
+            self.done.set()
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        """Take what is not to be read."""
+
+
+async def take_in(books: Books, *values: bytes) -> Source:
+    """Let an intake work off these lines; return its source."""
+    source = Source(len(values))
+    inbox = Intake(
+        partitions=Partitions({INBOX.topic: source}),
+        database=books.database,
+        lane=InlineLane(),
+        clock=SystemClock(),
+        counts=Counts(),
+        group=GROUP,
+        max_attempts_of=lambda _kind: 5,
+        ordered=lambda _orders: None,
+        failed=lambda _reason: None,
+    )
+    inbox.deliver(Assigned((INBOX,)))
+    inbox.deliver([Record(INBOX, offset, 0, None, value, [(strangers.BATCH_HEADER, b"b")]) for offset, value in enumerate(values)])
+    running = asyncio.create_task(inbox.run())
+    await asyncio.wait([running, asyncio.create_task(source.done.wait())], return_when=asyncio.FIRST_COMPLETED, timeout=30)
+    running.cancel()
+    return source
+
+
+OBSTACLES = {
+    "cancelled": "batch 'b' was cancelled",
+    "of another group": "batch 'b' belongs to group 'other'",
+    "other content": "its id is in batch 'b' with other content",
+}
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+def test_a_line_that_its_batch_does_not_take_is_set_aside(books: Books, obstacle: str) -> None:
+    """Its producer is nobody whom we could tell: the quarantine is where it is found, with the reason."""
+    into = books.batch("b", "other" if obstacle == "of another group" else GROUP)
+    if obstacle == "cancelled":
+        books.run(lambda c: cancel.mark(c, into, "tester"))
+    before = [LINE] if obstacle == "other content" else []
+
+    source = asyncio.run(take_in(books, *before, OTHER))
+
+    (row,) = books.rows(tables.quarantine)
+    assert (row.topic, row.record_offset, row.record_value) == (INBOX.topic, len(before), OTHER)
+    assert OBSTACLES[obstacle] in row.error_text
+    assert source.marked == len(before) + 1
+    assert len(books.rows(tables.task)) == len(before)

@@ -1,0 +1,40 @@
+"""A claim that needs no call is settled without one."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from agent.entry import Entry
+from agent.outcome import Cancelled, Dead, Outcome, Succeeded
+from tests.unit.breakers import GOOD, routes
+from tests.unit.slotting import Bench, claimed, ending, started
+
+
+def cancelled(now_s: float) -> Entry:
+    entry = claimed(1, now_s)
+    entry.row = replace(entry.row, cancelled=True) if entry.row else None
+    return entry
+
+
+def paid(now_s: float) -> Entry:
+    """Return an entry whose answer was fenced out before, and whose batch was cancelled since."""
+    assert isinstance(GOOD, Succeeded)
+    entry = cancelled(now_s)
+    entry.paid = GOOD
+    return entry
+
+
+def expired(now_s: float) -> Entry:
+    return claimed(1, now_s, expired=True)
+
+
+@pytest.mark.parametrize(("make", "kind"), [(cancelled, Cancelled), (expired, Dead), (paid, Succeeded)])
+def test_it_is_settled_without_a_call(make: Callable[[float], Entry], kind: type[Outcome]) -> None:
+    """Its batch was cancelled, its deadline has passed, or its answer is there: a call would be thrown away."""
+    bench = Bench(routes(), ending(GOOD))
+
+    (outcome,) = started(bench, make(bench.clock.now_s()))
+
+    assert isinstance(outcome, kind)
+    assert bench.counts.calls == 0
