@@ -9,13 +9,15 @@ from pathlib import Path
 
 
 class LifeLock:
-    """The lock of one member, held from construction until `release`."""
+    """The lock of one member, held from construction until `release`. Its file appears when it is held: a free one is a death."""
 
     def __init__(self, folder: Path, member: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._path = _path(folder, member)
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)  # waits at most for somebody's probe: nobody else holds a member's lock
+        path = _path(folder, member)
+        unborn = path.with_suffix(".unborn")
+        self._fd = os.open(unborn, os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        unborn.rename(path)
 
     def release(self) -> None:
         """Free the lock: from now on the member counts as dead."""

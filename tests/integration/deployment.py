@@ -3,13 +3,16 @@
 import os
 import random
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 from sqlalchemy.exc import OperationalError
 
+from agent.ledger.reap import LOSS_LIMIT
 from schemas.clock import SystemClock
 from schemas.settings import load_config
 from schemas.topics import Topics, duration_s
@@ -89,13 +92,22 @@ class Deployment:
         killed = self.kill_process(victim.pid, spare_suspects=spare_suspects)
         if killed:
             victim.end()
+            note = self.kills[-1]
+            self.kills[-1] = replace(note, claimed=note.claimed | self.ledger.claims_of(victim.pid).keys())
         return killed
+
+    @property
+    def given_up(self) -> set[str]:
+        """Return the tasks that killed agents had claimed so often that they rightly ended for it."""
+        losses = Counter(name for kill in self.kills for name in kill.claimed)
+        return {name for name, times in losses.items() if times >= LOSS_LIMIT}
 
     def kill_process(self, pid: int, *, spare_suspects: bool = True) -> bool:
         """Kill the agent of this process with SIGKILL and note what it had claimed; False when it was spared.
 
         It is frozen while its claims are read: a call can only have begun after its claim, so the note holds them all.
-        A victim that holds a task that was lost twice is spared: a third loss would rightly end that task.
+        A victim that holds a task that was lost twice is spared: a third loss would rightly end that task. A claim that was just being
+        committed may show only after its death, when SQLite recovers the log of writers that are all gone, or a server ends the statement.
         So is one that froze while it kept everybody from reading the ledger, as SQLite's locks can.
         """
         os.kill(pid, signal.SIGSTOP)

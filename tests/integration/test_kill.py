@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from schemas.task import Status
 from tests.integration import checker
 from tests.integration.deployment import Deployment, seeded
 from tests.integration.programs import Program, pause
@@ -37,7 +38,7 @@ def test_twenty_kills_lose_nothing(deployment: Deployment) -> None:
     print(f"{KILLS} kills, {repeats} repeated calls, {left} tasks were left after the last one")  # noqa: T201 - figures
     assert left
     assert repeats
-    assert {task.status for task in run.tasks} == {3}
+    assert {task.name for task in run.tasks if task.status != Status.SUCCEEDED} <= deployment.given_up
     assert checker.violations(run) == []
 
 

@@ -2,8 +2,11 @@
 
 import pytest
 
+from schemas.clock import SystemClock
 from tests.integration import checker
 from tests.integration.deployment import Deployment
+
+LATENCY_S = "1"
 
 
 @pytest.mark.timeout(300)
@@ -25,13 +28,17 @@ def test_three_agents_share_the_work(deployment: Deployment) -> None:
 @pytest.mark.timeout(300)
 def test_survivor_takes_over_from_a_killed_agent(deployment: Deployment) -> None:
     """When one of two agents is killed, the other one ends all tasks, those that the dead one had begun included."""
-    deployment.llm("--latency", "0.5")
+    llm = deployment.llm("--latency", LATENCY_S)
     deployment.load(400)
     agents = [deployment.agent("--until-done", "--slots", "20") for _ in range(2)]
     deployment.until(lambda: all(deployment.ledger.settled_by(one.pid) for one in agents), "both agents to work")
-    deployment.until(lambda: deployment.ledger.claims_of(agents[0].pid), "the victim to hold tasks")
 
-    deployment.kill(agents[0])
+    def killed_in_a_call() -> bool:
+        claimed, now_s = deployment.ledger.claims_of(agents[0].pid), SystemClock().now_s()
+        begun = {call.name for call in llm.calls() if call.end_s is None and now_s - call.start_s < float(LATENCY_S) / 2}
+        return not begun.isdisjoint(claimed) and deployment.kill(agents[0])
+
+    deployment.until(killed_in_a_call, "the victim to have begun calls, and to be killed")
 
     assert agents[1].wait(240) == 0, agents[1].tail()
     run = deployment.evidence()

@@ -1,5 +1,6 @@
 """Members of a group, each pass made by hand on a clock that is set by hand."""
 
+import fcntl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -226,6 +227,26 @@ def test_sigkill_frees_the_lock_of_a_process(tmp_path: Path) -> None:
 
     assert not alive
     assert is_dead(tmp_path, "m")
+
+
+def test_lock_is_held_from_the_moment_its_file_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that nobody holds proves a death, so that one who was just being born would be declared dead."""
+    before: list[bool] = []
+    take = fcntl.flock
+
+    def seen(fd: int, how: int) -> None:
+        before.append((tmp_path / "m.lock").exists())
+        take(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", seen)
+    lock = LifeLock(tmp_path, "m")
+    monkeypatch.undo()
+    held = not is_dead(tmp_path, "m")
+    lock.release()
+
+    assert before == [False]
+    assert held
+    assert [file.name for file in tmp_path.iterdir()] == ["m.lock"]
 
 
 def test_probes_do_not_mistake_each_other_for_the_owner(tmp_path: Path) -> None:
