@@ -1,9 +1,13 @@
 """Which seeds the tests run: new ones, or from where one asks to begin, and those that ever failed.
 
-New seeds follow from the code, so that each version of it is tried where none was before, and the same version always does the same.
+New seeds follow from the code that a run loads, so that each version of it is tried where none was before, and the same version always
+does the same. What no run loads, such as commands and the clients of servers, changes no run.
 """
 
 import os
+import subprocess
+import sys
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,13 +15,30 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("agent", "producer", "schemas", "tests/invariants", "tests/simulation")
 
 
+MIGRATIONS = ROOT / "schemas" / "migrations"  # loaded by their paths, and by a run's first ledger
+_SAY_LOADED = """
+import sys
+from tests.simulation import batch
+batch.run(range({seeds}), batch.Store())
+print(*(getattr(one, "__file__", None) or "" for one in sys.modules.values()), sep="\\n")
+"""
+
+
+@cache
 def of_this_code() -> int:
     """Return the first of the seeds that are new with this version of the code."""
     digest = sha256()
-    for path in sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
-        if not path.name.startswith("test_"):  # what only looks at a run changes none
-            digest.update(path.read_bytes())
+    for path in loaded():
+        digest.update(path.read_bytes())
     return int.from_bytes(digest.digest()[:4])
+
+
+def loaded(seeds: int = 1) -> list[Path]:
+    """Return our files that so many runs load, sorted; a process of its own says so, as this one may have loaded more."""
+    program = [sys.executable, "-c", _SAY_LOADED.format(seeds=seeds)]
+    said = subprocess.run(program, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    ours = (path for path in map(Path, said.splitlines()) if any(path.is_relative_to(ROOT / folder) for folder in FOLDERS))
+    return sorted({*ours, *MIGRATIONS.rglob("*.py")})
 
 
 NUMBER = int(os.environ.get("DOCLLM_TEST_SEEDS", "300"))

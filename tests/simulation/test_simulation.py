@@ -11,7 +11,7 @@ from tests.simulation import batch
 from tests.simulation.__main__ import PLANTED
 from tests.simulation.bugs import BUGS, caught
 from tests.simulation.plan import draw
-from tests.simulation.seeds import EVER_FAILED, FIRST, NUMBER
+from tests.simulation.seeds import EVER_FAILED, FIRST, NUMBER, loaded
 from tests.simulation.store import Store
 from tests.simulation.world import World
 
@@ -55,6 +55,11 @@ def test_a_seed_gives_the_same_run_again() -> None:
 
     assert traces[0] == traces[1]
     assert "commit" in traces[0]
+
+
+def test_new_seeds_follow_from_all_that_a_run_loads() -> None:
+    """Many runs load what the first does: a version of the code is known by that."""
+    assert loaded(seeds=10) == loaded()
 
 
 def test_constant_statements_give_what_sqlalchemy_gives(store: Store) -> None:
