@@ -1,6 +1,7 @@
 """`python -m tests.faults`: a seeded plan of faults against real servers, then one checker over everything that was seen.
 
 Exit codes: 0 every promise held and every fault met somebody, 1 not so; then everything that is needed to look into it is kept.
+2 a server is not installed.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from tests.faults.judge import Judgement, judge
 from tests.faults.plan import EVERY_S, KINDS, draw
 from tests.faults.run import run
 from tests.faults.site import Site
-from tests.servers import kafka
+from tests.servers import ServerMissingError, kafka
 
 TASKS_A_MINUTE = 600
 SEEN = "seen.pickle"
@@ -107,4 +108,8 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except ServerMissingError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
