@@ -111,9 +111,10 @@ class KafkaTopicAdmin:
         await self._change(self._client.incremental_alter_configs([resource], request_timeout=REQUEST_S), f"configure {topic}")
 
     async def grow(self, topic: str, partitions: int) -> None:
-        """Raise the number of partitions."""
+        """Raise the number of partitions. Raises UnsafeStateError when it has as many or more, UnreachableError."""
         asked = self._client.create_partitions([NewPartitions(topic, partitions)], request_timeout=REQUEST_S, operation_timeout=REQUEST_S)
         await self._change(asked, f"raise the partitions of {topic}")
+        await self._served(topic, partitions)
 
     async def backlog(self, group_id: str, topics: Sequence[str]) -> Backlog:
         """Return the position of a consumer group id on the topics that exist. Raises UnreachableError."""
@@ -174,10 +175,10 @@ class KafkaTopicAdmin:
         end_s = self._clock.now_s() + REQUEST_S
         while self._clock.now_s() < end_s:
             with suppress(UnreachableError):
-                if len(await self._offsets_now(await self._partitions([topic]), LATEST)) == partitions:
+                if len(await self._offsets_now(await self._partitions([topic]), LATEST)) >= partitions:
                     return
             await self._clock.sleep(LOOK_S)
-        raise unreachable(self._config, f"{topic} was made and is not served yet")
+        raise unreachable(self._config, f"the {partitions} partitions of {topic} are made, and not all of them are served yet")
 
     async def _change(self, asked: Mapping[Any, "Future[Any]"], doing: str) -> None:
         for future in asked.values():

@@ -62,6 +62,7 @@ class Group:
         self.owner: dict[Place, str] = {}
         self.heir: dict[Place, str] = {}
         self.committed: dict[Place, int] = {}
+        self.foreign: set[Place] = set()  # committed by somebody who does not own them
         self._names = count(1)
 
     def join(self, topic: str | None, now_s: float) -> str:
@@ -89,6 +90,7 @@ class Group:
         for found in (self.owner, self.heir, self.committed):
             for place in [place for place in found if place[0] == topic]:
                 del found[place]  # type: ignore[attr-defined]
+        self.foreign = {place for place in self.foreign if place[0] != topic}
 
     def evict_silent(self, now_s: float) -> None:
         """Forget members that have not beaten for a session."""
@@ -109,10 +111,23 @@ class Group:
         if members:
             self.heir = {place: rng.choice(members) for place in self._places()}
 
-    def commit(self, place: Place, offset: int) -> None:
+    def take(self, place: Place, member: str) -> None:
+        """Make a member the owner of a partition that has none."""
+        self.owner[place] = member
+        self.foreign.discard(place)
+
+    def commit(self, place: Place, offset: int, member: str) -> None:
         """Take a commit."""
         self.broker.on_commit(self, place, offset)
         self.committed[place] = offset
+        if self.owner.get(place) == member:
+            self.foreign.discard(place)
+        else:
+            self.foreign.add(place)
+
+    def ahead(self) -> int:
+        """Return on how many partitions a stranger's commit is ahead of the owner, who has still to come there."""
+        return sum(self.committed.get(place, 0) > self.broker.log(place).low for place in self.foreign)
 
     def start(self, place: Place) -> tuple[int, bool]:
         """Return where a new owner reads on, and whether records may be missing before it."""

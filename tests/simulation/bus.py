@@ -140,7 +140,7 @@ class SimSource:
     def _take(self, places: Sequence[Place]) -> None:
         taken = []
         for place in places:
-            self._group.owner[place] = self.member
+            self._group.take(place, self.member)
             position, rewound = self._group.start(place)
             partition = Partition(place[0], self._broker.topics[place[0]].topic_id, place[1], next(self._broker.epochs))
             self._held[place] = Holding(partition, position, position, position)
@@ -169,7 +169,7 @@ class SimSource:
                 continue  # the offset is that of records that are no more
             mine = self._group.owner.get(place) == self.member or self._is_heard_above(self._group.committed.get(place, 0), held.mark)
             if held.mark > held.committed and mine and not self._weather.strikes("commit_fails"):
-                self._group.commit(place, held.mark)
+                self._group.commit(place, held.mark, self.member)
                 if not self._weather.strikes("commit_unheard"):
                     held.committed = held.mark
 

@@ -11,6 +11,7 @@ from tests.simulation.weather import Weather
 
 Result = TypeVar("Result")
 _USUAL_S = 0.004
+_LOOK_S = 1.0  # a server that is away is tried again so often at least
 
 
 class SimLane:
@@ -47,7 +48,8 @@ class SimLane:
         try:
             result, error = call(), None
         except AwayError:
-            self._later(self._weather.away_s("database", self._clock.now_s()) + 0.001, self._run, call, answer, again)
+            away_s = self._weather.away_s("database", self._clock.now_s())
+            self._later(min(away_s, _LOOK_S) + 0.001, self._run, call, answer, again)
             return
         except Exception as raised:  # noqa: BLE001 - it is for who waits
             result, error = None, raised

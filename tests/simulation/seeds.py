@@ -60,5 +60,7 @@ EVER_FAILED: dict[int, str] = {  # seed: what it showed
     4228662250: "an attempt that was snoozed, then the database's clock was set back",
     935974506: "a topic that was made again while its reader looked away had no reader",
     212948304: "two configurations were applied at once, and the older one forgot the other's tier",
+    3424299183: "a program waited out an outage of the database that had ended for all others",
+    3424300378: "the commit of somebody who is no member any more was taken for the end of the work",
     202627: "a success of the future, by a clock that was set back",
 }

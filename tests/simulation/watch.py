@@ -17,11 +17,12 @@ def unfinished(world: "World") -> str:
     open_tasks = world.store.rows("SELECT count(*) FROM task WHERE status < 3")[0][0]
     orders = world.store.rows("SELECT count(*) FROM outbox")[0][0]
     lag = sum(position.high - max(position.low, position.committed or 0) for position in positions(world.broker))
+    ahead = sum(group.ahead() for group in world.broker.groups.values())
     working = [program.name for program in (world.loader, *world.others) if program.running]
     working += ["load"] if world.loader.killed else []  # it is started again
     sending = sum(process is None or process.alive for process in world.broker.sending)
-    if open_tasks or orders or lag or working or sending:
-        return f"{open_tasks} tasks open, {orders} orders, lag {lag}, {sending} sending, {working}"
+    if open_tasks or orders or lag or ahead or working or sending:
+        return f"{open_tasks} tasks open, {orders} orders, lag {lag}, {ahead} committed too far, {sending} sending, {working}"
     return ""
 
 

@@ -66,3 +66,28 @@ def test_offsets_are_asked_again_when_another_broker_leads(monkeypatch: pytest.M
 
     assert asyncio.run(ask()) == {("topic", 0): 7}
     assert len(answers) == 2
+
+
+def test_partitions_that_were_added_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller has added them before its brokers know: who asked for them finds them there."""
+    monkeypatch.setattr("producer.topics.kafka.LOOK_S", 0.0)
+    answers = iter((4, 4, 6))
+
+    async def done(*_: object) -> None:
+        return None
+
+    async def known(*_: object) -> list[tuple[str, int]]:
+        return [("topic", number) for number in range(next(answers))]
+
+    async def offsets(partitions: list[tuple[str, int]], _: object) -> dict[tuple[str, int], int]:
+        return dict.fromkeys(partitions, 0)
+
+    async def grow() -> None:
+        admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())
+        for name, stand_in in (("_change", done), ("_partitions", known), ("_offsets_now", offsets)):
+            monkeypatch.setattr(admin, name, stand_in)
+        await admin.grow("topic", 6)
+
+    asyncio.run(grow())
+
+    assert next(answers, None) is None

@@ -1,0 +1,69 @@
+"""The simulation's own parts do not claim what no real one would: what they say of a run is what its promises are judged by."""
+
+import random
+from collections.abc import Coroutine
+from typing import Any
+
+from tests.simulation.broker import Broker
+from tests.simulation.eventloop import VirtualClock, VirtualLoop
+from tests.simulation.lane import SimLane
+from tests.simulation.store import AwayError
+from tests.simulation.weather import Weather
+
+
+def test_a_strangers_commit_is_not_the_end_of_the_owners_work() -> None:
+    """An owner that is still to come to where somebody else committed has work left, and none when it came there."""
+    broker = Broker(rng=random.Random(1), utc_s=lambda: 0.0, turn=lambda: 0)  # noqa: S311 - protects nothing
+    broker.create("t", 1)
+    group = broker.group("g")
+    group.take(("t", 0), "owner")
+
+    group.commit(("t", 0), 3, "stranger")
+    before = group.ahead()
+    group.commit(("t", 0), 3, "owner")
+
+    assert before == 1
+    assert group.ahead() == 0
+
+
+def test_who_begins_behind_a_strangers_commit_is_not_behind_it() -> None:
+    """A new owner reads on from there."""
+    broker = Broker(rng=random.Random(1), utc_s=lambda: 0.0, turn=lambda: 0)  # noqa: S311 - protects nothing
+    broker.create("t", 1)
+    group = broker.group("g")
+
+    group.commit(("t", 0), 3, "stranger")
+    group.take(("t", 0), "owner")
+
+    assert group.ahead() == 0
+
+
+def test_a_database_that_is_back_early_is_found_within_a_second() -> None:
+    """An outage that ends before its time ends for everybody."""
+    loop = VirtualLoop(random.Random(1))  # noqa: S311 - protects nothing
+    clock, weather = VirtualClock(loop), Weather(random.Random(1))  # noqa: S311 - the same
+    weather.down_until_s["database"] = 60.0
+    lane = SimLane(weather=weather, clock=clock)
+
+    def ask() -> float:
+        if weather.away_s("database", clock.now_s()):
+            raise AwayError
+        return clock.now_s()
+
+    answered_s = _run(loop, _with(lane, ask, weather, clock))
+
+    assert 5.0 <= answered_s <= 6.1
+
+
+async def _with(lane: SimLane, ask: Any, weather: Weather, clock: VirtualClock) -> float:
+    answer = lane(ask)
+    await clock.sleep(5.0)
+    weather.clear()
+    return float(await answer)
+
+
+def _run(loop: VirtualLoop, work: Coroutine[Any, Any, float]) -> float:
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.bury()
