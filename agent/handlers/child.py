@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -12,6 +13,8 @@ from agent import parent
 
 Result = TypeVar("Result")
 
+LEAVE_S = 1.0
+
 
 class ChildLane:
     """Runs picklable calls in one child, started at the first call and again after it died."""
@@ -19,6 +22,7 @@ class ChildLane:
     def __init__(self) -> None:
         self._pools: list[ProcessPoolExecutor] = []
         self._shared: ProcessPoolExecutor | None = None
+        self._ending: list[threading.Thread] = []
         self._alone = asyncio.Lock()
         self._closed = False
 
@@ -45,10 +49,15 @@ class ChildLane:
                 self._end(own)
 
     def close(self) -> None:
-        """End the children, in the middle of a call too: the interpreter would wait for them at its exit."""
+        """End the children, in the middle of a call too: the interpreter would wait for them at its exit.
+
+        It also wakes the threads that see to them, and fails with a traceback on one that is just ending: they are waited for.
+        """
         self._closed = True
         for pool in list(self._pools):
             self._end(pool)
+        for thread in self._ending:
+            thread.join(LEAVE_S)
 
     def _open(self) -> ProcessPoolExecutor:
         # A fork would copy the threads' locks; a spawned child imports only what the call needs.
@@ -64,6 +73,8 @@ class ChildLane:
         self._pools.remove(pool)
         self._shared = None if self._shared is pool else self._shared
         children = list((pool._processes or {}).values())  # noqa: SLF001 - before Python 3.14 there is no other way to them
+        ending = (*self._ending, pool._executor_manager_thread)  # noqa: SLF001 - nor to this
+        self._ending = [one for one in ending if isinstance(one, threading.Thread) and one.is_alive()]
         pool.shutdown(wait=False)  # without its child it fails the calls that wait in it: each of them has another try
         for child in children:
             child.kill()

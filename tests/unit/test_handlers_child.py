@@ -88,6 +88,26 @@ def test_a_child_in_the_middle_of_a_call_holds_up_no_exit() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_an_exit_right_after_a_call_was_ended_says_nothing() -> None:
+    """The interpreter's exit finds no thread of a child that is just ending; it would tell of a closed handle."""
+    code = (
+        "import asyncio, time; from concurrent.futures import process; from functools import partial\n"
+        "from agent.handlers import ChildLane\n"
+        "def slow(self):\n"
+        "    if not self._closed:\n"
+        "        time.sleep(0.2 if process._global_shutdown else 0); self._writer.send_bytes(b'')\n"
+        "process._ThreadWakeup.wakeup = slow\n"
+        "async def run():\n"
+        "    lane = ChildLane(); await lane(time.time)\n"
+        "    call = asyncio.ensure_future(lane(partial(time.sleep, 3600))); await asyncio.sleep(0.1)\n"
+        "    call.cancel(); await asyncio.wait([call]); await lane(time.time); lane.close()\n"
+        "asyncio.run(run())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_call_that_kills_its_child_is_an_error() -> None:
     """A reply that brings down two children is not tried for ever; the lane goes on."""
 
