@@ -60,9 +60,9 @@ class Family:
             if name in there or not self._topics.is_old(name):
                 done += await self._apply_one(name, there.get(name), partitions, replication_factor)
         done += await self._old_tiers(there)
-        if await self._remember():
-            done.append("topic ids stored")
-        return done
+        while (stored := await self._remember()) is None:
+            pass  # somebody else stored what may be younger than what was seen here: look again
+        return [*done, "topic ids stored"] if stored else done
 
     async def wider_than(self, partitions: int) -> dict[str, int]:
         """Return the topics that have more partitions, with their number: `apply` leaves it as it is, since it would lose records."""
@@ -115,13 +115,15 @@ class Family:
             done.append(f"{name}: an old tier, {left}")
         return done
 
-    async def _remember(self) -> bool:
+    async def _remember(self) -> bool | None:
+        """Store what is there; return whether that was new, None when somebody else stored something meanwhile."""
+        before = await self.known()
         there = await self._described()
-        known = Known(await self._admin.cluster_id(), {name: state.topic_id for name, state in sorted(there.items())})
-        if known == await self.known():
+        seen = Known(await self._admin.cluster_id(), {name: state.topic_id for name, state in sorted(there.items())})
+        if seen == before:
             return False
-        await self._lane(lambda: self._database.run(lambda c: _store(c, self._topics, known)))
-        return True
+        is_stored = await self._lane(lambda: self._database.run(lambda c: _store(c, self._topics, before, seen)))
+        return True if is_stored else None
 
     async def _described(self) -> Mapping[str, TopicState]:
         """A cluster takes a moment until every broker knows of a topic that was just made."""
@@ -194,15 +196,21 @@ def _read(connection: Connection, group: str) -> Known | None:
     return None if row is None else Known(row.cluster_id, orjson.loads(row.topic_ids))
 
 
-def _store(connection: Connection, topics: Topics, known: Known) -> None:
-    """Keep the ids; of topics that these do not name, as a tier of a newer configuration, what another one stored stays."""
+def _store(connection: Connection, topics: Topics, before: Known | None, seen: Known) -> bool:
+    """Keep the ids; return False when neither they nor what was known `before` they were seen is stored.
+
+    Of topics that these do not name, as a tier of a newer configuration, what another one stored stays.
+    """
     group = topics.group
-    connection.execute(insert_new(connection, group_info), {"group_name": group} | _columns(known))  # several may apply at once
+    connection.execute(insert_new(connection, group_info), {"group_name": group} | _columns(seen))  # several may apply at once
     row = connection.execute(_KNOWN.with_for_update(), {"of_group": group}).one()
-    if row.cluster_id == known.cluster_id:
-        others = {name: topic_id for name, topic_id in orjson.loads(row.topic_ids).items() if name not in topics.names}
-        known = Known(known.cluster_id, {**others, **known.topic_ids})
+    stored = Known(row.cluster_id, orjson.loads(row.topic_ids))
+    others = {name: topic_id for name, topic_id in stored.topic_ids.items() if name not in topics.names}
+    known = Known(seen.cluster_id, {**others, **seen.topic_ids}) if stored.cluster_id == seen.cluster_id else seen
+    if stored not in (known, before):
+        return False
     connection.execute(update(group_info).where(group_info.c.group_name == group).values(**_columns(known)))
+    return True
 
 
 def _columns(known: Known) -> dict[str, str]:

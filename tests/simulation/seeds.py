@@ -62,5 +62,6 @@ EVER_FAILED: dict[int, str] = {  # seed: what it showed
     212948304: "two configurations were applied at once, and the older one forgot the other's tier",
     3424299183: "a program waited out an outage of the database that had ended for all others",
     3424300378: "the commit of somebody who is no member any more was taken for the end of the work",
+    961733466: "a second try, 16 s later, stored the ids of topics that had been made again meanwhile",
     202627: "a success of the future, by a clock that was set back",
 }

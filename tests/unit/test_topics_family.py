@@ -1,7 +1,8 @@
 """`topics apply` of several programs at once: one makes a topic between another's look and its change."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,30 +83,74 @@ def test_a_refusal_that_stays_is_told(database: Database, tmp_path: Path, monkey
         asyncio.run(apply())
 
 
-def test_ids_are_stored_though_another_stored_his_first(database: Database) -> None:
-    """Both saw a group without ids; the second insert was a duplicate."""
-    seen = Known("cluster", {"group.tasks": "id"})
-    database.run(lambda c: families._store(c, TOPICS, Known("cluster", {})))
+def stored(database: Database, before: Known | None, seen: Known) -> bool:
+    return database.run(lambda c: families._store(c, TOPICS, before, seen))
 
-    database.run(lambda c: families._store(c, TOPICS, seen))
 
-    assert database.run(lambda c: families._read(c, "group")) == seen
+def test_who_saw_topics_before_another_stored_theirs_looks_again(database: Database) -> None:
+    """Found by seed 961733466: an answer of the database was lost for 16 s, in which a topic was made again and its id stored.
+
+    The second try stored the old id, and no agent could start.
+    """
+    first, second = Known("cluster", {"group.tasks": "first"}), Known("cluster", {"group.tasks": "second"})
+    stored(database, None, first)
+    stored(database, first, second)
+
+    assert not stored(database, None, first)
+    assert database.run(lambda c: families._read(c, "group")) == second
+
+
+def test_a_second_try_finds_its_own_ids(database: Database) -> None:
+    """An answer that was lost had stored them."""
+    first, second = Known("cluster", {"group.tasks": "first"}), Known("cluster", {"group.tasks": "second"})
+    stored(database, None, first)
+
+    assert stored(database, first, second)
+    assert stored(database, first, second)
+
+
+def test_apply_looks_again_when_another_was_quicker(database: Database, tmp_path: Path) -> None:
+    """What it saw was old by the time it came to store it."""
+
+    async def apply() -> list[str]:
+        admin = EmbeddedTopicAdmin(tmp_path / "bus.sqlite")
+        quick, slow = family(database, admin), family(database, admin)
+        described, looks = slow._described, []
+
+        async def old_at_first() -> Mapping[str, TopicState]:
+            looks.append(await described())
+            if len(looks) > 1:
+                return looks[-1]
+            await quick.apply(4, None)
+            return {name: replace(state, topic_id="old") for name, state in looks[0].items()}
+
+        try:
+            await quick.apply(4, None)
+            database.run(lambda c: families._store(c, TOPICS, families._read(c, "group"), Known("another", {})))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(slow, "_described", old_at_first)
+                await slow.apply(4, None)
+            return await quick.differences()
+        finally:
+            await admin.close()
+
+    assert asyncio.run(apply()) == []
 
 
 def test_who_is_late_does_not_forget_a_tier_that_he_does_not_know(database: Database) -> None:
     """Found by seed 212948304: of two configurations that were applied at once the older one was stored last, and no agent could start."""
     new, old, gone = {"group.retry.8s": "new"}, {"group.tasks": "id"}, {"group.tasks": "before", "group.dlq": "gone"}
-    database.run(lambda c: families._store(c, TOPICS, Known("cluster", gone | new)))
+    before = Known("cluster", gone | new)
+    stored(database, None, before)
 
-    database.run(lambda c: families._store(c, TOPICS, Known("cluster", old)))
-
+    assert stored(database, before, Known("cluster", old))
     assert database.run(lambda c: families._read(c, "group")) == Known("cluster", old | new)
 
 
 def test_of_another_cluster_nothing_stays(database: Database) -> None:
     """Its topics are others, whatever their names are."""
-    database.run(lambda c: families._store(c, TOPICS, Known("cluster", {"group.retry.8s": "id"})))
+    before = Known("cluster", {"group.retry.8s": "id"})
+    stored(database, None, before)
 
-    database.run(lambda c: families._store(c, TOPICS, Known("another", {"group.tasks": "id"})))
-
+    assert stored(database, before, Known("another", {"group.tasks": "id"}))
     assert database.run(lambda c: families._read(c, "group")) == Known("another", {"group.tasks": "id"})
