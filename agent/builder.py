@@ -31,7 +31,7 @@ from agent.slots import Slots
 from agent.telemetry import Counts
 from agent.topic_ids import TopicIds
 from agent.worker import Worker
-from producer import outbox, status
+from producer import outbox, status, store
 from producer.app import Parts
 from producer.relay import Relay
 from producer.status import GroupStatus
@@ -222,7 +222,10 @@ class Builder:
             except UnreachableError:
                 return True  # who cannot tell does not leave
 
-        return Finished(open_tasks, orders, any_work)
+        async def notes() -> list[str]:
+            return [store.told_half_loaded(name) for name in await lane(lambda: database.auto(lambda c: store.half_loaded(c, group)))]
+
+        return Finished(open_tasks, orders, any_work, notes)
 
     def agent(
         self,

@@ -82,11 +82,12 @@ class Publishing:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Whether the group's work is done, as the ledger and the bus see it."""
+    """Whether the group's work is done, as the ledger and the bus see it; `notes`: what is to be said to who takes it for done."""
 
     open_tasks: Callable[[], Awaitable[bool]]
     orders: Callable[[], Awaitable[int]]
     any_work: Callable[[], Awaitable[bool]]
+    notes: Callable[[], Awaitable[Sequence[str]]]
 
 
 class Agent:
@@ -215,6 +216,8 @@ class Agent:
         """Return when every task of the group is final, no order is left, and the partitions are committed to their ends."""
         while not await self._done():
             await self._clock.sleep(LOOK_S)
+        for note in await self._finished.notes():
+            log.warning("%s", note)
 
     async def _done(self) -> bool:
         if self._slots.running or self._settler.unsettled or not self._intake.idle:

@@ -14,6 +14,7 @@ from rich.text import Text
 from producer.columns import Column, fitted
 from producer.shown import shown
 from producer.status import AgentStatus, BatchStatus, GroupStatus
+from producer.store import told_half_loaded
 from producer.whole_file import give_up_standard_output, standard_output
 from schemas.errors import ConfigError
 
@@ -110,6 +111,7 @@ def _left(eta_s: float | None) -> str:
 def status_lines(status: GroupStatus) -> list[str]:
     """Return what stands below the table: failures, agents, and why nothing runs, as far as no agent's line says it."""
     lines = [f"{count} {name}  ({batch.name})" for batch in status.batches for name, count in sorted(batch.failures.items())]
+    lines += [told_half_loaded(batch.name) for batch in status.batches if batch.half_loaded]
     lines += [_agent_line(one) for one in status.agents]
     if status.orders:
         lines.append(f"{status.orders} publish orders wait")

@@ -3,13 +3,13 @@
 Counts come from the tally; no query here grows with the number of tasks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, or_, select
 
-from producer import guards, outbox
+from producer import guards, outbox, store
 from producer.guards import Guard
 from producer.tally import LOADED, REPLAYED
 from schemas.migrations import ledger_id
@@ -21,6 +21,7 @@ RATE_WINDOW_S = 60.0
 SILENT_S = 6.0
 SHOWN_S, STOPPED_SHOWN_S = 600.0, 30.0
 COUNTED_MOST = 20_000  # tasks that are looked at one by one
+MOVES = frozenset({"GUARD", "ROUTE"})  # what tasks were moved for: nothing was tried
 REAPER = " (reaper)"  # how the name of one ends that runs no tasks
 
 
@@ -53,6 +54,7 @@ class BatchStatus:
     cost: float
     failures: dict[str, int] = field(default_factory=dict)
     cancelled: bool = False
+    half_loaded: bool = False
 
     @property
     def open(self) -> int:
@@ -112,7 +114,8 @@ def _batches(connection: Connection, group: str, name: str | None) -> list[Batch
     rows = connection.execute(query if name is None else query.where(batch.c.name == name)).all()
     sums = {row.id: _sums(connection, row.id) for row in rows}
     running = _running(connection, sums)
-    return [_batch(connection, row, sums[row.id], running.get(row.id, {})) for row in rows]
+    half_loaded = set(store.half_loaded(connection, group))
+    return [_batch(connection, row, sums[row.id], running.get(row.id, {}), half_loaded) for row in rows]
 
 
 def _running(connection: Connection, sums: Mapping[int, Sequence[Any]]) -> dict[int, dict[str, int]]:
@@ -145,7 +148,9 @@ def _sums(connection: Connection, batch_id: int) -> Sequence[Any]:
     return connection.execute(query).all()
 
 
-def _batch(connection: Connection, row: Row[Any], rows: Sequence[Any], running: dict[str, int]) -> BatchStatus:
+def _batch(
+    connection: Connection, row: Row[Any], rows: Sequence[Any], running: Mapping[str, int], half_loaded: Collection[str]
+) -> BatchStatus:
     counts = _counts(rows, running)
     rate = _rate(connection, row.id)
     waiting = counts["pending"] + counts["processing"] + counts["retrying"]
@@ -159,10 +164,11 @@ def _batch(connection: Connection, row: Row[Any], rows: Sequence[Any], running: 
         cost=float(sum(one.cost_micro for one in rows)) / 1e6,
         failures=_failures(rows),
         cancelled=row.cancelled_at is not None,
+        half_loaded=row.name in half_loaded,
     )
 
 
-def _counts(rows: Any, running: dict[str, int]) -> dict[str, int]:
+def _counts(rows: Any, running: Mapping[str, int]) -> dict[str, int]:
     total = sum(int(row.n) for row in rows if row.state == Status.PENDING and row.outcome == LOADED)
     final = {
         status.name.lower(): sum(int(row.n) for row in rows if row.state == status)
@@ -180,7 +186,7 @@ def _failures(rows: Any) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for row in rows:
-        if row.outcome not in {LOADED, REPLAYED} and row.state in {Status.DEAD, Status.PENDING, Status.RETRYING}:
+        if row.outcome not in {LOADED, REPLAYED, *MOVES} and row.state in {Status.DEAD, Status.PENDING, Status.RETRYING}:
             name = f"{'dead' if row.state == Status.DEAD else 'tried again'} {row.outcome}"
             found[name] = found.get(name, 0) + int(row.n)
     return {name: count for name, count in found.items() if count}

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, func, select, update
 
 from producer import outbox, tally
 from producer.ports import Order
+from producer.shown import shown
 from schemas.bulk import insert_rows
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.sql import NEVER_TIME, insert_new, utc_now
@@ -138,9 +139,26 @@ def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> A
     return Accepted(new, known, tuple(there.keys() - set(known)), ())
 
 
+def begin_load(connection: Connection, into: Batch) -> None:
+    """Note that an input is read into a batch."""
+    connection.execute(update(batch).where(batch.c.id == into.id).values(closed_at=None))
+
+
 def close_batch(connection: Connection, into: Batch) -> None:
     """Note that the whole input was read."""
     connection.execute(update(batch).where(batch.c.id == into.id, batch.c.closed_at.is_(None)).values(closed_at=utc_now()))
+
+
+def told_half_loaded(name: str) -> str:
+    """Return what a person is told of such a batch."""
+    return f"batch {shown(name)}: its load has not ended; if none is running, start the same load again for the rest"
+
+
+def half_loaded(connection: Connection, group: str) -> list[str]:
+    """Return the batches of which a load has begun and not ended, by name: it runs, or was stopped. What others make is never closed."""
+    begun = (batch.c.closed_at.is_(None), batch.c.note == "", batch.c.cancelled_at.is_(None), batch.c.archived_at.is_(None))
+    query = select(batch.c.name).where(batch.c.group_name == group, *begun).order_by(batch.c.id)
+    return list(connection.execute(query).scalars())
 
 
 def _lock_open(connection: Connection, into: Batch) -> None:

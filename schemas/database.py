@@ -3,6 +3,7 @@
 4 in 10 COMMITs that raise "connection lost" have committed: every function that is given to `run` must be safe to run twice.
 """
 
+import logging
 import random
 import socket
 import threading
@@ -20,11 +21,14 @@ from schemas.errors import ConfigError, UnreachableError
 # What others than adapters need to name: a transaction in progress, and any error of the database.
 __all__ = ["Connection", "Database", "DatabaseError", "Stopped"]
 
+log = logging.getLogger(__name__)
+
 DatabaseError = SQLAlchemyError
 Result = TypeVar("Result")
 
 _REFUSED = frozenset({1044, 1045, 1049, 1698})  # user, password or database are not known there
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
+_TOLD_AFTER = 10  # failures, some five seconds
 TIMEOUT_S = 30
 
 
@@ -136,6 +140,8 @@ class Database:
                 count += 1
                 if not passing(error) or count == tries or (self._reads_only and too_long(error)):
                     raise
+                if count == _TOLD_AFTER:
+                    log.warning("waiting for the database %s: %s", self.where, getattr(error, "orig", None) or error)
             self.rest(count)
 
     def rest(self, count: int) -> None:

@@ -1,6 +1,7 @@
 """`load`: from lines or documents to tasks; every bad line is reported, the good ones are loaded."""
 
 import argparse
+import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
@@ -135,6 +136,7 @@ def _checked_only(source: Input, options: argparse.Namespace, sums: Sums, reject
 async def _load(parts: Parts, batch: str, lines: Iterable[Good | Bad], report: Report) -> Summary:
     """Load the lines of an input that is open: one that cannot be opened leaves no batch behind."""
     into = await parts.lane(lambda: parts.database.run(lambda c: store.open_batch(c, batch, parts.topics.group)))
+    await parts.lane(lambda: parts.database.run(lambda c: store.begin_load(c, into)))
     before = await parts.lane(lambda: parts.database.auto(lambda c: tally.loaded(c, into.id)))
     crash.reach("load.batch_made")
     reading = ThreadLane("reading")
@@ -155,6 +157,9 @@ async def _load(parts: Parts, batch: str, lines: Iterable[Good | Bad], report: R
         loader.summary.before = before
         try:
             return await loader.load(lines)
+        except asyncio.CancelledError:
+            note(f"batch {batch}: interrupted, with {_result(loader.summary)}; start the same load again for the rest")
+            raise
         finally:
             reading.close(wait=False)
 

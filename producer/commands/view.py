@@ -17,12 +17,12 @@ from rich.text import Text
 
 from producer import export as exports
 from producer import status as statuses
+from producer import store
 from producer.app import SCREEN_S, LedgerParts, opened_ledger
 from producer.commands.dead import PIPED_WIDTH
 from producer.result_lines import docllm_line, openai_line
 from producer.screen import note, say, status_lines, status_table
 from producer.shown import shown
-from producer.store import batches_of
 from producer.whole_file import standard_output, whole_file
 from schemas.config import Config
 from schemas.errors import ConfigError
@@ -58,7 +58,7 @@ def _print(found: statuses.GroupStatus) -> None:
 
 async def _batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int, str]:
     """Return the names of the batches that are meant by id, one at least. Raises ConfigError where there is none."""
-    found = await parts.lane(lambda: parts.database.auto(lambda c: batches_of(c, options.group, options.batch)))
+    found = await parts.lane(lambda: parts.database.auto(lambda c: store.batches_of(c, options.group, options.batch)))
     if not found and options.batch is None:
         raise ConfigError(f"group {options.group} has no batch yet; load one: python -m producer load FILE --group {options.group}")
     if not found:
@@ -92,6 +92,10 @@ async def export(config: Config, options: argparse.Namespace) -> int:
         with _output(options.output) as out:
             counts = await parts.lane(lambda: exports.export(parts.database.auto, list(found), line_of, out))
         _tell([(found[batch_id], its) for batch_id, its in counts.items()], options.output)
+        half_loaded = await parts.lane(lambda: parts.database.auto(lambda c: store.half_loaded(c, options.group)))
+        for name in half_loaded:
+            if name in found.values():
+                note(f"incomplete: {store.told_half_loaded(name)}")
     return 0
 
 

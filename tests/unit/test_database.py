@@ -130,6 +130,19 @@ def test_work_is_done_again_until_it_is_through(database: Database, pauses: list
     assert all(0.5 * min(1.0, 0.02 * 2**count) <= pause <= min(1.0, 0.02 * 2**count) for count, pause in enumerate(pauses, start=1))
 
 
+@pytest.mark.usefixtures("pauses")
+def test_a_long_wait_is_told(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, after some seconds, with what the database says: who waits at a terminal would wait for ever."""
+    database.run(failing(*[server_error(1205)] * 9))
+    assert caplog.messages == []
+
+    database.run(failing(*[server_error(1021)] * 30))
+
+    (message,) = caplog.messages
+    assert message.startswith("waiting for the database sqlite:")
+    assert "1021" in message
+
+
 def test_tries_are_limited_where_the_caller_says_so(database: Database, pauses: list[float]) -> None:
     """The last error is raised when they are used up; there is no pause after it."""
     with pytest.raises(OperationalError):

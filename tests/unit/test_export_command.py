@@ -1,6 +1,8 @@
 """`export` and `status` as commands: what they say of batches that are not final, or not there."""
 
 import asyncio
+import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,11 @@ def config_of(folder: Path) -> Config:
 def run(folder: Path, *arguments: str) -> int:
     options = _parser().parse_args(arguments)
     return int(asyncio.run(options.run(config_of(folder), options)))
+
+
+async def interrupted(_: object, lines: Iterable[object]) -> None:
+    list(lines)
+    raise asyncio.CancelledError
 
 
 def finish(folder: Path, batch: str) -> None:
@@ -57,6 +64,30 @@ def test_each_batch_that_is_not_final_is_named(folder: Path, capsys: pytest.Capt
         "  batch b0: 1 of 1",
         "  batch b2: 3 of 3",
     ]
+    assert run(folder, "export", "--batch", "b1") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_load_that_did_not_end_is_told(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there of its batch may be final: nothing else says that there is more to come."""
+    with monkeypatch.context() as patch:
+        patch.setattr("producer.load.Loader._load", interrupted)
+        with pytest.raises(asyncio.CancelledError):
+            run(folder, "load", str(folder / "b1.jsonl"))
+    assert "batch b1: interrupted, with nothing new; start the same load again for the rest" in capsys.readouterr().err
+    to_come = "batch b1: its load has not ended; if none is running, start the same load again for the rest"
+
+    assert run(folder, "export", "--batch", "b1") == 0
+    assert capsys.readouterr().err.splitlines() == [f"incomplete: {to_come}"]
+    assert run(folder, "export", "--batch", "b0") == 0
+    assert "b1" not in capsys.readouterr().err
+    assert run(folder, "status") == 0
+    assert to_come in capsys.readouterr().out.splitlines()
+    assert run(folder, "status", "--json") == 0
+    status = json.loads(capsys.readouterr().out)
+    assert [one["half_loaded"] for one in status["batches"]] == [False, True, False]
+    assert run(folder, "load", str(folder / "b1.jsonl")) == 0
+    capsys.readouterr()
     assert run(folder, "export", "--batch", "b1") == 0
     assert capsys.readouterr().err == ""
 

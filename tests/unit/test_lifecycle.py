@@ -44,6 +44,10 @@ async def nothing(*_: object) -> int:
     return 0
 
 
+async def no_notes() -> list[str]:
+    return []
+
+
 def idle_agent() -> Agent:
     """An agent without sources, whose group has nothing to do."""
     parts = {name: MagicMock() for name in ("loop", "slots", "settler", "intake", "reaper", "publishing", "clock", "counts")}
@@ -51,7 +55,7 @@ def idle_agent() -> Agent:
         part.configure_mock(**{f"{duty}_forever": for_ever for duty in ("ask", "claim", "tick", "reap", "relay", "tidy")}, run=for_ever)
         part.configure_mock(running=0, unsettled=0, idle=nothing, finish=nothing, no_claim=nothing)
     parts["intake"].idle = True
-    finished = Finished(open_tasks=nothing, orders=nothing, any_work=nothing)  # type: ignore[arg-type]
+    finished = Finished(open_tasks=nothing, orders=nothing, any_work=nothing, notes=no_notes)  # type: ignore[arg-type]
     return Agent(**parts, finished=finished, sources=[], duties=[], leave=nothing)  # type: ignore[arg-type]
 
 
@@ -77,6 +81,19 @@ def test_the_time_to_leave_begins_with_the_first_signal() -> None:
     assert stop.hurry.is_set()
 
 
+def test_who_takes_the_work_for_done_hears_what_is_to_come(caplog: pytest.LogCaptureFixture) -> None:
+    """A load that was stopped leaves a group whose tasks are all final."""
+    agent = idle_agent()
+
+    async def notes() -> list[str]:
+        return ["batch b: its load has not ended"]
+
+    agent._finished = Finished(open_tasks=nothing, orders=nothing, any_work=nothing, notes=notes)  # type: ignore[arg-type]
+    asyncio.run(agent.run(Stop(lambda: None), until_done=True, drain_timeout_s=1))
+
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == ["batch b: its load has not ended"]
+
+
 def test_a_look_that_fails_is_no_end_of_the_work() -> None:
     """Whoever waits for exit code 0 would take the work for done."""
     agent = idle_agent()
@@ -84,7 +101,7 @@ def test_a_look_that_fails_is_no_end_of_the_work() -> None:
     async def broken() -> bool:
         raise RuntimeError("the ledger cannot be asked")
 
-    agent._finished = Finished(open_tasks=broken, orders=nothing, any_work=nothing)  # type: ignore[arg-type]
+    agent._finished = Finished(open_tasks=broken, orders=nothing, any_work=nothing, notes=no_notes)  # type: ignore[arg-type]
 
     with pytest.raises(RuntimeError, match="cannot be asked"):
         asyncio.run(agent.run(Stop(lambda: None), until_done=True, drain_timeout_s=1))
