@@ -26,7 +26,7 @@ class Arrivals:
             return suspect(record, f"has {len(record.value)} bytes, a task has at most {MAX_TASK_BYTES}")
         stamp = None if record.value is None else digest(record.key or b"", record.value)
         route = route_of(record.value, self._naming)
-        return Entry(record.partition, record.offset, record.timestamp_ms, publication, record.value, stamp, route)
+        return Entry(record.partition, record.offset, record.timestamp_ms, publication, record.value, stamp, route, key=record.key)
 
 
 def suspect(record: Record, reason: str, disposition: str = "undecodable") -> Suspect:
@@ -38,5 +38,6 @@ def suspect(record: Record, reason: str, disposition: str = "undecodable") -> Su
 def distrusted(entry: Entry, reason: str) -> Suspect:
     """Return an entry that the ledger does not know as something to set aside."""
     where, publication = entry.partition, entry.publication
-    headers = [("docllm-task", str(publication.task_id).encode()), ("docllm-fence", str(publication.fence).encode())]
-    return Suspect(where.topic_id, where.topic, where.number, entry.offset, None, entry.value, headers, reason, "rejected")
+    said = {"docllm-task": publication.task_id, "docllm-fence": publication.fence, "docllm-batch": publication.batch}
+    headers = [(name, str(value).encode()) for name, value in said.items()]
+    return Suspect(where.topic_id, where.topic, where.number, entry.offset, entry.key, entry.value, headers, reason, "rejected")

@@ -14,7 +14,7 @@ from schemas import crash
 
 log = logging.getLogger(__name__)
 
-PAGE = 100
+PAGE, PAGE_BYTES = 100, 8 << 20  # suspects in one transaction
 
 
 class Aside:
@@ -46,7 +46,7 @@ class Aside:
     async def keep(self) -> None:
         """Write what waits to the quarantine, and finish with it."""
         while self._suspects:
-            batch = [self._suspects.popleft() for _ in range(min(len(self._suspects), PAGE))]
+            batch = self._page()
             orders = await self._ledger.quarantine([suspect for suspect, _ in batch])
             crash.reach("quarantine.kept")
             for suspect, record in batch:
@@ -57,3 +57,11 @@ class Aside:
             self._counts.quarantined += len(batch)
             self._partitions.flush()
             self._ordered(orders)
+
+    def _page(self) -> list[tuple[Suspect, Entry | Record]]:
+        page: list[tuple[Suspect, Entry | Record]] = []
+        room = PAGE_BYTES
+        while self._suspects and len(page) < PAGE and room > 0:
+            page.append(self._suspects.popleft())
+            room -= len(page[-1][0].value or b"")
+        return page

@@ -56,6 +56,8 @@ class Entries:
         if first is not entry:
             entry.state = State.HELD
             self._behind.setdefault(entry.task_id, deque()).append(entry)
+            if first.value is None:
+                self._drop_copies(first)
             if first.state is State.HELD and first.wake_s > now_s:
                 self._hold.put(first, now_s)
         elif redelivered:
@@ -120,7 +122,16 @@ class Entries:
         self._ready.forget_gone()
 
     def shed(self, entry: Entry) -> None:
-        """Drop the body."""
+        """Keep it without its body, and its copies too, which wait for as long."""
+        self._drop(entry)
+        self._drop_copies(entry)
+
+    def _drop_copies(self, entry: Entry) -> None:
+        for behind in self._behind.get(entry.task_id, ()):
+            if entry.digest is not None and behind.digest == entry.digest:
+                self._drop(behind)
+
+    def _drop(self, entry: Entry) -> None:
         self.bodies_bytes -= len(entry.value or b"")
         entry.shed()
 
@@ -128,7 +139,7 @@ class Entries:
         """Forget an entry; the next record of its task takes its place."""
         entry.state = State.GONE
         entry.paid = None
-        self.shed(entry)
+        self._drop(entry)
         if self._by_task.get(entry.task_id) is not entry:
             return
         following = self._next_behind(entry.task_id)
@@ -143,7 +154,7 @@ class Entries:
     def take_copies(self, entry: Entry, fence: int) -> list[Entry]:
         """Take the next records behind an entry that are its copies, of this fence at most.
 
-        What only names the same task is to be asked about; and of an entry that was kept without its body nobody knows a copy.
+        What only names the same task is to be asked about; and of an entry that came without a body nobody knows a copy.
         """
         found: list[Entry] = []
         if entry.digest is None or self._by_task.get(entry.task_id) is not entry:

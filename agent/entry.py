@@ -41,6 +41,7 @@ class Entry:
     owner: int = 0
     lease: Lease | None = None
     claimed_s: float = 0.0
+    key: bytes | None = None
     paid: Outcome | None = None  # an answer that was fenced out: the next claim settles it without a call
 
     @property
@@ -61,6 +62,5 @@ class Entry:
         return self.partition.topic, self.partition.number, self.offset, self.timestamp_ms
 
     def shed(self) -> None:
-        """Drop the body; its digest was compared when the ledger answered for the first time."""
+        """Drop the body."""
         self.value = None
-        self.digest = None

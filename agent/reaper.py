@@ -30,6 +30,7 @@ LOOK_S, RELAY_S = 1.0, 2.0
 REPEAT_S = 5.0  # orphans are looked for again although nobody new is gone: a lost agent may have claimed since
 TIDY_S = 60.0
 DROP_S = 30.0
+LATEST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 @dataclass(slots=True)
@@ -150,7 +151,7 @@ class Reaper:
             backlog = await self._admin.backlog(self._topics.consumer_group(destination), [self._topics.name(destination)])
             if backlog.oldest_ms is not None:
                 oldest.append(backlog.oldest_ms)
-        return datetime.fromtimestamp(min(oldest) / 1000, UTC).replace(tzinfo=None) if oldest else None
+        return _time(min(oldest)) if oldest else None
 
     async def _look(self) -> bool:
         """Judge other agents and hear who is gone; return whether somebody new is."""
@@ -212,3 +213,8 @@ class Reaper:
         except (DatabaseError, DocllmError, OSError) as error:
             log.warning("%s failed and is tried again: %s", getattr(duty, "__name__", "a duty"), getattr(error, "orig", error))
             return None
+
+
+def _time(timestamp_ms: int) -> datetime:
+    """Return a record's time as the ledger writes it, which ends with the year 9999: who wrote the record may have named any."""
+    return datetime.fromtimestamp(min(max(timestamp_ms / 1000, 0), LATEST_S), UTC).replace(tzinfo=None)

@@ -115,7 +115,10 @@ class Slots:
             self._run(entry)
 
     def move(self, entry: Entry) -> None:
-        """Send a claimed entry to the longest tier, since its route stays closed."""
+        """Send a claimed entry to the longest tier, since its route stays closed; what needs no call ends as it would otherwise."""
+        if entry.paid is not None or (entry.row is not None and entry.row.cancelled):
+            self.start(entry)
+            return
         failure = Failure(ROUTE_CLOSED, f"route {entry.route} is closed")
         self._end(entry, moved(failure, Spent(), self._longest_tier, entry.task_id))
 

@@ -12,13 +12,15 @@ from sqlalchemy import Connection, select, update
 
 from producer import outbox
 from producer.ports import Order
-from schemas.envelope import Outgoing, RawHeaders
+from schemas.envelope import MAX_TASK_BYTES, Outgoing, RawHeaders
 from schemas.fingerprint import fingerprint
 from schemas.sql import insert_new
 from schemas.tables import quarantine
 
-KEPT_BYTES = 64 << 10
+KEPT_BYTES = MAX_TASK_BYTES  # of a value; what is larger can be no task
+BEGINNING_BYTES = 64 << 10  # of a larger value, and of a key
 KEPT_HEADER_BYTES = 8 << 10
+OURS = "docllm-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +66,10 @@ def undeliverable(connection: Connection, group: str, item: outbox.Item, record:
 
 
 def headers_blob(headers: RawHeaders) -> bytes:
-    """Return headers as JSON pairs of texts (what is no UTF-8 becomes escapes), at most 8 KiB."""
+    """Return headers as JSON pairs of texts (what is no UTF-8 becomes escapes), at most 8 KiB; ours first, as they say what it is."""
     kept: list[bytes] = []
     size = len("[]")
-    for name, value in headers:
+    for name, value in sorted(headers, key=lambda header: not header[0].startswith(OURS)):
         pair = orjson.dumps([_utf8(name), None if value is None else value.decode("utf-8", "backslashreplace")])
         size += len(pair) + len(",")
         if size > KEPT_HEADER_BYTES:
@@ -84,14 +86,14 @@ def error_class(disposition: str) -> str:
 def _row(group: str, suspect: Suspect) -> dict[str, object]:
     value, digest = suspect.value, None
     if value is not None and len(value) > KEPT_BYTES:
-        value, digest = value[:KEPT_BYTES], hashlib.blake2b(value, digest_size=16).digest()
+        value, digest = value[:BEGINNING_BYTES], hashlib.blake2b(value, digest_size=16).digest()
     return {
         "group_name": group,
         "topic_id": suspect.topic_id,
         "topic": suspect.topic,
         "part": suspect.partition,
         "record_offset": suspect.offset,
-        "record_key": suspect.key and suspect.key[:KEPT_BYTES],
+        "record_key": suspect.key and suspect.key[:BEGINNING_BYTES],
         "record_value": value,
         "value_digest": digest,
         "headers": headers_blob(suspect.headers),

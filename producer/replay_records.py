@@ -74,7 +74,7 @@ def _value(row: Row[Any]) -> bytes:
     where = f"{row.topic}/{row.part}/{row.record_offset}"
     if row.value_digest is not None:
         fix = f"the whole record is at {where} as long as its topic keeps it; produce it again to the inbox"
-        raise LineError("value", f"was cut at {KEPT_BYTES >> 10} KiB, as all larger ones in the quarantine", fix)
+        raise LineError("value", f"had more than the {KEPT_BYTES >> 20} MiB that a task may have, and was cut", fix)
     if row.record_value is None:
         raise LineError("value", "is not there", f"look for the record at {where}; one without a value is no task")
     return bytes(row.record_value)

@@ -7,7 +7,7 @@ from producer import outbox, quarantine
 from producer.outbox import unpack
 from producer.quarantine import Suspect
 from schemas import tables
-from schemas.envelope import Outgoing
+from schemas.envelope import MAX_TASK_BYTES, Outgoing
 from tests.contract.ledger_parts import GROUP, Books
 
 
@@ -54,11 +54,11 @@ def test_a_topic_made_again_has_records_of_its_own(books: Books) -> None:
 
 
 def test_a_large_value_is_cut_and_named_by_its_digest(books: Books) -> None:
-    """64 KiB are kept whole; above that the beginning and a digest of all of it."""
-    kept(books, suspect(1, value=b"x" * 65_536), suspect(2, value=b"x" * 65_537))
+    """What may be a task with one letter wrong is kept whole, since its topic is trimmed; what is larger can be no task."""
+    kept(books, suspect(1, value=b"x" * MAX_TASK_BYTES), suspect(2, value=b"x" * (MAX_TASK_BYTES + 1)))
 
     whole, cut = books.rows(tables.quarantine)
-    assert (len(whole.record_value), whole.value_digest) == (65_536, None)
+    assert (len(whole.record_value), whole.value_digest) == (MAX_TASK_BYTES, None)
     assert (len(cut.record_value), len(cut.value_digest)) == (65_536, 16)
 
 
@@ -83,7 +83,15 @@ def test_nothing_is_too_strange_to_be_kept(books: Books, strange: dict[str, obje
     (row,) = books.rows(tables.quarantine)
     assert len(row.headers) <= quarantine.KEPT_HEADER_BYTES
     assert len(row.error_text) <= 2000
-    assert len(row.record_key or b"") <= quarantine.KEPT_BYTES
+    assert len(row.record_key or b"") <= quarantine.BEGINNING_BYTES
+
+
+def test_our_own_headers_are_kept_however_many_others_there_are(books: Books) -> None:
+    """A replay needs the batch: without it a record whose batch was cancelled became a task of another one."""
+    kept(books, suspect(headers=[*((f"h{number}", b"x" * 500) for number in range(100)), ("docllm-batch", b"invoices")]))
+
+    (row,) = books.rows(tables.quarantine)
+    assert orjson.loads(row.headers)[0] == ["docllm-batch", "invoices"]
 
 
 def test_what_a_topic_refuses_for_good_leaves_a_trace(books: Books) -> None:

@@ -8,6 +8,7 @@ from producer import replay_records, replay_runs, strangers
 from producer.outbox import TASK, unpack
 from producer.replay_runs import ItemState, Page, Run
 from schemas import tables
+from schemas.envelope import MAX_TASK_BYTES
 from schemas.line import LineError
 from schemas.task import Status
 from tests.contract.ledger_dead import counts, delivered, set_aside, stored, wish
@@ -145,11 +146,11 @@ def test_a_batch_that_takes_no_tasks(books: Books) -> None:
 
 def test_a_value_that_was_cut_is_not_taken_for_the_whole(books: Books) -> None:
     """Even if its beginning were a line: it is said where the whole record is."""
-    (one,) = set_aside(books, line("a") + b" " * 70_000)
+    (one,) = set_aside(books, line("a") + b" " * MAX_TASK_BYTES)
 
     unread, _ = replayed(books)
 
-    assert "was cut at 64 KiB" in unread[one]
+    assert "more than the 3 MiB that a task may have, and was cut" in unread[one]
     assert "group.inbox/0/0" in unread[one]
     assert books.count(tables.task) == 0
 

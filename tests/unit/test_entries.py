@@ -88,11 +88,12 @@ def test_copies_are_taken_from_behind_an_entry_up_to_the_first_other_record(othe
 
 
 def test_an_entry_without_its_body_has_no_copies_that_are_known() -> None:
-    """Its digest went with the body: the records behind it are asked about."""
+    """It came as a pointer: the records behind it are asked about."""
     entries = Entries()
-    first, second = entry(1, 0), entry(1, 1)
+    first, second = Entry(PARTITION, 0, 0, Publication("ledger", "group", "batch", 1, 0), None, None, "route"), entry(1, 1)
     for one in (first, second):
         entries.arrive(one, 0.0, redelivered=False)
+    entries.take_ready(1, room)
     entries.hold(first, 1.0)
 
     assert entries.take_copies(first, 1000) == []
@@ -113,6 +114,26 @@ def test_a_record_that_comes_later_has_the_first_one_asked_about() -> None:
 
     assert entries.take_to_ask(10.0, 10) == [first]
     assert entries.take_to_ask(4000.0, 10) == []
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_copies_of_what_waits_without_its_body_wait_without_theirs(*, late: bool) -> None:
+    """An order that was sent twice would fill the memory for an hour; of other bytes under the same task nobody else has any."""
+    entries = Entries()
+    first, copy, other = entry(1, 0), entry(1, 1), entry(1, 2, digest=b"f" * 16)
+    entries.arrive(first, 0.0, redelivered=False)
+    entries.take_ready(1, room)
+    if late:
+        entries.hold(first, 3600.0)
+    for one in (copy, other):
+        entries.arrive(one, 0.0, redelivered=False)
+    if not late:
+        entries.hold(first, 3600.0)
+
+    assert (first.value, copy.value, other.value) == (None, None, b"body")
+    assert entries.bodies_bytes == 4
+    entries.end(first)
+    assert entries.take_to_ask(0.0, 10) == [copy]
 
 
 def test_an_answer_that_was_paid_goes_with_its_entry() -> None:
@@ -173,13 +194,13 @@ def test_held_entries_that_are_due_are_asked_about_first() -> None:
 def test_bodies_are_counted_until_they_are_dropped() -> None:
     """What waits long keeps no body; what is gone keeps none either."""
     entries = Entries()
-    first, second, follower = entry(1, 0, b"x" * 10), entry(2, 1, b"x" * 5), entry(1, 2, b"x" * 3)
+    first, second, follower = entry(1, 0, b"x" * 10), entry(2, 1, b"x" * 5), entry(1, 2, b"x" * 3, digest=b"f" * 16)
     for one in (first, second, follower):
         entries.arrive(one, 0.0, redelivered=False)
     assert entries.bodies_bytes == 18
 
     entries.hold(first, 5.0)
-    assert (entries.bodies_bytes, first.value, first.digest) == (8, None, None)
+    assert (entries.bodies_bytes, first.value) == (8, None)
     entries.end(second)
     entries.end(follower)
 

@@ -1,12 +1,14 @@
 """What a reaper puts in order each minute."""
 
 import asyncio
+from datetime import datetime
 from typing import Any, cast
 
 import pytest
 
 from agent.ledger import lease, sweep
 from agent.reaper import Reaper, Sweep
+from producer.ports import Backlog
 from schemas.topics import Topics
 
 
@@ -34,17 +36,29 @@ class OneRound:
         raise OSError("away")
 
 
+def reaper(parts: OneRound) -> Reaper:
+    shared = dict.fromkeys(("database", "lane", "clock", "admin", "relay", "heartbeat"), cast("Any", parts)) | {"lane": parts.lane}
+    woken = Sweep(600.0, asyncio.Event())
+    return Reaper(**shared, topics=Topics("g", ()), locks=None, sweep=woken, agents_gone=lambda _: None, finished=dict)
+
+
+@pytest.mark.parametrize(("timestamp_ms", "time"), [(1 << 62, datetime(9999, 12, 31)), (-1, datetime(1970, 1, 1))])  # noqa: DTZ001 - as the ledger has it
+def test_a_record_of_any_time_ends_no_reaper(timestamp_ms: int, time: datetime) -> None:
+    """A producer names the time where the topic lets it, and the year 300,000 is one."""
+    parts = OneRound()
+
+    async def backlog(*_: Any) -> Backlog:
+        return Backlog(1, timestamp_ms, {})
+
+    parts.backlog = backlog  # type: ignore[method-assign, assignment]
+
+    assert asyncio.run(reaper(parts)._horizon()) == time
+
+
 def test_each_round_sums_up_counts_and_forgets_agents_though_kafka_is_away() -> None:
     """One duty that fails holds up no other."""
     parts = OneRound()
-    shared = dict.fromkeys(("database", "lane", "clock", "admin", "relay", "heartbeat"), cast("Any", parts)) | {"lane": parts.lane}
-
-    async def tidied() -> None:
-        woken = Sweep(600.0, asyncio.Event())
-        told = {"agents_gone": lambda _: None, "finished": dict}
-        await Reaper(**shared, topics=Topics("g", ()), locks=None, sweep=woken, **told).tidy_forever()
-
     with pytest.raises(Rested):
-        asyncio.run(tidied())
+        asyncio.run(reaper(parts).tidy_forever())
 
     assert {sweep.compact, lease.forget} <= set(parts.asked)

@@ -1,12 +1,13 @@
 """A claim that needs no call is settled without one."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from agent.entry import Entry
-from agent.outcome import Cancelled, Dead, Outcome, Succeeded
+from agent.outcome import Cancelled, Dead, Moved, Outcome, Succeeded
 from tests.unit.breakers import GOOD, routes
 from tests.unit.slotting import Bench, claimed, ending, started
 
@@ -25,8 +26,28 @@ def paid(now_s: float) -> Entry:
     return entry
 
 
+def claimed_only(now_s: float) -> Entry:
+    return claimed(1, now_s)
+
+
 def expired(now_s: float) -> Entry:
     return claimed(1, now_s, expired=True)
+
+
+@pytest.mark.parametrize(("make", "kind"), [(paid, Succeeded), (cancelled, Cancelled), (claimed_only, Moved)])
+def test_what_needs_no_call_is_not_moved_away(make: Callable[[float], Entry], kind: type[Outcome]) -> None:
+    """Its route stays closed: an answer that is there would be paid twice."""
+    bench = Bench(routes(), ending(GOOD))
+
+    async def move() -> None:
+        slots = bench.slots()
+        slots.move(make(bench.clock.now_s()))
+        await slots.finish(5.0)
+
+    asyncio.run(move())
+
+    (outcome,) = bench.settler.outcomes
+    assert isinstance(outcome, kind)
 
 
 @pytest.mark.parametrize(("make", "kind"), [(cancelled, Cancelled), (expired, Dead), (paid, Succeeded)])

@@ -1,0 +1,37 @@
+"""What the ledger does not know is set aside with all that a replay needs, in transactions of bounded size."""
+
+from unittest.mock import MagicMock
+
+import orjson
+
+from agent.arrivals import Arrivals, distrusted
+from agent.aside import PAGE_BYTES, Aside
+from agent.entry import Entry
+from agent.ports import Partition, Record, Suspect
+from producer.quarantine import headers_blob
+from schemas.envelope import Publication, encode
+
+PARTITION = Partition("g.tasks", "id", 0, 1)
+LEDGER = "0" * 32
+
+
+def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -> None:
+    """After a backup was put back, a replay would make it a task of another batch."""
+    headers = encode(Publication(LEDGER, "g", "invoices", 7, 1))
+    entry = Arrivals(ledger_id=LEDGER, group="g", naming=MagicMock()).read(Record(PARTITION, 3, 0, b"key", b"{}", headers))
+    assert isinstance(entry, Entry)
+
+    suspect = distrusted(entry, "the ledger has no such task")
+
+    assert (suspect.key, suspect.value, suspect.disposition) == (b"key", b"{}", "rejected")
+    assert ["docllm-batch", "invoices"] in orjson.loads(headers_blob(suspect.headers))
+
+
+def test_large_records_are_kept_a_few_at_a_time() -> None:
+    """A hundred of the largest would be one transaction of 300 MiB."""
+    aside = Aside(ledger=MagicMock(), partitions=MagicMock(), entries=MagicMock(), counts=MagicMock(), ordered=MagicMock())
+    large = Suspect("id", "g.tasks", 0, 0, None, bytes(PAGE_BYTES // 2), [], "why")
+    for _ in range(5):
+        aside.put(large, MagicMock())
+
+    assert [len(aside._page()) for _ in range(4)] == [2, 2, 1, 0]
