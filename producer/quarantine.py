@@ -6,6 +6,7 @@ Nothing here may fail for ever: values are cut to what fits, and a record that c
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import orjson
 from sqlalchemy import Connection, select, update
@@ -69,7 +70,8 @@ def headers_blob(headers: RawHeaders) -> bytes:
     """Return headers as JSON pairs of texts (what is no UTF-8 becomes escapes), at most 8 KiB; ours first, as they say what it is."""
     kept: list[bytes] = []
     size = len("[]")
-    for name, value in sorted(headers, key=lambda header: not header[0].startswith(OURS)):
+    first = islice(headers, KEPT_HEADER_BYTES)  # a record of 4 MiB may have half a million
+    for name, value in sorted(first, key=lambda header: not header[0].startswith(OURS)):
         pair = orjson.dumps([_utf8(name), None if value is None else value.decode("utf-8", "backslashreplace")])
         size += len(pair) + len(",")
         if size > KEPT_HEADER_BYTES:
