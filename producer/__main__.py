@@ -120,7 +120,7 @@ def _add_status(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("output", nargs="?", metavar="FILE", help="written whole or not at all; without it, stdout")
+    parser.add_argument("output", nargs="?", metavar="FILE", help="written whole or not at all; '-' or nothing: stdout")
     parser.add_argument("--batch", type=written, metavar="NAME", help="only this batch (all of the group)")
     parser.add_argument("--format", choices=["docllm", "openai"], default="docllm", help="openai: the batch API's output file")
     parser.set_defaults(run=view.export)

@@ -15,13 +15,14 @@ _SUFFIX = ".part"
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Yield a file that gets its name when the block ends without an error; otherwise what had that name stays as it was.
 
-    A link is kept and its target replaced; a device or a pipe is written to as it is. Raises OSError.
+    A link is kept and its target replaced; a device or a pipe is written to as it is, and a reader that leaves ends the block without
+    an error. Raises OSError.
     """
-    target = path.resolve()
-    if target.exists() and not target.is_file():
-        with target.open("wb") as device:
+    if path.exists() and not path.is_file():  # the pipe behind /dev/stdout has no name that it could be opened by
+        with suppress(BrokenPipeError), path.open("wb") as device:
             yield device
         return
+    target = path.resolve()
     _remove_left_drafts(target)
     draft = target.with_name(f"{_prefix(target)}{os.getpid()}{_SUFFIX}")
     try:

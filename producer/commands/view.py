@@ -28,6 +28,7 @@ from schemas.config import Config
 from schemas.errors import ConfigError
 from schemas.task import Status
 
+STDOUT = frozenset({"-", "/dev/stdout"})  # the latter may be a file that is appended to, which must not be replaced
 REFRESH_S = 1.0
 INCOMPLETE_SHOWN = 20
 
@@ -86,12 +87,13 @@ async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
 async def export(config: Config, options: argparse.Namespace) -> int:
     """Write the results to stdout, or to a file that appears whole; say when a batch is not final."""
     line_of = openai_line if options.format == "openai" else docllm_line
+    output = None if options.output in STDOUT else options.output
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         found = await _batches(parts, options)
         counts: dict[int, Counter[Status]] = {}
-        with _output(options.output) as out:
+        with _output(output) as out:
             counts = await parts.lane(lambda: exports.export(parts.database.auto, list(found), line_of, out))
-        _tell([(found[batch_id], its) for batch_id, its in counts.items()], options.output)
+        _tell([(found[batch_id], its) for batch_id, its in counts.items()], output)
         half_loaded = await parts.lane(lambda: parts.database.auto(lambda c: store.half_loaded(c, options.group)))
         for name in half_loaded:
             if name in found.values():
@@ -119,5 +121,5 @@ def _tell(counts: Sequence[tuple[str, Counter[Status]]], output: str | None) -> 
         note(f"  batch {shown(name)}: {exports.unfinished(its)} of {its.total()}")
     if len(waiting) > INCOMPLETE_SHOWN:
         note(f"  and {len(waiting) - INCOMPLETE_SHOWN} more")
-    if output is not None:
+    if output is not None and counts:
         note(f"{total} tasks written to {output}")

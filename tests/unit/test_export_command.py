@@ -104,6 +104,18 @@ def test_no_more_batches_are_named_than_a_screen_holds(
     assert capsys.readouterr().err.splitlines()[1:] == ["  batch b0: 1 of 1", "  and 1 more"]
 
 
+@pytest.mark.parametrize("name", ["-", "/dev/stdout"])
+def test_standard_output_can_be_named(folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """As `load -` reads standard input; a file of that name would leave a pipe empty."""
+    monkeypatch.chdir(folder)
+    capfd.readouterr()
+
+    assert run(folder, "export", "--batch", "b1", name) == 0
+
+    assert len(capfd.readouterr().out.splitlines()) == 2
+    assert not (folder / "-").exists()
+
+
 def test_status_of_a_folder_without_a_ledger_says_where_it_looked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Embedded, the ledger is in the folder: whoever stands in another one sees no batch."""
     assert run(tmp_path, "status") == 0

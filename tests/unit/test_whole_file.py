@@ -98,3 +98,20 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 
     assert (writer.wait(30), writer.stderr.read()) == (0, b"")
     writer.stderr.close()
+
+
+def test_a_pipe_that_is_named_as_a_device_is_written_to() -> None:
+    """`export /dev/stdout | head -1`: the pipe behind that name has no path, and its reader may leave."""
+    program = (
+        "from pathlib import Path\nfrom producer.whole_file import whole_file\n"
+        "with whole_file(Path('/dev/stdout')) as out:\n    for _ in range(100000): out.write(b'line\\n')"
+    )
+    writer = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert writer.stdout is not None
+    assert writer.stderr is not None
+
+    assert writer.stdout.readline() == b"line\n"
+    writer.stdout.close()
+
+    assert (writer.wait(30), writer.stderr.read()) == (0, b"")
+    writer.stderr.close()
