@@ -157,7 +157,16 @@ def _file(named: object, cwd: Path) -> SettingFile | None:
         path = cwd / (kinds.path(named) if named else FILE)
     except ValueError as wrong:
         raise ConfigError(f"the configuration file's name is wrong; {wrong}") from None
-    return SettingFile(path) if named or path.exists() else None
+    return SettingFile(path) if named or _is_there(path) else None
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether there is such a name: where it leads nowhere or may not be looked at, its reading tells why."""
+    try:
+        path.lstat()
+    except OSError as error:
+        return not isinstance(error, FileNotFoundError)
+    return True
 
 
 def _checked(given: Mapping[str, _Given], faults: list[str]) -> Iterator[tuple[str, Any]]:

@@ -128,6 +128,14 @@ def test_a_named_file_must_be_there(tmp_path: Path) -> None:
         load(tmp_path, flags={"config": "none.toml"})
 
 
+def test_a_file_that_is_a_link_to_nowhere_is_refused(tmp_path: Path) -> None:
+    """Without it an installation on Kafka would be an embedded one: a mount that is missing is no reason for that."""
+    (tmp_path / "docllm.toml").symlink_to(tmp_path / "gone" / "docllm.toml")
+
+    with pytest.raises(ConfigError, match=r"docllm\.toml cannot be read: No such file"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
