@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import NoReturn
 
 import uvloop
@@ -27,7 +26,7 @@ from schemas import collector
 from schemas.clock import SystemClock
 from schemas.config import Config, LLMConfig
 from schemas.errors import ConfigError, DocllmError, UnreachableError
-from schemas.settings import load_config, require_llm
+from schemas.settings import current_folder, load_config, require_llm
 from schemas.starting import INTERRUPTED
 from schemas.version import VERSION
 
@@ -59,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
     configure_logging(options.log_level, options.child)
     command = _reap if options.command == "reaper" else _run
     try:
-        config = load_config(flags=_flags(options), environ=os.environ, cwd=Path.cwd())
+        config = load_config(flags=_flags(options), environ=os.environ, cwd=current_folder())
         if options.processes and not options.child:
             return _supervise(config, options, argv)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

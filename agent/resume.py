@@ -5,7 +5,6 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from agent.breaker import Names
 from agent.ledger.resume import resume, routes_in_use
@@ -15,7 +14,7 @@ from producer.commands.cancel import actor
 from schemas.config import Config
 from schemas.database import Connection
 from schemas.errors import ConfigError, DocllmError
-from schemas.settings import load_config
+from schemas.settings import current_folder, load_config
 
 MOST_SHOWN = 20
 
@@ -24,7 +23,7 @@ def run(argv: Sequence[str]) -> int:
     """Resume a route; return the exit code."""
     options = _parser().parse_args(argv)
     try:
-        config = load_config(flags={"config": options.config}, environ=os.environ, cwd=Path.cwd())
+        config = load_config(flags={"config": options.config}, environ=os.environ, cwd=current_folder())
         print(asyncio.run(_resume(config, options.group, options.route)))  # noqa: T201 - what a command did is its output
     except DocllmError as error:
         sys.stderr.write(f"error: {error}\n")

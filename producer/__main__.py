@@ -26,7 +26,7 @@ from producer.commands.selecting import add_selection
 from producer.replay_runs import CAP
 from producer.screen import complain
 from schemas.errors import DocllmError
-from schemas.settings import load_config
+from schemas.settings import current_folder, load_config
 from schemas.version import VERSION
 
 EXAMPLES = """\
@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # so that asyncio has a say
-        config = load_config(flags={"config": options.config}, environ=os.environ, cwd=Path.cwd())
+        config = load_config(flags={"config": options.config}, environ=os.environ, cwd=current_folder())
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return int(runner.run(options.run(config, options)))
     except DocllmError as error:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from producer.bus.mount import refuse_network
 from producer.ports import Publisher, TopicAdmin, TopicReader
@@ -24,8 +25,9 @@ from schemas.lanes import Lane, ThreadLane
 from schemas.settings import LEDGER_FILE, ledger_url
 from schemas.topics import Topics
 
-BUS_FILE = "bus.sqlite"
+BUS_FILE, LOCK_FILE = "bus.sqlite", "setup.lock"
 SCREEN_S = 300
+_ELSEWHERE = "allow it, or name another one with DOCLLM_DATA_DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +52,30 @@ def bus_path(config: Config) -> Path:
 
 def ledger_to_come(config: Config) -> bool:
     """Return whether the ledger is embedded and was never made."""
-    return config.embedded and config.database_url is None and not (config.data_dir / LEDGER_FILE).exists()
+    return config.embedded and config.database_url is None and not _is_there(config.data_dir / LEDGER_FILE)
 
 
 def bus_to_come(config: Config) -> bool:
     """Return whether the bus is embedded and was never made."""
-    return config.embedded and not bus_path(config).exists()
+    return config.embedded and not _is_there(bus_path(config))
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether the data folder has this file. Raises ConfigError where it cannot be told."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise ConfigError(f"the data folder {path.parent} cannot be read: {error.strerror}; {_ELSEWHERE}") from None
+    return True
 
 
 def open_database(config: Config, *, connections: int = 4, reads_s: int | None = None) -> Database:
     """Return the ledger's database; the data folder is made where it is embedded. Raises UnreachableError and ConfigError."""
     if config.embedded:
         _make_folder(config.data_dir)
+        _require_rights(config.data_dir)
         refuse_network(config.data_dir)
     database = Database(ledger_url(config), connections=connections, reads_s=reads_s)
     database.reach()
@@ -74,7 +88,14 @@ def _make_folder(path: Path) -> None:
     except OSError as error:
         raise ConfigError(f"the data folder {path} cannot be made: {error.strerror}; name another one with DOCLLM_DATA_DIR") from None
     if not os.access(path, os.W_OK | os.X_OK):
-        raise ConfigError(f"the data folder {path} cannot be written; allow it, or name another one with DOCLLM_DATA_DIR")
+        raise ConfigError(f"the data folder {path} cannot be written; {_ELSEWHERE}")
+
+
+def _require_rights(folder: Path) -> None:
+    """SQLite says of a ledger that it may not open only that it is unable to."""
+    ledger = folder / LEDGER_FILE
+    if _is_there(ledger) and not os.access(ledger, os.R_OK | os.W_OK):
+        raise ConfigError(f"{LEDGER_FILE} of the data folder {folder} cannot be read and written; {_ELSEWHERE}")
 
 
 def make_admin(config: Config, clock: Clock) -> TopicAdmin:
@@ -167,9 +188,16 @@ async def _alone(config: Config) -> AsyncIterator[None]:
     if not config.embedded:
         yield
         return
-    with (config.data_dir / "setup.lock").open("wb") as file:
+    with _lock_file(config.data_dir) as file:
         await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
         yield
+
+
+def _lock_file(folder: Path) -> BinaryIO:
+    try:
+        return (folder / LOCK_FILE).open("wb")
+    except OSError as error:
+        raise ConfigError(f"{LOCK_FILE} of the data folder {folder} cannot be written: {error.strerror}; {_ELSEWHERE}") from None
 
 
 def _require_schema(config: Config, database: Database) -> None:

@@ -106,7 +106,8 @@ class Database:
         except SQLAlchemyError as error:
             said = getattr(error, "orig", error)
             how = "does not let us in" if code(error) in _REFUSED else "does not answer"
-            raise UnreachableError(f"the database {self.where} {how}: {said}; check DOCLLM_DATABASE_URL") from None
+            setting = "DOCLLM_DATA_DIR" if self.sqlite else "DOCLLM_DATABASE_URL"
+            raise UnreachableError(f"the database {self.where} {how}: {said}; check {setting}") from None
 
     def abandon(self) -> None:
         """End every wait, that for a server which does not answer too; what was under way may have committed."""

@@ -103,6 +103,14 @@ def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd:
     return config
 
 
+def current_folder() -> Path:
+    """Return it; raise ConfigError when it is gone."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise ConfigError(f"the current folder cannot be found: {error.strerror}; change to another one with cd") from None
+
+
 def ledger_url(config: Config) -> str:
     """Return the SQLAlchemy URL of the ledger, password included: for the database adapter alone."""
     if config.database_url is not None:

@@ -1,0 +1,87 @@
+"""Opening the parts: what the file system does not allow ends with exit code 2 and with what to do, not with a traceback."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent import cli, resume
+from producer import __main__ as producer
+from producer.app import bus_to_come, ledger_to_come, opened_ledger
+from schemas.config import Config
+from schemas.errors import ConfigError, UnreachableError
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, method: str, name: str) -> None:
+    """Let a method of Path fail for files of this name, as for want of a right, which root never wants."""
+    usual: Callable[..., object] = getattr(Path, method)
+
+    def refusing(path: Path, *given: object, **named: object) -> object:
+        if path.name == name:
+            raise PermissionError(13, "Permission denied", str(path))
+        return usual(path, *given, **named)
+
+    monkeypatch.setattr(Path, method, refusing)
+
+
+async def make(config: Config) -> None:
+    async with opened_ledger(config):
+        pass
+
+
+@pytest.mark.parametrize("to_come", [ledger_to_come, bus_to_come])
+def test_a_data_folder_that_cannot_be_searched_is_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to_come: Callable[[Config], bool]
+) -> None:
+    """`check` looks before it opens anything; it must not take what it may not see for what is not there."""
+    assert to_come(Config(data_dir=tmp_path))
+    for name in ("ledger.sqlite", "bus.sqlite"):
+        refuse(monkeypatch, "stat", name)
+
+    with pytest.raises(ConfigError, match=r"the data folder .* cannot be read: Permission denied; .* DOCLLM_DATA_DIR"):
+        to_come(Config(data_dir=tmp_path))
+
+
+def test_a_lock_of_somebody_else_is_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where root ran the first command in this folder."""
+    refuse(monkeypatch, "open", "setup.lock")
+
+    with pytest.raises(ConfigError, match=r"setup\.lock of the data folder .* cannot be written: Permission denied; .* DOCLLM_DATA_DIR"):
+        asyncio.run(make(Config(data_dir=tmp_path)))
+
+
+def test_a_ledger_that_cannot_be_read_names_the_setting_that_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite says that it is unable to open a file, and nobody has set DOCLLM_DATABASE_URL."""
+    asyncio.run(make(Config(data_dir=tmp_path)))
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "ledger.sqlite" and may(path, mode))
+
+    with pytest.raises(ConfigError, match=r"ledger\.sqlite of the data folder .* cannot be read and written; .* DOCLLM_DATA_DIR"):
+        asyncio.run(make(Config(data_dir=tmp_path)))
+
+
+def test_a_ledger_that_is_none_names_the_setting_that_is_meant(tmp_path: Path) -> None:
+    """An embedded ledger has no address."""
+    (tmp_path / "ledger.sqlite").write_bytes(b"no database" * 100)
+
+    with pytest.raises(UnreachableError, match=r"check DOCLLM_DATA_DIR$"):
+        asyncio.run(make(Config(data_dir=tmp_path)))
+
+
+@pytest.mark.parametrize("run", [lambda: producer.main(["status"]), lambda: cli.main([]), lambda: resume.run(["default"])])
+def test_a_current_folder_that_was_deleted_is_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], run: Callable[[], int]
+) -> None:
+    """Every path that is not absolute starts there, that of the configuration file first."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+
+    assert run() == 2
+
+    told = "".join(capfd.readouterr())
+    assert "the current folder cannot be found: No such file or directory" in told
+    assert "Traceback" not in told
