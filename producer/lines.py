@@ -1,4 +1,4 @@
-"""The reading side of `producer load`: a file, a .gz or standard input becomes good and bad lines, in bounded memory.
+"""The reading side of `producer load`: a file or standard input, packed or not, becomes good and bad lines, in bounded memory.
 
 Nothing that the input holds raises: what is no task is a `Bad` with its line number, and reading goes on behind it.
 """
@@ -23,6 +23,7 @@ STDIN = "-"
 REJECTS_SUFFIX = ".rejects.jsonl"
 
 _BUFFER_BYTES = 1 << 20
+_GZIP = b"\x1f\x8b"  # no text begins so
 _REJECT_FIELDS = {"line", "field", "error", "fix", "text"}
 
 
@@ -52,22 +53,23 @@ class Bad:
 
 
 def read_lines(source: str, *, stdin: BinaryIO) -> Iterator[Good | Bad]:
-    """Return every line of a path, of a `.gz` path, or of `stdin` for `-`; empty lines are skipped but counted.
+    """Return every line of a path, or of `stdin` for `-`, unpacked where it is gzip; empty lines are skipped but counted.
 
     A line of a rejects file stands for its repaired `text`. Raises ConfigError at once when the source cannot be opened.
     """
-    return _lines(nullcontext(stdin) if source == STDIN else _open(source))
+    return _lines(nullcontext(stdin) if source == STDIN else _open(source), packed=source.endswith(".gz"))
 
 
-def _lines(opened: AbstractContextManager[IO[bytes]]) -> Iterator[Good | Bad]:
+def _lines(opened: AbstractContextManager[IO[bytes]], *, packed: bool) -> Iterator[Good | Bad]:
     number = 0
-    with opened as stream:
+    with opened as file:
         try:
-            for number, line in _split(stream):
-                if isinstance(line, int):
-                    yield _bad(number, too_large(line), None)
-                elif not line.isspace():
-                    yield read_line(number, line)
+            with io.BufferedReader(_Unpacked(file), _BUFFER_BYTES) if packed or _is_gzip(file) else nullcontext(file) as stream:
+                for number, line in _split(stream):
+                    if isinstance(line, int):
+                        yield _bad(number, too_large(line), None)
+                    elif not line.isspace():
+                        yield read_line(number, line)
         except (OSError, EOFError, zlib.error) as broken:
             yield _damaged(number + 1, broken)
 
@@ -101,17 +103,20 @@ def batch_name(source: str, now: datetime) -> str:
 
 def _open(source: str) -> IO[bytes]:
     try:
-        file = open(source, "rb", buffering=_BUFFER_BYTES)  # noqa: PTH123, SIM115 - its lines are read after this returns
+        return open(source, "rb", buffering=_BUFFER_BYTES)  # noqa: PTH123 - a source is a text, not always a path
     except OSError as error:
         raise ConfigError(f"{source} cannot be read: {error.strerror}") from None
-    return io.BufferedReader(_Unpacked(file), _BUFFER_BYTES) if source.endswith(".gz") else file
+
+
+def _is_gzip(file: IO[bytes]) -> bool:
+    """Look at what comes first without taking it, since a pipe cannot go back."""
+    return isinstance(file, io.BufferedReader) and file.peek(len(_GZIP)).startswith(_GZIP)
 
 
 class _Unpacked(io.RawIOBase):
     """A gzip stream that hands over what it has before it meets damage, and reads lines without a Python call for each."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, file: IO[bytes]) -> None:
         self._gzip = gzip.GzipFile(fileobj=file)
 
     def readable(self) -> bool:
@@ -124,7 +129,6 @@ class _Unpacked(io.RawIOBase):
 
     def close(self) -> None:
         self._gzip.close()
-        self._file.close()
         super().close()
 
 

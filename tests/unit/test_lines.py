@@ -108,6 +108,18 @@ def test_a_gz_file_is_read_as_its_content(tmp_path: Path) -> None:
     assert good(list(read_lines(str(path), stdin=io.BytesIO()))) == [(1, "a"), (2, "b")]
 
 
+def test_what_is_packed_is_unpacked_whatever_its_name(tmp_path: Path) -> None:
+    """`load - < tasks.jsonl.gz`, and a file that lost its ending: its bytes say what it is. Standard input stays open."""
+    packed = gzip.compress(task("a") + b"\n" + task("b"))
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(packed)
+    stdin = io.BufferedReader(io.BytesIO(packed))
+
+    assert good(list(read_lines("-", stdin=stdin))) == [(1, "a"), (2, "b")]
+    assert not stdin.closed
+    assert good(list(read_lines(str(path), stdin=io.BytesIO()))) == [(1, "a"), (2, "b")]
+
+
 def _cut(packed: bytes) -> bytes:
     return packed[:-20]
 
