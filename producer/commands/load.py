@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import shlex
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
@@ -39,7 +40,8 @@ async def load(config: Config, options: argparse.Namespace) -> int:
         async with opened(config, options.group) as parts:
             collector.calm()
             summary = await _load(parts, source.batch, _noted(source.lines(), sums, loaded), report)
-        _tell(source, summary, sums, rejects)
+        _tell(source, summary, sums)
+        _tell_rejects(source, rejects, options.group)
         if options.strict and checked != loaded:
             complain(_changed(source.batch, checked, loaded))
             return UnsafeStateError.exit_code
@@ -128,8 +130,7 @@ def _checked_only(source: Input, options: argparse.Namespace, sums: Sums, reject
         say(f"dry run: nothing is loaded; {sums.estimate}")
         _tell_roots(sums)
     if rejects.count:
-        fix = f"repair `text` in {rejects.path} or the input, and load again" if rejects.repairable else _repair(source)
-        say(f"nothing is loaded: {_many(rejects.count, 'bad line')}; {fix}")
+        say(f"nothing is loaded: {_many(rejects.count, 'bad line')} in {rejects.path}; {_repair(source)}")
     return 1 if rejects.count else 0
 
 
@@ -177,16 +178,25 @@ def _changed(batch: str, checked: Imprint, loaded: Imprint) -> str:
     return f"the input changed after it was checked: {what}; cancel batch {batch!r}, or load the input again when nobody writes to it"
 
 
-def _tell(source: Input, summary: Summary, sums: Sums, rejects: Rejects) -> None:
+def _tell(source: Input, summary: Summary, sums: Sums) -> None:
     say(f"batch {source.batch}: {_result(summary)}; {sums.estimate}")
     if summary.new and summary.before > summary.known:
         note(f"batch {source.batch} had {_many(summary.before, 'task')} already; to keep inputs apart, name another batch with --batch")
-    if rejects.count:
-        fix = "repair `text` there and load that file into the same batch" if rejects.repairable else _repair(source)
-        say(f"{_many(rejects.count, 'bad line')} in {rejects.path}; {fix}")
     if summary.unsent:
         note(f"{summary.unsent} records are not on their topic yet ({summary.errors[0]}); any agent sends them")
     _tell_roots(sums)
+
+
+def _tell_rejects(source: Input, rejects: Rejects, group: str) -> None:
+    """Say how each bad line comes into the same batch: from the rejects file, or where it has no text there, from the input."""
+    if not rejects.count:
+        return
+    path, batch = shlex.quote(str(rejects.path)), shlex.quote(source.batch)
+    again, textless = f"{_repair(source)} with --batch {batch}", rejects.count - rejects.repairable
+    there = f"repair `text` there, then: python -m producer load {path} --batch {batch} --group {group}"
+    say(f"{_many(rejects.count, 'bad line')} in {rejects.path}; {there if rejects.repairable else again}")
+    if rejects.repairable and textless:
+        say(f"{textless:,} of them without `text` there; once the others are loaded, {again}")
 
 
 def _repair(source: Input) -> str:

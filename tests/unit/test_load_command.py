@@ -1,6 +1,7 @@
 """`load` as a command: what it makes of an input that does not keep still, and of names."""
 
 import asyncio
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -91,25 +92,55 @@ def test_documents_that_agents_may_not_read_are_told(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(("more", "where"), [([], "in "), (["--strict"], "nothing is loaded: ")])
+@pytest.mark.parametrize(("more", "where", "into"), [([], "in ", " with --batch {}"), (["--strict"], "nothing is loaded: ", "")])
 def test_what_cannot_be_repaired_in_the_rejects_file_is_not_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str], where: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str], where: str, into: str
 ) -> None:
-    """A document that is no text has no text there, and neither has a line that was too large to keep; a bad line has."""
+    """A document that is no text has no text there, and neither has a line that was too large to keep."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "a.pdf").write_bytes(b"%PDF-1.7\0\xff")
     (tmp_path / "long.jsonl").write_bytes(b"x" * (4 << 20))
-    (tmp_path / "bad.jsonl").write_bytes(b"{}\n" + b"x" * (4 << 20))
 
     assert run(tmp_path, "--documents", "papers", "--prompt", "{document}", *more) == 1
     documents = capsys.readouterr().out
     assert run(tmp_path, "long.jsonl", *more) == 1
     long = capsys.readouterr().out
-    assert run(tmp_path, "bad.jsonl", *more) == 1
-    bad = capsys.readouterr().out
 
-    assert [where in said for said in (documents, long, bad)] == [True] * 3
-    assert "; repair or convert the documents, and load them again\n" in documents
-    assert "; repair the input, and load it again\n" in long
-    assert ["repair `text`" in said for said in (documents, long, bad)] == [False, False, True]
+    assert [where in said for said in (documents, long)] == [True] * 2
+    assert f"; repair or convert the documents, and load them again{into.format('papers')}\n" in documents
+    assert f"; repair the input, and load it again{into.format('long')}\n" in long
+    assert "repair `text`" not in documents + long
+
+
+def test_rejects_are_loaded_into_their_batch_by_the_command_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its batch cannot be known by the name of the rejects file; a line without a text there comes from the input."""
+    monkeypatch.chdir(tmp_path)
+    path, rejects = tmp_path / "tasks.jsonl", tmp_path / "tasks.jsonl.rejects.jsonl"
+    path.write_bytes(FIRST + b"{broken\n" + b"x" * (4 << 20) + b"\n")
+
+    assert run(tmp_path, str(path), "--batch", "prod 1", "--group", "g") == 1
+    said = capsys.readouterr().out.splitlines()[-2:]
+    rejects.write_text(rejects.read_text().replace("{broken", SECOND.decode().strip().replace('"', '\\"')))
+    command = shlex.split(said[0].partition("then: ")[2])
+    assert run(tmp_path, *command[4:]) == 1
+
+    assert command[:4] == ["python", "-m", "producer", "load"]
+    assert capsys.readouterr().out.startswith("batch prod 1: 1 tasks loaded; ")
+    assert said[1].startswith("1 of them without `text` there; ")
+    assert said[1].endswith("; once the others are loaded, repair the input, and load it again with --batch 'prod 1'")
+
+
+def test_where_nothing_was_loaded_the_input_is_to_be_repaired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rejects file holds the bad lines alone; loading it would leave out the good ones."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.jsonl").write_bytes(FIRST + b"{}\n")
+
+    assert run(tmp_path, "bad.jsonl", "--strict") == 1
+
+    rejects = tmp_path / "bad.jsonl.rejects.jsonl"
+    assert capsys.readouterr().out == f"nothing is loaded: 1 bad line in {rejects}; repair the input, and load it again\n"
