@@ -18,6 +18,7 @@ import orjson
 from schemas.envelope import MAX_TASK_BYTES
 from schemas.errors import ConfigError
 from schemas.line import BOM, LineError, TaskLine, parse, too_large
+from schemas.line_json import NOT_UTF8
 
 STDIN = "-"
 REJECTS_SUFFIX = ".rejects.jsonl"
@@ -25,6 +26,7 @@ REJECTS_SUFFIX = ".rejects.jsonl"
 _BUFFER_BYTES = 1 << 20
 _GZIP = b"\x1f\x8b"  # no text begins so
 _REJECT_FIELDS = {"line", "field", "error", "fix", "text"}
+_REPLACEMENT = "\ufffd"  # stands in the text of a line that is not UTF-8 for its bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,8 @@ def read_line(number: int, value: bytes) -> Good | Bad:
     try:
         task = parse(value)
     except LineError as error:
-        repaired = _rejected_text(value)
-        return _bad(number, error, value.decode("utf-8", "replace")) if repaired is None else _repaired(number, repaired)
+        reject = _rejected(value)
+        return _bad(number, error, value.decode("utf-8", "replace")) if reject is None else _repaired(number, reject)
     return Good(number, task.key, value, task)
 
 
@@ -170,21 +172,22 @@ def _damaged(number: int, broken: Exception) -> Bad:
 
 def is_reject(value: bytes) -> bool:
     """Return whether a line is one of a rejects file."""
-    return _rejected_text(value) is not None
+    return _rejected(value) is not None
 
 
-def _rejected_text(value: bytes) -> str | None:
-    """Return the `text` of a line of a rejects file (empty where it has none), None for every other line."""
+def _rejected(value: bytes) -> dict[str, Any] | None:
+    """Return the object of a line of a rejects file, None for every other line."""
     try:
         line = orjson.loads(value)
     except orjson.JSONDecodeError:
         return None
-    if type(line) is not dict or line.keys() != _REJECT_FIELDS:
-        return None
-    return line["text"] if isinstance(line["text"], str) else ""
+    return line if type(line) is dict and line.keys() == _REJECT_FIELDS else None
 
 
-def _repaired(number: int, text: str) -> Good | Bad:
+def _repaired(number: int, reject: dict[str, Any]) -> Good | Bad:
+    text, was = (reject[name] if isinstance(reject[name], str) else "" for name in ("text", "error"))
+    if was.startswith(NOT_UTF8) and _REPLACEMENT in text:
+        return Bad(number, "", was, "write the right letters in text, where it has U+FFFD for bytes that are none", text)
     value = text.removeprefix("\ufeff").rstrip("\r\n").encode()
     if not value:
         fix = "load the file that it came from, or write the whole task line into text"

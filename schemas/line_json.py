@@ -11,6 +11,7 @@ import orjson
 
 # orjson writes 254 levels of brackets; the agent writes parts of a line again.
 MAX_DEPTH = 250
+NOT_UTF8 = "is not UTF-8"
 _SHOWN_CHARS = 500
 
 
@@ -49,7 +50,7 @@ def _not_json(value: bytes, broken: orjson.JSONDecodeError) -> LineError:
     try:
         value.decode()
     except UnicodeDecodeError as wrong:
-        return LineError("", f"is not UTF-8 at byte {wrong.start + 1}", "save the file as UTF-8")
+        return LineError("", f"{NOT_UTF8} at byte {wrong.start + 1}", "save the file as UTF-8")
     if "depth" in broken.msg:
         return _too_deep()
     return LineError("", f"is not JSON: {broken.msg} at column {broken.colno}", "write one whole JSON object on each line")

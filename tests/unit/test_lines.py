@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from producer.lines import Bad, Good, batch_name, clashing, read_line, read_lines
+from producer.rejects import Rejects
 from schemas.envelope import MAX_TASK_BYTES
 from schemas.errors import ConfigError
 
@@ -173,6 +174,21 @@ def test_a_rejects_file_stands_for_its_repaired_texts() -> None:
     assert good(lines) == [(1, "b")]
     assert [(line.line, line.field, line.text) for line in lines[1:]] == [(2, "", "{broken"), (3, "text", None)]
     assert lines[0].value == task("b")
+
+
+def test_a_reject_whose_bytes_were_replaced_is_bad_until_they_are_repaired(tmp_path: Path) -> None:
+    """Its id and prompt would be other ones than those of the input; refused again, it is refused by the next load too."""
+    with Rejects(tmp_path / "t.rejects.jsonl") as rejects:
+        for line in read(b'{"id": "caf\xe9", "prompt": "x"}\n'):
+            rejects.add(line)
+    once = rejects.path.read_bytes()
+
+    (again,) = read(once)
+    assert isinstance(again, Bad)
+    assert (again.error, again.text) == ("is not UTF-8 at byte 12", '{"id": "caf\ufffd", "prompt": "x"}')
+    assert isinstance(read(orjson.dumps(again))[0], Bad)
+    assert good(read(once.replace("\ufffd".encode(), "é".encode()))) == [(1, "café")]
+    assert good(read(once.replace("\ufffd".encode(), rb"\\ufffd"))) == [(1, "caf\ufffd")]
 
 
 def test_what_only_resembles_a_reject_is_a_bad_line() -> None:
