@@ -131,7 +131,12 @@ def accept(connection: Connection, into: Batch, tasks: Sequence[NewTask], first_
 
 
 def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> Accepted:
-    """Return what `accept` would say of these tasks, without writing; of the new ones their positions alone."""
+    """Return what `accept` would say of these tasks, without writing; of the new ones their positions alone.
+
+    Raises UnsafeStateError when the batch was cancelled as it was read.
+    """
+    if into.cancelled:
+        raise _cancelled(into)
     digests = _digests(connection, into, [one.key for one in tasks])
     there = {position: digests[one.key] == one.digest for position, one in enumerate(tasks) if one.key in digests}
     new = {position: 0 for position in range(len(tasks)) if position not in there}
@@ -165,7 +170,11 @@ def _lock_open(connection: Connection, into: Batch) -> None:
     """A cancel that comes later waits for this transaction and finds its rows."""
     cancelled = connection.execute(select(batch.c.cancelled_at).where(batch.c.id == into.id).with_for_update(read=True)).scalar_one()
     if cancelled is not None:
-        raise UnsafeStateError(f"batch {into.name!r} was cancelled; load under another name with --batch")
+        raise _cancelled(into)
+
+
+def _cancelled(into: Batch) -> UnsafeStateError:
+    return UnsafeStateError(f"batch {into.name!r} was cancelled; load under another name with --batch")
 
 
 def _count(connection: Connection, ids: range) -> int:

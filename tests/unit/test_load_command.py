@@ -9,6 +9,7 @@ import pytest
 
 from producer.__main__ import _parser
 from producer.commands import load
+from schemas.errors import UnsafeStateError
 from schemas.settings import load_config
 
 FIRST, SECOND = b'{"id":"a","prompt":"x"}\n', b'{"id":"b","prompt":"x"}\n'
@@ -144,3 +145,19 @@ def test_where_nothing_was_loaded_the_input_is_to_be_repaired(
 
     rejects = tmp_path / "bad.jsonl.rejects.jsonl"
     assert capsys.readouterr().out == f"nothing is loaded: 1 bad line in {rejects}; repair the input, and load it again\n"
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"], ["--strict"]])
+def test_a_cancelled_batch_takes_nothing_nor_does_a_dry_run_say_that_it_would(tmp_path: Path, more: list[str]) -> None:
+    """Each ends with the same error; an input without a task asks for nothing."""
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(FIRST)
+    assert run(tmp_path, str(path)) == 0
+    cancel = _parser().parse_args(["cancel", "--batch", "tasks"])
+    assert asyncio.run(cancel.run(load_config(flags={}, environ={}, cwd=tmp_path), cancel)) == 0
+
+    with pytest.raises(UnsafeStateError, match="'tasks' was cancelled; load under another name with --batch"):
+        run(tmp_path, str(path), *more)
+
+    path.write_bytes(b"\n")
+    assert run(tmp_path, str(path), *more) == 0
