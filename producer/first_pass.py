@@ -5,18 +5,18 @@ It finds what a load would refuse: lines that are no tasks, and ids that clash w
 
 import hashlib
 import sqlite3
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from producer.accept import new_task
 from producer.lines import Bad, Good, clashing
-from producer.load import CHUNK, chunks
-from producer.store import NewTask
+from producer.load import CHUNK, Summary, chunks
+from producer.store import Accepted, NewTask
 from schemas.envelope import digest
 from schemas.errors import ConfigError
 from schemas.lanes import Lane
 
-# Returns the positions of the tasks that are in the ledger already, with other content.
-Ask = Callable[[Sequence[NewTask]], Awaitable[Collection[int]]]
+# Returns what the ledger would say of the tasks; of the new ones their positions alone.
+Ask = Callable[[Sequence[NewTask]], Awaitable[Accepted]]
 
 _CACHE_KIB = 64 << 10
 _ANY_ATTEMPTS = 1  # nothing is stored
@@ -49,16 +49,19 @@ class Seen:
             self._file.execute(f"PRAGMA {pragma}")
         self._file.execute("CREATE TABLE seen (key BLOB PRIMARY KEY, digest BLOB) WITHOUT ROWID")
 
-    def clashing(self, tasks: Sequence[NewTask]) -> list[int]:
-        """Note the tasks; return the positions of those whose id came before with other content. Raises ConfigError for want of room."""
+    def matching(self, tasks: Sequence[NewTask]) -> Accepted:
+        """Note the tasks; return which ids came before, with what content. Raises ConfigError for want of room."""
         try:
-            return [position for position, task in enumerate(tasks) if not self._takes(task)]
+            same = [self._same(task) for task in tasks]
         except sqlite3.OperationalError as error:
             raise ConfigError(f"the temporary folder does not take what is to be compared: {error}; name another one with TMPDIR") from None
+        new, known, clashing = ([position for position, found in enumerate(same) if found is wanted] for wanted in (None, True, False))
+        return Accepted(dict.fromkeys(new, 0), tuple(known), tuple(clashing), ())
 
-    def _takes(self, task: NewTask) -> bool:
+    def _same(self, task: NewTask) -> bool | None:
+        """Return whether the id came before with this content; None when it did not come before."""
         if self._file.execute("INSERT INTO seen VALUES (?, ?) ON CONFLICT DO NOTHING", (task.key, task.digest)).rowcount:
-            return True
+            return None
         (found,) = self._file.execute("SELECT digest FROM seen WHERE key = ?", (task.key,)).fetchone()
         return bool(found == task.digest)
 
@@ -68,29 +71,44 @@ class Seen:
 
 
 class FirstPass:
-    """Reads an input on a thread and reports each bad line of it; `ask` is None where the ledger holds nothing of the batch."""
+    """Reads an input on a thread; reports each bad line of it, and each good one that is new.
 
-    def __init__(self, *, batch: str, reading: Lane, ask: Ask | None, reject: Callable[[Bad], None]) -> None:
+    `ask` is None where the ledger holds nothing of the batch.
+    """
+
+    def __init__(
+        self, *, batch: str, reading: Lane, ask: Ask | None, reject: Callable[[Bad], None], is_new: Callable[[Good], None]
+    ) -> None:
         self._batch = batch
         self._reading = reading
         self._ask = ask
         self._reject = reject
+        self._is_new = is_new
+        self.summary = Summary()
 
-    async def read(self, lines: Iterable[Good | Bad]) -> None:
-        """Read to the end."""
+    async def read(self, lines: Iterable[Good | Bad]) -> Summary:
+        """Read to the end; return what a load would do."""
         seen, parts = Seen(), chunks(lines, CHUNK)
         try:
             while chunk := await self._reading(lambda: next(parts, [])):
                 await self._look(chunk, seen)
         finally:
             await self._reading(seen.close)  # a statement may still run on that thread
+        return self.summary
 
     async def _look(self, chunk: Sequence[Good | Bad], seen: Seen) -> None:
         good = [line for line in chunk if isinstance(line, Good)]
         tasks = [new_task(line.task, line.value, lambda _type: _ANY_ATTEMPTS, raw_key=None) for line in good]
-        found = set(await self._reading(lambda: seen.clashing(tasks)))
+        found = await self._reading(lambda: seen.matching(tasks))
+        new, clashes = set(found.new), set(found.clashing)
         if self._ask is not None and tasks:
-            found |= set(await self._ask(tasks))
-        bad = [line for line in chunk if isinstance(line, Bad)] + [clashing(good[position], self._batch) for position in found]
+            there = await self._ask(tasks)
+            new, clashes = new & there.new.keys(), clashes | set(there.clashing)
+        for position in sorted(new):
+            self._is_new(good[position])
+        bad = [line for line in chunk if isinstance(line, Bad)] + [clashing(good[position], self._batch) for position in clashes]
         for line in sorted(bad, key=lambda one: one.line):
             self._reject(line)
+        self.summary.new += len(new)
+        self.summary.bad += len(bad)
+        self.summary.known += len(good) - len(new) - len(clashes)

@@ -53,6 +53,7 @@ class Loader:
         into: store.Batch,
         max_attempts_of: Callable[[str], int],
         reject: Callable[[Bad], None],
+        is_new: Callable[[Good], None],
         progress: Callable[[int], None],
     ) -> None:
         self._database = database
@@ -65,6 +66,7 @@ class Loader:
         self._into = into
         self._max_attempts_of = max_attempts_of
         self._reject = reject
+        self._is_new = is_new
         self._progress = progress
         self.summary = Summary()
 
@@ -106,6 +108,8 @@ class Loader:
         crash.reach("load.accepted")
         for position in accepted.clashing:
             self._refuse(clashing(chunk[position], self._into.name))
+        for position in accepted.new:
+            self._is_new(chunk[position])
         self.summary.new += len(accepted.new)
         self.summary.known += len(accepted.known)
         self._progress(self.summary.new + self.summary.known)

@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import shlex
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
 from producer import store, tally
@@ -34,12 +34,12 @@ async def load(config: Config, options: argparse.Namespace) -> int:
         sums = Sums(config)
         checked, loaded = Imprint(), Imprint()
         if options.strict or options.dry_run:
-            await _check(config, options, source, report, sums if options.dry_run else None, checked)
+            would = await _check(config, options, source, report, sums if options.dry_run else None, checked)
             if options.dry_run or rejects.count:
-                return _checked_only(source, options, sums, rejects)
+                return _checked_only(source, options, would, sums, rejects)
         async with opened(config, options.group) as parts:
             collector.calm()
-            summary = await _load(parts, source.batch, _noted(source.lines(), sums, loaded), report)
+            summary = await _load(parts, source.batch, _noted(source.lines(), sums, loaded), report, sums.estimate.add)
         _tell(source, summary, sums)
         _tell_rejects(source, rejects, options.group)
         if options.strict and checked != loaded:
@@ -49,15 +49,14 @@ async def load(config: Config, options: argparse.Namespace) -> int:
 
 
 class Sums:
-    """What the tasks of an input come to: what they will cost, and which documents agents may not read."""
+    """What an input comes to: what its new tasks will cost, and which of its documents agents may not read."""
 
     def __init__(self, config: Config) -> None:
         self.estimate = Estimate(prices=config.prices, default_model=config.llm.model)
         self.outside = OutOfReach(config.roots())
 
     def add(self, line: Good) -> None:
-        """Count one task."""
-        self.estimate.add(line)
+        """Look at one task, new or not."""
         if line.task.uri is not None:
             self.outside.add(line.task.uri)
 
@@ -81,14 +80,18 @@ class Report:
             note(f"... the others are in {self._rejects.path}")
 
 
-async def _check(config: Config, options: argparse.Namespace, source: Input, report: Report, sums: Sums | None, imprint: Imprint) -> None:
-    """Report every line that would be refused."""
+async def _check(
+    config: Config, options: argparse.Namespace, source: Input, report: Report, sums: Sums | None, imprint: Imprint
+) -> Summary:
+    """Report every line that would be refused; return what a load would do."""
     reading = ThreadLane("reading")
     try:
         await reading(source.spool)
         lines = _noted(source.lines(), sums, imprint)
         async with _ledger(config, options, source.batch) as ask:
-            await FirstPass(batch=source.batch, reading=reading, ask=ask, reject=report.bad).read(lines)
+            is_new = sums.estimate.add if sums is not None else _nothing
+            first = FirstPass(batch=source.batch, reading=reading, ask=ask, reject=report.bad, is_new=is_new)
+            return await first.read(lines)
     finally:
         reading.close(wait=False)
 
@@ -119,22 +122,26 @@ async def _asking(ledger: LedgerParts, batch: str, group: str) -> Ask | None:
     if into is None:
         return None
 
-    async def ask(tasks: Sequence[store.NewTask]) -> Collection[int]:
-        return (await ledger.lane(lambda: ledger.database.auto(lambda c: store.matching(c, into, tasks)))).clashing
+    async def ask(tasks: Sequence[store.NewTask]) -> store.Accepted:
+        return await ledger.lane(lambda: ledger.database.auto(lambda c: store.matching(c, into, tasks)))
 
     return ask
 
 
-def _checked_only(source: Input, options: argparse.Namespace, sums: Sums, rejects: Rejects) -> int:
+def _nothing(_line: Good) -> None:
+    pass
+
+
+def _checked_only(source: Input, options: argparse.Namespace, would: Summary, sums: Sums, rejects: Rejects) -> int:
     if options.dry_run:
-        say(f"dry run: nothing is loaded; {sums.estimate}")
+        say(f"dry run: nothing is loaded; {_result(would, 'to load')}{_cost(would, sums)}")
         _tell_roots(sums)
     if rejects.count:
         say(f"nothing is loaded: {_many(rejects.count, 'bad line')} in {rejects.path}; {_repair(source)}")
     return 1 if rejects.count else 0
 
 
-async def _load(parts: Parts, batch: str, lines: Iterable[Good | Bad], report: Report) -> Summary:
+async def _load(parts: Parts, batch: str, lines: Iterable[Good | Bad], report: Report, is_new: Callable[[Good], None]) -> Summary:
     """Load the lines of an input that is open: one that cannot be opened leaves no batch behind."""
     into = await parts.lane(lambda: parts.database.run(lambda c: store.open_batch(c, batch, parts.topics.group)))
     await parts.lane(lambda: parts.database.run(lambda c: store.begin_load(c, into)))
@@ -153,6 +160,7 @@ async def _load(parts: Parts, batch: str, lines: Iterable[Good | Bad], report: R
             into=into,
             max_attempts_of=parts.config.max_attempts_of,
             reject=report.bad,
+            is_new=is_new,
             progress=loading.show,
         )
         loader.summary.before = before
@@ -179,7 +187,7 @@ def _changed(batch: str, checked: Imprint, loaded: Imprint) -> str:
 
 
 def _tell(source: Input, summary: Summary, sums: Sums) -> None:
-    say(f"batch {source.batch}: {_result(summary)}; {sums.estimate}")
+    say(f"batch {source.batch}: {_result(summary, 'loaded')}{_cost(summary, sums)}")
     if summary.new and summary.before > summary.known:
         note(f"batch {source.batch} had {_many(summary.before, 'task')} already; to keep inputs apart, name another batch with --batch")
     if summary.unsent:
@@ -210,10 +218,15 @@ def _tell_roots(sums: Sums) -> None:
         note(f"{tasks}, which would be dead; set before the agents start: {outside}")
 
 
-def _result(summary: Summary) -> str:
+def _result(summary: Summary, done: str) -> str:
     known = f"{summary.known} were there already" if summary.known else ""
-    loaded = f"{summary.new} tasks loaded" if summary.new else "nothing new"
-    return f"{loaded}, {known}" if known else loaded
+    new = f"{summary.new} tasks {done}" if summary.new else "nothing new"
+    return f"{new}, {known}" if known else new
+
+
+def _cost(summary: Summary, sums: Sums) -> str:
+    """Return what the new tasks will cost; nothing where none is new."""
+    return f"; {sums.estimate}" if summary.new else ""
 
 
 def _many(count: int, what: str) -> str:

@@ -163,6 +163,7 @@ class LoaderProgram(Program):
             into=into,
             max_attempts_of=parts.config.max_attempts_of,
             reject=lambda _line: None,
+            is_new=lambda _line: None,
             progress=lambda _count: None,
         )
         await loader.load(self._lines)

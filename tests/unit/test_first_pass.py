@@ -1,14 +1,15 @@
 """What a load would refuse is found before it loads anything."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import orjson
 import pytest
 
-from producer.first_pass import FirstPass, Imprint, Seen
+from producer.first_pass import Ask, FirstPass, Imprint, Seen
 from producer.lines import Bad, Good, read_line
-from producer.store import NewTask
+from producer.load import Summary
+from producer.store import Accepted, NewTask
 from schemas.errors import ConfigError
 from schemas.lanes import InlineLane
 
@@ -17,15 +18,22 @@ def line(number: int, key: str, prompt: str = "x") -> Good | Bad:
     return read_line(number, orjson.dumps({"id": key, "prompt": prompt}))
 
 
+def looked_at(lines: Sequence[Good | Bad], ask: Ask | None) -> tuple[Summary, list[int], list[int]]:
+    """Return what a first pass finds, with the numbers of the lines that it refuses and that are new."""
+    bad: list[Bad] = []
+    new: list[Good] = []
+    first = FirstPass(batch="b", reading=InlineLane(), ask=ask, reject=bad.append, is_new=new.append)
+    return asyncio.run(first.read(lines)), [one.line for one in bad], [one.line for one in new]
+
+
 def refused(lines: Sequence[Good | Bad], *there: str) -> list[int]:
     """Return the numbers of the lines that a first pass refuses; `there` are ids that the ledger has with other content."""
-    found: list[Bad] = []
 
-    async def ask(tasks: Sequence[NewTask]) -> Collection[int]:
-        return [position for position, task in enumerate(tasks) if task.key.decode() in there]
+    async def ask(tasks: Sequence[NewTask]) -> Accepted:
+        clashing = [position for position, task in enumerate(tasks) if task.key.decode() in there]
+        return Accepted(dict.fromkeys(set(range(len(tasks))) - set(clashing), 0), (), tuple(clashing), ())
 
-    asyncio.run(FirstPass(batch="b", reading=InlineLane(), ask=ask if there else None, reject=found.append).read(lines))
-    return [one.line for one in found]
+    return looked_at(lines, ask if there else None)[1]
 
 
 def test_an_id_with_other_content_clashes_though_millions_may_stand_between() -> None:
@@ -42,13 +50,27 @@ def test_what_clashes_with_the_ledger_is_refused_in_the_order_of_the_lines() -> 
     assert refused(lines, "a", "c") == [1, 2, 3, 4]
 
 
+def test_what_is_new_is_told_once() -> None:
+    """Not what the ledger has, nor what came before in the input, whatever its content; the estimate is of these alone."""
+
+    async def ask(tasks: Sequence[NewTask]) -> Accepted:
+        known = tuple(position for position, task in enumerate(tasks) if task.key == b"c")
+        return Accepted(dict.fromkeys(set(range(len(tasks))) - set(known), 0), known, (), ())
+
+    lines = [line(1, "a"), read_line(2, b"{"), line(3, "c"), line(4, "a"), line(5, "a", "y"), line(6, "e"), line(7, "c")]
+    summary, bad, new = looked_at(lines, ask)
+
+    assert (bad, new) == ([2, 5], [1, 6])
+    assert (summary.new, summary.known, summary.bad) == (2, 3, 2)
+
+
 def test_a_temporary_folder_without_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no bug of ours."""
     seen = Seen()
     seen._file.execute("PRAGMA query_only=1")
 
     with pytest.raises(ConfigError, match="TMPDIR"):
-        seen.clashing([NewTask(b"a", b"d", b"v", "t", "n", 1, None, None)])
+        seen.matching([NewTask(b"a", b"d", b"v", "t", "n", 1, None, None)])
 
     seen.close()
 

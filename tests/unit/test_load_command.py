@@ -161,3 +161,20 @@ def test_a_cancelled_batch_takes_nothing_nor_does_a_dry_run_say_that_it_would(tm
 
     path.write_bytes(b"\n")
     assert run(tmp_path, str(path), *more) == 0
+
+
+@pytest.mark.parametrize(("more", "done"), [([], "loaded"), (["--dry-run"], "to load")])
+def test_the_estimate_is_of_the_new_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], done: str) -> None:
+    """Who loads on what was interrupted asks what the rest will cost."""
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(FIRST)
+    assert run(tmp_path, str(path)) == 0
+    path.write_bytes(FIRST + SECOND + SECOND)
+    capsys.readouterr()
+
+    assert run(tmp_path, str(path), *more) == 0
+    assert f" 1 tasks {done}, 2 were there already; about 1 task, " in capsys.readouterr().out
+
+    path.write_bytes(FIRST)
+    assert run(tmp_path, str(path), *more) == 0
+    assert capsys.readouterr().out.endswith(" nothing new, 1 were there already\n")
