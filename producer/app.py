@@ -207,6 +207,6 @@ def _require_schema(config: Config, database: Database) -> None:
 
 
 async def _require_topics(config: Config, family: Family) -> None:
-    if config.embedded and await family.incomplete():
+    if config.embedded and await family.to_come():
         await family.apply(EMBEDDED_PARTITIONS, None)
     await family.require()

@@ -102,15 +102,18 @@ class Checks:
         admin = make_admin(self._config, clock)
         try:
             family = Family(admin=admin, database=database, lane=lane, topics=topics, clock=clock)
-            if self._config.embedded and await family.incomplete():
+            if self._config.embedded and await family.known() is None:
                 return f"{TO_COME} them"
             if bus_to_come(self._config):
                 raise UnsafeStateError(f"they were in {bus_path(self._config)}, which is gone; run: {APPLY} --group {self._group}")
-            known = await family.require()
+            to_come = await family.to_come() if self._config.embedded else []
+            known = await family.require(leave_out=to_come)
         finally:
             await admin.close()
             lane.close()
             database.close()
+        if to_come:
+            return f"{', '.join(to_come)}: not there yet; the next load or agent makes what is missing"
         return f"{len(known.topic_ids)} topics of group {self._group} are as they should be"
 
     async def _redis(self) -> str:

@@ -3,7 +3,7 @@
 The cluster's id and the topics' ids are kept in the ledger, so that a topic that was made again is noticed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -141,13 +141,13 @@ class Family:
         """Return the ids that `topics apply` stored."""
         return await self._lane(lambda: self._database.auto(lambda c: _read(c, self._topics.group)))
 
-    async def incomplete(self) -> bool:
-        """Return whether a topic of the configuration was never made."""
+    async def to_come(self) -> list[str]:
+        """Return the topics of the configuration that were never made; on embedded parts the next load or agent makes them."""
         known = await self.known()
-        return known is None or not known.topic_ids.keys() >= set(self._topics.names)
+        return [name for name in self._topics.names if known is None or name not in known.topic_ids]
 
-    async def differences(self) -> list[str]:
-        """Return how the topics differ from what they must be, a line each; empty when nothing does."""
+    async def differences(self, leave_out: Collection[str] = ()) -> list[str]:
+        """Return how the topics but those to leave out differ from what they must be, a line each; empty when nothing does."""
         known = await self.known()
         if known is None:
             return [f"group {self._topics.group} has no topics yet"]
@@ -157,12 +157,12 @@ class Family:
             found.append(f"the cluster is {cluster_id}, the ledger knows {known.cluster_id}")
         there = await self._admin.describe(self._topics.names)
         for name in self._topics.names:
-            found += _difference(name, there.get(name), known)
+            found += [] if name in leave_out else _difference(name, there.get(name), known)
         return found
 
-    async def require(self) -> Known:
-        """Return the stored ids; raise UnsafeStateError when the topics are not what they must be."""
-        differences = await self.differences()
+    async def require(self, leave_out: Collection[str] = ()) -> Known:
+        """Return the stored ids; raise UnsafeStateError when the topics but those to leave out are not what they must be."""
+        differences = await self.differences(leave_out)
         known = await self.known()
         if differences or known is None:
             raise UnsafeStateError(f"{'; '.join(differences)}; run: python -m producer topics apply --group {self._topics.group}")

@@ -1,4 +1,4 @@
-"""`topics apply` as a command: what it says of what it leaves as it is."""
+"""`topics` as a command: what it says of what it leaves as it is, and of what is to come."""
 
 import asyncio
 from pathlib import Path
@@ -9,9 +9,9 @@ from producer.__main__ import _parser
 from schemas.settings import load_config
 
 
-def run(folder: Path, *arguments: str) -> int:
+def run(folder: Path, *arguments: str, **environ: str) -> int:
     options = _parser().parse_args(("topics", *arguments))
-    return int(asyncio.run(options.run(load_config(flags={}, environ={}, cwd=folder), options)))
+    return int(asyncio.run(options.run(load_config(flags={}, environ=environ, cwd=folder), options)))
 
 
 def test_fewer_partitions_than_there_are_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,3 +23,20 @@ def test_fewer_partitions_than_there_are_is_told(tmp_path: Path, capsys: pytest.
 
     assert run(tmp_path, "apply", "--partitions", "6") == 0
     assert "docllm.tasks keeps its 8 partitions: they can be raised, never lowered" in capsys.readouterr().err.splitlines()
+
+
+def test_embedded_topics_that_were_never_made_are_no_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The next load or agent makes them, as those of tiers that the configuration did not have; one that is gone is a failure."""
+    assert run(tmp_path, "check") == 0
+    assert "topic docllm.tasks is not there yet; the next load or agent makes it" in capsys.readouterr().out.splitlines()
+    assert run(tmp_path, "apply") == 0
+    capsys.readouterr()
+
+    assert run(tmp_path, "check", DOCLLM_RETRY_TIERS="2s,30s") == 0
+    told = capsys.readouterr()
+    assert told.out == "topic docllm.retry.2s is not there yet; the next load or agent makes it\n"
+    assert told.err == ""
+
+    (tmp_path / "docllm-data" / "bus.sqlite").unlink()
+    assert run(tmp_path, "check", DOCLLM_RETRY_TIERS="2s,30s") == 4
+    assert "topic docllm.tasks is missing" in capsys.readouterr().out.splitlines()
