@@ -178,3 +178,17 @@ def test_the_estimate_is_of_the_new_tasks(tmp_path: Path, capsys: pytest.Capture
     path.write_bytes(FIRST)
     assert run(tmp_path, str(path), *more) == 0
     assert capsys.readouterr().out.endswith(" nothing new, 1 were there already\n")
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"], ["--strict"]])
+def test_an_input_without_a_task_line_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]) -> None:
+    """Whoever made it may have failed; one that was loaded before, or of bad lines alone, has lines."""
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(b"\n \n")
+
+    assert run(tmp_path, str(path), *more) == 0
+    assert capsys.readouterr().out.endswith(" the input has no task line\n")
+
+    path.write_bytes(b"{}\n")
+    assert run(tmp_path, str(path), *more) == 1
+    assert "no task line" not in capsys.readouterr().out
