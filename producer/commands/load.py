@@ -167,7 +167,7 @@ async def _load(parts: Parts, batch: str, lines: Iterable[Good | Bad], report: R
         try:
             return await loader.load(lines)
         except asyncio.CancelledError:
-            note(f"batch {batch}: interrupted, with {_result(loader.summary)}; start the same load again for the rest")
+            note(f"batch {batch}: interrupted, with {_many(loader.summary.new, 'task')} loaded; start the same load again for the rest")
             raise
         finally:
             reading.close(wait=False)

@@ -146,7 +146,8 @@ def test_a_pointer_keeps_everything_but_the_value(books: Books) -> None:
 
 def test_a_quarantined_record_has_a_letter(books: Books) -> None:
     """Its bytes as they were read, its place and the reason; a large value is named by its digest."""
-    orders = books.run(lambda c: quarantine.keep(c, GROUP, [suspect(), suspect(6, value=b"x" * (MAX_TASK_BYTES + 1)), suspect(7, key=None, value=None)]))
+    suspects = [suspect(), suspect(6, value=b"x" * (MAX_TASK_BYTES + 1)), suspect(7, key=None, value=None)]
+    orders = books.run(lambda c: quarantine.keep(c, GROUP, suspects))
     small, large, empty = books.run(lambda c: letters.write(c, TOPICS, orders[0], 0.0)).values()
 
     assert (small.topic, small.key, small.value) == ("group.dlq", b"\xffkey", BYTES)

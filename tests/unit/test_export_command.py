@@ -74,7 +74,7 @@ def test_a_load_that_did_not_end_is_told(folder: Path, capsys: pytest.CaptureFix
         patch.setattr("producer.load.Loader._load", interrupted)
         with pytest.raises(asyncio.CancelledError):
             run(folder, "load", str(folder / "b1.jsonl"))
-    assert "batch b1: interrupted, with nothing new; start the same load again for the rest" in capsys.readouterr().err
+    assert "batch b1: interrupted, with 0 tasks loaded; start the same load again for the rest" in capsys.readouterr().err
     to_come = "batch b1: its load has not ended; if none is running, start the same load again for the rest"
 
     assert run(folder, "export", "--batch", "b1") == 0
