@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from agent.outcome import Dead, Failure, Outcome
-from producer import dead_show, selected
+from producer import dead_show, quarantine, selected
 from producer.dead import Group, listed
 from producer.selection import Selection
 from schemas import tables
@@ -219,7 +219,7 @@ def test_a_name_may_be_in_several_batches(books: Books) -> None:
 
 def test_a_record_has_everything(books: Books) -> None:
     """Where it stood, its bytes, its headers, why, and whether its value is whole."""
-    small, large, empty = set_aside(books, b"\xff", b"x" * 70_000, None, headers=[("h", b"v")])
+    small, large, empty = set_aside(books, b"\xff", b"x" * (quarantine.KEPT_BYTES + 1), None, headers=[("h", b"v")])
 
     found, cut, none = (books.run(lambda c, one=one: dead_show.record(c, GROUP, one)) for one in (small, large, empty))
 
