@@ -3,7 +3,7 @@
 import sys
 
 from agent.stops import stops
-from schemas.starting import leave_on, take_standard_files
+from schemas.starting import end, leave_on, take_standard_files
 
 NO_AGENTS = (["resume"], ["rehearsal-llm"])
 
@@ -15,4 +15,4 @@ if __name__ == "__main__":
 
     from agent.cli import main
 
-    sys.exit(main(sys.argv[1:]))
+    end(stops(), main(sys.argv[1:]))

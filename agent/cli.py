@@ -35,16 +35,16 @@ log = logging.getLogger("agent")
 _MAX_PROCESSES = 1000
 EXAMPLES = """\
 examples:
-  python -m agent --group docllm                 run until told to stop (Ctrl-C drains)
-  python -m agent --group docllm --until-done    leave when every task of the group is final
-  python -m agent --until-done --rehearsal       without a provider: the answers are extracts
-  python -m agent --processes 4 --slots 200      four agents, each with 200 calls in flight
-  python -m agent reaper --group docllm          only repair what dead agents left behind
-  python -m agent resume ROUTE --group docllm    let a parked route take calls again
-  python -m agent rehearsal-llm --port 8000      an OpenAI-compatible server without a model
+  python -m agent --group docllm               run until told to stop (Ctrl-C)
+  python -m agent --group docllm --until-done  leave when every task is final
+  python -m agent --until-done --rehearsal     without a provider, for a trial
+  python -m agent --processes 4 --slots 200    four agents, 200 calls each
+  python -m agent reaper --group docllm        only repair what others left
+  python -m agent resume ROUTE --group docllm  let a parked route take calls
+  python -m agent rehearsal-llm --port 8000    an OpenAI-compatible server
 
-exit codes: 0 done or drained, 2 usage, 3 a server cannot be reached, 4 wrong schema or topics,
-            5 internal, 130 forced by a third signal
+exit codes: 0 done or drained, 2 usage, 3 a server cannot be reached,
+            4 wrong schema or topics, 5 internal, 130 forced by a third signal
 """
 
 

@@ -30,6 +30,7 @@ LOOK_S, RELAY_S = 1.0, 2.0
 REPEAT_S = 5.0  # orphans are looked for again although nobody new is gone: a lost agent may have claimed since
 TIDY_S = 60.0
 DROP_S = 30.0
+SWEPT_PER_S = 2000.0  # tasks of a lost topic: the ledger has other work too
 LATEST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
@@ -142,6 +143,7 @@ class Reaper:
             log.warning("%d waiting tasks had no record on their topic; they are published again", found)
             if found < sweep.PAGE:
                 break
+            await self._clock.sleep(sweep.PAGE / SWEPT_PER_S)
         return total
 
     async def _horizon(self) -> datetime | None:

@@ -31,17 +31,17 @@ from schemas.version import VERSION
 
 EXAMPLES = """\
 examples:
-  python -m producer load tasks.jsonl                     task lines; '-' is stdin, .gz is read too
-  python -m producer load --documents 'docs/*.txt' --prompt 'Summarize: {document}'
-  python -m producer status                               live on a terminal; --json for scripts
-  python -m producer export --batch tasks results.jsonl   at any time; --format openai
-  python -m producer cancel --batch tasks                 what waits ends, what runs finishes
-  python -m producer dead list                            why tasks were given up; dead show ID
-  python -m producer replay --batch tasks --dry-run       dead letters again: how many, at what cost
-  python -m producer guard list                           batches held back: nearly all tasks failed
-  python -m producer migrate                              prepare a database
-  python -m producer topics apply                         prepare a Kafka cluster
-  python -m producer check                                test servers, schema, topics and the LLM
+  python -m producer load tasks.jsonl                    '-' is standard input
+  python -m producer load --documents 'docs/*.txt' --prompt 'Sum up: {document}'
+  python -m producer status                              --json for scripts
+  python -m producer export --batch tasks results.jsonl  --format openai
+  python -m producer cancel --batch tasks                what waits ends
+  python -m producer dead list                           why tasks were given up
+  python -m producer replay --batch tasks --dry-run      dead letters once more
+  python -m producer guard list                          batches held back
+  python -m producer migrate                             prepare a database
+  python -m producer topics apply                        prepare a Kafka cluster
+  python -m producer check                               test all servers
 
 exit codes: 0 done, 1 some input was bad, 2 usage, 3 a server cannot be reached,
             4 wrong schema or topics, 5 internal, 130 interrupted

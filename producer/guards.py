@@ -4,11 +4,12 @@ What agents decide about them is in `agent/ledger/guard.py`; here they are read 
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
+from producer.moments import written
 from schemas.sql import seconds_until, utc_now
 from schemas.tables import audit, batch, guard
 
@@ -49,7 +50,7 @@ class Guard:
     def as_json(self) -> dict[str, Any]:
         """Return the form of `--json`."""
         names = ("batch", "type", "route", "cause", "reason")
-        times = {"raised_at": self.raised_at.replace(tzinfo=UTC).isoformat(), "probe_in_s": self.probe_due_s}
+        times = {"raised_at": written(self.raised_at), "probe_in_s": self.probe_due_s}
         return {name: getattr(self, name) for name in names} | times
 
 

@@ -5,8 +5,9 @@ This module writes, takes and shrinks orders; `letters` turns their items into r
 
 import struct
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
 from producer.ports import Order
 from schemas.sql import seconds_until, utc_after, utc_now
@@ -20,13 +21,15 @@ MAX_ITEMS = 1000
 # One process at a time has an order in its queue: delivery limit 20 s < grace 30 s < relay lease 60 s.
 DELIVERY_LIMIT_S, GRACE_S, RELAY_LEASE_S = 20.0, 30.0, 60.0
 _PACKED = struct.Struct(">BqI")
-_TAKE = (  # asked for each second by every agent: it stands here whole
+TAKEN = 20  # orders at once
+_DUE = (  # asked for each second by every agent: it stands here whole
     select(outbox)
     .where(outbox.c.group_name == bindparam("of_group"), outbox.c.due_at < utc_now())
     .order_by(outbox.c.due_at)
-    .limit(bindparam("most"))
     .with_for_update(skip_locked=True)
 )
+_TAKE = _DUE.where(outbox.c.destination.not_in(bindparam("without", expanding=True))).limit(bindparam("most"))
+_TAKE_ONE = _DUE.where(outbox.c.destination == bindparam("destination")).limit(1)
 
 
 def pack(items: Iterable[Item]) -> bytes:
@@ -50,9 +53,17 @@ def place(connection: Connection, group: str, destination: str, items: Sequence[
     return orders
 
 
-def take(connection: Connection, group: str, limit: int = 20) -> list[Order]:
-    """Return orders that outlived their grace, and keep other relays away from them for the relay's lease."""
-    rows = connection.execute(_TAKE, {"of_group": group, "most": limit})
+def take(connection: Connection, group: str, limit: int = TAKEN, *, without: Iterable[str] = ()) -> list[Order]:
+    """Return orders that outlived their grace, none of these destinations; the relay's lease keeps other relays away from them."""
+    return _lease(connection, connection.execute(_TAKE, {"of_group": group, "most": limit, "without": sorted(without)}))
+
+
+def take_one(connection: Connection, group: str, destination: str) -> list[Order]:
+    """Return the oldest order for one destination, or none, as `take` does."""
+    return _lease(connection, connection.execute(_TAKE_ONE, {"of_group": group, "destination": destination}))
+
+
+def _lease(connection: Connection, rows: Iterable[Row[Any]]) -> list[Order]:
     orders = [Order(row.id, row.group_name, row.destination, unpack(row.items)) for row in rows]
     if orders:
         ids = sorted(order.id for order in orders)

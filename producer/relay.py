@@ -5,8 +5,9 @@ delivery reports confirm, and an item that its topic refuses becomes a pointer r
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from producer import letters, outbox
 from producer.outbox import Item
@@ -14,7 +15,7 @@ from producer.ports import Order, Publisher, Refusal
 from producer.quarantine import undeliverable
 from schemas import crash
 from schemas.clock import Clock
-from schemas.database import Database
+from schemas.database import Connection, Database
 from schemas.envelope import Outgoing
 from schemas.lanes import Lane
 from schemas.topics import Topics
@@ -34,31 +35,40 @@ class Relay:
         self._publisher = publisher
         self._topics = topics
         self._clock = clock
-        self._failing = False
+        self._failing: set[str] = set()
 
     @property
-    def failing(self) -> bool:
-        """Return whether the last attempt to publish delivered nothing."""
-        return self._failing
+    def failing(self) -> frozenset[str]:
+        """Return the destinations to which the last attempt to publish delivered nothing."""
+        return frozenset(self._failing)
 
     async def send(self, orders: Sequence[Order]) -> None:
         """Publish orders that this process has just written; what fails stays with the relay."""
         for order in orders:
-            if self._failing or self._publisher.waiting() > CROWDED:
+            if self._publisher.waiting() > CROWDED:
                 return
-            await self.publish(order)
+            if order.destination not in self._failing:
+                await self.publish(order)
 
     async def relay_once(self) -> int:
-        """Publish orders that outlived their grace; return how many records were delivered."""
-        limit = 1 if self._failing else 20  # while nothing arrives, one slice of one order is a probe
-        orders = await self._lane(lambda: self._database.run(lambda c: outbox.take(c, self._topics.group, limit)))
-        delivered = 0
-        for order in orders:
-            crash.reach("relay.taken")
-            delivered += await self.publish(order, probe=self._failing)
-            if self._failing:
-                break
+        """Publish orders that outlived their grace; return how many records were delivered.
+
+        A destination that takes nothing is asked with one slice of one order, after all others: it holds up none of them.
+        """
+        failing, delivered = self.failing, 0
+        for order in await self._take(partial(outbox.take, group=self._topics.group, without=failing)):
+            if order.destination not in self._failing:
+                delivered += await self.publish(order)
+        for destination in sorted(failing):
+            for order in await self._take(partial(outbox.take_one, group=self._topics.group, destination=destination)):
+                delivered += await self.publish(order, probe=True)
         return delivered
+
+    async def _take(self, take: Callable[[Connection], list[Order]]) -> list[Order]:
+        orders = await self._lane(lambda: self._database.run(take))
+        if orders:
+            crash.reach("relay.taken")
+        return orders
 
     async def drop_settled(self) -> int:
         """Delete orders that could only put inert records on a topic; return how many."""
@@ -73,7 +83,7 @@ class Relay:
             crash.reach("publish.delivered")
             delivered += sent
             left = [item for item in left if item not in part or item in refused]
-            if probe or self._failing:
+            if probe or order.destination in self._failing:
                 break
         await self._lane(lambda: self._database.run(lambda c: outbox.shrink(c, order, left)))
         crash.reach("publish.shrunk")
@@ -82,8 +92,10 @@ class Relay:
     async def _publish(self, part: Order) -> tuple[int, set[Item]]:
         records = await self._lane(lambda: self._database.auto(lambda c: letters.write(c, self._topics, part, self._clock.utc_s())))
         refused = await self._deliver(records)
-        if records:
-            self._failing = len(refused) == len(records)
+        if records and len(refused) == len(records):
+            self._failing.add(part.destination)
+        elif records:
+            self._failing.discard(part.destination)
         return len(records) - len(refused), set(refused)
 
     async def _deliver(self, records: dict[Item, Outgoing]) -> dict[Item, Refusal]:

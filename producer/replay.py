@@ -132,7 +132,7 @@ class Replay:
             crash.reach("replay.page_published")
             after, done = page.last, done + page.done
             pace.passed(page.done)
-            report.unsent |= self._relay.failing
+            report.unsent |= any(order.destination in self._relay.failing for order in page.orders)
             report.unread |= dict(page.unread)
             self._tell_early(report, page)
             self._progress(before + done)

@@ -1,9 +1,11 @@
-"""What a program does first, before it loads its code, which takes half a second. It may import nothing that is slow."""
+"""What a program does first, before it loads its code, which takes half a second, and last. It may import nothing that is slow."""
 
+import atexit
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 INTERRUPTED = 130  # exit code
 _STANDARD = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
@@ -13,6 +15,17 @@ def leave_on(signals: Sequence[signal.Signals], code: int) -> None:
     """End at once on these signals: nothing has begun. It holds until the program has handlers of its own."""
     for number in signals:
         signal.signal(number, lambda _number, _frame: os._exit(code))
+
+
+def end(signals: Sequence[signal.Signals], code: int) -> NoReturn:
+    """Exit with `code`, whichever of these signals still comes: the first ends the wait for threads, and after it none counts.
+
+    The interpreter takes handlers away while it ends, and a second Ctrl-C would decide the exit code; an ignored signal stays ignored.
+    """
+    leave_on(signals, code)
+    for number in signals:
+        atexit.register(signal.signal, number, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def take_standard_files() -> None:

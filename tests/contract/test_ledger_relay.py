@@ -215,6 +215,32 @@ async def test_while_nothing_arrives_one_slice_of_one_order_is_tried(books: Book
     assert left(books) == []
 
 
+async def test_a_dead_destination_holds_up_no_other(books: Books) -> None:
+    """However many dead letters wait for a topic that takes nothing, tasks are published meanwhile, old orders and new ones."""
+    old, new, *ids = books.load("old", "new", *(f"dead {number}" for number in range(outbox.TAKEN + 2)))
+    for one in ids:
+        owner = books.agent().next_owner()
+        books.settle(books.claimed(one, owner), owner, DEAD)
+    books.ago(tables.outbox.c.due_at, 60)
+    publisher = FakePublisher(lambda record: LOST if record.topic.endswith("dlq") else None)
+    sender = relay(books, publisher)
+
+    assert await sender.relay_once() == 0
+    ordered(books, [old])
+    assert await sender.relay_once() == 1
+    await sender.send(ordered(books, [new]))
+
+    assert sender.failing == {"dlq"}
+    assert [record.key for record in publisher.delivered] == [b"old", b"new"]
+    assert len(publisher.tried) == 4
+    publisher.answer = lambda _: None
+    for _ in range(4):
+        books.ago(tables.outbox.c.due_at, 1)
+        await sender.relay_once()
+    assert not sender.failing
+    assert left(books) == []
+
+
 async def test_an_order_with_nothing_to_send_proves_nothing(books: Books) -> None:
     """While the bus takes nothing, dropping an order of final tasks does not count as a delivery."""
     waiting, done = books.load("waiting", "done")

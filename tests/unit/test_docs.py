@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text("utf-8") for page in PAGES}
 EVERYTHING = "\n".join(TEXTS.values())
-HELP_LINES, HELP_COLUMNS = 40, 100
+HELP_LINES, HELP_COLUMNS = 40, 80
 SUBPROGRAMS = {"rehearsal-llm": rehearsal._parser, "resume": resume._parser}
 COMMENT_OR_SHELL = re.compile(r"\s+#.*|\s+[<>|].*|\s*;.*|\s*&&.*")
 
@@ -76,7 +76,7 @@ def parser_of(words: list[str]) -> ArgumentParser:
 
 @pytest.mark.parametrize(("line", "shown"), helps())
 def test_help_is_shown_as_it_is(line: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """What `docs/commands.md` shows for a command is what `--help` prints on a terminal of 100 columns, and fits one screen."""
+    """What `docs/commands.md` shows for a command is what `--help` prints on a terminal of 80 columns, and fits one screen."""
     monkeypatch.setenv("COLUMNS", str(HELP_COLUMNS + 2))
     with pytest.raises(SystemExit) as ended:
         main_of(shlex.split(line))

@@ -74,6 +74,11 @@ def guards(*raised: Guard, take_turn: Callable[[int, int], Awaitable[bool]] = re
     return found
 
 
+def test_a_guards_times_are_told_as_all_others_are() -> None:
+    """`Z`, which a script can compare as text with what `export` and `dead show` say."""
+    assert RAISED.as_json()["raised_at"] == "2026-01-31T00:00:00Z"
+
+
 def test_nothing_is_stopped_without_a_guard() -> None:
     """The usual case, once the ledger was looked at; before that nothing is known."""
     assert guards().stops(row(1), "default") is None

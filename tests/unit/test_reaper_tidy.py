@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from agent.ledger import lease, sweep
-from agent.reaper import Reaper, Sweep
+from agent.reaper import SWEPT_PER_S, Reaper, Sweep
 from producer.ports import Backlog
 from schemas.topics import Topics
 
@@ -62,3 +62,20 @@ def test_each_round_sums_up_counts_and_forgets_agents_though_kafka_is_away() -> 
         asyncio.run(reaper(parts).tidy_forever())
 
     assert {sweep.compact, lease.forget} <= set(parts.asked)
+
+
+def test_a_lost_topic_is_swept_at_a_bounded_rate() -> None:
+    """A million tasks without records are ordered in minutes: claims and settles share the ledger with the sweep."""
+    parts, found, waited = OneRound(), [sweep.PAGE, sweep.PAGE, 3], []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    async def backlog(*_: Any) -> Backlog:
+        return Backlog(0, None, {})
+
+    parts.run = lambda _: found.pop(0)  # type: ignore[method-assign, assignment, return-value]
+    parts.sleep, parts.backlog = sleep, backlog  # type: ignore[method-assign, assignment]
+
+    assert asyncio.run(reaper(parts).sweep_once()) == 2 * sweep.PAGE + 3
+    assert waited == [sweep.PAGE / SWEPT_PER_S] * 2

@@ -54,3 +54,21 @@ def test_a_producer_that_is_interrupted_while_it_loads_its_code_ends_with_130(
     done = subprocess.run(command, check=False, cwd=tmp_path, env=environ, capture_output=True)
 
     assert (done.returncode, done.stdout[:6], done.stderr) == ended
+
+
+LEFT = """
+import os, signal
+from schemas.starting import end
+
+class Late:
+    def __del__(self, kill=os.kill, me=os.getpid(), number=signal.SIGINT):
+        kill(me, number)
+
+late = Late()
+end([signal.SIGINT], 4)
+"""
+
+
+def test_a_signal_at_the_very_end_changes_no_exit_code() -> None:
+    """A second Ctrl-C, after the drain, met an interpreter that had taken its handlers away: scripts saw a death by signal."""
+    assert started(LEFT).returncode == 4
