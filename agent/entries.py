@@ -73,15 +73,24 @@ class Entries:
     def ready(self, entry: Entry, *, back: bool = False) -> None:
         """Let it be claimed when a slot is free; `back`: it waited already, and its offset holds up the watermark."""
         entry.state = State.READY
-        if self._ready.is_parked(entry.route):
-            self.shed(entry)
-        self._ready.put(entry, back=back)
+        if self._parks(entry):
+            self._ready.put(entry, back=back)
 
     def park(self, route: str) -> None:
         """Keep what is ready for a route without bodies, until it is unparked."""
         if not self._ready.is_parked(route):
             for entry in self._ready.park(route):
-                self.shed(entry)
+                self._parks(entry)
+            self._ready.forget_gone()
+
+    def _parks(self, entry: Entry) -> bool:
+        """Return whether it may wait for its route. A body is dropped only if the ledger was seen to have it; else that is asked first."""
+        if self._ready.is_parked(entry.route):
+            if entry.row is None:
+                self.ask(entry)
+                return False
+            self.shed(entry)
+        return True
 
     def unpark(self, route: str) -> None:
         """Keep the bodies of what is ready for a route again."""

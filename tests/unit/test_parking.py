@@ -4,12 +4,16 @@ import pytest
 
 from agent import parking
 from agent.entries import Entries
-from agent.entry import Entry
+from agent.entry import Entry, State
 from agent.parking import MOVE_AFTER_S, PARK_AFTER_S, Parking
-from agent.ports import Partition
+from agent.ports import Partition, Row
 from schemas.envelope import Publication
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
+
+
+def row(task_id: int) -> Row:
+    return Row(task_id, 1, 1, 0, 0, 0, 5, 0, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003 - a row as it is read
 
 
 class Yard:
@@ -21,8 +25,9 @@ class Yard:
         for number, route in enumerate(routes):
             self.arrive(number, route)
 
-    def arrive(self, number: int, route: str) -> Entry:
+    def arrive(self, number: int, route: str, *, known: bool = True) -> Entry:
         one = Entry(PARTITION, number, 0, Publication("ledger", "group", "batch", number, 0), b"body", b"d" * 16, route)
+        one.row = row(number) if known else None
         self.entries.arrive(one, 0.0, redelivered=False)
         return one
 
@@ -39,6 +44,24 @@ def test_a_closed_route_is_parked_when_the_agent_is_full() -> None:
 
     assert (yard.entries.parked, yard.entries.waiting, later.value) == (3, 1, None)
     assert yard.entries.bodies_bytes == len(b"body")
+
+
+def test_a_body_is_kept_until_the_ledger_is_known_to_have_it() -> None:
+    """A record may name a task that a restored ledger does not have: its quarantine row would have had no value."""
+    yard = Yard("a")
+    before = yard.arrive(8, "a", known=False)
+    yard.closed.add("a")
+    yard.parking.look(0.0, full=True)
+    yard.parking.look(PARK_AFTER_S, full=True)
+    later = yard.arrive(9, "a", known=False)
+
+    assert yard.entries.take_to_ask(PARK_AFTER_S, 10) == [before, later]
+    assert [(one.state, one.value) for one in (before, later)] == [(State.ASKING, b"body")] * 2
+    for one in (before, later):
+        one.row = row(one.task_id)
+        yard.entries.ready(one)
+    assert (before.value, later.value, yard.entries.parked) == (None, None, 3)
+    assert len(yard.entries.take_ready_for("a", 10)) == 3
 
 
 def test_nothing_is_parked_while_there_is_room() -> None:
