@@ -172,6 +172,16 @@ class Entries:
             found.append(self._behind[entry.task_id].popleft())
         return found
 
+    def known(self, entry: Entry) -> bool | None:
+        """Return whether key and value are those of the task that it names; None while the ledger has not said so.
+
+        What it said of the first record of a task holds of those behind it: one without a value has nothing of its own.
+        """
+        first = self._by_task.get(entry.task_id, entry)
+        if entry.row is not None or entry.digest is None:
+            return True
+        return None if first.row is None or first.digest is None else first.digest == entry.digest
+
     def _next_behind(self, task_id: int) -> Entry | None:
         behind = self._behind.get(task_id, deque())
         while behind and behind[0].state is State.GONE:

@@ -60,8 +60,8 @@ class Loop:
         self._hooks = hooks
         self._entries = entries = Entries()
         self._parking = Parking(entries=entries, closed=slots.closed, running=slots.running_routes)
-        self._relief = Relief(ledger=ledger, partitions=partitions, entries=entries, ordered=hooks.ordered)
-        self._aside = Aside(ledger=ledger, partitions=partitions, entries=entries, counts=counts, ordered=hooks.ordered)
+        self._aside = aside = Aside(ledger=ledger, partitions=partitions, entries=entries, counts=counts, ordered=hooks.ordered)
+        self._relief = Relief(ledger=ledger, partitions=partitions, entries=entries, ordered=hooks.ordered, distrust=aside.distrust)
         self._pressure = Backpressure(entries=entries, partitions=partitions, aside=self._aside, slots=slots.size, main_topic=main_topic)
         self._gone: frozenset[int] = frozenset()
         self._wake_ask, self._wake_claim = asyncio.Event(), asyncio.Event()

@@ -63,5 +63,7 @@ EVER_FAILED: dict[int, str] = {  # seed: what it showed
     3424299183: "a program waited out an outage of the database that had ended for all others",
     3424300378: "the commit of somebody who is no member any more was taken for the end of the work",
     961733466: "a second try, 16 s later, stored the ids of topics that had been made again meanwhile",
+    160734132: "a record that only names a task was relieved as if it were the task's",
+    160734325: "the same, behind a task that was snoozed",
     202627: "a success of the future, by a clock that was set back",
 }
