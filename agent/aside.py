@@ -41,7 +41,7 @@ class Aside:
         """Take an entry that the ledger does not know, or knows otherwise."""
         reason = "its key or value is not that of the task it names" if said is Answer.CONFLICT else "the ledger has no such task"
         self._suspects.append((distrusted(entry, reason), entry))
-        entry.state = State.SETTLING
+        entry.state, entry.row = State.SETTLING, None  # it is no row's, so that what waits behind it is not compared with it
 
     async def keep(self) -> None:
         """Write what waits to the quarantine, and finish with it."""

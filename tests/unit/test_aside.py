@@ -6,8 +6,9 @@ import orjson
 
 from agent.arrivals import Arrivals, distrusted
 from agent.aside import PAGE_BYTES, Aside
+from agent.entries import Entries
 from agent.entry import Entry
-from agent.ports import Partition, Record, Suspect
+from agent.ports import Answer, Partition, Record, Suspect
 from producer.quarantine import headers_blob
 from schemas.envelope import Publication, encode
 
@@ -25,6 +26,22 @@ def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -
 
     assert (suspect.key, suspect.value, suspect.disposition) == (b"key", b"{}", "rejected")
     assert ["docllm-batch", "invoices"] in orjson.loads(headers_blob(suspect.headers))
+
+
+def test_what_is_distrusted_says_nothing_about_the_records_behind_it() -> None:
+    """The ledger has the task that it names, with another value: the task's own record may wait behind it."""
+    entries = Entries()
+    aside = Aside(ledger=MagicMock(), partitions=MagicMock(), entries=entries, counts=MagicMock(), ordered=MagicMock())
+    theirs, ours = (
+        Entry(PARTITION, at, 0, Publication(LEDGER, "g", "b", 7, 0), b"{}", digest, "r") for at, digest in enumerate((b"1", b"2"))
+    )
+    theirs.row = MagicMock()
+    for one in (theirs, ours):
+        entries.arrive(one, 0.0, redelivered=False)
+
+    aside.distrust(theirs, Answer.CONFLICT)
+
+    assert entries.known(ours) is None
 
 
 def test_large_records_are_kept_a_few_at_a_time() -> None:
