@@ -3,7 +3,7 @@
 from agent.breaker import Names, route_of
 from agent.entry import Entry
 from agent.ports import Record, Suspect
-from schemas.envelope import MAX_TASK_BYTES, NotOursError, decode, digest
+from schemas.envelope import MAX_KEY_BYTES, MAX_TASK_BYTES, NotOursError, decode, digest
 
 
 class Arrivals:
@@ -22,11 +22,17 @@ class Arrivals:
             return suspect(record, f"not a publication of docllm: {error}")
         if publication.ledger != self._ledger_id or publication.group != self._group:
             return suspect(record, f"belongs to ledger {publication.ledger}, group {publication.group}", "rejected")
+        if len(record.key or b"") > MAX_KEY_BYTES:
+            return suspect(record, f"has a key of {len(record.key or b'')} bytes, a task's has at most {MAX_KEY_BYTES}")
         if record.value is not None and len(record.value) > MAX_TASK_BYTES:
             return suspect(record, f"has {len(record.value)} bytes, a task has at most {MAX_TASK_BYTES}")
         stamp = None if record.value is None else digest(record.key or b"", record.value)
-        route = route_of(record.value, self._naming)
+        route = self.route_of(record.value)
         return Entry(record.partition, record.offset, record.timestamp_ms, publication, record.value, stamp, route, key=record.key)
+
+    def route_of(self, value: bytes | None) -> str:
+        """Return the route of a task's body; without a body, the default one."""
+        return route_of(value, self._naming)
 
 
 def suspect(record: Record, reason: str, disposition: str = "undecodable") -> Suspect:

@@ -14,7 +14,10 @@ from schemas import crash
 
 log = logging.getLogger(__name__)
 
+LOST_S = 60.0  # until a lost task is asked for again
 PAGE, PAGE_BYTES = 100, 8 << 20  # suspects in one transaction
+
+_CONFLICT = "its key or value is not that of the task it names"
 
 
 class Aside:
@@ -29,6 +32,7 @@ class Aside:
         self._counts = counts
         self._ordered = ordered
         self._suspects: deque[tuple[Suspect, Entry | Record]] = deque()
+        self.bytes = 0  # of values, those of entries not counted, which are counted there
 
     def __len__(self) -> int:
         return len(self._suspects)
@@ -36,10 +40,38 @@ class Aside:
     def put(self, suspect: Suspect, record: Record) -> None:
         """Take a record that is no publication of ours."""
         self._suspects.append((suspect, record))
+        self.bytes += len(suspect.value or b"")
 
-    def distrust(self, entry: Entry, said: Answer) -> None:
-        """Take an entry that the ledger does not know, or knows otherwise."""
-        reason = "its key or value is not that of the task it names" if said is Answer.CONFLICT else "the ledger has no such task"
+    def refuses(self, entry: Entry, record: Record) -> bool:
+        """Take a new record of which it is known that it only names its task; return whether it is one."""
+        if self._entries.known(entry) is not False:
+            return False
+        self.put(distrusted(entry, _CONFLICT), record)
+        return True
+
+    def known(self, entry: Entry) -> None:
+        """Take those that wait behind an entry which the ledger knows, and only name its task."""
+        for one in self._entries.take_foreign(entry):
+            self._distrust(one, _CONFLICT)
+
+    def distrust(self, entry: Entry, said: Answer, now_s: float) -> None:
+        """Take an entry that the ledger does not know, or knows otherwise, and those behind it of which the same holds.
+
+        One whose body was dropped had been known: a backup was put back meanwhile. It is kept, so that its offset is not passed.
+        """
+        if entry.value is None and entry.digest is not None:
+            where = entry.partition
+            log.error(
+                "%s/%d/%d: the ledger has lost its task; start this agent anew to read it again", where.topic, where.number, entry.offset
+            )
+            self._entries.hold(entry, now_s + LOST_S)
+        elif said is Answer.CONFLICT:
+            for one in (entry, *self._entries.take_alike(entry)):
+                self._distrust(one, _CONFLICT)
+        else:
+            self._distrust(entry, "the ledger has no such task")
+
+    def _distrust(self, entry: Entry, reason: str) -> None:
         self._suspects.append((distrusted(entry, reason), entry))
         entry.state, entry.row = State.SETTLING, None  # it is no row's, so that what waits behind it is not compared with it
 
@@ -54,6 +86,8 @@ class Aside:
                 self._partitions.finish(record.partition, record.offset)
                 if isinstance(record, Entry):
                     self._entries.end(record)
+                else:
+                    self.bytes -= len(suspect.value or b"")
             self._counts.quarantined += len(batch)
             self._partitions.flush()
             self._ordered(orders)

@@ -24,7 +24,7 @@ class Backpressure:
     def look(self) -> None:
         """Pause and resume the topics by what waits now."""
         many = self._entries.waiting >= (self._high // 2 if self.full else self._high)
-        heavy = self._entries.bodies_bytes >= BODIES_BYTES or len(self._aside) > ASIDE_MOST
+        heavy = self._entries.bodies_bytes + self._aside.bytes >= BODIES_BYTES or len(self._aside) > ASIDE_MOST
         self.full = many or heavy
         self._partitions.pause({topic for topic in self._partitions.topics if heavy or self._enough(topic, many=many)})
 

@@ -56,14 +56,21 @@ class Entries:
         if first is not entry:
             entry.state = State.HELD
             self._behind.setdefault(entry.task_id, deque()).append(entry)
-            if first.value is None:
-                self._drop_copies(first)
+            self._compare(first, entry)
             if first.state is State.HELD and first.wake_s > now_s:
                 self._hold.put(first, now_s)
         elif redelivered:
             self.ask(entry)
         else:
             self.ready(entry)
+
+    def _compare(self, first: Entry, entry: Entry) -> None:
+        """Drop a copy's body as the first's was; let the ledger say which of two different records is the task's before its turn."""
+        if first.value is None and _alike(first, entry):
+            self._drop(entry)
+        elif first.digest != entry.digest and first.state is State.READY and first.row is None:
+            self.ask(first)
+            self._ready.forget_gone()
 
     def ask(self, entry: Entry) -> None:
         """Let the ledger be asked about it at the next occasion."""
@@ -137,7 +144,7 @@ class Entries:
 
     def _drop_copies(self, entry: Entry) -> None:
         for behind in self._behind.get(entry.task_id, ()):
-            if entry.digest is not None and behind.digest == entry.digest:
+            if _alike(entry, behind):
                 self._drop(behind)
 
     def _drop(self, entry: Entry) -> None:
@@ -175,12 +182,30 @@ class Entries:
     def known(self, entry: Entry) -> bool | None:
         """Return whether key and value are those of the task that it names; None while the ledger has not said so.
 
-        What it said of the first record of a task holds of those behind it: one without a value has nothing of its own.
+        What it said of the first record of a task holds of all others of it: one without a value has nothing of its own.
         """
         first = self._by_task.get(entry.task_id, entry)
         if entry.row is not None or entry.digest is None:
             return True
         return None if first.row is None or first.digest is None else first.digest == entry.digest
+
+    def take_foreign(self, entry: Entry) -> list[Entry]:
+        """Take the records behind an entry, which the ledger knows, that have another value: they only name its task."""
+        return self._take_behind(entry, lambda behind: entry.digest is not None and behind.digest not in {None, entry.digest})
+
+    def take_alike(self, entry: Entry) -> list[Entry]:
+        """Take the records behind an entry, which is not its task's, of which the same holds: its copies, and of no lower fence."""
+        return self._take_behind(entry, lambda behind: _alike(entry, behind) and behind.publication.fence >= entry.publication.fence)
+
+    def _take_behind(self, entry: Entry, which: Callable[[Entry], bool]) -> list[Entry]:
+        behind = self._behind.get(entry.task_id)
+        if not behind or self._by_task.get(entry.task_id) is not entry:
+            return []
+        taken = [one for one in behind if one.state is State.HELD and which(one)]
+        if taken:
+            gone = set(taken)
+            self._behind[entry.task_id] = deque(one for one in behind if one not in gone)
+        return taken
 
     def _next_behind(self, task_id: int) -> Entry | None:
         behind = self._behind.get(task_id, deque())
@@ -193,6 +218,11 @@ class Entries:
         self._paid.append(entry)
         if len(self._paid) > PAID_KEPT:
             self._paid.popleft().paid = None
+
+
+def _alike(one: Entry, other: Entry) -> bool:
+    """Return whether two records have the same key and value; of one without a value nobody knows."""
+    return one.digest is not None and one.digest == other.digest
 
 
 def _claiming(entries: list[Entry]) -> list[Entry]:

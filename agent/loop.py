@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from agent.arrivals import Arrivals
 from agent.aside import Aside
 from agent.backpressure import Backpressure
+from agent.bodies import Bodies
 from agent.entries import Entries
 from agent.entry import Entry, State
 from agent.hooks import Hooks
 from agent.lease import OWNER_BITS, Lease
 from agent.outcome import Outcome, Released, Snooze, Succeeded
-from agent.parking import Parking
+from agent.parking import STUCK_SHARE, Parking
 from agent.partitions import Partitions
 from agent.ports import Answer, Assigned, Clock, Event, Ledger, Record, Recreated, Revoked, Row, SourceFailed, Suspect, Verdict
 from agent.relief import Relief
@@ -60,8 +61,9 @@ class Loop:
         self._hooks = hooks
         self._entries = entries = Entries()
         self._parking = Parking(entries=entries, closed=slots.closed, running=slots.running_routes)
-        self._aside = aside = Aside(ledger=ledger, partitions=partitions, entries=entries, counts=counts, ordered=hooks.ordered)
-        self._relief = Relief(ledger=ledger, partitions=partitions, entries=entries, ordered=hooks.ordered, distrust=aside.distrust)
+        self._aside = Aside(ledger=ledger, partitions=partitions, entries=entries, counts=counts, ordered=hooks.ordered)
+        self._relief = Relief(ledger=ledger, partitions=partitions, entries=entries, ordered=hooks.ordered)
+        self._bodies = Bodies(ledger=ledger, entries=entries, arrivals=arrivals)
         self._pressure = Backpressure(entries=entries, partitions=partitions, aside=self._aside, slots=slots.size, main_topic=main_topic)
         self._gone: frozenset[int] = frozenset()
         self._wake_ask, self._wake_claim = asyncio.Event(), asyncio.Event()
@@ -102,9 +104,9 @@ class Loop:
         read = self._arrivals.read(record)
         if isinstance(read, Suspect):
             self._aside.put(read, record)
-            return
-        self._partitions.keep(read)
-        self._entries.arrive(read, self._clock.now_s(), redelivered=self._partitions.redelivered(record.partition))
+        elif not self._aside.refuses(read, record):
+            self._partitions.keep(read)
+            self._entries.arrive(read, self._clock.now_s(), redelivered=self._partitions.redelivered(record.partition))
 
     def _drop(self, entries: Iterable[Entry]) -> None:
         """Forget entries whose partition went. What is claimed goes on under its lease; only its offset is void."""
@@ -167,27 +169,20 @@ class Loop:
         with self._slots.reserved(batch):
             answers = await self._ledger.claim([entry.claimable() for entry in batch], owner, self._deadline_s)
             crash.reach("claim.claimed")
-            await self._fetch_bodies([entry for entry in batch if answers[entry.task_id][0] is Answer.CLAIMED])
+            astray = await self._bodies.fetch(entry for entry in batch if answers[entry.task_id][0] is Answer.CLAIMED)
         for entry in batch:
             said, row = answers[entry.task_id]
             if said is Answer.CLAIMED and row is not None:
-                self._claimed(entry, row, owner, lease, began_s, begin)
+                self._claimed(entry, row, owner, lease, began_s, self._slots.give_back if entry in astray else begin)
             else:
                 self._answered(entry, said, row)
         lease.running -= 1
         self._after_answers()
 
-    async def _fetch_bodies(self, entries: Sequence[Entry]) -> None:
-        """Read the bodies of records that were kept without them."""
-        bare = {entry.task_id: entry for entry in entries if entry.value is None and entry.paid is None}
-        if bare:
-            for task_id, (_, value) in (await self._ledger.bodies(sorted(bare))).items():
-                bare[task_id].value = value
-                self._entries.bodies_bytes += len(value)
-
     def _claimed(self, entry: Entry, row: Row, owner: int, lease: Lease, began_s: float, begin: Callable[[Entry], None]) -> None:
         entry.row, entry.owner, entry.lease, entry.claimed_s = row, owner, lease, began_s
         lease.running += 1
+        self._aside.known(entry)
         if entry.partition in self._partitions:
             begin(entry)
         else:
@@ -196,6 +191,8 @@ class Loop:
     def _answered(self, entry: Entry, said: Answer, row: Row | None) -> None:
         entry.row = row
         now_s = self._clock.now_s()
+        if row is not None and said is not Answer.CONFLICT:
+            self._aside.known(entry)
         if entry.partition not in self._partitions:
             self._entries.end(entry)
         elif said in {Answer.DONE, Answer.STALE}:
@@ -210,7 +207,7 @@ class Loop:
         elif said is Answer.AGAIN:
             self._again(entry, now_s)
         else:
-            self._aside.distrust(entry, said)
+            self._aside.distrust(entry, said, now_s)
 
     def _again(self, entry: Entry, now_s: float) -> None:
         """Between the two statements of the claim somebody gave the task back."""
@@ -280,7 +277,8 @@ class Loop:
 
     async def _move_on(self) -> None:
         """Send some tasks of a route that stays closed to a tier, so that the tasks behind them are read."""
-        for route in self._parking.overflowing(self._clock.now_s()):
+        stuck = {entry.route for entry in self._partitions.blocking(STUCK_SHARE) if entry.state is State.READY}
+        for route in self._parking.overflowing(self._clock.now_s(), stuck):
             if self._lease().fresh(self._clock.now_s()) and (batch := self._entries.take_ready_for(route, MOVE_PAGE)):
                 await self._claim(batch, self._slots.move)
 

@@ -3,13 +3,14 @@
 Without this the entries of one route would fill the agent's memory, and the tasks of all others would wait behind them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from agent.entries import Entries
 from agent.partitions import SPAN
 
 PARK_AFTER_S, MOVE_AFTER_S = 5.0, 60.0
 MANY = SPAN // 2
+STUCK_SHARE = 0.1  # of a wide span's records finished with: tasks of other routes came and went
 
 
 class Parking:
@@ -31,9 +32,13 @@ class Parking:
             elif full and now_s - self._since_s[route] >= PARK_AFTER_S:
                 self._entries.park(route)
 
-    def overflowing(self, now_s: float) -> list[str]:
-        """Return the routes whose entries are to go to a tier: closed for a minute, with many waiting, while another route is open."""
+    def overflowing(self, now_s: float, stuck: Container[str]) -> list[str]:
+        """Return the routes whose entries are to go to a tier: closed for a minute, and others wait behind them.
+
+        Either many wait while another route is open, or one of them keeps a wide span from moving on: its route is `stuck`.
+        """
         long = [route for route, since_s in self._since_s.items() if now_s - since_s >= MOVE_AFTER_S]
-        long = [route for route in long if self._entries.ready_for(route) > MANY]
-        others = {*self._entries.routes, *self._running()} if long else ()
-        return long if any(not self._closed(route) for route in others) else []
+        many = [route for route in long if self._entries.ready_for(route) > MANY]
+        others = {*self._entries.routes, *self._running()} if many else ()
+        moved = many if any(not self._closed(route) for route in others) else []
+        return [route for route in long if route in moved or route in stuck]

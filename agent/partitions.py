@@ -108,13 +108,13 @@ class Partitions:
         """Return how many records of a topic were read and are not finished with."""
         return sum(tracker.unfinished for partition, tracker in self._trackers.items() if partition.topic == topic)
 
-    def blocking(self) -> list[Entry]:
-        """Return the entries that alone keep a wide span from moving on."""
+    def blocking(self, finished: float = FINISHED_SHARE) -> list[Entry]:
+        """Return the entries that keep a wide span from moving on of whose records this share is finished with."""
         return [
             self._entries[partition][tracker.watermark]
             for partition, tracker in self._trackers.items()
             if tracker.watermark is not None
             and tracker.watermark in self._entries[partition]
             and tracker.span >= SPAN
-            and tracker.unfinished <= (1 - FINISHED_SHARE) * tracker.span
+            and tracker.unfinished <= (1 - finished) * tracker.span
         ]

@@ -30,7 +30,7 @@ LOOK_S, RELAY_S = 1.0, 2.0
 REPEAT_S = 5.0  # orphans are looked for again although nobody new is gone: a lost agent may have claimed since
 TIDY_S = 60.0
 DROP_S = 30.0
-SWEPT_PER_S = 2000.0  # tasks of a lost topic: the ledger has other work too
+SWEPT_PER_S, SWEPT_MOST = 2000.0, 50_000  # tasks of a lost topic: the ledger has other work too, and the other duties their turn
 LATEST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
@@ -141,7 +141,7 @@ class Reaper:
             crash.reach("sweep.ordered")
             total += found
             log.warning("%d waiting tasks had no record on their topic; they are published again", found)
-            if found < sweep.PAGE:
+            if found < sweep.PAGE or total >= SWEPT_MOST:
                 break
             await self._clock.sleep(sweep.PAGE / SWEPT_PER_S)
         return total

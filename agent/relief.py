@@ -5,50 +5,33 @@ from collections.abc import Callable, Sequence
 from agent.entries import Entries
 from agent.entry import Entry, State
 from agent.partitions import Partitions
-from agent.ports import Answer, Ledger, Order
+from agent.ports import Ledger, Order
 from schemas import crash
 
 
 class Relief:
     """Relieves the partitions of one agent. The order is written while the row is claimed, or waits, at the record's fence.
 
-    A record that was not asked about, since it waits behind another of its task, may be anybody's: `distrust` takes it aside.
+    A record that was not asked about, since it waits behind another of its task, may be anybody's, and is not taken for the task's.
     """
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        partitions: Partitions,
-        entries: Entries,
-        ordered: Callable[[Sequence[Order]], None],
-        distrust: Callable[[Entry, Answer], None],
-    ) -> None:
+    def __init__(self, *, ledger: Ledger, partitions: Partitions, entries: Entries, ordered: Callable[[Sequence[Order]], None]) -> None:
         self._ledger = ledger
         self._partitions = partitions
         self._entries = entries
         self._ordered = ordered
-        self._distrust = distrust
 
     async def relieve(self) -> None:
         """Relieve every partition whose span is wide, almost finished, and blocked by a task that runs here or is not due yet."""
         for entry in self._partitions.blocking():
             if entry.state is State.RUNNING and entry.row is not None:
                 order = await self._ledger.relieve(entry.task_id, entry.row.fence, entry.owner)
-            elif entry.state is State.HELD and entry.paid is None:
-                order = await self._order_of_held(entry)
+            elif entry.state is State.HELD and entry.paid is None and self._entries.known(entry):
+                order = await self._ledger.relieve(entry.task_id, _fence(entry), None)
             else:
                 continue
             if order is not None:
                 self._finish(entry, order)
-
-    async def _order_of_held(self, entry: Entry) -> Order | None:
-        known = self._entries.known(entry)
-        if known:
-            return await self._ledger.relieve(entry.task_id, entry.publication.fence, None)
-        if known is False:
-            self._distrust(entry, Answer.CONFLICT)
-        return None
 
     def _finish(self, entry: Entry, order: Order) -> None:
         crash.reach("relief.ordered")
@@ -57,3 +40,9 @@ class Relief:
         if entry.state is State.HELD:
             self._entries.end(entry)
         self._ordered([order])
+
+
+def _fence(entry: Entry) -> int:
+    """Return the fence at which its task waits: a record may run ahead of a ledger that lost its last transactions."""
+    fence = entry.publication.fence
+    return fence if entry.row is None else min(fence, entry.row.fence)

@@ -84,13 +84,13 @@ class Slots:
     @contextmanager
     def reserved(self, entries: Collection[Entry]) -> Iterator[None]:
         """Keep slots for a claim that is under way."""
-        for entry in entries:
-            self._busy[entry.route] += 1
+        routes = [entry.route for entry in entries]  # of one that came without its body the claim may show another
+        self._busy.update(routes)
         try:
             yield
         finally:
-            for entry in entries:
-                self._free(entry.route)
+            for route in routes:
+                self._free(route)
 
     def start(self, entry: Entry) -> None:
         """Run a claimed entry, or settle it at once when there is nothing to run."""

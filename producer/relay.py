@@ -53,12 +53,15 @@ class Relay:
     async def relay_once(self) -> int:
         """Publish orders that outlived their grace; return how many records were delivered.
 
-        A destination that takes nothing is asked with one slice of one order, after all others: it holds up none of them.
+        A destination that takes nothing is asked with one slice of one order, which takes its time, after all orders for others.
         """
         failing, delivered = self.failing, 0
-        for order in await self._take(partial(outbox.take, group=self._topics.group, without=failing)):
-            if order.destination not in self._failing:
-                delivered += await self.publish(order)
+        while orders := await self._take(partial(outbox.take, group=self._topics.group, without=self.failing)):
+            for order in orders:
+                if order.destination not in self._failing:
+                    delivered += await self.publish(order)
+            if not failing:
+                break
         for destination in sorted(failing):
             for order in await self._take(partial(outbox.take_one, group=self._topics.group, destination=destination)):
                 delivered += await self.publish(order, probe=True)

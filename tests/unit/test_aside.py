@@ -10,7 +10,7 @@ from agent.entries import Entries
 from agent.entry import Entry
 from agent.ports import Answer, Partition, Record, Suspect
 from producer.quarantine import headers_blob
-from schemas.envelope import Publication, encode
+from schemas.envelope import MAX_KEY_BYTES, Publication, encode
 
 PARTITION = Partition("g.tasks", "id", 0, 1)
 LEDGER = "0" * 32
@@ -39,9 +39,19 @@ def test_what_is_distrusted_says_nothing_about_the_records_behind_it() -> None:
     for one in (theirs, ours):
         entries.arrive(one, 0.0, redelivered=False)
 
-    aside.distrust(theirs, Answer.CONFLICT)
+    aside.distrust(theirs, Answer.CONFLICT, 0.0)
 
     assert entries.known(ours) is None
+
+
+def test_a_key_that_no_task_can_have_is_not_kept_in_memory() -> None:
+    """Keys are counted nowhere: a thousand of 1 MiB would be 1 GiB."""
+    read = Arrivals(ledger_id=LEDGER, group="g", naming=MagicMock()).read
+    headers = encode(Publication(LEDGER, "g", "b", 7, 0))
+
+    found = [read(Record(PARTITION, 3, 0, b"k" * size, None, headers)) for size in (MAX_KEY_BYTES, MAX_KEY_BYTES + 1)]
+
+    assert [type(one) for one in found] == [Entry, Suspect]
 
 
 def test_large_records_are_kept_a_few_at_a_time() -> None:

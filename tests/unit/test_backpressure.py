@@ -34,11 +34,17 @@ class FakePartitions:
         self.paused = topics
 
 
+class FakeAside(list[object]):
+    """Suspects, and how much they weigh."""
+
+    bytes = 0
+
+
 class Bench:
     """Backpressure over what a test says that waits."""
 
     def __init__(self, slots: int = 8) -> None:
-        self.entries, self.partitions, self.aside = FakeEntries(), FakePartitions(), list[object]()
+        self.entries, self.partitions, self.aside = FakeEntries(), FakePartitions(), FakeAside()
         self.pressure = Backpressure(
             entries=cast("Entries", self.entries),
             partitions=cast("Partitions", self.partitions),
@@ -70,12 +76,13 @@ def test_many_slots_have_more_waiting_for_them() -> None:
     assert Bench(slots=4000).paused(8_000) == {MAIN}
 
 
-@pytest.mark.parametrize("heavy", ["bodies", "aside"])
+@pytest.mark.parametrize("heavy", ["bodies", "aside", "few but large ones"])
 def test_nothing_is_read_while_what_waits_is_heavy(heavy: str) -> None:
     """Bodies in memory, and suspects that the ledger does not take just now, are bounded whatever the topic."""
     bench = Bench()
     bench.entries.bodies_bytes = BODIES_BYTES if heavy == "bodies" else 0
     bench.aside += [None] * (ASIDE_MOST + 1 if heavy == "aside" else 0)
+    bench.aside.bytes = BODIES_BYTES if heavy == "few but large ones" else 0
 
     assert bench.paused() == {MAIN, TIER}
     assert bench.pressure.full

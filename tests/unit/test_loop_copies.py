@@ -68,14 +68,14 @@ def test_one_answer_ends_the_copies_that_it_is_true_of(said: Answer, fences: lis
     assert left(loop) == unfinished
 
 
-def test_what_has_other_bytes_is_asked_about() -> None:
-    """It is no record of that task, and belongs into the quarantine."""
+def test_what_has_other_bytes_is_set_aside() -> None:
+    """It is no record of that task, and belongs into the quarantine; the copies behind it end with the first."""
     loop, (first,) = made([2, 2, 2], forged=[1])
 
     loop._answered(first, Answer.DONE, ROW)
 
-    assert left(loop) == 2
-    assert [one.offset for one in loop._entries.take_to_ask(0.0, 10)] == [1]
+    assert (left(loop), len(loop._aside)) == (1, 1)
+    assert loop._entries.take_to_ask(0.0, 10) == []
 
 
 def test_a_task_that_is_archived_has_no_fence_to_compare() -> None:

@@ -99,5 +99,15 @@ def test_many_tasks_of_a_closed_route_go_to_a_tier_while_another_is_open(
     yard.parking.look(0.0, full=True)
 
     yard.parking.look(MOVE_AFTER_S - 1, full=True)
-    assert yard.parking.overflowing(MOVE_AFTER_S - 1) == []
-    assert yard.parking.overflowing(MOVE_AFTER_S) == moves
+    assert yard.parking.overflowing(MOVE_AFTER_S - 1, ()) == []
+    assert yard.parking.overflowing(MOVE_AFTER_S, ()) == moves
+
+
+def test_a_task_of_a_closed_route_that_others_wait_behind_goes_to_a_tier() -> None:
+    """Few may wait, and nothing else be at hand: the partition is read no further until the one at its watermark is gone."""
+    yard = Yard("a", "a")
+    yard.closed.add("a")
+    yard.parking.look(0.0, full=False)
+
+    assert yard.parking.overflowing(MOVE_AFTER_S - 1, {"a"}) == []
+    assert yard.parking.overflowing(MOVE_AFTER_S, {"a", "open"}) == ["a"]

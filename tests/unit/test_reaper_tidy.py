@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from agent.ledger import lease, sweep
-from agent.reaper import SWEPT_PER_S, Reaper, Sweep
+from agent.reaper import SWEPT_MOST, SWEPT_PER_S, Reaper, Sweep
 from producer.ports import Backlog
 from schemas.topics import Topics
 
@@ -66,7 +66,7 @@ def test_each_round_sums_up_counts_and_forgets_agents_though_kafka_is_away() -> 
 
 def test_a_lost_topic_is_swept_at_a_bounded_rate() -> None:
     """A million tasks without records are ordered in minutes: claims and settles share the ledger with the sweep."""
-    parts, found, waited = OneRound(), [sweep.PAGE, sweep.PAGE, 3], []
+    parts, found, waited = OneRound(), [sweep.PAGE, sweep.PAGE, 3, *[sweep.PAGE] * 200], []
 
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
@@ -79,3 +79,4 @@ def test_a_lost_topic_is_swept_at_a_bounded_rate() -> None:
 
     assert asyncio.run(reaper(parts).sweep_once()) == 2 * sweep.PAGE + 3
     assert waited == [sweep.PAGE / SWEPT_PER_S] * 2
+    assert asyncio.run(reaper(parts).sweep_once()) == SWEPT_MOST, "where the records stand is asked anew after so many"

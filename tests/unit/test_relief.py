@@ -8,7 +8,7 @@ import pytest
 
 from agent.entries import Entries
 from agent.entry import Entry, State
-from agent.ports import Answer, Order, Partition, Row
+from agent.ports import Order, Partition, Row
 from agent.relief import Relief
 from schemas.envelope import Publication
 
@@ -16,14 +16,16 @@ WHERE = Partition("group.tasks", "id", 0, 1)
 ORDER = Order(1, "group", "tasks", ((0, 5, 2),))
 
 
-def record(offset: int, digest: bytes | None) -> Entry:
-    return Entry(WHERE, offset, 0, Publication("ledger", "group", "batch", 5, 2), b"value", digest, "route")
+def record(offset: int, digest: bytes | None, fence: int = 2) -> Entry:
+    return Entry(WHERE, offset, 0, Publication("ledger", "group", "batch", 5, fence), b"value", digest, "route")
 
 
-def relieved(state: State, answer: Order | None, *, behind: Entry | None = None) -> tuple[Entry, list[object], list[Order]]:
-    """Let relief look at one blocking entry, or one behind it; return it, what was asked or distrusted, and what was ordered."""
+def relieved(
+    state: State, answer: Order | None, *, first: Entry | None = None, behind: Entry | None = None
+) -> tuple[Entry, list[object], list[Order]]:
+    """Let relief look at one blocking entry, or one behind it; return it, what was asked, and what was ordered."""
     entries, asked, ordered = Entries(), list[object](), list[Order]()
-    entry = record(3, b"ours")
+    entry = first or record(3, b"ours")
     entry.row = Row(5, 1, 3, 0, 2, 0, 5, 0, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003 - a row as it is read
     entries.arrive(entry, 0.0, redelivered=False)
     if state is State.HELD:
@@ -41,12 +43,9 @@ def relieved(state: State, answer: Order | None, *, behind: Entry | None = None)
     def note(orders: Sequence[Order]) -> None:
         ordered.extend(orders)
 
-    def distrust(one: Entry, said: Answer) -> None:
-        asked.append((one.offset, said))
-
     partitions = MagicMock()
     partitions.blocking.return_value = [blocking]
-    relief = Relief(ledger=Ledger(), partitions=partitions, entries=entries, ordered=note, distrust=distrust)  # type: ignore[arg-type]
+    relief = Relief(ledger=Ledger(), partitions=partitions, entries=entries, ordered=note)  # type: ignore[arg-type]
     asyncio.run(relief.relieve())
     assert partitions.finish.called is bool(ordered)
     return blocking, asked, ordered
@@ -60,11 +59,18 @@ def test_a_copy_behind_a_task_that_runs_lets_the_others_pass(digest: bytes | Non
     assert (entry.state, asked, ordered) == (State.GONE, [(5, 2, None)], [ORDER])
 
 
-def test_a_record_that_only_names_a_task_is_quarantined_not_relieved() -> None:
+def test_a_record_that_only_names_a_task_is_not_relieved() -> None:
     """The other record that is ordered would have the task's value, and what a stranger wrote would be nowhere."""
     entry, asked, ordered = relieved(State.RUNNING, ORDER, behind=record(4, b"theirs"))
 
-    assert (entry.value, asked, ordered) == (b"value", [(4, Answer.CONFLICT)], [])
+    assert (entry.value, asked, ordered) == (b"value", [], [])
+
+
+def test_a_record_that_runs_ahead_of_the_ledger_is_relieved_at_the_ledgers_fence() -> None:
+    """A restored ledger may know a lower one."""
+    entry = record(3, b"ours", fence=9)
+
+    assert relieved(State.HELD, ORDER, first=entry)[1:] == ([(5, 2, None)], [ORDER])
 
 
 def test_a_record_that_nobody_was_asked_about_is_left() -> None:

@@ -1,0 +1,35 @@
+"""Reads from the ledger the bodies of claimed records that came, or were kept, without them."""
+
+from collections.abc import Iterable
+
+from agent.arrivals import Arrivals
+from agent.entries import Entries
+from agent.entry import Entry
+from agent.ports import Ledger
+from schemas.envelope import digest
+
+
+class Bodies:
+    """Completes the entries of one agent."""
+
+    def __init__(self, *, ledger: Ledger, entries: Entries, arrivals: Arrivals) -> None:
+        self._ledger = ledger
+        self._entries = entries
+        self._arrivals = arrivals
+
+    async def fetch(self, claimed: Iterable[Entry]) -> set[Entry]:
+        """Give these entries their bodies; return those that must be claimed again, as their bodies name another route than was thought.
+
+        A pointer record has no body, and was taken for a task of the default route.
+        """
+        bare = {entry.task_id: entry for entry in claimed if entry.value is None and entry.paid is None}
+        found = await self._ledger.bodies(sorted(bare)) if bare else {}
+        return {bare[task_id] for task_id, (key, value) in found.items() if self._complete(bare[task_id], key, value)}
+
+    def _complete(self, entry: Entry, key: bytes, value: bytes) -> bool:
+        entry.value = value
+        self._entries.bodies_bytes += len(value)
+        before = entry.route
+        if entry.digest is None:
+            entry.digest, entry.route = digest(key, value), self._arrivals.route_of(value)
+        return entry.route != before

@@ -1,0 +1,102 @@
+"""Records that name a task of ours and are not its record: they are set aside, and hold up neither the task nor anything else."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.entry import Entry, State
+from agent.loop import Loop
+from agent.ports import Answer
+from tests.unit.test_loop_copies import PARTITION, ROW, made, record
+
+WAITING = replace(ROW, status=0)
+
+
+def behind(loop: Loop) -> list[int]:
+    return [one.offset for one in loop._entries._behind.get(7, ())]
+
+
+def test_a_foreign_record_behind_a_known_task_is_set_aside_as_it_comes() -> None:
+    """Some dozen of 3 MiB behind one task that waits for an hour stopped the agent for that hour."""
+    loop, (first,) = made([2])
+    loop._answered(first, Answer.EARLY, replace(WAITING, due_in_s=3600.0))
+
+    loop.deliver([record(1, 2, b"x" * 1000), record(2, 2, b"{}")])
+
+    assert (len(loop._aside), behind(loop)) == (1, [2])
+    assert (loop._aside.bytes, loop._entries.bodies_bytes) == (1000, 0)
+
+
+def test_foreign_records_behind_a_task_are_set_aside_when_the_ledger_knows_it() -> None:
+    """What waits behind is compared with the first only then."""
+    loop, (first,) = made([2, 2, 2, 2], forged=[1, 3])
+
+    loop._answered(first, Answer.CLAIMABLE, WAITING)
+
+    assert (len(loop._aside), behind(loop), loop._entries.bodies_bytes) == (2, [2], 4 + 2 * 5)
+
+
+def test_copies_of_a_foreign_record_are_set_aside_together() -> None:
+    """Hundreds of them took a question each, before the task's own record had its turn."""
+    loop, (first,) = made([2, 2, 1, 2, 2], forged=[0, 1, 2, 3])
+
+    loop._answered(first, Answer.CONFLICT, WAITING)
+    kept: list[int] = []
+
+    async def quarantine(suspects: Sequence[Any]) -> list[Any]:
+        kept.extend(one.offset for one in suspects)
+        return []
+
+    loop._ledger.quarantine = quarantine  # type: ignore[method-assign]
+    asyncio.run(loop._aside.keep())
+
+    assert kept == [0, 1, 3], "one of a lower fence may be right"
+    assert [one.offset for one in loop._entries.take_to_ask(0.0, 10)] == [2]
+
+
+def test_which_of_two_records_is_the_tasks_is_asked_before_their_route_opens() -> None:
+    """A foreign one with the value of a closed route kept the task's own waiting as long as that."""
+    loop, (first,) = made([2], forged=[0])
+    loop._entries.ready(first)
+
+    loop.deliver([record(1, 2, b"{}")])
+
+    assert loop._entries.take_to_ask(0.0, 10) == [first]
+    assert loop._entries.take_ready(10, lambda _: 10) == []
+
+
+@pytest.mark.parametrize("said", [Answer.UNKNOWN, Answer.CONFLICT])
+def test_a_known_task_that_the_ledger_lost_keeps_its_place(said: Answer) -> None:
+    """A backup was put back under a running agent: the value is on the topic alone, and whoever reads it again has it."""
+    loop, (first,) = made([2])
+    loop._answered(first, Answer.EARLY, replace(WAITING, due_in_s=3600.0))
+
+    loop._answered(first, said, None)
+
+    assert (first.state, len(loop._aside), loop._partitions.unfinished(PARTITION.topic)) == (State.HELD, 0, 1)
+
+
+def test_a_record_without_its_body_runs_on_the_route_that_its_body_names() -> None:
+    """It was claimed for the default route, whose provider, key and price are others; it is given back, and claimed for its own."""
+    loop, (first,) = made([2])
+    loop._entries.bodies_bytes, first.value, first.digest = 0, None, None
+    loop._arrivals.route_of = lambda value: "special" if value else "default"  # type: ignore[method-assign]
+    started: list[Entry] = []
+    given_back: list[Entry] = []
+    loop._slots.give_back = given_back.append  # type: ignore[method-assign]
+
+    async def claim(*_: Any) -> Any:
+        return {7: (Answer.CLAIMED, WAITING)}
+
+    async def bodies(_: Any) -> Any:
+        return {7: (b"k", b"body")}
+
+    loop._ledger.claim, loop._ledger.bodies = claim, bodies  # type: ignore[method-assign]
+    for _ in range(2):
+        asyncio.run(loop._claim([first], started.append))
+
+    assert (given_back, started) == ([first], [first])
+    assert (first.route, first.value, loop._entries.bodies_bytes) == ("special", b"body", 4)
