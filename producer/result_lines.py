@@ -1,7 +1,7 @@
 """A task's end as a line of an export, in our format or as the output file of the OpenAI batch API. Pure: no database, no file."""
 
+import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,6 +10,8 @@ import orjson
 
 from schemas.codec import is_value, unpacked
 from schemas.task import Status
+
+_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +97,56 @@ def _line(value: dict[str, Any]) -> bytes:
 
 
 def _answer(task: Ended, result: Result) -> Any:
-    """Return the message's text, its parsed JSON where the task has a schema, or the handler's value."""
-    stored = orjson.loads(unpacked(result.codec, result.body))
+    """Return the message's text, its JSON where the task has a schema, or the handler's value; what none of them is found in, as text."""
+    body = _body(result)
     if is_value(result.codec):
-        return stored
-    choices = stored.get("choices") or [{}]
-    content = (choices[0].get("message") or {}).get("content")
-    if isinstance(content, str) and b'"schema"' in task.input and "schema" in orjson.loads(task.input):
-        with suppress(orjson.JSONDecodeError):  # a handler that called without the schema answers as it likes
-            return orjson.loads(content)
-    return content
+        return _json(body)
+    try:
+        content = _content(orjson.loads(body))
+        if isinstance(content, str):  # a handler that called without the schema answers as it likes
+            return _json(content.encode()) if _has_schema(task.input) else content
+        return orjson.Fragment(orjson.dumps(content))
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return _text(body)
+
+
+def _content(completion: Any) -> Any:
+    match completion:
+        case {"choices": [{"message": {"content": content}}, *_]}:
+            return content
+    return None
+
+
+def _has_schema(line: bytes) -> bool:
+    return b'"schema"' in line and "schema" in orjson.loads(line)
 
 
 def _completion(result: Result) -> Any:
-    """Return the whole completion, byte for byte where it is one line; a handler's value takes the place of the message's text."""
-    body = unpacked(result.codec, result.body)
+    """Return the whole completion as it was sent; a handler's value takes the place of the message's text."""
+    body = _body(result)
     if is_value(result.codec):
-        message = {"role": "assistant", "content": body.decode()}
+        message = {"role": "assistant", "content": _text(body)}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         return {"object": "chat.completion", "model": result.model, "choices": [choice]}
-    return orjson.loads(body) if b"\n" in body or b"\r" in body else orjson.Fragment(body)
+    return _json(body)
+
+
+def _body(result: Result) -> bytes:
+    """Return the stored JSON; bytes that are damaged as they are, since one row may not keep the others from being exported."""
+    try:
+        return unpacked(result.codec, result.body)
+    except zlib.error:
+        return result.body
+
+
+def _json(text: bytes) -> Any:
+    """Return JSON as it was written, whatever its depth and its numbers, on one line: a line break in it is a blank. Else the text."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return _text(text)
+    return orjson.Fragment(text.translate(_ONE_LINE))
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode(errors="backslashreplace")

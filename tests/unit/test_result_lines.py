@@ -1,0 +1,79 @@
+"""Result lines: an answer as it was written, one line whatever is stored."""
+
+import json
+from datetime import datetime
+
+import orjson
+import pytest
+
+from producer.result_lines import Ended, LineOf, Result, docllm_line, openai_line
+from schemas.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
+from schemas.task import Status
+
+ENDED = datetime(2027, 1, 31, 18, 0, 0, 120000)  # noqa: DTZ001 - the database's times are UTC without a zone
+DEEP = b"[" * 260 + b"]" * 260
+TOO_DEEP = "[" * 2000 + "]" * 2000
+
+
+def completion(text: str) -> bytes:
+    return orjson.dumps({"id": "c", "choices": [{"index": 0, "message": {"role": "assistant", "content": text}}]})
+
+
+def ended(body: bytes, codec: int = COMPLETION) -> Ended:
+    """Return a task with a schema that succeeded with this result."""
+    result = Result(codec, body, "m", "req-1", ENDED)
+    return Ended(1, "a", Status.SUCCEEDED, 0, b'{"id":"a","prompt":"p","schema":{}}', 10, 5, 1_500, result, None)
+
+
+def line(task: Ended, line_of: LineOf = docllm_line) -> bytes:
+    """Return the task's line, which it must have."""
+    found = line_of(task)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("body", "codec", "written"),
+    [
+        (completion('{"iban": 12345678901234567890123, "sum": 1.50}'), COMPLETION, b'{"iban": 12345678901234567890123, "sum": 1.50}'),
+        (completion(DEEP.decode()), COMPLETION, DEEP),
+        (completion('{\r\n"n": "a\\nb"}'), COMPLETION, b'{  "n": "a\\nb"}'),
+        (b'{"n":12345678901234567890123}', VALUE, b'{"n":12345678901234567890123}'),
+    ],
+    ids=["numbers", "deep", "line breaks", "value"],
+)
+def test_an_answer_of_json_is_exported_as_it_was_written(body: bytes, codec: int, written: bytes) -> None:
+    """No digit of a number is lost, and no depth is too much; only line breaks become blanks."""
+    assert b'"result":' + written + b',"error"' in line(ended(body, codec))
+
+
+@pytest.mark.parametrize("line_of", [docllm_line, openai_line])
+@pytest.mark.parametrize(
+    ("body", "codec"),
+    [
+        (b'{"choices":[\n{"message":{"content":%s}}]}' % DEEP, COMPLETION),
+        (completion(TOO_DEEP), COMPLETION),
+        (completion('{"n": NaN}'), COMPLETION),
+        (b"no JSON \xff", COMPLETION),
+        (b"[1]", COMPLETION),
+        (b"damaged", COMPLETION_ZLIB),
+        (b"damaged", VALUE_ZLIB),
+        (b'{"n": NaN}', VALUE),
+    ],
+)
+def test_every_result_has_its_line(line_of: LineOf, body: bytes, codec: int) -> None:
+    """Whatever is stored makes one line of JSON: no row keeps the others from being exported."""
+    found = line(ended(body, codec), line_of)
+
+    assert found.index(b"\n") == len(found) - 1
+    assert b"\r" not in found
+    assert json.loads(found, parse_constant=pytest.fail)["id"] in {"a", "batch_req_1"}
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [(completion(TOO_DEEP), TOO_DEEP), (completion('{"n": NaN}'), '{"n": NaN}'), (b"no JSON \xff", "no JSON \\xff")],
+)
+def test_what_cannot_be_written_as_json_is_exported_as_text(body: bytes, text: str) -> None:
+    """Deeper than readers go, or no JSON at all: nothing that was paid for is left out."""
+    assert json.loads(line(ended(body)))["result"] == text
