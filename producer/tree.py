@@ -44,25 +44,37 @@ class Tree:
         if not fixed.is_dir():
             raise ConfigError(f"there is no folder {fixed}; write a folder or a quoted pattern, for example 'docs/**/*.txt'")
         pattern = path.parts[len(fixed.parts) :]
-        return cls(fixed.resolve(), pattern or (_ANY_DEPTH,), tuple(path.resolve() for path in leave_out))
+        return cls(fixed.resolve(), pattern or (_ANY_DEPTH,), tuple(Path(os.path.realpath(path)) for path in leave_out))
 
     @property
     def name(self) -> str:
         """Return the folder's name."""
         return self.root.name or "documents"
 
-    def entries(self, folder: Path | None = None, parents: tuple[str, ...] = ()) -> Iterator[Entry]:
-        """Yield the matching entries below a folder of the tree in the order of their ids; one folder's names are in memory at once."""
+    def entries(self) -> Iterator[Entry]:
+        """Yield the matching entries in the order of their ids, however deep; in memory are the names of the folders on the way to one."""
+        entered = [self._listed(self.root, ())]
+        while entered:
+            for found in entered[-1]:
+                if not isinstance(found, Entry):
+                    entered.append(self._listed(*found))
+                    break
+                yield found
+            else:
+                entered.pop()
+
+    def _listed(self, folder: Path, parents: tuple[str, ...]) -> Iterator[Entry | tuple[Path, tuple[str, ...]]]:
+        """Yield the entries of one folder and, in their places, the folders to be entered, each with its parts."""
         try:
-            found = sorted(os.scandir(folder or self.root), key=_order)
+            found = sorted(os.scandir(folder), key=_order)
         except OSError as error:
-            yield Entry("/".join(parents), folder or self.root, f"cannot be listed: {error.strerror}", "allow it to be read")
+            yield Entry("/".join(parents), folder, f"cannot be listed: {error.strerror}", "allow it to be read")
             return
         for item in found:
             parts = (*parents, item.name)
             if item.is_dir(follow_symlinks=False):
                 if self._enters(Path(item.path), parts):
-                    yield from self.entries(Path(item.path), parts)
+                    yield Path(item.path), parts
             elif Path(item.path) not in self.leave_out and _matches(parts, self.pattern):
                 yield from self._entry(item, "/".join(parts))
 
@@ -73,11 +85,16 @@ class Tree:
 
     def _entry(self, item: "os.DirEntry[str]", name: str) -> Iterator[Entry]:
         path = Path(item.path)
+        try:
+            is_file = item.is_file()
+        except OSError as error:  # before the link is resolved, since a loop cannot be
+            yield Entry(name, path, f"is a link that cannot be followed: {error.strerror}", "remove the link, or restore the file")
+            return
         if shown(name) != name:
             yield Entry(name, path, "has a name that is not UTF-8", "rename it")
         elif item.is_symlink() and not path.resolve().is_relative_to(self.root):
             yield Entry(name, path, "is a link out of the folder", "copy what it points to, or load that folder itself")
-        elif item.is_file():
+        elif is_file:
             yield Entry(name, path)
         elif not path.exists():
             yield Entry(name, path, "is a link to nothing", "remove the link, or restore the file")
@@ -101,10 +118,22 @@ def _order(item: "os.DirEntry[str]") -> bytes:
 
 
 def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    if not pattern or not parts:
-        return not parts and all(part == _ANY_DEPTH for part in pattern)
-    hidden = parts[0].startswith(".")
-    if pattern[0] == _ANY_DEPTH:
-        return _matches(parts, pattern[1:]) or (not hidden and _matches(parts[1:], pattern))
-    fits = fnmatchcase(parts[0], pattern[0]) and (not hidden or pattern[0].startswith("."))
-    return fits and _matches(parts[1:], pattern[1:])
+    """Follow every way through the pattern at once, as positions in it, so that no path is too deep."""
+    at = _skipped({0}, pattern)
+    for part in parts:
+        fitting = {place for place in at if place < len(pattern) and _fits(part, pattern[place])}
+        at = _skipped({place if pattern[place] == _ANY_DEPTH else place + 1 for place in fitting}, pattern)
+    return len(pattern) in at
+
+
+def _skipped(at: set[int], pattern: tuple[str, ...]) -> set[int]:
+    """Return these positions, and those behind a `**` that stands for no folder."""
+    for place, part in enumerate(pattern):
+        if place in at and part == _ANY_DEPTH:
+            at.add(place + 1)
+    return at
+
+
+def _fits(part: str, pattern: str) -> bool:
+    hidden = part.startswith(".") and not pattern.startswith(".")
+    return not hidden and (pattern == _ANY_DEPTH or fnmatchcase(part, pattern))

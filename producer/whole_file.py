@@ -22,6 +22,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         with suppress(BrokenPipeError), path.open("wb") as device:
             yield device
         return
+    with suppress(FileNotFoundError):
+        path.stat()  # a loop of links has no target
     target = path.resolve()
     _remove_left_drafts(target)
     draft = target.with_name(f"{_prefix(target)}{os.getpid()}{_SUFFIX}")

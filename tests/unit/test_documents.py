@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +155,46 @@ def test_links_are_followed_inside_the_tree_only(tmp_path: Path) -> None:
         "out is a link out of the folder",
         "out.txt is a link out of the folder",
     ]
+
+
+def test_a_loop_of_links_is_a_bad_document(tmp_path: Path) -> None:
+    """It leads nowhere, and stops nothing; no more does one among what is to be left out."""
+    fill(tmp_path, "a.txt")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "there").symlink_to("back")
+    (tmp_path / "back").symlink_to("there")
+
+    lines = read(tmp_path, leave_out=[tmp_path / "back"])
+
+    assert ids(lines) == ["a.txt"]
+    assert [line.error for line in lines if isinstance(line, Bad)] == [
+        "loop is a link that cannot be followed: Too many levels of symbolic links",
+        "there is a link that cannot be followed: Too many levels of symbolic links",
+    ]
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    """A folder with `c.txt`, `a/b.txt`, and a file 1,100 folders down."""
+    root = fill(tmp_path / "deep", "a/b.txt", "c.txt")
+    here = Path.cwd()
+    os.chdir(root)
+    for _ in range(1100):
+        Path("a").mkdir(exist_ok=True)
+        os.chdir("a")
+    Path("x.txt").touch()
+    os.chdir(here)
+    yield root
+    subprocess.run(["rm", "-rf", root], check=True)  # pytest would go too deep
+
+
+@pytest.mark.parametrize(("pattern", "found"), [("", ["a/b.txt", "c.txt"]), ("**/a/**/*.txt", ["a/b.txt"])])
+def test_folders_may_be_deep(deep: Path, pattern: str, found: list[str]) -> None:
+    """Deeper than Python's calls go; only an id that has grown too long is bad."""
+    lines = read(deep / pattern)
+
+    assert ids(lines) == found
+    assert [line.field for line in lines if isinstance(line, Bad)] == ["id"]
 
 
 def test_what_is_no_file_is_reported(tmp_path: Path) -> None:

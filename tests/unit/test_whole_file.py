@@ -84,6 +84,17 @@ def test_a_link_is_kept_and_a_device_is_written_to(tmp_path: Path) -> None:
     assert Path("/dev/null").is_char_device()
 
 
+@pytest.mark.parametrize("name", ["loop", "loop/x"])
+def test_a_loop_of_links_is_no_target(tmp_path: Path, name: str) -> None:
+    """It is an OSError as any other path that cannot be written, and stays as it was."""
+    (tmp_path / "loop").symlink_to("loop")
+
+    with pytest.raises(OSError, match="Too many levels"), whole_file(tmp_path / name):
+        pytest.fail("there is nothing to write to")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["loop"]
+
+
 def test_a_reader_that_leaves_is_no_error() -> None:
     """`export | head -1` ends quietly with exit code 0, as other tools do."""
     program = (
