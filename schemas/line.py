@@ -15,10 +15,11 @@ from schemas.envelope import MAX_TASK_BYTES
 from schemas.line_fields import Check
 from schemas.line_json import LineError, read_object
 
-__all__ = ["BOM", "PLACEHOLDER", "LineError", "TaskLine", "parse"]
+__all__ = ["BOM", "MAX_PROMPT_CHARS", "PLACEHOLDER", "LineError", "TaskLine", "parse", "prompt_chars"]
 
 BOM = b"\xef\xbb\xbf"
 PLACEHOLDER = "{document}"
+MAX_PROMPT_CHARS = 40_000_000  # a document of 32 MiB fits in once
 _DOCUMENT = "document"
 _CHAT = "/v1/chat/completions"
 
@@ -60,6 +61,11 @@ def parse(value: bytes) -> TaskLine:
     return _docllm(line)
 
 
+def prompt_chars(prompt: str, document: str) -> int:
+    """Return how long a prompt is with its document in each of its places."""
+    return len(prompt) + prompt.count(PLACEHOLDER) * (len(document) - len(PLACEHOLDER))
+
+
 def too_large(size_bytes: int) -> LineError:
     """Return the error of a line that is larger than a record may be."""
     fix = f"use at most {MAX_TASK_BYTES} bytes a line; for a large document write input.uri instead of input.text"
@@ -72,6 +78,7 @@ def _docllm(line: dict[str, Any]) -> TaskLine:
         raise LineError("id", "is missing", 'give each task an id of its own, for example "id": "report-2024.txt"')
     source: dict[str, Any] = found.pop("input", {})
     _check_prompt(found, with_input=bool(source))
+    _check_prompt_chars(found.get("prompt", ""), source.get("text", ""))
     return TaskLine(key=found.pop("id"), format="docllm", **found, **source)
 
 
@@ -87,6 +94,13 @@ def _check_prompt(found: dict[str, Any], *, with_input: bool) -> None:
     if not with_input and PLACEHOLDER in prompt:
         fix = f"add input.text or input.uri; a prompt that shall hold the word itself goes into input.text, with the prompt {PLACEHOLDER}"
         raise LineError("input", f"is missing, but the prompt has {PLACEHOLDER}", fix)
+
+
+def _check_prompt_chars(prompt: str, document: str) -> None:
+    """A placeholder that is there many times can make more of a small line than a memory holds."""
+    if (chars := prompt_chars(prompt, document)) > MAX_PROMPT_CHARS:
+        fix = f"write {PLACEHOLDER} less often, or shorten the input; at most {MAX_PROMPT_CHARS} characters are sent"
+        raise LineError("prompt", f"has {chars} characters with its document", fix)
 
 
 def _openai(line: dict[str, Any]) -> TaskLine:

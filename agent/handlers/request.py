@@ -7,14 +7,18 @@ from urllib.parse import quote
 
 import orjson
 
-from schemas.line import PLACEHOLDER, TaskLine
+from agent.handlers.documents import DocumentError
+from schemas.line import MAX_PROMPT_CHARS, PLACEHOLDER, TaskLine, prompt_chars
 
 _ID_CHARS = 512
 _DIGEST_BYTES = 16
 
 
 def chat_body(task: TaskLine, document: str | None, model: str | None) -> dict[str, Any]:
-    """Return the body of the chat completion; `model` is used where the task names none, and left out where there is none at all."""
+    """Return the body of the chat completion; `model` is used where the task names none, and left out where there is none at all.
+
+    Raises DocumentError where the prompt would be too long with its document.
+    """
     named = task.model or model
     chosen = {"model": named} if named else {}
     if task.body is not None:
@@ -25,7 +29,11 @@ def chat_body(task: TaskLine, document: str | None, model: str | None) -> dict[s
 def _message(task: TaskLine, document: str | None) -> dict[str, str]:
     """The placeholder is replaced literally, once over: prompts hold braces, documents may hold the placeholder."""
     prompt = task.prompt or ""
-    return {"role": "user", "content": prompt if document is None else prompt.replace(PLACEHOLDER, document)}
+    if document is None:
+        return {"role": "user", "content": prompt}
+    if (chars := prompt_chars(prompt, document)) > MAX_PROMPT_CHARS:
+        raise DocumentError("DOCUMENT_REFUSED", f"the prompt has {chars} characters with its document; at most {MAX_PROMPT_CHARS} are sent")
+    return {"role": "user", "content": prompt.replace(PLACEHOLDER, document)}
 
 
 def _response_format(task: TaskLine) -> dict[str, Any]:

@@ -52,7 +52,7 @@ CLASSES = {
         ErrorClass("FILTERED",            Action.GIVE_UP, Effect.UP,      "refused by the provider's content filter, or by the model"),
         ErrorClass("BAD_REQUEST",         Action.GIVE_UP, Effect.UP,      "the provider cannot take this request"),
         ErrorClass("REPLY_TOO_LARGE",     Action.GIVE_UP, Effect.UP,      "the reply exceeds what the ledger stores"),
-        ErrorClass("DOCUMENT_REFUSED",    Action.GIVE_UP, Effect.NONE,    "the document may not be read, or is no text"),
+        ErrorClass("DOCUMENT_REFUSED",    Action.GIVE_UP, Effect.NONE,    "the document may not be read, is no text, or too long"),
         ErrorClass("DOCUMENT_CHANGED",    Action.GIVE_UP, Effect.NONE,    "the document is not the one that was loaded"),
     )
 }

@@ -3,7 +3,9 @@
 from typing import Any
 
 import orjson
+import pytest
 
+from agent.handlers import DocumentError
 from agent.handlers.request import chat_body, request_id
 from schemas.line import parse
 from tests.unit.handling import OPENAI, TASK, bench
@@ -22,6 +24,17 @@ def test_the_document_takes_the_placeholders_place_literally() -> None:
     body = body_of(task, document="about {document} \\1", model="m")
 
     assert body == {"model": "m", "messages": [{"role": "user", "content": 'As {"json": true}: about {document} \\1 {x}'}]}
+
+
+def test_a_prompt_that_would_be_too_long_is_refused() -> None:
+    """Its length is known before memory is taken for it; the text names the limit."""
+    task = {"id": "a", "prompt": "{document}" * 40, "input": {"uri": "file:///a"}}
+    longer = task | {"prompt": "{document}" * 100_000}
+
+    assert len(body_of(task, "x" * 1_000_000)["messages"][0]["content"]) == 40_000_000
+    with pytest.raises(DocumentError, match=r"100000000000 characters .* at most 40000000") as refused:
+        body_of(longer, "x" * 1_000_000)
+    assert refused.value.failure.error_class == "DOCUMENT_REFUSED"
 
 
 def test_params_and_schema_go_into_the_body() -> None:

@@ -130,6 +130,7 @@ BAD = [
 
 # Good by the JSON Schemas, which cannot say these rules.
 BEYOND_JSON_SCHEMA = [
+    pytest.param(ours(prompt="{document}" * 41, input={"text": "x" * 1_000_000}), "prompt", "41000000 characters", id="grows"),
     (ours(id="é" * 96), "id", "192 bytes"),
     (ours(schema={"type": "objekt"}), "schema", "not a valid JSON Schema"),
     (ours(schema={"pattern": "("}), "schema", "not a valid JSON Schema"),
