@@ -11,6 +11,7 @@ from agent.partitions import Partitions
 from agent.ports import Answer, Ledger, Order, Record, Suspect
 from agent.telemetry import Counts
 from schemas import crash
+from schemas.envelope import record_bytes
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class Aside:
         self._counts = counts
         self._ordered = ordered
         self._suspects: deque[tuple[Suspect, Entry | Record]] = deque()
-        self.bytes = 0  # of values, those of entries not counted, which are counted there
+        self.bytes = 0  # of records; those of entries are counted there
 
     def __len__(self) -> int:
         return len(self._suspects)
@@ -40,7 +41,7 @@ class Aside:
     def put(self, suspect: Suspect, record: Record) -> None:
         """Take a record that is no publication of ours."""
         self._suspects.append((suspect, record))
-        self.bytes += len(suspect.value or b"")
+        self.bytes += _size(suspect)
 
     def refuses(self, entry: Entry, record: Record) -> bool:
         """Take a new record of which it is known that it only names its task; return whether it is one."""
@@ -87,7 +88,7 @@ class Aside:
                 if isinstance(record, Entry):
                     self._entries.end(record)
                 else:
-                    self.bytes -= len(suspect.value or b"")
+                    self.bytes -= _size(suspect)
             self._counts.quarantined += len(batch)
             self._partitions.flush()
             self._ordered(orders)
@@ -97,5 +98,9 @@ class Aside:
         room = PAGE_BYTES
         while self._suspects and len(page) < PAGE and room > 0:
             page.append(self._suspects.popleft())
-            room -= len(page[-1][0].value or b"")
+            room -= _size(page[-1][0])
         return page
+
+
+def _size(suspect: Suspect) -> int:
+    return record_bytes(suspect.key, suspect.value, suspect.headers)

@@ -17,6 +17,7 @@ from agent.telemetry import Counts
 from producer import quarantine, store, strangers
 from schemas import crash
 from schemas.database import Connection, Database
+from schemas.envelope import record_bytes
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.lanes import Lane
 from schemas.line import LineError
@@ -54,7 +55,7 @@ class Intake:
         self._ordered = ordered
         self._failed = failed
         self._records: deque[Record] = deque()
-        self._bytes = 0  # of the values of these records
+        self._bytes = 0  # of these records
         self._wake = asyncio.Event()
 
     @property
@@ -151,4 +152,4 @@ class Intake:
 
 
 def _size(record: Record) -> int:
-    return len(record.value or b"")
+    return record_bytes(record.key, record.value, record.headers)

@@ -14,6 +14,13 @@ MAX_KEY_BYTES = 191
 RawHeaders = Sequence[tuple[str, bytes | None]]
 UNREADABLE = "docllm-unreadable"  # in place of headers of which one has a name that is no text
 _MAX_DIGITS = 18
+_HEADER_BYTES = 200  # what Python needs for a header beside its name and value
+
+
+def record_bytes(key: bytes | None, value: bytes | None, headers: RawHeaders) -> int:
+    """Return about how much memory a record takes; a million small headers take far more than what they say."""
+    said = sum(_HEADER_BYTES + len(name) + len(text or b"") for name, text in headers)
+    return len(key or b"") + len(value or b"") + said
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,20 @@
 """What the ledger does not know is set aside with all that a replay needs, in transactions of bounded size."""
 
-from unittest.mock import MagicMock
+import asyncio
+from unittest.mock import AsyncMock, MagicMock
 
 import orjson
+import pytest
 
-from agent.arrivals import Arrivals, distrusted
+from agent.arrivals import Arrivals, distrusted, suspect
 from agent.aside import PAGE_BYTES, Aside
+from agent.backpressure import Backpressure
 from agent.entries import Entries
 from agent.entry import Entry
+from agent.partitions import Partitions
 from agent.ports import Answer, Partition, Record, Suspect
 from producer.quarantine import headers_blob
-from schemas.envelope import MAX_KEY_BYTES, Publication, encode
+from schemas.envelope import MAX_KEY_BYTES, Publication, RawHeaders, encode
 
 PARTITION = Partition("g.tasks", "id", 0, 1)
 LEDGER = "0" * 32
@@ -22,10 +26,10 @@ def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -
     entry = Arrivals(ledger_id=LEDGER, group="g", naming=MagicMock()).read(Record(PARTITION, 3, 0, b"key", b"{}", headers))
     assert isinstance(entry, Entry)
 
-    suspect = distrusted(entry, "the ledger has no such task")
+    kept = distrusted(entry, "the ledger has no such task")
 
-    assert (suspect.key, suspect.value, suspect.disposition) == (b"key", b"{}", "rejected")
-    assert ["docllm-batch", "invoices"] in orjson.loads(headers_blob(suspect.headers))
+    assert (kept.key, kept.value, kept.disposition) == (b"key", b"{}", "rejected")
+    assert ["docllm-batch", "invoices"] in orjson.loads(headers_blob(kept.headers))
 
 
 def test_what_is_distrusted_says_nothing_about_the_records_behind_it() -> None:
@@ -52,6 +56,26 @@ def test_a_key_that_no_task_can_have_is_not_kept_in_memory() -> None:
     found = [read(Record(PARTITION, 3, 0, b"k" * size, None, headers)) for size in (MAX_KEY_BYTES, MAX_KEY_BYTES + 1)]
 
     assert [type(one) for one in found] == [Entry, Suspect]
+
+
+@pytest.mark.parametrize(("key", "headers"), [(bytes(1 << 20), []), (None, [("h", bytes(1 << 20))]), (None, [("h", None)] * 10_000)])
+def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHeaders) -> None:
+    """Some hundred of them pause the reading of all topics until they are kept, a few at a time."""
+    entries, partitions, ledger = Entries(), Partitions({}), AsyncMock()
+    aside = Aside(ledger=ledger, partitions=partitions, entries=entries, counts=MagicMock(), ordered=MagicMock())
+    pressure = Backpressure(entries=entries, partitions=partitions, aside=aside, slots=64, main_topic="g.tasks")
+    for offset in range(130):
+        record = Record(PARTITION, offset, 0, key, b"{}", headers)
+        aside.put(suspect(record, "why"), record)
+
+    pressure.look()
+    assert pressure.full
+
+    asyncio.run(aside.keep())
+    pressure.look()
+    assert not pressure.full
+    assert max(len(call.args[0]) for call in ledger.quarantine.call_args_list) < 10
+    assert aside.bytes == 0
 
 
 def test_large_records_are_kept_a_few_at_a_time() -> None:

