@@ -16,7 +16,7 @@ from producer.tree import Entry, Tree, shown
 from schemas.document_text import DocumentText, NoTextError
 from schemas.errors import ConfigError
 from schemas.line import LineError, parse
-from schemas.line_json import read_object
+from schemas.line_json import read_object, refuse_rounded
 
 MAX_TEXT_BYTES = 256 << 10
 MAX_DOCUMENT_BYTES = 32 << 20  # an agent reads no more
@@ -59,7 +59,9 @@ def _question(prompt: str, model: str | None, schema: Path | None) -> dict[str, 
         question["model"] = model
     try:
         if schema is not None:
-            question["schema"] = read_object(schema.read_bytes())
+            raw = schema.read_bytes()
+            question["schema"] = read_object(raw)
+            refuse_rounded(question, "schema", b'{"schema":%s}' % raw)
         parse(_line("a", question, {"text": ""}))
     except OSError as error:
         raise ConfigError(f"--schema {schema} cannot be read: {error.strerror}") from None

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from schemas import line_fields
 from schemas.envelope import MAX_TASK_BYTES
 from schemas.line_fields import Check
-from schemas.line_json import LineError, read_object
+from schemas.line_json import LineError, read_object, refuse_rounded
 
 __all__ = ["BOM", "MAX_PROMPT_CHARS", "PLACEHOLDER", "LineError", "TaskLine", "parse", "prompt_chars"]
 
@@ -22,6 +22,7 @@ PLACEHOLDER = "{document}"
 MAX_PROMPT_CHARS = 40_000_000  # a document of 32 MiB fits in once
 _DOCUMENT = "document"
 _CHAT = "/v1/chat/completions"
+_SENT = ("params", "schema", "body")  # to the provider, written anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,10 @@ def parse(value: bytes) -> TaskLine:
     if len(value) > MAX_TASK_BYTES:
         raise too_large(len(value))
     line = read_object(value)
-    if "custom_id" in line or "body" in line:
-        return _openai(line)
-    return _docllm(line)
+    task = _openai(line) if "custom_id" in line or "body" in line else _docllm(line)
+    for name in _SENT:
+        refuse_rounded(line, name, value)
+    return task
 
 
 def prompt_chars(prompt: str, document: str) -> int:

@@ -5,6 +5,7 @@ file knows nothing of the fields of a line.
 """
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -13,6 +14,9 @@ import orjson
 MAX_DEPTH = 250
 NOT_UTF8 = "is not UTF-8"
 _SHOWN_CHARS = 500
+_WHOLE = range(-(2**63), 2**64)  # what orjson reads and writes; a number beyond becomes a float
+_WHOLE_CHARS = 20
+_BEYOND = object()
 
 
 class LineError(ValueError):
@@ -68,6 +72,32 @@ def _refuse_duplicates(line: dict[str, Any], value: bytes) -> None:
     """
     if value.count(b":") != _write(line).count(b":") or b"\\u003" in value:
         json.loads(value, object_pairs_hook=_unique)
+
+
+def refuse_rounded(line: dict[str, Any], field: str, value: bytes) -> None:
+    """Raise LineError if the object in a field of the line of `value` has a whole number that was read with fewer digits than it has."""
+    if any(type(leaf) is float and abs(leaf) >= -_WHOLE.start for leaf in _leaves(line.get(field))):
+        for name, inner in json.loads(value, parse_int=_exact)[field].items():
+            if any(leaf is _BEYOND for leaf in _leaves(inner)):
+                fix = "write a smaller one, or one with an exponent, such as 1e20, where its last digits do not matter"
+                raise LineError(f"{field}.{name[:100]}", "has a whole number beyond 64 bits", fix)
+
+
+def _exact(digits: str) -> Any:
+    return int(digits) if len(digits) <= _WHOLE_CHARS and int(digits) in _WHOLE else _BEYOND
+
+
+def _leaves(found: Any) -> Iterator[Any]:
+    """Yield the values in a value that hold no others."""
+    left = [found]
+    while left:
+        one = left.pop()
+        if type(one) is dict:
+            left.extend(one.values())
+        elif type(one) is list:
+            left.extend(one)
+        else:
+            yield one
 
 
 def _write(line: dict[str, Any]) -> bytes:

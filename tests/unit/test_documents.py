@@ -245,9 +245,9 @@ def test_a_wrong_question_is_a_usage_error_before_anything_is_read(tmp_path: Pat
     assert words in str(refused.value)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"type": "objekt"}'])
+@pytest.mark.parametrize("content", ["{", "[]", '{"type": "objekt"}', '{"maximum": 18446744073709551616}'])
 def test_a_wrong_schema_is_a_usage_error(tmp_path: Path, content: str) -> None:
-    """A schema that is no JSON object, or no JSON Schema, names its option."""
+    """A schema that is no JSON object, no JSON Schema, or would lose digits, names its option."""
     fill(tmp_path, "a.txt")
     (tmp_path / "schema.json").write_text(content)
 

@@ -37,6 +37,7 @@ GOOD = [
     ours(type="invoice", prompt=...),
     ours(type="invoice", prompt="no placeholder", input=...),
     ours(params={"temperature": 0, "stop": ["a"]}),
+    ours(params={"seed": 2**64 - 1, "least": -(2**63), "float": 1e30}),
     ours(schema={"type": "object"}),
     ours(schema={}),
     ours(deadline="2027-01-31T18:00:00Z"),
@@ -161,6 +162,9 @@ BROKEN = [
     (b'{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m", "model": "n"}}', "model", "twice"),
     (b'{"id": "a", "prompt": "p", "metadata": ' + b'{"a":' * 300 + b"1" + b"}" * 300 + b"}", "", "250 levels"),
     (b'{"id": "a", "prompt": "p", "metadata": ' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}", "", "250 levels"),
+    (b'{"id": "a", "prompt": "p", "params": {"seed": 18446744073709551616}}', "params.seed", "beyond 64 bits"),
+    (b'{"id": "a", "prompt": "p", "schema": {"allOf": [{"minimum": -9223372036854775809}]}}', "schema.allOf", "beyond 64 bits"),
+    (orjson.dumps(OPENAI)[:-2] + b',"x":1' + b"0" * 200 + b"}}", "body.x", "beyond 64 bits"),
     (b'{"id": "a", "prompt": "' + b"p" * (3 << 20) + b'"}', "", "bytes long"),
 ]
 
