@@ -4,6 +4,7 @@ It may not judge a status or read a body's meaning. aiohttp could stand here; `b
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 
 from pyreqwest.exceptions import PoolTimeoutError, PyreqwestError
@@ -57,19 +58,30 @@ class ChatClient:
         builder = builder.header("Content-Type", "application/json").header("X-Client-Request-Id", call.request_id)
         if self._authorization is not None:
             builder = builder.header("Authorization", self._authorization.reveal(), is_sensitive=True)
-        return builder.body_bytes(call.body).build_streamed()
+        # Nothing of the body is read ahead: a body that fails must not take the status and the headers with it.
+        return builder.body_bytes(call.body).streamed_read_buffer_limit(0).build_streamed()
 
     async def _read(self, response: Response) -> bytes | None:
-        """Return the decompressed body; None when a success is too large. An error page is cut: its status decides."""
-        success = response.status in _SUCCESS
-        room = self._max_reply_bytes if success else _ERROR_PAGE_BYTES
+        """Return the decompressed body; None when a success is too large."""
+        if response.status not in _SUCCESS:
+            return await _error_page(response)
+        room = self._max_reply_bytes
         pieces: list[bytes] = []
         while (piece := await response.body_reader.read(_CHUNK_BYTES)) is not None:
             pieces.append(bytes(piece))
             room -= len(piece)
             if room < 0:
-                return None if success else b"".join(pieces)
+                return None
         return b"".join(pieces)
+
+
+async def _error_page(response: Response) -> bytes:
+    """Return what came of the body, up to a length that a person reads: the status decides, also over a body that is cut or broken."""
+    page = bytearray()
+    with suppress(PyreqwestError):
+        while len(page) < _ERROR_PAGE_BYTES and (piece := await response.body_reader.read_chunk()) is not None:
+            page += piece
+    return bytes(page[:_ERROR_PAGE_BYTES])
 
 
 def _headers(response: Response) -> dict[str, str]:

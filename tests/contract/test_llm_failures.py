@@ -39,7 +39,6 @@ AMBIGUOUS = {
     "half a chunk": answering(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nabc"),
     "no HTTP": answering(b"220 mail.example.com ESMTP\r\n\r\n"),
     "broken gzip": answering(response("200 OK", b"no gzip at all", "Content-Encoding: gzip")),
-    "half a page of error": answering(response("500 Oops", b"x" * 100)[:-50]),
 }
 
 
@@ -51,6 +50,31 @@ async def test_what_may_have_been_billed_is_ambiguous(serve: Serve) -> None:
     assert isinstance(failed, CallFailed)
     assert failed.error_class == "AMBIGUOUS"
     assert "127.0.0.1" not in failed.text
+
+
+async def _hang_in_page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await request(reader)
+    writer.write(response("429 Wait", b"slow down", "Retry-After: 20")[:-5])
+    await reader.read()
+
+
+CUT_PAGES = {
+    "half a page": (answering(response("429 Wait", b"slow down", "Retry-After: 20")[:-5]), b"slow"),
+    "half a chunk": (answering(b"HTTP/1.1 429 Wait\r\nRetry-After: 20\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nslow\r\n10\r\n"), b"slow"),
+    "broken gzip": (answering(response("429 Wait", b"no gzip at all", "Retry-After: 20", "Content-Encoding: gzip")), b""),
+    "hangs in the page": (_hang_in_page, b"slow"),
+}
+
+
+@pytest.mark.parametrize("name", CUT_PAGES)
+async def test_a_status_outlives_its_cut_page(name: str) -> None:
+    """A refusal whose body cannot be read is that refusal, with its headers: an attempt would be counted for a rate limit."""
+    serve, came = CUT_PAGES[name]
+
+    reply = await ended(serve, timeout_s=0.5)
+
+    assert isinstance(reply, Reply)
+    assert (reply.status, reply.headers["retry-after"], reply.body) == (429, "20", came)
 
 
 async def test_a_refused_connection_is_network() -> None:
