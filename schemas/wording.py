@@ -1,12 +1,27 @@
 """Texts of strangers, made fit to be shown: errors of a provider, above all. Every pattern runs in linear time."""
 
 import re
+from collections.abc import Callable
 
 TEXT_CHARS = 500
 _READ_CHARS = 4000
 
-_KEY = re.compile(r"(?i)\b(?:(?:sk|pk|rk|gsk|hf|xai|key)[-_]|AIza)[\w*.-]{6,}|\b(bearer|api[_-]?key)[\s:=]+[\w*.+/=~-]{6,}")
+_LEAST_SECRET_CHARS = 6  # a shorter one is a word that local servers take for a key, and may be any word of an error
+
+_KEY = re.compile(
+    r"(?i)\b(?:(?:sk|pk|rk|gsk|hf|xai|key)[-_]|AIza)[\w*.-]{6,}"
+    r"|\b(?:bearer|api[_-]?key)[\\\"']*[\s:=]+[\\\"']*[\w*.+/=~-]{6,}"
+    r"|\b(?:api key|access[_-]?key|token|secret|password)[\\\"']*\s?[:=]\s?[\\\"']*[\w*.+/=~-]{16,}"
+)
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
+
+
+def masking(secret: str) -> Callable[[bytes], bytes]:
+    """Return what masks this secret in a body, whatever it looks like, also where JSON escapes its characters; no repr shows it."""
+    if len(secret) < _LEAST_SECRET_CHARS:
+        return bytes
+    pattern = re.compile("".join(rf"(?:\\?{re.escape(char)}|\\u(?i:{ord(char):04x}))" for char in secret).encode())
+    return lambda body: pattern.sub(b"***", body)
 
 
 def one_line(text: str) -> str:

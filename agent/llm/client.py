@@ -1,6 +1,7 @@
 """The port `LLM` on pyreqwest: one POST per call, no retries, no redirects, every failure a value.
 
-It may not judge a status or read a body's meaning. aiohttp could stand here; `bench/llm_clients.py` compares the two.
+It may not judge a status or read a body's meaning, but masks its own key in whatever can be no completion. aiohttp could stand
+here; `bench/llm_clients.py` compares the two.
 """
 
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from agent.ports import Call, CallFailed, Reply
 from schemas.config import Secret, authorization
 from schemas.http_client import causes, connected, why
 from schemas.llm_address import endpoint
+from schemas.wording import TEXT_CHARS, masking
 
 MAX_REPLY_BYTES = 16 << 20
 _ERROR_PAGE_BYTES = 64 << 10
@@ -37,6 +39,7 @@ class ChatClient:
     ) -> None:
         self._url = endpoint(base_url)
         self._authorization = authorization(api_key)
+        self._masked = masking("" if api_key is None else api_key.reveal().strip())
         self._max_reply_bytes = max_reply_bytes
         self._client = connected(self._url, timedelta(seconds=connect_timeout_s))
 
@@ -45,9 +48,9 @@ class ChatClient:
         try:
             async with self._request(call) as response:
                 body = await self._read(response)
-                return _too_large(self._max_reply_bytes) if body is None else Reply(response.status, _headers(response), body)
+                return _too_large(self._max_reply_bytes) if body is None else self._reply(response, body)
         except PyreqwestError as error:
-            return _failure(error)
+            return self._failure(error)
 
     async def close(self) -> None:
         """Close the connections; calls that still run end as AMBIGUOUS."""
@@ -73,6 +76,16 @@ class ChatClient:
             if room < 0:
                 return None
         return b"".join(pieces)
+
+    def _reply(self, response: Response, body: bytes) -> Reply:
+        """Return the reply; a completion stays byte for byte what it is, elsewhere a provider may repeat the key that it refuses."""
+        completion = response.status in _SUCCESS and (len(body) > _ERROR_PAGE_BYTES or b'"choices"' in body)
+        return Reply(response.status, _headers(response), body if completion else self._masked(body))
+
+    def _failure(self, error: PyreqwestError) -> CallFailed:
+        unsent = isinstance(error, PoolTimeoutError) or _NEVER_CONNECTED in causes(error)
+        text = self._masked(why(error).encode("utf-8", "replace")).decode()
+        return CallFailed("NETWORK" if unsent else "AMBIGUOUS", text[:TEXT_CHARS])
 
 
 async def _error_page(response: Response) -> bytes:
@@ -103,8 +116,3 @@ def _readable(headers: HeaderMap) -> Iterator[tuple[str, str]]:
 
 def _too_large(limit: int) -> CallFailed:
     return CallFailed("REPLY_TOO_LARGE", f"the reply is larger than {limit} bytes")
-
-
-def _failure(error: PyreqwestError) -> CallFailed:
-    unsent = isinstance(error, PoolTimeoutError) or _NEVER_CONNECTED in causes(error)
-    return CallFailed("NETWORK" if unsent else "AMBIGUOUS", why(error)[:500])

@@ -23,7 +23,7 @@ def call(timeout_s: float = 5.0, request_id: str = "b/t#1") -> Call:
 
 @asynccontextmanager
 async def client(url: str, **options: Any) -> AsyncIterator[ChatClient]:
-    made = ChatClient(base_url=url, api_key=KEY, **options)
+    made = ChatClient(base_url=url, **{"api_key": KEY, **options})
     try:
         yield made
     finally:

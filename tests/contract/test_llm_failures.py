@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from agent.ports import CallFailed, Reply
+from schemas.config import Secret
 from tests.contract.http_servers import Serve, answering, call, client, ended, request, response, server
 from tests.servers.process import free_port
 
@@ -152,3 +153,25 @@ async def test_a_long_error_page_is_cut() -> None:
     assert isinstance(reply, Reply)
     assert reply.status == 500
     assert len(reply.body) < 200_000
+
+
+@pytest.mark.parametrize("status", ["401 No", "500 Oops", "200 OK"])
+async def test_a_key_that_the_provider_repeats_is_masked(status: str) -> None:
+    """Whatever is no completion may end in a log or a dead letter."""
+    key = "4f9a8c7b6d5e4f3a"
+    body = f'{{"error":{{"message":"no entry with {key}","code":"invalid_api_key"}}}}'.encode()
+
+    reply = await ended(answering(response(status, body)), api_key=Secret(key))
+
+    assert isinstance(reply, Reply)
+    assert reply.body == body.replace(key.encode(), b"***")
+
+
+async def test_a_completion_is_kept_as_it_came() -> None:
+    """A paid answer is not changed, whatever stands in it."""
+    body = b'{"choices":[{"message":{"content":"my-own-key"}}]}'
+
+    reply = await ended(answering(response("200 OK", body)), api_key=Secret("my-own-key"))
+
+    assert isinstance(reply, Reply)
+    assert reply.body == body

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.policy import fingerprint, one_line
+from schemas.wording import masking
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_fingerprints_stay_the_same_over_releases() -> None:
     assert fingerprint("RATE", "429: wait 3 s").hex() == "c800d1b3844ba82d2934ac0da031c8cd"
 
 
-@pytest.mark.parametrize("filler", ["a", "1", "'", '"', "#", "sk-", "x1 ", "a-", "bearer ", "_"])
+@pytest.mark.parametrize("filler", ["a", "1", "'", '"', "#", "sk-", "x1 ", "a-", "bearer ", "_", "token:", 'api_key"', "secret = '"])
 def test_long_texts_take_no_time(filler: str) -> None:
     """No pattern backtracks: a hostile text of a megabyte is done with in a moment."""
     began = time.perf_counter()
@@ -70,8 +71,42 @@ def test_a_text_fits_one_line(text: str) -> None:
         "AIzaSyABCDEFGH",
         "Bearer abc.def-123",
         "api_key=abcdef123",
+        "token: 4f9a8c7b6d5e4f3a2b1c0d9e8f7a6b5c",
+        "API key: 4f9a8c7b6d5e4f3a2b1c0d9e8f7a6b5c",
     ],
 )
 def test_keys_are_masked(secret: str) -> None:
     """What looks like a key does not stay in a text."""
     assert one_line(f"failed with {secret}, sorry") == "failed with ***, sorry"
+
+
+@pytest.mark.parametrize("quote", ['"', "'", '\\"'])
+def test_keys_in_quotes_are_masked(quote: str) -> None:
+    """A request that is repeated as JSON, or as Python shows it."""
+    shown = one_line(f"no entry: {quote}api_key{quote}: {quote}4f9a8c7b6d5e4f3a{quote}")
+
+    assert "4f9a" not in shown
+
+
+@pytest.mark.parametrize("text", ["429: token limit: 30000 of 30000 used", "400: max_tokens: 9000 > 8192", "401: Invalid token provided"])
+def test_words_about_keys_and_tokens_stay(text: str) -> None:
+    """What a person needs to read is no key."""
+    assert one_line(text) == text
+
+
+KEY = "4f/9+c7b=5e"
+
+
+@pytest.mark.parametrize("body", [f"no entry with {KEY}!", '{"why":"4f\\/9\\u002bc7b\\u003D5e"}', f'{{"code":"{KEY}","n":["{KEY}"]}}'])
+def test_a_secret_is_masked_whatever_it_looks_like(body: str) -> None:
+    """Also where JSON escapes some of its characters; nothing that shows an object shows the secret."""
+    masked = masking(KEY)
+
+    assert masked(body.encode()) == body.replace(KEY, "***").replace("4f\\/9\\u002bc7b\\u003D5e", "***").encode()
+    assert "c7b" not in repr(masked)
+
+
+def test_a_word_that_serves_as_a_key_masks_nothing() -> None:
+    """Local servers take any, and an error whose codes were masked would have no class."""
+    for word in ("", "x", "EMPTY"):
+        assert masking(word)(b'{"error":{"code":"EMPTY"}}') == b'{"error":{"code":"EMPTY"}}'
