@@ -38,7 +38,7 @@ def by_answer(answer: Reply | CallFailed) -> Told:
     if failure is None:
         return Told(Effect.UP)
     told = _of(failure)
-    return Told(Effect.OUTAGE, told.reason) if told.effect is Effect.UP else told  # a page of somebody who stands before the provider
+    return Told(Effect.OUTAGE, told.reason) if told.effect is Effect.UP else told  # our prompt is no reason to answer what is no completion
 
 
 def _of(failure: Failure) -> Told:

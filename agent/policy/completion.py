@@ -48,7 +48,9 @@ def read(body: bytes, *, schema: dict[str, Any] | None, verbatim: bool) -> Compl
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as wrong:
-        return Completion(Failure("BAD_OUTPUT", one_line(f"the reply is not JSON: {wrong.msg} ({len(body)} bytes)")))
+        if body.lstrip().startswith(b"{"):
+            return Completion(Failure("BAD_OUTPUT", one_line(f"the reply is not JSON: {wrong.msg} ({len(body)} bytes)")))
+        value = None  # a page of somebody who stands before the provider
     if not isinstance(value, dict):
         return Completion(Failure("SERVER", "the reply is not a JSON object; is the address that of an OpenAI-compatible API?"))
     model, usage = value.get("model"), value.get("usage")

@@ -6,9 +6,10 @@ import pytest
 
 from agent.breaker.told import Told, by_answer, by_outcome
 from agent.outcome import COMPLETION, Cancelled, Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
-from agent.policy import CLASSES, Effect, ErrorClass
+from agent.policy import CLASSES, Effect, ErrorClass, judge
 from agent.ports import CallFailed, Reply
 from tests.unit.breakers import GOOD, OF, ROUTE, admitted, call, exhausted, failed, routes, snoozed, stopped
+from tests.unit.judged import TERMS
 
 
 def test_a_route_that_is_well_fills_all_slots() -> None:
@@ -243,6 +244,14 @@ def test_a_failure_tells_what_the_table_says(row: ErrorClass) -> None:
     outcomes = (Retry(failure, Spent(), "30s", 30.0), Snooze(failure, Spent(), 1.0), Dead(failure, Spent()))
 
     assert {by_outcome(outcome) for outcome in outcomes} == {Told(row.route, f"{row.name}: text")}
+
+
+@pytest.mark.parametrize("page", [b"<html>maintenance</html>", b"", b"[]"])
+def test_a_page_in_place_of_a_completion_is_an_outage(page: bytes) -> None:
+    """Whoever asked: it is no proof that the provider works, and a maintenance would use up the attempts of every task."""
+    reply = Reply(200, {}, page)
+
+    assert by_outcome(judge(reply, TERMS)).effect is by_answer(reply).effect is Effect.OUTAGE
 
 
 @pytest.mark.parametrize(
