@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -65,7 +66,8 @@ _FILTERS = "content_filter responsibleaipolicyviolation content_policy_violation
 _FILTER_WORDS = (
     "content management policy|content filtering policy|contentpolicyviolation|input was flagged|flagged as potentially violating"
 )
-_NO_ENTRY = "invalid_api_key model_not_found invalid_model"
+_TOO_FAST = "rate_limit_error rate_limit_exceeded resource_exhausted"
+_NO_ENTRY = "invalid_api_key authentication_error permission_error model_not_found invalid_model"
 _NO_ENTRY_WORDS = "api key not valid|invalid model name|invalid model id|model not exist"
 
 # Read from top to bottom: the first row that fits decides. Every status has a row without codes and words.
@@ -78,6 +80,7 @@ TABLE = (
     _row("429 503",         "RAMP",        "slow_down"),
     _row("429 503",         "CAPACITY",    _NO_ROOM,                            _NO_ROOM_WORDS),
     _row("429",             "TOO_LONG",    _CONTEXT,                            "request too large"),  # for any minute's tokens
+    _row("429",             "RATE",        _TOO_FAST),                        # named for errors inside a success
     _row("429",             "RATE"),
     _row("498 529",         "CAPACITY"),
     _row("413",             "TOO_LONG"),
@@ -113,9 +116,11 @@ def of_value(status: int, value: Any, body: bytes = b"") -> Failure:
 
 
 def hidden_status(value: Any) -> int:
-    """Return the HTTP status that an error inside a success names as its code; 500 where it names none."""
-    codes = (code for part in _parts(value) for code in _codes(part))
-    return next((int(code) for code in codes if _STATUS.fullmatch(code)), 500)
+    """Return the HTTP status that an error inside a success names as its code, or else one that its other codes come with; or 500."""
+    codes = [code.lower() for part in _parts(value) for code in _codes(part)]
+    named = (int(code) for code in codes if _STATUS.fullmatch(code))
+    known = (min(row.statuses) for row in TABLE if not row.codes.isdisjoint(codes))
+    return next(chain(named, known), 500)
 
 
 def _parsed(body: bytes) -> Any:
