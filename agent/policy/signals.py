@@ -16,6 +16,12 @@ _CODES = ("code", "type", "status", "error_code")
 _TEXTS = ("message", "detail", "error", "msg")
 _DEPTH = 4
 _STATUS = re.compile("[45][0-9]{2}")
+# A quoted text, which may be cut, and the name of a message before it. An apostrophe is no quote, nor are the marks around JSON.
+_QUOTED = re.compile(
+    rf"""((?P<mark>["'])(?:{"|".join(_TEXTS)})(?P=mark)\s*:\s*)?"""
+    r"""(?P<quote>"|`|(?<!\w)'(?![{\[]))(?P<said>(?:\\.|(?!(?P=quote))[^\\]|(?<=\w)'(?=\w))*)(?:(?P=quote)|\\?\Z)""",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +114,9 @@ def of_value(status: int, value: Any, body: bytes = b"") -> Failure:
     """Return the same of an error body that is parsed already; `body` is shown where it holds no message."""
     codes = [code for part in _parts(value) for code in _codes(part)]
     message = next((text for part in _parts(value) if (text := _text(part))), body[:1000].decode("utf-8", "replace"))
-    # What is judged is what can be shown: further on, a message may repeat the document, which shall not choose its class.
-    known, text = frozenset(code.lower() for code in codes), message[:TEXT_CHARS].lower()
+    # What is judged is what can be shown, without quotes: there, and further on, a message may repeat the document, which shall not
+    # choose its class.
+    known, text = frozenset(code.lower() for code in codes), _unquoted(message[:TEXT_CHARS]).lower()
     error_class = next((row.error_class for row in TABLE if row.fits(status, known, text)), _NO_STATUS)
     named = next((code for code in codes if not code.isdigit()), "")
     return Failure(error_class, one_line(f"{status} {named}: {message}" if named else f"{status}: {message}"))
@@ -121,6 +128,17 @@ def hidden_status(value: Any) -> int:
     named = (int(code) for code in codes if _STATUS.fullmatch(code))
     known = (min(row.statuses) for row in TABLE if not row.codes.isdisjoint(codes))
     return next(chain(named, known), 500)
+
+
+def _unquoted(text: str) -> str:
+    """Return the text without what it quotes; quoted names, of one word, stay, and the message of an error that is quoted as JSON."""
+    return _QUOTED.sub(_kept, text)
+
+
+def _kept(found: re.Match[str]) -> str:
+    if found["mark"]:
+        return _unquoted(found["said"])
+    return "" if len(found["said"].split()) > 1 else found[0]
 
 
 def _parsed(body: bytes) -> Any:

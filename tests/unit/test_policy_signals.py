@@ -1,5 +1,7 @@
 """The class of a reply that is no success, with bodies as providers send them."""
 
+import time
+
 import pytest
 
 from agent.policy import CLASSES
@@ -215,6 +217,58 @@ def test_a_document_that_is_repeated_in_a_message_does_not_choose_the_class() ->
     quoted = "validation error: 'content': '" + "Dear customer, " * 50 + "your credit balance is too low, your input was flagged'"
 
     assert class_of(400, error(quoted, code=400)) == "BAD_REQUEST"
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    [
+        "temperature: Input should be a number, input_value='Dear customer, insufficient balance on...'",
+        "Invalid parameter: 'our spend limit policy'",
+        'Invalid value "say \\"your prompt is too long\\", please"',
+        "Cannot read `the input was flagged`",
+        "[{'type': 'x', 'msg': 'Input should be valid', 'input': 'Dear customer, you don\\'t have it, insufficient balance'}]",
+        "Cannot read 'Dear customer, you don't have it, insufficient balance'",
+        "Cannot read 'Dear customer, insufficient balance" + " and more" * 100,
+    ],
+)
+def test_what_a_message_quotes_does_not_choose_the_class(quoted: str) -> None:
+    """One document that speaks of money, or of limits, parks no route."""
+    assert class_of(400, error(quoted)) == "BAD_REQUEST"
+    assert class_of(400, quoted.encode()) == "BAD_REQUEST"
+
+
+@pytest.mark.parametrize(
+    ("text", "error_class"),
+    [
+        ("This model's maximum context length is 8192 tokens, which isn't enough", "TOO_LONG"),
+        ("The customers' credit balance is too low, or the partners' is", "MONEY"),
+        ('AnthropicException - {"error":{"type":"x","message":"Your credit balance is too low to access"}}', "MONEY"),
+        ('AnthropicException - b\'{"error":{"message":"Your credit balance is too low to access"}}\'', "MONEY"),
+        ('Error: \'{"error":{"message":"Your credit balance is too low to access"}}\'', "MONEY"),
+        ("400 - {'error': {'message': \"This model's maximum context length is 4097 tokens\", 'type': 'x'}}", "TOO_LONG"),
+        ("400 - {'error': {'message': 'bad input', 'input': 'the credit balance is too low'}}", "BAD_REQUEST"),
+        ('400 - {"message":"Cannot read \'our spend limit policy\'"}', "BAD_REQUEST"),
+        ("`inputs` tokens + `max_new_tokens` must be <= 1512", "TOO_LONG"),
+    ],
+)
+def test_a_message_inside_a_message_chooses_the_class(text: str, error_class: str) -> None:
+    """Gateways repeat the provider's error as JSON, or as Python shows it; and an apostrophe quotes nothing."""
+    assert class_of(400, error(text)) == error_class
+
+
+def test_a_cut_error_body_still_chooses_the_class() -> None:
+    """What came of it is read as far as it came."""
+    assert class_of(400, b'{"error":{"message":"Your credit balance is too low to acc') == "MONEY"
+
+
+@pytest.mark.parametrize("filler", ["'", '"', "`", "'a ", '"message":"', "'message': '", "\\", "a'b ", "\\'"])
+def test_quotes_take_no_time(filler: str) -> None:
+    """A hostile message is done with in a moment."""
+    began = time.perf_counter()
+
+    class_of(400, error(filler * 10_000))
+
+    assert time.perf_counter() - began < 0.5
 
 
 @pytest.mark.parametrize("status", [*range(300, 600), 999])
