@@ -17,7 +17,7 @@ from pyreqwest.response import Response
 from producer.shown import shown
 from schemas import llm_address
 from schemas.config import LLMConfig, authorization
-from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
+from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.http_client import connected, why
 from schemas.wording import one_line
 
@@ -61,12 +61,8 @@ def _setting(route: str | None, key: str) -> str:
 
 
 async def _answer(client: Client, url: str, llm: LLMConfig, timeout_s: float, limit: dict[str, int]) -> tuple[int, bytes]:
-    """Return status and body; raise ConfigError for an address that is none."""
-    try:
-        request = client.post(url)
-    except ValueError:
-        raise ConfigError("llm.base_url is not an address that can be called; write for example https://api.openai.com/v1") from None
-    async with _call(request, llm, timeout_s, limit) as response:
+    """Return status and body."""
+    async with _call(client.post(url), llm, timeout_s, limit) as response:
         return response.status, await _read(response)
 
 

@@ -7,7 +7,9 @@ from datetime import timedelta
 
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import DetailedPyreqwestError, PyreqwestError
+from pyreqwest.http import Url
 
+from schemas.errors import ConfigError
 from schemas.llm_address import is_loopback
 
 _KEEPALIVE = timedelta(seconds=60)
@@ -17,7 +19,11 @@ _IDLE = timedelta(seconds=4)
 
 
 def connected(url: str, timeout: timedelta) -> Client:
-    """Return a client for calls to `url`; `timeout` is for making a connection alone."""
+    """Return a client for calls to `url`; `timeout` is for making a connection alone. Raises ConfigError for what is no address."""
+    try:
+        Url(url)
+    except ValueError:
+        raise ConfigError("llm.base_url is not an address that can be called; write for example https://api.openai.com/v1") from None
     builder = ClientBuilder().user_agent("docllm").follow_redirects(enable=False).referer(enable=False).connect_timeout(timeout)
     builder = builder.tcp_keepalive(_KEEPALIVE).tcp_keepalive_interval(_KEEPALIVE_INTERVAL).pool_idle_timeout(_IDLE)
     return (builder.no_proxy() if is_loopback(url) else builder).build()

@@ -1,11 +1,13 @@
 """Where calls to an LLM are sent: by agents, and by `producer check`. Pure."""
 
 import ipaddress
+import re
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from schemas.errors import ConfigError
 
 _PATH = "/chat/completions"
+_NO_HOST = re.compile(r"[\s\"%<>\\^`{|}]")  # an example that was copied as it stood, such as http://{host}/v1
 
 
 def endpoint(base_url: str) -> str:
@@ -14,7 +16,7 @@ def endpoint(base_url: str) -> str:
     Raises ConfigError when `base_url` is no http(s) URL, or holds a name or password, which would show in logs.
     """
     url = _split(base_url.strip())
-    if url is None or url.scheme not in {"http", "https"} or not url.hostname:
+    if url is None or url.scheme not in {"http", "https"} or not url.hostname or _NO_HOST.search(url.hostname):
         raise ConfigError("llm.base_url is not an http(s) URL; write for example https://api.openai.com/v1")
     if "@" in url.netloc:
         raise ConfigError("llm.base_url holds a user name or password; put the key into DOCLLM_LLM_API_KEY")

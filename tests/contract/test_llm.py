@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from agent.breaker.accounts import Accounts
+from agent.breaker.naming import Names
 from agent.llm.client import ChatClient
 from agent.ports import CallFailed, Reply
-from schemas.config import Secret
+from schemas.config import Config, LLMConfig, RouteConfig, Secret
 from schemas.errors import ConfigError
 from tests.contract.http_servers import KEY, answering, call, client, ended, request, response, server
 from tests.servers.process import free_port
@@ -202,3 +204,12 @@ def test_a_key_that_is_none_is_refused(key: str) -> None:
         ChatClient(base_url="http://127.0.0.1:1", api_key=Secret(key))
 
     assert not key or key not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["http://256.256.256.256/v1", "http://<host>/v1", "http://{host}/v1"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    """At the start, with the route that has it: each call would raise, and use up an attempt of its task."""
+    config = Config(llm=LLMConfig(base_url="http://127.0.0.1:1"), routes={"fast": RouteConfig(base_url=url)})
+
+    with pytest.raises(ConfigError, match=r"route fast: llm\.base_url"):
+        Accounts(config=config, naming=Names(config), connect=lambda base_url, api_key: ChatClient(base_url=base_url, api_key=api_key))

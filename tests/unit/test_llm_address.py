@@ -1,8 +1,11 @@
 """Where calls are sent."""
 
+from datetime import timedelta
+
 import pytest
 
 from schemas.errors import ConfigError
+from schemas.http_client import connected
 from schemas.llm_address import endpoint, is_loopback
 
 
@@ -22,7 +25,21 @@ def test_endpoint(base_url: str, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "base_url", ["", "api.openai.com/v1", "ftp://h", "http://", "https://name:secret@h/v1", "http://h:secret/v1", "http://[::1"]
+    "base_url",
+    [
+        "",
+        "api.openai.com/v1",
+        "ftp://h",
+        "http://",
+        "https://name:secret@h/v1",
+        "http://h:secret/v1",
+        "http://[::1",
+        "http://<host>/v1",
+        "http://{host}/v1",
+        "http://${HOST}/v1",
+        "http://my host/v1",
+        "http://h%20x/v1",
+    ],
 )
 def test_what_is_no_address(base_url: str) -> None:
     """An address without scheme or host, or with a port that is none, is refused, and one with a password in it, which is not repeated."""
@@ -30,6 +47,19 @@ def test_what_is_no_address(base_url: str) -> None:
         endpoint(base_url)
 
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["http://256.256.256.256/v1", "http://1.2.3.4.5/v1", "http://xn--/v1"])
+def test_an_address_that_cannot_be_called_is_refused_at_the_start(url: str) -> None:
+    """It names the setting; each call would fail, and use up an attempt."""
+    with pytest.raises(ConfigError, match=r"llm\.base_url"):
+        connected(endpoint(url), timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("url", ["http://my_host:8000/v1", "http://m\u00fcller.de/v1", "http://[::1]:1/v1", "http://h/?a={b}"])
+def test_an_odd_address_is_taken(url: str) -> None:
+    """As container names are, and names of other scripts."""
+    connected(endpoint(url), timedelta(seconds=1))
 
 
 @pytest.mark.parametrize(
