@@ -21,7 +21,7 @@ from typing import NoReturn
 import uvloop
 
 from producer.commands import admin, cancel, dead, guard, load, replay, view
-from producer.commands.arguments import MOST, MOST_PARTITIONS, MOST_REPLICAS, group, per_second, up_to, written
+from producer.commands.arguments import MOST, MOST_PARTITIONS, MOST_REPLICAS, group, named, per_second, up_to, written
 from producer.commands.selecting import add_selection
 from producer.replay_runs import CAP
 from producer.screen import complain
@@ -113,7 +113,7 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_status(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--batch", type=written, metavar="NAME", help="only this batch")
+    parser.add_argument("--batch", type=named, metavar="NAME", help="only this batch")
     parser.add_argument("--json", action="store_true", help="for scripts")
     parser.add_argument("--once", action="store_true", help="once, also on a terminal")
     parser.set_defaults(run=view.status)
@@ -121,14 +121,14 @@ def _add_status(parser: argparse.ArgumentParser) -> None:
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("output", nargs="?", metavar="FILE", help="written whole or not at all; '-' or nothing: stdout")
-    parser.add_argument("--batch", type=written, metavar="NAME", help="only this batch (all of the group)")
+    parser.add_argument("--batch", type=named, metavar="NAME", help="only this batch (all of the group)")
     parser.add_argument("--format", choices=["docllm", "openai"], default="docllm", help="openai: the batch API's output file")
     parser.set_defaults(run=view.export)
 
 
 def _add_cancel(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--batch", type=written, metavar="NAME", help="the whole batch; no task can be added to it afterwards")
-    parser.add_argument("--id", type=written, metavar="ID", help="one task; with --batch where several batches have it")
+    parser.add_argument("--batch", type=named, metavar="NAME", help="the whole batch; no task can be added to it afterwards")
+    parser.add_argument("--id", type=named, metavar="ID", help="one task; with --batch where several batches have it")
     parser.set_defaults(run=cancel.cancel)
 
 
@@ -143,7 +143,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     add("--yes", action="store_true", help="do not ask; needed where nobody can be asked")
     add("--resume", action="store_true", help="only go on with what was interrupted")
     add("--list", action="store_true", help="show the latest replays")
-    add("--from-topic", type=written, nargs="?", const="", metavar="TOPIC", help="load letters back (<group>.dlq), for a lost ledger")
+    add("--from-topic", type=named, nargs="?", const=True, metavar="TOPIC", help="load letters back (<group>.dlq), for a lost ledger")
     add("--force", action="store_true", help="for --from-topic: though letters are of this ledger")
     parser.set_defaults(run=replay.replay)
 
@@ -155,8 +155,8 @@ def _add_dead(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) 
     listed.add_argument("--json", action="store_true", help="for scripts, all groups")
     listed.set_defaults(run=dead.list_groups)
     shown = actions.add_parser("show", parents=[shared], help="one task or record, with everything about it", description=dead.SHOW)
-    shown.add_argument("id", type=written, metavar="ID", help="a task's id, or quarantine:N for a record")
-    shown.add_argument("--batch", type=written, metavar="NAME", help="where several batches have the id")
+    shown.add_argument("id", type=named, metavar="ID", help="a task's id, or quarantine:N for a record")
+    shown.add_argument("--batch", type=named, metavar="NAME", help="where several batches have the id")
     shown.add_argument("--json", action="store_true", help="for scripts, the whole input")
     shown.set_defaults(run=dead.show)
 
@@ -164,13 +164,13 @@ def _add_dead(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) 
 def _add_guard(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     listed = actions.add_parser("list", parents=[shared], help="what waits, and why", description=guard.LIST)
-    listed.add_argument("batch", nargs="?", type=written, metavar="BATCH", help="only this batch")
+    listed.add_argument("batch", nargs="?", type=named, metavar="BATCH", help="only this batch")
     listed.add_argument("--json", action="store_true", help="for scripts")
     listed.set_defaults(run=guard.list_guards)
     opened = actions.add_parser("open", parents=[shared], help="let it run again", description=guard.OPEN)
-    opened.add_argument("batch", type=written, metavar="BATCH", help="the batch whose guards are to be opened")
-    opened.add_argument("--type", type=written, help="only its tasks of this type")
-    opened.add_argument("--route", type=written, help="only its tasks of this route")
+    opened.add_argument("batch", type=named, metavar="BATCH", help="the batch whose guards are to be opened")
+    opened.add_argument("--type", type=named, help="only its tasks of this type")
+    opened.add_argument("--route", type=named, help="only its tasks of this route")
     opened.set_defaults(run=guard.open_guards)
 
 

@@ -27,7 +27,7 @@ class Selection:
     """
 
     dispositions: tuple[str, ...] = ()
-    fingerprint: str = ""
+    fingerprint: str | None = None
     batch: str | None = None
     type: str | None = None
     tenant: str | None = None
@@ -39,9 +39,10 @@ class Selection:
     cancelled: bool = False
 
     def __post_init__(self) -> None:
-        if self.fingerprint and not (_FEWEST_DIGITS <= len(self.fingerprint) <= _MOST_DIGITS and _HEX.issuperset(self.fingerprint)):
+        digits = self.fingerprint
+        if digits is not None and not (_FEWEST_DIGITS <= len(digits) <= _MOST_DIGITS and _HEX.issuperset(digits)):
             raise ConfigError(
-                f"fingerprint {self.fingerprint!r}: write at least its first {_FEWEST_DIGITS} hexadecimal digits, as `dead list` shows them"
+                f"fingerprint {digits!r}: write at least its first {_FEWEST_DIGITS} hexadecimal digits, as `dead list` shows them"
             )
         if self.cancelled and (stray := self._set(_OF_DEATHS)):
             raise ConfigError(f"{', '.join(stray)} is about dead letters; leave it out, or leave out --cancelled")
@@ -69,15 +70,16 @@ class Selection:
     @property
     def fingerprint_range(self) -> tuple[bytes, bytes]:
         """Return the first and the last fingerprint that begin so."""
-        return bytes.fromhex(self.fingerprint.ljust(_MOST_DIGITS, "0")), bytes.fromhex(self.fingerprint.ljust(_MOST_DIGITS, "f"))
+        begins = self.fingerprint or ""
+        return bytes.fromhex(begins.ljust(_MOST_DIGITS, "0")), bytes.fromhex(begins.ljust(_MOST_DIGITS, "f"))
 
     def _set(self, names: tuple[str, ...]) -> list[str]:
-        found = (name for name in names if getattr(self, name) not in (None, (), ""))
+        found = (name for name in names if getattr(self, name) not in (None, ()))
         return [f"--{_OPTIONS.get(name, name)}" for name in found]
 
     def as_json(self) -> dict[str, Any]:
         """Return what is set, as JSON values."""
-        values = {name: value for name, value in asdict(self).items() if value not in (None, (), "", False)}
+        values = {name: value for name, value in asdict(self).items() if value not in (None, (), False)}
         return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
 
     def __str__(self) -> str:

@@ -31,6 +31,13 @@ def written(text: str) -> str:
     return text
 
 
+def named(text: str) -> str:
+    """Return a text that names something: one that a ledger can hold, and not empty."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty and names nothing; write what is meant, or leave it out")
+    return written(text)
+
+
 def group(text: str) -> str:
     """Return the name of a group; refuse one that no topic can have."""
     try:

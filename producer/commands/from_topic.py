@@ -19,7 +19,7 @@ async def load(config: Config, options: argparse.Namespace) -> int:
     if not options.dry_run:
         require_answer(options)
     async with opened(config, options.group) as parts:
-        topic = options.from_topic or parts.topics.name("dlq")
+        topic = parts.topics.name("dlq") if options.from_topic is True else options.from_topic
         reader = make_reader(config, parts.clock)
         found = await survey(reader, topic, parts.ledger_id)
         _refuse_own(found, topic, options)

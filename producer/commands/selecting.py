@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from datetime import datetime
 
-from producer.commands.arguments import MOST, up_to, written
+from producer.commands.arguments import MOST, named, up_to
 from producer.moments import moment
 from producer.selected import now
 from producer.selection import DISPOSITIONS, RECORD, Selection
@@ -19,13 +19,13 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     add = parser.add_argument
     add("--disposition", action="append", choices=DISPOSITIONS, metavar="D", help=f"why: {', '.join(DISPOSITIONS)}; may be repeated")
-    add("--fingerprint", metavar="HEX", help="the error, as `dead list` shows it; its first 6 digits suffice")
-    add("--batch", type=written, metavar="NAME", help="tasks of this batch")
-    add("--type", type=written, metavar="TYPE", help="tasks of this type")
-    add("--tenant", type=written, metavar="NAME", help="tasks of this tenant")
-    add("--since", metavar="TIME", help="died since then: 2h, '3d ago', 2026-01-31, 2026-01-31T08:00Z")
-    add("--until", metavar="TIME", help="died before then")
-    add("--id", type=written, metavar="ID", help="the task of this id, or the record quarantine:N")
+    add("--fingerprint", type=named, metavar="HEX", help="the error, as `dead list` shows it; its first 6 digits suffice")
+    add("--batch", type=named, metavar="NAME", help="tasks of this batch")
+    add("--type", type=named, metavar="TYPE", help="tasks of this type")
+    add("--tenant", type=named, metavar="NAME", help="tasks of this tenant")
+    add("--since", type=named, metavar="TIME", help="died since then: 2h, '3d ago', 2026-01-31, 2026-01-31T08:00Z")
+    add("--until", type=named, metavar="TIME", help="died before then")
+    add("--id", type=named, metavar="ID", help="the task of this id, or the record quarantine:N")
     add("--limit", type=up_to(MOST), metavar="N", help="the first N of them")
 
 
@@ -45,12 +45,12 @@ def selection(options: argparse.Namespace, at: datetime) -> Selection:
     record = record_number(options.id) if options.id is not None and options.batch is None else None
     return Selection(
         dispositions=tuple(dict.fromkeys(options.disposition or ())),
-        fingerprint=(options.fingerprint or "").lower(),
+        fingerprint=None if options.fingerprint is None else options.fingerprint.lower(),
         batch=options.batch,
         type=options.type,
         tenant=options.tenant,
-        since=options.since and moment(options.since, at),
-        until=options.until and moment(options.until, at),
+        since=None if options.since is None else moment(options.since, at),
+        until=None if options.until is None else moment(options.until, at),
         key=options.id if record is None else None,
         record=record,
         limit=options.limit,

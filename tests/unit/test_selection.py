@@ -141,11 +141,29 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
         arguments.per_second(text)
 
 
-texts = st.none() | st.text(min_size=1)
+@pytest.mark.parametrize("option", ["--fingerprint", "--batch", "--type", "--tenant", "--since", "--until", "--id"])
+def test_an_empty_text_does_not_widen_a_selection(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is a variable that was not set: passed over, it would select everything. The error names the option."""
+    with pytest.raises(SystemExit) as ended:
+        parsed("--disposition", "permanent", option, "")
+
+    assert ended.value.code == 2
+    assert f"argument {option}: it is empty" in capsys.readouterr().err
+
+
+def test_a_selection_without_words_has_no_empty_ones() -> None:
+    """A fingerprint of no digits is none, and what is empty is stored as such."""
+    with pytest.raises(ConfigError, match="first 6 hexadecimal digits"):
+        Selection(fingerprint="")
+    assert from_json(Selection(tenant="").as_json()) == Selection(tenant="")
+    assert Selection(tenant="").narrows
+
+
+texts = st.none() | st.text()
 SELECTIONS = st.builds(
     Selection,
     dispositions=st.lists(st.sampled_from(["permanent", "rejected"]), unique=True).map(tuple),
-    fingerprint=st.just("") | st.text("0123456789abcdef", min_size=6, max_size=32),
+    fingerprint=st.none() | st.text("0123456789abcdef", min_size=6, max_size=32),
     batch=texts,
     type=texts,
     tenant=texts,
