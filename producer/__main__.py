@@ -139,7 +139,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     add("--cancelled", action="store_true", help="cancelled tasks instead; opens their batches again")
     add("--dry-run", action="store_true", help="show counts and cost, change nothing")
     add("--rate", type=per_second, metavar="N/s", help="at most so many a second")
-    add("--cap", type=up_to(MOST), default=CAP, metavar="N", help=f"leave tasks that were replayed N times ({CAP})")
+    add("--cap", type=up_to(MOST), metavar="N", help=f"leave tasks that were replayed N times ({CAP})")
     add("--yes", action="store_true", help="do not ask; needed where nobody can be asked")
     add("--resume", action="store_true", help="only go on with what was interrupted")
     add("--list", action="store_true", help="show the latest replays")

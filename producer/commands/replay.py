@@ -23,7 +23,11 @@ from schemas.config import Config
 from schemas.errors import ConfigError
 
 RUNS_SHOWN = 20
-MODES = ("resume", "list", "from_topic")
+MODES = {
+    "resume": "a replay goes on with what it was started with",
+    "list": "it only shows",
+    "from_topic": "it loads every letter, as fast as the ledger takes them",
+}
 SELECTS = ("disposition", "fingerprint", "batch", "type", "tenant", "since", "until", "id", "all")
 
 
@@ -46,11 +50,10 @@ def _check(options: argparse.Namespace) -> None:
     """Raise ConfigError for options that do not go together."""
     modes = [name for name in MODES if getattr(options, name) not in {None, False}]
     selects = [name for name in SELECTS if getattr(options, name)]
-    others = modes[1:] + selects + [name for name in ("cancelled", "limit") if getattr(options, name)]
+    others = modes[1:] + selects + [name for name in ("cancelled", "limit", "rate", "cap") if getattr(options, name)]
     if modes and others:
-        raise ConfigError(
-            f"--{modes[0]} stands alone; leave out {', '.join(f'--{name}' for name in others)}".replace("from_topic", "from-topic")
-        )
+        left_out = ", ".join(f"--{name}" for name in others)
+        raise ConfigError(f"--{modes[0]} stands alone, as {MODES[modes[0]]}; leave out {left_out}".replace("from_topic", "from-topic"))
     if options.force and options.from_topic is None:
         raise ConfigError("--force is for --from-topic alone")
     if not modes and not selects:
@@ -78,7 +81,7 @@ async def _dry_run(config: Config, parts: LedgerParts, options: argparse.Namespa
 async def _planned(config: Config, parts: LedgerParts | Parts, options: argparse.Namespace) -> tuple[Wish, Plan]:
     """Read what is meant, and show what that is."""
     chosen = await parts.lane(lambda: parts.database.auto(lambda c: read_selection(c, options)))
-    wish = Wish(chosen, options.cap, options.rate)
+    wish = Wish(chosen, options.cap or replay_runs.CAP, options.rate)
     plan = await parts.lane(lambda: parts.database.auto(lambda c: replay_plan.plan(c, options.group, wish)))
     estimate = Estimate(prices=config.prices, default_model=config.llm.model)
     await parts.lane(lambda: replay_plan.measure(parts.database.auto, options.group, wish, plan.tasks, estimate))

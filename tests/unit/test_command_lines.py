@@ -7,7 +7,7 @@ import pytest
 
 from agent.rehearsal import run
 from producer.__main__ import _parser
-from producer.commands import admin
+from producer.commands import admin, replay
 from schemas.config import Config
 from schemas.errors import ConfigError
 
@@ -69,6 +69,16 @@ def test_a_value_that_nothing_can_be_made_of_is_refused(line: str, capsys: pytes
 
     assert ended.value.code == 2
     assert "argument " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [("--rate", "5/s"), ("--cap", "3")])
+@pytest.mark.parametrize("mode", [("--resume",), ("--list",), ("--from-topic",), ("--from-topic", "letters")])
+def test_a_rate_that_would_not_be_kept_is_refused(mode: tuple[str, ...], option: tuple[str, ...]) -> None:
+    """A replay goes on at the rate that it was stored with, and letters are loaded at none; the error says so before anything is read."""
+    options = _parser().parse_args(["replay", *mode, *option])
+
+    with pytest.raises(ConfigError, match=rf"^{mode[0]} stands alone, as .*; leave out {option[0]}$"):
+        asyncio.run(replay.replay(Config(), options))
 
 
 def test_a_port_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
