@@ -14,7 +14,7 @@ from producer.outbox import TASK
 from producer.ports import Order
 from producer.replay_runs import ItemState, Page, Wish
 from schemas.sql import utc_now
-from schemas.tables import audit, batch, dead_letter, task
+from schemas.tables import audit, batch, dead_letter, replay_run, task
 from schemas.task import Status
 
 CANCELLED = "cancelled"
@@ -27,10 +27,10 @@ def apply(connection: Connection, group: str, run_id: int, wish: Wish, after: in
         return None
     early = outbox.ordered(connection, group, "dlq") & taken.keys()
     items = {task_id: fence for task_id, fence in taken.items() if task_id not in early}
-    if wish.selection.cancelled:
-        _reopen(connection, items, run_id)
-    closed = _closed(connection, items)
+    opening = _to_open(connection, items, run_id) if wish.selection.cancelled else {}
+    closed = _closed(connection, items) - opening.keys()
     rows = [row for row in _locked(connection, items) if _as_stored(row, items, wish) and row.batch_id not in closed]
+    _reopen(connection, {row.batch_id: opening[row.batch_id] for row in rows if row.batch_id in opening}, run_id)
     ids = [row.id for row in rows]
     orders = _move(connection, group, wish, rows) if rows else []
     replay_runs.mark(connection, run_id, TASK, ids, ItemState.REPLAYED)
@@ -56,15 +56,24 @@ def _closed(connection: Connection, ids: Collection[int]) -> set[int]:
     return set(connection.execute(query.distinct()).scalars())
 
 
-def _reopen(connection: Connection, ids: Collection[int], run_id: int) -> None:
-    """Open the batches of these cancelled tasks again, and say so in the audit."""
+def _to_open(connection: Connection, ids: Collection[int], run_id: int) -> dict[int, str]:
+    """Lock the batches of these cancelled tasks that the run may open again; return their names.
+
+    A batch that was cancelled after the run was asked for stays so: the last word counts.
+    """
     mine = select(task.c.batch_id).where(task.c.id.in_(sorted(ids)), task.c.status == int(Status.CANCELLED)).distinct()
     batch_ids = sorted(connection.execute(mine).scalars())
-    marked = select(batch.c.id, batch.c.name).where(batch.c.id.in_(batch_ids), batch.c.cancelled_at.is_not(None)).order_by(batch.c.id)
-    for row in connection.execute(marked.with_for_update()).all():
-        connection.execute(update(batch).where(batch.c.id == row.id).values(cancelled_at=None))
-        run = replay_runs.find(connection, run_id)
-        detail = f"batch {row.name}: replay {run_id} of cancelled tasks"
+    asked_at = select(replay_run.c.created_at).where(replay_run.c.id == run_id).scalar_subquery()
+    marked = select(batch.c.id, batch.c.name).where(batch.c.id.in_(batch_ids), batch.c.cancelled_at <= asked_at).order_by(batch.c.id)
+    return {row.id: row.name for row in connection.execute(marked.with_for_update())}
+
+
+def _reopen(connection: Connection, names: Mapping[int, str], run_id: int) -> None:
+    """Open these batches again, and say so in the audit."""
+    run = replay_runs.find(connection, run_id) if names else None
+    for batch_id, name in names.items():
+        connection.execute(update(batch).where(batch.c.id == batch_id).values(cancelled_at=None))
+        detail = f"batch {name}: replay {run_id} of cancelled tasks"
         connection.execute(insert(audit), {"actor": run.actor if run else "", "action": "reopen", "detail": detail[:2000]})
 
 

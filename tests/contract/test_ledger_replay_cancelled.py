@@ -2,8 +2,8 @@
 
 from agent.outcome import Cancelled
 from agent.ports import Verdict
-from producer import cancel
-from producer.replay_runs import ItemState
+from producer import cancel, replay_tasks
+from producer.replay_runs import ItemState, Run
 from schemas import tables
 from schemas.task import Status
 from tests.contract.ledger_dead import applied, counts, dead, replayed, stored, wish
@@ -17,6 +17,15 @@ def cancelled(books: Books, *keys: str) -> list[int]:
     batch_id = books.batch().id
     books.run(lambda c: cancel.cancel_page(c, batch_id, b""))
     return ids
+
+
+def asked(books: Books) -> Run:
+    """Store a replay of what was cancelled, as if a while after the cancel and a while ago."""
+    run = stored(books, wish(cancelled=True))
+    assert run is not None
+    books.ago(tables.batch.c.cancelled_at, 20)
+    books.ago(tables.replay_run.c.created_at, 10)
+    return run
 
 
 def test_cancelled_tasks_come_back(books: Books) -> None:
@@ -43,6 +52,35 @@ def test_what_came_back_is_not_cancelled_again(books: Books) -> None:
 
     row = books.claimed(one, books.agent().next_owner(), fence=1)
     assert not row.cancelled
+
+
+def test_a_cancel_that_comes_later_than_a_replay_wins(books: Books) -> None:
+    """The run is half done, and goes on: what it has replayed is cancelled again, and the rest stays as it is."""
+    one, two = cancelled(books, "a", "b")
+    batch_id = books.batch().id
+    run = asked(books)
+    first = books.run(lambda c: replay_tasks.apply(c, GROUP, run.id, run.wish, 0, 1))
+    assert first is not None
+    assert books.status(one) is Status.PENDING
+
+    books.cancel()
+    books.run(lambda c: cancel.cancel_page(c, batch_id, b""))
+
+    assert applied(books, run).counts == {ItemState.REPLAYED: 1, ItemState.PASSED: 1}
+    assert books.batch().cancelled
+    assert [books.status(each) for each in (one, two)] == [Status.CANCELLED] * 2
+
+
+def test_a_run_that_replays_nothing_opens_nothing(books: Books) -> None:
+    """Its tasks were replayed by another run, or are at the cap; a batch is open only for tasks that come back."""
+    (one,) = cancelled(books, "a")
+    run = asked(books)
+    books.set(tables.task, one, fence=1)
+
+    assert applied(books, run).counts == {ItemState.PASSED: 1}
+
+    assert books.batch().cancelled
+    assert "reopen" not in [row.action for row in books.rows(tables.audit)]
 
 
 def test_a_claim_that_saw_the_cancel_is_given_back_once_its_batch_is_open(books: Books) -> None:
