@@ -16,6 +16,7 @@ from producer.ports import Incoming, Order, TopicReader
 from producer.relay import Relay
 from schemas import crash
 from schemas.database import Connection, Database
+from schemas.envelope import BATCH_HEADER
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.lanes import Lane
 from schemas.line import LineError
@@ -149,7 +150,7 @@ class FromTopic:
     def _read(self, letter: Incoming) -> tuple[str, store.NewTask]:
         if not _spot(letter).whole:
             raise LineError("value", "is not in the letter, which only points to it", "load the task from where it came from")
-        headers = [pair for pair in letter.headers if pair[0] == strangers.BATCH_HEADER or not pair[0].startswith(_OURS)]
+        headers = [pair for pair in letter.headers if pair[0] == BATCH_HEADER or not pair[0].startswith(_OURS)]
         return strangers.read(letter.key, letter.value, headers, self._group, self._max_attempts_of)
 
     async def _accept(self, name: str, some: Sequence[tuple[Incoming, store.NewTask]], loaded: Loaded) -> None:
@@ -187,7 +188,7 @@ class FromTopic:
 def _where(letter: Incoming) -> str:
     """Return whose letter it is and where it is, for a person."""
     _, kind, number = name_of(letter)
-    batch_name = next((value for name, value in letter.headers if name == strangers.BATCH_HEADER and value), b"")
+    batch_name = next((value for name, value in letter.headers if name == BATCH_HEADER and value), b"")
     whose = {
         "docllm-task": f"task {number} of batch {batch_name[:255].decode('utf-8', 'replace')}",
         "docllm-quarantine": f"quarantine {number}",

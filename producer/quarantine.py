@@ -13,7 +13,7 @@ from sqlalchemy import Connection, select, update
 
 from producer import outbox
 from producer.ports import Order
-from schemas.envelope import MAX_TASK_BYTES, Outgoing, RawHeaders
+from schemas.envelope import BATCH_HEADER, MAX_TASK_BYTES, Outgoing, RawHeaders
 from schemas.fingerprint import fingerprint
 from schemas.sql import insert_new
 from schemas.tables import quarantine
@@ -21,6 +21,7 @@ from schemas.tables import quarantine
 KEPT_BYTES = MAX_TASK_BYTES  # of a value; what is larger can be no task
 BEGINNING_BYTES = 64 << 10  # of a larger value, and of a key
 KEPT_HEADER_BYTES = 8 << 10
+KEPT_BATCH_BYTES = 1000  # of a batch; what is larger can be no name
 OURS = "docllm-"
 
 
@@ -67,17 +68,25 @@ def undeliverable(connection: Connection, group: str, item: outbox.Item, record:
 
 
 def headers_blob(headers: RawHeaders) -> bytes:
-    """Return headers as JSON pairs of texts (what is no UTF-8 becomes escapes), at most 8 KiB; ours first, as they say what it is."""
+    """Return headers as JSON pairs of texts (what is no UTF-8 becomes escapes), at most 8 KiB.
+
+    The batch comes first, since a replay without it makes a task of another one; then the rest of ours, as they say what it is.
+    """
     kept: list[bytes] = []
     size = len("[]")
     first = islice(headers, KEPT_HEADER_BYTES)  # a record of 4 MiB may have half a million
-    for name, value in sorted(first, key=lambda header: not header[0].startswith(OURS)):
+    for name, raw in sorted(first, key=_rank):
+        value = raw[:KEPT_BATCH_BYTES] if raw and name == BATCH_HEADER else raw
         pair = orjson.dumps([_utf8(name), None if value is None else value.decode("utf-8", "backslashreplace")])
         size += len(pair) + len(",")
         if size > KEPT_HEADER_BYTES:
             break
         kept.append(pair)
     return b"[" + b",".join(kept) + b"]"
+
+
+def _rank(header: tuple[str, bytes | None]) -> tuple[bool, bool]:
+    return header[0] != BATCH_HEADER, not header[0].startswith(OURS)
 
 
 def error_class(disposition: str) -> str:

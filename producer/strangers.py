@@ -6,10 +6,9 @@ from producer.accept import new_task
 from producer.quarantine import headers_blob
 from producer.store import NewTask
 from schemas.batch_name import RULE, is_batch_name
-from schemas.envelope import UNREADABLE, RawHeaders
+from schemas.envelope import BATCH_HEADER, UNREADABLE, RawHeaders
 from schemas.line import BOM, LineError, parse
 
-BATCH_HEADER = "docllm-batch"
 _NOT_UTF8 = "\ufffd"
 
 

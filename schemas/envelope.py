@@ -12,6 +12,7 @@ MAX_TASK_BYTES = 3 << 20
 MAX_KEY_BYTES = 191
 
 RawHeaders = Sequence[tuple[str, bytes | None]]
+BATCH_HEADER = "docllm-batch"
 UNREADABLE = "docllm-unreadable"  # in place of headers of which one has a name that is no text
 _MAX_DIGITS = 18
 _HEADER_BYTES = 200  # what Python needs for a header beside its name and value

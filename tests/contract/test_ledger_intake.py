@@ -9,9 +9,10 @@ from agent.intake import Intake
 from agent.partitions import Partitions
 from agent.ports import Assigned, Partition, Record
 from agent.telemetry import Counts
-from producer import cancel, strangers
+from producer import cancel
 from schemas import tables
 from schemas.clock import SystemClock
+from schemas.envelope import BATCH_HEADER
 from schemas.lanes import InlineLane
 from tests.contract.ledger_parts import GROUP, Books
 
@@ -49,7 +50,7 @@ async def take_in(books: Books, *values: bytes) -> Source:
         failed=lambda _reason: None,
     )
     inbox.deliver(Assigned((INBOX,)))
-    inbox.deliver([Record(INBOX, offset, 0, None, value, [(strangers.BATCH_HEADER, b"b")]) for offset, value in enumerate(values)])
+    inbox.deliver([Record(INBOX, offset, 0, None, value, [(BATCH_HEADER, b"b")]) for offset, value in enumerate(values)])
     running = asyncio.create_task(inbox.run())
     await asyncio.wait([running, asyncio.create_task(source.done.wait())], return_when=asyncio.FIRST_COMPLETED, timeout=30)
     running.cancel()

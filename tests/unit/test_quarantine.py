@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from producer.quarantine import KEPT_HEADER_BYTES, headers_blob
+from schemas.batch_name import is_batch_name
 from schemas.envelope import RawHeaders
 
 
@@ -25,6 +26,20 @@ def test_few_headers_are_kept_whole() -> None:
     """With what is no UTF-8 as escapes, and no value as null."""
     assert orjson.loads(headers_blob([("a", b"\xff"), ("b", None)])) == [["a", "\\xff"], ["b", None]]
     assert headers_blob([]) == b"[]"
+
+
+@pytest.mark.parametrize("before", [("docllm-note", b"x" * 9000), ("docllm-a", b"x" * KEPT_HEADER_BYTES), ("other", b"x" * 9000)])
+def test_the_batch_is_kept_whatever_else_is_there(before: tuple[str, bytes]) -> None:
+    """A header of the producer's own that begins as ours do took its room, and a replay made a task of `<group>-direct`."""
+    assert orjson.loads(headers_blob([before, ("docllm-batch", b"invoices")]))[0] == ["docllm-batch", "invoices"]
+
+
+def test_a_batch_that_is_no_name_is_kept_as_such() -> None:
+    """Left out for its size, it would be none, and the record a task of the group's own batch."""
+    ((name, value),) = orjson.loads(headers_blob([("docllm-batch", b"x" * 100_000)]))
+
+    assert name == "docllm-batch"
+    assert not is_batch_name(value)
 
 
 def test_of_very_many_headers_only_the_first_are_looked_at() -> None:
