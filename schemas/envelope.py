@@ -74,7 +74,7 @@ def encode(publication: Publication) -> list[tuple[str, bytes]]:
         ("docllm-v", VERSION.encode()),
         ("docllm-ledger", publication.ledger.encode()),
         ("docllm-group", publication.group.encode()),
-        ("docllm-batch", text(publication.batch, 255)),
+        (BATCH_HEADER, publication.batch.encode()),  # unchanged: two blanks are another batch than one
         ("docllm-task", b"%d" % publication.task_id),
         ("docllm-fence", b"%d" % publication.fence),
         ("docllm-attempt", b"%d" % publication.attempt),

@@ -1,5 +1,7 @@
 """What travels with a task: headers that can be read back, and nothing that is trusted."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,12 @@ def test_what_is_written_is_read_back() -> None:
 
     assert (found.ledger, found.group, found.batch, found.task_id, found.fence) == (OURS.ledger, "group", "batch", 7, 3)
     assert (found.attempt, found.due_ms, found.origin) == (2, 1_700_000_000_000, "group.tasks/3/17")
+
+
+@pytest.mark.parametrize("name", ["q  1", "q 1", "n\u00e4cht", "x" * 191])
+def test_a_batch_travels_unchanged(name: str) -> None:
+    """Names are compared byte by byte: two blanks that became one would be another batch, or none."""
+    assert decode(encode(replace(OURS, batch=name))).batch == name
 
 
 def test_headers_are_text_and_none_is_empty() -> None:
