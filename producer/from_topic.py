@@ -16,7 +16,7 @@ from producer.ports import Incoming, Order, TopicReader
 from producer.relay import Relay
 from schemas import crash
 from schemas.database import Connection, Database
-from schemas.envelope import BATCH_HEADER
+from schemas.envelope import BATCH_HEADER, UNREADABLE
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.lanes import Lane
 from schemas.line import LineError
@@ -150,7 +150,7 @@ class FromTopic:
     def _read(self, letter: Incoming) -> tuple[str, store.NewTask]:
         if not _spot(letter).whole:
             raise LineError("value", "is not in the letter, which only points to it", "load the task from where it came from")
-        headers = [pair for pair in letter.headers if pair[0] == BATCH_HEADER or not pair[0].startswith(_OURS)]
+        headers = [pair for pair in letter.headers if pair[0] in {BATCH_HEADER, UNREADABLE} or not pair[0].startswith(_OURS)]
         return strangers.read(letter.key, letter.value, headers, self._group, self._max_attempts_of)
 
     async def _accept(self, name: str, some: Sequence[tuple[Incoming, store.NewTask]], loaded: Loaded) -> None:

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import orjson
 from sqlalchemy import Connection, Row, select
 
 from producer.outbox import QUARANTINE, TASK, Item
 from producer.ports import Order
-from schemas.envelope import Outgoing, Publication, encode, encode_each, text
+from schemas.envelope import BATCH_HEADER, UNREADABLE, Outgoing, Publication, encode, encode_each, text
 from schemas.migrations import ledger_id
 from schemas.sql import seconds_until
 from schemas.tables import batch, dead_letter, quarantine, task, task_input
@@ -149,7 +150,15 @@ def _quarantined_letter(row: Any, topics: Topics, ledger: str) -> Outgoing:
         "docllm-value-digest": row.value_digest.hex() if row.value_digest else "",
     }
     value = None if row.value_digest else row.record_value
-    return Outgoing(topics.name("dlq"), row.record_key, value, _texts(values) + _reason(found, topics.group, 1))
+    headers = _batch_as_named(row.headers) + _texts(values) + _reason(found, topics.group, 1)
+    return Outgoing(topics.name("dlq"), row.record_key, value, headers)
+
+
+def _batch_as_named(kept: bytes | None) -> list[tuple[str, bytes]]:
+    """Return which batch a quarantined record named, unchanged: loaded back, it belongs there, or is refused as it was."""
+    pairs = orjson.loads(kept) if kept else ()
+    said = {name: value for name, value in pairs if name == UNREADABLE or (name == BATCH_HEADER and value)}
+    return [(name, (value or "").encode()) for name, value in said.items()]
 
 
 def _texts(values: Mapping[str, object]) -> list[tuple[str, bytes]]:

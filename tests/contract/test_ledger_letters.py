@@ -6,7 +6,7 @@ from producer import letters, outbox, quarantine
 from producer.ports import Order
 from producer.quarantine import Suspect
 from schemas import tables
-from schemas.envelope import MAX_TASK_BYTES, Outgoing, decode
+from schemas.envelope import MAX_TASK_BYTES, Outgoing, RawHeaders, decode
 from schemas.task import Status
 from schemas.topics import Topics
 from tests.contract.ledger_parts import BATCH, DEAD, GROUP, ORIGIN, RETRY, SUCCEEDED, Books, new_task
@@ -157,6 +157,23 @@ def test_a_quarantined_record_has_a_letter(books: Books) -> None:
     assert large.value is None
     assert len(dict(large.headers)["docllm-value-digest"]) == 32
     assert (empty.key, empty.value) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ([("docllm-batch", b"old"), ("docllm-batch", b"q  1"), ("docllm-batch", b""), ("docllm-task", b"7")], [("docllm-batch", b"q  1")]),
+        ([("docllm-batch", b"a\nb")], [("docllm-batch", b"a\nb")]),
+        ([("docllm-unreadable", b"")], [("docllm-unreadable", b"")]),
+        ([("other", b"x")], []),
+    ],
+)
+def test_a_quarantined_records_letter_says_its_batch(books: Books, headers: RawHeaders, said: RawHeaders) -> None:
+    """As it was named, so that it is loaded back into that one or refused; and nothing of what it claims to be else."""
+    orders = books.run(lambda c: quarantine.keep(c, GROUP, [suspect(headers=headers)]))
+    (letter,) = books.run(lambda c: letters.write(c, TOPICS, orders[0], 0.0)).values()
+
+    assert [pair for pair in letter.headers if pair[0] in {"docllm-batch", "docllm-unreadable", "docllm-task", "other"}] == said
 
 
 def test_letters_of_tasks_and_of_strangers_share_an_order(books: Books) -> None:
