@@ -171,7 +171,7 @@ class FromTopic:
         return await self._run(lambda c: store.accept(c, into, tasks, first))
 
     async def _compare(self, name: str, tasks: Sequence[store.NewTask]) -> store.Accepted:
-        into = await self._run(lambda c: store.find_batch(c, name))
+        into = await self._run(lambda c: store.own_batch(c, name, self._group))
         if into is None:
             return store.Accepted(dict.fromkeys(range(len(tasks)), 0), (), (), ())
         return await self._run(partial(store.matching, into=into, tasks=tasks))

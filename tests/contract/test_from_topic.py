@@ -87,3 +87,17 @@ async def test_a_record_whose_batch_cannot_be_read_is_refused(books: Books) -> N
 
     assert len((await loaded(books, held)).refused) == 2
     assert batches(books) == []
+
+
+async def test_a_dry_run_says_what_the_run_does(books: Books) -> None:
+    """Also of a batch that another group has, or that was cancelled; and it writes nothing."""
+    held = letters_of(books, [("docllm-batch", b"theirs")], [("docllm-batch", b"closed")], [("docllm-batch", b"ours")])
+    books.batch("theirs", group="other")
+    books.batch("closed")
+    books.cancel("closed")
+
+    dry = await loaded(books, held, dry=True)
+
+    assert batches(books) == []
+    assert dry == await loaded(books, held)
+    assert (dry.new, len(dry.refused)) == (1, 2)
