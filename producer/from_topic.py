@@ -20,6 +20,7 @@ from schemas.envelope import BATCH_HEADER, UNREADABLE
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.lanes import Lane
 from schemas.line import LineError
+from schemas.tables import audit
 
 Result = TypeVar("Result")
 Name = tuple[str, str, str]  # ledger, kind, number
@@ -112,6 +113,7 @@ class FromTopic:
         group: str,
         max_attempts_of: Callable[[str], int],
         progress: Callable[[int], None],
+        actor: str = "",
     ) -> None:
         self._database = database
         self._lane = lane
@@ -120,10 +122,13 @@ class FromTopic:
         self._group = group
         self._max_attempts_of = max_attempts_of
         self._progress = progress
+        self._actor = actor
 
     async def load(self, topic: str, found: Found) -> Loaded:
         """Load the best letter of each task; without a relay only say what would be loaded."""
         loaded = Loaded()
+        if self._relay is not None:
+            await self._run(lambda c: self._note(c, topic, found))
         async with aclosing(self._reader.read(topic)) as pages:
             async for page in pages:
                 best = [letter for letter in page if found.best.get(name_of(letter)) == _spot(letter)]
@@ -131,6 +136,11 @@ class FromTopic:
                     await self._load(chunk, loaded)
                     self._progress(loaded.new + loaded.known)
         return loaded
+
+    def _note(self, connection: Connection, topic: str, found: Found) -> None:
+        """Say in the audit who loads what, before anything is loaded: a load that is killed was there too."""
+        detail = f"letters of {len(found.best)} tasks or records in {topic}, into group {self._group}"
+        connection.execute(audit.insert(), {"actor": self._actor[:191], "action": "from-topic", "detail": detail[:2000]})
 
     def _chunks(self, letters: Sequence[Incoming]) -> Iterator[Sequence[Incoming]]:
         size = SQLITE_CHUNK if self._database.sqlite else CHUNK

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 from producer.app import make_reader, opened
 from producer.commands.asking import agreed, require_answer
+from producer.commands.cancel import actor
 from producer.from_topic import Found, FromTopic, Loaded, survey
 from producer.relay import Relay
 from producer.screen import bar, note, say
@@ -37,6 +38,7 @@ async def load(config: Config, options: argparse.Namespace) -> int:
                 group=options.group,
                 max_attempts_of=config.max_attempts_of,
                 progress=lambda done: shown.show(done, len(found.best)) if shown else None,
+                actor=actor(),
             )
             return _tell(await loader.load(topic, found), options)
 

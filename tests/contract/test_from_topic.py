@@ -51,6 +51,7 @@ async def loaded(books: Books, held: Sequence[Incoming], *, dry: bool = False) -
         group=GROUP,
         max_attempts_of=lambda _: 5,
         progress=lambda _: None,
+        actor="ann",
     )
     return await loader.load(TOPIC, await from_topic.survey(shelf, TOPIC, "another ledger"))
 
@@ -98,6 +99,16 @@ async def test_a_dry_run_says_what_the_run_does(books: Books) -> None:
 
     dry = await loaded(books, held, dry=True)
 
-    assert batches(books) == []
+    assert (batches(books), [row.action for row in books.rows(tables.audit)]) == ([], ["cancel"])
     assert dry == await loaded(books, held)
     assert (dry.new, len(dry.refused)) == (1, 2)
+
+
+async def test_who_loads_letters_back_is_in_the_audit(books: Books) -> None:
+    """With how many and from where, each time."""
+    held = letters_of(books, [], [])
+
+    await loaded(books, held)
+
+    ((actor, action, detail),) = [(row.actor, row.action, row.detail) for row in books.rows(tables.audit)]
+    assert (actor, action, detail) == ("ann", "from-topic", "letters of 2 tasks or records in group.dlq, into group group")
