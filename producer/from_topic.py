@@ -113,7 +113,7 @@ class FromTopic:
         group: str,
         max_attempts_of: Callable[[str], int],
         progress: Callable[[int], None],
-        actor: str = "",
+        actor: str,
     ) -> None:
         self._database = database
         self._lane = lane
