@@ -77,8 +77,11 @@ class Loader:
         """
         try:
             await self._load(lines)
-        except* DocllmError as group:
-            raise group.exceptions[0] from None
+        except ExceptionGroup as group:
+            stopped = group.subgroup(DocllmError)  # `except*` would hand on a group with Python 3.11.0 to 3.11.3
+            if stopped is None:
+                raise
+            raise stopped.exceptions[0] from None
         await self._run(lambda c: store.close_batch(c, self._into))
         return self.summary
 
