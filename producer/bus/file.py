@@ -7,7 +7,7 @@ the largest backlog was, and no commit pays for moving pages.
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,11 @@ class BusFile:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             refuse_network(path.parent)
-            self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-            self._prepare()
+            with ExitStack() as opened:
+                self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+                opened.callback(self._db.close)
+                self._prepare()
+                opened.pop_all()
         except (OSError, sqlite3.Error) as error:
             raise UnreachableError(f"the bus file {path} cannot be opened: {error}; check the folder, its rights and the disk") from error
 

@@ -58,15 +58,17 @@ def test_file_is_safe_against_power_loss(tmp_path: Path) -> None:
 
 
 def test_file_of_another_version_is_refused(tmp_path: Path) -> None:
-    """A bus that another version made is not touched."""
+    """A bus that another version made is not touched, nor kept open."""
     path = tmp_path / "bus.sqlite"
     BusFile(path).close()
     db = sqlite3.connect(path)
     db.execute("PRAGMA user_version=99")
     db.close()
 
-    with pytest.raises(UnsafeStateError, match="99"):
+    with pytest.raises(UnsafeStateError, match="99") as refused:
         BusFile(path)
+    assert refused.tb is not None  # which would keep it open
+    assert path not in {link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
 
 
 def test_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
