@@ -60,8 +60,6 @@ class Relay:
             for order in orders:
                 if order.destination not in self._failing:
                     delivered += await self.publish(order)
-            if not failing:
-                break
         for destination in sorted(failing):
             for order in await self._take(partial(outbox.take_one, group=self._topics.group, destination=destination)):
                 delivered += await self.publish(order, probe=True)

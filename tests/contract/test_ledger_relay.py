@@ -242,6 +242,16 @@ async def test_a_dead_destination_holds_up_no_other(books: Books) -> None:
     assert left(books) == []
 
 
+async def test_orders_that_outlived_an_outage_go_at_one_look(books: Books) -> None:
+    """Twenty at each look, every two seconds, took as long as the outage."""
+    ids = books.load("a")
+    for _ in range(3 * outbox.TAKEN + 1):
+        ordered(books, ids)
+
+    assert await relay(books, FakePublisher()).relay_once() == 3 * outbox.TAKEN + 1
+    assert left(books) == []
+
+
 async def test_an_order_with_nothing_to_send_proves_nothing(books: Books) -> None:
     """While the bus takes nothing, dropping an order of final tasks does not count as a delivery."""
     waiting, done = books.load("waiting", "done")
