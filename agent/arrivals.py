@@ -3,7 +3,7 @@
 from agent.breaker import Names, route_of
 from agent.entry import Entry
 from agent.ports import Record, Suspect
-from schemas.envelope import MAX_KEY_BYTES, MAX_TASK_BYTES, NotOursError, decode, digest
+from schemas.envelope import BATCH_HEADER, MAX_KEY_BYTES, MAX_TASK_BYTES, NotOursError, decode, digest
 
 
 class Arrivals:
@@ -44,6 +44,6 @@ def suspect(record: Record, reason: str, disposition: str = "undecodable") -> Su
 def distrusted(entry: Entry, reason: str) -> Suspect:
     """Return an entry that the ledger does not know as something to set aside."""
     where, publication = entry.partition, entry.publication
-    said = {"docllm-task": publication.task_id, "docllm-fence": publication.fence, "docllm-batch": publication.batch}
+    said = {"docllm-task": publication.task_id, "docllm-fence": publication.fence, BATCH_HEADER: publication.batch}
     headers = [(name, str(value).encode()) for name, value in said.items()]
     return Suspect(where.topic_id, where.topic, where.number, entry.offset, entry.key, entry.value, headers, reason, "rejected")

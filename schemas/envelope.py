@@ -106,7 +106,7 @@ def decode(headers: RawHeaders | None) -> Publication:
     return Publication(
         ledger=_word(ours, "docllm-ledger", 32),
         group=_word(ours, "docllm-group", 100),
-        batch=ours.get("docllm-batch", b"")[:255].decode("utf-8", "replace"),
+        batch=ours.get(BATCH_HEADER, b"")[:255].decode("utf-8", "replace"),
         task_id=_number(ours, "docllm-task"),
         fence=_number(ours, "docllm-fence"),
         attempt=_number(ours, "docllm-attempt", 0),
