@@ -45,12 +45,12 @@ class Aside:
 
     def refuses(self, entry: Entry, record: Record) -> bool:
         """Take a new record of which it is known that it only names its task; return whether it is one."""
-        if self._entries.known(entry) is not False:
+        if self._entries.is_own(entry) is not False:
             return False
         self.put(distrusted(entry, _CONFLICT), record)
         return True
 
-    def known(self, entry: Entry) -> None:
+    def expose(self, entry: Entry) -> None:
         """Take those that wait behind an entry which the ledger knows, and only name its task."""
         for one in self._entries.take_foreign(entry):
             self._distrust(one, _CONFLICT)

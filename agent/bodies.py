@@ -17,12 +17,13 @@ class Bodies:
         self._entries = entries
         self._arrivals = arrivals
 
-    async def fetch(self, claimed: Iterable[Entry]) -> set[Entry]:
+    async def fetch(self, claimed: Iterable[Entry], *, moving: bool = False) -> set[Entry]:
         """Give these entries their bodies; return those that must be claimed again, as their bodies name another route than was thought.
 
-        A pointer record has no body, and was taken for a task of the default route.
+        A pointer record has no body, and was taken for a task of the default route. One that is moved to a tier needs its route alone.
         """
-        bare = {entry.task_id: entry for entry in claimed if entry.value is None and entry.paid is None}
+        lacking = (entry for entry in claimed if entry.value is None and entry.paid is None)
+        bare = {entry.task_id: entry for entry in lacking if entry.digest is None or not moving}
         found = await self._ledger.bodies(sorted(bare)) if bare else {}
         return {bare[task_id] for task_id, (key, value) in found.items() if self._complete(bare[task_id], key, value)}
 

@@ -80,17 +80,17 @@ class Entries:
     def ready(self, entry: Entry, *, back: bool = False) -> None:
         """Let it be claimed when a slot is free; `back`: it waited already, and its offset holds up the watermark."""
         entry.state = State.READY
-        if self._parks(entry):
+        if self._may_wait(entry):
             self._ready.put(entry, back=back)
 
     def park(self, route: str) -> None:
         """Keep what is ready for a route without bodies, until it is unparked."""
         if not self._ready.is_parked(route):
             for entry in self._ready.park(route):
-                self._parks(entry)
+                self._may_wait(entry)
             self._ready.forget_gone()
 
-    def _parks(self, entry: Entry) -> bool:
+    def _may_wait(self, entry: Entry) -> bool:
         """Return whether it may wait for its route. A body is dropped only if the ledger was seen to have it; else that is asked first."""
         if self._ready.is_parked(entry.route):
             if entry.row is None:
@@ -168,18 +168,13 @@ class Entries:
         self.ask(following)
 
     def take_copies(self, entry: Entry, fence: int) -> list[Entry]:
-        """Take the next records behind an entry that are its copies, of this fence at most.
+        """Take the records of an entry's task that wait behind its first and are copies of it, of this fence at most.
 
-        What only names the same task is to be asked about; and of an entry that came without a body nobody knows a copy.
+        One without a value is a copy of any. What has another value only names the same task, and is to be asked about.
         """
-        found: list[Entry] = []
-        if entry.digest is None or self._by_task.get(entry.task_id) is not entry:
-            return found
-        while (behind := self._next_behind(entry.task_id)) and behind.digest == entry.digest and behind.publication.fence <= fence:
-            found.append(self._behind[entry.task_id].popleft())
-        return found
+        return self._take_behind(entry, lambda behind: behind.digest in {None, entry.digest} and behind.publication.fence <= fence)
 
-    def known(self, entry: Entry) -> bool | None:
+    def is_own(self, entry: Entry) -> bool | None:
         """Return whether key and value are those of the task that it names; None while the ledger has not said so.
 
         What it said of the first record of a task holds of all others of it: one without a value has nothing of its own.
@@ -188,6 +183,11 @@ class Entries:
         if entry.row is not None or entry.digest is None:
             return True
         return None if first.row is None or first.digest is None else first.digest == entry.digest
+
+    def due_s(self, entry: Entry) -> float:
+        """Return when its task is asked about again that is held; 0 of one that is not."""
+        first = self._by_task.get(entry.task_id, entry)
+        return first.wake_s if first.state is State.HELD else 0.0
 
     def take_foreign(self, entry: Entry) -> list[Entry]:
         """Take the records behind an entry, which the ledger knows, that have another value: they only name its task."""
@@ -199,9 +199,9 @@ class Entries:
 
     def _take_behind(self, entry: Entry, which: Callable[[Entry], bool]) -> list[Entry]:
         behind = self._behind.get(entry.task_id)
-        if not behind or self._by_task.get(entry.task_id) is not entry:
+        if not behind:
             return []
-        taken = [one for one in behind if one.state is State.HELD and which(one)]
+        taken = [one for one in behind if one.state is State.HELD and one is not entry and which(one)]
         if taken:
             gone = set(taken)
             self._behind[entry.task_id] = deque(one for one in behind if one not in gone)

@@ -8,6 +8,7 @@ from agent.entry import Entry, State
 from agent.lease import OWNER_BITS
 
 FIRST_S, LONGEST_S = 1.0, 15.0
+FEW = 1000  # places of a heap that is not looked through for those that are left
 
 
 class Hold:
@@ -15,6 +16,7 @@ class Hold:
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Entry]] = []
+        self._most = FEW
         self._order = count()
         self._by_agent: dict[int, dict[int, Entry]] = {}
 
@@ -26,6 +28,17 @@ class Hold:
         entry.state = State.HELD
         entry.wake_s = at_s
         heapq.heappush(self._heap, (at_s, next(self._order), entry))
+        if len(self._heap) > self._most:
+            self._forget_left()
+
+    def _forget_left(self) -> None:
+        """Drop the places of entries that have another one by now, or wait no more."""
+        for at_s, _, entry in self._heap:
+            if entry.wake_s == at_s and entry.state is not State.HELD:
+                self._let_go(entry)
+        self._heap = [place for place in self._heap if place[2].wake_s == place[0] and place[2].state is State.HELD]
+        heapq.heapify(self._heap)
+        self._most = 2 * len(self._heap) + FEW
 
     def put_held(self, entry: Entry, agent_id: int, now_s: float) -> None:
         """Keep an entry that another agent's claim holds: ask after 1 s, doubling to 15 s, and at once when that agent is gone."""

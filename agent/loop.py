@@ -17,8 +17,8 @@ from agent.entry import Entry, State
 from agent.hooks import Hooks
 from agent.lease import OWNER_BITS, Lease
 from agent.outcome import Outcome, Released, Snooze, Succeeded
-from agent.parking import STUCK_SHARE, Parking
-from agent.partitions import Partitions
+from agent.parking import Parking
+from agent.partitions import STUCK_SHARE, Partitions
 from agent.ports import Answer, Assigned, Clock, Event, Ledger, Record, Recreated, Revoked, Row, SourceFailed, Suspect, Verdict
 from agent.relief import Relief
 from agent.slots import Slots
@@ -169,7 +169,8 @@ class Loop:
         with self._slots.reserved(batch):
             answers = await self._ledger.claim([entry.claimable() for entry in batch], owner, self._deadline_s)
             crash.reach("claim.claimed")
-            astray = await self._bodies.fetch(entry for entry in batch if answers[entry.task_id][0] is Answer.CLAIMED)
+            claimed = (entry for entry in batch if answers[entry.task_id][0] is Answer.CLAIMED)
+            astray = await self._bodies.fetch(claimed, moving=begin == self._slots.move)
         for entry in batch:
             said, row = answers[entry.task_id]
             if said is Answer.CLAIMED and row is not None:
@@ -182,7 +183,7 @@ class Loop:
     def _claimed(self, entry: Entry, row: Row, owner: int, lease: Lease, began_s: float, begin: Callable[[Entry], None]) -> None:
         entry.row, entry.owner, entry.lease, entry.claimed_s = row, owner, lease, began_s
         lease.running += 1
-        self._aside.known(entry)
+        self._aside.expose(entry)
         if entry.partition in self._partitions:
             begin(entry)
         else:
@@ -192,7 +193,7 @@ class Loop:
         entry.row = row
         now_s = self._clock.now_s()
         if row is not None and said is not Answer.CONFLICT:
-            self._aside.known(entry)
+            self._aside.expose(entry)
         if entry.partition not in self._partitions:
             self._entries.end(entry)
         elif said in {Answer.DONE, Answer.STALE}:
@@ -272,7 +273,7 @@ class Loop:
             self._pressure.look()
             self._slots.tick()
             self.wake()
-            await self._relief.relieve()
+            await self._relief.relieve(self._clock.now_s())
             await self._move_on()
 
     async def _move_on(self) -> None:

@@ -10,7 +10,6 @@ from agent.partitions import SPAN
 
 PARK_AFTER_S, MOVE_AFTER_S = 5.0, 60.0
 MANY = SPAN // 2
-STUCK_SHARE = 0.1  # of a wide span's records finished with: tasks of other routes came and went
 
 
 class Parking:

@@ -8,7 +8,7 @@ from agent.ports import Partition, Source
 
 SPAN = 50_000  # records between the watermark and the newest: what a crash repeats
 RESUME_SPAN = 45_000
-FINISHED_SHARE = 0.98
+STUCK_SHARE = 0.1  # of a wide span's records finished with: other tasks came and went
 
 
 class Partitions:
@@ -108,7 +108,7 @@ class Partitions:
         """Return how many records of a topic were read and are not finished with."""
         return sum(tracker.unfinished for partition, tracker in self._trackers.items() if partition.topic == topic)
 
-    def blocking(self, finished: float = FINISHED_SHARE) -> list[Entry]:
+    def blocking(self, finished: float) -> list[Entry]:
         """Return the entries that keep a wide span from moving on of whose records this share is finished with."""
         return [
             self._entries[partition][tracker.watermark]

@@ -218,8 +218,11 @@ class Ledger(Protocol):
         """Give claims back."""
         ...
 
-    async def relieve(self, task_id: int, fence: int, owner: int | None) -> Order | None:
-        """Order another record for a task that runs under this owner, or waits (None); None when it does not at this fence."""
+    async def relieve(self, record: Claimable, fence: int, owner: int | None) -> Order | None:
+        """Order another record for a task that runs under this owner, or waits (None), at this fence; None when it does not.
+
+        None too when the record has another value than the task that it names.
+        """
         ...
 
     async def quarantine(self, suspects: Sequence[Suspect]) -> list[Order]:

@@ -4,15 +4,18 @@ from collections.abc import Callable, Sequence
 
 from agent.entries import Entries
 from agent.entry import Entry, State
-from agent.partitions import Partitions
+from agent.partitions import STUCK_SHARE, Partitions
 from agent.ports import Ledger, Order
 from schemas import crash
+
+FINISHED_SHARE = 0.98  # of a wide span's records; of one whose first task waits for LONG_S, STUCK_SHARE is enough
+LONG_S = 60.0
 
 
 class Relief:
     """Relieves the partitions of one agent. The order is written while the row is claimed, or waits, at the record's fence.
 
-    A record that was not asked about, since it waits behind another of its task, may be anybody's, and is not taken for the task's.
+    The ledger compares the record with its task: what only names a task is not relieved, as its value would be nowhere.
     """
 
     def __init__(self, *, ledger: Ledger, partitions: Partitions, entries: Entries, ordered: Callable[[Sequence[Order]], None]) -> None:
@@ -21,20 +24,29 @@ class Relief:
         self._entries = entries
         self._ordered = ordered
 
-    async def relieve(self) -> None:
-        """Relieve every partition whose span is wide, almost finished, and blocked by a task that runs here or is not due yet."""
-        for entry in self._partitions.blocking():
-            if entry.state is State.RUNNING and entry.row is not None:
-                order = await self._ledger.relieve(entry.task_id, entry.row.fence, entry.owner)
-            elif entry.state is State.HELD and entry.paid is None and self._entries.known(entry):
-                order = await self._ledger.relieve(entry.task_id, _fence(entry), None)
-            else:
-                continue
-            if order is not None:
-                self._finish(entry, order)
+    async def relieve(self, now_s: float) -> None:
+        """Relieve every partition whose span is wide, and blocked by a task that runs here or is not due yet."""
+        late = [entry for entry in self._partitions.blocking(STUCK_SHARE) if self._entries.due_s(entry) > now_s + LONG_S]
+        for entry in dict.fromkeys((*self._partitions.blocking(FINISHED_SHARE), *late)):
+            await self._relieve(entry)
 
-    def _finish(self, entry: Entry, order: Order) -> None:
+    async def _relieve(self, entry: Entry) -> None:
+        if entry.state is State.RUNNING and entry.row is not None:
+            fence, owner = entry.row.fence, entry.owner
+        elif entry.state is State.HELD and entry.paid is None:
+            fence, owner = _fence(entry), None
+        else:
+            return
+        order = await self._ledger.relieve(entry.claimable(), fence, owner)
+        if order is not None:
+            self._finish(entry, order, fence)
+
+    def _finish(self, entry: Entry, order: Order, fence: int) -> None:
+        """Finish with a record, and with all copies of it: the one that is ordered stands for them too."""
         crash.reach("relief.ordered")
+        for copy in self._entries.take_copies(entry, fence):
+            self._partitions.finish(copy.partition, copy.offset)
+            self._entries.end(copy)
         self._partitions.finish(entry.partition, entry.offset)
         self._partitions.flush()
         if entry.state is State.HELD:

@@ -65,9 +65,9 @@ class SqlLedger:
         """Give claims back."""
         await self._lanes.background(lambda: self._database.run(lambda c: claims.release(c, owner, task_ids)))
 
-    async def relieve(self, task_id: int, fence: int, owner: int | None) -> Order | None:
+    async def relieve(self, record: Claimable, fence: int, owner: int | None) -> Order | None:
         """Order another record for a task that runs, or waits."""
-        return await self._lanes.background(lambda: self._database.run(lambda c: claims.relieve(c, self._group, task_id, fence, owner)))
+        return await self._lanes.background(lambda: self._database.run(lambda c: claims.relieve(c, self._group, record, fence, owner)))
 
     async def quarantine(self, suspects: Sequence[Suspect]) -> list[Order]:
         """Keep suspects."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, select, update
+from sqlalchemy import Connection, and_, bindparam, select, true, update
 
 from agent.ledger.answers import answer
 from agent.ports import Answer, Answers, Claimable, Row
@@ -84,13 +84,15 @@ def release(connection: Connection, owner: int, task_ids: Iterable[int]) -> None
     connection.execute(_RELEASE, {"ids": sorted(task_ids), "by_owner": owner})
 
 
-def relieve(connection: Connection, group: str, task_id: int, fence: int, owner: int | None) -> Order | None:
-    """Order another record of a task that runs under `owner`, or waits (`owner` None), so that its own may be finished with.
+def relieve(connection: Connection, group: str, record: Claimable, fence: int, owner: int | None) -> Order | None:
+    """Order another record of a task that runs under `owner`, or waits (`owner` None), so that this one may be finished with.
 
-    None when the claim is no longer ours, or the task does not wait at this fence.
+    None when the claim is no longer ours, the task does not wait at this fence, or the record has another value than its task.
     """
+    task_id = record.publication.task_id
     ours = task.c.status.in_(WAITING) if owner is None else and_(task.c.owner == owner, task.c.status == int(Status.PROCESSING))
-    mine = select(task.c.id).where(task.c.id == task_id, task.c.fence == fence, ours)
+    own = true() if record.digest is None else task.c.digest == record.digest
+    mine = select(task.c.id).where(task.c.id == task_id, task.c.fence == fence, ours, own)
     if connection.execute(mine.with_for_update()).scalar() is None:
         return None
     return outbox.place(connection, group, "tasks", [(outbox.TASK, task_id, fence)])[0]

@@ -232,8 +232,8 @@ def test_relief_orders_another_record_for_a_running_task_only(books: Books) -> N
     owner = lease.next_owner()
     books.claimed(one, owner)
 
-    order = books.run(lambda c: claims.relieve(c, GROUP, one, 0, owner))
-    refused = books.run(lambda c: claims.relieve(c, GROUP, one, 0, lease.next_owner()))
+    order = books.run(lambda c: claims.relieve(c, GROUP, books.record(one), 0, owner))
+    refused = books.run(lambda c: claims.relieve(c, GROUP, books.record(one), 0, lease.next_owner()))
 
     assert order is not None
     assert (order.destination, order.items) == ("tasks", ((0, one, 0),))
@@ -247,11 +247,24 @@ def test_relief_orders_another_record_for_a_task_that_waits_at_its_fence(books: 
     books.claimed(running, books.agent().next_owner())
 
     orders = [
-        books.run(lambda c, one=one, fence=fence: claims.relieve(c, GROUP, one, fence, None))
+        books.run(lambda c, one=one, fence=fence: claims.relieve(c, GROUP, books.record(one), fence, None))
         for one, fence in ((waiting, 0), (waiting, 1), (running, 0))
     ]
 
     assert [order.items if order else None for order in orders] == [((0, waiting, 0),), None, None]
+
+
+def test_relief_compares_a_record_with_its_task(books: Books) -> None:
+    """The record that is ordered has the task's value: one that only names the task would be gone, running or waiting."""
+    waiting, running = books.load("a", "b")
+    owner = books.agent().next_owner()
+    books.claimed(running, owner)
+
+    def ordered(one: int, stamp: bytes, by: int | None) -> bool:
+        return books.run(lambda c: claims.relieve(c, GROUP, books.record(one, stamp=stamp), 0, by)) is not None
+
+    assert [ordered(waiting, digest(b"a", value), None) for value in (b"other", b"value of a")] == [False, True]
+    assert [ordered(running, digest(b"b", value), owner) for value in (b"other", b"value of b")] == [False, True]
 
 
 def test_a_claim_tells_of_a_cancelled_batch(books: Books) -> None:

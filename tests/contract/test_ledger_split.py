@@ -272,7 +272,7 @@ def test_the_port_relieves_and_quarantines_through_threads(books: Books, lanes: 
     ledger = sql_ledger(books, lanes)
     stranger = Suspect("topic-id", "group.tasks", 2, 5, None, b"value", [], "no headers of ours")
 
-    order = asyncio.run(ledger.relieve(row.task_id, row.fence, owner))
+    order = asyncio.run(ledger.relieve(books.record(row.task_id), row.fence, owner))
     orders = asyncio.run(ledger.quarantine([stranger]))
 
     assert order is not None

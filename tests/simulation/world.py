@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
-from agent import partitions
+from agent import partitions, relief
 from agent.ledger import lease
 from producer import load, strangers
 from schemas import crash
@@ -239,7 +239,8 @@ class World:
             replaced = [(lease, "_draw", self._draw), (crash, "reach", self._reach), (strangers, "parse", self._parse)]
             replaced += [(load, name, LOAD_CHUNK) for name in ("CHUNK", "SQLITE_CHUNK")]
             if self.plan.narrow:
-                replaced += [(partitions, name, value) for name, value in (("SPAN", 8), ("RESUME_SPAN", 6), ("FINISHED_SHARE", 0.6))]
+                replaced += [(partitions, name, value) for name, value in (("SPAN", 8), ("RESUME_SPAN", 6))]
+                replaced.append((relief, "FINISHED_SHARE", 0.6))
             for module, name, value in replaced:
                 stack.enter_context(patch.object(module, name, value))
             stack.enter_context(self._heard())

@@ -45,7 +45,7 @@ def test_what_is_distrusted_says_nothing_about_the_records_behind_it() -> None:
 
     aside.distrust(theirs, Answer.CONFLICT, 0.0)
 
-    assert entries.known(ours) is None
+    assert entries.is_own(ours) is None
 
 
 def test_a_key_that_no_task_can_have_is_not_kept_in_memory() -> None:

@@ -69,8 +69,8 @@ def test_two_records_of_one_task_are_never_in_one_claim() -> None:
 
 
 @pytest.mark.parametrize("other", [entry(1, 4, fence=4), entry(1, 4, fence=3, digest=b"f" * 16)])
-def test_copies_are_taken_from_behind_an_entry_up_to_the_first_other_record(other: Entry) -> None:
-    """Another fence, or other bytes under the same task, is no copy; what is behind those keeps its place."""
+def test_copies_are_taken_from_behind_an_entry(other: Entry) -> None:
+    """A later fence, or other bytes under the same task, is no copy, and keeps its place."""
     entries = Entries()
     first, copy, gone, older = (entry(1, offset, fence=fence) for offset, fence in enumerate((3, 3, 3, 2)))
     last = entry(1, 5, fence=3)
@@ -79,24 +79,23 @@ def test_copies_are_taken_from_behind_an_entry_up_to_the_first_other_record(othe
     entries.take_to_ask(0.0, 10)
     entries.end(gone)
 
-    assert entries.take_copies(first, 3) == [copy, older]
-    assert entries.take_copies(copy, 3) == []
+    assert entries.take_copies(first, 3) == [copy, older, last]
+    assert entries.take_copies(first, 3) == []
     entries.end(first)
     assert entries.take_to_ask(0.0, 10) == [other]
-    entries.end(other)
-    assert entries.take_to_ask(0.0, 10) == [last]
 
 
-def test_an_entry_without_its_body_has_no_copies_that_are_known() -> None:
-    """It came as a pointer: the records behind it are asked about."""
+def test_of_an_entry_without_its_body_only_others_without_one_are_copies() -> None:
+    """It came as a pointer: the records behind it that have a value of their own are asked about."""
     entries = Entries()
-    first, second = Entry(PARTITION, 0, 0, Publication("ledger", "group", "batch", 1, 0), None, None, "route"), entry(1, 1)
-    for one in (first, second):
+    first, pointer = (Entry(PARTITION, at, 0, Publication("ledger", "group", "batch", 1, 0), None, None, "route") for at in (0, 2))
+    second = entry(1, 1)
+    for one in (first, second, pointer):
         entries.arrive(one, 0.0, redelivered=False)
     entries.take_ready(1, room)
     entries.hold(first, 1.0)
 
-    assert entries.take_copies(first, 1000) == []
+    assert entries.take_copies(first, 1000) == [pointer]
     entries.end(first)
     assert entries.take_to_ask(0.0, 10) == [second]
 

@@ -1,7 +1,7 @@
 """Records that wait: asked about when their time has come, and at once when what held them is gone."""
 
 from agent.entry import Entry, State
-from agent.hold import LONGEST_S, Hold
+from agent.hold import FEW, LONGEST_S, Hold
 from agent.lease import OWNER_BITS
 from agent.ports import Partition, Row
 from schemas.envelope import Publication
@@ -57,6 +57,21 @@ def test_an_entry_that_left_otherwise_is_skipped() -> None:
 
     assert hold.due(15.0, 10) == []
     assert hold.due(20.0, 10) == [moved]
+
+
+def test_places_that_were_left_are_forgotten() -> None:
+    """Each copy of a task that waits for a day has it asked about again, and it waits on."""
+    hold, waiting, gone = Hold(), entry(1), entry(2)
+    hold_for(hold, gone, A, 9e8)
+    gone.state = State.GONE
+    for second in range(10 * FEW):
+        hold.put(waiting, float(second))
+        assert hold.due(float(second), 10) == [waiting]
+        hold.put(waiting, 9e9 + second)
+
+    assert len(hold) <= 2 * FEW
+    assert hold._by_agent == {}
+    assert hold.due(9e9 + 10 * FEW, 10) == [waiting]
 
 
 def test_what_another_agent_holds_is_asked_about_less_and_less_often() -> None:

@@ -53,9 +53,9 @@ def left(loop: Loop) -> int:
     [
         (Answer.DONE, [2, 2, 2, 2], 0),
         (Answer.DONE, [1, 2, 1, 0], 0),
-        (Answer.DONE, [9, 2, 3, 2], 2),
+        (Answer.DONE, [9, 2, 3, 2], 1),
         (Answer.STALE, [1, 1, 0, 1], 0),
-        (Answer.STALE, [1, 1, 2, 1], 2),
+        (Answer.STALE, [1, 1, 2, 1], 1),
         (Answer.STALE, [1, 3], 1),
     ],
 )

@@ -101,3 +101,25 @@ def test_a_record_without_its_body_runs_on_the_route_that_its_body_names() -> No
 
     assert (given_back, started) == ([first], [first])
     assert (first.route, first.value, loop._entries.bodies_bytes) == ("special", b"body", 4)
+
+
+def test_what_is_moved_to_a_tier_reads_no_body() -> None:
+    """Up to 3 MiB of each of 125 tasks were read four times a second, and thrown away."""
+    loop, (known, pointer) = (made([2])[0], [made([2])[1][0] for _ in range(2)])
+    for one in (known, pointer):
+        one.value = None
+    pointer.digest = None
+    wanted: list[Sequence[int]] = []
+
+    async def claim(*_: Any) -> Any:
+        return {7: (Answer.CLAIMED, WAITING)}
+
+    async def bodies(ids: Sequence[int]) -> Any:
+        wanted.append(ids)
+        return {}
+
+    loop._ledger.claim, loop._ledger.bodies = claim, bodies  # type: ignore[method-assign]
+    for one in (known, pointer):
+        asyncio.run(loop._claim([one], loop._slots.move))
+
+    assert wanted == [[7]]

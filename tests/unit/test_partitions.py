@@ -163,11 +163,11 @@ def test_one_slow_task_behind_a_wide_span_is_named() -> None:
         tracked.begin(partition(), offset)
     slow = entry(partition(), 0)
     tracked.keep(slow)
-    assert tracked.blocking() == []
+    assert tracked.blocking(0.98) == []
 
     for offset in range(1, SPAN):
         tracked.finish(partition(), offset)
 
-    assert tracked.blocking() == [slow]
+    assert tracked.blocking(0.98) == [slow]
     tracked.finish(partition(), 0)
-    assert tracked.blocking() == []
+    assert tracked.blocking(0.98) == []

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
-from unittest.mock import MagicMock
 
 import pytest
 
 from agent.entries import Entries
 from agent.entry import Entry, State
-from agent.ports import Order, Partition, Row
-from agent.relief import Relief
+from agent.partitions import Partitions
+from agent.ports import Claimable, Order, Partition, Row
+from agent.relief import FINISHED_SHARE, LONG_S, Relief
 from schemas.envelope import Publication
 
 WHERE = Partition("group.tasks", "id", 0, 1)
@@ -21,56 +21,88 @@ def record(offset: int, digest: bytes | None, fence: int = 2) -> Entry:
 
 
 def relieved(
-    state: State, answer: Order | None, *, first: Entry | None = None, behind: Entry | None = None
-) -> tuple[Entry, list[object], list[Order]]:
-    """Let relief look at one blocking entry, or one behind it; return it, what was asked, and what was ordered."""
-    entries, asked, ordered = Entries(), list[object](), list[Order]()
+    state: State, answer: Order | None, *, first: Entry | None = None, behind: Sequence[Entry] = (), due_s: float = 1e6, almost: bool = True
+) -> tuple[Entry, list[object], list[int]]:
+    """Let relief look at a span that its first entry blocks, or the first of those behind it.
+
+    Return the entry that blocks, what the ledger was asked, and the offsets that were finished with.
+    """
+    entries, asked = Entries(), list[object]()
     entry = first or record(3, b"ours")
     entry.row = Row(5, 1, 3, 0, 2, 0, 5, 0, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003 - a row as it is read
     entries.arrive(entry, 0.0, redelivered=False)
     if state is State.HELD:
-        entries.hold(entry, 1e6)
+        entries.hold(entry, due_s)
+    for one in behind:
+        entries.arrive(one, due_s, redelivered=False)
     entry.state = state
-    if behind is not None:
-        entries.arrive(behind, 0.0, redelivered=False)
-    blocking = behind or entry
+    blocking = behind[0] if behind else entry
 
     class Ledger:
-        async def relieve(self, task_id: int, fence: int, owner: int | None) -> Order | None:
-            asked.append((task_id, fence, owner))
-            return answer
+        async def relieve(self, record: Claimable, fence: int, owner: int | None) -> Order | None:
+            asked.append((record.publication.task_id, record.digest, fence, owner))
+            return answer if record.digest != b"theirs" else None
 
-    def note(orders: Sequence[Order]) -> None:
-        ordered.extend(orders)
+    done: list[int] = []
 
-    partitions = MagicMock()
-    partitions.blocking.return_value = [blocking]
-    relief = Relief(ledger=Ledger(), partitions=partitions, entries=entries, ordered=note)  # type: ignore[arg-type]
-    asyncio.run(relief.relieve())
-    assert partitions.finish.called is bool(ordered)
-    return blocking, asked, ordered
+    class Wide(Partitions):
+        def blocking(self, finished: float) -> list[Entry]:
+            return [blocking] if almost or finished < FINISHED_SHARE else []
+
+        def finish(self, partition: Partition, offset: int) -> None:
+            done.append(offset)
+
+    ordered: list[Order] = []
+    relief = Relief(ledger=Ledger(), partitions=Wide({}), entries=entries, ordered=ordered.extend)  # type: ignore[arg-type]
+    asyncio.run(relief.relieve(0.0))
+    assert ordered == ([answer] if done else [])
+    return blocking, asked, done
 
 
 @pytest.mark.parametrize("digest", [b"ours", None])
 def test_a_copy_behind_a_task_that_runs_lets_the_others_pass(digest: bytes | None) -> None:
-    """It is what the ledger has said of the first, or has no value of its own."""
-    entry, asked, ordered = relieved(State.HELD, ORDER, behind=record(4, digest))
+    """Its record that is ordered stands for it."""
+    entry, asked, finished = relieved(State.RUNNING, ORDER, behind=[record(4, digest)])
 
-    assert (entry.state, asked, ordered) == (State.GONE, [(5, 2, None)], [ORDER])
+    assert (entry.state, asked, finished) == (State.GONE, [(5, digest, 2, None)], [4])
+
+
+def test_a_copy_behind_a_record_without_a_value_lets_the_others_pass() -> None:
+    """Nobody here knows whether it is the task's: the ledger does."""
+    assert relieved(State.HELD, ORDER, first=record(3, None), behind=[record(4, b"ours")])[2] == [4]
+
+
+def test_one_order_stands_for_all_copies() -> None:
+    """Hundreds of copies of a task that waits took an order and a record each, one at a time."""
+    behind = [record(4, b"ours"), record(5, None), record(6, b"theirs"), record(7, b"ours", fence=3), record(8, b"ours", fence=1)]
+
+    assert sorted(relieved(State.HELD, ORDER, behind=[])[2]) == [3]
+    assert sorted(relieved(State.HELD, ORDER, behind=behind)[2]) == [4, 5, 8]
+
+
+@pytest.mark.parametrize(("due_s", "finished"), [(LONG_S - 1, []), (LONG_S + 1, [3])])
+def test_many_that_wait_for_long_block_no_span(due_s: float, finished: list[int]) -> None:
+    """More than a fiftieth of a span waited for hours: nobody was read past them."""
+    assert relieved(State.HELD, ORDER, due_s=due_s, almost=False)[2] == finished
+
+
+def test_a_task_that_runs_is_left_while_many_behind_it_are_open() -> None:
+    """It may end sooner than they do."""
+    assert relieved(State.RUNNING, ORDER, almost=False)[2] == []
 
 
 def test_a_record_that_only_names_a_task_is_not_relieved() -> None:
     """The other record that is ordered would have the task's value, and what a stranger wrote would be nowhere."""
-    entry, asked, ordered = relieved(State.RUNNING, ORDER, behind=record(4, b"theirs"))
+    entry, asked, finished = relieved(State.RUNNING, ORDER, behind=[record(4, b"theirs")])
 
-    assert (entry.value, asked, ordered) == (b"value", [], [])
+    assert (entry.value, asked, finished) == (b"value", [(5, b"theirs", 2, None)], [])
 
 
 def test_a_record_that_runs_ahead_of_the_ledger_is_relieved_at_the_ledgers_fence() -> None:
     """A restored ledger may know a lower one."""
     entry = record(3, b"ours", fence=9)
 
-    assert relieved(State.HELD, ORDER, first=entry)[1:] == ([(5, 2, None)], [ORDER])
+    assert relieved(State.HELD, ORDER, first=entry)[1:] == ([(5, b"ours", 2, None)], [3])
 
 
 def test_a_record_that_nobody_was_asked_about_is_left() -> None:
@@ -80,25 +112,25 @@ def test_a_record_that_nobody_was_asked_about_is_left() -> None:
     for one in (first, second):
         entries.arrive(one, 0.0, redelivered=False)
 
-    assert [entries.known(first), entries.known(second)] == [None, None]
+    assert [entries.is_own(first), entries.is_own(second)] == [None, None]
 
 
 def test_a_task_that_waits_for_long_lets_the_others_pass() -> None:
     """A provider may ask for a day; the partition is read on, and the new record stands for the task."""
-    entry, asked, ordered = relieved(State.HELD, ORDER)
+    entry, asked, finished = relieved(State.HELD, ORDER)
 
-    assert (entry.state, asked, ordered) == (State.GONE, [(5, 2, None)], [ORDER])
+    assert (entry.state, asked, finished) == (State.GONE, [(5, b"ours", 2, None)], [3])
 
 
 def test_a_task_that_somebody_else_has_is_left() -> None:
     """The ledger says that it does not wait."""
-    entry, asked, ordered = relieved(State.HELD, None)
+    entry, asked, finished = relieved(State.HELD, None)
 
-    assert (entry.state, asked, ordered) == (State.HELD, [(5, 2, None)], [])
+    assert (entry.state, asked, finished) == (State.HELD, [(5, b"ours", 2, None)], [])
 
 
 def test_a_task_that_is_about_to_run_is_left() -> None:
     """It will block no longer in a moment, or run."""
-    entry, asked, ordered = relieved(State.READY, ORDER)
+    entry, asked, finished = relieved(State.READY, ORDER)
 
-    assert (entry.state, asked, ordered) == (State.READY, [], [])
+    assert (entry.state, asked, finished) == (State.READY, [], [])
