@@ -38,8 +38,8 @@ class Tree:
 
     @classmethod
     def of(cls, source: str, *, leave_out: Collection[Path] = ()) -> Self:
-        """Return the tree that a DIR or GLOB means; raise ConfigError when its folder is not there."""
-        path = Path(source).expanduser()
+        """Return the tree that a DIR or GLOB means; raise ConfigError when its folder is not there, or its user has none."""
+        path = _path(source)
         fixed = path if path.is_dir() else _fixed_part(path)
         if not fixed.is_dir():
             raise ConfigError(f"there is no folder {fixed}; write a folder or a quoted pattern, for example 'docs/**/*.txt'")
@@ -105,6 +105,14 @@ class Tree:
 def shown(name: str) -> str:
     """Return a file's name as text; bytes that are not UTF-8 become replacement characters."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _path(source: str) -> Path:
+    """Return the path of a DIR or GLOB; `~` is the home folder."""
+    try:
+        return Path(source).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{source} names a user without a home folder; write the whole path") from None
 
 
 def _fixed_part(path: Path) -> Path:

@@ -262,6 +262,14 @@ def test_a_source_without_documents_is_a_usage_error(tmp_path: Path, source: str
         read_documents(str(tmp_path / source), prompt=PROMPT)
 
 
+@pytest.mark.parametrize("source", ["~nobody-of-this-name/docs", "~nobody-of-this-name"])
+def test_the_home_of_a_user_who_is_not_there_is_a_usage_error(source: str) -> None:
+    """It ended with a traceback; the same for the batch that is named after it."""
+    for use in (lambda: read_documents(source, prompt=PROMPT), lambda: documents_batch(source)):
+        with pytest.raises(ConfigError, match=rf"^{source} names a user without a home folder; write the whole path"):
+            use()
+
+
 def test_the_batch_is_named_after_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder gives its name, a glob the name of its fixed part, a dot that of the current folder."""
     fill(tmp_path, "reports/a.txt")
