@@ -28,7 +28,7 @@ from schemas.settings import DEFAULT_ROUTE, LEDGER_FILE, account, require_llm
 from schemas.topics import Topics
 
 REDIS_TIMEOUT_S = 2.0
-APPLY = "python -m producer topics apply"
+APPLY, COMPARE = "python -m producer topics apply", "python -m producer topics check"
 TO_COME = "not there yet; the first load or agent makes"
 
 
@@ -108,13 +108,15 @@ class Checks:
                 raise UnsafeStateError(f"they were in {bus_path(self._config)}, which is gone; run: {APPLY} --group {self._group}")
             to_come = await family.to_come() if self._config.embedded else []
             known = await family.require(leave_out=to_come)
+            untold = await family.untold()
         finally:
             await admin.close()
             lane.close()
             database.close()
         if to_come:
             return f"{', '.join(to_come)}: not there yet; the next load or agent makes what is missing"
-        return f"{len(known.topic_ids)} topics of group {self._group} are as they should be"
+        unknown = f", settings that are unknown: {len(untold)}; see: {COMPARE} --group {self._group}" if untold else ""
+        return f"{len(known.topic_ids)} topics of group {self._group} are as they should be{unknown}"
 
     async def _redis(self) -> str:
         url = self._config.redis_url.reveal() if self._config.redis_url else ""

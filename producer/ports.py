@@ -37,7 +37,7 @@ class Publisher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic as the bus has it."""
+    """A topic as the bus has it. `settings` holds those that the bus tells."""
 
     topic_id: str
     partitions: int

@@ -44,7 +44,7 @@ async def _compare(family: Family, *, embedded: bool, group: str) -> int:
     to_come = await family.to_come() if embedded else []
     differences = [] if to_come and await family.known() is None else await family.differences(leave_out=to_come)
     lines = [f"topic {name} is not there yet; the next load or agent makes it" for name in to_come]
-    say("\n".join(lines + differences) or "topics are as they should be")
+    say("\n".join(lines + differences + await family.untold()) or "topics are as they should be")
     if differences:
         note(f"to change that: python -m producer topics apply --group {group}")
         return UnsafeStateError.exit_code

@@ -160,6 +160,12 @@ class Family:
             found += [] if name in leave_out else _difference(name, there.get(name), known)
         return found
 
+    async def untold(self) -> list[str]:
+        """Return which settings the brokers do not tell, a line each: nobody can compare them, and they hinder nothing."""
+        there = sorted((await self._admin.describe(self._topics.names)).items())
+        missing = [(name, setting) for name, state in there for setting in SETTINGS if setting not in state.settings]
+        return [f"topic {name}: {setting} is unknown (the broker hides it), must be {SETTINGS[setting]}" for name, setting in missing]
+
     async def require(self, leave_out: Collection[str] = ()) -> Known:
         """Return the stored ids; raise UnsafeStateError when the topics but those to leave out are not what they must be."""
         differences = await self.differences(leave_out)

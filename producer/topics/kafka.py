@@ -87,7 +87,7 @@ class KafkaTopicAdmin:
         return await self._peeked(self._peek.cluster_id())
 
     async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
-        """Return the topics that exist. Raises UnreachableError."""
+        """Return the topics that exist; what a broker hides is missing in their settings. Raises UnreachableError."""
         if not topics:
             return {}
         asked = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S)
@@ -95,7 +95,7 @@ class KafkaTopicAdmin:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in described]
         configs = self._client.describe_configs(resources, request_timeout=REQUEST_S) if resources else {}
         answers = {resource.name: await self._unless_missing(future) for resource, future in configs.items()}
-        settings = {name: {key: str(answer[key].value) for key in SETTINGS} for name, answer in answers.items() if answer is not None}
+        settings = {name: _told(answer) for name, answer in answers.items() if answer is not None}
         return {name: TopicState(str(described[name].topic_id), len(described[name].partitions), own) for name, own in settings.items()}
 
     async def create(self, topic: str, partitions: int, replication_factor: int | None) -> None:
@@ -232,3 +232,8 @@ class KafkaTopicAdmin:
         # That all are down follows from what was said of each, which is what helps.
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._trouble:  # noqa: SLF001 - its name
             self._trouble = error.str()
+
+
+def _told(answer: Mapping[str, ConfigEntry]) -> dict[str, str]:
+    """Return the settings that a broker tells: some services leave out what they set themselves, or its value."""
+    return {key: str(answer[key].value) for key in SETTINGS if key in answer and answer[key].value is not None}

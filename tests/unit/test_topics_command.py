@@ -1,11 +1,15 @@
 """`topics` as a command: what it says of what it leaves as it is, and of what is to come."""
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from producer.__main__ import _parser
+from producer.ports import TopicState
+from producer.topics.embedded import EmbeddedTopicAdmin
 from schemas.settings import load_config
 
 
@@ -40,3 +44,28 @@ def test_embedded_topics_that_were_never_made_are_no_difference(tmp_path: Path, 
     (tmp_path / "docllm-data" / "bus.sqlite").unlink()
     assert run(tmp_path, "check", DOCLLM_RETRY_TIERS="2s,30s") == 4
     assert "topic docllm.tasks is missing" in capsys.readouterr().out.splitlines()
+
+
+def test_a_setting_that_is_not_told_is_unknown_and_no_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that hides it hides it for good: nothing could ever start, and yet somebody has to look there."""
+    assert run(tmp_path, "apply") == 0
+    describe = EmbeddedTopicAdmin.describe
+
+    async def hidden(admin: EmbeddedTopicAdmin, topics: Sequence[str]) -> dict[str, TopicState]:
+        found = await describe(admin, topics)
+        told = {name: value for name, value in found["docllm.dlq"].settings.items() if name != "retention.ms"}
+        return found | {"docllm.dlq": replace(found["docllm.dlq"], settings=told)}
+
+    monkeypatch.setattr(EmbeddedTopicAdmin, "describe", hidden)
+    capsys.readouterr()
+
+    assert run(tmp_path, "check") == 0
+    assert capsys.readouterr().out == "topic docllm.dlq: retention.ms is unknown (the broker hides it), must be -1\n"
+
+    options = _parser().parse_args(["check"])
+    asyncio.run(options.run(load_config(flags={}, environ={}, cwd=tmp_path), options))
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "topics:" in line)
+    assert line.startswith("ok ")
+    assert line.endswith("are as they should be, settings that are unknown: 1; see: python -m producer topics check --group docllm")

@@ -2,10 +2,13 @@
 
 import asyncio
 from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from producer.topics.family import SETTINGS
 from producer.topics.kafka import LATEST, UNREACHABLE, KafkaTopicAdmin, LedElsewhereError
 from schemas.clock import SystemClock
 from schemas.config import KafkaConfig
@@ -91,3 +94,31 @@ def test_partitions_that_were_added_are_waited_for(monkeypatch: pytest.MonkeyPat
     asyncio.run(grow())
 
     assert next(answers, None) is None
+
+
+def answered(answer: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(answer)
+    return future
+
+
+def test_a_setting_that_a_broker_hides_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some services leave out a setting, or tell it without its value; every command ended with a traceback, or compared with None."""
+    told = {name: SimpleNamespace(value=value) for name, value in SETTINGS.items()}
+    del told["retention.ms"]
+    told["retention.bytes"].value = None
+    topic = SimpleNamespace(topic_id="id", partitions=[0, 1])
+    client = SimpleNamespace(
+        describe_topics=lambda *_, **__: {"topic": answered(topic)},
+        describe_configs=lambda resources, **__: {resource: answered(told) for resource in resources},
+    )
+
+    async def describe() -> Any:
+        admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())
+        monkeypatch.setattr(admin, "_client", client)
+        return (await admin.describe(["topic"]))["topic"]
+
+    found = asyncio.run(describe())
+
+    assert found.settings == {name: value for name, value in SETTINGS.items() if name not in {"retention.ms", "retention.bytes"}}
+    assert (found.topic_id, found.partitions) == ("id", 2)
