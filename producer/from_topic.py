@@ -1,56 +1,60 @@
 """Loads dead letters back from their topic, for a ledger that was lost: each task once, into the batch that its letter names.
 
-The topic is read twice: first for the places of the newest letters, of which some hundred bytes each are kept, then for their bytes.
-What is in the ledger already is recognized, so this may be run again at any time.
+The topic is read twice: first for the places of the letters, of which some hundred bytes each are kept, then for their bytes. What is
+in the ledger already is recognized, so this may be run again at any time. Quarantined records were never tasks, and may be copies of
+such: their letters are left where nobody asks for them.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from producer import store, strangers
 from producer.ports import Incoming, Order, TopicReader
 from producer.relay import Relay
 from schemas import crash
 from schemas.database import Connection, Database
-from schemas.envelope import BATCH_HEADER, UNREADABLE
+from schemas.envelope import BATCH_HEADER, UNREADABLE, digest
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.lanes import Lane
 from schemas.line import LineError
 from schemas.tables import audit
 
 Result = TypeVar("Result")
-Name = tuple[str, str, str]  # ledger, kind, number
+Place = tuple[int, int]  # partition, offset
 
 CHUNK, SQLITE_CHUNK = 500, 200
 _OURS = ("docllm-", "kafka_dlt-", "__dlq.")
 _POINTER = ("docllm-pointer", "docllm-value-digest")
+_RECORD = "docllm-quarantine"
 _MAX_DIGITS = 18
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """Where a letter is; of two with one name the larger is the better one: with a value, and of a higher fence."""
+class Name(NamedTuple):
+    """What a letter is of. `content` stands for the value, and is empty where the letter only points to it.
 
-    whole: bool
-    fence: int
-    partition: int
-    offset: int
+    The number alone does not tell: a backup that was restored gives numbers out again, to other tasks.
+    """
 
-    @property
-    def rank(self) -> tuple[bool, int]:
-        """Return what two letters of one task are compared by."""
-        return self.whole, self.fence
+    ledger: str
+    kind: str
+    number: str
+    batch: str
+    content: bytes
 
 
 @dataclass(slots=True)
 class Found:
-    """What a topic holds: the best letter of each task or record, how many letters in all, how many of the ledger asked about."""
+    """What a topic holds: where a letter of each task or record is, how many letters in all, how many of the ledger asked about.
 
-    best: dict[Name, Spot] = field(default_factory=dict)
+    `left`: tasks and records that are not asked for.
+    """
+
+    best: dict[Name, Place] = field(default_factory=dict)
+    left: set[Name] = field(default_factory=set)
     letters: int = 0
     own: int = 0
 
@@ -64,40 +68,47 @@ class Loaded:
     refused: list[str] = field(default_factory=list)
 
 
-async def survey(reader: TopicReader, topic: str, ledger_id: str) -> Found:
-    """Return what a topic holds now."""
+async def survey(reader: TopicReader, topic: str, ledger_id: str, dispositions: Collection[str]) -> Found:
+    """Return what a topic holds now: letters of these dispositions; without any, those of everything but quarantined records."""
     found = Found()
     async with aclosing(reader.read(topic)) as pages:
         async for page in pages:
             for letter in page:
-                _note(found, letter, ledger_id)
+                _note(found, letter, ledger_id, dispositions)
+    _drop_pointers(found)
+    found.left -= found.best.keys()
     return found
 
 
-def _note(found: Found, letter: Incoming, ledger_id: str) -> None:
-    name, spot = name_of(letter), _spot(letter)
+def _note(found: Found, letter: Incoming, ledger_id: str, dispositions: Collection[str]) -> None:
+    name, headers = name_of(letter), dict(letter.headers)
     found.letters += 1
-    found.own += name[0] == ledger_id
-    there = found.best.get(name)
-    if there is None or spot.rank > there.rank:
-        found.best[name] = spot
+    found.own += name.ledger == ledger_id
+    wanted = (headers.get("docllm-disposition") or b"").decode("utf-8", "replace") in dispositions if dispositions else name.kind != _RECORD
+    if wanted:
+        found.best.setdefault(name, (letter.partition, letter.offset))
+    else:
+        found.left.add(name)
+
+
+def _drop_pointers(found: Found) -> None:
+    """Forget letters that only point to a value which another letter of the same task has."""
+    if pointers := [name for name in found.best if not name.content]:
+        whole = {name[:4] for name in found.best if name.content}
+        for name in pointers:
+            if name[:4] in whole:
+                del found.best[name]
 
 
 def name_of(letter: Incoming) -> Name:
-    """Return whose letter it is; a record that says nothing of it stands for itself."""
+    """Return what a letter is of; a record that says nothing of it stands for itself."""
     headers = dict(letter.headers)
-    ledger = sys.intern((headers.get("docllm-ledger") or b"")[:64].decode("utf-8", "replace"))
-    for header in ("docllm-task", "docllm-quarantine"):
+    ledger, batch = (sys.intern((headers.get(name) or b"")[:255].decode("utf-8", "replace")) for name in ("docllm-ledger", BATCH_HEADER))
+    content = digest(b"", letter.value) if letter.value is not None and not any(name in headers for name in _POINTER) else b""
+    for header in ("docllm-task", _RECORD):
         if number := headers.get(header):
-            return ledger, header, number[:_MAX_DIGITS].decode("utf-8", "replace")
-    return "", "record", f"{letter.partition}/{letter.offset}"
-
-
-def _spot(letter: Incoming) -> Spot:
-    headers = dict(letter.headers)
-    fence = headers.get("docllm-fence") or b""
-    whole = letter.value is not None and not any(name in headers for name in _POINTER)
-    return Spot(whole, int(fence) if fence.isdigit() and len(fence) <= _MAX_DIGITS else -1, letter.partition, letter.offset)
+            return Name(ledger, header, number[:_MAX_DIGITS].decode("utf-8", "replace"), batch, content)
+    return Name("", "record", f"{letter.partition}/{letter.offset}", batch, content)
 
 
 class FromTopic:
@@ -123,15 +134,16 @@ class FromTopic:
         self._max_attempts_of = max_attempts_of
         self._progress = progress
         self._actor = actor
+        self._would: dict[tuple[str, bytes], bytes] = {}  # digests by batch and key
 
     async def load(self, topic: str, found: Found) -> Loaded:
-        """Load the best letter of each task; without a relay only say what would be loaded."""
+        """Load a letter of each task; without a relay only say what would be loaded."""
         loaded = Loaded()
         if self._relay is not None:
             await self._run(lambda c: self._note(c, topic, found))
         async with aclosing(self._reader.read(topic)) as pages:
             async for page in pages:
-                best = [letter for letter in page if found.best.get(name_of(letter)) == _spot(letter)]
+                best = [letter for letter in page if found.best.get(name_of(letter)) == (letter.partition, letter.offset)]
                 for chunk in self._chunks(best):
                     await self._load(chunk, loaded)
                     self._progress(loaded.new + loaded.known)
@@ -158,7 +170,7 @@ class FromTopic:
             await self._accept(name, some, loaded)
 
     def _read(self, letter: Incoming) -> tuple[str, store.NewTask]:
-        if not _spot(letter).whole:
+        if not name_of(letter).content:
             raise LineError("value", "is not in the letter, which only points to it", "load the task from where it came from")
         headers = [pair for pair in letter.headers if pair[0] in {BATCH_HEADER, UNREADABLE} or not pair[0].startswith(_OURS)]
         return strangers.read(letter.key, letter.value, headers, self._group, self._max_attempts_of)
@@ -181,10 +193,18 @@ class FromTopic:
         return await self._run(lambda c: store.accept(c, into, tasks, first))
 
     async def _compare(self, name: str, tasks: Sequence[store.NewTask]) -> store.Accepted:
+        """Return what `_write` would say, also of tasks that are not there yet and have one id."""
         into = await self._run(lambda c: store.own_batch(c, name, self._group))
-        if into is None:
-            return store.Accepted(dict.fromkeys(range(len(tasks)), 0), (), (), ())
-        return await self._run(partial(store.matching, into=into, tasks=tasks))
+        accepted = store.Accepted(dict.fromkeys(range(len(tasks)), 0), (), (), ())
+        if into is not None:
+            accepted = await self._run(partial(store.matching, into=into, tasks=tasks))
+        new, known, clashing = list[int](), [*accepted.known], [*accepted.clashing]
+        for position in accepted.new:
+            task = tasks[position]
+            is_first = (name, task.key) not in self._would
+            same = self._would.setdefault((name, task.key), task.digest) == task.digest
+            (new if is_first else known if same else clashing).append(position)
+        return store.Accepted(dict.fromkeys(new, 0), tuple(known), tuple(clashing), ())
 
     async def _send(self, orders: Sequence[Order]) -> None:
         crash.reach("from_topic.accepted")
@@ -197,10 +217,6 @@ class FromTopic:
 
 def _where(letter: Incoming) -> str:
     """Return whose letter it is and where it is, for a person."""
-    _, kind, number = name_of(letter)
-    batch_name = next((value for name, value in letter.headers if name == BATCH_HEADER and value), b"")
-    whose = {
-        "docllm-task": f"task {number} of batch {batch_name[:255].decode('utf-8', 'replace')}",
-        "docllm-quarantine": f"quarantine {number}",
-    }
-    return f"letter {letter.partition}/{letter.offset}, {whose.get(kind, 'a record')}"
+    name = name_of(letter)
+    whose = {"docllm-task": f"task {name.number} of batch {name.batch}", _RECORD: f"quarantine {name.number}"}
+    return f"letter {letter.partition}/{letter.offset}, {whose.get(name.kind, 'a record')}"

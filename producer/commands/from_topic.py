@@ -22,9 +22,12 @@ async def load(config: Config, options: argparse.Namespace) -> int:
     async with opened(config, options.group) as parts:
         topic = parts.topics.name("dlq") if options.from_topic is True else options.from_topic
         reader = make_reader(config, parts.clock)
-        found = await survey(reader, topic, parts.ledger_id)
+        found = await survey(reader, topic, parts.ledger_id, options.disposition or ())
         _refuse_own(found, topic, options)
-        say(f"{topic}: {found.letters} letters of {len(found.best)} tasks or records")
+        say(f"{topic}: {found.letters} letters of {len(found.best) + len(found.left)} tasks or records")
+        if found.left:
+            records = "quarantined records; --disposition undecodable or rejected takes them"
+            say(f"left: {len(found.left)} {'of other dispositions' if options.disposition else records}")
         if not options.dry_run and not (found.best and await agreed(options, f"load {len(found.best)} into group {options.group}?")):
             say("nothing is loaded")
             return 0

@@ -26,7 +26,7 @@ RUNS_SHOWN = 20
 MODES = {
     "resume": "a replay goes on with what it was started with",
     "list": "it only shows",
-    "from_topic": "it loads every letter, as fast as the ledger takes them",
+    "from_topic": "it loads every letter, or those of a --disposition, as fast as the ledger takes them",
 }
 SELECTS = ("disposition", "fingerprint", "batch", "type", "tenant", "since", "until", "id", "all")
 
@@ -49,7 +49,7 @@ async def replay(config: Config, options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> None:
     """Raise ConfigError for options that do not go together."""
     modes = [name for name in MODES if getattr(options, name) not in {None, False}]
-    selects = [name for name in SELECTS if getattr(options, name)]
+    selects = [name for name in SELECTS if getattr(options, name) and not (name == "disposition" and modes == ["from_topic"])]
     others = modes[1:] + selects + [name for name in ("cancelled", "limit", "rate", "cap") if getattr(options, name)]
     if modes and others:
         left_out = ", ".join(f"--{name}" for name in others)

@@ -3,19 +3,20 @@
 from collections.abc import AsyncIterator, Sequence
 
 from producer import from_topic, letters, quarantine
-from producer.from_topic import FromTopic, Loaded
+from producer.from_topic import Found, FromTopic, Loaded
 from producer.ports import Incoming, Order
 from producer.quarantine import Suspect
 from producer.relay import Relay
 from schemas import tables
-from schemas.envelope import RawHeaders
+from schemas.envelope import Publication, RawHeaders, encode
 from schemas.lanes import InlineLane
 from schemas.topics import Topics
 from tests.contract.ledger_parts import GROUP, Books
 from tests.contract.test_replay import FakeClock, FakePublisher
 
 TOPIC = f"{GROUP}.dlq"
-LINE = b'{"id":"a","prompt":"hello"}'
+LINE, OTHER = b'{"id":"a","prompt":"hello"}', b'{"id":"b","prompt":"hello"}'
+REJECTED = "rejected"
 
 
 class Shelf:
@@ -39,7 +40,7 @@ def letters_of(books: Books, *headers: RawHeaders) -> list[Incoming]:
     return [Incoming(0, place, record.key, record.value, record.headers) for place, record in enumerate(records)]
 
 
-async def loaded(books: Books, held: Sequence[Incoming], *, dry: bool = False) -> Loaded:
+async def loaded(books: Books, held: Sequence[Incoming], *dispositions: str, dry: bool = False) -> Loaded:
     """Load these letters; a dry run only says what would come of it."""
     lane, shelf = InlineLane(), Shelf(held)
     relay = Relay(database=books.database, lane=lane, publisher=FakePublisher(), topics=Topics(GROUP), clock=FakeClock())
@@ -53,7 +54,19 @@ async def loaded(books: Books, held: Sequence[Incoming], *, dry: bool = False) -
         progress=lambda _: None,
         actor="ann",
     )
-    return await loader.load(TOPIC, await from_topic.survey(shelf, TOPIC, "another ledger"))
+    return await loader.load(TOPIC, await from_topic.survey(shelf, TOPIC, "another ledger", dispositions))
+
+
+def of_task(place: int, value: bytes | None = LINE, *, batch: str = "b", fence: int = 0, disposition: str = "permanent") -> Incoming:
+    """Return a letter of task 7 of a ledger that was lost."""
+    headers = encode(Publication("l" * 32, GROUP, batch, 7, fence))
+    pointer = [("docllm-pointer", b"3 MiB in the ledger")] if value is None else []
+    return Incoming(0, place, b"key", value, [*headers, *pointer, ("docllm-disposition", disposition.encode())])
+
+
+async def surveyed(held: Sequence[Incoming], *dispositions: str) -> Found:
+    """Return what is found in these letters."""
+    return await from_topic.survey(Shelf(held), TOPIC, "another ledger", dispositions)
 
 
 def batches(books: Books) -> list[str]:
@@ -66,7 +79,7 @@ async def test_a_quarantined_record_comes_back_to_its_batch(books: Books) -> Non
     """To the one that it named, or else to the group's own."""
     held = letters_of(books, [("docllm-batch", b"q  1")], [])
 
-    assert (await loaded(books, held)).new == 2
+    assert (await loaded(books, held, REJECTED)).new == 2
 
     assert sorted(batches(books)) == [f"{GROUP}-direct", "q  1"]
 
@@ -76,7 +89,7 @@ async def test_a_record_of_a_cancelled_batch_is_refused(books: Books) -> None:
     held = letters_of(books, [("docllm-batch", b"batch")])
     books.cancel()
 
-    found = await loaded(books, held)
+    found = await loaded(books, held, REJECTED)
 
     assert (found.new, batches(books)) == (0, [])
     assert "batch 'batch' was cancelled" in found.refused[0]
@@ -86,7 +99,7 @@ async def test_a_record_whose_batch_cannot_be_read_is_refused(books: Books) -> N
     """Nobody knows whose it is."""
     held = letters_of(books, [("docllm-unreadable", b"")], [("docllm-batch", b"a\nb")])
 
-    assert len((await loaded(books, held)).refused) == 2
+    assert len((await loaded(books, held, REJECTED)).refused) == 2
     assert batches(books) == []
 
 
@@ -97,10 +110,10 @@ async def test_a_dry_run_says_what_the_run_does(books: Books) -> None:
     books.batch("closed")
     books.cancel("closed")
 
-    dry = await loaded(books, held, dry=True)
+    dry = await loaded(books, held, REJECTED, dry=True)
 
     assert (batches(books), [row.action for row in books.rows(tables.audit)]) == ([], ["cancel"])
-    assert dry == await loaded(books, held)
+    assert dry == await loaded(books, held, REJECTED)
     assert (dry.new, len(dry.refused)) == (1, 2)
 
 
@@ -108,7 +121,64 @@ async def test_who_loads_letters_back_is_in_the_audit(books: Books) -> None:
     """With how many and from where, each time."""
     held = letters_of(books, [], [])
 
-    await loaded(books, held)
+    await loaded(books, held, REJECTED)
 
     ((actor, action, detail),) = [(row.actor, row.action, row.detail) for row in books.rows(tables.audit)]
     assert (actor, action, detail) == ("ann", "from-topic", "letters of 2 tasks or records in group.dlq, into group group")
+
+
+async def test_quarantined_records_are_left_unless_they_are_asked_for(books: Books) -> None:
+    """A copy of a dead task that was set aside is a task no less, and ran in the group's own batch beside its original."""
+    held = [*letters_of(books, []), of_task(1)]
+
+    found = await surveyed(held)
+    first = await loaded(books, held, dry=True)
+
+    assert (len(found.best), [name.kind for name in found.left], found.letters) == (1, ["docllm-quarantine"], 2)
+    assert first == await loaded(books, held)
+    assert (first.new, batches(books)) == (1, ["b"])
+
+    assert (await loaded(books, held, "undecodable", REJECTED)).new == 1
+    assert sorted(batches(books)) == ["b", f"{GROUP}-direct"]
+
+
+async def test_a_disposition_takes_its_letters_alone(books: Books) -> None:
+    """Of tasks and of records, as it does for a replay."""
+    held = [of_task(0), of_task(1, OTHER, disposition="exhausted"), of_task(2, batch="c", disposition=REJECTED)]
+
+    found = await surveyed(held, "exhausted", REJECTED)
+
+    assert (len(found.best), len(found.left)) == (2, 1)
+    assert (await loaded(books, held, "exhausted", REJECTED)).new == 2
+    assert sorted(batches(books)) == ["b", "c"]
+
+
+async def test_tasks_that_had_one_number_are_told_apart(books: Books) -> None:
+    """A backup that is restored gives numbers out again: the second task was dropped as a letter of the first."""
+    held = [of_task(0, fence=2), of_task(1, OTHER, fence=1), of_task(2, batch="c")]
+
+    assert await loaded(books, held, dry=True) == await loaded(books, held) == Loaded(new=3)
+    assert sorted(batches(books)) == ["b", "b", "c"]
+
+
+async def test_several_letters_of_a_task_are_one(books: Books) -> None:
+    """Whichever comes first; one that only points to its value counts where no other has it."""
+    held = [of_task(0, None, fence=3), of_task(1, fence=1), of_task(2, fence=2), of_task(3, None, batch="c")]
+
+    found = await loaded(books, held)
+
+    assert (len((await surveyed(held)).best), found.new, found.known, batches(books)) == (2, 1, 0, ["b"])
+    (refused,) = found.refused
+    assert refused.startswith("letter 0/3, task 7 of batch c: value is not in the letter")
+
+
+async def test_a_dry_run_compares_letters_with_each_other(books: Books) -> None:
+    """An id with two contents is refused the second time, one with the same is known."""
+    clash = b'{"id":"a","prompt":"hello again"}'
+    twin = Incoming(0, 2, b"key", LINE, encode(Publication("m" * 32, GROUP, "b", 9, 0)))
+    held = [of_task(0), of_task(1, clash), twin]
+
+    dry = await loaded(books, held, dry=True)
+
+    assert dry == await loaded(books, held)
+    assert (dry.new, dry.known, len(dry.refused)) == (1, 1, 1)

@@ -33,7 +33,7 @@ def new_ledger(deployment: Deployment, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.timeout(300)
 def test_lost_ledger_is_filled_from_the_dead_letters(deployment: Deployment, request: pytest.FixtureRequest) -> None:
-    """Tasks that died twice and a stranger's line come back once, into their batches; a second run loads nothing; all of them run."""
+    """Tasks that died twice come back once, into their batches, a stranger's line when it is asked for; a second run loads nothing."""
     llm = deployment.llm("--latency", "0", "--faults", "400=1")
     deployment.load(TASKS)
     deployment.bus.write([Outgoing(deployment.topics.name("inbox"), b"k", orjson.dumps(task_line(1)) + b"garbage", [])])
@@ -42,22 +42,28 @@ def test_lost_ledger_is_filled_from_the_dead_letters(deployment: Deployment, req
     deployment.until_done()
     llm.dial()
     before = {task.name: (task.value, task.raw_key) for task in deployment.ledger.tasks()}
-    letter = Outgoing(deployment.topics.name("dlq"), b"k", orjson.dumps(task_line(1000)), [("docllm-quarantine", b"99")])
+    aside = [("docllm-quarantine", b"99"), ("docllm-disposition", b"undecodable")]
+    letter = Outgoing(deployment.topics.name("dlq"), b"k", orjson.dumps(task_line(1000)), aside)
     deployment.bus.write([letter])
 
     new_ledger(deployment, request)
-    planned = deployment.producer("replay", "--from-topic", "--dry-run", code=1)
+    planned = deployment.producer("replay", "--from-topic", "--dry-run")
     empty = deployment.ledger.tasks()
-    first = deployment.producer("replay", "--from-topic", "--yes", code=1)
-    again = deployment.producer("replay", "--from-topic", "--yes", code=1)
+    first = deployment.producer("replay", "--from-topic", "--yes")
+    again = deployment.producer("replay", "--from-topic", "--yes")
+    asked = deployment.producer("replay", "--from-topic", "--disposition", "undecodable", "--yes", code=1)
 
     found = {task.name: (task.value, task.raw_key) for task in deployment.ledger.tasks()}
     direct = found.pop(f"{deployment.group}-direct/t1000")
     assert empty == []
-    assert f"{TASKS + 1} tasks would be loaded" in planned
-    assert f"{TASKS + 1} tasks loaded" in first
-    assert f"0 tasks loaded, {TASKS + 1} were there already" in again
-    assert "1 cannot be loaded" in first
+    left = "left: 2 quarantined records; --disposition undecodable or rejected takes them"
+    assert all(left in said for said in (planned, first, again))
+    assert f"{TASKS} tasks would be loaded" in planned
+    assert f"{TASKS} tasks loaded" in first
+    assert f"0 tasks loaded, {TASKS} were there already" in again
+    assert f"left: {TASKS} of other dispositions" in asked
+    assert "1 tasks loaded" in asked
+    assert "1 cannot be loaded" in asked
     assert found == before
     assert direct == (letter.value, b"k")
 
@@ -82,23 +88,22 @@ def test_letters_of_this_ledger_are_refused(embedded: Deployment) -> None:
     assert embedded.ledger.counts()["dead"] == 3
 
 
-def test_newest_letter_wins(embedded: Deployment) -> None:
-    """Of two letters of one task the one with the higher fence is loaded, wherever it is; one without a value never instead of one with."""
+def test_a_letter_that_only_points_counts_where_no_other_has_the_value(embedded: Deployment) -> None:
+    """Letters of one task are one, wherever they are; a task of which there is only a pointer is told, with 1."""
     embedded.producer("topics", "apply")
     topic = embedded.topics.name("dlq")
+    line = orjson.dumps(task_line(1))
 
     def letter(fence: int, value: bytes | None, task: bytes = b"7") -> Outgoing:
         named = [("docllm-ledger", b"f" * 32), ("docllm-batch", b"b"), ("docllm-task", task), ("docllm-fence", b"%d" % fence)]
         pointer = [("docllm-pointer", b"3 MiB in the ledger")] if value is None else []
         return Outgoing(topic, b"%d" % fence, value, named + pointer)
 
-    newest = orjson.dumps(task_line(1, prompt="Check: {document}"))
-    embedded.bus.write([letter(1, orjson.dumps(task_line(1))), letter(3, newest), letter(2, orjson.dumps(task_line(2))), letter(4, None)])
-    embedded.bus.write([letter(0, None, b"8")])
+    embedded.bus.write([letter(1, line), letter(3, line), letter(2, line), letter(4, None), letter(0, None, b"8")])
 
     done = embedded.run("producer", "replay", "--from-topic", topic, "--yes")
 
     (task,) = embedded.ledger.tasks()
-    assert (task.name, task.value) == ("b/t1", newest)
+    assert (task.name, task.value) == ("b/t1", line)
     assert (done.code, "5 letters of 2" in done.out) == (1, True), done
     assert "task 8 of batch b: value is not in the letter" in done.err

@@ -1,5 +1,6 @@
 """Options may stand before and after what a command is about, and values that nothing can be made of are refused."""
 
+import argparse
 import asyncio
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from agent.rehearsal import run
 from producer.__main__ import _parser
-from producer.commands import admin, replay
+from producer.commands import admin, from_topic, replay
 from schemas.config import Config
 from schemas.errors import ConfigError
 
@@ -79,6 +80,24 @@ def test_a_rate_that_would_not_be_kept_is_refused(mode: tuple[str, ...], option:
 
     with pytest.raises(ConfigError, match=rf"^{mode[0]} stands alone, as .*; leave out {option[0]}$"):
         asyncio.run(replay.replay(Config(), options))
+
+
+def test_letters_are_loaded_by_their_disposition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is how quarantined records are asked for; what else selects needs a ledger, which is lost."""
+    taken: list[list[str]] = []
+
+    async def load(_: Config, options: argparse.Namespace) -> int:
+        taken.append(options.disposition)
+        return 0
+
+    monkeypatch.setattr(from_topic, "load", load)
+    line = ["replay", "--from-topic", "--disposition", "rejected"]
+    asyncio.run(replay.replay(Config(), _parser().parse_args(line)))
+    assert taken == [["rejected"]]
+
+    for other in (["--batch", "b"], ["--all"], ["--resume"]):
+        with pytest.raises(ConfigError, match="stands alone"):
+            asyncio.run(replay.replay(Config(), _parser().parse_args([*line, *other])))
 
 
 def test_a_port_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
