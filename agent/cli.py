@@ -26,6 +26,7 @@ from schemas import collector
 from schemas.clock import SystemClock
 from schemas.config import Config, LLMConfig
 from schemas.errors import ConfigError, DocllmError, UnreachableError
+from schemas.next_command import with_config
 from schemas.settings import current_folder, load_config, require_llm
 from schemas.starting import INTERRUPTED
 from schemas.version import VERSION
@@ -55,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     if argv[:1] == ["resume"]:
         return resume.run(argv[1:])
     options = _parser().parse_args(argv)
-    configure_logging(options.log_level, options.child)
+    configure_logging(options.log_level, options.child, options.config)
     command = _reap if options.command == "reaper" else _run
     try:
         config = load_config(flags=_flags(options), environ=os.environ, cwd=current_folder())
@@ -176,7 +177,7 @@ def _give_up(options: argparse.Namespace, error: UnreachableError) -> NoReturn:
 
 def _complain(options: argparse.Namespace, error: DocllmError) -> None:
     who = f"agent {options.child}: " if options.child else ""
-    sys.stderr.write(f"{who}error: {error}\n")
+    sys.stderr.write(f"{who}error: {with_config(str(error), options.config)}\n")
 
 
 async def _reap(config: Config, options: argparse.Namespace) -> bool:

@@ -14,6 +14,7 @@ from producer.commands.cancel import actor
 from schemas.config import Config
 from schemas.database import Connection
 from schemas.errors import ConfigError, DocllmError
+from schemas.next_command import with_config
 from schemas.settings import current_folder, load_config
 
 MOST_SHOWN = 20
@@ -26,7 +27,7 @@ def run(argv: Sequence[str]) -> int:
         config = load_config(flags={"config": options.config}, environ=os.environ, cwd=current_folder())
         print(asyncio.run(_resume(config, options.group, options.route)))  # noqa: T201 - what a command did is its output
     except DocllmError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {with_config(str(error), options.config)}\n")
         return error.exit_code
     return 0
 

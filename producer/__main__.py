@@ -26,6 +26,7 @@ from producer.commands.selecting import add_selection
 from producer.replay_runs import CAP
 from producer.screen import complain
 from schemas.errors import DocllmError
+from schemas.next_command import with_config
 from schemas.settings import current_folder, load_config
 from schemas.version import VERSION
 
@@ -58,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return int(runner.run(options.run(config, options)))
     except DocllmError as error:
-        complain(str(error))
+        complain(with_config(str(error), options.config))
         return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.flush()

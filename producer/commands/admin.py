@@ -9,6 +9,7 @@ from producer.topics.family import EMBEDDED_PARTITIONS, PARTITIONS, Family
 from schemas import migrations
 from schemas.config import Config
 from schemas.errors import ConfigError, UnsafeStateError
+from schemas.next_command import with_config
 
 MOST_EMBEDDED = 1000  # partitions: each is looked at in every turn of every agent
 
@@ -30,7 +31,7 @@ async def topics(config: Config, options: argparse.Namespace) -> int:
         raise ConfigError(f"--partitions {options.partitions}: embedded topics have {MOST_EMBEDDED} at most; one machine needs a few")
     async with opened(config, options.group, check_topics=False) as parts:
         if options.action == "check":
-            return await _compare(parts.family, embedded=config.embedded, group=options.group)
+            return await _compare(parts.family, options, embedded=config.embedded)
         partitions = options.partitions or (EMBEDDED_PARTITIONS if config.embedded else PARTITIONS)
         done = await parts.family.apply(partitions, options.replication_factor)
         say("\n".join(done) or "topics are as they should be")
@@ -39,14 +40,14 @@ async def topics(config: Config, options: argparse.Namespace) -> int:
     return 0
 
 
-async def _compare(family: Family, *, embedded: bool, group: str) -> int:
+async def _compare(family: Family, options: argparse.Namespace, *, embedded: bool) -> int:
     """Say how the topics differ from what they must be; embedded ones that were never made are to come, which is no failure."""
     to_come = await family.to_come() if embedded else []
     differences = [] if to_come and await family.known() is None else await family.differences(leave_out=to_come)
     lines = [f"topic {name} is not there yet; the next load or agent makes it" for name in to_come]
     say("\n".join(lines + differences + await family.untold()) or "topics are as they should be")
     if differences:
-        note(f"to change that: python -m producer topics apply --group {group}")
+        note(with_config(f"to change that: python -m producer topics apply --group {options.group}", options.config))
         return UnsafeStateError.exit_code
     return 0
 
@@ -60,5 +61,5 @@ async def check(config: Config, options: argparse.Namespace) -> int:
     for test in tests.all():
         code, word, said = await outcome(test)
         worst = max(worst, code)
-        say(f"{word:7} {test.name}: {said}")
+        say(f"{word:7} {test.name}: {with_config(said, options.config)}")
     return worst

@@ -16,6 +16,7 @@ from schemas import crash
 from schemas.config import Config
 from schemas.database import Connection, Database
 from schemas.errors import ConfigError
+from schemas.next_command import with_config
 from schemas.task import WAITING, Status
 
 
@@ -57,7 +58,8 @@ async def _cancel_task(parts: LedgerParts, options: argparse.Namespace) -> int:
 
     found = await parts.lane(lambda: parts.database.run(work))
     if not found:
-        complain(f"no task {options.id!r} in a batch of group {options.group}; see: python -m producer status --group {options.group}")
+        said = f"no task {options.id!r} in a batch of group {options.group}; see: python -m producer status --group {options.group}"
+        complain(with_config(said, options.config))
         return 1
     if len(found) > 1:
         complain(several(options.id, [name for name, _ in found]))

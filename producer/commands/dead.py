@@ -15,6 +15,7 @@ from producer.screen import complain, note, say
 from producer.selection import Selection
 from schemas.config import Config
 from schemas.database import Connection
+from schemas.next_command import with_config
 
 PIPED_WIDTH = 500
 GROUPS_SHOWN = 40
@@ -72,7 +73,8 @@ def _found(connection: Connection, options: argparse.Namespace) -> dead_show.Sto
 def _not_one(names: list[str], options: argparse.Namespace) -> int:
     if not names:
         where = f"batch {options.batch!r}" if options.batch else f"group {options.group}"
-        complain(f"no task {options.id!r} in {where}; see: python -m producer dead list --group {options.group}")
+        said = f"no task {options.id!r} in {where}; see: python -m producer dead list --group {options.group}"
+        complain(with_config(said, options.config))
         return 1
     complain(several(options.id, names))
     return 1

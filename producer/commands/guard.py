@@ -14,6 +14,7 @@ from producer.shown import shown
 from producer.store import require_batch
 from schemas.config import Config
 from schemas.database import Connection
+from schemas.next_command import with_config
 
 VERSION = 1
 GUARD = "Shows which batches are held back because nearly all their tasks failed, and lets them run again."
@@ -41,7 +42,8 @@ async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
         return 0
     for one in found:
         say(f"{shown(f'{one.key}: {one.reason}')}; raised {one.raised_at:%Y-%m-%d %H:%M:%S} UTC, next probe in {one.probe_due_s:.0f} s")
-    note(f"to let one run again: python -m producer guard open BATCH --group {options.group}" if found else "no guard is raised")
+    again = f"to let one run again: python -m producer guard open BATCH --group {options.group}"
+    note(with_config(again, options.config) if found else "no guard is raised")
     return 0
 
 

@@ -21,6 +21,7 @@ from schemas import collector, crash
 from schemas.config import Config
 from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
 from schemas.lanes import ThreadLane
+from schemas.next_command import with_config
 
 SHOWN = 20
 
@@ -41,7 +42,7 @@ async def load(config: Config, options: argparse.Namespace) -> int:
             collector.calm()
             summary = await _load(parts, source.batch, _noted(source.lines(), sums, loaded), report, sums.estimate.add)
         _tell(source, summary, sums)
-        _tell_rejects(source, rejects, options.group)
+        _tell_rejects(source, rejects, options)
         if options.strict and checked != loaded:
             complain(_changed(source.batch, checked, loaded))
             return UnsafeStateError.exit_code
@@ -195,14 +196,15 @@ def _tell(source: Input, summary: Summary, sums: Sums) -> None:
     _tell_roots(sums)
 
 
-def _tell_rejects(source: Input, rejects: Rejects, group: str) -> None:
+def _tell_rejects(source: Input, rejects: Rejects, options: argparse.Namespace) -> None:
     """Say how each bad line comes into the same batch: from the rejects file, or where it has no text there, from the input."""
     if not rejects.count:
         return
     path, batch = shlex.quote(str(rejects.path)), shlex.quote(source.batch)
     again, textless = f"{_repair(source)} with --batch {batch}", rejects.count - rejects.repairable
-    there = f"repair `text` there, then: python -m producer load {path} --batch {batch} --group {group}"
-    say(f"{_many(rejects.count, 'bad line')} in {rejects.path}; {there if rejects.repairable else again}")
+    there = f"repair `text` there, then: python -m producer load {path} --batch {batch} --group {options.group}"
+    what = with_config(there, options.config) if rejects.repairable else again
+    say(f"{_many(rejects.count, 'bad line')} in {rejects.path}; {what}")
     if rejects.repairable and textless:
         say(f"{textless:,} of them without `text` there; once the others are loaded, {again}")
 

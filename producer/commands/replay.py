@@ -21,6 +21,7 @@ from producer.screen import bar, complain, note, say
 from producer.selection import RECORD
 from schemas.config import Config
 from schemas.errors import ConfigError
+from schemas.next_command import with_config
 
 RUNS_SHOWN = 20
 MODES = {
@@ -109,7 +110,7 @@ async def _why_nothing(parts: LedgerParts | Parts, options: argparse.Namespace, 
 
 def _unknown(options: argparse.Namespace) -> int:
     where = f"batch {options.batch!r}" if options.batch else f"group {options.group}"
-    complain(f"no {options.id!r} in {where}; see: python -m producer dead list --group {options.group}")
+    complain(with_config(f"no {options.id!r} in {where}; see: python -m producer dead list --group {options.group}", options.config))
     return 1
 
 
@@ -121,7 +122,7 @@ async def _replay(parts: Parts, options: argparse.Namespace, unread: int) -> int
         say("nothing is replayed")
         return _code(unread)
     run = await _replayer(parts).store(actor(), wish)
-    return _code(unread if run is None else unread + await _apply(parts, run))
+    return _code(unread if run is None else unread + await _apply(parts, options, run))
 
 
 async def _resume(parts: Parts, options: argparse.Namespace) -> int:
@@ -133,17 +134,18 @@ async def _resume(parts: Parts, options: argparse.Namespace) -> int:
         say("no replay was interrupted")
     for run in runs:
         say(f"resuming replay {run.id}: {run.left} of {run.total} left ({run.wish.selection}, by {run.actor})")
-        unread += await _apply(parts, run)
+        unread += await _apply(parts, options, run)
     return unread
 
 
-async def _apply(parts: Parts, run: Run) -> int:
+async def _apply(parts: Parts, options: argparse.Namespace, run: Run) -> int:
     """Apply a run, tell what became of it; return how many records could not be read."""
     try:
         with bar(f"replay {run.id}") as shown:
             report = await _replayer(parts, lambda done: shown.show(done, run.total)).apply(run)
     except asyncio.CancelledError:
-        note(f"replay {run.id} is interrupted; go on with: python -m producer replay --resume --group {parts.topics.group}")
+        again = f"python -m producer replay --resume --group {options.group}"
+        note(with_config(f"replay {run.id} is interrupted; go on with: {again}", options.config))
         raise
     ended = await parts.lane(lambda: parts.database.auto(lambda c: replay_runs.find(c, run.id))) or run
     say(f"replay {run.id}: {replay_screen.result(ended)}")

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import BinaryIO
@@ -26,6 +27,7 @@ from producer.shown import shown
 from producer.whole_file import standard_output, whole_file
 from schemas.config import Config
 from schemas.errors import ConfigError
+from schemas.next_command import with_config
 from schemas.task import Status
 
 STDOUT = frozenset({"-", "/dev/stdout"})  # the latter may be a file that is appended to, which must not be replaced
@@ -39,22 +41,28 @@ async def status(config: Config, options: argparse.Namespace) -> int:
         if options.batch is not None:
             await _batches(parts, options)
         if options.json:
-            say(orjson.dumps((await _read(parts, options)).as_json(), option=orjson.OPT_INDENT_2).decode())
+            found = await _read(parts, options)
+            reasons = tuple(with_config(reason, options.config) for reason in found.reasons)
+            say(orjson.dumps(replace(found, reasons=reasons).as_json(), option=orjson.OPT_INDENT_2).decode())
         elif sys.stdout.isatty() and not options.once:
             await _live(parts, options)
         else:
-            _print(found := await _read(parts, options))
+            _print(found := await _read(parts, options), options)
             if config.embedded and not found.batches:
                 note(f"looked in {config.data_dir.resolve()}")
     return 0
 
 
-def _print(found: statuses.GroupStatus) -> None:
+def _print(found: statuses.GroupStatus, options: argparse.Namespace) -> None:
     text, terminal = StringIO(), sys.stdout.isatty()
     console = Console(file=text, force_terminal=terminal, width=None if terminal else PIPED_WIDTH)
     console.print(status_table(found, console.width), soft_wrap=True)
-    console.print(Text("\n".join(status_lines(found))), soft_wrap=True)
+    console.print(_below(found, options), soft_wrap=True)
     say(text.getvalue().removesuffix("\n"))
+
+
+def _below(found: statuses.GroupStatus, options: argparse.Namespace) -> Text:
+    return Text(with_config("\n".join(status_lines(found)), options.config))
 
 
 async def _batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int, str]:
@@ -78,7 +86,7 @@ async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
     with Live(console=console, auto_refresh=False) as live:
         while True:
             found = await _read(parts, options)
-            live.update(Group(status_table(found, console.width), Text("\n".join(status_lines(found)))), refresh=True)
+            live.update(Group(status_table(found, console.width), _below(found, options)), refresh=True)
             if not any(batch.open for batch in found.batches):
                 return
             await asyncio.sleep(REFRESH_S)

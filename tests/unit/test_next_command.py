@@ -1,0 +1,82 @@
+"""A command that a person is told to run means the configuration with which it was told."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from agent import cli as agent
+from agent.telemetry import configure_logging
+from producer import __main__ as producer
+from producer.commands import load
+from schemas.next_command import with_config
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("see: python -m producer status --group g", "see: python -m producer status --config my.toml --group g"),
+        ("run: python -m producer topics apply", "run: python -m producer topics apply --config my.toml"),
+        ("python -m producer guard open BATCH", "python -m producer guard open --config my.toml BATCH"),
+        ("run `python -m producer topics apply`", "run `python -m producer topics apply --config my.toml`"),
+        ("python -m producer load /a b.jsonl", "python -m producer load --config my.toml /a b.jsonl"),
+        ("python -m agent --group g", "python -m agent --config my.toml --group g"),
+        ("python -m agent resume fast --group g", "python -m agent resume --config my.toml fast --group g"),
+        ("python -m agent rehearsal-llm", "python -m agent rehearsal-llm"),
+        ("python -m producer migrate --config other", "python -m producer migrate --config other"),
+    ],
+)
+def test_a_command_names_the_file(text: str, wanted: str) -> None:
+    """Behind the words that say which command it is; the rehearsal LLM has no such option."""
+    assert with_config(text, "my.toml") == wanted
+    assert with_config(text, None) == text
+
+
+def test_a_file_is_quoted_for_the_shell() -> None:
+    """The line is copied as it is."""
+    assert with_config("python -m producer migrate", "my files/d.toml") == "python -m producer migrate --config 'my files/d.toml'"
+
+
+COMMANDS = (
+    "export", "status", "load tasks.jsonl", "status", "status --json", "export --batch no", "status --batch no", "cancel --batch no",
+    "cancel --id no", "dead show no", "dead list --batch no", "replay", "replay --id no --dry-run", "guard list no",
+)  # fmt: skip
+WITHOUT_A_BUS = ("topics check", "check")
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_every_command_that_is_told_names_the_file_that_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, named: bool
+) -> None:
+    """A line that is copied worked on another ledger, the embedded one; where no file was named, none is told."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(load.collector, "calm", lambda: None)
+    (tmp_path / "my.toml").write_text("")
+    (tmp_path / "tasks.jsonl").write_text('{"id":"a","prompt":"x"}\n{broken\n')
+    config = ["--config", "my.toml"] if named else []
+    told: dict[str, list[str]] = {}
+
+    def run(line: str) -> None:
+        producer.main([*line.split(), *config])
+        told[line] = [said for said in "".join(capsys.readouterr()).splitlines() if "python -m" in said]
+
+    for line in COMMANDS:
+        run(line)
+    (tmp_path / "docllm-data" / "bus.sqlite").unlink()
+    for line in WITHOUT_A_BUS:
+        run(line)
+    agent.main(config)
+    told["agent"] = [said for said in capsys.readouterr().err.splitlines() if "python -m" in said]
+
+    assert [line for line, said in told.items() if not said] == []
+    assert {" --config my.toml" in said for lines in told.values() for said in lines} == {named}
+
+
+def test_a_log_line_names_the_file(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a route that waits for a person does."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    configure_logging("INFO", 2, "my.toml")
+
+    logging.getLogger("agent.any").warning("run: %s", "python -m agent resume fast --group g")
+
+    assert "[2] agent.any: run: python -m agent resume --config my.toml fast --group g\n" in capsys.readouterr().err
