@@ -1,7 +1,7 @@
 """Runs a replay: stores what a person asked for, then applies it page by page and publishes each page at once.
 
 It may be killed at any moment: what is stored is resumed by the next replay of the group, and what was applied is not applied
-again. Several may run at once; they share what waits.
+again. Several may run at once; they share what waits, and the rate at which it passes.
 """
 
 import secrets
@@ -23,28 +23,6 @@ Result = TypeVar("Result")
 
 TASKS, SQLITE_TASKS, RECORDS = 500, 200, 50  # items in one transaction
 AGAIN_S = 0.5
-
-
-class Pace:
-    """Lets items pass at a rate, `per_s` of them each second; None: as fast as they come."""
-
-    def __init__(self, per_s: float | None, clock: Clock) -> None:
-        self._per_s = per_s
-        self._clock = clock
-        self._free_s = clock.now_s()
-
-    def size(self, most: int) -> int:
-        """Return how many items may come together, so that a second has its share."""
-        return most if self._per_s is None else max(1, min(most, int(self._per_s)))
-
-    async def turn(self) -> None:
-        """Wait until the next items may come."""
-        await self._clock.sleep(max(0.0, self._free_s - self._clock.now_s()))
-
-    def passed(self, count: int) -> None:
-        """Note that items came."""
-        if self._per_s is not None:
-            self._free_s = max(self._free_s, self._clock.now_s()) + count / self._per_s
 
 
 @dataclass(slots=True)
@@ -109,35 +87,47 @@ class Replay:
 
     async def apply(self, run: Run) -> Report:
         """Apply what waits of a run, until nothing does."""
-        report, pace, done = Report(), Pace(run.wish.rate, self._clock), run.total - run.left
+        report, done = Report(), run.total - run.left
         while not await self._run(lambda c: replay_runs.end(c, run.id)):
             passed = 0
             for kind in KINDS:
-                passed += await self._apply_kind(run, kind, report, pace, done + passed)
+                passed += await self._apply_kind(run, kind, report, done + passed)
             done += passed
             if not passed:
                 await self._wait()
         return report
 
-    async def _apply_kind(self, run: Run, kind: int, report: Report, pace: Pace, before: int) -> int:
+    async def _apply_kind(self, run: Run, kind: int, report: Report, before: int) -> int:
         """Apply the items of one kind once through; return how many are done with."""
         after = done = 0
         while True:
-            await pace.turn()
-            page = await self._run(partial(self._page, run=run, kind=kind, after=after, size=pace.size(self._most(kind))))
+            page = await self._run(partial(self._page, run=run, kind=kind, after=after))
             if page is None:
                 return done
+            if page.wait_s > 0:
+                await self._clock.sleep(page.wait_s)
+                continue
             crash.reach("replay.page_applied")
             await self._relay.send(page.orders)
             crash.reach("replay.page_published")
             after, done = page.last, done + page.done
-            pace.passed(page.done)
             report.unsent |= any(order.destination in self._relay.failing for order in page.orders)
             report.unread |= dict(page.unread)
             self._tell_early(report, page)
             self._progress(before + done)
 
-    def _page(self, connection: Connection, *, run: Run, kind: int, after: int, size: int) -> Page | None:
+    def _page(self, connection: Connection, *, run: Run, kind: int, after: int) -> Page | None:
+        rate = run.wish.rate
+        if rate is None:
+            return self._apply_page(connection, run, kind, after, self._most(kind))
+        if (wait_s := replay_runs.wait_s(connection, run.id, rate)) > 0:
+            return Page(after, 0, wait_s=wait_s)
+        page = self._apply_page(connection, run, kind, after, share(rate, self._most(kind)))
+        if page is not None:
+            replay_runs.passed(connection, run.id, page.done, rate)
+        return page
+
+    def _apply_page(self, connection: Connection, run: Run, kind: int, after: int, size: int) -> Page | None:
         if kind == TASK:
             return replay_tasks.apply(connection, self._group, run.id, run.wish, after, size)
         return replay_records.apply(connection, self._group, run.id, self._max_attempts_of, after, size)
@@ -159,3 +149,8 @@ class Replay:
 
     async def _run(self, work: Callable[[Connection], Result]) -> Result:
         return await self._lane(lambda: self._database.run(work))
+
+
+def share(rate: float, most: int) -> int:
+    """Return how many items may pass together at a rate, so that a second has its share."""
+    return max(1, min(most, int(rate)))

@@ -18,7 +18,7 @@ from producer.outbox import QUARANTINE, TASK
 from producer.ports import Order
 from producer.selection import Selection, from_json
 from schemas.bulk import insert_rows
-from schemas.sql import utc_now
+from schemas.sql import seconds_until, utc_after, utc_now
 from schemas.tables import audit, quarantine, replay_item, replay_run
 
 STORED_PAGE = 2000
@@ -85,7 +85,7 @@ class Page:
     """What became of a page: the last item looked at, how many are done with, the orders to publish.
 
     `early`: items that wait on, since the letter of their death is not on its topic yet; it could not be built any more.
-    `unread`: records that are no task, with the reason.
+    `unread`: records that are no task, with the reason. `wait_s`: for how long the run's rate lets none pass; none was looked at.
     """
 
     last: int
@@ -93,6 +93,7 @@ class Page:
     orders: tuple[Order, ...] = ()
     early: int = 0
     unread: tuple[tuple[int, str], ...] = ()
+    wait_s: float = 0.0
 
 
 class DroppedError(Exception):
@@ -230,6 +231,21 @@ def take(connection: Connection, run_id: int, kind: int, after: int, limit: int)
     )
     rows = connection.execute(query.order_by(replay_item.c.item_id).limit(limit).with_for_update(skip_locked=True))
     return [(row.item_id, row.fence) for row in rows]
+
+
+def wait_s(connection: Connection, run_id: int, rate: float) -> float:
+    """Lock a run; return in how many seconds its next items may pass, 0 or less for now. All who work at it have one rate together.
+
+    What is further ahead than a page can put it was written before the clock was set back.
+    """
+    query = select(seconds_until(replay_run.c.next_at)).where(replay_run.c.id == run_id)
+    found = float(connection.execute(query.with_for_update()).scalar_one())
+    return found if found < 2 * max(1.0, 1 / rate) else 0.0
+
+
+def passed(connection: Connection, run_id: int, count: int, rate: float) -> None:
+    """Note that items of a run passed, `rate` of them each second."""
+    connection.execute(update(replay_run).where(replay_run.c.id == run_id).values(next_at=utc_after(count / rate)))
 
 
 def mark(connection: Connection, run_id: int, kind: int, ids: Iterable[int], state: ItemState) -> None:

@@ -227,6 +227,7 @@ replay_run = _table(
     _word("actor", 191),
     Column("selection", LongText, nullable=False),
     Column("stored_at", UtcTime),  # all items are stored: from here on the run only resumes
+    _now("next_at"),  # from when on its rate lets items pass
     Column("ended_at", UtcTime),
 )
 

@@ -8,8 +8,8 @@ import pytest
 from producer import outbox, replay_runs
 from producer.ports import Refusal
 from producer.relay import Relay
-from producer.replay import Pace, Replay
-from producer.replay_runs import ItemState, Place, Run, Wish
+from producer.replay import Replay, share
+from producer.replay_runs import ItemState, Page, Place, Run, Wish
 from producer.selection import Selection
 from schemas import tables
 from schemas.envelope import Outgoing, decode
@@ -88,6 +88,16 @@ class Site:
         run = await self.replay.store("ann", wish)
         assert run is not None
         return run
+
+    def skip_waits(self) -> None:
+        """Let the time for which the rate makes it sleep pass at once, in the database too."""
+        self.clock.witness = lambda: self.books.ago(tables.replay_run.c.next_at, 1)
+
+    def page(self, run: Run) -> Page:
+        """Return what comes of the next page of tasks."""
+        found = self.books.run(lambda c: self.replay._page(c, run=run, kind=outbox.TASK, after=0))
+        assert found is not None
+        return found
 
     def counts(self, run: Run) -> dict[ItemState, int]:
         found = self.books.run(lambda c: replay_runs.find(c, run.id))
@@ -169,11 +179,35 @@ async def test_a_rate_spreads_the_items(site: Site, books: Books) -> None:
     """Ten at four a second: pages of four, a second after each whole one."""
     dead(books, *(f"k{number}" for number in range(10)))
     run = await site.stored(Wish(Selection(), rate=4.0))
+    site.skip_waits()
 
     await site.replay.apply(run)
 
     assert site.progress == [4, 8, 10]
-    assert [delay for delay in site.clock.slept if delay] == [1.0, 1.0, 0.5]
+    assert [0 < delay <= most for delay, most in zip(site.clock.slept, (1.01, 1.01, 0.51), strict=True)] == [True] * 3
+
+
+async def test_all_who_work_at_a_run_have_one_rate(site: Site, books: Books) -> None:
+    """Each had the whole rate for itself: a replay that was resumed beside the first spared the provider half as much."""
+    dead(books, *(f"k{number}" for number in range(10)))
+    run = await site.stored(Wish(Selection(), rate=4.0))
+    other = Site(books)
+
+    pages = [site.page(run), other.page(run), site.page(run)]
+
+    assert [page.done for page in pages] == [4, 0, 0]
+    assert [page.wait_s > 0 for page in pages] == [False, True, True]
+    books.ago(tables.replay_run.c.next_at, 1)
+    assert other.page(run).done == 4
+
+
+async def test_a_clock_that_was_set_back_holds_nothing_up(site: Site, books: Books) -> None:
+    """The next items would wait for as long as it was set back."""
+    dead(books, "a")
+    run = await site.stored(Wish(Selection(), rate=0.5))
+    books.ago(tables.replay_run.c.next_at, -3600)
+
+    assert site.page(run).done == 1
 
 
 async def test_a_task_waits_for_its_letter(site: Site, books: Books) -> None:
@@ -217,6 +251,7 @@ async def test_without_a_bus_the_ledger_is_right_all_the_same(site: Site, books:
     ids = dead(books, *(f"k{number}" for number in range(5)))
     site.publisher.down = True
     run = await site.stored(Wish(Selection(), rate=2.0))
+    site.skip_waits()
 
     report = await site.replay.apply(run)
 
@@ -245,16 +280,7 @@ async def test_what_another_replay_has_in_hand_is_waited_for(site: Site, books: 
     assert site.clock.slept[:3] == [0.5] * 3
 
 
-def test_a_pace_without_a_rate_never_waits() -> None:
-    """And gives whole pages."""
-    pace = Pace(None, FakeClock())
-    pace.passed(1000)
-
-    assert pace.size(500) == 500
-    assert pace._free_s == 1000.0
-
-
 @pytest.mark.parametrize(("rate", "size"), [(0.5, 1), (1.0, 1), (3.7, 3), (10_000.0, 500)])
 def test_a_page_is_a_seconds_share(rate: float, size: int) -> None:
     """At least one, at most a page."""
-    assert Pace(rate, FakeClock()).size(500) == size
+    assert share(rate, 500) == size

@@ -26,6 +26,7 @@ def upgrade() -> None:
         sa.Column("actor", name(191), server_default=sa.text("''"), nullable=False),
         sa.Column("selection", LongText, nullable=False),
         sa.Column("stored_at", UtcTime, nullable=True),
+        sa.Column("next_at", UtcTime, server_default=utc_default(), nullable=False),
         sa.Column("ended_at", UtcTime, nullable=True),
         sa.PrimaryKeyConstraint("id"),
         if_not_exists=True,
