@@ -53,7 +53,7 @@ class Found:
     `left`: tasks and records that are not asked for.
     """
 
-    best: dict[Name, Place] = field(default_factory=dict)
+    places: dict[Name, Place] = field(default_factory=dict)
     left: set[Name] = field(default_factory=set)
     letters: int = 0
     own: int = 0
@@ -76,7 +76,7 @@ async def survey(reader: TopicReader, topic: str, ledger_id: str, dispositions: 
             for letter in page:
                 _note(found, letter, ledger_id, dispositions)
     _drop_pointers(found)
-    found.left -= found.best.keys()
+    found.left -= found.places.keys()
     return found
 
 
@@ -86,18 +86,18 @@ def _note(found: Found, letter: Incoming, ledger_id: str, dispositions: Collecti
     found.own += name.ledger == ledger_id
     wanted = (headers.get("docllm-disposition") or b"").decode("utf-8", "replace") in dispositions if dispositions else name.kind != _RECORD
     if wanted:
-        found.best.setdefault(name, (letter.partition, letter.offset))
+        found.places.setdefault(name, (letter.partition, letter.offset))
     else:
         found.left.add(name)
 
 
 def _drop_pointers(found: Found) -> None:
     """Forget letters that only point to a value which another letter of the same task has."""
-    if pointers := [name for name in found.best if not name.content]:
-        whole = {name[:4] for name in found.best if name.content}
+    if pointers := [name for name in found.places if not name.content]:
+        whole = {name[:4] for name in found.places if name.content}
         for name in pointers:
             if name[:4] in whole:
-                del found.best[name]
+                del found.places[name]
 
 
 def name_of(letter: Incoming) -> Name:
@@ -143,15 +143,15 @@ class FromTopic:
             await self._run(lambda c: self._note(c, topic, found))
         async with aclosing(self._reader.read(topic)) as pages:
             async for page in pages:
-                best = [letter for letter in page if found.best.get(name_of(letter)) == (letter.partition, letter.offset)]
-                for chunk in self._chunks(best):
+                mine = [letter for letter in page if found.places.get(name_of(letter)) == (letter.partition, letter.offset)]
+                for chunk in self._chunks(mine):
                     await self._load(chunk, loaded)
                     self._progress(loaded.new + loaded.known)
         return loaded
 
     def _note(self, connection: Connection, topic: str, found: Found) -> None:
         """Say in the audit who loads what, before anything is loaded: a load that is killed was there too."""
-        detail = f"letters of {len(found.best)} tasks or records in {topic}, into group {self._group}"
+        detail = f"letters of {len(found.places)} tasks or records in {topic}, into group {self._group}"
         connection.execute(audit.insert(), {"actor": self._actor[:191], "action": "from-topic", "detail": detail[:2000]})
 
     def _chunks(self, letters: Sequence[Incoming]) -> Iterator[Sequence[Incoming]]:

@@ -24,11 +24,11 @@ async def load(config: Config, options: argparse.Namespace) -> int:
         reader = make_reader(config, parts.clock)
         found = await survey(reader, topic, parts.ledger_id, options.disposition or ())
         _refuse_own(found, topic, options)
-        say(f"{topic}: {found.letters} letters of {len(found.best) + len(found.left)} tasks or records")
+        say(f"{topic}: {found.letters} letters of {len(found.places) + len(found.left)} tasks or records")
         if found.left:
             records = "quarantined records; --disposition undecodable or rejected takes them"
             say(f"left: {len(found.left)} {'of other dispositions' if options.disposition else records}")
-        if not options.dry_run and not (found.best and await agreed(options, f"load {len(found.best)} into group {options.group}?")):
+        if not options.dry_run and not (found.places and await agreed(options, f"load {len(found.places)} into group {options.group}?")):
             say("nothing is loaded")
             return 0
         relay = Relay(database=parts.database, lane=parts.lane, publisher=parts.publisher, topics=parts.topics, clock=parts.clock)
@@ -40,7 +40,7 @@ async def load(config: Config, options: argparse.Namespace) -> int:
                 relay=None if options.dry_run else relay,
                 group=options.group,
                 max_attempts_of=config.max_attempts_of,
-                progress=lambda done: shown.show(done, len(found.best)) if shown else None,
+                progress=lambda done: shown.show(done, len(found.places)) if shown else None,
                 actor=actor(),
             )
             return _tell(await loader.load(topic, found), options)

@@ -134,7 +134,7 @@ async def test_quarantined_records_are_left_unless_they_are_asked_for(books: Boo
     found = await surveyed(held)
     first = await loaded(books, held, dry=True)
 
-    assert (len(found.best), [name.kind for name in found.left], found.letters) == (1, ["docllm-quarantine"], 2)
+    assert (len(found.places), [name.kind for name in found.left], found.letters) == (1, ["docllm-quarantine"], 2)
     assert first == await loaded(books, held)
     assert (first.new, batches(books)) == (1, ["b"])
 
@@ -148,7 +148,7 @@ async def test_a_disposition_takes_its_letters_alone(books: Books) -> None:
 
     found = await surveyed(held, "exhausted", REJECTED)
 
-    assert (len(found.best), len(found.left)) == (2, 1)
+    assert (len(found.places), len(found.left)) == (2, 1)
     assert (await loaded(books, held, "exhausted", REJECTED)).new == 2
     assert sorted(batches(books)) == ["b", "c"]
 
@@ -167,7 +167,7 @@ async def test_several_letters_of_a_task_are_one(books: Books) -> None:
 
     found = await loaded(books, held)
 
-    assert (len((await surveyed(held)).best), found.new, found.known, batches(books)) == (2, 1, 0, ["b"])
+    assert (len((await surveyed(held)).places), found.new, found.known, batches(books)) == (2, 1, 0, ["b"])
     (refused,) = found.refused
     assert refused.startswith("letter 0/3, task 7 of batch c: value is not in the letter")
 
