@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 
 from agent.lease import Lease
 from agent.outcome import Outcome
@@ -36,6 +37,7 @@ class Entry:
     state: State = State.ASKING
     asks: int = 0
     snoozes: int = 0
+    refused_s: float = inf  # when a call for it met AUTH last
     wake_s: float = 0.0
     row: Row | None = None
     owner: int = 0

@@ -10,7 +10,7 @@ from agent.breaker import Routes
 from agent.entry import Entry, State
 from agent.guard import Guards
 from agent.outcome import Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent
-from agent.policy import Tier
+from agent.policy import REFUSED, Tier
 from agent.policy.guard import ROUTE_CLOSED, moved
 from agent.ports import Clock
 from agent.settle import Settler
@@ -184,9 +184,12 @@ class Slots:
         self._counts.calls += 1
         outcome: Outcome = Released()
         try:
-            outcome = await self._worker.work(entry, ticket.limit_s)
+            alone = self._routes.answered_since(entry.route, entry.refused_s)
+            outcome = await self._worker.work(entry, ticket.limit_s, refused_alone=alone)
         finally:
             outcome = self._routes.ended(ticket, outcome, self._clock.now_s())
+        if isinstance(outcome, Snooze) and outcome.failure.error_class == REFUSED:
+            entry.refused_s = self._clock.now_s()
         return outcome
 
     def _may_begin(self, entry: Entry) -> bool:

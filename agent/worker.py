@@ -16,10 +16,11 @@ class Worker:
         self._clock = clock
         self._deadline_s = deadline_s
 
-    async def work(self, entry: Entry, limit_s: float | None) -> Outcome:
+    async def work(self, entry: Entry, limit_s: float | None, *, refused_alone: bool) -> Outcome:
         """Return how the attempt ended; None for `limit_s`: its calls take what the route gives them.
 
-        Cancelling it ends the call; the caller releases the claim then.
+        `refused_alone`: it met AUTH before, and its route answered other calls since. Cancelling it ends the call; the caller releases
+        the claim then.
         """
         row = entry.row
         if row is None or entry.value is None:
@@ -37,6 +38,7 @@ class Worker:
             left_s=left_s,
             route=entry.route,
             limit_s=limit_s,
+            refused_alone=refused_alone,
             may_call=lambda: entry.leased(self._clock.now_s()),
         )
         return await self._handlers.run(attempt)

@@ -52,6 +52,7 @@ class Route:
         self._paused_until_s = 0.0
         self._refused_last = False
         self._locked = 0
+        self._answered_from_s = float("-inf")  # when the newest call began that had an answer to use
         self._running = self._orphans = 0  # calls for tasks of this generation, and of earlier ones
         self._prompts = 0  # cheap prompts, of any generation; they take no slot
         self._now_s = 0.0
@@ -100,10 +101,15 @@ class Route:
         self.told(ticket, told, now_s, pause_s=outcome.delay_s / 2 if isinstance(outcome, Snooze) else 0.0)
         if isinstance(outcome, Succeeded) and told.effect is Effect.UP:
             self.probes.answered_in(now_s - ticket.began_s)
-        outage = told.effect is Effect.OUTAGE and (self.stopped or ticket.generation != self.generation)
+        closed = self.stopped or ticket.generation != self.generation
+        outage = closed and told.effect in {Effect.OUTAGE, Effect.LOCKED}
         if outage and (isinstance(outcome, Retry) or (isinstance(outcome, Dead) and outcome.disposition == "exhausted")):
             return Snooze(outcome.failure, outcome.spent, max(LEAST_SNOOZE_S, self.closed_for_s(now_s)))
         return outcome
+
+    def answered_since(self, at_s: float) -> bool:
+        """Return whether it takes calls, and one was answered that began later than `at_s`."""
+        return not self.stopped and self._answered_from_s > at_s
 
     def told(self, ticket: Ticket, told: Told, now_s: float, pause_s: float = 0.0) -> None:
         """Learn from what a call told; nothing from one that began before the last change."""
@@ -115,7 +121,7 @@ class Route:
             self.probes.end()
         match told.effect:
             case Effect.UP:
-                self._up(ticket, now_s)
+                self._up(ticket, told, now_s)
             case Effect.OUTAGE:
                 self._failed(ticket, told, now_s)
             case Effect.REFUSAL:
@@ -131,8 +137,10 @@ class Route:
         else:
             self._orphans -= 1
 
-    def _up(self, ticket: Ticket, now_s: float) -> None:
+    def _up(self, ticket: Ticket, told: Told, now_s: float) -> None:
         self._ok += 1
+        if not told.reason:  # a refusal of what was asked may come before the key is looked at
+            self._answered_from_s = max(self._answered_from_s, ticket.began_s)
         self._refused_last = False
         self._locked = 0
         self._ramp.grow()

@@ -61,6 +61,11 @@ class Routes:
         """Learn from how an attempt ended; return the outcome to settle: what an outage did to it is not counted."""
         return self._of(ticket.route, now_s).ended(ticket, outcome, now_s)
 
+    def answered_since(self, name: str, at_s: float) -> bool:
+        """Return whether a route takes calls, and one was answered that began later than `at_s`."""
+        route = self._routes.get(name)
+        return route is not None and route.answered_since(at_s)
+
     # ---- the cheap prompt
 
     def prompts(self, now_s: float) -> list[Ticket]:

@@ -30,8 +30,8 @@ class Attempt:
 
     `value`: the record's bytes. `attempt`: how many were counted before this one, of `max_attempts`. `snoozes`: how often in a row
     the task was snoozed before. `left_s`: what is left of the claim, which no call may outlast. `route`: whose account is used.
-    `limit_s`: how long a call may take where it is to tell whether the provider is well; None otherwise. `may_call`: whether the
-    claim's lease is good.
+    `limit_s`: how long a call may take where it is to tell whether the provider is well; None otherwise. `refused_alone`: whether it
+    met AUTH before, and its route answered other calls since. `may_call`: whether the claim's lease is good.
     """
 
     task_id: int
@@ -43,6 +43,7 @@ class Attempt:
     left_s: float
     route: str
     limit_s: float | None
+    refused_alone: bool
     may_call: Callable[[], bool]
 
 
@@ -151,6 +152,7 @@ class Context:
             attempt=self._attempt.attempt,
             max_attempts=self._attempt.max_attempts,
             snoozes=self._attempt.snoozes,
+            refused_alone=self._attempt.refused_alone,
             tiers=tools.tiers,
             jitter=tools.jitter(),
             utc_s=tools.clock.utc_s(),

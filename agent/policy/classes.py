@@ -57,6 +57,7 @@ CLASSES = {
     )
 }
 # fmt: on
+REFUSED = "AUTH"  # tried again, and counted, where others of the route are answered: a firewall, or a model that this task alone asks for
 
 
 def effect_of(error_class: str) -> Effect:

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.outcome import COMPLETION, COMPLETION_ZLIB, Dead, Failure, Retry, Snooze, Spent, Succeeded
 from agent.policy import completion, signals, waiting
-from agent.policy.classes import CLASSES, Action
+from agent.policy.classes import CLASSES, REFUSED, Action
 from agent.policy.tiers import Tier, choose, retry_delay
 from agent.ports import CallFailed, Reply
 from schemas.config import Price
@@ -26,8 +26,9 @@ class Terms:
     """What the judge must know besides the answer.
 
     `attempt`: how many attempts were counted before this one, of the `max_attempts` that the task may have. `snoozes`: how often in
-    a row it was snoozed. `least_s`: what a retry waits at least. `jitter`: from 0 to 1. `utc_s`: now, for a Retry-After that is a
-    date. `prices`: by model, as the provider or else as the task names it.
+    a row it was snoozed. `refused_alone`: whether it met AUTH before, and its route answered other calls since. `least_s`: what a
+    retry waits at least. `jitter`: from 0 to 1. `utc_s`: now, for a Retry-After that is a date. `prices`: by model, as the provider
+    or else as the task names it.
     """
 
     model: str
@@ -39,6 +40,7 @@ class Terms:
     tiers: Sequence[Tier]
     jitter: float
     utc_s: float
+    refused_alone: bool = False
     least_s: float = 0.0
     schema: dict[str, Any] | None = None
     verbatim: bool = False
@@ -59,11 +61,11 @@ def judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooz
 
 
 def refused(failure: Failure, spent: Spent, terms: Terms, headers: Mapping[str, str] = _NO_HEADERS) -> Retry | Snooze | Dead:
-    """Return the outcome of an attempt that failed so, as the table of classes says."""
+    """Return the outcome of an attempt that failed so, as the table of classes says; but what is refused alone counts."""
     action = CLASSES[failure.error_class].action
     if action is Action.GIVE_UP:
         return Dead(failure, spent)
-    if action is Action.SNOOZE:
+    if action is Action.SNOOZE and not (failure.error_class == REFUSED and terms.refused_alone):
         limits = failure.error_class == "RATE"
         return Snooze(failure, spent, waiting.delay(headers, snoozes=terms.snoozes, jitter=terms.jitter, utc_s=terms.utc_s, limits=limits))
     if terms.attempt + 1 >= terms.max_attempts:

@@ -76,6 +76,7 @@ class Bench:
             "left_s": 60.0,
             "route": "default",
             "limit_s": None,
+            "refused_alone": False,
         }
         return asyncio.run(self.handlers.run(Attempt(value=value, may_call=lambda: self.leased, **given | attempt)))
 

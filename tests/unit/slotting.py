@@ -53,13 +53,15 @@ class FakeSettler:
 
 @dataclass
 class FakeWorker:
-    """Ends as `act` does; notes the limits that it was given."""
+    """Ends as `act` does; notes what it was told."""
 
     act: Callable[[], Awaitable[Outcome]]
     limits_s: list[float | None] = field(default_factory=list)
+    alone: list[bool] = field(default_factory=list)
 
-    async def work(self, _entry: Entry, limit_s: float | None) -> Outcome:
+    async def work(self, _entry: Entry, limit_s: float | None, *, refused_alone: bool) -> Outcome:
         self.limits_s.append(limit_s)
+        self.alone.append(refused_alone)
         return await self.act()
 
 

@@ -1,13 +1,14 @@
 """One route that its provider refuses or has locked: it pauses, or is parked until an answer or a person."""
 
 import logging
+from collections.abc import Callable
 
 import pytest
 
 from agent.breaker import Routes
 from agent.outcome import Outcome, Snooze
 from agent.policy import Effect
-from tests.unit.breakers import GOOD, OF, ROUTE, admitted, call, failed, routes, snoozed, stopped
+from tests.unit.breakers import GOOD, OF, ROUTE, admitted, call, exhausted, failed, routes, snoozed, stopped
 
 
 @pytest.mark.parametrize("error_class", OF[Effect.REFUSAL])
@@ -104,6 +105,42 @@ def test_an_answer_in_between_ends_the_run(between: Outcome) -> None:
         call(table, outcome, 100.0)
 
     assert not table.closed(ROUTE, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "began_s", "answered"),
+    [(GOOD, 101.0, True), (GOOD, 100.0, False), (failed("BAD_OUTPUT"), 101.0, False), (exhausted("BAD_REQUEST"), 101.0, False)],
+)
+def test_an_answer_tells_of_the_time_at_which_its_call_began(outcome: Outcome, began_s: float, *, answered: bool) -> None:
+    """A key may have been taken back meanwhile; and what cannot be used may be refused before the key is looked at."""
+    table = routes()
+    ticket = admitted(table, began_s)
+    table.ended(ticket, outcome, 105.0)
+
+    assert table.answered_since(ROUTE, 100.0) is answered
+    assert not table.answered_since("another", 100.0)
+
+
+def test_a_closed_route_has_answered_nobody() -> None:
+    """What was answered before says nothing of now."""
+    table = routes()
+    call(table, GOOD, 99.0)
+    for _ in range(3):
+        call(table, snoozed("AUTH"), 100.0)
+
+    assert not table.answered_since(ROUTE, 98.0)
+
+
+@pytest.mark.parametrize("of", [failed, exhausted])
+def test_a_key_that_is_refused_to_all_counts_nothing(of: Callable[[str], Outcome]) -> None:
+    """Also for a task that was refused alone before: its route was parked meanwhile."""
+    table = routes()
+    late = admitted(table, 99.0)
+    for _ in range(2):
+        call(table, snoozed("AUTH"), 100.0)
+
+    assert isinstance(call(table, of("AUTH"), 100.0), Snooze)
+    assert isinstance(table.ended(late, of("AUTH"), 101.0), Snooze)
 
 
 def test_a_parked_route_goes_by_an_answer() -> None:

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from agent.handlers import Context
-from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Released, Retry, Spent, Succeeded
+from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
 from agent.ports import CallFailed, Reply
 from tests.unit.handling import OPENAI, TASK, bench, completion, failure_of
 
@@ -31,6 +31,12 @@ def test_a_failed_call_is_judged() -> None:
     assert failure_of(bench(Reply(429, {}, b"")).run()).error_class == "RATE"
     assert failure_of(bench(Reply(400, {}, b"")).run()).error_class == "BAD_REQUEST"
     assert failure_of(bench(CallFailed("NETWORK", "x")).run()).error_class == "NETWORK"
+
+
+def test_a_refusal_of_one_task_alone_counts() -> None:
+    """The agent says whether others were answered meanwhile."""
+    assert isinstance(bench(Reply(403, {}, b"")).run(), Snooze)
+    assert isinstance(bench(Reply(403, {}, b"")).run(refused_alone=True), Retry)
 
 
 def test_an_openai_line_takes_a_cut_answer() -> None:

@@ -106,6 +106,16 @@ def test_a_fault_that_is_not_the_tasks_never_kills_it(name: str) -> None:
     assert 1 <= outcome.delay_s <= 60
 
 
+@pytest.mark.parametrize("name", [row.name for row in CLASSES.values() if row.action is Action.SNOOZE])
+def test_only_a_refused_key_can_be_a_tasks_own_fault(name: str) -> None:
+    """A firewall that refuses one document says what it says of a wrong key; a limit, or a lack of money, is nobody's alone."""
+    alone = replace(TERMS, refused_alone=True)
+    ended = [became(refused(Failure(name, "x"), Spent(), replace(alone, attempt=attempt)))[:2] for attempt in (0, 1, 4)]
+
+    own = [(RETRIED, "30s"), (RETRIED, "5m"), (DEAD, "exhausted")]
+    assert ended == (own if name == "AUTH" else [(SNOOZED, 1.5)] * 3)
+
+
 def test_a_type_may_wait_longer() -> None:
     """The least wait of a type raises the tier as a Retry-After does, and the longer of the two wins."""
     patient = replace(TERMS, least_s=120.0)

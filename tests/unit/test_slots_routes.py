@@ -9,13 +9,17 @@ import pytest
 from agent import slots
 from agent.arrivals import Arrivals
 from agent.breaker import Names, Routes
+from agent.breaker.told import Told
 from agent.entry import Entry
 from agent.outcome import Outcome, Released, Retry, Snooze, Succeeded
+from agent.policy import Effect
 from agent.ports import Record
 from schemas.config import Config
 from schemas.envelope import Publication, encode
-from tests.unit.breakers import GOOD, ROUTE, call, failed, routes
-from tests.unit.slotting import PARTITION, Bench, ending
+from tests.unit.breakers import GOOD, ROUTE, call, failed, routes, snoozed
+from tests.unit.slotting import PARTITION, Bench, claimed, ending, started
+
+REFUSED = snoozed("AUTH")
 
 
 async def broken() -> Outcome:
@@ -98,3 +102,52 @@ def test_a_record_comes_with_its_route(line: dict[str, str] | None, route: str) 
 
     assert isinstance(read, Entry)
     assert read.route == route
+
+
+def test_one_task_that_is_refused_while_others_succeed_is_told_from_a_wrong_key() -> None:
+    """A firewall answers 403 to one document for ever: from the second time on, with an answer to another call between, it counts."""
+    outcomes = iter([REFUSED, REFUSED, GOOD, REFUSED])
+
+    async def act() -> Outcome:
+        await asyncio.sleep(0.001)  # the clock goes on
+        return next(outcomes)
+
+    bench = Bench(routes(slots=3), act)
+    blocked = claimed(1, bench.clock.now_s())
+    for one in (blocked, blocked, claimed(2, bench.clock.now_s()), blocked):
+        started(bench, one)
+
+    assert bench.worker.alone == [False, False, False, True]
+
+
+def test_other_refusals_are_nobodys_own() -> None:
+    """A task that met a rate limit between answers to others comes again uncounted."""
+    outcomes = iter([snoozed("RATE", 0.0), GOOD, GOOD])
+
+    async def act() -> Outcome:
+        await asyncio.sleep(0.001)
+        return next(outcomes)
+
+    bench = Bench(routes(slots=3), act)
+    limited = claimed(1, bench.clock.now_s())
+    for one in (limited, claimed(2, bench.clock.now_s()), limited):
+        started(bench, one)
+
+    assert bench.worker.alone == [False, False, False]
+
+
+def test_the_last_task_is_told_from_a_wrong_key_by_the_cheap_prompt() -> None:
+    """Nothing else calls any more: it parks its route, fails twice as a probe, and the prompt is answered."""
+    table, at_s = routes(), 100.0
+    for _ in range(3):
+        call(table, REFUSED, at_s)
+    for _ in range(2):
+        at_s += 60.0
+        call(table, REFUSED, at_s)
+
+    at_s += 60.0
+    assert table.room(ROUTE, at_s, 0, 8) == 0
+    (prompt,) = table.prompts(at_s)
+    table.answered(prompt, Told(Effect.UP), at_s + 1.0)
+
+    assert table.answered_since(ROUTE, at_s - 60.0)

@@ -75,7 +75,7 @@ def claimed(**changes: Any) -> Entry:
 def worked(entry: Entry, at_s: float = 1000.0) -> tuple[Outcome, list[Attempt]]:
     handlers = FakeHandlers()
     worker = Worker(handlers=cast("Handlers", handlers), clock=StillClock(at_s), deadline_s=DEADLINE_S)
-    return asyncio.run(worker.work(entry, 2.5)), handlers.attempts
+    return asyncio.run(worker.work(entry, 2.5, refused_alone=True)), handlers.attempts
 
 
 def test_an_attempt_has_the_budget_of_its_row() -> None:
@@ -85,7 +85,7 @@ def test_an_attempt_has_the_budget_of_its_row() -> None:
     assert outcome is GOOD
     assert (attempt.attempt, attempt.max_attempts, attempt.snoozes) == (2, 4, 3)
     assert (attempt.task_id, attempt.batch, attempt.value) == (7, "b", b"{}")
-    assert (attempt.route, attempt.limit_s) == ("default", 2.5)
+    assert (attempt.route, attempt.limit_s, attempt.refused_alone) == ("default", 2.5, True)
 
 
 @pytest.mark.parametrize("waited_s", [0.0, 100.0])
