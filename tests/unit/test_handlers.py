@@ -6,8 +6,10 @@ from concurrent.futures.process import BrokenProcessPool
 import orjson
 import pytest
 
+from agent.breaker.told import by_outcome
 from agent.handlers import Context
 from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
+from agent.policy import Effect
 from agent.ports import CallFailed, Reply
 from tests.unit.handling import OPENAI, TASK, bench, completion, failure_of
 
@@ -60,14 +62,16 @@ def test_a_document_that_may_not_be_read_is_dead() -> None:
 
 
 def test_a_type_without_prompt_and_handler_is_dead() -> None:
-    """Nothing can be done for it, and no call is made."""
+    """Nothing can be done for it, no call is made, and nothing is learned of its route, which a probe would open."""
     tried = bench()
 
     outcome = tried.run({"id": "a", "type": "invoice", "input": {"text": "x"}})
 
     assert isinstance(outcome, Dead)
+    assert outcome.failure.error_class == "NO_PROMPT"
     assert "invoice" in outcome.failure.text
     assert tried.llm.calls == []
+    assert by_outcome(outcome).effect is Effect.NONE
 
 
 def test_a_record_that_is_no_line_is_dead() -> None:
