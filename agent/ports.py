@@ -253,7 +253,11 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """No whole answer came. `error_class` is NETWORK (nothing was sent), AMBIGUOUS (may have been billed) or REPLY_TOO_LARGE."""
+    """No whole answer came.
+
+    `error_class` is NETWORK or AUTH (nothing was sent; a proxy asks for a password), AMBIGUOUS (may have been billed) or
+    REPLY_TOO_LARGE.
+    """
 
     error_class: str
     text: str

@@ -14,6 +14,9 @@ from schemas.llm_address import is_loopback
 
 _KEEPALIVE = timedelta(seconds=60)
 _KEEPALIVE_INTERVAL = timedelta(seconds=15)
+# What the library tells of a proxy that did not connect: the status of its refusal is lost, but for 407.
+_TUNNEL = "tunnel error: "
+_LOGIN = "tunnel error: proxy authorization required"
 # Many servers close an idle connection after 5 s; one that is reused at that moment makes an ambiguous failure.
 _IDLE = timedelta(seconds=4)
 
@@ -36,5 +39,15 @@ def causes(error: PyreqwestError) -> list[str]:
 
 
 def why(error: PyreqwestError) -> str:
-    """Return the error and its causes; the first one repeats the URL, whose query may hold a key, and is left out."""
-    return ": ".join([error.message, *(cause for cause in causes(error) if " for url " not in cause)])
+    """Return the error and its causes, and what to do; the first cause repeats the URL, whose query may hold a key, and is left out."""
+    said = [error.message, *(cause for cause in causes(error) if " for url " not in cause)]
+    if wants_login(error):
+        said.append("the proxy asks for a user and a password, set HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT")
+    elif said[-1].startswith(_TUNNEL):
+        said.append("the proxy that HTTPS_PROXY names did not connect")
+    return ": ".join(said)
+
+
+def wants_login(error: PyreqwestError) -> bool:
+    """Return whether a proxy answered 407, which no other call will change."""
+    return _LOGIN in causes(error)

@@ -15,7 +15,7 @@ from pyreqwest.response import Response
 
 from agent.ports import Call, CallFailed, Reply
 from schemas.config import Secret, authorization
-from schemas.http_client import causes, connected, why
+from schemas.http_client import causes, connected, wants_login, why
 from schemas.llm_address import endpoint
 from schemas.wording import TEXT_CHARS, masking
 
@@ -85,6 +85,8 @@ class ChatClient:
     def _failure(self, error: PyreqwestError) -> CallFailed:
         unsent = isinstance(error, PoolTimeoutError) or _NEVER_CONNECTED in causes(error)
         text = self._masked(why(error).encode("utf-8", "replace")).decode()
+        if wants_login(error):
+            return CallFailed("AUTH", text[:TEXT_CHARS])
         return CallFailed("NETWORK" if unsent else "AMBIGUOUS", text[:TEXT_CHARS])
 
 

@@ -111,6 +111,32 @@ async def test_a_failed_handshake_is_network() -> None:
     assert failed.error_class == "NETWORK"
 
 
+@pytest.mark.parametrize(
+    ("status", "error_class", "said"),
+    [
+        ("407 Proxy Authentication Required", "AUTH", "the proxy asks for a user and a password, set HTTPS_PROXY="),
+        ("403 Forbidden", "NETWORK", "the proxy that HTTPS_PROXY names did not connect"),
+        ("502 Bad Gateway", "NETWORK", "the proxy that HTTPS_PROXY names did not connect"),
+    ],
+)
+async def test_a_proxy_that_does_not_connect_is_named(status: str, error_class: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that wants a password is a matter for a person; of another status the client library does not tell."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(response(status, b"", "Proxy-Authenticate: Basic"))
+        await writer.drain()
+
+    async with server(serve) as url:
+        for name in ("HTTPS_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, url.replace("http://", "http://user:secret-word@").removesuffix("/v1"))
+        async with client("https://api.example.com/v1") as llm:
+            failed = await llm.complete(call())
+
+    assert isinstance(failed, CallFailed)
+    assert (failed.error_class, said in failed.text, "secret-word" in failed.text) == (error_class, True, False)
+
+
 async def test_a_connection_that_is_not_made_in_time_is_network() -> None:
     """When the connect limit passes, and not the total one, nothing was sent."""
     with socket.socket() as deaf:
