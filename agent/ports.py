@@ -244,11 +244,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the provider answered, whatever the status. Header names are lower case."""
+    """What the provider answered, whatever the status. Header names are lower case. `cut`: an error's body did not come to its end."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ def by_answer(answer: Reply | CallFailed) -> Told:
     if isinstance(answer, CallFailed):
         return _of(Failure(answer.error_class, one_line(answer.text)))
     if answer.status not in _SUCCESS:
-        return _of(classify(answer.status, answer.body))
+        return _of(classify(answer.status, answer.body, cut=answer.cut))
     failure = read(answer.body, schema=None, verbatim=True).failure
     if failure is None:
         return Told(Effect.UP)

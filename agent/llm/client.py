@@ -5,7 +5,6 @@ here; `bench/llm_clients.py` compares the two.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import timedelta
 
 from pyreqwest.exceptions import PoolTimeoutError, PyreqwestError
@@ -47,6 +46,9 @@ class ChatClient:
         """Make the call; `call.timeout_s` covers everything from the connection to the last byte."""
         try:
             async with self._request(call) as response:
+                if response.status not in _SUCCESS:
+                    page, cut = await _error_page(response)
+                    return Reply(response.status, _headers(response), self._masked(page), cut)
                 body = await self._read(response)
                 return _too_large(self._max_reply_bytes) if body is None else self._reply(response, body)
         except PyreqwestError as error:
@@ -65,9 +67,7 @@ class ChatClient:
         return builder.body_bytes(call.body).streamed_read_buffer_limit(0).build_streamed()
 
     async def _read(self, response: Response) -> bytes | None:
-        """Return the decompressed body; None when a success is too large."""
-        if response.status not in _SUCCESS:
-            return await _error_page(response)
+        """Return the decompressed body of a success; None when it is too large."""
         room = self._max_reply_bytes
         pieces: list[bytes] = []
         while (piece := await response.body_reader.read(_CHUNK_BYTES)) is not None:
@@ -79,7 +79,7 @@ class ChatClient:
 
     def _reply(self, response: Response, body: bytes) -> Reply:
         """Return the reply; a completion stays byte for byte what it is, elsewhere a provider may repeat the key that it refuses."""
-        completion = response.status in _SUCCESS and (len(body) > _ERROR_PAGE_BYTES or b'"choices"' in body)
+        completion = len(body) > _ERROR_PAGE_BYTES or b'"choices"' in body
         return Reply(response.status, _headers(response), body if completion else self._masked(body))
 
     def _failure(self, error: PyreqwestError) -> CallFailed:
@@ -90,13 +90,18 @@ class ChatClient:
         return CallFailed("NETWORK" if unsent else "AMBIGUOUS", text[:TEXT_CHARS])
 
 
-async def _error_page(response: Response) -> bytes:
-    """Return what came of the body, up to a length that a person reads: the status decides, also over a body that is cut or broken."""
-    page = bytearray()
-    with suppress(PyreqwestError):
+async def _error_page(response: Response) -> tuple[bytes, bool]:
+    """Return what came of the body, up to a length that a person reads, and whether it was cut or broken before that.
+
+    The status decides all the same.
+    """
+    page, cut = bytearray(), False
+    try:
         while len(page) < _ERROR_PAGE_BYTES and (piece := await response.body_reader.read_chunk()) is not None:
             page += piece
-    return bytes(page[:_ERROR_PAGE_BYTES])
+    except PyreqwestError:
+        cut = True
+    return bytes(page[:_ERROR_PAGE_BYTES]), cut
 
 
 def _headers(response: Response) -> dict[str, str]:

@@ -52,7 +52,7 @@ def judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooz
     if isinstance(answer, CallFailed):
         return refused(Failure(answer.error_class, one_line(answer.text)), _spent(terms, _NO_HEADERS), terms)
     if answer.status not in _SUCCESS:
-        return refused(signals.classify(answer.status, answer.body), _spent(terms, answer.headers), terms, answer.headers)
+        return refused(signals.classify(answer.status, answer.body, cut=answer.cut), _spent(terms, answer.headers), terms, answer.headers)
     found = completion.read(answer.body, schema=terms.schema, verbatim=terms.verbatim)
     spent = _spent(terms, answer.headers, found)
     if found.failure is not None:

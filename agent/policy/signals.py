@@ -102,12 +102,18 @@ TABLE = (
     _row("4xx",             "BAD_REQUEST"),
 )
 # fmt: on
-_NO_STATUS = "SERVER"
+_NO_STATUS, _NOT_TOLD = "SERVER", "BAD_REQUEST"
 
 
-def classify(status: int, body: bytes) -> Failure:
-    """Return the class of a reply that is no success, and a text for a person: status, code, message."""
-    return of_value(status, _parsed(body), body)
+def classify(status: int, body: bytes, *, cut: bool = False) -> Failure:
+    """Return the class of a reply that is no success, and a text for a person: status, code, message.
+
+    A request is bad if the body speaks of nothing else, such as money or the key; what a body that was `cut` did not come to, nobody knows.
+    """
+    found = of_value(status, _parsed(body), body)
+    if cut and found.error_class == _NOT_TOLD:
+        return Failure("AMBIGUOUS", one_line(f"{found.text} (its body was cut)"))
+    return found
 
 
 def of_value(status: int, value: Any, body: bytes = b"") -> Failure:

@@ -75,7 +75,7 @@ async def test_a_status_outlives_its_cut_page(name: str) -> None:
     reply = await ended(serve, timeout_s=0.5)
 
     assert isinstance(reply, Reply)
-    assert (reply.status, reply.headers["retry-after"], reply.body) == (429, "20", came)
+    assert (reply.status, reply.headers["retry-after"], reply.body, reply.cut) == (429, "20", came, True)
 
 
 async def test_a_refused_connection_is_network() -> None:
@@ -177,7 +177,7 @@ async def test_a_long_error_page_is_cut() -> None:
     reply = await ended(answering(response("500 Oops", b"x" * (1 << 20))))
 
     assert isinstance(reply, Reply)
-    assert reply.status == 500
+    assert (reply.status, reply.cut) == (500, False)
     assert len(reply.body) < 200_000
 
 

@@ -4,9 +4,12 @@ import time
 
 import pytest
 
-from agent.policy import CLASSES
+from agent.breaker.told import by_answer
+from agent.policy import CLASSES, judge
 from agent.policy.signals import TABLE
-from tests.unit.judged import class_of, completion, error
+from agent.ports import Reply
+from tests.unit.handling import failure_of
+from tests.unit.judged import TERMS, class_of, completion, error
 
 PROVIDERS = [
     # OpenAI
@@ -259,6 +262,26 @@ def test_a_message_inside_a_message_chooses_the_class(text: str, error_class: st
 def test_a_cut_error_body_still_chooses_the_class() -> None:
     """What came of it is read as far as it came."""
     assert class_of(400, b'{"error":{"message":"Your credit balance is too low to acc') == "MONEY"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error_class"),
+    [
+        (400, b"", "AMBIGUOUS"),
+        (422, b'{"error":{"message":"Your credit bal', "AMBIGUOUS"),
+        (400, b'{"error":{"message":"Your credit balance is too low to acc', "MONEY"),
+        (413, b"", "TOO_LONG"),
+        (403, b"", "AUTH"),
+        (429, b"", "RATE"),
+        (503, b"", "SERVER"),
+    ],
+)
+def test_a_task_is_not_given_up_for_what_a_cut_body_did_not_say(status: int, body: bytes, error_class: str) -> None:
+    """Providers say 400 for a wrong key, or an empty account, too. Elsewhere the status alone decides."""
+    answer = Reply(status, {}, body, cut=True)
+
+    assert failure_of(judge(answer, TERMS)).error_class == error_class
+    assert by_answer(answer).reason.startswith(f"{error_class}: {status}")
 
 
 @pytest.mark.parametrize("filler", ["'", '"', "`", "'a ", '"message":"', "'message': '", "\\", "a'b ", "\\'"])
