@@ -181,7 +181,7 @@ class Slots:
         ticket = self._routes.admit(entry.route, entry.task_id, self._clock.now_s()) if self._may_begin(entry) else None
         if ticket is None:
             return Released()
-        self._counts.calls += 1
+        self._counts.attempts += 1
         outcome: Outcome = Released()
         try:
             alone = self._routes.answered_since(entry.route, entry.refused_s)

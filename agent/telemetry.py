@@ -28,7 +28,7 @@ class Counts:
     fenced: int = 0
     given_up: int = 0
     quarantined: int = 0
-    calls: int = 0
+    attempts: int = 0  # that were begun; some end before a call, as where the document cannot be read
     last_settled_s: float | None = None
     notices: dict[str, str] = field(default_factory=dict)  # why nothing runs, by source of the reason
 
@@ -50,7 +50,7 @@ class Counts:
 
     def summary(self) -> str:
         """Return the counts for a log line."""
-        names = ("succeeded", "retried", "dead", "cancelled", "moved", "snoozed", "released", "fenced", "given_up", "quarantined", "calls")
+        names = "succeeded retried dead cancelled moved snoozed released fenced given_up quarantined attempts".split()
         return ", ".join(f"{getattr(self, name)} {name.replace('_', ' ')}" for name in names if getattr(self, name) or name == "succeeded")
 
     def topic(self, name: str, *, known: bool) -> None:

@@ -21,7 +21,7 @@ def test_stopped_tasks_are_moved_without_a_call() -> None:
     outcomes = started(bench, claimed(1, now_s), claimed(2, now_s), claimed(3, now_s, batch_id=2))
 
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Moved", "Moved", "Succeeded"]
-    assert bench.counts.calls == 1
+    assert bench.counts.attempts == 1
 
 
 def test_one_goes_first_when_a_probe_is_due() -> None:
@@ -33,7 +33,7 @@ def test_one_goes_first_when_a_probe_is_due() -> None:
 
     assert [type(outcome) for outcome in outcomes].count(Succeeded) == 1
     assert [type(outcome) for outcome in outcomes].count(Moved) == 3
-    assert bench.counts.calls == 1
+    assert bench.counts.attempts == 1
 
 
 def test_a_task_past_its_deadline_is_not_kept_by_a_guard() -> None:
@@ -61,7 +61,7 @@ def test_a_suspect_that_waits_for_its_slot_is_stopped_too() -> None:
     asyncio.run(raise_meanwhile())
 
     assert [type(outcome) for outcome in bench.settler.outcomes] == [Moved]
-    assert bench.counts.calls == 0
+    assert bench.counts.attempts == 0
 
 
 def test_nothing_is_claimed_before_the_guards_are_known() -> None:

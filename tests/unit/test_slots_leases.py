@@ -27,7 +27,7 @@ def test_a_task_whose_lease_ran_out_is_given_back() -> None:
     silent(entry)
 
     assert started(bench, entry) == [Released()]
-    assert bench.counts.calls == 0
+    assert bench.counts.attempts == 0
 
 
 def test_a_suspect_whose_lease_ran_out_while_it_waited_is_given_back() -> None:

@@ -49,7 +49,8 @@ def test_what_an_outage_did_is_settled_uncounted() -> None:
     bench = Bench(routes(slots=3), ending(failed()))
 
     assert [type(outcome) for outcome in bench.run(5)] == [Retry, Retry, Snooze, Snooze, Snooze]
-    assert (bench.counts.calls, idle(bench.table)) == (5, True)
+    assert (bench.counts.attempts, idle(bench.table)) == (5, True)
+    assert bench.counts.summary().endswith(", 5 attempts")  # who counts calls asks the provider: these made none
 
 
 def test_a_handler_that_will_not_be_cancelled_holds_up_no_drain(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -68,7 +69,7 @@ def test_a_task_whose_route_stopped_meanwhile_is_given_back() -> None:
         call(bench.table, failed(), bench.clock.now_s())
 
     assert [type(outcome) for outcome in bench.run(4)] == [Released] * 4
-    assert (bench.counts.calls, bench.worker.limits_s) == (0, [])
+    assert (bench.counts.attempts, bench.worker.limits_s) == (0, [])
 
 
 def test_a_probe_has_a_limit_of_its_own() -> None:

@@ -58,4 +58,4 @@ def test_it_is_settled_without_a_call(make: Callable[[float], Entry], kind: type
     (outcome,) = started(bench, make(bench.clock.now_s()))
 
     assert isinstance(outcome, kind)
-    assert bench.counts.calls == 0
+    assert bench.counts.attempts == 0
