@@ -275,7 +275,21 @@ def _contradictions(config: Config) -> list[str]:
 
 def _route_faults(config: Config) -> list[str]:
     """The ledger keeps a route's name, and a type can only go where there is one."""
-    long = [name for name in config.routes if len(name) > MAX_ROUTE_CHARS or not name.isprintable()]
-    faults = [f"routes.{name[:MAX_ROUTE_CHARS]!r}: use at most {MAX_ROUTE_CHARS} printable characters for a route's name" for name in long]
+    bad = [name for name in config.routes if len(name) > MAX_ROUTE_CHARS or not name.isprintable() or name != name.strip()]
+    form = f"use at most {MAX_ROUTE_CHARS} printable characters for a route's name, no blank at its ends"
+    faults = [f"routes.{name[:MAX_ROUTE_CHARS]!r}: {form}" for name in bad] + _idle_routes(config)
     lost = [(name, one.route) for name, one in config.types.items() if one.route not in {None, DEFAULT_ROUTE, *config.routes}]
     return faults + [f"types.{name}.route is {route}, which is no route; add [routes.{route}], or remove it" for name, route in lost]
+
+
+def _idle_routes(config: Config) -> list[str]:
+    """A task that names a model takes the first route of that model, by name; another one is used by tasks of a type alone."""
+    used = {one.route for one in config.types.values()}
+    first: dict[str, str] = {}
+    faults = []
+    for name in sorted(config.routes.keys() - {DEFAULT_ROUTE}):
+        model = config.routes[name].model or name
+        if first.setdefault(model, name) != name and name not in used:
+            taken = f"tasks that name {model} take routes.{first[model]}"
+            faults.append(f"routes.{name} is never used: {taken}; let a type have it, or remove it")
+    return faults

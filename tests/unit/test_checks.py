@@ -119,6 +119,10 @@ def test_each_account_is_asked_once(tmp_path: Path, asked: list[LLMConfig], caps
         model = "m"
         [routes.local]
         base_url = "http://two/v1"
+        [types.a]
+        route = "same"
+        [types.b]
+        route = "twin"
     """
     )
 

@@ -1,0 +1,60 @@
+"""Routes that are configured: which names they may have, and that each can be used."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.breaker import Names
+from schemas.errors import ConfigError
+from schemas.settings import load_config
+
+TWO = """
+[routes.a]
+base_url = "http://a/v1"
+model = "m"
+[routes.b]
+base_url = "http://b/v1"
+model = "m"
+"""
+NAMED = """
+[routes.m]
+base_url = "http://a/v1"
+[routes.other]
+model = "m"
+"""
+
+
+def names(folder: Path, toml: str) -> Names:
+    (folder / "docllm.toml").write_text(toml, encoding="utf-8")
+    return Names(load_config(flags={}, environ={}, cwd=folder))
+
+
+@pytest.mark.parametrize(("toml", "idle", "first"), [(TWO, "b", "a"), (NAMED, "other", "m")])
+def test_a_second_route_of_a_model_that_no_task_can_take_is_refused(tmp_path: Path, toml: str, idle: str, first: str) -> None:
+    """The one that is used was chosen by its name alone, and nobody would be told."""
+    with pytest.raises(ConfigError, match=rf"routes\.{idle} is never used: tasks that name m take routes\.{first}; let a type have it"):
+        names(tmp_path, toml)
+
+
+@pytest.mark.parametrize(("route", "other"), [("b", "a"), ("a", "b")])
+def test_a_type_may_have_a_route_of_its_own_to_the_same_model(tmp_path: Path, route: str, other: str) -> None:
+    """Two accounts for one model: tasks of the type take theirs, and tasks that name the model the first by name."""
+    toml = f"{TWO}[types.invoice]\nroute = '{route}'\n[types.note]\nroute = '{other}'"
+    found = names(tmp_path, toml)
+
+    assert found.name_of("invoice", None) == route
+    assert (found.name_of("invoice", "m"), found.name_of("document", "m")) == ("a", "a")
+    assert (found.model_of("a"), found.model_of("b")) == ("m", "m")
+
+
+def test_a_route_may_have_the_model_of_the_default_one(tmp_path: Path) -> None:
+    """Tasks that name it take the route, tasks without a model the default one."""
+    found = names(tmp_path, "[llm]\nbase_url = 'http://l/v1'\nmodel = 'm'\n[routes.fast]\nmodel = 'm'")
+
+    assert (found.name_of("document", "m"), found.name_of("document", None)) == ("fast", "default")
+
+
+def test_names_that_differ_by_a_blank_are_refused(tmp_path: Path) -> None:
+    """MariaDB takes them for one: a guard of one would stop the other."""
+    with pytest.raises(ConfigError, match=r"routes\.'a ': use at most 64 printable characters for a route's name, no blank at its ends"):
+        names(tmp_path, "[routes.a]\nmodel = 'm'\n[routes.'a ']\nmodel = 'n'")
