@@ -23,6 +23,7 @@ from agent.ports import Source
 from agent.reaper import Reaper, Sweep
 from agent.topic_ids import TopicIds
 from producer.app import Parts, bus_path
+from producer.bus.lock import AGENTS
 from producer.relay import Relay
 from producer.status import REAPER
 from schemas.config import Config
@@ -80,7 +81,7 @@ def make_board(parts: Parts) -> Board | None:
 
 def agent_locks(parts: Parts) -> AgentLocks | None:
     """Return the lock files that prove a death on one machine; None where agents are spread over several."""
-    return AgentLocks(parts.config.data_dir / "agents") if parts.config.embedded else None
+    return AgentLocks(parts.config.data_dir / AGENTS) if parts.config.embedded else None
 
 
 @asynccontextmanager

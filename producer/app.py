@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from producer.bus.lock import LOCK_FOLDERS
 from producer.bus.mount import refuse_network
 from producer.ports import Publisher, TopicAdmin, TopicReader
 from producer.topics.family import EMBEDDED_PARTITIONS, Family, with_old_tiers
@@ -92,10 +93,11 @@ def _make_folder(path: Path) -> None:
 
 
 def _require_rights(folder: Path) -> None:
-    """SQLite says of a ledger that it may not open only that it is unable to."""
-    ledger = folder / LEDGER_FILE
-    if _is_there(ledger) and not os.access(ledger, os.R_OK | os.W_OK):
-        raise ConfigError(f"{LEDGER_FILE} of the data folder {folder} cannot be read and written; {_ELSEWHERE}")
+    """What another user has made may be closed to us. SQLite says only that it is unable to, as of a file that will soon be there."""
+    files = [f"{name}{part}" for name in (LEDGER_FILE, BUS_FILE) for part in ("", "-wal", "-shm")]
+    for name, rights in {**dict.fromkeys(files, os.R_OK | os.W_OK), **dict.fromkeys(LOCK_FOLDERS, os.R_OK | os.W_OK | os.X_OK)}.items():
+        if _is_there(folder / name) and not os.access(folder / name, rights):
+            raise ConfigError(f"{name} of the data folder {folder} cannot be read and written; {_ELSEWHERE}")
 
 
 def make_admin(config: Config, clock: Clock) -> TopicAdmin:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from producer.bus.balance import Share, balance
 from producer.bus.file import BusFile
-from producer.bus.lock import LifeLock, forget, is_dead
+from producer.bus.lock import MEMBERS, LifeLock, forget, is_dead
 from schemas.clock import Clock
 
 SESSION_S = 10.0
@@ -49,7 +49,7 @@ class Member:
         self._file = file
         self._group = group_id
         self._clock = clock
-        self._locks = file.path.parent / "members"
+        self._locks = file.path.parent / MEMBERS
         self._be_born()
 
     def _be_born(self) -> None:

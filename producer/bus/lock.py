@@ -7,6 +7,8 @@ import fcntl
 import os
 from pathlib import Path
 
+LOCK_FOLDERS = AGENTS, MEMBERS = "agents", "members"  # of the data folder
+
 
 class LifeLock:
     """The lock of one member, held from construction until `release`. Its file appears when it is held: a free one is a death."""
@@ -25,11 +27,16 @@ class LifeLock:
 
 
 def is_dead(folder: Path, member: str) -> bool:
-    """Return whether nobody holds the member's lock. Shared probes do not mistake each other for its owner."""
+    """Return whether nobody holds the member's lock; False where another user's may not be opened, as time will tell.
+
+    Shared probes do not mistake each other for its owner.
+    """
     try:
         fd = os.open(_path(folder, member), os.O_RDONLY)
     except FileNotFoundError:
         return True
+    except PermissionError:
+        return False
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

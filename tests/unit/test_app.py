@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,13 +53,15 @@ def test_a_lock_of_somebody_else_is_usage(tmp_path: Path, monkeypatch: pytest.Mo
         asyncio.run(make(Config(data_dir=tmp_path)))
 
 
-def test_a_ledger_that_cannot_be_read_names_the_setting_that_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite says that it is unable to open a file, and nobody has set DOCLLM_DATABASE_URL."""
+@pytest.mark.parametrize("name", ["ledger.sqlite", "ledger.sqlite-wal", "bus.sqlite", "bus.sqlite-wal", "agents", "members"])
+def test_what_somebody_else_made_in_the_data_folder_is_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """SQLite says that it is unable to open a file, and nobody has set DOCLLM_DATABASE_URL; for the bus's file an agent would wait."""
     asyncio.run(make(Config(data_dir=tmp_path)))
+    (tmp_path / name).touch()
     may = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "ledger.sqlite" and may(path, mode))
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != name and may(path, mode))
 
-    with pytest.raises(ConfigError, match=r"ledger\.sqlite of the data folder .* cannot be read and written; .* DOCLLM_DATA_DIR"):
+    with pytest.raises(ConfigError, match=rf"{re.escape(name)} of the data folder .* cannot be read and written; .* DOCLLM_DATA_DIR"):
         asyncio.run(make(Config(data_dir=tmp_path)))
 
 

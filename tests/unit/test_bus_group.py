@@ -259,3 +259,15 @@ def test_probes_do_not_mistake_each_other_for_the_owner(tmp_path: Path) -> None:
     assert held == [False, False, False]
     assert is_dead(tmp_path, "m")
     assert is_dead(tmp_path, "never-born")
+
+
+def test_a_lock_that_may_not_be_opened_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's, made under a strict mask: the session time tells, and nobody ends by it."""
+    LifeLock(tmp_path, "m").release()
+
+    def refusing(path: Path, _flags: int) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("producer.bus.lock.os.open", refusing)
+
+    assert not is_dead(tmp_path, "m")
