@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from schemas.database_errors import NO_WAY, READ_ONLY, code, passing, too_long
-from schemas.errors import ConfigError, UnreachableError
+from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
 
 # What others than adapters need to name: a transaction in progress, and any error of the database.
 __all__ = ["Connection", "Database", "DatabaseError", "Stopped"]
@@ -30,6 +30,8 @@ _REFUSED = frozenset({1044, 1045, 1049, 1698})  # user, password or database are
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 _TOLD_AFTER = 10  # failures, some five seconds
 TIMEOUT_S = 30
+# A record of 4 MiB as hexadecimal digits, in one statement with a megabyte of others.
+LEAST_PACKET_BYTES = 10 << 20
 
 
 class Stopped(Exception):  # noqa: N818 - it is no error: somebody asked for it
@@ -100,14 +102,23 @@ class Database:
             self.rest(count)
 
     def reach(self) -> None:
-        """Raise UnreachableError when the server does not answer."""
+        """Raise UnreachableError when the server does not answer, UnsafeStateError when it does not take what has to be written.
+
+        It would end the connection each time, as if it were lost, and the statement would be tried for ever.
+        """
+        question = f"SELECT {LEAST_PACKET_BYTES}" if self.sqlite else "SELECT @@max_allowed_packet"
         try:
-            self._alone(lambda connection: connection.exec_driver_sql("SELECT 1").scalar())
+            packet = int(self._alone(lambda connection: connection.exec_driver_sql(question).scalar_one()))
         except SQLAlchemyError as error:
             said = getattr(error, "orig", error)
             how = "does not let us in" if code(error) in _REFUSED else "does not answer"
             setting = "DOCLLM_DATA_DIR" if self.sqlite else "DOCLLM_DATABASE_URL"
             raise UnreachableError(f"the database {self.where} {how}: {said}; check {setting}") from None
+        if packet < LEAST_PACKET_BYTES:
+            raise UnsafeStateError(
+                f"the database {self.where} takes {packet} bytes in a statement, and a task may need {LEAST_PACKET_BYTES}; "
+                "set max_allowed_packet=64M on the server"
+            )
 
     def abandon(self) -> None:
         """End every wait, that for a server which does not answer too; what was under way may have committed."""

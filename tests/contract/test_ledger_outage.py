@@ -11,7 +11,7 @@ from agent.ports import Answer, Verdict
 from schemas import tables
 from schemas.clock import SystemClock
 from schemas.database import Database
-from schemas.errors import UnreachableError
+from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.lanes import ThreadLane
 from schemas.task import Status
 from tests.contract.ledger_parts import DEAD, GROUP, LONGEST, RETRY, SUCCEEDED, Books, settlement
@@ -104,3 +104,15 @@ def test_a_server_that_does_not_answer_is_named(books: Books, server: Server) ->
     assert f"127.0.0.1:{url.port}" in str(raised.value)
     assert "a-secret" not in str(raised.value)
     database.close()
+
+
+def test_a_server_that_takes_small_statements_alone_is_named(books: Books) -> None:
+    """At the start, with what to set: it would end the connection at the first large task."""
+    database = Database(books.database.engine.url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S)
+    books.run(lambda c: c.exec_driver_sql("SET GLOBAL max_allowed_packet=4194304"))  # for connections that are still to come
+    try:
+        with pytest.raises(UnsafeStateError, match=r"takes 4194304 bytes .* set max_allowed_packet=64M"):
+            database.reach()
+    finally:
+        books.run(lambda c: c.exec_driver_sql("SET GLOBAL max_allowed_packet=67108864"))
+        database.close()

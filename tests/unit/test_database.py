@@ -3,15 +3,22 @@
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from pymysql.connections import Connection as PyMySQL
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from schemas.database import Database, Stopped
+from producer import quarantine
+from producer.topics.family import SETTINGS
+from schemas import tables
+from schemas.bulk import STATEMENT_BYTES, insert_rows
+from schemas.database import LEAST_PACKET_BYTES, Database, Stopped
 from schemas.database_errors import CONFLICTS, FULL, LOST, READ_ONLY, TOO_LONG, TURNED_AWAY, busy, code, lost, passing
-from schemas.errors import ConfigError
+from schemas.envelope import MAX_TASK_BYTES
+from schemas.errors import ConfigError, UnsafeStateError
 
 
 def server_error(number: int, *, cut: bool = False) -> OperationalError:
@@ -215,3 +222,36 @@ def test_an_address_that_the_driver_cannot_write_down_is_usage(address: str) -> 
 
     database.close()
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("packet", [1 << 20, 4 << 20, LEAST_PACKET_BYTES - 1])
+def test_a_server_that_takes_small_statements_alone_is_unsafe(packet: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends the connection at a larger one, which looks like one that was lost, and would be tried for ever."""
+    database = Database("mysql+pymysql://u:hunter2@127.0.0.1:1/d", connections=1)
+    monkeypatch.setattr(database, "_alone", lambda _work: packet)
+
+    with pytest.raises(UnsafeStateError, match=rf"takes {packet} bytes .* set max_allowed_packet=64M") as refused:
+        database.reach()
+
+    monkeypatch.setattr(database, "_alone", lambda _work: LEAST_PACKET_BYTES)
+    database.reach()
+    database.close()
+    assert "hunter2" not in str(refused.value)
+
+
+def test_the_least_packet_holds_the_largest_statement() -> None:
+    """The largest record that a topic takes, as a task's input behind a page that was not yet full, and alone in the quarantine."""
+    largest = int(SETTINGS["max.message.bytes"])
+    headers = bytes(quarantine.KEPT_HEADER_BYTES)
+    before = {"task_id": 1, "raw_key": b"", "headers": b"", "body": bytes(STATEMENT_BYTES // 2 - 100)}
+    task = {"task_id": 2, "raw_key": bytes(largest - MAX_TASK_BYTES), "headers": headers, "body": bytes(MAX_TASK_BYTES)}
+
+    server = Mock(dialect=Mock())
+    server.dialect.name = "mysql"
+    insert_rows(server, tables.task_input, [before, task])
+    kept = bytes(quarantine.KEPT_BYTES + quarantine.BEGINNING_BYTES + quarantine.KEPT_HEADER_BYTES)
+
+    (statement, *_), _ = server.exec_driver_sql.call_args
+    written = PyMySQL(defer_connect=True).escape(kept)
+    assert server.exec_driver_sql.call_count == 1
+    assert max(len(statement), len(written)) + 10_000 < LEAST_PACKET_BYTES
