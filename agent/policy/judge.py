@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +15,7 @@ from schemas.config import Price
 from schemas.wording import one_line
 
 _SUCCESS = range(200, 300)
+_OF_ONE = frozenset({400, 403, 404})  # a firewall, or a model that one task names; 401 speaks of the key, which all have
 _PACK_FROM_BYTES = 4 << 10
 _TRACE_HEADERS = ("x-request-id", "request-id", "apim-request-id")
 _NAME_CHARS = 191
@@ -49,6 +50,8 @@ class Terms:
 
 def judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooze | Dead:
     """Return the outcome of a call."""
+    if terms.refused_alone and not (isinstance(answer, Reply) and answer.status in _OF_ONE):
+        terms = replace(terms, refused_alone=False)
     if isinstance(answer, CallFailed):
         return refused(Failure(answer.error_class, one_line(answer.text)), _spent(terms, _NO_HEADERS), terms)
     if answer.status not in _SUCCESS:

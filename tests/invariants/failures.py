@@ -1,29 +1,24 @@
 """What failures cost: those of the provider nothing, and a program never its life."""
 
 from collections import Counter
-from itertools import pairwise
 
 from agent.breaker.window import run_for
 from agent.lease import OWNER_BITS
 from agent.policy.guard import WINDOW_S
 from schemas.task import Status
-from tests.invariants.calls import OK, by_name
-from tests.invariants.evidence import Attempt, Call, Evidence
+from tests.invariants.calls import OK
+from tests.invariants.evidence import Call, Evidence
 from tests.invariants.happened import Count, Guarded, Outage
 
 COUNTED = ("retry", "dead")
 FREE = {"RATE", "RAMP", "CAPACITY", "MONEY", "AUTH", "ROUTE", "GUARD"}  # what the provider, or docllm, does to all alike
-ALONE, REFUSED = "AUTH", 401
 COUNTS = {"SERVER", "NETWORK", "AMBIGUOUS"}  # until the route has stopped
 SHORTEST_PAUSE_S = 0.5
 
 
 def free_counted(run: Evidence) -> list[str]:
-    """A rate limit, a lack of room, of money or of a key, a closed route and a guard consume no attempt and end no task.
-
-    But a key does that is refused for one task alone: before that call it was refused too, and a call in between was answered.
-    """
-    odd = [one for one in run.attempts if one.outcome in COUNTED and one.error_class in FREE and not _refused_alone(run, one)]
+    """A rate limit, a lack of room, of money or of a key, a closed route and a guard consume no attempt and end no task."""
+    odd = [one for one in run.attempts if one.outcome in COUNTED and one.error_class in FREE]
     return [f"{one.task}: {one.outcome} for {one.error_class}" for one in odd]
 
 
@@ -71,16 +66,6 @@ def deaths_not_held_back(run: Evidence) -> list[str]:
 def programs_ended(run: Evidence) -> list[str]:
     """No program ends by an error of its own."""
     return list(run.failures)
-
-
-def _refused_alone(run: Evidence, one: Attempt) -> bool:
-    refused = [call for call in by_name(run.calls)[one.task] if call.label == one.number + 1 and call.status == REFUSED]
-    good = [call for call in run.calls if call.status == OK and call.end_s is not None]
-    return one.error_class == ALONE and any(
-        call.route == later.route and (before.end_s or 0.0) < call.start_s and (call.end_s or 0.0) <= later.start_s
-        for before, later in pairwise(refused)
-        for call in good
-    )
 
 
 def _calls(run: Evidence, outage: Outage) -> list[Call]:

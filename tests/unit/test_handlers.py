@@ -36,9 +36,11 @@ def test_a_failed_call_is_judged() -> None:
 
 
 def test_a_refusal_of_one_task_alone_counts() -> None:
-    """The agent says whether others were answered meanwhile."""
-    assert isinstance(bench(Reply(403, {}, b"")).run(), Snooze)
-    assert isinstance(bench(Reply(403, {}, b"")).run(refused_alone=True), Retry)
+    """The agent says whether others were answered meanwhile. A key is everybody's, and may work at times."""
+    answers = [*(Reply(status, {}, b"") for status in (403, 404, 401)), CallFailed("AUTH", "the proxy asks for a password")]
+
+    assert [type(bench(answer).run()) for answer in answers] == [Snooze] * 4
+    assert [type(bench(answer).run(refused_alone=True)) for answer in answers] == [Retry, Retry, Snooze, Snooze]
 
 
 def test_an_openai_line_takes_a_cut_answer() -> None:

@@ -31,11 +31,6 @@ EXHAUSTED = Count(20, 20.0, 1, "document", "default", D, "exhausted", 1)
 WORKS = replace(EXHAUSTED, order=10, at_s=10.0, state=S, disposition="")
 HELD = Guarded(1, "document", "default", 15, 30)
 TIGHT = Outage("default", "SERVER", 0.0, 3.0)
-REFUSALS = (Call("b/1", 2.0, 3.0, 401), Call("b/1", 6.0, 7.0, 401))
-ALONE = replace(
-    AGAIN, attempts=(FAILED, replace(RETRIED, error_class="AUTH")), calls=(*AGAIN.calls[1:], *REFUSALS, Call("b/3", 4.0, 5.0, 200)),
-    loaded=GOOD.loaded | {"b/3"}, tasks=(*AGAIN.tasks, replace(DONE, id=3, name="b/3")),
-)  # fmt: skip
 
 BROKEN = {
     "a lost task": ("P1", replace(GOOD, tasks=(DONE,))),
@@ -100,7 +95,6 @@ BROKEN = {
     "a counted attempt that nobody saw": ("P5", replace(GOOD, attempts=())),
     "an attempt that was not counted": ("P5", replace(AGAIN, tasks=(DONE, DEAD))),
     "a rate limit that was counted": ("P5", replace(AGAIN, attempts=(FAILED, replace(RETRIED, error_class="RATE")))),
-    "a wrong key that was counted": ("P5", replace(ALONE, calls=(*GOOD.calls, *REFUSALS))),
     "a call storm into an outage": (
         "P5",
         replace(GOOD, outages=(TIGHT,), calls=tuple(Call("b/1", n / 10, route="default") for n in range(20))),
@@ -174,7 +168,6 @@ KEPT = {
     "a snooze and a move are not counted": replace(
         GOOD, attempts=(FAILED, *(replace(RETRIED, outcome=outcome, error_class="RATE") for outcome in ("snooze", "moved")))
     ),
-    "a refusal of one task alone counts": ALONE,
     "a copy of a letter is the same letter": replace(GOOD, letters=(LETTER, *GOOD.letters)),
     "a replayed task keeps its earlier letter": replace(
         GOOD,
