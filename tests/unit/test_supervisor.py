@@ -10,9 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.supervisor import Backoff, Supervisor
-from schemas.clock import SystemClock
-
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 20.0
 
@@ -261,20 +258,6 @@ def test_signal_while_a_child_waits_for_its_restart(family: Start) -> None:
     assert [number for number, _ in found.lines("told")] == ["1"]
 
 
-def test_a_start_that_fails_is_tried_again(tmp_path: Path) -> None:
-    """A machine without a free process, or a program that is just being replaced, ends none of the others."""
-    command = [[str(tmp_path / "agent")], [sys.executable, "-c", ""]]
-    began_s = SystemClock().now_s()
-    both = Supervisor(command=lambda number: command[number - 1], count=2, until_done=False, clock=SystemClock(), jitter=lambda: 0.0)
-
-    both._start_due()
-
-    (due_s,) = both._due()
-    assert due_s >= began_s + 1.0
-    (other,) = both._running()
-    assert other.wait() == 0
-
-
 # ---- who else ends
 
 
@@ -298,14 +281,3 @@ def test_orphans_are_reaped(family: Start) -> None:
 
     found.until(lambda: not alive(orphan), "the orphan to be reaped")
     assert found.parent.poll() is None
-
-
-# ---- the wait before another start
-
-
-def test_wait_doubles_up_to_its_limit() -> None:
-    """1, 2, 4 ... 60 s; chance adds up to a fifth; a thousand failures are no other."""
-    waits = [Backoff().wait_s(failures, 0.0) for failures in (1, 2, 3, 6, 7, 1000)]
-
-    assert waits == [1, 2, 4, 32, 60, 60]
-    assert Backoff().wait_s(1, 1.0) == pytest.approx(1.2)

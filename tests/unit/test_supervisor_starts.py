@@ -1,0 +1,31 @@
+"""When a parent starts a child, and again: no process of its own is needed to see that."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.supervisor import Backoff, Supervisor
+from schemas.clock import SystemClock
+
+
+def test_wait_doubles_up_to_its_limit() -> None:
+    """1, 2, 4 ... 60 s; chance adds up to a fifth; a thousand failures are no other."""
+    waits = [Backoff().wait_s(failures, 0.0) for failures in (1, 2, 3, 6, 7, 1000)]
+
+    assert waits == [1, 2, 4, 32, 60, 60]
+    assert Backoff().wait_s(1, 1.0) == pytest.approx(1.2)
+
+
+def test_a_start_that_fails_is_tried_again(tmp_path: Path) -> None:
+    """A machine without a free process, or a program that is just being replaced, ends none of the others."""
+    command = [[str(tmp_path / "agent")], [sys.executable, "-c", ""]]
+    began_s = SystemClock().now_s()
+    both = Supervisor(command=lambda number: command[number - 1], count=2, until_done=False, clock=SystemClock(), jitter=lambda: 0.0)
+
+    both._start_due()
+
+    (due_s,) = both._due()
+    assert due_s >= began_s + 1.0
+    (other,) = both._running()
+    assert other.wait() == 0
