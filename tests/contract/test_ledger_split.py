@@ -239,6 +239,7 @@ def test_a_program_that_leaves_ends_the_wait(books: Books, lanes: Lanes, monkeyp
 
     with pytest.raises(Stopped):
         asyncio.run(ledger.settle([settlement(row, owner, SUCCEEDED)]))
+    database.engine.dispose()  # it was closed before
 
     assert books.status(row.task_id) is Status.PROCESSING
 
