@@ -104,11 +104,16 @@ def name_of(letter: Incoming) -> Name:
     """Return what a letter is of; a record that says nothing of it stands for itself."""
     headers = dict(letter.headers)
     ledger, batch = (sys.intern((headers.get(name) or b"")[:255].decode("utf-8", "replace")) for name in ("docllm-ledger", BATCH_HEADER))
-    content = digest(b"", letter.value) if letter.value is not None and not any(name in headers for name in _POINTER) else b""
+    content = digest(b"", letter.value or b"") if _is_whole(letter) else b""
     for header in ("docllm-task", _RECORD):
         if number := headers.get(header):
             return Name(ledger, header, number[:_MAX_DIGITS].decode("utf-8", "replace"), batch, content)
     return Name("", "record", f"{letter.partition}/{letter.offset}", batch, content)
+
+
+def _is_whole(letter: Incoming) -> bool:
+    """Return whether a letter has its value, and does not only point to it."""
+    return letter.value is not None and not any(name in _POINTER for name, _ in letter.headers)
 
 
 class FromTopic:
@@ -170,7 +175,7 @@ class FromTopic:
             await self._accept(name, some, loaded)
 
     def _read(self, letter: Incoming) -> tuple[str, store.NewTask]:
-        if not name_of(letter).content:
+        if not _is_whole(letter):
             raise LineError("value", "is not in the letter, which only points to it", "load the task from where it came from")
         headers = [pair for pair in letter.headers if pair[0] in {BATCH_HEADER, UNREADABLE} or not pair[0].startswith(_OURS)]
         return strangers.read(letter.key, letter.value, headers, self._group, self._max_attempts_of)
