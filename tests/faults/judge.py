@@ -18,6 +18,7 @@ from tests.invariants.evidence import Move
 AWAY_S = 90.0  # a program may end with 3 for so long after a server was away
 FINE = {0, -9, -15}
 UNREACHABLE = 3
+NEAR_S = 30.0  # within which what took over a killed agent's tasks may have been held up by something else
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,7 @@ def _rerun(seen: Seen) -> dict[str, Any]:
 
 
 def _times(seen: Seen, kill: Event) -> list[float]:
-    at_s = kill["start_s"]
-    pids = {kill["evidence"].get("pid"), *kill["evidence"].get("pids", ())}
+    at_s, pids = kill["start_s"], _pids(kill)
     mine = {number for number, life in seen.agents.items() if life.pid in pids}
     held = _held(seen.run.moves or (), mine, at_s)
     first: dict[int, float] = {}
@@ -110,6 +110,10 @@ def _times(seen: Seen, kill: Event) -> list[float]:
         if call.task_id in held and call.start_s > at_s:
             first.setdefault(call.task_id, call.start_s - at_s)
     return list(first.values())
+
+
+def _pids(kill: Event) -> set[int | None]:
+    return {kill["evidence"].get("pid"), *kill["evidence"].get("pids", ())}
 
 
 def _held(moves: Sequence[Move], agents: set[int], at_s: float) -> set[int]:
@@ -122,8 +126,10 @@ def _held(moves: Sequence[Move], agents: set[int], at_s: float) -> set[int]:
 
 
 def _near(seen: Seen, kill: Event) -> bool:
-    others = (one for one in seen.faults if one is not kill)
-    return any(one["start_s"] <= kill["start_s"] + 30 and one["end_s"] >= kill["start_s"] for one in others)
+    """Tell whether something else held up those who take over: another fault, or an agent's own end, as at the end of a run."""
+    from_s, until_s = kill["start_s"], kill["start_s"] + NEAR_S
+    faults = any(one["start_s"] <= until_s and one["end_s"] >= from_s for one in seen.faults if one is not kill)
+    return faults or any(from_s < one.ended_s <= until_s for one in seen.lives if one.pid not in _pids(kill))
 
 
 def _summary(times: Sequence[float]) -> dict[str, Any]:

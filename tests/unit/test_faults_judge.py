@@ -73,6 +73,19 @@ def test_it_is_measured_how_long_a_killed_agents_tasks_waited() -> None:
     assert found.figures["kill_to_rerun_s"]["all"]["longest"] == 14
 
 
+@pytest.mark.parametrize(
+    ("other", "ended_s", "alone"), [("kafka-kill", 500, False), ("", 500, True), ("", 12, False), ("", 41, True), ("", 9, True)]
+)
+def test_a_kill_counts_alone_if_nothing_else_held_up_those_who_take_over(other: str, ended_s: float, alone: bool) -> None:  # noqa: FBT001 - a row of a table
+    """No other fault near, and no agent that left by itself, as all do at the end of a run."""
+    moves, calls = [claim(1, at_s=9), claim(2, at_s=9)], [Call(f"b/t{number}", 22, task_id=number) for number in (1, 2)]
+    lives = [Life("03-agent", PID, "agent1", 0, 10.1, -9, "fault"), Life("04-agent", PID + 1, "agent2", 0, ended_s, 0, "itself")]
+    faults = [fault("agent-kill", 10, 10.1, pid=PID), *([fault(other, 30, 31)] if other else [])]
+    found = judged(faults, lives, moves=moves, calls=calls)
+
+    assert found.figures["kill_to_rerun_s"]["no_other_fault_near"]["tasks"] == (2 if alone else 0)
+
+
 def test_a_report_can_be_shown() -> None:
     """As lines, and with others as a table, whatever is missing."""
     found = judged([fault("agent-kill", 10, 10.1, pid=PID)])
