@@ -55,10 +55,10 @@ def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
     )
 
 
-def make_heartbeat(parts: Parts, notice: Callable[[], str], locks: AgentLocks | None, role: str) -> Heartbeat:
-    """Return the heartbeat, with a database connection of its own."""
+def make_heartbeat(parts: Parts, database: Database, notice: Callable[[], str], locks: AgentLocks | None, role: str) -> Heartbeat:
+    """Return the heartbeat. No other work may wait for its `database`."""
     return Heartbeat(
-        database=Database(ledger_url(parts.config), connections=1, timeout_s=HEARTBEAT_TIMEOUT_S),
+        database=database,
         lane=InlineLane(),
         clock=parts.clock,
         name=f"{socket.gethostname()}:{os.getpid()}{role}",
@@ -67,6 +67,11 @@ def make_heartbeat(parts: Parts, notice: Callable[[], str], locks: AgentLocks | 
         locks=locks,
         notice=notice,
     )
+
+
+def beat_database(parts: Parts) -> Database:
+    """Return the ledger over one connection that is the heartbeat's own."""
+    return Database(ledger_url(parts.config), connections=1, timeout_s=HEARTBEAT_TIMEOUT_S)
 
 
 def make_board(parts: Parts) -> Board | None:
@@ -91,6 +96,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         parts = replace(parts, config=_rehearsed(parts.config))
     claim, settle, reading, child = ThreadLane("claim"), ThreadLane("settle"), ThreadLane("documents", 4), ChildLane()
     locks, role = agent_locks(parts), " (rehearsal LLM)" if rehearsal else ""
+    beats = beat_database(parts)
     builder = Builder(
         parts=parts,
         known=await parts.family.require(),
@@ -100,7 +106,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         apart=child,
         jitter=random.random,
         locks=locks,
-        heartbeat=lambda notice: make_heartbeat(parts, notice, locks, role),
+        heartbeat=lambda notice: make_heartbeat(parts, beats, notice, locks, role),
     )
     board = make_board(parts)
     sharing = Sharing(routes=builder.routes, board=board, clock=parts.clock, jitter=random.random) if board else None
@@ -118,6 +124,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
     try:
         yield agent
     finally:
+        beats.close()
         await builder.accounts.close()
         if board is not None:
             await board.close()
@@ -136,8 +143,8 @@ def _rehearsed(config: Config) -> Config:
 async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
     """Build a reaper that is no agent of tasks."""
     known = await parts.family.require()
-    locks = agent_locks(parts)
-    heartbeat = make_heartbeat(parts, str, locks, REAPER)
+    locks, beats = agent_locks(parts), beat_database(parts)
+    heartbeat = make_heartbeat(parts, beats, str, locks, REAPER)
     await heartbeat.register()
     beating = HeartbeatThread(heartbeat)
     relay = Relay(database=parts.database, lane=parts.lane, publisher=parts.publisher, topics=parts.topics, clock=parts.clock)
@@ -156,7 +163,10 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
     )
     beating.start()
     ids = TopicIds(family=parts.family, clock=parts.clock, known=known)
-    yield Reaping(reaper=reaper, duties=(ids.run,), leave=lambda: parts.lane(beating.stop))
+    try:
+        yield Reaping(reaper=reaper, duties=(ids.run,), leave=lambda: parts.lane(beating.stop))
+    finally:
+        beats.close()
 
 
 def describe(parts: Parts) -> str:

@@ -1,4 +1,4 @@
-"""What `status` makes of a reaper."""
+"""What `status` makes of a reaper, and what a reaper leaves."""
 
 import asyncio
 from pathlib import Path
@@ -11,7 +11,7 @@ from schemas.settings import load_config
 
 
 def test_a_reaper_that_runs_is_known_as_one(tmp_path: Path) -> None:
-    """It beats as an agent does, but takes no task: without another one nothing would run."""
+    """It beats as an agent does, but takes no task: without another one nothing would run. It leaves no file open."""
 
     async def seen() -> GroupStatus:
         config = load_config(flags={}, environ={}, cwd=tmp_path)
@@ -24,3 +24,9 @@ def test_a_reaper_that_runs_is_known_as_one(tmp_path: Path) -> None:
 
     assert (reaper.state, reaper.works) == ("alive", False)
     assert reaper.name.endswith(" (reaper)")
+    assert not [path for path in still_open() if path.is_relative_to(tmp_path)]
+
+
+def still_open() -> list[Path]:
+    """Return the files that this process has open."""
+    return [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
