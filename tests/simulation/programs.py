@@ -64,6 +64,7 @@ class AgentProgram(Program):
     def __init__(self, machine: Machine, name: str, *, good: Callable[[], bool]) -> None:
         self.beat = Process(f"{name}.beat", self.kill)
         self.asked_s: float | None = None
+        self._beats_from_s = float("inf")
         self.leases: set[int] = set()
         self.counts = Counts()
         self.clock: VirtualClock | None = None
@@ -80,6 +81,11 @@ class AgentProgram(Program):
     def _end(self) -> None:
         super()._end()
         self.beat.alive = False
+
+    @property
+    def beat_stops(self) -> list[list[float]]:
+        """Return from when to when its heartbeat stood still: until it has begun, with the main loop."""
+        return [stop for stop in self.main.stops if stop[0] < self._beats_from_s] + self.beat.stops
 
     def freeze(self) -> None:
         """Stop it as SIGSTOP would."""
@@ -109,6 +115,7 @@ class AgentProgram(Program):
         self.counts = builder.counts
         self.leases.add((await builder.heartbeat.register()).agent_id)
         beating = machine.loop.spawn(self.beat, builder.heartbeat.run())
+        self._beats_from_s = machine.loop.time()
         agent = self._agent(builder, beating)
         await agent.run(self._stop, until_done=False, drain_timeout_s=DRAIN_S)
 

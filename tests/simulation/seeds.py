@@ -66,4 +66,5 @@ EVER_FAILED: dict[int, str] = {  # seed: what it showed
     160734132: "a record that only names a task was relieved as if it were the task's",
     160734325: "the same, behind a task that was snoozed",
     202627: "a success of the future, by a clock that was set back",
+    4085818156: "an agent that stood still between its registration and its first heartbeat",
 }

@@ -229,6 +229,6 @@ class _Witness:
             if program is not None:
                 yield agent_id, Incarnation(
                     agent_id, program.name, program.began_s, program.asked_s, program.ended_s, lost, gone,
-                    [(one[0], one[1]) for one in program.main.stops], [(one[0], one[1]) for one in program.beat.stops],
+                    [(one[0], one[1]) for one in program.main.stops], [(one[0], one[1]) for one in program.beat_stops],
                     served, served_at_once=at_once and agent_id in program.leases,
                 )  # fmt: skip
