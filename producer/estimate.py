@@ -1,27 +1,31 @@
 """What a load will cost, before it runs: tasks, input tokens and their price. It is an estimate (four bytes a token) and says so."""
 
 from collections import Counter
-from collections.abc import Mapping
 
 from producer.lines import Good
-from schemas.config import Price
+from schemas.config import Config
+from schemas.settings import DEFAULT_ROUTE, account
 
 BYTES_PER_TOKEN = 4
 
 
 class Estimate:
-    """Adds up the tasks of a load by model. `prices` are for a million tokens; `default_model` is asked where a line names none."""
+    """Adds up the tasks of a load by model: the one that a line names, else that of the route which tasks of its type take."""
 
-    def __init__(self, *, prices: Mapping[str, Price], default_model: str | None) -> None:
-        self._prices = prices
-        self._default_model = default_model or "the default model"
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._prices = config.prices
         self._bytes: Counter[str] = Counter()
         self.tasks = 0
 
     def add(self, line: Good) -> None:
         """Count one task: its line, and the document that it names by URI."""
         self.tasks += 1
-        self._bytes[line.task.model or self._default_model] += len(line.value) + (line.task.size or 0)
+        self._bytes[line.task.model or self._model_of(line.task.type)] += len(line.value) + (line.task.size or 0)
+
+    def _model_of(self, type_name: str) -> str:
+        own = self._config.types.get(type_name)
+        return account(self._config, (own.route if own else None) or DEFAULT_ROUTE).model or "the default model"
 
     def scale(self, tasks: int) -> None:
         """Take what was added for a sample of this many tasks."""

@@ -53,7 +53,7 @@ class Sums:
     """What an input comes to: what its new tasks will cost, and which of its documents agents may not read."""
 
     def __init__(self, config: Config) -> None:
-        self.estimate = Estimate(prices=config.prices, default_model=config.llm.model)
+        self.estimate = Estimate(config)
         self.outside = OutOfReach(config.roots())
 
     def add(self, line: Good) -> None:

@@ -84,7 +84,7 @@ async def _planned(config: Config, parts: LedgerParts | Parts, options: argparse
     chosen = await parts.lane(lambda: parts.database.auto(lambda c: read_selection(c, options)))
     wish = Wish(chosen, options.cap or replay_runs.CAP, options.rate)
     plan = await parts.lane(lambda: parts.database.auto(lambda c: replay_plan.plan(c, options.group, wish)))
-    estimate = Estimate(prices=config.prices, default_model=config.llm.model)
+    estimate = Estimate(config)
     await parts.lane(lambda: replay_plan.measure(parts.database.auto, options.group, wish, plan.tasks, estimate))
     say("\n".join(replay_screen.plan_lines(plan, wish, estimate, width())))
     return wish, plan

@@ -12,7 +12,7 @@ from producer.replay_plan import Plan
 from producer.replay_runs import DroppedError, ItemState, Place, Wish
 from producer.selection import Selection
 from schemas import tables
-from schemas.config import Price
+from schemas.config import Config, Price
 from schemas.task import Status
 from tests.contract.ledger_dead import EXPIRED, applied, dead, killed, set_aside, stored, wish
 from tests.contract.ledger_parts import BATCH, GROUP, SUCCEEDED, Books, new_task
@@ -233,7 +233,7 @@ def test_one_more_attempt_is_measured_on_the_inputs(books: Books, monkeypatch: p
     tasks = [new_task(key, LINE.replace(b'"a"', f'"{key}"'.encode())) for key in ("a", "b", "c", "d")]
     for one in books.accept(tasks, books.batch()).new.values():
         killed(books, one)
-    estimate = Estimate(prices={"small": Price(4_000_000.0, 0.0)}, default_model=None)
+    estimate = Estimate(Config(prices={"small": Price(4_000_000.0, 0.0)}))
 
     replay_plan.measure(books.database.auto, GROUP, wish(), 4, estimate)
 

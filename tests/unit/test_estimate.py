@@ -4,7 +4,7 @@ import orjson
 
 from producer.estimate import Estimate
 from producer.lines import Good, read_line
-from schemas.config import Price
+from schemas.config import Config, LLMConfig, Price, RouteConfig, TypeConfig
 
 
 def task(**fields: object) -> Good:
@@ -15,7 +15,7 @@ def task(**fields: object) -> Good:
 
 def test_four_bytes_are_a_token_and_a_file_counts_with_its_size() -> None:
     """The line's bytes and the size of a document named by URI make the input; prices apply by model."""
-    estimate = Estimate(prices={"m": Price(2.0, 8.0)}, default_model="m")
+    estimate = Estimate(Config(prices={"m": Price(2.0, 8.0)}, llm=LLMConfig(model="m")))
     line = task(prompt="{document}", input={"uri": "file:///a", "size": 4_000_000})
 
     estimate.add(line)
@@ -27,7 +27,7 @@ def test_four_bytes_are_a_token_and_a_file_counts_with_its_size() -> None:
 
 def test_it_says_that_it_is_an_estimate_and_what_has_no_price() -> None:
     """A model without a price is named instead of being counted as free."""
-    estimate = Estimate(prices={"m": Price(2.0, 8.0)}, default_model=None)
+    estimate = Estimate(Config(prices={"m": Price(2.0, 8.0)}))
 
     for line in (task(model="m"), task(model="n"), task()):
         estimate.add(line)
@@ -39,7 +39,27 @@ def test_it_says_that_it_is_an_estimate_and_what_has_no_price() -> None:
 
 def test_without_prices_no_price_is_said() -> None:
     """No price table, no number that looks like money."""
-    estimate = Estimate(prices={}, default_model="m")
+    estimate = Estimate(Config(llm=LLMConfig(model="m")))
     estimate.add(task())
 
     assert "for the input" not in str(estimate)
+
+
+def test_a_line_without_a_model_costs_what_the_route_of_its_type_costs() -> None:
+    """A type may have a route of its own, and the default route a model of its own: agents ask these, so these prices apply."""
+    estimate = Estimate(
+        Config(
+            prices={"cheap": Price(1.0, 1.0), "dear": Price(1000.0, 1.0), "named": Price(0.0, 0.0)},
+            llm=LLMConfig(model="not-asked"),
+            routes={"default": RouteConfig(model="cheap"), "archive": RouteConfig(model="dear")},
+            types={"invoice": TypeConfig(route="archive"), "letter": TypeConfig(max_attempts=1)},
+        )
+    )
+    lines = [task(type="invoice"), task(type="letter"), task(), task(type="invoice", model="named")]
+
+    for line in lines:
+        estimate.add(line)
+
+    dear, *cheap = (len(line.value) for line in lines[:3])
+    assert round(estimate.cost, 6) == round((dear // 4 * 1000 + sum(cheap) // 4) / 1e6, 6)
+    assert "no price" not in str(estimate)
