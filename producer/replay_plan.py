@@ -79,7 +79,7 @@ def _sum(groups: Sequence[Group]) -> Spent:
 def measure(read: Read, group: str, wish: Wish, tasks: int, estimate: Estimate) -> None:
     """Add to the estimate what one more attempt of so many tasks takes, measured on the first ones."""
     mine = candidates(group, wish, TASK)
-    first = mine.order_by(mine.selected_columns[0]).limit(SAMPLE)
+    first = mine.order_by(mine.selected_columns[0]).limit(min(SAMPLE, tasks))
     ids = read(lambda c: list(c.execute(first).scalars())) if tasks else []
     for start in range(0, len(ids), _PAGE):
         for body in read(partial(_inputs, ids=ids[start : start + _PAGE])):

@@ -241,6 +241,19 @@ def test_one_more_attempt_is_measured_on_the_inputs(books: Books, monkeypatch: p
     assert estimate.cost == pytest.approx(4.0 * len(LINE))
 
 
+def test_one_more_attempt_of_the_first_ones_is_measured_on_these_alone(books: Books) -> None:
+    """With a limit the others are not taken, so their inputs, which may be a thousand times as large, neither count nor are read."""
+    short, long = LINE.replace(b"hello", b"hi"), LINE.replace(b'"a"', b'"b"').replace(b"hello", b"x" * 4000)
+    tasks = [new_task("a", short), new_task("b", long)]
+    for one in books.accept(tasks, books.batch()).new.values():
+        killed(books, one)
+    estimate = Estimate(Config())
+
+    replay_plan.measure(books.database.auto, GROUP, wish(limit=1), 1, estimate)
+
+    assert (estimate.tasks, estimate.tokens_in) == (1, len(short) // 4)
+
+
 def test_a_plan_of_nothing(books: Books) -> None:
     """No task is dead: nothing to do, nothing spent, nothing left."""
     (one,) = books.load("a")
