@@ -8,6 +8,7 @@ from schemas.errors import ConfigError
 from schemas.topics import Topics
 
 MOST = 10**18 - 1  # what ledgers and libraries can count to, in a number that can be read
+LEAST_A_SECOND = 1 / 3600
 MOST_PARTITIONS, MOST_REPLICAS = 10_000, 1_000  # of one topic; more would stop a cluster before it told
 
 
@@ -47,11 +48,13 @@ def group(text: str) -> str:
 
 
 def per_second(text: str) -> float:
-    """Return N of `N/s` or `N`, a number above 0."""
+    """Return N of `N/s` or `N`; refuse one so slow that the next item would be due when no ledger can write it down."""
     try:
         found = float(text.removesuffix("/s"))
     except ValueError:
         found = 0.0
     if not 0 < found < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no rate; write for example 50/s or 0.5/s")
+    if found < LEAST_A_SECOND:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than one an hour; write for example 0.01/s, which is 36 an hour")
     return found
