@@ -24,6 +24,7 @@ from schemas.errors import ConfigError
 from schemas.next_command import with_config
 
 RUNS_SHOWN = 20
+NONE_INTERRUPTED = "no replay was interrupted"
 MODES = {
     "resume": "a replay goes on with what it was started with",
     "list": "it only shows",
@@ -71,12 +72,19 @@ async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
 
 
 async def _dry_run(config: Config, parts: LedgerParts, options: argparse.Namespace) -> int:
-    wish, plan = await _planned(config, parts, options)
-    for run in await parts.lane(lambda: parts.database.auto(lambda c: replay_runs.unfinished(c, options.group))):
-        say(f"replay {run.id} is unfinished and would go on first: {run.left} of {run.total} left")
-    code = 0 if plan.tasks + plan.records else await _why_nothing(parts, options, wish)
+    code = 0 if options.resume else await _dry_plan(config, parts, options)
+    runs = await parts.lane(lambda: parts.database.auto(lambda c: replay_runs.unfinished(c, options.group)))
+    for run in runs:
+        say(f"replay {run.id} is unfinished and would go on{'' if options.resume else ' first'}: {run.left} of {run.total} left")
+    if options.resume and not runs:
+        say(NONE_INTERRUPTED)
     say("dry run: nothing is changed")
     return code
+
+
+async def _dry_plan(config: Config, parts: LedgerParts, options: argparse.Namespace) -> int:
+    wish, plan = await _planned(config, parts, options)
+    return 0 if plan.tasks + plan.records else await _why_nothing(parts, options, wish)
 
 
 async def _planned(config: Config, parts: LedgerParts | Parts, options: argparse.Namespace) -> tuple[Wish, Plan]:
@@ -131,7 +139,7 @@ async def _resume(parts: Parts, options: argparse.Namespace) -> int:
     await parts.lane(lambda: parts.database.run(lambda c: replay_runs.drop_unstored(c, group)))
     runs = await parts.lane(lambda: parts.database.auto(lambda c: replay_runs.unfinished(c, group)))
     if options.resume and not runs:
-        say("no replay was interrupted")
+        say(NONE_INTERRUPTED)
     for run in runs:
         say(f"resuming replay {run.id}: {run.left} of {run.total} left ({run.wish.selection}, by {run.actor})")
         unread += await _apply(parts, options, run)

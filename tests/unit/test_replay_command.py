@@ -1,8 +1,70 @@
 """`replay` as a command: options that mean something else together than each for itself, or nothing at all."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from producer import replay_runs
 from producer.__main__ import _parser
+from producer.commands import load
+from producer.replay_runs import Place, Wish
+from producer.selection import Selection
+from schemas.config import Config
+from schemas.database import Database
+from schemas.settings import ledger_url, load_config
+
+GROUP = "docllm"
+
+
+def config_of(folder: Path) -> Config:
+    return load_config(flags={}, environ={}, cwd=folder)
+
+
+def run(folder: Path, *arguments: str) -> int:
+    options = _parser().parse_args(arguments)
+    return int(asyncio.run(options.run(config_of(folder), options)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A ledger with three cancelled tasks."""
+    monkeypatch.setattr(load.collector, "calm", lambda: None)
+    lines = tmp_path / "b.jsonl"
+    lines.write_text("".join(f'{{"id":"t{one}","prompt":"x"}}\n' for one in range(3)))
+    assert run(tmp_path, "load", str(lines)) == 0
+    assert run(tmp_path, "cancel", "--batch", "b") == 0
+    return tmp_path
+
+
+def interrupted(folder: Path, wish: Wish) -> int:
+    """Store a replay of which nothing is applied yet; return its number."""
+    database = Database(ledger_url(config_of(folder)))
+    with database.engine.begin() as connection:
+        number = replay_runs.begin(connection, GROUP, "ann", wish)
+        assert replay_runs.store(connection, GROUP, number, wish, Place()) is None
+    database.close()
+    return number
+
+
+def test_a_dry_run_of_resume_tells_what_would_go_on_and_selects_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With `--resume` no selection is given, which must not be shown as a replay of everything."""
+    number = interrupted(folder, Wish(Selection(cancelled=True, limit=2)))
+    capsys.readouterr()
+
+    assert run(folder, "replay", "--resume", "--dry-run") == 0
+
+    said = capsys.readouterr().out.splitlines()
+    assert said == [f"replay {number} is unfinished and would go on: 2 of 2 left", "dry run: nothing is changed"]
+
+
+def test_a_dry_run_of_resume_tells_that_nothing_was_interrupted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the resume itself does."""
+    capsys.readouterr()
+
+    assert run(folder, "replay", "--resume", "--dry-run") == 0
+
+    assert capsys.readouterr().out.splitlines() == ["no replay was interrupted", "dry run: nothing is changed"]
 
 
 @pytest.mark.parametrize("rate", ["1e-13/s", "0.0001", "1e-320/s"])
