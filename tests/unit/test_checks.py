@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from producer import check_llm
+from producer import check_llm, checks
 from producer.__main__ import _parser
 from producer.app import opened
 from producer.commands import admin
@@ -101,6 +101,31 @@ def test_redis_that_is_away_is_a_warning(tmp_path: Path, capsys: pytest.CaptureF
 
     assert code == 0
     assert "WARNING redis: does not answer" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (RuntimeError("unable to perform operation on <TCPTransport closed=True>"), "WARNING redis: does not answer"),
+        (AttributeError("'int' object has no attribute 'splitlines'"), "WARNING redis: does not answer"),  # no Redis is there
+        ({"os": "x"}, "ok      redis: version that it does not tell"),
+    ],
+)
+def test_nothing_that_redis_does_ends_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: Any, said: str
+) -> None:
+    """Agents live with it: a connection that ends at the wrong moment, and whatever it is that answers."""
+
+    async def info(_client: object, _section: str) -> dict[str, str]:
+        if isinstance(answer, Exception):
+            raise answer
+        return dict(answer)
+
+    monkeypatch.setattr(checks.Redis, "info", info)
+
+    assert check(configured(tmp_path, DOCLLM_REDIS_URL="redis://127.0.0.1:1/0")) == 0
+    assert said in capsys.readouterr().out
 
 
 def test_each_account_is_asked_once(tmp_path: Path, asked: list[LLMConfig], capsys: pytest.CaptureFixture[str]) -> None:
