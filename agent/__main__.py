@@ -1,16 +1,16 @@
-"""`python -m agent`. One that is asked to leave while it still loads its code ends at once: nothing has begun."""
+"""`python -m agent`. One that is asked to leave while it still loads its code ends at once: nothing has begun.
+
+So does `resume` at any time: it is one transaction, which is made or not.
+"""
 
 import sys
 
 from agent.stops import stops
-from schemas.starting import end, leave_on, take_standard_files
-
-NO_AGENTS = (["resume"], ["rehearsal-llm"])
-
+from schemas.starting import INTERRUPTED, end, leave_on, take_standard_files
 
 if __name__ == "__main__":
-    if sys.argv[1:2] not in NO_AGENTS:
-        leave_on(stops(), 0)
+    if sys.argv[1:2] != ["rehearsal-llm"]:
+        leave_on(stops(), INTERRUPTED if sys.argv[1:2] == ["resume"] else 0)
     take_standard_files()
 
     from agent.cli import main

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 from agent.breaker import Names
@@ -11,6 +12,7 @@ from agent.ledger.resume import resume, routes_in_use
 from producer.app import opened_ledger
 from producer.commands import arguments
 from producer.commands.cancel import actor
+from producer.screen import say
 from schemas.config import Config
 from schemas.database import Connection
 from schemas.errors import ConfigError, DocllmError
@@ -25,10 +27,13 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     try:
         config = load_config(flags={"config": options.config}, environ=os.environ, cwd=current_folder())
-        print(asyncio.run(_resume(config, options.group, options.route)))  # noqa: T201 - what a command did is its output
+        say(asyncio.run(_resume(config, options.group, options.route)))
     except DocllmError as error:
         sys.stderr.write(f"error: {with_config(str(error), options.config)}\n")
         return error.exit_code
+    except Exception:  # noqa: BLE001 - a bug of ours: shown whole, with the exit code that scripts know it by
+        traceback.print_exc()
+        return DocllmError.exit_code
     return 0
 
 
