@@ -31,6 +31,8 @@ _OURS = ("docllm-", "kafka_dlt-", "__dlq.")
 _POINTER = ("docllm-pointer", "docllm-value-digest")
 _RECORD = "docllm-quarantine"
 _MAX_DIGITS = 18
+# Here letters name the batch; the error of the ledger tells what to do where a person does.
+_OTHER_GROUP = "batch {!r} belongs to another group of this ledger; load its letters with --group of that one"
 
 
 class Name(NamedTuple):
@@ -185,7 +187,8 @@ class FromTopic:
         try:
             accepted = await (self._write(name, tasks) if self._relay is not None else self._compare(name, tasks))
         except (ConfigError, UnsafeStateError) as error:
-            loaded.refused += [f"{_where(letter)}: {error}" for letter, _ in some]
+            reason = _OTHER_GROUP.format(name) if isinstance(error, ConfigError) else error
+            loaded.refused += [f"{_where(letter)}: {reason}" for letter, _ in some]
             return
         loaded.new += len(accepted.new)
         loaded.known += len(accepted.known)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 
-from producer import from_topic, letters, quarantine
+from producer import from_topic, letters, quarantine, store
 from producer.from_topic import Found, FromTopic, Loaded
 from producer.ports import Incoming, Order
 from producer.quarantine import Suspect
@@ -182,3 +182,13 @@ async def test_a_dry_run_compares_letters_with_each_other(books: Books) -> None:
 
     assert dry == await loaded(books, held)
     assert (dry.new, dry.known, len(dry.refused)) == (1, 1, 1)
+
+
+async def test_a_batch_of_another_group_is_told_with_what_can_be_done(books: Books) -> None:
+    """The letter names the batch: there is no `--batch` to choose another one with, as a load has."""
+    books.run(lambda c: store.open_batch(c, "b", "other"))
+
+    for dry in (True, False):
+        (said,) = (await loaded(books, [of_task(0)], dry=dry)).refused
+
+        assert ("'b' belongs to another group" in said, "--group" in said, "--batch" in said) == (True, True, False)
