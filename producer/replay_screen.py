@@ -8,7 +8,7 @@ from producer.moments import written
 from producer.replay import Report
 from producer.replay_plan import SAMPLE, Plan
 from producer.replay_runs import ItemState, Run, Wish
-from producer.selection import RECORD
+from producer.selection import OF_RECORDS, RECORD
 from producer.shown import shown
 
 UNREAD_SHOWN = 20
@@ -46,13 +46,19 @@ def items(tasks: int, records: int) -> str:
 def result(run: Run) -> str:
     """Return what became of a run."""
     counts = run.counts
-    said = [f"{counts.get(ItemState.REPLAYED, 0)} wait again"]
+    said = [f"{counts.get(ItemState.REPLAYED, 0)} {'are tasks now' if _only_records(run.wish) else 'wait again'}"]
     said += (
         [f"{counts[ItemState.PASSED]} passed over: changed meanwhile, or their batch is cancelled"] if counts.get(ItemState.PASSED) else []
     )
     said += [f"{counts[ItemState.UNREAD]} records are still no tasks"] if counts.get(ItemState.UNREAD) else []
     said += [f"{run.left} left"] if run.left else []
     return ", ".join(said)
+
+
+def _only_records(wish: Wish) -> bool:
+    """Return whether no task is meant. A record whose task was there already, as a copy's is, makes nothing wait."""
+    chosen = wish.selection
+    return not chosen.with_tasks or bool(chosen.dispositions and OF_RECORDS.issuperset(chosen.dispositions))
 
 
 def report_lines(report: Report) -> Iterator[str]:
