@@ -145,14 +145,15 @@ def record_lines(one: Record) -> Iterator[str]:
     yield f"  its record: {shown(one.topic, 249)}/{one.partition}/{one.offset}, set aside {written(one.created_at)}, seen {one.seen} times"
     yield f"  fingerprint {one.fingerprint}: {shown(one.error, ERROR_SHOWN)}"
     yield f"  key: {'none' if one.key is None else _preview(one.key)}"
-    yield f"  headers: {shown(one.headers.decode(), INPUT_SHOWN)}"
+    yield f"  headers: {_preview(one.headers)}"
     cut = ", cut: the beginning of a larger one" if one.cut else ""
     yield f"  value{cut}: {'none' if one.value is None else f'{len(one.value)} bytes: {_preview(one.value)}'}"
 
 
 def _preview(value: bytes) -> str:
-    text = shown(value[: 4 * INPUT_SHOWN].decode("utf-8", "backslashreplace"), INPUT_SHOWN)
-    return f"{text} ... (--json shows all of it)" if len(value) > len(text.encode()) else text
+    text = value[: 4 * INPUT_SHOWN].decode("utf-8", "backslashreplace")  # a byte is four letters, or a letter four bytes
+    more = len(text) > INPUT_SHOWN or len(value) > 4 * INPUT_SHOWN
+    return shown(text, INPUT_SHOWN) + (" ... (--json shows all of it)" if more else "")
 
 
 def shortened(text: str, width: int) -> str:

@@ -137,6 +137,32 @@ def test_a_large_input_is_shortened_for_a_person_alone() -> None:
     assert found["raw_key"] == {"base64": "/wA="}
 
 
+@pytest.mark.parametrize(
+    ("value", "cut"),
+    [
+        (b"\xff" * 250, False),
+        (b"\xff" * 251, True),
+        (("\u3000" * 1000).encode(), False),
+        (("\U0001f600" * 1001).encode(), True),
+        (b"x" * 1000, False),
+        (b"x" * 5000, True),
+    ],
+)
+def test_a_value_is_said_to_be_shortened_where_it_is_and_only_there(value: bytes, cut: bool) -> None:  # noqa: FBT001 - a parameter
+    """Whatever a byte of it looks like: one that is no text is shown as four letters, a wide blank as one."""
+    line = list(record_lines(replace(RECORD, value=value)))[-1]
+
+    assert line.endswith("(--json shows all of it)") == cut
+
+
+def test_headers_that_are_shortened_are_said_to_be() -> None:
+    """A record may have thousands of them, of which the last may be the one that is looked for."""
+    told = list(record_lines(replace(RECORD, headers=orjson.dumps([["h", "v" * 1000]]))))
+
+    (line,) = (one for one in told if "headers: " in one)
+    assert line.endswith("v ... (--json shows all of it)")
+
+
 def test_the_json_of_a_story_is_whole() -> None:
     """Everything that there is, as plain JSON."""
     found = orjson.loads(orjson.dumps(story_json(STORY)))
