@@ -75,9 +75,9 @@ async def _find(parts: LedgerParts, options: argparse.Namespace) -> store.Batch:
 
 
 def actor() -> str:
-    """Return who types, for the audit; in a container a user may have no name."""
+    """Return who types, for the audit; in a container a user may have no name, and what names one may be no UTF-8."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = f"uid {os.getuid()}"
-    return f"{user}@{socket.gethostname()}"
+    return f"{user}@{socket.gethostname()}".encode("utf-8", "backslashreplace").decode()

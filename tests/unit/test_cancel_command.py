@@ -7,6 +7,7 @@ import pytest
 
 from producer.__main__ import _parser
 from producer.commands import load
+from producer.commands.cancel import actor
 from schemas.settings import load_config
 
 
@@ -48,3 +49,11 @@ def test_the_batch_of_a_task_is_named(folder: Path, capsys: pytest.CaptureFixtur
     assert [run(folder, "cancel", "--id", "t4") for _ in range(2)] == [0, 0]
 
     assert capsys.readouterr().out == "task t4 of batch day: cancelled\ntask t4 of batch day: left as it is: cancelled\n"
+
+
+def test_a_user_whose_name_is_no_utf_8_can_cancel(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audit has it with escapes; no ledger holds such a text."""
+    monkeypatch.setenv("LOGNAME", "jos\udce9")
+
+    assert run(folder, "cancel", "--id", "t4") == 0
+    assert actor().startswith("jos\\udce9@")
