@@ -23,6 +23,7 @@ from pathlib import Path
 import orjson
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 ROOT = Path(__file__).resolve().parent.parent
 BATCH = "standard-library"
@@ -72,7 +73,7 @@ def show(results: Path, took_s: float, *, rehearsal: bool) -> int:
     table = Table("document", "status", "tokens", box=None, expand=True, title=f"{SHOWN} of {len(rows)} results", title_justify="left")
     table.add_column("result", no_wrap=True, overflow="ellipsis", ratio=1)
     for row in rows[:SHOWN]:
-        table.add_row(row["id"], row["status"], str(row["tokens_in"]), " ".join(str(row["result"] or row["error"]).split()))
+        table.add_row(*(plain(one) for one in (row["id"], row["status"], row["tokens_in"], row["result"] or row["error"])))
     console.print("", table)
     succeeded = sum(row["status"] == "succeeded" for row in rows)
     where = results.relative_to(ROOT)
@@ -87,10 +88,15 @@ def show(results: Path, took_s: float, *, rehearsal: bool) -> int:
     return 0 if rows and succeeded == len(rows) else 1
 
 
+def plain(value: object) -> Text:
+    """Return what somebody else wrote on one line, with nothing that is markup or that a terminal would act on."""
+    return Text("".join(letter if letter.isprintable() else " " for letter in " ".join(str(value).split())))
+
+
 def run(module: str, *arguments: str, environment: dict[str, str], folder: Path) -> None:
     """Run one of docllm's programs, shown as a person would type it; end the demo where it fails."""
     shown = " ".join(f"'{one}'" if " " in one or "*" in one else one for one in arguments)
-    console.print(f"\n$ python -m {module} {shown}", style="bold", soft_wrap=True)
+    console.print(f"\n$ python -m {module} {shown}", style="bold", soft_wrap=True, markup=False)
     own = {name: value for name, value in os.environ.items() if not name.startswith("DOCLLM_") or name.startswith("DOCLLM_LLM_")}
     variables = own | environment | {"PYTHONPATH": str(ROOT)}
     code = subprocess.run([sys.executable, "-m", module, *arguments], cwd=folder, env=variables, check=False).returncode

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import orjson
 import pytest
 
 FILE = Path(__file__).parents[2] / "examples" / "demo.py"
@@ -42,3 +43,15 @@ def test_a_provider_is_asked_only_when_it_is_asked_for(
     assert demo.main() == 0
     assert [command[0] for command in ran] == ["producer", "agent", "producer"]
     assert [option for option in ran[1] if option == "--rehearsal"] == rehearsal
+
+
+def test_an_answer_that_looks_like_markup_is_shown_as_it_is(demo: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a model writes, as links of a forum do, must not end the demo when all is paid for."""
+    row = {"id": "[b]", "status": "succeeded", "tokens_in": 1, "result": "see [url]x[/url]\x1b[2J", "error": None}
+    results = tmp_path / "results.jsonl"
+    results.write_bytes(orjson.dumps(row))
+
+    assert demo.show(results, 1.0, rehearsal=True) == 0
+
+    said = capsys.readouterr().out
+    assert ("[b]" in said, "see [url]x[/url] [2J" in said, "\x1b[2J" in said) == (True, True, False)
