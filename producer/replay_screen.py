@@ -26,7 +26,7 @@ def plan_lines(plan: Plan, wish: Wish, estimate: Estimate, width: int) -> Iterat
     if plan.capped:
         yield f"left: {plan.capped} at the cap of {wish.cap} replays; --cap takes them too"
     if plan.closed:
-        yield f"left: {plan.closed} dead in a cancelled batch; replay --cancelled opens it again"
+        yield f"left: {plan.closed} dead in a cancelled batch; replay --cancelled --batch NAME opens it again"
     if plan.quarantined:
         yield f"left: {plan.quarantined} quarantined records; --disposition undecodable or rejected takes them"
     if plan.tasks:

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 from collections.abc import Callable
 
-from producer import dead_show, replay_plan, replay_runs, replay_screen
+from producer import dead_show, reopen, replay_plan, replay_runs, replay_screen
 from producer.app import SCREEN_S, LedgerParts, Parts, opened, opened_ledger
 from producer.commands import from_topic
 from producer.commands.asking import agreed, require_answer
@@ -19,11 +19,14 @@ from producer.replay_plan import Plan
 from producer.replay_runs import ItemState, Run, Wish
 from producer.screen import bar, complain, note, say
 from producer.selection import RECORD
+from producer.shown import shown as printable
+from producer.store import Batch
 from schemas.config import Config
 from schemas.errors import ConfigError
 from schemas.next_command import with_config
 
 RUNS_SHOWN = 20
+TO_OPEN = "the batch has no cancelled task; it is opened again, so that what is dead in it can be replayed"
 NONE_INTERRUPTED = "no replay was interrupted"
 MODES = {
     "resume": "a replay goes on with what it was started with",
@@ -84,7 +87,16 @@ async def _dry_run(config: Config, parts: LedgerParts, options: argparse.Namespa
 
 async def _dry_plan(config: Config, parts: LedgerParts, options: argparse.Namespace) -> int:
     wish, plan = await _planned(config, parts, options)
+    if await _closed(parts, wish, plan) is not None:
+        say(TO_OPEN)
     return 0 if plan.tasks + plan.records else await _why_nothing(parts, options, wish)
+
+
+async def _closed(parts: LedgerParts | Parts, wish: Wish, plan: Plan) -> Batch | None:
+    """Return the cancelled batch that is to be opened though none of its tasks is taken, None where there is none."""
+    if plan.tasks or plan.capped:
+        return None
+    return await parts.lane(lambda: parts.database.auto(lambda c: reopen.closed(c, wish.selection)))
 
 
 async def _planned(config: Config, parts: LedgerParts | Parts, options: argparse.Namespace) -> tuple[Wish, Plan]:
@@ -124,6 +136,8 @@ def _unknown(options: argparse.Namespace) -> int:
 
 async def _replay(parts: Parts, options: argparse.Namespace, unread: int) -> int:
     wish, plan = await _planned(parts.config, parts, options)
+    if (closed := await _closed(parts, wish, plan)) is not None:
+        return max(_code(unread), await _open(parts, options, closed))
     if not plan.tasks + plan.records:
         return max(_code(unread), await _why_nothing(parts, options, wish))
     if not await agreed(options, f"replay {replay_screen.items(plan.tasks, plan.records)}?"):
@@ -131,6 +145,17 @@ async def _replay(parts: Parts, options: argparse.Namespace, unread: int) -> int
         return _code(unread)
     run = await _replayer(parts).store(actor(), wish)
     return _code(unread if run is None else unread + await _apply(parts, options, run))
+
+
+async def _open(parts: Parts, options: argparse.Namespace, closed: Batch) -> int:
+    """Open a batch that has no cancelled task; its dead letters are not replayed by that, but can be."""
+    say(TO_OPEN)
+    if not await agreed(options, f"open batch {closed.name}?"):
+        say("nothing is opened")
+        return 0
+    await parts.lane(lambda: parts.database.run(lambda c: reopen.reopen(c, closed, actor())))
+    say(f"batch {printable(closed.name)} is open again")
+    return 0
 
 
 async def _resume(parts: Parts, options: argparse.Namespace) -> int:

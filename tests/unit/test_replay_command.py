@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select, update
 
 from producer import replay_runs
 from producer.__main__ import _parser
@@ -13,8 +14,20 @@ from producer.selection import Selection
 from schemas.config import Config
 from schemas.database import Database
 from schemas.settings import ledger_url, load_config
+from schemas.tables import dead_letter, task
+from schemas.task import Status
 
 GROUP = "docllm"
+DIED = {
+    "fence": 0,
+    "disposition": "permanent",
+    "error_class": "BAD_REQUEST",
+    "fingerprint": bytes(16),
+    "error_text": "no",
+    "origin_topic": "docllm.tasks",
+    "origin_partition": 0,
+    "origin_offset": 0,
+}
 
 
 def config_of(folder: Path) -> Config:
@@ -65,6 +78,35 @@ def test_a_dry_run_of_resume_tells_that_nothing_was_interrupted(folder: Path, ca
     assert run(folder, "replay", "--resume", "--dry-run") == 0
 
     assert capsys.readouterr().out.splitlines() == ["no replay was interrupted", "dry run: nothing is changed"]
+
+
+def all_dead(folder: Path) -> None:
+    """Let the tasks die instead, each with its letter."""
+    database = Database(ledger_url(config_of(folder)))
+    with database.engine.begin() as connection:
+        connection.execute(update(task).values(status=int(Status.DEAD)))
+        for number in connection.execute(select(task.c.id)).scalars().all():
+            connection.execute(dead_letter.insert(), DIED | {"task_id": number})
+    database.close()
+
+
+def test_the_dead_of_a_cancelled_batch_that_has_no_cancelled_task_can_be_replayed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A batch that was cancelled when all its tasks had died: the advice that they get opens it, and is a person's word in the audit."""
+    all_dead(folder)
+    assert run(folder, "replay", "--batch", "b", "--yes") == 0
+    assert "left: 3 dead in a cancelled batch; replay --cancelled --batch NAME opens it again" in capsys.readouterr().out
+
+    assert run(folder, "replay", "--cancelled", "--batch", "b", "--dry-run") == 0
+    assert "the batch has no cancelled task; it is opened again" in capsys.readouterr().out
+    assert run(folder, "replay", "--cancelled", "--tenant", "default", "--batch", "b", "--yes") == 0
+    assert "open" not in capsys.readouterr().out
+    assert run(folder, "replay", "--cancelled", "--batch", "b", "--yes") == 0
+    assert "batch b is open again" in capsys.readouterr().out
+    assert run(folder, "replay", "--cancelled", "--batch", "b", "--yes") == 0
+    assert "open" not in capsys.readouterr().out
+
+    assert run(folder, "replay", "--batch", "b", "--yes") == 0
+    assert "replay 1: 3 wait again" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("rate", ["1e-13/s", "0.0001", "1e-320/s"])
