@@ -2,10 +2,13 @@
 
 Only failures are reported record by record: a report for each success takes the interpreter's lock each time, and beside a
 busy event loop that costs 0.1 to 0.3 ms. Used by one thread.
+
+A fatal error is raised by whatever call lets the client report, whichever that is (confluent-kafka 2.16); no callback hears of it.
 """
 
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -27,6 +30,8 @@ PERMANENT = {
     KafkaError.INVALID_MSG,
     KafkaError._INVALID_ARG,  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
 }
+# SystemError: the client went on to report a delivery after it had raised.
+ENDED = (KafkaException, SystemError)
 Failures = dict[tuple[str | None, bytes | None, bytes | None], KafkaError]
 
 
@@ -44,26 +49,33 @@ class Sender:
 
     def serve(self) -> None:
         """Let the client report what happened to it while nothing is sent."""
-        self._producer.poll(0)
+        try:
+            self._producer.poll(0)
+        except ENDED as error:
+            self._ended(error)
 
     def send(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
         """Return for each record None when it is durable, or why not; at the latest when the message timeout has passed."""
+        if self._broken:
+            self._renew()
         end_s = self._clock.now_s() + SEND_S
         refusals = self._attempt(records, end_s)
         if len(records) > 1:
             refusals = [self._alone(record, refusal, end_s) for record, refusal in zip(records, refusals, strict=True)]
-        if self._broken:
-            self._renew()
         return refusals
 
     def close(self) -> None:
         """Wait for what is under way."""
-        self._producer.flush(SEND_S)
+        with suppress(*ENDED):
+            self._producer.flush(SEND_S)
 
     def _attempt(self, records: Sequence[Outgoing], end_s: float) -> list[Refusal | None]:
         self._failures.clear()
-        refusals = [self._produce(record, end_s) for record in records]
-        self._flush(end_s)
+        try:
+            refusals = [self._produce(record, end_s) for record in records]
+            self._flush(end_s)
+        except ENDED as error:
+            return refused(records, self._ended(error))
         if not self._failures:
             self._troubles.clear()
             return refusals
@@ -103,7 +115,7 @@ class Sender:
         return None if error is None else self._refusal(error)
 
     def _refusal(self, error: KafkaError) -> Refusal:
-        self._broken = self._broken or error.fatal()
+        self._broken = self._broken or error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001 - the same
         return Refusal(error.str(), permanent=error.code() in PERMANENT)
 
     # ---- the client
@@ -116,15 +128,22 @@ class Sender:
             raise refused_setting(self._config, str(error.args[0].str())) from None
 
     def _renew(self) -> None:
-        _log.warning("the producer had a fatal error and is opened anew")
+        with suppress(*ENDED):
+            self._producer.purge()
         self._producer, self._broken = self._open(), False
+
+    def _ended(self, error: Exception) -> str:
+        """Note that the client is of no use any more, and return why."""
+        self._broken = True
+        reason = f"the producer had a fatal error and is opened anew: {error.__cause__ or error}"
+        _log.warning("%s", reason)
+        return reason
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._failures[message.topic(), message.key(), message.value()] = error
 
     def _on_error(self, error: KafkaError) -> None:
-        self._broken = self._broken or error.fatal()
         if error.code() not in self._troubles:
             self._troubles.add(error.code())
             _log.warning("%s; goes on by itself", error.str())

@@ -1,11 +1,12 @@
 """Apache Kafka as the suites need it."""
 
 import asyncio
+import ctypes
 import gc
 from collections.abc import Mapping, Sequence
 from unittest.mock import patch
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition, cimpl
 from confluent_kafka.admin import AdminClient
 
 from agent.consumer.kafka import KafkaSource
@@ -77,3 +78,11 @@ async def _kill(source: Source) -> None:
         reader.tell(die)
         await asyncio.to_thread(reader._thread.join)
     gc.collect()
+
+
+def wear_out(client: Producer | Consumer) -> None:
+    """Let librdkafka have a fatal error in this client, as brokers cause one; `Producer` and `Consumer` have no word for it."""
+    library = ctypes.CDLL(cimpl.__file__)
+    library.rd_kafka_test_fatal_error.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
+    handle = ctypes.c_void_p.from_address(id(client) + object.__basicsize__)  # the first field of the Python object
+    library.rd_kafka_test_fatal_error(handle, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, b"worn out")

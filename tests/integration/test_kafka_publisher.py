@@ -7,8 +7,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from confluent_kafka import KafkaError
-
 from producer.publisher.kafka import KafkaPublisher
 from schemas.clock import SystemClock
 from schemas.config import KafkaConfig
@@ -119,7 +117,7 @@ def test_producer_goes_on_after_a_fatal_error(kafka_server: Kafka) -> None:
             sender = bus.publisher._sender
             worn = sender._producer
 
-            sender._on_error(KafkaError(KafkaError._FATAL, "sequence gap", fatal=True))
+            kafka_parts.wear_out(worn)
             await bus.publisher.publish([bus.record(b"k", b"v")])
             await bus.send(texts(10))
 

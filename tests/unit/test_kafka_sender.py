@@ -1,0 +1,63 @@
+"""What a fatal error costs the producer: a client, and the records that were under way. No broker is asked."""
+
+import asyncio
+
+import pytest
+
+from producer.ports import Refusal
+from producer.publisher import kafka_sender
+from producer.publisher.kafka import KafkaPublisher
+from schemas.clock import SystemClock
+from schemas.config import KafkaConfig
+from schemas.envelope import Outgoing
+from tests.contract.kafka_parts import wear_out
+
+RECORD = Outgoing("topic", b"k", b"v", [])
+
+
+@pytest.fixture
+def publisher(monkeypatch: pytest.MonkeyPatch) -> KafkaPublisher:
+    """A publisher that nobody listens to, and that finds out soon."""
+    monkeypatch.setattr(kafka_sender, "SEND_S", 0.5)
+    return KafkaPublisher(config=KafkaConfig("127.0.0.1:1"), clock=SystemClock())
+
+
+async def answer(publisher: KafkaPublisher) -> Refusal:
+    async with asyncio.timeout(10):
+        (refusal,) = await publisher.publish([RECORD])
+    assert refusal is not None
+    return refusal
+
+
+def test_a_fatal_error_while_nothing_is_sent_costs_a_client_alone(publisher: KafkaPublisher) -> None:
+    """The client raises it out of a mere look for news, which ended the thread: no publish was ever answered again."""
+
+    async def run() -> Refusal:
+        worn = publisher._sender._producer
+        wear_out(worn)
+        async with asyncio.timeout(10):
+            while not publisher._sender._broken:  # noqa: ASYNC110 - the thread tells nobody
+                await asyncio.sleep(0.01)
+        refusal = await answer(publisher)
+        assert publisher._sender._producer is not worn
+        await publisher.close()
+        return refusal
+
+    assert "fatal" not in asyncio.run(run()).reason.lower()
+
+
+def test_a_fatal_error_under_way_refuses_the_group_and_no_later_one(publisher: KafkaPublisher) -> None:
+    """Nobody noted that the client was beyond help: it refused all that came after."""
+
+    async def run() -> list[Refusal]:
+        sending = asyncio.create_task(answer(publisher))
+        await asyncio.sleep(0.2)
+        wear_out(publisher._sender._producer)
+        refusals = [await sending, await answer(publisher)]
+        await publisher.close()
+        return refusals
+
+    first, second = asyncio.run(run())
+
+    assert ("worn out" in first.reason, first.permanent) == (True, False)
+    assert "fatal" not in second.reason.lower()
