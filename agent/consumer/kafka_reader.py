@@ -170,10 +170,10 @@ class Reader:
             raise refused_setting(self._config, str(error.args[0].str())) from None
 
     def _trouble(self, error: KafkaError) -> None:
-        """Tell a person once of each kind of trouble; a fatal one ends the handle."""
-        if error.fatal():
-            self._broken = True
+        """Tell a person once of each kind of trouble; a fatal one ends the handle. What is read as a message has its number only."""
+        fatal = error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001 - its name
+        self._broken = self._broken or fatal
         if error.code() not in self._troubles:
             self._troubles.add(error.code())
-            hope = "a new consumer is opened" if error.fatal() else "goes on by itself"
+            hope = "a new consumer is opened" if fatal else "goes on by itself"
             self._handover.give(SourceFailed(f"Kafka: {error.str()}; {hope}"))

@@ -1,6 +1,9 @@
-"""How the consumer thread leaves: the group first, then the handle."""
+"""How the consumer thread leaves: the group first, then the handle; and which errors end a handle."""
 
 from unittest.mock import MagicMock
+
+import pytest
+from confluent_kafka import KafkaError
 
 from agent.consumer.kafka_handover import HandOver
 from agent.consumer.kafka_reader import LAST_POLLS, LAST_POLLS_MOST, Reader
@@ -31,10 +34,15 @@ class Client:
         self.asked.append("close")
 
 
+def made() -> Reader:
+    """Return a reader whose other parts do nothing."""
+    parts = {name: MagicMock() for name in ("assignment", "commits", "placement", "watch")}
+    return Reader(config=KafkaConfig("b:9092"), settings={}, handover=MagicMock(spec=HandOver), **parts)
+
+
 def left(held: int) -> list[str]:
     """Return what a reader asks of its handle that is told to leave at once."""
-    parts = {name: MagicMock() for name in ("assignment", "commits", "placement", "watch")}
-    reader = Reader(config=KafkaConfig("b:9092"), settings={}, handover=MagicMock(spec=HandOver), **parts)
+    reader = made()
     reader.leave()
     client = Client(held)
     reader._serve(client)  # type: ignore[arg-type]
@@ -50,3 +58,20 @@ def test_the_group_is_left_before_the_handle_is_closed() -> None:
 def test_a_group_that_takes_nothing_back_holds_up_nobody() -> None:
     """With its brokers away, the handle is closed after some seconds all the same."""
     assert left(held=1000) == ["subscribe", "unsubscribe", *["poll"] * LAST_POLLS_MOST, "close"]
+
+
+@pytest.mark.parametrize(
+    ("error", "ends"),
+    [
+        (KafkaError(KafkaError._FATAL, "as it is read"), True),
+        (KafkaError(KafkaError.FENCED_INSTANCE_ID, "as a call raises it", fatal=True), True),
+        (KafkaError(KafkaError._ALL_BROKERS_DOWN), False),
+    ],
+)
+def test_a_fatal_error_ends_the_handle_however_the_client_gives_it(error: KafkaError, *, ends: bool) -> None:
+    """Read as a message it has the mere number, and `fatal()` is False: a member that the group had ended was taken for a living one."""
+    reader = made()
+
+    reader._trouble(error)
+
+    assert reader._broken is ends
