@@ -139,6 +139,14 @@ def unreachable(config: KafkaConfig, reason: str) -> UnreachableError:
     )
 
 
+def refusing(config: KafkaConfig, reason: str) -> UnreachableError:
+    """Return the error for brokers that answer, and not with what was asked for."""
+    return UnreachableError(
+        f"Kafka at {config.bootstrap} refuses: {reason}; check what the user that [kafka.client] names may do with this group and its "
+        "topics, and the broker's log"
+    )
+
+
 class HasHeaders(Protocol):
     """A record as librdkafka gives it."""
 

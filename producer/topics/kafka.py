@@ -24,7 +24,7 @@ from producer.topics.kafka_peek import Peek
 from schemas.clock import Clock
 from schemas.config import KafkaConfig
 from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.kafka_client import admin_settings, refused_setting, unreachable
+from schemas.kafka_client import admin_settings, refused_setting, refusing, unreachable
 
 Answered = TypeVar("Answered")
 Key = tuple[str, int]
@@ -196,7 +196,7 @@ class KafkaTopicAdmin:
         except KafkaException as error:
             if error.args[0].code() in codes:
                 return None
-            raise self._refused(error) from error
+            raise refusing(self._config, error.args[0].str()) from error
 
     async def _answer(self, future: "Future[Answered]") -> Answered:
         # Shielded, since the client's own thread would fail on setting a future that was cancelled.
@@ -209,7 +209,7 @@ class KafkaTopicAdmin:
         try:
             return await answer
         except KafkaException as error:
-            raise self._explained(error) or self._refused(error) from None
+            raise self._explained(error) or refusing(self._config, error.args[0].str()) from None
         except TimeoutError as error:
             raise unreachable(self._config, str(error)) from None
 
@@ -220,13 +220,6 @@ class KafkaTopicAdmin:
         if code in LED_ELSEWHERE:
             return LedElsewhereError(str(unreachable(self._config, error.args[0].str())))
         return unreachable(self._config, reason) if code in UNREACHABLE else None
-
-    def _refused(self, error: KafkaException) -> UnreachableError:
-        """Return the error for brokers that answer, and not with what was asked for."""
-        return UnreachableError(
-            f"Kafka at {self._config.bootstrap} refuses: {error.args[0].str()}; check what the user that [kafka.client] names may do "
-            "with this group and its topics, and the broker's log"
-        )
 
     def _on_error(self, error: KafkaError) -> None:
         # That all are down follows from what was said of each, which is what helps.

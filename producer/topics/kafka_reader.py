@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from producer.ports import Incoming
+from producer.topics.kafka import UNREACHABLE
 from producer.topics.kafka_peek import close
 from schemas.clock import Clock
 from schemas.config import KafkaConfig
 from schemas.errors import ConfigError
-from schemas.kafka_client import CONSUMER_PROMISES, Settings, admin_settings, raw_headers, unreachable
+from schemas.kafka_client import CONSUMER_PROMISES, Settings, admin_settings, raw_headers, refusing, unreachable
 
 PAGE_RECORDS, PAGE_BYTES = 500, 4 << 20
 POLL_S, ANSWER_S, SILENT_S = 0.5, 10.0, 30.0
+NO_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
 # Records that are deleted under it are passed over.
 OWN: Settings = {
     "group.id": "docllm-reader",
@@ -39,12 +41,15 @@ class KafkaTopicReader:
                 if page := await asyncio.to_thread(self._page, reading):
                     yield page
         except KafkaException as error:
-            raise unreachable(self._config, str(error.args[0].str())) from None
+            explained = unreachable if error.args[0].code() in UNREACHABLE else refusing
+            raise explained(self._config, str(error.args[0].str())) from None
         finally:
             await asyncio.to_thread(close, consumer)
 
     def _begun(self, consumer: Consumer, topic: str) -> "_Reading":
         found = consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
+        if found.error is not None and found.error.code() not in NO_TOPIC:
+            raise KafkaException(found.error)
         if not found.partitions:
             raise ConfigError(f"there is no topic {topic}; name the one that holds the dead letters, by default <group>.dlq")
         ends: dict[int, int] = {}
@@ -85,7 +90,7 @@ class _Reading:
         if error is not None:
             if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
                 self.open.discard(number)
-            elif not error.retriable():
+            elif not error.retriable() and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # of a group that is never joined
                 raise KafkaException(error)
             return None
         if offset + 1 >= self.ends[number]:

@@ -1,0 +1,71 @@
+"""What a reader of whole topics makes of brokers that refuse: rights are given for groups and topics by name. No broker is asked."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from producer.ports import Incoming
+from producer.topics import kafka_reader
+from producer.topics.kafka_reader import KafkaTopicReader
+from schemas.clock import SystemClock
+from schemas.config import KafkaConfig
+from schemas.errors import ConfigError, DocllmError, UnreachableError
+
+
+def message(error: KafkaError | None = None) -> Any:
+    """Return the first record of a partition, or an error."""
+    said = {"error": error, "partition": 0, "offset": 0, "key": b"k", "value": b"v", "headers": None}
+    return SimpleNamespace(**{name: lambda value=value: value for name, value in said.items()})
+
+
+def read(monkeypatch: pytest.MonkeyPatch, *messages: Any, topic_error: KafkaError | None = None) -> list[Incoming]:
+    """Read a topic of one record whose client gives these messages."""
+    given = iter(messages)
+    topic = SimpleNamespace(error=topic_error, partitions=() if topic_error else (0,))
+    client = SimpleNamespace(
+        list_topics=lambda name, **_: SimpleNamespace(topics={name: topic}),
+        get_watermark_offsets=lambda *_, **__: (0, 1),
+        assign=lambda _: None,
+        poll=lambda _: next(given),
+        close=lambda: None,
+    )
+    monkeypatch.setattr(kafka_reader, "Consumer", lambda _: client)
+
+    async def run() -> list[Incoming]:
+        reader = KafkaTopicReader(config=KafkaConfig("b:9092"), clock=SystemClock())
+        return [one async for page in reader.read("docllm.dlq") for one in page]
+
+    return asyncio.run(run())
+
+
+def test_no_right_to_the_readers_own_group_hinders_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the rights that the documents ask for, which are to `<group>`, letters could be loaded back for the group docllm alone."""
+    records = read(monkeypatch, message(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)), message())
+
+    assert [(one.key, one.value) for one in records] == [(b"k", b"v")]
+
+
+def test_a_topic_that_may_not_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers that refuse do answer: whoever reads it looks at rights, not at addresses."""
+    with pytest.raises(UnreachableError, match=r"b:9092 refuses: .*opic authorization failed; check what the user"):
+        read(monkeypatch, message(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+
+
+@pytest.mark.parametrize(
+    ("code", "told", "words"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, UnreachableError, "refuses: "),
+        (KafkaError.LEADER_NOT_AVAILABLE, UnreachableError, "does not answer"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, ConfigError, r"there is no topic docllm\.dlq"),
+        (KafkaError.TOPIC_EXCEPTION, ConfigError, r"there is no topic docllm\.dlq"),
+    ],
+)
+def test_a_topic_that_is_hidden_is_not_called_missing(
+    monkeypatch: pytest.MonkeyPatch, code: int, told: type[DocllmError], words: str
+) -> None:
+    """Only what the brokers do not know is not there."""
+    with pytest.raises(told, match=words):
+        read(monkeypatch, topic_error=KafkaError(code))
