@@ -13,6 +13,8 @@ from schemas.errors import ConfigError, UnreachableError
 
 Settings = dict[str, str | int | bool]
 
+# Each client that reads is told it: receive.message.max.bytes, which all of them have from [kafka.client], must be larger.
+MAX_FETCH_BYTES = 1 << 20
 MAX_BATCH_BYTES = 5 << 20  # above the topics' limit, so that the topic decides what is too large
 # A record may wait this long for its delivery report, after a wait in line; both together stay below the 20 s of a publish.
 MESSAGE_TIMEOUT_MS = 15_000
@@ -72,7 +74,7 @@ CONSUMER_HABITS: Settings = {
     "fetch.queue.backoff.ms": 100,
     # What one answer may hold, of one partition and in all; a batch that is larger comes all the same.
     "fetch.message.max.bytes": 256 << 10,
-    "fetch.max.bytes": 1 << 20,
+    "fetch.max.bytes": MAX_FETCH_BYTES,
 }
 CLASSIC: Settings = {
     "group.protocol": "classic",
@@ -94,7 +96,7 @@ CONSUMER_ONLY = re.compile(
     r"max\.partition|isolation\.|check\.|enable\.partition|client\.rack|offset\.|consume\."
 )
 PRODUCER_ONLY = re.compile(
-    r"queue\.|linger|batch\.|compression\.|acks|request\.(required|timeout)|message\.(timeout|send)|partitioner|sticky\.|"
+    r"queue\.|linger|batch\.|compression\.|acks|request\.(required|timeout)|message\.(max|timeout|send)|partitioner|sticky\.|"
     r"enable\.(idempotence|gapless)|transaction\.|queuing\.|delivery\.|retry\."
 )
 
@@ -102,7 +104,7 @@ PRODUCER_ONLY = re.compile(
 def consumer_settings(config: KafkaConfig, group_id: str) -> Settings:
     """Return the settings of a member of a consumer group. Raises ConfigError for a setting that would break a promise."""
     membership = CLASSIC
-    if config.client.get("group.protocol") == "consumer":
+    if config.client.get("group.protocol", "").lower() == "consumer":
         membership = {}
         _refuse(config.client, BROKERS, "under group.protocol=consumer the broker decides it")
     elif config.client.get("partition.assignment.strategy", "cooperative-sticky") != "cooperative-sticky":

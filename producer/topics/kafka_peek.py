@@ -14,7 +14,7 @@ from typing import TypeVar
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from schemas.clock import Clock
-from schemas.kafka_client import CONSUMER_PROMISES, Settings
+from schemas.kafka_client import CONSUMER_PROMISES, MAX_FETCH_BYTES, Settings
 
 Answered = TypeVar("Answered")
 Key = tuple[str, int]
@@ -24,7 +24,13 @@ POLL_S = 0.2
 CLOSE_S = 5.0
 INTERNAL = "__consumer_offsets"  # metadata of one topic that every cluster has is little, that of all may be much
 # The smallest prefetch: one record of each partition is wanted.
-PREFETCH: Settings = {"queued.min.messages": 1, "fetch.wait.max.ms": 10, "fetch.queue.backoff.ms": 10, "fetch.message.max.bytes": 4096}
+PREFETCH: Settings = {
+    "queued.min.messages": 1,
+    "fetch.wait.max.ms": 10,
+    "fetch.queue.backoff.ms": 10,
+    "fetch.message.max.bytes": 4096,
+    "fetch.max.bytes": MAX_FETCH_BYTES,
+}
 
 
 class Peek:

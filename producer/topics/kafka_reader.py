@@ -12,7 +12,7 @@ from producer.topics.kafka_peek import close
 from schemas.clock import Clock
 from schemas.config import KafkaConfig
 from schemas.errors import ConfigError
-from schemas.kafka_client import CONSUMER_PROMISES, Settings, admin_settings, raw_headers, refusing, unreachable
+from schemas.kafka_client import CONSUMER_PROMISES, MAX_FETCH_BYTES, Settings, admin_settings, raw_headers, refusing, unreachable
 
 PAGE_RECORDS, PAGE_BYTES = 500, 4 << 20
 POLL_S, ANSWER_S, SILENT_S = 0.5, 10.0, 30.0
@@ -22,6 +22,7 @@ OWN: Settings = {
     "group.id": "docllm-reader",
     "auto.offset.reset": "earliest",
     "queued.max.messages.kbytes": 8192,
+    "fetch.max.bytes": MAX_FETCH_BYTES,
 }
 
 

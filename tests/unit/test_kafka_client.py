@@ -3,12 +3,24 @@
 from unittest.mock import MagicMock
 
 import pytest
+from confluent_kafka import Consumer, Producer
 
 from producer import strangers
+from producer.topics.kafka_peek import Peek
+from producer.topics.kafka_reader import OWN
+from schemas.clock import SystemClock
 from schemas.config import KafkaConfig
 from schemas.envelope import UNREADABLE, NotOursError, decode
 from schemas.errors import ConfigError, UnreachableError
-from schemas.kafka_client import admin_settings, consumer_settings, producer_settings, raw_headers, refused_setting, unreachable
+from schemas.kafka_client import (
+    CONSUMER_PROMISES,
+    admin_settings,
+    consumer_settings,
+    producer_settings,
+    raw_headers,
+    refused_setting,
+    unreachable,
+)
 from schemas.line import LineError
 
 PASSWORD = "hunter2"  # noqa: S105 - no real one
@@ -91,6 +103,25 @@ def test_each_client_gets_what_is_meant_for_it() -> None:
     assert consumer_settings(everything, "g").items() >= {"security.protocol": "ssl", "fetch.min.bytes": "2"}.items()
     assert "compression.type" not in consumer_settings(everything, "g")
     assert not admin_settings(everything).keys() & {"fetch.min.bytes", "compression.type"}
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        {"message.max.bytes": str(8 << 20)},
+        {"receive.message.max.bytes": "2000000"},
+        {"group.protocol": "Consumer", "client.rack": "a"},
+    ],
+    ids=str,
+)
+def test_settings_that_librdkafka_takes_are_taken_by_every_client(client: dict[str, str]) -> None:
+    """The first ended agents, the second made a traceback of `replay --from-topic`: librdkafka compares them with what others must have."""
+    chosen = KafkaConfig("127.0.0.1:1", client)
+
+    Producer(producer_settings(chosen))
+    Consumer(consumer_settings(chosen, "g"))
+    Consumer({**Peek(settings=admin_settings(chosen), clock=SystemClock())._settings, "group.id": "peek"})
+    Consumer({**admin_settings(chosen), **CONSUMER_PROMISES, **OWN})
 
 
 def test_no_error_shows_a_value() -> None:
