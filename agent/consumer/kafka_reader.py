@@ -28,6 +28,8 @@ BATCH = 500
 POLL_S = 0.1
 REOPEN_S = 2.0
 LAST_POLLS, LAST_POLLS_MOST = 3, 30
+# A batch that the client cannot unpack, or that is damaged: it asks for it again for ever. To pass over it is for a person to decide.
+UNREADABLE = {KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG}  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
 Command = Callable[[Consumer], None]
 
 
@@ -157,6 +159,8 @@ class Reader:
             self._placement.out_of_range((topic, number))
         elif error.code() == KafkaError._PARTITION_EOF and topic is not None and number is not None:  # noqa: SLF001 - the same
             self._assignment.ended((topic, number), message.offset() or 0)
+        elif error.code() in UNREADABLE:
+            self._tell(error, f"{topic}[{number}] is read no further until its group is moved past that, or the client can take it")
         else:
             self._trouble(error)
 
@@ -173,7 +177,9 @@ class Reader:
         """Tell a person once of each kind of trouble; a fatal one ends the handle. What is read as a message has its number only."""
         fatal = error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001 - its name
         self._broken = self._broken or fatal
+        self._tell(error, "a new consumer is opened" if fatal else "goes on by itself")
+
+    def _tell(self, error: KafkaError, hope: str) -> None:
         if error.code() not in self._troubles:
             self._troubles.add(error.code())
-            hope = "a new consumer is opened" if fatal else "goes on by itself"
             self._handover.give(SourceFailed(f"Kafka: {error.str()}; {hope}"))

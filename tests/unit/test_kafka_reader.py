@@ -75,3 +75,16 @@ def test_a_fatal_error_ends_the_handle_however_the_client_gives_it(error: KafkaE
     reader._trouble(error)
 
     assert reader._broken is ends
+
+
+@pytest.mark.parametrize("code", [KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG])
+def test_a_batch_that_cannot_be_read_is_told_with_its_partition(code: int) -> None:
+    """The client asks for it again for ever; an agent said that it goes on by itself, and not where it stands."""
+    reader, message = made(), MagicMock(**{"topic.return_value": "docllm.inbox", "partition.return_value": 3})
+
+    for _ in range(2):
+        reader._not_read(message, KafkaError(code, "failed at 17"))
+
+    told = [call.args[0].reason for call in reader._handover.give.call_args_list]  # type: ignore[attr-defined]
+    assert told == ["Kafka: failed at 17; docllm.inbox[3] is read no further until its group is moved past that, or the client can take it"]
+    assert not reader._broken
