@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from schemas.clock import Clock
 from schemas.kafka_client import CONSUMER_PROMISES, MAX_FETCH_BYTES, Settings
@@ -22,6 +22,8 @@ Key = tuple[str, int]
 LIMIT_S = 10.0
 POLL_S = 0.2
 CLOSE_S = 5.0
+# Why no record comes of a partition, however long it is waited for.
+LASTING = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG}  # noqa: SLF001 - its own codes
 INTERNAL = "__consumer_offsets"  # metadata of one topic that every cluster has is little, that of all may be much
 # The smallest prefetch: one record of each partition is wanted.
 PREFETCH: Settings = {
@@ -51,7 +53,8 @@ class Peek:
     async def oldest_ms(self, positions: Mapping[Key, int]) -> int | None:
         """Return the smallest timestamp among the first records at or above these offsets; None where there is no record.
 
-        What ends a transaction takes an offset and is no record. Raises TimeoutError when a partition does not answer in time.
+        What ends a transaction takes an offset and is no record. Raises KafkaException where they cannot be read, TimeoutError when a
+        partition does not answer in time.
         """
         return await apart(lambda: self._oldest_ms(positions)) if positions else None
 
@@ -85,6 +88,8 @@ class Peek:
                 raise TimeoutError(f"no record came from {len(missing)} partitions within {LIMIT_S:.0f} s")
             message = consumer.poll(POLL_S)
             error = None if message is None else message.error()
+            if error is not None and error.code() in LASTING:
+                raise KafkaException(error)
             if message is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):  # noqa: SLF001 - its name
                 continue
             key = (str(message.topic()), int(message.partition() or 0))

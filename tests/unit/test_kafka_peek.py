@@ -2,12 +2,17 @@
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError
 
 from producer.topics import kafka_peek
+from producer.topics.kafka import KafkaTopicAdmin
+from schemas.clock import SystemClock
+from schemas.config import KafkaConfig
+from schemas.errors import UnreachableError
 
 
 class Stuck:
@@ -74,3 +79,18 @@ def test_what_is_asked_apart_is_told() -> None:
     assert asyncio.run(kafka_peek.apart(lambda: 7)) == 7
     with pytest.raises(ValueError, match="as it is"):
         asyncio.run(kafka_peek.apart(fails))
+
+
+@pytest.mark.parametrize("code", sorted(kafka_peek.LASTING))
+def test_records_that_cannot_be_read_are_not_waited_for(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Ten seconds later it was said that the brokers do not answer, to who had taken away a right."""
+    message = SimpleNamespace(error=lambda: KafkaError(code, "as the brokers say"))
+    client = SimpleNamespace(assign=lambda _: None, poll=lambda _: message, close=lambda: None)
+    monkeypatch.setattr(kafka_peek, "Consumer", lambda _: client)
+
+    async def ask() -> None:
+        admin = KafkaTopicAdmin(config=KafkaConfig("127.0.0.1:1"), clock=SystemClock())
+        await admin._peeked(admin._peek.oldest_ms({("topic", 0): 7}))
+
+    with pytest.raises(UnreachableError, match=r"refuses: as the brokers say; check what the user"):
+        asyncio.run(ask())
