@@ -88,6 +88,7 @@ PRODUCER_HABITS: Settings = {
     "linger.ms": 5,
     "message.max.bytes": MAX_BATCH_BYTES,
     "topic.metadata.propagation.max.ms": 5_000,  # a topic that is missing holds up the others no longer
+    "allow.auto.create.topics": False,  # whatever the brokers do: one that they make by chance has retention, and nobody would notice
     "queue.buffering.max.messages": 50_000,
     "queue.buffering.max.kbytes": 64 << 10,
 }

@@ -124,6 +124,19 @@ def test_settings_that_librdkafka_takes_are_taken_by_every_client(client: dict[s
     Consumer({**admin_settings(chosen), **CONSUMER_PROMISES, **OWN})
 
 
+def test_a_record_makes_no_topic_by_chance() -> None:
+    """On brokers that make topics, letters for one that was deleted would lie in another that forgets them, and nobody would notice."""
+    said: list[str | None] = []
+    ours = producer_settings(config(topic_metadata_propagation_max_ms="100"))
+    brokers = {"test.mock.num.brokers": 1, "delivery.report.only.error": False, "log_level": 0}
+    producer = Producer({**ours, **brokers, "on_delivery": lambda error, _: said.append(error and error.name())})
+
+    producer.produce("docllm.dlq", b"v", b"k")
+    producer.flush(10)
+
+    assert said == ["UNKNOWN_TOPIC_OR_PART"]
+
+
 def test_no_error_shows_a_value() -> None:
     """An error about a setting names it and hides what was written there."""
     secret = config(sasl_password=PASSWORD)
