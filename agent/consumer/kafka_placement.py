@@ -98,7 +98,9 @@ class Placement:
         return topic not in self._unwell and self._watch.well(topic)
 
     def _compare(self) -> None:
-        ids = self._watch.ids or {}
+        ids = self._watch.ids
+        if ids is None:
+            return  # nobody has told yet: what is given stays void until somebody has
         live = self._assignment.live().values()
         changed = {one.topic for one in live if ids.get(one.topic) != one.topic_id}
         for topic in self._watch.topics:

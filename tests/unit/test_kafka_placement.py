@@ -1,0 +1,53 @@
+"""What an assignment makes of topics of which the brokers have not told yet. No broker is asked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from unittest.mock import MagicMock
+
+from confluent_kafka import TopicPartition
+
+from agent.consumer.kafka_assignment import Assignment
+from agent.consumer.kafka_placement import Placement
+from agent.ports import Assigned, Event, Partition
+
+
+@dataclass
+class Watch:
+    """The ids that the brokers gave, none at first; the topic is the one that is known."""
+
+    topics: tuple[str, ...] = ("t",)
+    ids: Mapping[str, str] | None = None
+
+    def refresh(self) -> None:
+        """Nobody answers in time."""
+
+    def look(self) -> bool:
+        return self.ids is not None
+
+    def well(self, topic: str) -> bool:
+        return topic in (self.ids or {})
+
+
+@dataclass
+class Heard:
+    events: list[Event] = field(default_factory=list)
+
+    def give(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def test_a_topic_that_the_brokers_have_not_told_of_yet_is_not_taken_for_another() -> None:
+    """Slow brokers had an agent tell people to apply the topics, and read from the start where a tool had set its offsets."""
+    watch, heard, clock = Watch(), Heard(), MagicMock(**{"now_s.return_value": 100.0})
+    client = MagicMock(**{"committed.return_value": [TopicPartition("t", 0, 7)]})
+    placement = Placement(assignment=Assignment(), commits=MagicMock(), watch=watch, handover=heard, clock=clock)  # type: ignore[arg-type]
+
+    placement.on_assign(client, [TopicPartition("t", 0)])
+    placement.step(client)
+    before = list(heard.events)
+    watch.ids = {"t": "id"}
+    placement.step(client)
+
+    assert before == []
+    assert heard.events == [Assigned((Partition("t", "id", 0, 1),))]
+    assert client.incremental_assign.call_args.args[0][0].offset == 7
