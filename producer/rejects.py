@@ -15,15 +15,18 @@ from producer.lines import REJECTS_SUFFIX, STDIN, Bad, is_reject
 from producer.whole_file import whole_file
 from schemas.errors import ConfigError
 
+_LONGEST_NAME = 240  # bytes: a file system takes 255, and a draft is called a little longer
+
 
 def rejects_path(source: str, batch: str, cwd: Path) -> Path:
     """Return where the rejects of a load go.
 
-    Beside its file; for standard input and documents (`-`), and for a file in a folder that cannot be written, into `cwd`.
+    Beside its file; for standard input and documents (`-`), and for a file in a folder that cannot be written, into `cwd`. They are
+    called after the batch where the source has no name, or a longer one than another could follow.
     """
-    if source == STDIN:
-        return cwd / f"{batch.replace('/', '_')}{REJECTS_SUFFIX}"
     path = cwd / f"{source}{REJECTS_SUFFIX}"
+    if source == STDIN or len(os.fsencode(path.name)) > _LONGEST_NAME:
+        return cwd / f"{batch.replace('/', '_')}{REJECTS_SUFFIX}"
     return path if os.access(path.parent, os.W_OK) else cwd / path.name
 
 
@@ -42,22 +45,40 @@ class Rejects:
 
     def __enter__(self) -> Self:
         """Raise ConfigError when a file of that name is not a rejects file."""
-        if self.path.exists() and not _is_ours(self.path):
+        if _is_there(self.path) and not _is_ours(self.path):
             raise ConfigError(f"{self.path} is there and is no rejects file; move it, rejected lines would be written there")
         return self
 
     def add(self, bad: Bad) -> None:
-        """Write one refused line. Raises OSError when the disk does not take it."""
-        if self._file is None:
-            self._file = self._stack.enter_context(whole_file(self.path))
-        self._file.write(orjson.dumps(bad, option=orjson.OPT_APPEND_NEWLINE))
+        """Write one refused line. Raises ConfigError when the disk does not take it."""
+        try:
+            if self._file is None:
+                self._file = self._stack.enter_context(whole_file(self.path))
+            self._file.write(orjson.dumps(bad, option=orjson.OPT_APPEND_NEWLINE))
+        except OSError as failed:
+            raise self._unwritten(failed) from None
         self.count += 1
         self.repairable += bad.text is not None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stack.__exit__(kind, error, trace)
-        if error is None and not self.count:
-            self.path.unlink(missing_ok=True)
+        try:
+            self._stack.__exit__(kind, error, trace)
+            if error is None and not self.count and _is_there(self.path):  # a read-only disk refuses to remove what is not there
+                self.path.unlink(missing_ok=True)
+        except OSError as failed:
+            if error is None:
+                raise self._unwritten(failed) from None
+
+    def _unwritten(self, failed: OSError) -> ConfigError:
+        return ConfigError(f"{self.path} cannot be written: {failed.strerror}; what is bad is kept there, make room for it or allow it")
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether the file is there, as far as can be seen."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def _is_ours(path: Path) -> bool:

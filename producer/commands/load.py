@@ -19,7 +19,7 @@ from producer.screen import bar, complain, note, say
 from producer.shown import shown
 from schemas import collector, crash
 from schemas.config import Config
-from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
+from schemas.errors import UnreachableError, UnsafeStateError
 from schemas.lanes import ThreadLane
 from schemas.next_command import with_config
 
@@ -70,11 +70,7 @@ class Report:
 
     def bad(self, line: Bad) -> None:
         """Report one line. Raises ConfigError when the rejects file cannot be written."""
-        try:
-            self._rejects.add(line)
-        except OSError as error:
-            path = self._rejects.path
-            raise ConfigError(f"{path} cannot be written: {error.strerror}; what is bad is kept there, make room for it") from None
+        self._rejects.add(line)
         if self._rejects.count <= SHOWN:
             note(shown(str(line)))
         elif self._rejects.count == SHOWN + 1:

@@ -1,8 +1,12 @@
 """The rejects file: where it goes, what it holds, and what it never overwrites."""
 
+import errno
 import io
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import jsonschema_rs
 import pytest
@@ -20,6 +24,15 @@ def interrupted(path: Path, bad: list[Bad]) -> None:
         for one in bad:
             rejects.add(one)
         raise KeyboardInterrupt
+
+
+def failing(number: int) -> Callable[..., NoReturn]:
+    """Stand for a function of the system that fails with this error."""
+
+    def fail(*_given: object, **_named: object) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    return fail
 
 
 def test_what_was_refused_is_in_the_file(tmp_path: Path) -> None:
@@ -102,3 +115,50 @@ def test_rejects_of_a_file_in_a_read_only_folder_lie_here(tmp_path: Path, monkey
     monkeypatch.setattr("os.access", lambda *_: False)
 
     assert rejects_path("/mnt/data/t.jsonl", "t", tmp_path) == tmp_path / "t.jsonl.rejects.jsonl"
+
+
+def test_rejects_of_a_file_whose_name_is_the_longest_are_called_after_the_batch(tmp_path: Path) -> None:
+    """No file could be called after it: the load ended with a traceback, bad line or not."""
+    path = rejects_path(str(tmp_path / ("\u6587" * 80)), "b", tmp_path)
+
+    with Rejects(path) as rejects:
+        rejects.add(BAD)
+
+    assert [found.name for found in tmp_path.iterdir()] == ["b.rejects.jsonl"]
+
+
+def test_a_load_without_rejects_ends_well_on_a_disk_that_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a disk refuses to remove a file that is not there; all tasks were loaded, and the exit code was that of a bug."""
+    monkeypatch.setattr("os.unlink", failing(errno.EROFS))
+
+    with Rejects(tmp_path / "t.rejects.jsonl"):
+        pass
+
+
+def test_a_folder_that_may_not_be_looked_into_holds_no_rejects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the input can be read is for its reader to say."""
+    monkeypatch.setattr(Path, "exists", failing(errno.EACCES))
+
+    with Rejects(tmp_path / "t.rejects.jsonl"):
+        pass
+
+
+def test_a_disk_that_is_full_at_the_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first lines are written when the file is closed; that is no bug of docllm."""
+    rejects = Rejects(tmp_path / "t.rejects.jsonl")
+    monkeypatch.setattr("os.fsync", failing(errno.ENOSPC))
+
+    with pytest.raises(ConfigError, match=r"t\.rejects\.jsonl cannot be written: No space left"), rejects:
+        rejects.add(BAD)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_stays_full_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the disk refuses while a load ends for another reason is not what is told."""
+    rejects = Rejects(tmp_path / "t.rejects.jsonl")
+    monkeypatch.setattr(Path, "unlink", failing(errno.EROFS))
+
+    with pytest.raises(KeyboardInterrupt), rejects:
+        rejects.add(BAD)
+        raise KeyboardInterrupt
