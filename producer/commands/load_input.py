@@ -1,15 +1,16 @@
 """What `load` reads: task lines of a file, a pipe or standard input, or documents; and which batch and rejects file are its."""
 
 import argparse
-import shutil
+import os
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO
 
 from producer.documents import documents_batch, read_documents
 from producer.lines import STDIN, Bad, Good, batch_name, read_lines
@@ -19,6 +20,7 @@ from schemas.clock import SystemClock
 from schemas.config import Config
 from schemas.errors import ConfigError
 
+_PART_BYTES = 1 << 20
 DOCUMENTS_ONLY = ("prompt", "model", "schema", "by_uri")
 
 
@@ -39,6 +41,8 @@ class Input:
         self._data_dir = config.data_dir
         self._spooled: str | None = None
         self._flows = options.file is not None and _flows(options.file)
+        if options.file == STDIN:
+            _wait_at_standard_input()
         self.batch = _checked(self._default_batch() if options.batch is None else options.batch)
         self.rejects = rejects_path(STDIN if self._flows or options.file is None else options.file, self.batch, Path.cwd())
 
@@ -68,39 +72,52 @@ class Input:
         """Keep what flows by once, as a pipe does, in a file, so that it can be read twice. Raises ConfigError."""
         if not self._flows:
             return
-        file = self._stack.enter_context(_temporary(self._options.file))
         try:
-            with _flowing(self._options.file) as source:
-                shutil.copyfileobj(source, file)
+            file = self._stack.enter_context(_temporary(self._options.file))
+            for part in _flowing(self._options.file):
+                file.write(part)
             file.flush()
         except OSError as error:
-            folder = tempfile.gettempdir()
-            raise ConfigError(
-                f"{self._options.file} cannot be kept in {folder}: {error.strerror}; name another folder with TMPDIR"
-            ) from None
+            where = f" in {tempfile.tempdir}" if tempfile.tempdir else ""
+            raise ConfigError(f"{self._options.file} cannot be kept{where}: {error.strerror}; name another folder with TMPDIR") from None
         self._spooled = file.name
 
 
 def _flows(source: str) -> bool:
-    """Return whether it is no file that can be read again; what is not there or is a folder fails when it is opened."""
-    path = Path(source)
-    return source == STDIN or (path.exists() and not path.is_file() and not path.is_dir())
-
-
-@contextmanager
-def _flowing(source: str) -> Iterator[BinaryIO]:
+    """Return whether it is no file that can be read again; what is a folder, or cannot be seen, fails when it is opened."""
     if source == STDIN:
-        yield sys.stdin.buffer
-        return
-    with Path(source).open("rb") as file:
-        yield file
+        return True
+    try:
+        mode = Path(source).stat().st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def _flowing(source: str) -> Iterator[bytes]:
+    """Yield what flows by, in parts; raise ConfigError where it cannot be read."""
+    try:
+        with nullcontext(sys.stdin.buffer) if source == STDIN else Path(source).open("rb") as file:
+            yield from iter(lambda: file.read(_PART_BYTES), b"")
+    except OSError as error:
+        raise ConfigError(f"{source} cannot be read: {error.strerror}") from None
+
+
+def _wait_at_standard_input() -> None:
+    """Let reads of it wait; where whoever started the program made them not wait, a pause would look like the end of the input."""
+    with suppress(OSError):
+        os.set_blocking(sys.stdin.fileno(), True)
 
 
 @contextmanager
 def _temporary(source: str) -> Iterator[IO[bytes]]:
-    """Give a file for what flows; its name says, as the source's does, whether it is packed."""
-    with tempfile.NamedTemporaryFile(prefix="docllm-stdin-", suffix=".gz" if source.endswith(".gz") else None) as file:
+    """Give a file for what flows; its name says, as the source's does, whether it is packed. Raises OSError."""
+    file = tempfile.NamedTemporaryFile(prefix="docllm-stdin-", suffix=".gz" if source.endswith(".gz") else None)  # noqa: SIM115
+    try:
         yield file
+    finally:
+        with suppress(OSError):  # a full disk was told of when it was written to
+            file.close()
 
 
 def _checked(name: str) -> str:

@@ -156,9 +156,7 @@ def test_a_disk_that_is_full_at_the_end_is_told(tmp_path: Path, monkeypatch: pyt
 
 def test_a_disk_that_stays_full_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the disk refuses while a load ends for another reason is not what is told."""
-    rejects = Rejects(tmp_path / "t.rejects.jsonl")
     monkeypatch.setattr(Path, "unlink", failing(errno.EROFS))
 
-    with pytest.raises(KeyboardInterrupt), rejects:
-        rejects.add(BAD)
-        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(tmp_path / "t.rejects.jsonl", [BAD])

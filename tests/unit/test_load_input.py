@@ -1,0 +1,76 @@
+"""What `load` reads, and how it meets an input that cannot be read, kept or waited for."""
+
+import io
+import os
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from producer.__main__ import _parser
+from producer.commands.load_input import Input
+from producer.lines import Good
+from schemas.errors import ConfigError
+from schemas.settings import load_config
+
+LINE = b'{"id":"%d","prompt":"x"}\n'
+
+
+def given(folder: Path, stack: ExitStack, *arguments: str) -> Input:
+    return Input(load_config(flags={}, environ={}, cwd=folder), _parser().parse_args(["load", *arguments]), stack)
+
+
+def slowly(pipe: int, lines: int) -> None:
+    for number in range(lines):
+        os.write(pipe, LINE % number)
+        time.sleep(0.01)
+    os.close(pipe)
+
+
+@pytest.mark.parametrize("spooled", [False, True])
+def test_a_pause_of_standard_input_is_not_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, spooled: bool) -> None:
+    """Whoever starts the program may have made its pipe non-blocking: the load ended well at the first pause, without the rest."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    writer = threading.Thread(target=slowly, args=(writing, 5))
+    with os.fdopen(reading, encoding="utf-8") as stdin, ExitStack() as stack:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        source = given(tmp_path, stack, "-")
+        writer.start()
+        if spooled:
+            source.spool()
+        keys = [line.key for line in source.lines() if isinstance(line, Good)]
+        writer.join()
+
+    assert keys == ["0", "1", "2", "3", "4"]
+
+
+def test_an_input_that_cannot_be_looked_at_is_a_usage_error(tmp_path: Path) -> None:
+    """A name too long ended with a traceback, as did one in a folder that may not be entered."""
+    with ExitStack() as stack, pytest.raises(ConfigError, match="cannot be read: File name too long"):
+        given(tmp_path, stack, "n" * 300, "--batch", "b").lines()
+
+
+def test_a_place_to_keep_a_pipe_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A container may have no folder that can be written: to name one is up to a person."""
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: [str(tmp_path / "none")])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LINE % 1)))
+
+    with (
+        ExitStack() as stack,
+        pytest.raises(ConfigError, match=r"^- cannot be kept: No usable temporary .*; name another folder with TMPDIR$"),
+    ):
+        given(tmp_path, stack, "-").spool()
+
+
+def test_a_pipe_that_cannot_be_read_is_not_a_matter_of_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each says what is wrong with itself."""
+    with os.fdopen(os.open(os.devnull, os.O_WRONLY), encoding="utf-8") as stdin, ExitStack() as stack:
+        monkeypatch.setattr(sys, "stdin", stdin)
+
+        with pytest.raises(ConfigError, match=r"^- cannot be read: Bad file descriptor$"):
+            given(tmp_path, stack, "-").spool()
