@@ -38,10 +38,10 @@ class Tree:
 
     @classmethod
     def of(cls, source: str, *, leave_out: Collection[Path] = ()) -> Self:
-        """Return the tree that a DIR or GLOB means; raise ConfigError when its folder is not there, or its user has none."""
+        """Return the tree that a DIR or GLOB means; raise ConfigError when its folder cannot be seen, or its user has none."""
         path = _path(source)
-        fixed = path if path.is_dir() else _fixed_part(path)
-        if not fixed.is_dir():
+        fixed = path if os.path.isdir(path) else _fixed_part(path)  # noqa: PTH112 - the other one raises for a pattern that is no name
+        if not _is_folder(fixed):
             raise ConfigError(f"there is no folder {fixed}; write a folder or a quoted pattern, for example 'docs/**/*.txt'")
         pattern = path.parts[len(fixed.parts) :]
         return cls(fixed.resolve(), pattern or (_ANY_DEPTH,), tuple(Path(os.path.realpath(path)) for path in leave_out))
@@ -68,7 +68,7 @@ class Tree:
         try:
             found = sorted(os.scandir(folder), key=_order)
         except OSError as error:
-            yield Entry("/".join(parents), folder, f"cannot be listed: {error.strerror}", "allow it to be read")
+            yield Entry("/".join(parents) or str(folder), folder, f"cannot be listed: {error.strerror}", "allow it to be read")
             return
         for item in found:
             parts = (*parents, item.name)
@@ -113,6 +113,13 @@ def _path(source: str) -> Path:
         return Path(source).expanduser()
     except RuntimeError:
         raise ConfigError(f"{source} names a user without a home folder; write the whole path") from None
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be looked at: {error.strerror}") from None
 
 
 def _fixed_part(path: Path) -> Path:

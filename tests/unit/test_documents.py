@@ -262,6 +262,31 @@ def test_a_source_without_documents_is_a_usage_error(tmp_path: Path, source: str
         read_documents(str(tmp_path / source), prompt=PROMPT)
 
 
+@pytest.mark.parametrize("source", ["n" * 300 + "/docs", "n" * 300 + "/*.txt"])
+def test_a_folder_that_cannot_be_looked_at_is_a_usage_error(source: str) -> None:
+    """A name that is too long ended with a traceback, as did one in a folder that may not be entered."""
+    for use in (lambda: read_documents(source, prompt=PROMPT), lambda: documents_batch(source)):
+        with pytest.raises(ConfigError, match="cannot be looked at: File name too long"):
+            use()
+
+
+def test_a_pattern_may_be_longer_than_a_name(tmp_path: Path) -> None:
+    """It is none: letters to choose from count once."""
+    fill(tmp_path, "a.txt")
+
+    assert ids(read(tmp_path / f"[{'abc' * 100}].txt")) == ["a.txt"]
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that documents are loaded from has no id of its own: its error stood there without a name."""
+    monkeypatch.setattr("os.scandir", lambda _: (tmp_path / "none").iterdir())
+
+    (bad,) = read(tmp_path)
+
+    assert isinstance(bad, Bad)
+    assert bad.error == f"{tmp_path} cannot be listed: No such file or directory"
+
+
 @pytest.mark.parametrize("source", ["~nobody-of-this-name/docs", "~nobody-of-this-name"])
 def test_the_home_of_a_user_who_is_not_there_is_a_usage_error(source: str) -> None:
     """It ended with a traceback; the same for the batch that is named after it."""
