@@ -5,6 +5,7 @@ It never touches a file of that name that docllm did not write.
 
 import os
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -13,6 +14,7 @@ import orjson
 
 from producer.lines import REJECTS_SUFFIX, STDIN, Bad, is_reject
 from producer.whole_file import whole_file
+from schemas.envelope import MAX_TASK_BYTES
 from schemas.errors import ConfigError
 
 _LONGEST_NAME = 240  # bytes: a file system takes 255, and a draft is called a little longer
@@ -50,11 +52,14 @@ class Rejects:
         return self
 
     def add(self, bad: Bad) -> None:
-        """Write one refused line. Raises ConfigError when the disk does not take it."""
+        """Write one refused line, without its text where no load would take it from here. Raises ConfigError when the disk does not."""
+        if len(line := _line(bad)) > MAX_TASK_BYTES:
+            bad = replace(bad, text=None)
+            line = _line(bad)
         try:
             if self._file is None:
                 self._file = self._stack.enter_context(whole_file(self.path))
-            self._file.write(orjson.dumps(bad, option=orjson.OPT_APPEND_NEWLINE))
+            self._file.write(line)
         except OSError as failed:
             raise self._unwritten(failed) from None
         self.count += 1
@@ -71,6 +76,10 @@ class Rejects:
 
     def _unwritten(self, failed: OSError) -> ConfigError:
         return ConfigError(f"{self.path} cannot be written: {failed.strerror}; what is bad is kept there, make room for it or allow it")
+
+
+def _line(bad: Bad) -> bytes:
+    return orjson.dumps(bad, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _is_there(path: Path) -> bool:

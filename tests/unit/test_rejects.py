@@ -61,6 +61,19 @@ def test_the_file_loads_again_once_it_is_repaired(tmp_path: Path) -> None:
     assert line.value == b'{"id": "a", "prompt": "Say hello"}'
 
 
+@pytest.mark.parametrize(("quotes", "kept"), [(1_400_000, True), (1_600_000, False)])
+def test_a_text_is_kept_where_a_load_takes_it_again(tmp_path: Path, quotes: int, *, kept: bool) -> None:
+    """In the file a quote takes twice its room: a person repaired what was refused again for its size."""
+    path = tmp_path / "t.rejects.jsonl"
+    with Rejects(path) as rejects:
+        rejects.add(Bad(1, "id", "is missing", "give it one", '"' * quotes))
+
+    (line,) = read_lines(str(path), stdin=io.BytesIO())
+
+    assert isinstance(line, Bad)
+    assert (rejects.repairable, "bytes long" in line.error, "is not JSON" in line.error) == (kept, False, kept)
+
+
 def test_each_load_writes_the_file_anew(tmp_path: Path) -> None:
     """A load that refuses something replaces the older file, one that refuses nothing removes it."""
     path = tmp_path / "t.rejects.jsonl"
