@@ -52,6 +52,8 @@ async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TI
     if status not in _SUCCESS:
         said = _message(body, llm, url)
         raise UnsafeStateError(f"{where} answers {status}{': ' if said else ''}{said}; {_advice(status, route)}")
+    if said := _message_of_failure(body, llm, url):
+        raise UnsafeStateError(f"{where} answers {status} with an error: {said}; {_advice(status, route)}")
     return f"{where} answers as {_model(where, body, address)}"
 
 
@@ -73,14 +75,18 @@ def _call(request: RequestBuilder, llm: LLMConfig, timeout_s: float, limit: dict
     request = request.timeout(timedelta(seconds=timeout_s)).header("Content-Type", "application/json")
     if (bearer := authorization(llm.api_key)) is not None:
         request = request.header("Authorization", bearer.reveal(), is_sensitive=True)
-    return request.body_bytes(orjson.dumps(body)).build_streamed()
+    return request.body_bytes(orjson.dumps(body)).streamed_read_buffer_limit(0).build_streamed()  # a broken body leaves the status
 
 
 async def _read(response: Response) -> bytes:
-    """Return the body as far as it can be a completion of a few words."""
+    """Return the body as far as it can be a completion of a few words; of a refusal what comes of it."""
     body = b""
-    while len(body) < _MOST_BYTES and (piece := await response.body_reader.read(_MOST_BYTES)) is not None:
-        body += bytes(piece)
+    try:
+        while len(body) < _MOST_BYTES and (piece := await response.body_reader.read_chunk()) is not None:
+            body += bytes(piece)
+    except PyreqwestError:
+        if response.status in _SUCCESS:
+            raise
     return body
 
 
@@ -95,6 +101,15 @@ def _message(body: bytes, llm: LLMConfig, url: str) -> str:
     for secret in sorted(_secrets(llm, url), key=len, reverse=True):
         text = text.replace(secret, "***")
     return shown(one_line(text), _MESSAGE_SHOWN).rstrip(". ")
+
+
+def _message_of_failure(body: bytes, llm: LLMConfig, url: str) -> str:
+    """Return what a success says of a failure that it holds, as some providers send one; empty where it holds none."""
+    try:
+        failure = orjson.loads(body)["error"]
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        return ""
+    return (_message(body, llm, url) or "it says nothing of it") if failure else ""
 
 
 def _told(value: Any, depth: int = _MESSAGE_DEPTH) -> str:
@@ -134,6 +149,8 @@ def _model(where: str, body: bytes, address: str) -> str:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:
         answer = None
-    if not isinstance(answer, dict):
-        raise UnreachableError(f"{where} answers with what is no completion; check {address}")
-    return shown(str(answer.get("model", "an unnamed model")), _MODEL_SHOWN)
+    match answer:
+        case {"choices": [{"message": {}}, *_]}:
+            named = answer.get("model")
+            return shown(named, _MODEL_SHOWN) if isinstance(named, str) else "an unnamed model"
+    raise UnreachableError(f"{where} answers with what is no completion; check {address}")

@@ -11,6 +11,7 @@ from schemas.config import LLMConfig, Secret
 from schemas.errors import ConfigError, DocllmError, UnreachableError, UnsafeStateError
 from tests.contract.http_servers import Serve, response, server
 
+WELL = b'{"model":"m","choices":[{"message":{"content":null},"finish_reason":"length"}]}'
 KEY = Secret("sk-test-key-12345678")
 
 
@@ -75,7 +76,7 @@ def test_the_address_is_the_one_that_agents_call_and_its_query_is_not_shown() ->
     """The path stands before the query, which may hold a key."""
     heads: list[bytes] = []
 
-    said = asyncio.run(asked(response("200 OK", b'{"model":"m"}'), heads, "?key=hunter2"))
+    said = asyncio.run(asked(response("200 OK", WELL), heads, "?key=hunter2"))
 
     assert heads[0].startswith(b"POST /v1/chat/completions?key=hunter2 ")
     assert said.endswith("/v1/chat/completions answers as m")
@@ -89,6 +90,27 @@ def test_no_failure_shows_the_query(answer: bytes) -> None:
 
     assert "/v1/chat/completions" in str(failed.value)
     assert "hunter2" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b'{"choices":[]}', b'{"choices":null,"model":"m"}', b'{"object":"list","data":[{"id":"m"}]}', b"[]"]
+)
+def test_what_is_no_completion_is_no_answer(body: bytes) -> None:
+    """Agents make an outage of it, though any server of JSON can stand at an address that is wrong."""
+    with pytest.raises(UnreachableError, match="answers with what is no completion; check DOCLLM_LLM_BASE_URL"):
+        asyncio.run(asked(response("200 OK", body), []))
+
+
+@pytest.mark.parametrize(("error", "said"), [(b'{"message":"No credit.","code":402}', "No credit"), (b"7", '{"error":7}')])
+def test_an_error_in_a_success_is_a_refusal(error: bytes, said: str) -> None:
+    """Some providers answer so, and agents take it for what it says."""
+    assert f"answers 200 with an error: {said}; check" in refused(response("200 OK", b'{"error":%s}' % error))
+
+
+@pytest.mark.parametrize("answer", [response("401 No", b"{}", "Content-Encoding: gzip"), response("401 No", b"{}")[:-2]])
+def test_a_refusal_outlives_its_broken_page(answer: bytes) -> None:
+    """Its status says what to do; that the server does not answer is not so."""
+    assert refused(answer).endswith("answers 401; check DOCLLM_LLM_API_KEY")
 
 
 @pytest.mark.parametrize("base_url", ["http://u:hunter2@h/v1", "http://h:hunter2/v1", "http://h:99999/v1"])
@@ -132,7 +154,7 @@ def test_a_server_that_drips_is_left_at_the_deadline() -> None:
 
 def test_the_models_name_cannot_act_on_a_terminal() -> None:
     """A server chooses that name: it forges no line and moves no cursor."""
-    said = asyncio.run(asked(response("200 OK", b'{"model":"\\u001b[2J\\nok      topics: well"}'), []))
+    said = asyncio.run(asked(response("200 OK", WELL.replace(b'"m"', b'"\\u001b[2J\\nok      topics: well"')), []))
 
     assert said.isprintable()
 
@@ -140,7 +162,7 @@ def test_the_models_name_cannot_act_on_a_terminal() -> None:
 def test_a_model_that_takes_no_limit_is_asked_again_without() -> None:
     """Agents send no limit, so that such a model serves them; any other one is asked once, for a few tokens."""
     no_limit = response("400 Bad Request", b'{"error":{"message":"Unsupported parameter: max_tokens"}}')
-    well = response("200 OK", b'{"model":"m"}')
+    well = response("200 OK", WELL)
 
     assert ["max_tokens" in body for body in asyncio.run(bodies_of([no_limit, well]))] == [True, False]
     assert ["max_tokens" in body for body in asyncio.run(bodies_of([well]))] == [True]
@@ -155,7 +177,7 @@ def test_only_a_bad_request_is_made_again(status: int) -> None:
 
 def test_without_a_model_none_is_named() -> None:
     """As agents do: the provider is to choose."""
-    (body,) = asyncio.run(bodies_of([response("200 OK", b'{"model":"m"}')], model=None))
+    (body,) = asyncio.run(bodies_of([response("200 OK", WELL)], model=None))
 
     assert "model" not in body
 
