@@ -2,6 +2,8 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 _SCAN_CHARS = 600
@@ -10,6 +12,7 @@ _FREQUENT = 3
 _SENTENCES = 2
 _SENTENCE_CHARS = 240
 _MAX_DEPTH = 16
+_MOST_VALUES, _MOST_CHARS = 10_000, 1_000_000
 _CHARS_PER_TOKEN = 4
 
 _INSTRUCTION = re.compile(r"\A[^\n:]{1,80}:\s")
@@ -42,11 +45,28 @@ def tokens(text: str) -> int:
 
 
 def example(schema: Any, text: str) -> Any:
-    """Return a small value that fits the JSON Schema, as far as types, required names, choices and sizes go."""
-    return _example(schema, schema, text, 0)
+    """Return a small value that fits the JSON Schema, as far as types, required names, choices and sizes go.
+
+    Raises ValueError for what is no schema, and for one that asks for more than a small value.
+    """
+    try:
+        return _example(schema, _Asked(schema, text, iter(range(_MOST_VALUES))), 0)
+    except (ArithmeticError, AttributeError, LookupError, TypeError):
+        raise ValueError("the schema is none") from None
 
 
-def _example(schema: Any, root: Any, text: str, depth: int) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The whole schema, the text for its strings, and the values that may still be made."""
+
+    root: Any
+    text: str
+    left: Iterator[int]
+
+
+def _example(schema: Any, asked: _Asked, depth: int) -> Any:
+    if next(asked.left, None) is None:
+        raise ValueError(f"the schema asks for more than {_MOST_VALUES} values")
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return None
     if "const" in schema:
@@ -54,11 +74,11 @@ def _example(schema: Any, root: Any, text: str, depth: int) -> Any:
     if schema.get("enum"):
         return schema["enum"][0]
     if "$ref" in schema:
-        return _example(_resolve(schema["$ref"], root), root, text, depth + 1)
+        return _example(_resolve(schema["$ref"], asked.root), asked, depth + 1)
     for choice in ("anyOf", "oneOf", "allOf"):
         if schema.get(choice):
-            return _example(schema[choice][0], root, text, depth + 1)
-    return _of_type(_type(schema), schema, root, text, depth)
+            return _example(schema[choice][0], asked, depth + 1)
+    return _of_type(_type(schema), schema, asked, depth)
 
 
 def _type(schema: dict[str, Any]) -> str:
@@ -66,21 +86,27 @@ def _type(schema: dict[str, Any]) -> str:
     return str(named[0]) if isinstance(named, list) else str(named)
 
 
-def _of_type(name: str, schema: dict[str, Any], root: Any, text: str, depth: int) -> Any:
+def _of_type(name: str, schema: dict[str, Any], asked: _Asked, depth: int) -> Any:
     match name:
         case "object":
             properties = schema.get("properties", {})
             wanted = schema.get("required", list(properties))
-            return {key: _example(properties.get(key, {}), root, text, depth + 1) for key in wanted}
+            return {key: _example(properties.get(key, {}), asked, depth + 1) for key in wanted}
         case "array":
-            return [_example(schema.get("items", {}), root, text, depth + 1) for _ in range(schema.get("minItems", 0))]
+            return [_example(schema.get("items", {}), asked, depth + 1) for _ in range(int(schema.get("minItems", 0)))]
         case "string":
-            return text[: schema.get("maxLength", _SENTENCE_CHARS)].ljust(schema.get("minLength", 0), ".")
+            return _string(asked.text[: int(schema.get("maxLength", _SENTENCE_CHARS))], int(schema.get("minLength", 0)))
         case "integer" | "number":
             return schema.get("minimum", min(0, schema.get("maximum", 0)))
         case "boolean":
             return True
     return None
+
+
+def _string(text: str, least_chars: int) -> str:
+    if least_chars > _MOST_CHARS:
+        raise ValueError(f"the schema asks for more than {_MOST_CHARS} characters")
+    return text.ljust(least_chars, ".")
 
 
 def _resolve(reference: str, root: Any) -> Any:

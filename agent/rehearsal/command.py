@@ -87,7 +87,8 @@ async def _serve(service: Service, host: str, port: int) -> int:
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    sys.stdout.write(f"http://{host}:{server.sockets[0].getsockname()[1]}/v1\n")
+    shown = f"[{host}]" if ":" in host else host  # an IPv6 address
+    sys.stdout.write(f"http://{shown}:{server.sockets[0].getsockname()[1]}/v1\n")
     sys.stdout.flush()
     await stop.wait()
     server.close()

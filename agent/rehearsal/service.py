@@ -78,7 +78,10 @@ class Service:
         except (orjson.JSONDecodeError, LookupError, TypeError):
             return _BAD_REQUEST, _error(_BAD_REQUEST, "invalid_request_error", "the body is no chat completion request")
         content = "x" * _HUGE_CHARS if fault == "huge" else summary(text)
-        reply = orjson.dumps(_completion(body, text, content, wrong=fault == "wrong_schema"))
+        try:
+            reply = orjson.dumps(_completion(body, text, content, wrong=fault == "wrong_schema"))
+        except (ValueError, orjson.JSONEncodeError) as wrong:  # no schema, or one whose answer would be too much
+            return _BAD_REQUEST, _error(_BAD_REQUEST, "invalid_request_error", str(wrong))
         return _OK, response(_OK, reply[:-2] if fault == "malformed" else reply, {"x-request-id": "rehearsal"})
 
     def _failed(self, status: int) -> bytes:

@@ -13,6 +13,7 @@ from typing import cast
 
 _MAX_HEAD_BYTES = 64 << 10
 _MAX_BODY_BYTES = 64 << 20
+_MAX_LENGTH_CHARS = len(str(_MAX_BODY_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class Connection(asyncio.Protocol):
         if len(words) != 3 or "transfer-encoding" in headers:  # noqa: PLR2004 - method, path, version
             raise _RefusedError(411)
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > _MAX_BODY_BYTES:
+        if not length.isdecimal() or len(length) > _MAX_LENGTH_CHARS or int(length) > _MAX_BODY_BYTES:
             raise _RefusedError(413)
         if len(self._buffer) < (stop := end + 4 + int(length)):
             return None

@@ -3,6 +3,7 @@
 import io
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import jsonschema_rs
@@ -96,6 +97,41 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
     assert "next" in example({"properties": {"next": {"$ref": "#"}}}, "x")
 
 
+def test_a_whole_number_may_be_written_as_a_fraction() -> None:
+    """In JSON Schema 2.0 is one."""
+    assert example({"type": "string", "minLength": 9.0, "maxLength": 5.0}, "Sales rose.") == "Sales...."
+    assert example({"type": "array", "minItems": 2.0, "items": {"type": "integer"}}, "x") == [0, 0]
+
+
+TREE = {"type": "object", "properties": {name: {"$ref": "#"} for name in "abcdefgh"}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": ["a"]},
+        {"type": "object", "required": 5},
+        {"type": "string", "minLength": "x"},
+        {"enum": {"a": 1}},
+        {"type": []},
+        {"$ref": 5},
+        {"const": "DEEP"},
+        {"type": "array", "minItems": 10**15},
+        {"type": "string", "minLength": 10**15},
+        TREE,
+    ],
+)
+def test_a_schema_that_gives_no_small_answer_is_refused(schema: Any) -> None:
+    """As a provider does, and at once: it cut the connection, or stopped all calls for as long as the memory lasted."""
+    wanted: Any = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    request = chat(response_format=wanted)
+    request = replace(request, body=request.body.replace(b'"DEEP"', b"[" * 260 + b"]" * 260))
+
+    plan = service().plan(request)
+
+    assert (status_of(plan), body_of(plan)["error"]["code"]) == (400, "invalid_request_error")
+
+
 @pytest.mark.parametrize(
     ("messages", "text"),
     [
@@ -160,7 +196,7 @@ def test_a_completion_echoes_model_and_counts() -> None:
 
 def test_a_schema_in_the_request_is_honoured() -> None:
     """A response format with a schema is answered with JSON that fits."""
-    wanted = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
+    wanted: Any = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
 
     said = body_of(service().plan(chat(response_format=wanted)))
 

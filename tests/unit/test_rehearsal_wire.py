@@ -15,6 +15,7 @@ import pytest
 
 from agent.llm.client import ChatClient
 from agent.ports import Call, CallFailed, Reply
+from agent.rehearsal.child import rehearsal_child
 from agent.rehearsal.wire import Connection, Ending, Plan, Request, response
 
 HELLO = b"POST /a HTTP/1.1\r\nContent-Length: 2\r\nX-Name: One\r\n\r\nhi"
@@ -105,6 +106,8 @@ def test_a_hanging_call_ends_when_its_client_leaves() -> None:
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
         (b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n", 413),
         (b"POST / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", 413),
+        (b"POST / HTTP/1.1\r\nContent-Length: \xb2\r\n\r\n", 413),
+        (b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", 413),
         (b"x" * 70_000, 431),
     ],
 )
@@ -135,6 +138,18 @@ def program(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     child.kill()
     child.wait()
     child.stdout.close()
+
+
+def test_an_address_of_ipv6_is_one_that_can_be_called() -> None:
+    """Its numbers stand in brackets, or the last of them is taken for the port."""
+    if "00000000000000000000000000000001" not in Path("/proc/net/if_inet6").read_text():
+        pytest.skip("no IPv6 here")
+
+    with rehearsal_child("--host ::1 --latency 0") as url:
+        reply = asyncio.run(_ended(url))
+
+    assert url.startswith("http://[::1]:")
+    assert isinstance(reply, Reply)
 
 
 def dial(url: str, found: str) -> None:
