@@ -39,10 +39,12 @@ def shown(url: str) -> str:
 
 def is_loopback(url: str) -> bool:
     """Return whether the URL names this machine, so that no proxy can stand between."""
-    host = urlsplit(url).hostname or ""
+    host = (urlsplit(url).hostname or "").removesuffix(".")
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
     except ValueError:
         return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return address.is_unspecified or (mapped or address).is_loopback  # 0.0.0.0 is what servers say that they listen on

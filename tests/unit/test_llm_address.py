@@ -63,7 +63,19 @@ def test_an_odd_address_is_taken(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "here"), [("http://localhost:1", True), ("http://127.9.9.9", True), ("http://[::1]", True), ("http://h", False)]
+    ("url", "here"),
+    [
+        ("http://localhost:1", True),
+        ("http://localhost.:1", True),
+        ("http://127.9.9.9", True),
+        ("http://0.0.0.0:8000/v1", True),
+        ("http://[::1]", True),
+        ("http://[::]:1", True),
+        ("http://[::ffff:127.0.0.1]", True),
+        ("http://[::ffff:10.0.0.1]", False),
+        ("http://10.0.0.1", False),
+        ("http://h", False),
+    ],
 )
 def test_loopback(url: str, here: bool) -> None:  # noqa: FBT001 - a parameter of the test
     """This machine is known by its names and numbers."""
