@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TypeVar
 
 from agent.heartbeat import Heartbeat
@@ -193,17 +194,22 @@ class Reaper:
                 self._cancels_done |= {(batch_id, at)}
 
     async def _trim(self) -> None:
+        """Delete what is finished with, topic by topic: one that takes no deletion, such as a compacted one, holds up no other."""
+        finished = self._finished()
+        for destination in self._topics.destinations:
+            name = self._topics.name(destination)
+            mine = {place: offset for place, offset in finished.items() if place[0] == name}
+            if mine:
+                await self._guarded(partial(self._trim_topic, destination, mine))
+
+    async def _trim_topic(self, destination: str, finished: Mapping[tuple[str, int], int]) -> None:
         """Delete the records that this agent's partitions are finished with and that the group has committed past.
 
         A committed offset alone is not enough: after a topic was made again it speaks of records that are no more.
         """
-        finished = self._finished()
-        for destination in self._topics.destinations:
-            mine = [place for place in finished if place[0] == self._topics.name(destination)]
-            if mine:
-                backlog = await self._admin.backlog(self._topics.consumer_group(destination), [self._topics.name(destination)])
-                await self._admin.trim({place: min(finished[place], backlog.committed.get(place, 0)) for place in mine})
-                crash.reach("trim.trimmed")
+        backlog = await self._admin.backlog(self._topics.consumer_group(destination), [self._topics.name(destination)])
+        await self._admin.trim({place: min(offset, backlog.committed.get(place, 0)) for place, offset in finished.items()})
+        crash.reach("trim.trimmed")
 
     async def _run(self, work: Callable[..., Result]) -> Result:
         return await self._lane(lambda: self._database.run(work))

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from schemas.codec import is_value, unpacked
+from schemas.message_text import text_of
 from schemas.task import Status
 
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
@@ -113,7 +114,7 @@ def _answer(task: Ended, result: Result) -> Any:
 def _content(completion: Any) -> Any:
     match completion:
         case {"choices": [{"message": {"content": content}}, *_]}:
-            return content
+            return text_of(content)
     return None
 
 

@@ -76,7 +76,7 @@ def own_batch(connection: Connection, name: str, group: str) -> Batch | None:
     """Return the batch of this name, None when it is not there; raise ConfigError when it belongs to another group."""
     found = find_batch(connection, name)
     if found is not None and found.group != group:
-        raise ConfigError(f"batch {name!r} belongs to group {found.group!r}; choose another name with --batch")
+        raise ConfigError(f"batch {name!r} belongs to group {found.group!r}; load into another one with --batch")
     return found
 
 

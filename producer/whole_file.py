@@ -2,6 +2,8 @@
 
 import fcntl
 import os
+import re
+import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,9 +28,9 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         path.stat()  # a loop of links has no target
     target = path.resolve()
     _remove_left_drafts(target)
-    draft = target.with_name(f"{_prefix(target)}{os.getpid()}{_SUFFIX}")
+    draft = target.with_name(f"{_prefix(target)}{os.getpid()}.{secrets.token_hex(4)}{_SUFFIX}")
     try:
-        with draft.open("wb") as file:
+        with draft.open("xb") as file:
             _lock(file)
             yield file
             file.flush()
@@ -40,16 +42,17 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def _prefix(target: Path) -> str:
-    return f".{target.name[:200]}."
+    """A name has at most 255 bytes, however many letters these are."""
+    return f".{os.fsencode(target.name)[:200].decode(errors='ignore')}."
 
 
 def _remove_left_drafts(target: Path) -> None:
     """Remove the drafts of this file whose writers were killed."""
+    named = re.compile(re.escape(_prefix(target)) + r"([0-9]+)\.[0-9a-f]{8}" + re.escape(_SUFFIX))
     for draft in _files_beside(target):
-        pid = draft.name.removeprefix(_prefix(target)).removesuffix(_SUFFIX)
-        if draft.name == f"{_prefix(target)}{pid}{_SUFFIX}" and pid.isascii() and pid.isdigit():
+        if found := named.fullmatch(draft.name):
             with suppress(OSError):
-                _remove_left(draft, int(pid))
+                _remove_left(draft, int(found[1]))
 
 
 def _files_beside(target: Path) -> list[Path]:

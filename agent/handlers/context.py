@@ -16,6 +16,7 @@ from schemas import crash
 from schemas.config import Price, TypeConfig
 from schemas.lanes import Lane
 from schemas.line import TaskLine
+from schemas.message_text import text_of
 
 # Parsing more than this in the event loop's process would hold up its threads, the heartbeat's among them.
 PARSE_APART_BYTES = 1 << 20
@@ -74,7 +75,8 @@ class Answer:
     @property
     def text(self) -> str:
         """Return the message's content; empty where it has none."""
-        return orjson.loads(self.body)["choices"][0]["message"].get("content") or ""
+        text = text_of(orjson.loads(self.body)["choices"][0]["message"].get("content"))
+        return text if isinstance(text, str) else ""
 
 
 class CallRefusedError(Exception):

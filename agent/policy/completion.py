@@ -8,6 +8,7 @@ import orjson
 from agent.outcome import Failure
 from agent.policy.signals import hidden_status, of_value
 from schemas.answer_schema import is_soon_explained
+from schemas.message_text import text_of
 from schemas.validator import validator_of
 from schemas.wording import one_line
 
@@ -63,11 +64,11 @@ def read(body: bytes, *, schema: dict[str, Any] | None, verbatim: bool) -> Compl
 
 
 def _count(usage: Any, *names: str) -> int:
-    """Return the first count under these names; what is missing or no count is 0."""
+    """Return the first count under these names, which may be written as 12.0; what is missing or no count is 0."""
     if not isinstance(usage, dict):
         return 0
-    found = next((usage[name] for name in names if type(usage.get(name)) is int), 0)
-    return min(max(found, 0), _MOST_TOKENS)
+    found = next((usage[name] for name in names if type(usage.get(name)) in {int, float}), 0)
+    return int(min(max(found, 0), _MOST_TOKENS))
 
 
 def _check(value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool) -> Failure | None:
@@ -81,7 +82,7 @@ def _check(value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bo
     ended = _ended(choice.get("finish_reason"), message)
     if verbatim:
         return ended if ended is not None and ended.error_class == "SERVER" else None
-    return ended or _answered(message.get("content"), schema)
+    return ended or _answered(text_of(message.get("content")), schema)
 
 
 def _ended(reason: Any, message: dict[str, Any]) -> Failure | None:

@@ -17,7 +17,7 @@ TASK = {"id": "a/1", "prompt": "Summarize: {document}", "input": {"text": "Sales
 OPENAI = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": "hi"}]}}
 
 
-def completion(content: str = "Fine.", reason: str = "stop") -> Reply:
+def completion(content: object = "Fine.", reason: str = "stop") -> Reply:
     usage = {"prompt_tokens": 10, "completion_tokens": 2}
     choices = [{"message": {"role": "assistant", "content": content}, "finish_reason": reason}]
     return Reply(200, {}, orjson.dumps({"model": "m", "choices": choices, "usage": usage}))

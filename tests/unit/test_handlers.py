@@ -111,6 +111,19 @@ def test_the_rows_budget_is_the_only_one() -> None:
 # ---- handlers of one's own
 
 
+def test_a_handler_is_given_the_text_of_an_answer_in_parts() -> None:
+    """Some reasoning models answer with a list; a handler need not know."""
+
+    async def once(context: Context) -> str:
+        return (await context.complete({"model": "m", "messages": []})).text
+
+    parts = [{"type": "thinking"}, {"type": "text", "text": "Fi"}, {"type": "text", "text": "ne."}]
+    outcome = bench(completion(parts), document=once).run()
+
+    assert isinstance(outcome, Succeeded)
+    assert outcome.body == b'"Fine."'
+
+
 def test_a_handlers_value_is_the_result() -> None:
     """A handler may call more than once and return a JSON value; the calls are added up and told apart by their ids."""
 

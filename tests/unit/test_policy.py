@@ -46,6 +46,7 @@ def test_a_large_success_is_packed() -> None:
         ({"prompt_tokens": 0, "completion_tokens": 4}, (0, 4)),
         ({"prompt_tokens": "7", "completion_tokens": -1}, (0, 0)),
         ({"prompt_tokens": True, "completion_tokens": 10**15}, (0, 2**31 - 1)),
+        ({"prompt_tokens": 12.0, "completion_tokens": 1e300}, (12, 2**31 - 1)),
         ([], (0, 0)),
         (None, (0, 0)),
     ],
@@ -114,6 +115,15 @@ def test_a_schema_that_cannot_be_used_ends_the_task() -> None:
 def test_answer_that_fits_the_schema() -> None:
     """A task with a schema takes JSON that fits it."""
     assert isinstance(judge(Reply(200, {}, completion('{"total": 3}')), replace(TERMS, schema=SCHEMA)), Succeeded)
+
+
+def test_an_answer_in_parts_is_its_text() -> None:
+    """Reasoning models answer with a list, of which some parts are thoughts; one without any text is no answer."""
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    parts = [thought, {"type": "text", "text": '{"total"'}, {"type": "text", "text": ": 3}"}]
+
+    assert isinstance(judge(Reply(200, {}, completion(parts)), replace(TERMS, schema=SCHEMA)), Succeeded)
+    assert judge(Reply(200, {}, completion([thought])), TERMS).failure.text == "the answer is empty"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("content", ['{"total": "secret words"}', "{}", "null", "not JSON", '```json\n{"total": 3}\n```'])

@@ -9,6 +9,7 @@ import pytest
 from agent.ledger import lease, sweep
 from agent.reaper import SWEPT_MOST, SWEPT_PER_S, Reaper, Sweep
 from producer.ports import Backlog
+from schemas.errors import UnreachableError
 from schemas.topics import Topics
 
 
@@ -53,6 +54,27 @@ def test_a_record_of_any_time_ends_no_reaper(timestamp_ms: int, time: datetime) 
     parts.backlog = backlog  # type: ignore[method-assign, assignment]
 
     assert asyncio.run(reaper(parts)._horizon()) == time
+
+
+def test_a_topic_that_takes_no_deletion_holds_up_no_other() -> None:
+    """A topic that was compacted by mistake, or has no leader: the records of the others are deleted all the same."""
+    parts, trimmed = OneRound(), []
+
+    async def backlog(*_: Any) -> Backlog:
+        return Backlog(0, None, {(f"g.{name}", 0): 5 for name in ("tasks", "inbox")})
+
+    async def trim(below: dict[tuple[str, int], int]) -> None:
+        if ("g.tasks", 0) in below:
+            raise UnreachableError("the topic takes no deletion")
+        trimmed.append(below)
+
+    parts.backlog, parts.trim = backlog, trim  # type: ignore[method-assign, assignment, attr-defined]
+    tidy = reaper(parts)
+    tidy._finished = lambda: {("g.tasks", 0): 7, ("g.inbox", 0): 3}
+
+    asyncio.run(tidy._trim())
+
+    assert trimmed == [{("g.inbox", 0): 3}]
 
 
 def test_each_round_sums_up_counts_and_forgets_agents_though_kafka_is_away() -> None:

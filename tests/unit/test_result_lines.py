@@ -15,7 +15,7 @@ DEEP = b"[" * 260 + b"]" * 260
 TOO_DEEP = "[" * 2000 + "]" * 2000
 
 
-def completion(text: str) -> bytes:
+def completion(text: object) -> bytes:
     return orjson.dumps({"id": "c", "choices": [{"index": 0, "message": {"role": "assistant", "content": text}}]})
 
 
@@ -38,9 +38,10 @@ def line(task: Ended, line_of: LineOf = docllm_line) -> bytes:
         (completion('{"iban": 12345678901234567890123, "sum": 1.50}'), COMPLETION, b'{"iban": 12345678901234567890123, "sum": 1.50}'),
         (completion(DEEP.decode()), COMPLETION, DEEP),
         (completion('{\r\n"n": "a\\nb"}'), COMPLETION, b'{  "n": "a\\nb"}'),
+        (completion([{"type": "thinking", "thinking": []}, {"type": "text", "text": '{"sum": 1.50}'}]), COMPLETION, b'{"sum": 1.50}'),
         (b'{"n":12345678901234567890123}', VALUE, b'{"n":12345678901234567890123}'),
     ],
-    ids=["numbers", "deep", "line breaks", "value"],
+    ids=["numbers", "deep", "line breaks", "parts", "value"],
 )
 def test_an_answer_of_json_is_exported_as_it_was_written(body: bytes, codec: int, written: bytes) -> None:
     """No digit of a number is lost, and no depth is too much; only line breaks become blanks."""

@@ -53,10 +53,9 @@ def ended_process() -> int:
 def test_a_draft_whose_writer_was_killed_is_removed_by_the_next(tmp_path: Path) -> None:
     """A killed export left its draft for ever; that of a writer who lives, here or in another container, is left alone."""
     path, dead = tmp_path / "r.jsonl", ended_process()
-    left = tmp_path / f".r.jsonl.{dead}.part"
-    others = [
-        tmp_path / name for name in (f".r.jsonl.{os.getppid()}.part", ".r.jsonl.x.part", f".other.{dead}.part", f"r.jsonl.{dead}.part")
-    ]
+    left = tmp_path / f".r.jsonl.{dead}.0123abcd.part"
+    names = (f".r.jsonl.{os.getppid()}.0123abcd", f".r.jsonl.{dead}", f".other.{dead}.0123abcd", f"r.jsonl.{dead}.0123abcd")
+    others = [tmp_path / f"{name}.part" for name in names]
     for draft in (left, *others):
         draft.write_bytes(b"half")
 
@@ -69,6 +68,29 @@ def test_a_draft_whose_writer_was_killed_is_removed_by_the_next(tmp_path: Path) 
         file.write(b"whole")
 
     assert set(tmp_path.iterdir()) == {path, *others}
+
+
+def test_writers_of_one_number_write_each_their_own(tmp_path: Path) -> None:
+    """In two containers that share a folder two programs have the same number: the file is what the one or the other wrote, whole."""
+    path = tmp_path / "r.jsonl"
+
+    with whole_file(path) as one:
+        one.write(b"one, which is longer")
+        with whole_file(path) as two:
+            two.write(b"two")
+        assert path.read_bytes() == b"two"
+
+    assert path.read_bytes() == b"one, which is longer"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["文" * 82 + ".jsonl", "a" * 255, "é" * 127 + "x"])
+def test_a_draft_of_a_long_name_has_a_shorter_one(tmp_path: Path, name: str) -> None:
+    """A name has at most 255 bytes, however many letters these are."""
+    with whole_file(tmp_path / name) as file:
+        file.write(b"whole")
+
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_a_link_is_kept_and_a_device_is_written_to(tmp_path: Path) -> None:
