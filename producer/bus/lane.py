@@ -1,10 +1,12 @@
 """The bus file on a thread of its own, for adapters that are called on the event loop."""
 
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from producer.bus.file import BusFile
+from schemas.errors import UnreachableError
 from schemas.lanes import Lane, ThreadLane
 
 Result = TypeVar("Result")
@@ -20,8 +22,14 @@ class BusLane:
         self._file: BusFile | None = None
 
     async def run(self, call: Callable[[BusFile], Result]) -> Result:
-        """Return what `call` returns for the file, which the first call opens."""
-        return await self._lane(lambda: call(self._opened()))
+        """Return what `call` returns for the file, which the first call opens.
+
+        Raises UnreachableError while the file is locked or its disk is full, as for servers: an agent's duties are tried again then.
+        """
+        try:
+            return await self._lane(lambda: call(self._opened()))
+        except sqlite3.OperationalError as error:
+            raise UnreachableError(f"the bus file {self._path} does not answer: {error}; check who holds it, and the disk") from error
 
     def _opened(self) -> BusFile:
         if self._file is None:

@@ -1,0 +1,54 @@
+"""The bus file for adapters: what a program hears of it while it does not answer."""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from producer.bus import file as bus_file
+from producer.bus.lane import BusLane
+from producer.topics.embedded import EmbeddedTopicAdmin
+from schemas.errors import UnreachableError
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Hold the file as a program that is stopped in the middle of a transaction does."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+
+
+def test_a_file_that_is_locked_for_long_is_a_server_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a bug of ours it would end an agent whose minute's trim meets it; as a server's state the trim is made a minute later."""
+    monkeypatch.setattr(bus_file, "_BUSY_S", 0.01)
+    path = tmp_path / "bus.sqlite"
+
+    async def test() -> None:
+        admin = EmbeddedTopicAdmin(path)
+        try:
+            await admin.create("t", 1, None)
+            with held(path), pytest.raises(UnreachableError, match=r"bus\.sqlite does not answer: database is locked; check"):
+                await admin.trim({("t", 0): 0})
+            await admin.trim({("t", 0): 0})
+        finally:
+            await admin.close()
+
+    asyncio.run(test())
+
+
+def test_a_statement_that_breaks_a_rule_of_the_file_stays_a_bug_of_ours(tmp_path: Path) -> None:
+    """Nobody has to look after a server then."""
+
+    async def test() -> None:
+        lane = BusLane(tmp_path / "bus.sqlite", None)
+        try:
+            with pytest.raises(sqlite3.IntegrityError):
+                await lane.run(lambda file: file.one("INSERT INTO topic VALUES ('t', NULL, 1, '{}') RETURNING name"))
+        finally:
+            await lane.close()
+
+    asyncio.run(test())
