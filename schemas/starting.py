@@ -1,11 +1,12 @@
 """What a program does first, before it loads its code, which takes half a second, and last. It may import nothing that is slow."""
 
 import atexit
+import io
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 INTERRUPTED = 130  # exit code
 _STANDARD = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
@@ -39,8 +40,24 @@ def take_standard_files() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR if number else os.O_WRONLY), True)  # noqa: FBT003 - its only argument
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for as long as the program runs
-    for out in (sys.stdout, sys.stderr):
-        out.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    encoding = sys.stderr.encoding
+    sys.stderr = io.TextIOWrapper(io.BufferedWriter(_Remarks()), encoding, "backslashreplace", line_buffering=True)
+
+
+class _Remarks(io.FileIO):
+    """Standard error. What it does not take, as its reader has left or its disk is full, is dropped: it decides nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(2, "w", closefd=False)
+
+    def write(self, text: Any, /) -> int:
+        """Write what can be written; all of it counts as written otherwise."""
+        try:
+            written = super().write(text)
+        except OSError:
+            written = None
+        return len(text) if written is None else written
 
 
 def _is_open(number: int) -> bool:

@@ -42,6 +42,24 @@ def test_any_text_can_be_printed() -> None:
     assert (done.returncode, done.stdout) == (0, b"caf\\xe9 \\U0001f600\n")
 
 
+LOUD = TAKE + "[sys.stderr.write(f'remark {number} caf\\u00e9\\n') for number in range(9999)]; sys.exit(4)"
+
+
+@pytest.mark.parametrize("elsewhere", ["2>/dev/full", "2>&1 >/dev/null | true", "2>/dev/null"])
+def test_remarks_that_nobody_can_take_end_no_work_and_change_no_exit_code(elsewhere: str) -> None:
+    """A load stopped at its first bad line, with the code that says that all good ones are loaded; agents ended with 1 for each error."""
+    command = ["bash", "-c", f'"$0" -c "$1" {elsewhere}; exit ${{PIPESTATUS[0]}}', sys.executable, LOUD]
+
+    assert subprocess.run(command, check=False, cwd=ROOT).returncode == 4
+
+
+def test_remarks_are_heard_at_once_and_in_any_encoding() -> None:
+    """Each line leaves the program when it is written, whatever ends it afterwards."""
+    done = started(TAKE + "sys.stderr.write('caf\u00e9\\n'); import os; os._exit(0)", PYTHONIOENCODING="ascii")
+
+    assert (done.returncode, done.stderr) == (0, b"caf\\xe9\n")
+
+
 @pytest.mark.parametrize(("trap", "ended"), [("", (130, b"", b"")), ("trap '' INT;", (0, b"docllm", b""))])
 def test_a_producer_that_is_interrupted_while_it_loads_its_code_ends_with_130(
     tmp_path: Path, trap: str, ended: tuple[int, bytes, bytes]
