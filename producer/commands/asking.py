@@ -1,11 +1,11 @@
 """Asks a person before something is done that costs money."""
 
 import argparse
-import asyncio
 import sys
 
 from producer.screen import note
 from schemas.errors import ConfigError
+from schemas.lanes import ThreadLane
 
 
 def require_answer(options: argparse.Namespace) -> None:
@@ -19,5 +19,9 @@ async def agreed(options: argparse.Namespace, question: str) -> bool:
     if options.yes:
         return True
     note(f"{question} [y/N]")
-    answer = await asyncio.to_thread(sys.stdin.readline)  # on a thread, so that Ctrl-C is heard
+    asking = ThreadLane("question")  # on a thread, so that Ctrl-C is heard; one of our own, for which the event loop does not wait then
+    try:
+        answer = await asking(sys.stdin.readline)
+    finally:
+        asking.close(wait=False)
     return answer.strip().lower() in {"y", "yes"}

@@ -1,0 +1,44 @@
+"""A question before something that costs money: whoever thinks better of it is heard."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ASK = """
+import argparse, signal, sys
+from producer import __main__ as program
+from producer.commands.asking import agreed
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+options = argparse.Namespace(config=None, yes=False, run=lambda config, options: agreed(options, "replay 3 tasks?"))
+program._parser = lambda: argparse.Namespace(parse_args=lambda _: options)
+sys.exit(program.main([]))
+"""
+
+
+def asked(folder: Path) -> "subprocess.Popen[bytes]":
+    pipe = subprocess.PIPE
+    program = subprocess.Popen([sys.executable, "-c", ASK], cwd=folder, env={"PYTHONPATH": str(ROOT)}, stdin=pipe, stderr=pipe)
+    assert program.stderr is not None
+    assert program.stderr.readline() == b"replay 3 tasks? [y/N]\n"
+    return program
+
+
+def test_ctrl_c_at_a_question_ends_the_command(tmp_path: Path) -> None:
+    """It waited for the answer all the same, and no other key was heard until somebody pressed Enter."""
+    with asked(tmp_path) as program:
+        program.send_signal(signal.SIGINT)
+        try:
+            assert program.wait(20) == 130
+        finally:
+            program.kill()
+
+
+def test_an_answer_is_taken(tmp_path: Path) -> None:
+    """What the command makes of it is its own exit code, here 1 for yes."""
+    with asked(tmp_path) as program:
+        assert program.communicate(b"y\n", 20) == (None, b"")
+
+    assert program.returncode == 1
