@@ -173,7 +173,10 @@ class Supervisor:
 
 
 def _said(code: int) -> str:
-    return f"ended with {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
+    if code >= 0:
+        return f"ended with {code}"
+    named = {number.value: number.name for number in signal.Signals}  # most real-time signals have no name
+    return f"was ended by {named.get(-code, f'signal {-code}')}"
 
 
 def _ended() -> tuple[int, int] | None:

@@ -135,7 +135,7 @@ def test_child_that_leaves_is_started_again(family: Start) -> None:
     assert found.code() == 0
 
 
-@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit(3)", "sys.exit(5)", "raise ValueError"])
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 40)", "sys.exit(3)", "sys.exit(5)", "raise ValueError"])
 def test_dead_child_is_started_again(family: Start, end: str) -> None:
     """A child that was killed, could not reach a server or broke is started again under its number; the others go on."""
     found = family(f"if number == 2 and life() < 3: {end}\nuntil_told()", until_done=True)
