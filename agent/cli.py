@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", nargs="?", choices=["run", "reaper"], default="run", help=argparse.SUPPRESS)
+    parser.add_argument("command", nargs="?", type=_command, default="run", help=argparse.SUPPRESS)
     parser.add_argument("--group", type=group, default="docllm", help="consumer group and topic prefix (docllm)")
     parser.add_argument("--slots", metavar="N", help="calls in flight at once (64)")
     parser.add_argument("--processes", type=up_to(_MAX_PROCESSES), metavar="N", help="run N child processes; a dead one is started again")
@@ -95,6 +95,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="what to log (INFO)")
     parser.add_argument("--version", action="version", version=f"docllm {VERSION}")
     return parser
+
+
+def _command(text: str) -> str:
+    """Return the command of an agent; refuse one that is none, and say of the others where they stand."""
+    if text in {"resume", "rehearsal-llm"}:
+        raise argparse.ArgumentTypeError(f"{text} stands before its options: python -m agent {text} --help")
+    if text not in {"run", "reaper"}:
+        raise argparse.ArgumentTypeError(f"{text!r} is no command; known are run, reaper, resume and rehearsal-llm")
+    return text
 
 
 def _flags(options: argparse.Namespace) -> dict[str, object]:
@@ -110,7 +119,8 @@ def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str])
     with _llm_settings(config, options) as llm:
         shared = ["--rehearsal-url", llm.base_url or ""] if options.rehearsal else []
         return Supervisor(
-            command=lambda number: [sys.executable, "-m", "agent", *argv, "--child", str(number), *shared],
+            # Ours stand first: after a `--` in theirs nothing is an option.
+            command=lambda number: [sys.executable, "-m", "agent", "--child", str(number), *shared, *argv],
             count=options.processes,
             until_done=options.until_done,
             clock=SystemClock(),

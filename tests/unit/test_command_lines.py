@@ -2,10 +2,12 @@
 
 import argparse
 import asyncio
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from agent import cli
 from agent.rehearsal import run
 from producer.__main__ import _parser
 from producer.commands import admin, from_topic, replay
@@ -115,3 +117,39 @@ def test_embedded_topics_have_few_partitions(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="--partitions 5000: embedded topics have 1000 at most"):
         asyncio.run(admin.topics(Config(data_dir=tmp_path), options))
+
+
+@pytest.mark.parametrize("line", ["--processes 2 --rehearsal", "run --processes 2 --rehearsal", "--processes 2 --rehearsal -- run"])
+def test_what_a_parent_adds_for_its_agents_counts_after_any_arguments(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a `--` nothing is an option: each agent refused its number, and all ended with 2."""
+    found: list[argparse.Namespace] = []
+
+    class Parent:
+        def __init__(self, *, command: Callable[[int], Sequence[str]], **_: object) -> None:
+            found.append(cli._parser().parse_args(command(2)[3:]))
+
+        def run(self) -> int:
+            return 0
+
+    monkeypatch.setattr(cli, "Supervisor", Parent)
+    options = cli._parser().parse_args(["--rehearsal-url", "http://127.0.0.1:1/v1", *line.split()])
+
+    assert cli._supervise(Config(), options, line.split()) == 0
+    assert [(one.child, one.rehearsal_url, one.command) for one in found] == [(2, "http://127.0.0.1:1/v1", "run")]
+
+
+@pytest.mark.parametrize("command", ["resume", "rehearsal-llm"])
+def test_a_command_that_stands_behind_an_option_is_told_its_place(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was said to be none, though `--help` names it."""
+    with pytest.raises(SystemExit, match="2"):
+        cli._parser().parse_args(["--group", "g", command])
+
+    assert f"{command} stands before its options: python -m agent {command} --help" in capsys.readouterr().err
+
+
+def test_a_command_that_is_none_is_told_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """All of them: two were left out."""
+    with pytest.raises(SystemExit, match="2"):
+        cli._parser().parse_args(["reap"])
+
+    assert "'reap' is no command; known are run, reaper, resume and rehearsal-llm" in capsys.readouterr().err
