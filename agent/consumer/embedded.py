@@ -83,7 +83,7 @@ class SteppedSource:
         """Wait for a wish up to `wait_s`, fulfil all, make one pass; return the seconds to the next, None after the last."""
         try:
             pause_s = self._pass(wait_s)
-        except sqlite3.OperationalError as error:
+        except (sqlite3.OperationalError, OSError) as error:
             pause_s = self._suffer(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the loop must learn that nothing more will come
             self._fail(error)
@@ -115,8 +115,8 @@ class SteppedSource:
         finally:
             self._loop.call_soon_threadsafe(self._end)
 
-    def _suffer(self, error: sqlite3.OperationalError) -> float:
-        """Say once that the file is locked, full or broken; it is tried again until it answers."""
+    def _suffer(self, error: sqlite3.OperationalError | OSError) -> float:
+        """Say once that the file is locked, full or broken, or that a lock cannot be opened; it is tried again until it answers."""
         if not self._in_trouble:
             self._in_trouble = True
             self._post(SourceFailed(f"the bus does not answer: {error}"))

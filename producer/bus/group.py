@@ -82,9 +82,10 @@ class Member:
         self._joined = True
         self._beat_at_s = now_s
         if evicted:
-            self._lock.release()
-            forget(self._locks, self.id)
-            self._be_born()
+            before, lock = self.id, self._lock
+            self._be_born()  # first: where no lock can be made the old one is still ours to free, and the next turn is evicted again
+            lock.release()
+            forget(self._locks, before)
 
     def _beat(self, db: sqlite3.Connection, now_s: float) -> bool:
         if not self._joined:

@@ -1,15 +1,18 @@
 """The embedded source without its thread: passes made by hand, on a clock that is set by hand."""
 
 import asyncio
+import errno
 import sqlite3
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from agent.consumer.embedded import SteppedSource
 from agent.ports import Assigned, AtRest, Event, Record, Revoked, SourceFailed
-from producer.bus import log, topics
+from producer.bus import group, log, topics
 from producer.bus.file import BusFile
 from producer.bus.group import SESSION_S, Member
 from producer.topics.family import SETTINGS
@@ -233,6 +236,61 @@ def test_evicted_source_says_that_its_partitions_are_lost(tmp_path: Path) -> Non
             assert not joined
             assert len(living.records()) == 5
             assert topics.backlog(frozen.file, "g", ["t"]).committed == {}
+
+    run(test())
+
+
+def test_a_machine_without_open_files_left_ends_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls in flight use them up for a while: a look for the dead, which opens their locks, is made later."""
+
+    def nothing_left(_folder: Path, _member: str) -> bool:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def test() -> None:
+        async with hands(tmp_path, count=2) as (one, other):
+            await one.step()
+            await other.step()
+            with monkeypatch.context() as poor:
+                poor.setattr(group, "is_dead", nothing_left)
+                one.clock.at_s += 1
+                assert await one.step() is not None
+
+            one.send(3)
+            one.clock.at_s += 3
+            for hand in (one, other, one, other):
+                await hand.step()
+
+            assert [(failure.fatal, "Too many open files" in failure.reason) for failure in one.failures()] == [(False, True)]
+            assert len(one.records() + other.records()) == 3
+
+    run(test())
+
+
+def test_evicted_source_that_gets_no_new_lock_comes_back_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It freed its old lock twice, which is somebody else's file by then, and died without a word: nobody read its partitions."""
+
+    class NoLock:
+        def __init__(self, _folder: Path, _member: str) -> None:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    async def test() -> None:
+        async with hands(tmp_path, count=2) as (frozen, living):
+            await frozen.step()
+            for _ in range(int(SESSION_S) * 2):
+                living.clock.at_s += 1
+                await living.step()
+            with monkeypatch.context() as poor:
+                poor.setattr(group, "LifeLock", NoLock)
+                assert await frozen.step() is not None
+
+            for _ in range(5):
+                frozen.clock.at_s += 1
+                await frozen.step()
+                await living.step()
+
+            assert [failure.fatal for failure in frozen.failures()] == [False]
+            assert frozen.source._reader._joined  # type: ignore[union-attr]
+            assert len(frozen.file.all("SELECT id FROM member")) == 2
 
     run(test())
 
