@@ -5,6 +5,7 @@ import asyncio
 import logging
 import os
 import random
+import resource
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from schemas.version import VERSION
 log = logging.getLogger("agent")
 
 _MAX_PROCESSES = 1000
+_OTHER_FILES = 256  # open at once beside the connections of calls: ledger, bus, Kafka, documents, locks
 EXAMPLES = """\
 examples:
   python -m agent --group docllm               run until told to stop (Ctrl-C)
@@ -116,6 +118,7 @@ def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str])
         raise ConfigError("--processes is for agents; one reaper is enough")
     if not options.rehearsal:
         require_llm(config)
+    _allow_open_files(config.agent.slots * options.processes)  # the rehearsal LLM, which inherits it, takes the calls of all
     with _llm_settings(config, options) as llm:
         shared = ["--rehearsal-url", llm.base_url or ""] if options.rehearsal else []
         return Supervisor(
@@ -128,6 +131,19 @@ def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str])
         ).run()
 
 
+def _allow_open_files(calls: int) -> bool:
+    """Let this process have as many open files as so many calls at once need, if it may; return whether it has.
+
+    Most systems begin with 1,024 and allow many more. A call that gets none counts as a failure of its route.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    least, most = (sys.maxsize if limit == resource.RLIM_INFINITY else limit for limit in (soft, hard))
+    needed = calls + _OTHER_FILES
+    if least < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, most), hard))
+    return needed <= most
+
+
 async def _run(config: Config, options: argparse.Namespace) -> bool:
     """Run an agent; return whether it is to start anew."""
     stop = _signals(config.agent.drain_timeout_s + overdue.GRACE_S)
@@ -135,6 +151,8 @@ async def _run(config: Config, options: argparse.Namespace) -> bool:
         require_llm(config)
     if options.child:
         parent.follow()
+    if not _allow_open_files(config.agent.slots):
+        log.warning("%d slots need more open files than `ulimit -Hn` allows: raise it, or lower the slots", config.agent.slots)
     with _llm_settings(config, options) as llm, _started_anew(config, stop) as anew:
         await _work(config, llm, options, stop)
     return anew.is_set() and not stop.hurry.is_set()  # whoever asks it to leave meanwhile hurries it

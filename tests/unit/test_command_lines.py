@@ -2,6 +2,8 @@
 
 import argparse
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -153,3 +155,20 @@ def test_a_command_that_is_none_is_told_which_there_are(capsys: pytest.CaptureFi
         cli._parser().parse_args(["reap"])
 
     assert "'reap' is no command; known are run, reaper, resume and rehearsal-llm" in capsys.readouterr().err
+
+
+ALLOW = (
+    "import resource; from agent.cli import _allow_open_files as allow; print(allow(1500), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+)
+
+
+@pytest.mark.parametrize(
+    ("limits", "found"), [("-Sn 1024", "True 1756"), ("-Sn 1900", "True 1900"), ("-Sn 1024; ulimit -Hn 1200", "False 1200")]
+)
+def test_an_agent_has_the_open_files_that_its_slots_need(limits: str, found: str) -> None:
+    """Beyond some 900 slots calls failed for want of them, which stopped their route and used up attempts; most machines allow more."""
+    command = ["sh", "-c", f'ulimit {limits}; exec "$0" -c "$1"', sys.executable, ALLOW]
+
+    done = subprocess.run(command, check=True, cwd=Path(__file__).parents[2], capture_output=True)
+
+    assert done.stdout.decode().strip() == found
