@@ -5,6 +5,8 @@ The agent's own root builds on `Parts` too. Nothing else of the project makes an
 
 import asyncio
 import fcntl
+import itertools
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,8 +28,11 @@ from schemas.lanes import Lane, ThreadLane
 from schemas.settings import LEDGER_FILE, ledger_url
 from schemas.topics import Topics
 
+log = logging.getLogger(__name__)
+
 BUS_FILE, LOCK_FILE = "bus.sqlite", "setup.lock"
 SCREEN_S = 300
+_AGAIN_S, _TOLD_AFTER = 0.05, 60
 _ELSEWHERE = "allow it, or name another one with DOCLLM_DATA_DIR"
 
 
@@ -191,8 +196,21 @@ async def _alone(config: Config) -> AsyncIterator[None]:
         yield
         return
     with _lock_file(config.data_dir) as file:
-        await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
+        await _take(file)
         yield
+
+
+async def _take(file: BinaryIO) -> None:
+    """Wait for the lock; on no thread, for which a program that is told to end would wait in turn."""
+    for count in itertools.count():
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if count == _TOLD_AFTER:
+                log.warning("waiting for %s, which another program holds while it starts", file.name)
+            await asyncio.sleep(_AGAIN_S)
+        else:
+            return
 
 
 def _lock_file(folder: Path) -> BinaryIO:

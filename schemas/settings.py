@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from schemas import setting_kinds as kinds
 from schemas.config import AgentConfig, Config, GuardConfig, KafkaConfig, LLMConfig, Price, RouteConfig, Secret, TypeConfig
@@ -115,7 +116,10 @@ def ledger_url(config: Config) -> str:
     """Return the SQLAlchemy URL of the ledger, password included: for the database adapter alone."""
     if config.database_url is not None:
         return config.database_url.reveal()
-    return f"sqlite:///{config.data_dir / LEDGER_FILE}"
+    path = str(config.data_dir / LEDGER_FILE)
+    for letter in "%?":  # which mean something in a URL: another folder's ledger would be opened
+        path = path.replace(letter, quote(letter))
+    return f"sqlite:///{path}"
 
 
 def require_llm(config: Config) -> None:

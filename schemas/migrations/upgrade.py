@@ -12,9 +12,7 @@ from schemas import crash
 
 def scripts() -> ScriptDirectory:
     """Return the migrations as Alembic sees them."""
-    config = AlembicConfig()
-    config.set_main_option("script_location", str(Path(__file__).parent))
-    return ScriptDirectory.from_config(config)
+    return ScriptDirectory(str(Path(__file__).parent))
 
 
 def upgrade(connection: Connection) -> None:

@@ -1,8 +1,10 @@
 """Opening the parts: what the file system does not allow ends with exit code 2 and with what to do, not with a traceback."""
 
 import asyncio
+import fcntl
 import os
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,6 +45,36 @@ def test_a_data_folder_that_cannot_be_searched_is_usage(
 
     with pytest.raises(ConfigError, match=r"the data folder .* cannot be read: Permission denied; .* DOCLLM_DATA_DIR"):
         to_come(Config(data_dir=tmp_path))
+
+
+@pytest.mark.parametrize("name", ["r?one", "My%20Docs", "q#x%41", "a+b &c", "100%"])
+def test_a_data_folder_of_any_name_holds_its_ledger(tmp_path: Path, name: str) -> None:
+    """A `?` or `%` means something in a URL: two folders had one ledger beside them both, or none could be opened."""
+    asyncio.run(make(Config(data_dir=tmp_path / name)))
+
+    assert (tmp_path / name / "ledger.sqlite").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_who_waits_for_another_programs_start_can_be_ended(tmp_path: Path) -> None:
+    """It waited on a thread, for whose end the event loop waited then: Ctrl-C was not heard."""
+    freed = threading.Event()
+    with (tmp_path / "setup.lock").open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+
+        def free() -> None:
+            freed.set()
+            fcntl.flock(held, fcntl.LOCK_UN)
+
+        late = threading.Timer(20, free)
+        late.start()
+        with pytest.raises(TimeoutError):
+            asyncio.run(asyncio.wait_for(make(Config(data_dir=tmp_path)), 0.2))
+        ended_before = not freed.is_set()
+        late.cancel()
+        late.join()
+
+    assert ended_before
 
 
 def test_a_lock_of_somebody_else_is_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
