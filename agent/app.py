@@ -12,6 +12,7 @@ from dataclasses import replace
 from agent.breaker.shared import Board
 from agent.breaker.sharing import Sharing
 from agent.builder import Builder
+from agent.data_folder import DataFolder
 from agent.handlers.child import ChildLane
 from agent.heartbeat import Heartbeat, HeartbeatThread
 from agent.ledger import facts
@@ -29,7 +30,7 @@ from producer.status import REAPER
 from schemas.config import Config
 from schemas.database import Database
 from schemas.lanes import InlineLane, ThreadLane
-from schemas.settings import ledger_url
+from schemas.settings import LEDGER_FILE, ledger_url
 from schemas.version import VERSION
 
 HEARTBEAT_TIMEOUT_S = 5
@@ -72,6 +73,12 @@ def make_heartbeat(parts: Parts, database: Database, notice: Callable[[], str], 
 def beat_database(parts: Parts) -> Database:
     """Return the ledger over one connection that is the heartbeat's own."""
     return Database(ledger_url(parts.config), connections=1, timeout_s=HEARTBEAT_TIMEOUT_S)
+
+
+def data_folder(parts: Parts) -> DataFolder:
+    """Return the files of the embedded parts; of servers there are none."""
+    embedded = parts.config.embedded
+    return DataFolder((parts.config.data_dir / LEDGER_FILE, bus_path(parts.config)) if embedded else (), parts.clock)
 
 
 def make_board(parts: Parts) -> Board | None:
@@ -117,7 +124,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         work={destination: make_source(parts, destination, builder.ids) for destination in ("tasks", *parts.topics.tier_destinations)},
         inbox=make_source(parts, "inbox", builder.ids),
         reply_limit_bytes=reply_limit_bytes,
-        duties=(builder.ids.run, builder.progress().run, *((sharing.run,) if sharing else ())),
+        duties=(builder.ids.run, builder.progress().run, data_folder(parts).run, *((sharing.run,) if sharing else ())),
         leave=lambda: parts.lane(beating.stop),
     )
     beating.start()
@@ -164,7 +171,7 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
     beating.start()
     ids = TopicIds(family=parts.family, clock=parts.clock, known=known)
     try:
-        yield Reaping(reaper=reaper, duties=(ids.run,), leave=lambda: parts.lane(beating.stop))
+        yield Reaping(reaper=reaper, duties=(ids.run, data_folder(parts).run), leave=lambda: parts.lane(beating.stop))
     finally:
         beats.close()
 

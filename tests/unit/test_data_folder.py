@@ -1,0 +1,70 @@
+"""An agent notices that what it has open was removed or replaced."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.data_folder import DataFolder
+from schemas.errors import UnsafeStateError
+
+
+class Rested(Exception):  # noqa: N818 - it is no error: enough was looked at
+    """Nothing more is to come."""
+
+
+class Steps:
+    """A clock that makes the next step each time somebody sleeps."""
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        self._steps = iter(steps)
+
+    def now_s(self) -> float:
+        return 0.0
+
+    utc_s = now_s
+
+    async def sleep(self, _delay_s: float) -> None:
+        for step in self._steps:
+            step()
+            return
+        raise Rested
+
+
+def replace(path: Path) -> None:
+    """Put a backup back, as a person does."""
+    backup = path.with_suffix(".backup")
+    backup.write_bytes(path.read_bytes())
+    backup.replace(path)
+
+
+def append(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"more")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "data" / "ledger.sqlite"
+    found.parent.mkdir()
+    found.write_bytes(b"ledger")
+    return found
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, replace, lambda path: path.parent.rename(path.parent.with_name("old"))])
+def test_a_file_that_is_gone_or_another_ends_the_agent(path: Path, harm: Callable[[Path], object]) -> None:
+    """Its connections go on with the old one, which nobody else sees."""
+    folder = DataFolder([path], Steps(lambda: append(path), lambda: harm(path)))
+
+    with pytest.raises(UnsafeStateError, match=r"ledger\.sqlite was removed or replaced"):
+        asyncio.run(folder.run())
+
+
+def test_a_file_that_grows_or_was_never_there_is_none_of_its_business(path: Path) -> None:
+    """A ledger on a server has no file here; one that is written to stays what it is."""
+    later = path.with_name("bus.sqlite")
+    folder = DataFolder([path, later], Steps(lambda: append(path), later.touch, lambda: append(path)))
+
+    with pytest.raises(Rested):
+        asyncio.run(folder.run())
