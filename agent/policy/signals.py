@@ -53,7 +53,10 @@ _NO_MONEY = (
     "organization_usage_limit_exceeded enforced_spend_limit_reached billing_hard_limit_reached billing_not_active billing_error "
     "budget_exceeded exceeded_current_quota_error arrearage"
 )
-_NO_MONEY_WORDS = "spend limit|credit balance is too low|insufficient balance|budget has been exceeded|exceededbudget|exceeded budget"
+_NO_MONEY_WORDS = (
+    "spend limit|spending limit|spending cap|credit balance is too low|insufficient balance|credits are depleted|budget has been exceeded"
+    "|exceededbudget|exceeded budget|reached your specified api usage limits|reached your specified workspace api usage limits"
+)
 _NO_ROOM = (
     "resource_unavailable capacity_exceeded service_tier_capacity_exceeded nocapacity engine_overloaded engine_overloaded_error "
     "overloaded_error"
@@ -73,8 +76,16 @@ _FILTER_WORDS = (
     "content management policy|content filtering policy|contentpolicyviolation|input was flagged|flagged as potentially violating"
 )
 _TOO_FAST = "rate_limit_error rate_limit_exceeded resource_exhausted"
-_NO_ENTRY = "invalid_api_key authentication_error permission_error model_not_found invalid_model"
-_NO_ENTRY_WORDS = "api key not valid|invalid model name|invalid model id|model not exist"
+_NO_ENTRY = (
+    "invalid_api_key authentication_error permission_error model_not_found invalid_model model_not_available model_decommissioned "
+    "model_terms_required dedicated_endpoint_not_running organization_restricted"
+)
+_NO_ENTRY_WORDS = (
+    "api key not valid|api key expired|incorrect api key|invalid authorization header|multiple authentication credentials"
+    "|organization has been disabled|location is not supported|free tier is not available in your country"
+    "|invalid model name|invalid model id|not a valid model id|model identifier is invalid|model not exist|no models loaded"
+    "|plain http request was sent|http request to an https server|required ssl certificate|the ssl certificate error"
+)
 
 # Read from top to bottom: the first row that fits decides. Every status has a row without codes and words.
 # fmt: off
@@ -82,7 +93,7 @@ TABLE = (
     #    statuses           class         codes of the body                   words of its text, as a last resort
     _row("402",             "CAPACITY",    "in_flight_budget_exhausted"),
     _row("402",             "MONEY"),
-    _row("400 403 429",     "MONEY",       _NO_MONEY,                           _NO_MONEY_WORDS),
+    _row("400 403 412 429", "MONEY",       _NO_MONEY,                           _NO_MONEY_WORDS),
     _row("429 503",         "RAMP",        "slow_down"),
     _row("429 503",         "CAPACITY",    _NO_ROOM,                            _NO_ROOM_WORDS),
     _row("429",             "TOO_LONG",    _CONTEXT,                            "request too large"),  # for any minute's tokens

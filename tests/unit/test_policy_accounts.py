@@ -1,0 +1,54 @@
+"""Accounts, keys, models and addresses that providers refuse with the status of a bad request: no task may die of them."""
+
+import pytest
+
+from agent.policy import CLASSES, Effect
+from tests.unit.judged import class_of, error
+
+REFUSED = [
+    (
+        400,
+        b'{"type":"error","error":{"type":"invalid_request_error","message":"You have reached your specified API usage limits."}}',
+        "MONEY",
+    ),
+    (400, error("You have reached your specified workspace API usage limits.", type="invalid_request_error"), "MONEY"),
+    (400, error("This organization has been disabled.", type="invalid_request_error"), "AUTH"),
+    (412, error("Account x is suspended, possibly due to reaching the monthly spending limit", code="PRECONDITION_FAILED"), "MONEY"),
+    (
+        429,
+        b'{"code":"Some resource has been exhausted","error":"Your team x has used all credits or reached its monthly spending limit."}',
+        "MONEY",
+    ),
+    (400, b'{"code":"Client specified an invalid argument","error":"Incorrect API key provided: xa***Q6."}', "AUTH"),
+    (429, error("Your prepayment credits are depleted.", code=429, status="RESOURCE_EXHAUSTED"), "MONEY"),
+    (429, error("Your project has exceeded its monthly spending cap.", code=429, status="RESOURCE_EXHAUSTED"), "MONEY"),
+    (400, error("API key expired. Please renew the API key.", code=400, status="INVALID_ARGUMENT"), "AUTH"),
+    (400, error("Missing or invalid Authorization header.", code=400, status="INVALID_ARGUMENT"), "AUTH"),
+    (400, error("Multiple authentication credentials received. Please pass only one.", code=400, status="INVALID_ARGUMENT"), "AUTH"),
+    (400, error("User location is not supported for the API use.", code=400, status="FAILED_PRECONDITION"), "AUTH"),
+    (400, error("Gemini API free tier is not available in your country.", code=400, status="FAILED_PRECONDITION"), "AUTH"),
+    (400, error("Organization has been restricted.", type="invalid_request_error", code="organization_restricted"), "AUTH"),
+    (400, error("The model `x` has been decommissioned", type="invalid_request_error", code="model_decommissioned"), "AUTH"),
+    (400, error("The model `x` requires terms acceptance.", type="invalid_request_error", code="model_terms_required"), "AUTH"),
+    (400, error("Unable to access non-serverless model x.", type="invalid_request_error", code="model_not_available"), "AUTH"),
+    (400, error("The endpoint for x is not running.", type="invalid_request_error", code="dedicated_endpoint_not_running"), "AUTH"),
+    (400, error("x/y is not a valid model ID", code=400), "AUTH"),
+    (400, b'{"message":"The provided model identifier is invalid."}', "AUTH"),
+    (400, error("No models loaded. Please load a model.", type="invalid_request_error", param="model"), "AUTH"),
+    (400, b"Client sent an HTTP request to an HTTPS server.\n", "AUTH"),
+    (400, b"<html><head><title>400 The plain HTTP request was sent to HTTPS port</title></head></html>", "AUTH"),
+    (400, b"<html><head><title>400 No required SSL certificate was sent</title></head></html>", "AUTH"),
+    (400, b"<html><head><title>400 The SSL certificate error</title></head></html>", "AUTH"),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "error_class"), REFUSED)
+def test_what_a_person_must_repair_makes_no_dead_letter(status: int, body: bytes, error_class: str) -> None:
+    """Every task would be refused so: they wait, uncounted, until a person has acted."""
+    assert class_of(status, body) == error_class
+    assert CLASSES[error_class].route is Effect.LOCKED
+
+
+def test_a_condition_that_fails_is_no_matter_of_the_account() -> None:
+    """A 412 is the account's where its text says so."""
+    assert class_of(412, error("If-Match failed")) == "BAD_REQUEST"
