@@ -86,6 +86,9 @@ _NO_ENTRY_WORDS = (
     "|invalid model name|invalid model id|not a valid model id|model identifier is invalid|model not exist|no models loaded"
     "|plain http request was sent|http request to an https server|required ssl certificate|the ssl certificate error"
 )
+# The provider has compared the model's answer with what was asked for; another try may do better.
+_NO_ANSWER = "json_validate_failed tool_use_failed"
+_NO_ANSWER_WORDS = "failed to generate json|failed to validate json|failed to call a function"
 
 # Read from top to bottom: the first row that fits decides. Every status has a row without codes and words.
 # fmt: off
@@ -104,6 +107,8 @@ TABLE = (
     _row("400 422 500",     "TOO_LONG",    _CONTEXT,                            _CONTEXT_WORDS),
     _row("400 403 422",     "FILTERED",    _FILTERS,                            _FILTER_WORDS),
     _row("400 422",         "AUTH",        _NO_ENTRY,                           _NO_ENTRY_WORDS),
+    _row("400",             "BAD_OUTPUT",  _NO_ANSWER,                          _NO_ANSWER_WORDS),
+    _row("400",             "SERVER",      words="model has crashed|model unloaded|model is unloaded"),
     _row("401 403 404 405", "AUTH"),
     _row("407 3xx",         "AUTH"),       # a proxy wants a password, or the address is not the API's: redirects are not followed
     _row("410 411 421 426", "AUTH"),       # a retired model or endpoint, or a server that takes no such connections: no task's fault

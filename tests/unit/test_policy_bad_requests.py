@@ -1,8 +1,8 @@
-"""Accounts, keys, models and addresses that providers refuse with the status of a bad request: no task may die of them."""
+"""Replies that have the status of a bad request and are none: no task may die of them at once."""
 
 import pytest
 
-from agent.policy import CLASSES, Effect
+from agent.policy import CLASSES, Action, Effect
 from tests.unit.judged import class_of, error
 
 REFUSED = [
@@ -47,6 +47,22 @@ def test_what_a_person_must_repair_makes_no_dead_letter(status: int, body: bytes
     """Every task would be refused so: they wait, uncounted, until a person has acted."""
     assert class_of(status, body) == error_class
     assert CLASSES[error_class].route is Effect.LOCKED
+
+
+TRIED_AGAIN = [
+    (400, error("Failed to generate JSON. Please adjust your prompt.", code="json_validate_failed"), "BAD_OUTPUT"),
+    (400, error("Failed to call a function. Please adjust your prompt.", code="tool_use_failed"), "BAD_OUTPUT"),
+    (400, error('GroqException - {"error":{"message":"Failed to validate JSON. Please adjust your prompt."}}', code="400"), "BAD_OUTPUT"),
+    (400, b'{"error":"The model has crashed without additional information. (Exit code: 6)"}', "SERVER"),
+    (400, b'{"error":"Model unloaded."}', "SERVER"),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "error_class"), TRIED_AGAIN)
+def test_what_another_try_may_mend_is_tried_again(status: int, body: bytes, error_class: str) -> None:
+    """A bad answer of the model, and a model that is away, say nothing against the request."""
+    assert class_of(status, body) == error_class
+    assert CLASSES[error_class].action is Action.RETRY
 
 
 def test_a_condition_that_fails_is_no_matter_of_the_account() -> None:
