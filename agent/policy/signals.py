@@ -134,8 +134,11 @@ def classify(status: int, body: bytes, *, cut: bool = False) -> Failure:
 
 def of_value(status: int, value: Any, body: bytes = b"") -> Failure:
     """Return the same of an error body that is parsed already; `body` is shown where it holds no message."""
-    codes = [code for part in _parts(value) for code in _codes(part)]
-    message = next((text for part in _parts(value) if (text := _text(part))), body[:1000].decode("utf-8", "replace"))
+    repeated = _repeated(value)
+    codes = [code for part in chain(_parts(value), _parts(_parsed(repeated))) for code in _codes(part)]
+    message = _message(value) or body[:1000].decode("utf-8", "replace")
+    if repeated:
+        message = f"{message}: {_message(_parsed(repeated)) or repeated}"
     # What is judged is what can be shown, without quotes: there, and further on, a message may repeat the document, which shall not
     # choose its class.
     known, text = frozenset(code.lower() for code in codes), _unquoted(message[:TEXT_CHARS]).lower()
@@ -163,7 +166,16 @@ def _kept(found: re.Match[str]) -> str:
     return "" if len(found["said"].split()) > 1 else found[0]
 
 
-def _parsed(body: bytes) -> Any:
+def _message(value: Any) -> str:
+    return next((text for part in _parts(value) if (text := _text(part))), "")
+
+
+def _repeated(value: Any) -> str:
+    """Return what OpenRouter repeats of the error of the provider behind it; its own message says no more than that there was one."""
+    return next((raw for part in _parts(value) if isinstance(raw := part.get("raw"), str) and raw.strip()), "")
+
+
+def _parsed(body: bytes | str) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -2,8 +2,10 @@
 
 import pytest
 
-from agent.policy import CLASSES, Action, Effect
-from tests.unit.judged import class_of, error
+from agent.policy import CLASSES, Action, Effect, judge
+from agent.ports import Reply
+from tests.unit.handling import failure_of
+from tests.unit.judged import TERMS, class_of, error
 
 REFUSED = [
     (
@@ -63,6 +65,26 @@ def test_what_another_try_may_mend_is_tried_again(status: int, body: bytes, erro
     """A bad answer of the model, and a model that is away, say nothing against the request."""
     assert class_of(status, body) == error_class
     assert CLASSES[error_class].action is Action.RETRY
+
+
+@pytest.mark.parametrize(
+    ("raw", "error_class", "text"),
+    [
+        ('{"type":"error","error":{"message":"Your credit balance is too low to access"}}', "MONEY", "Your credit balance is too low"),
+        ('{"error":{"message":"no such model","code":"model_not_found"}}', "AUTH", "model_not_found: Provider returned error: no such"),
+        ("x/y is not a valid model ID", "AUTH", "400: Provider returned error: x/y is not"),
+        ('{"error":{"message":"bad top_p: \'your spend limit\'"}}', "BAD_REQUEST", "error: bad top_p"),
+        ("", "BAD_REQUEST", "400: Provider returned error"),
+        ("[1", "BAD_REQUEST", "400: Provider returned error: [1"),
+    ],
+)
+def test_the_error_behind_a_gateway_chooses_the_class_and_is_shown(raw: str, error_class: str, text: str) -> None:
+    """OpenRouter says `Provider returned error` of all of them, and repeats the provider's own beside it."""
+    body = error("Provider returned error", code=400, metadata={"raw": raw, "provider_name": "X"})
+    failure = failure_of(judge(Reply(400, {}, body), TERMS))
+
+    assert failure.error_class == error_class
+    assert text in failure.text
 
 
 def test_a_condition_that_fails_is_no_matter_of_the_account() -> None:
