@@ -73,9 +73,10 @@ def _count(usage: Any, *names: str) -> int:
 
 def _check(value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool) -> Failure | None:
     choices = value.get("choices")
-    if value.get("error"):
-        return of_value(hidden_status(value), value)
     choice = choices[0] if isinstance(choices, list) and choices else None
+    for part in (value, choice):  # the choice has an error that came in the middle of the answer
+        if isinstance(part, dict) and part.get("error"):
+            return of_value(hidden_status(part), part)
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
         return Failure("SERVER", "the reply has no choices with a message; is the address that of an OpenAI-compatible API?")

@@ -1,7 +1,11 @@
-"""Replies that have the status of a bad request and are none: no task may die of them at once."""
+"""Replies that are not what their status says: a bad request that is none, a success that is an error."""
 
+from dataclasses import replace
+
+import orjson
 import pytest
 
+from agent.outcome import Failure
 from agent.policy import CLASSES, Action, Effect, judge
 from agent.ports import Reply
 from tests.unit.handling import failure_of
@@ -85,6 +89,16 @@ def test_the_error_behind_a_gateway_chooses_the_class_and_is_shown(raw: str, err
 
     assert failure.error_class == error_class
     assert text in failure.text
+
+
+@pytest.mark.parametrize("verbatim", [False, True])
+@pytest.mark.parametrize(("code", "error_class"), [(429, "RATE"), (402, "MONEY"), (502, "SERVER")])
+def test_an_error_in_the_middle_of_an_answer_has_its_own_class(code: int, error_class: str, *, verbatim: bool) -> None:
+    """OpenRouter puts it into the choice, beside what came of the answer."""
+    choice = {"finish_reason": "error", "error": {"code": code, "message": "cut off upstream"}, "message": {"content": "Sal"}}
+    failure = failure_of(judge(Reply(200, {}, orjson.dumps({"choices": [choice]})), replace(TERMS, verbatim=verbatim)))
+
+    assert failure == Failure(error_class, f"{code}: cut off upstream")
 
 
 def test_a_condition_that_fails_is_no_matter_of_the_account() -> None:
