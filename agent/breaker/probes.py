@@ -1,7 +1,8 @@
 """When a route that has stopped is tried again: one call at a time, how often, and how long it may take. Pure; time is passed in.
 
 A probe is the next ready task. A task that fails as a probe for the second time may itself be what fails, and nothing else may use
-the route; so a fixed cheap prompt goes next. It tells the provider from the task, and the task's next failure counts.
+the route; one that ends without a call tells nothing, and more of its kind may wait. So a fixed cheap prompt goes next: it tells the
+provider from the task, and the task's next failure counts.
 """
 
 from collections import deque
@@ -112,6 +113,10 @@ class Probes:
         self._prompt_next = task_id is not None and task_id in self._failed
         if task_id is not None and not self._prompt_next:
             self._failed.append(task_id)
+
+    def told_nothing(self, task_id: int | None) -> None:
+        """Learn that a probe ended without a call: the prompt goes next, unless it was the prompt (None)."""
+        self._prompt_next = task_id is not None
 
     def succeeded(self, task_id: int | None) -> None:
         """Learn that the provider answered: to a task, or to the prompt (None), which says nothing about tasks."""

@@ -128,6 +128,8 @@ class Route:
                 self._refused(told, now_s, min(pause_s, LONGEST_PAUSE_S))
             case Effect.LOCKED:
                 self._lock(ticket, told, now_s)
+            case Effect.NONE if self.stopped:
+                self.probes.told_nothing(ticket.task_id)
 
     def _over(self, ticket: Ticket) -> None:
         if ticket.task_id is None:

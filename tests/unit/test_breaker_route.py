@@ -109,11 +109,26 @@ def test_any_answer_to_a_probe_starts_it_again(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("outcome", [failed("HANDLER"), Succeeded(b"1", COMPLETION, Spent()), Released(), Cancelled(), snoozed("INTERNAL")])
 def test_a_probe_that_met_no_provider_tells_nothing(outcome: Outcome) -> None:
-    """The route stays as it is, and the next probe keeps its time."""
+    """The route stays as it is, and the next probe keeps its time; it is the prompt, as the next tasks may be of the same kind."""
     table = stopped()
     assert call(table, outcome, 102.0) is outcome
 
-    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (102.0, 104.9, 105.0)] == [0, 0, 1]
+    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (102.0, 104.9, 105.0)] == [0, 0, 0]
+    assert table.prompts(104.9) == []
+    (prompt,) = table.prompts(105.0)
+    table.answered(prompt, Told(Effect.UP), 105.1)
+    assert not table.closed(ROUTE, 105.1)
+
+
+def test_a_prompt_that_tells_nothing_makes_room_for_a_task() -> None:
+    """It ended in a bug, perhaps; the provider may answer a task."""
+    table = stopped()
+    call(table, Released(), 102.0)
+    table.room(ROUTE, 105.0, 0, 64)
+    (prompt,) = table.prompts(105.0)
+    table.answered(prompt, Told(Effect.NONE), 105.1)
+
+    assert (table.room(ROUTE, 109.0, 0, 64), table.prompts(109.0)) == (1, [])
 
 
 def test_slow_start_after_a_stop() -> None:
