@@ -20,7 +20,7 @@ from agent.policy import Effect
 log = logging.getLogger(__name__)
 
 LONGEST_PAUSE_S = 5.0
-LOCKED_RUN = 3  # one alone may be a task that names a wrong model
+LOCKED_RUN = 3  # one alone may be a task that names a wrong model; where others were answered, some in a row may be a firewall's
 LEAST_SNOOZE_S = 1.0
 NOTICE_CHARS = 300
 
@@ -47,7 +47,8 @@ class Route:
         self.generation = 0
         self.probes = Probes(timeout_s=timeout_s, park_s=park_s, jitter=jitter)
         self._group = group
-        self._circuit = Circuit(window=Window(run=run_for(slots)), changed=self._changed)
+        self._longest_run = run_for(slots)
+        self._circuit = Circuit(window=Window(run=self._longest_run), changed=self._changed)
         self._ramp = Ramp(slots)
         self._paused_until_s = 0.0
         self._refused_last = False
@@ -175,7 +176,7 @@ class Route:
             self.probes.failed(ticket.task_id)
         elif self.stopped:
             self._circuit.report(now_s, failed=False)
-        elif self._locked >= LOCKED_RUN:
+        elif self._locked >= (self._longest_run if self._answered_from_s > self.since_s else LOCKED_RUN):
             self.stop(now_s, told.reason, parked=True)
 
     # ---- stop and restart

@@ -75,6 +75,15 @@ def test_an_unpaid_account_is_left_alone() -> None:
     assert road.good(132.0, 136.0) >= 0.9 * road.good(2.0, 6.0)
 
 
+def test_a_firewall_that_refuses_some_documents_does_not_park_the_route() -> None:
+    """One in ten, by chance three in a row every few seconds: the others go on."""
+    road = Road(routes(64), lambda _now_s, rng: (LATENCY_S, snoozed("AUTH", 1.5) if rng.random() < 0.1 else GOOD), 64)
+    road.drive(60.0)
+
+    assert road.good(0.0, 60.0) >= 0.85 * road.calls(0.0, 60.0)
+    assert road.good(56.0, 60.0) >= 0.85 * 4.0 * 64 / 0.2
+
+
 def test_independent_failures_hardly_ever_stop_a_route() -> None:
     """In 100,000 calls with 64 in flight, 30 % of which fail: a run of ten is to be expected 0.4 times, half of 200 never."""
     table = routes(64)

@@ -125,10 +125,21 @@ def test_a_closed_route_has_answered_nobody() -> None:
     """What was answered before says nothing of now."""
     table = routes()
     call(table, GOOD, 99.0)
-    for _ in range(3):
+    for _ in range(10):
         call(table, snoozed("AUTH"), 100.0)
 
     assert not table.answered_since(ROUTE, 98.0)
+
+
+@pytest.mark.parametrize(("slots", "run"), [(1, 3), (8, 8), (64, 10)])
+def test_a_route_that_has_answered_is_parked_by_a_longer_run(slots: int, run: int) -> None:
+    """A key that was taken back is refused to all; after the restart three are enough again, until somebody is answered."""
+    table = routes(slots)
+    call(table, GOOD, 99.0)
+
+    assert [table.closed(ROUTE, 100.0) for _ in range(run) if call(table, snoozed("AUTH"), 100.0)] == [False] * (run - 1) + [True]
+    call(table, GOOD, 160.0)
+    assert [table.closed(ROUTE, 161.0) for _ in range(3) if call(table, snoozed("AUTH"), 161.0)] == [False, False, True]
 
 
 @pytest.mark.parametrize("of", [failed, exhausted])
