@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 _PACK_FROM_BYTES = 4 << 10
 # A call ends by its own limit first, so that a provider that hangs is not taken for a handler that does.
 _GRACE_S = 5.0
+_ABANDONED = "something that the handler waited for was cancelled"
 
 
 class Handlers:
@@ -47,8 +48,18 @@ class Handlers:
                 return _outcome(await handler(context), context)
         except MemoryError:
             raise
+        except asyncio.CancelledError as error:
+            if _is_to_end():
+                raise
+            return _raised(asyncio.CancelledError(*(error.args or (_ABANDONED,))), context, late=False)
         except Exception as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome and a line in the log
             return _raised(error, context, late=limit.expired())
+
+
+def _is_to_end() -> bool:
+    """Return whether the attempt itself is cancelled, rather than something that its handler waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _outcome(result: Any, context: Context) -> Outcome:
@@ -66,7 +77,7 @@ def _outcome(result: Any, context: Context) -> Outcome:
     return Succeeded(zlib.compress(body, 1), VALUE_ZLIB, context.spent)
 
 
-def _raised(raised: Exception, context: Context, *, late: bool) -> Outcome:
+def _raised(raised: BaseException, context: Context, *, late: bool) -> Outcome:
     """Return the outcome of an attempt whose handler raised."""
     error = _cause(raised)
     if isinstance(error, CallRefusedError):
@@ -85,13 +96,13 @@ def _raised(raised: Exception, context: Context, *, late: bool) -> Outcome:
     return context.failed(Failure("HANDLER_GAVE_UP" if given_up else "HANDLER", text))
 
 
-def _cause(error: Exception) -> Exception:
+def _cause(error: BaseException) -> BaseException:
     """Return the error that decides: of those that were raised together, the first that is a refused call, or else the first."""
     leaves = list(_leaves(error))
     return next((leaf for leaf in leaves if isinstance(leaf, CallRefusedError)), leaves[0])
 
 
-def _leaves(error: Exception) -> Iterator[Exception]:
+def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, ExceptionGroup):
         for inner in error.exceptions:
             yield from _leaves(inner)

@@ -4,7 +4,7 @@ from agent.policy.classes import Action
 from schemas.config import TypeConfig
 
 
-def action_of(error: Exception, rules: TypeConfig) -> Action:
+def action_of(error: BaseException, rules: TypeConfig) -> Action:
     """Return whether the task is tried again or given up.
 
     A rule names a class by its bare or its dotted name, as a traceback shows it, and holds for what is derived from it; the

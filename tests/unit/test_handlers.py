@@ -201,7 +201,7 @@ def test_what_was_spent_before_an_error_is_kept() -> None:
     assert outcome.spent.tokens_in == 10
 
 
-@pytest.mark.parametrize("error", [MemoryError, SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+@pytest.mark.parametrize("error", [MemoryError, SystemExit, KeyboardInterrupt])
 def test_what_ends_the_process_or_the_task_passes(error: type[BaseException]) -> None:
     """These are not the handler's: nobody here may swallow them."""
 
@@ -210,6 +210,35 @@ def test_what_ends_the_process_or_the_task_passes(error: type[BaseException]) ->
 
     with pytest.raises(error):
         bench(document=end).run()
+
+
+def test_an_attempt_that_is_cancelled_ends() -> None:
+    """An agent that drains gives its task back."""
+
+    async def end(context: Context) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    with pytest.raises(asyncio.CancelledError):
+        bench(document=end).run()
+
+
+def test_a_handler_that_waits_for_what_is_cancelled_has_failed() -> None:
+    """Nobody cancelled the attempt: given back, its task would run again for ever, uncounted."""
+
+    async def wait(context: Context) -> None:
+        await context.complete({"messages": []})
+        part = asyncio.ensure_future(asyncio.sleep(9))
+        part.cancel()
+        await part
+
+    outcome = bench(document=wait).run()
+
+    assert isinstance(outcome, Retry)
+    assert outcome.failure == Failure("HANDLER", "CancelledError: something that the handler waited for was cancelled")
+    assert outcome.spent.tokens_in == 10
 
 
 def test_a_handler_that_outlasts_its_claim_is_ended() -> None:
