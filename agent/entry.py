@@ -9,6 +9,8 @@ from agent.outcome import Outcome
 from agent.ports import Claimable, Partition, Row
 from schemas.envelope import Publication
 
+SUSPECT_LOSSES = 2
+
 
 class State(Enum):
     """Where an entry stands; it changes in the event loop's thread only."""
@@ -50,6 +52,11 @@ class Entry:
     def task_id(self) -> int:
         """Return the task's id, as the header says it."""
         return self.publication.task_id
+
+    @property
+    def suspect(self) -> bool:
+        """Return whether agents were lost over its task so often that it may be what kills them."""
+        return self.row is not None and self.row.lease_losses >= SUSPECT_LOSSES
 
     def leased(self, now_s: float) -> bool:
         """Return whether a call may begin for it: its claim's lease is good."""

@@ -240,8 +240,8 @@ class Loop:
             self._entries.end(entry)
         elif verdict is Verdict.FENCED:
             self._fenced(entry, outcome)
-        elif verdict is Verdict.GIVEN_UP:
-            self._entries.hold(entry, self._clock.now_s() + RETRY_S)
+        elif verdict is Verdict.GIVEN_UP or (isinstance(outcome, Released) and entry.suspect):
+            self._entries.hold(entry, self._clock.now_s() + 1 + entry.task_id % RETRY_S)  # not all at once
         elif isinstance(outcome, Snooze):
             entry.snoozes += 1
             self._entries.hold(entry, self._clock.now_s() + outcome.delay_s)

@@ -18,8 +18,9 @@ from agent.telemetry import Counts
 from agent.worker import Worker
 from producer.guards import Guard
 
-# A task that agents were lost over twice may be what kills them: few at once, and only after something else went well.
-SUSPECT_LOSSES, SUSPECT_SLOTS, SUSPECT_AFTER_S, SUSPECT_WAIT_S = 2, 2, 60.0, 30.0
+# A task that agents were lost over twice may be what kills them: few at once, and only after something else went well. What is claimed
+# when it kills is lost with it, so that few wait, and none begins before the others have been given back.
+SUSPECT_SLOTS, SUSPECT_AFTER_S, SUSPECT_WAIT_S, SUSPECT_PAUSE_S = 2, 60.0, 30.0, 1.0
 INTERNAL_S = 60.0
 CANCEL_S = 5.0
 
@@ -107,12 +108,13 @@ class Slots:
             self.give_back(entry)
         elif (guard := self._guards.stops(row, entry.route)) is not None:
             self._run(entry, guard)
-        elif row.lease_losses >= SUSPECT_LOSSES:
+        elif not entry.suspect:
+            self._run(entry)
+        elif len(self._suspects) < SUSPECT_SLOTS:
             entry.state = State.WAITING
             self._suspects.append(entry)
-            self._start_suspects()
         else:
-            self._run(entry)
+            self.give_back(entry)
 
     def move(self, entry: Entry) -> None:
         """Send a claimed entry to the longest tier, since its route stays closed; what needs no call ends as it would otherwise."""
@@ -203,8 +205,11 @@ class Slots:
 
     def _start_suspects(self) -> None:
         self._stop_suspects()
-        lonely = self._counts.last_settled_s is None and self._clock.now_s() - self._began_s < SUSPECT_AFTER_S
+        now_s = self._clock.now_s()
+        lonely = self._counts.last_settled_s is None and now_s - self._began_s < SUSPECT_AFTER_S
         while self._suspects and self._suspects_running < SUSPECT_SLOTS and not lonely:
+            if now_s - self._suspects[0].claimed_s < SUSPECT_PAUSE_S:
+                return
             entry = self._suspects.popleft()
             self._suspects_running += 1
             self._run(entry)

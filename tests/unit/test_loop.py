@@ -41,6 +41,17 @@ def test_a_task_that_waits_again_keeps_its_record(outcome: Outcome, verdict: Ver
     assert getattr(counts, counted) == 1
 
 
+def test_a_suspect_that_was_given_back_is_not_claimed_again_at_once() -> None:
+    """There was no room for it: claimed again and again it would be lost with the agent that another one kills."""
+    entry = claimed(OFFSET, 0.0, lease_losses=2)
+    loop = loop_that_reads(entry, Counts())
+
+    loop.settled([(entry, Released(), Verdict.SETTLED)])
+
+    assert loop.finished() == {("g.tasks", 0): OFFSET}
+    assert entry.state is State.HELD
+
+
 def loop_that_reads(entry: Any, counts: Counts) -> Loop:
     """Return a loop that has read one record, which became this entry."""
     loop = Loop(
