@@ -32,6 +32,9 @@ _TOLD_AFTER = 10  # failures, some five seconds
 TIMEOUT_S = 30
 # A record of 4 MiB as hexadecimal digits, in one statement with a megabyte of others.
 LEAST_PACKET_BYTES = 10 << 20
+# A server may be set to cut what is too long and to clamp numbers without an error. It is said as the connection is made: who asks
+# for the mode once, before other statements are sent, must see this one.
+_SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
 
 
 class Stopped(Exception):  # noqa: N818 - it is no error: somebody asked for it
@@ -179,7 +182,12 @@ def _mysql(url: str, connections: int, timeout_s: int, *, autocommit: bool) -> E
         pool_recycle=900,
         hide_parameters=True,
         # No driver has a time limit by default: a frozen server would hold the thread for ever.
-        connect_args={"connect_timeout": min(5, timeout_s), "read_timeout": timeout_s, "write_timeout": timeout_s},
+        connect_args={
+            "connect_timeout": min(5, timeout_s),
+            "read_timeout": timeout_s,
+            "write_timeout": timeout_s,
+            "sql_mode": _SQL_MODE,
+        },
     )
     event.listen(engine, "do_connect", _connect_mysql)
     event.listen(engine, "connect", _prepare_mysql)

@@ -1,0 +1,41 @@
+"""What a server is set to do with values that do not fit, and with quotes, is no matter of the ledger's."""
+
+from functools import partial
+
+import pytest
+from sqlalchemy import Connection, insert, text
+from sqlalchemy.exc import DataError
+
+from schemas import tables
+from schemas.database import Database
+from tests.contract.ledger_parts import Books
+
+
+def set_mode(books: Books, mode: str) -> str:
+    """Let connections that are made from now on have this mode, where they ask for none; return the former."""
+    usual = books.run(lambda c: c.execute(text("SELECT @@global.sql_mode")).scalar_one())
+    books.run(lambda c: c.execute(text("SET GLOBAL sql_mode=:mode"), {"mode": mode}))
+    return str(usual)
+
+
+def add_batch(connection: Connection, name: str, note: str) -> None:
+    connection.execute(insert(tables.batch), {"name": name, "note": note})
+
+
+@pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
+@pytest.mark.parametrize("mode", ["", "ANSI,NO_BACKSLASH_ESCAPES"])
+def test_a_server_that_is_set_to_cut_values_cuts_none(books: Books, mode: str) -> None:
+    """A value that was cut or clamped would be stored as if it were right, with a warning that nobody reads."""
+    usual = set_mode(books, mode)
+    database = Database(books.database.engine.url.render_as_string(hide_password=False), timeout_s=10)
+    try:
+        for way, name in ((database.run, "with a \\"), (database.auto, "with a '")):
+            with pytest.raises(DataError):
+                way(partial(add_batch, name=name, note="x" * 501))
+            way(partial(add_batch, name=name, note="x" * 500))
+    finally:
+        database.close()
+        set_mode(books, usual)
+
+    kept = {row.name: row.note for row in books.rows(tables.batch)}
+    assert kept == dict.fromkeys(("with a \\", "with a '"), "x" * 500)
