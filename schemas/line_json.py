@@ -71,7 +71,10 @@ def _refuse_duplicates(line: dict[str, Any], value: bytes) -> None:
     exact unless a colon is written as an escape, so those lines take the slow way too.
     """
     if value.count(b":") != _write(line).count(b":") or b"\\u003" in value:
-        json.loads(value, object_pairs_hook=_unique)
+        try:
+            json.loads(value, object_pairs_hook=_unique)
+        except RecursionError:  # what is too deep was in a pair that orjson dropped
+            raise _too_deep() from None
 
 
 def refuse_rounded(line: dict[str, Any], field: str, value: bytes) -> None:

@@ -162,6 +162,7 @@ BROKEN = [
     (b'{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m", "model": "n"}}', "model", "twice"),
     (b'{"id": "a", "prompt": "p", "metadata": ' + b'{"a":' * 300 + b"1" + b"}" * 300 + b"}", "", "250 levels"),
     (b'{"id": "a", "prompt": "p", "metadata": ' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}", "", "250 levels"),
+    (b'{"id": "a", "prompt": "p", "metadata": ' + b"[" * 1000 + b"]" * 1000 + b', "metadata": {}}', "", "250 levels"),
     (b'{"id": "a", "prompt": "p", "params": {"seed": 18446744073709551616}}', "params.seed", "beyond 64 bits"),
     (b'{"id": "a", "prompt": "p", "schema": {"allOf": [{"minimum": -9223372036854775809}]}}', "schema.allOf", "beyond 64 bits"),
     (orjson.dumps(OPENAI)[:-2] + b',"x":1' + b"0" * 200 + b"}}", "body.x", "beyond 64 bits"),
