@@ -2,7 +2,8 @@
 
 Subschemas of `anyOf` and its like are all tried on the same value, and each may refer to others that do the same, for that value or for
 a part of it: thirty definitions of which each names the next one twice are a billion trials. The validator remembers what it tried of a
-schema that leads back to itself, but not why it failed: it lists the errors of each alternative, of each of its parts.
+schema that leads back to itself, but not why it failed: it lists the errors of each alternative, of each of its parts, with a copy of
+the part in each.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,7 @@ from urllib.parse import unquote
 from schemas.validator import objects_in
 
 MOST = 100_000
-MOST_EXPLAINED = 10_000
+MOST_COPIED = 300_000
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 _LISTS, _ONES, _NAMED = ("allOf", "anyOf", "oneOf"), ("not", "if", "then", "else"), ("dependentSchemas", "dependencies")
@@ -32,14 +33,14 @@ def too_much(schema: dict[str, Any]) -> bool:
 
 
 def is_soon_explained(schema: dict[str, Any], value: Any) -> bool:
-    """Return whether the validator lists at most about `MOST_EXPLAINED` errors of a value that does not fit; `schema` is not `too_much`."""
+    """Return whether the errors of a value that does not fit hold about `MOST_COPIED` parts of it at most; `schema` is not `too_much`."""
     document = _Document(schema)
     if not document.has_alternatives:
         return True
     parts, depth = _size(value)
     most = document.most
     trials: int = most ** (min(depth, 64) if document.circles else 1)
-    return parts * trials <= MOST_EXPLAINED
+    return parts * depth * trials * document.most_listed(parts) <= MOST_COPIED
 
 
 class _Document:
@@ -69,6 +70,10 @@ class _Document:
             return max(map(self.trials, self.nodes))
         except RecursionError:
             return MOST + 1
+
+    def most_listed(self, parts: int) -> int:
+        """Return how many errors one object in it has of one value of so many parts: of each name that is required, or is not allowed."""
+        return max(_required(node) + (parts if "propertyNames" in node else 0) for node in self.nodes) + 1
 
     @property
     def lookups(self) -> int:
@@ -110,6 +115,11 @@ class _Document:
                 found = _at(root, path)
                 if isinstance(found, dict):
                     yield found
+
+
+def _required(node: dict[str, Any]) -> int:
+    by_name = [one for name in ("dependentRequired", "dependencies") if isinstance(some := node.get(name), dict) for one in some.values()]
+    return sum(len(names) for names in (node.get("required"), *by_name) if isinstance(names, list))
 
 
 def _id(node: dict[str, Any]) -> str:

@@ -65,6 +65,18 @@ def validator_of(schema: dict[str, Any], *, mask: str | None = None) -> jsonsche
         raise ValueError(_first_line(str(wrong))) from None
 
 
+def first_error(validator: jsonschema_rs.Validator, value: Any) -> jsonschema_rs.ValidationError | None:
+    """Return the first error of a value. A list of all would hold a copy of what is at fault for each.
+
+    Raises ValueError for a value that is nested too deep.
+    """
+    try:
+        validator.validate(value)
+    except jsonschema_rs.ValidationError as error:
+        return error
+    return None
+
+
 def _first_line(text: str) -> str:
     line = " ".join(text.splitlines()[:1])
     return f"{line[-180:]} that takes at most {_COMPILED_BYTES >> 20} MiB with the others" if line.endswith('is not a "regex"') else line

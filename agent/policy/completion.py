@@ -9,7 +9,7 @@ from agent.outcome import Failure
 from agent.policy.signals import hidden_status, of_value
 from schemas.answer_schema import is_soon_explained
 from schemas.message_text import text_of
-from schemas.validator import validator_of
+from schemas.validator import first_error, validator_of
 from schemas.wording import one_line
 
 _MOST_TOKENS = 2**31 - 1
@@ -119,7 +119,7 @@ def _fits(content: str, schema: dict[str, Any]) -> Failure | None:
     try:
         if validator.is_valid(answer):
             return None
-        error = next(validator.iter_errors(answer), None) if is_soon_explained(schema, answer) else None
+        error = first_error(validator, answer) if is_soon_explained(schema, answer) else None
     except ValueError:
         return Failure("BAD_OUTPUT", "the answer is nested too deep to be compared with the schema")
     if error is None:

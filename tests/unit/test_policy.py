@@ -1,9 +1,11 @@
 """The judge: from a reply to an outcome."""
 
+import time
 import zlib
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from agent.outcome import COMPLETION, COMPLETION_ZLIB, Retry, Snooze, Succeeded
@@ -68,6 +70,31 @@ def test_a_deep_answer_that_fits_none_of_many_alternatives_is_soon_refused() -> 
     assert became(deep) == became(flat)
     assert deep.failure.text == "the answer does not fit the schema"  # type: ignore[union-attr]
     assert "at /inner" in flat.failure.text  # type: ignore[union-attr]
+
+
+NAMES = [f"name {number}" for number in range(2000)]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"propertyNames": {"pattern": "^[a-z]+$"}},
+        {"required": NAMES},
+        {"anyOf": [{"propertyNames": {"maxLength": 3}}, {"type": "string"}]},
+        {"anyOf": [{"required": NAMES}, {"type": "string"}]},
+        {"anyOf": [{"dependentRequired": {"0": NAMES}}, {"type": "string"}]},
+    ],
+    ids=lambda schema: str(schema)[:50],
+)
+def test_a_large_answer_with_many_errors_is_soon_refused(schema: dict[str, Any]) -> None:
+    """A list of them would hold the answer once for each: gigabytes, and seconds in which the heartbeat stands still."""
+    reply = Reply(200, {}, completion(orjson.dumps({str(number): number for number in range(2000)}).decode()))
+    began = time.perf_counter()
+
+    outcome = judge(reply, replace(TERMS, schema=schema))
+
+    assert "the answer does not fit the schema" in outcome.failure.text  # type: ignore[union-attr]
+    assert time.perf_counter() - began < 0.5
 
 
 def test_tokens_of_a_bad_answer_are_counted() -> None:
