@@ -46,6 +46,10 @@ TOO_MUCH = {
         "allOf": [{"$ref": "#/$defs/many"}] * 400,
         "$defs": {"many": {"anyOf": [{"const": n} for n in range(400)]}},
     },
+    "many alternatives of names": {
+        "anyOf": [{"propertyNames": {"$ref": "#/$defs/many"}}] * 400,
+        "$defs": {"many": {"anyOf": [{"const": n} for n in range(400)]}},
+    },
 }
 FINE: dict[str, dict[str, Any]] = {
     "nothing": {},
