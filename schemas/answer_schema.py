@@ -20,6 +20,8 @@ _LISTS, _ONES, _NAMED = ("allOf", "anyOf", "oneOf"), ("not", "if", "then", "else
 # What may hold for each part of a value, and what holds for one of them.
 _EACH = ("additionalProperties", "unevaluatedProperties", "items", "additionalItems", "unevaluatedItems", "contains", "propertyNames")
 _EACH_NAMED, _ONE_LISTS, _ONE_NAMED = ("patternProperties",), ("items", "prefixItems"), ("properties",)
+# To see what was looked at, the validator goes through the subschemas beside it again, and so does each of these that asks the same.
+_UNEVALUATED, _TIMES_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems"), 3
 _MOST_LOOKUPS = 1_000_000
 
 
@@ -91,7 +93,8 @@ class _Document:
             self._known[id(node)] = 0
             of_one_part = max(map(self.trials, _within(node, (), _ONE_LISTS, _ONE_NAMED)), default=0)
             of_each_part = sum(map(self.trials, _within(node, _EACH, (), _EACH_NAMED)))
-            known = min(MOST + 1, 1 + of_one_part + of_each_part + sum(map(self.trials, self._beside(node))))
+            times = _TIMES_UNEVALUATED if any(name in node for name in _UNEVALUATED) else 1
+            known = min(MOST + 1, 1 + of_one_part + of_each_part + times * sum(map(self.trials, self._beside(node))))
             self._known[id(node)] = known
         self.circles = self.circles or not known
         return known

@@ -32,7 +32,14 @@ def _twice(keyword: str, subschema: dict[str, Any]) -> dict[str, Any]:
             return {keyword: subschema, "not": subschema}
 
 
+def unevaluated(levels: int, keyword: str = "unevaluatedProperties", among: str = "allOf") -> dict[str, Any]:
+    """Return a schema of so many levels, each of which lets through what the inner one knows."""
+    return {keyword: False, among: [unevaluated(levels - 1, keyword, among)]} if levels else {"required": ["a"]}
+
+
 TOO_MUCH = {
+    "what is unevaluated, level by level": unevaluated(LEVELS),
+    "unevaluated items": unevaluated(LEVELS, "unevaluatedItems", "anyOf"),
     **{keyword: doubling(keyword) for keyword in ("anyOf", "allOf", "oneOf", "if", "dependentSchemas", "properties", "patternProperties")},
     "by anchors": doubling("anyOf", "#{}", **{"$anchor": "{}"}),
     "by ids": doubling("anyOf", "{}.json", **{"$id": "{}.json"}),
@@ -58,6 +65,7 @@ FINE: dict[str, dict[str, Any]] = {
     "a thousand parts": {"properties": {str(n): {"anyOf": [{"type": "string"}, {"type": "null"}]} for n in range(1000)}},
     "alternatives that hold others of their kind": {"properties": {"a": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}}, "required": ["a"]},
     "itself": {"$ref": "#"},
+    "a few levels of what is unevaluated": unevaluated(8),
     "itself among others": {"anyOf": [{"$ref": "#"}, {"type": "integer"}]},
     "what only looks like a reference": {"enum": [{"$ref": "#/nowhere"}], "properties": {"$ref": {"type": "string"}}},
     "a few levels": {"$ref": "#/$defs/0", "$defs": {str(n): {"anyOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(8)} | {"8": {}}},
