@@ -74,8 +74,11 @@ class _Document:
             return MOST + 1
 
     def most_listed(self, parts: int) -> int:
-        """Return how many errors one object in it has of one value of so many parts: of each name that is required, or is not allowed."""
-        return max(_required(node) + (parts if "propertyNames" in node else 0) for node in self.nodes) + 1
+        """Return how many errors one object in it has of one value of so many parts: of each name that is required, or is not allowed.
+
+        An error of an `enum` holds all of it, and counts as many.
+        """
+        return max(_listed(node) + (parts if "propertyNames" in node else 0) for node in self.nodes) + 1
 
     @property
     def lookups(self) -> int:
@@ -120,9 +123,9 @@ class _Document:
                     yield found
 
 
-def _required(node: dict[str, Any]) -> int:
+def _listed(node: dict[str, Any]) -> int:
     by_name = [one for name in ("dependentRequired", "dependencies") if isinstance(some := node.get(name), dict) for one in some.values()]
-    return sum(len(names) for names in (node.get("required"), *by_name) if isinstance(names, list))
+    return sum(len(names) for names in (node.get("required"), node.get("enum"), *by_name) if isinstance(names, list))
 
 
 def _id(node: dict[str, Any]) -> str:

@@ -83,6 +83,7 @@ NAMES = [f"name {number}" for number in range(2000)]
         {"anyOf": [{"propertyNames": {"maxLength": 3}}, {"type": "string"}]},
         {"anyOf": [{"required": NAMES}, {"type": "string"}]},
         {"anyOf": [{"dependentRequired": {"0": NAMES}}, {"type": "string"}]},
+        {"anyOf": [{"additionalProperties": {"enum": NAMES * 10}}, {"type": "string"}]},
     ],
     ids=lambda schema: str(schema)[:50],
 )
