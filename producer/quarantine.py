@@ -70,12 +70,15 @@ def undeliverable(connection: Connection, group: str, item: outbox.Item, record:
 def headers_blob(headers: RawHeaders) -> bytes:
     """Return headers as JSON pairs of texts (what is no UTF-8 becomes escapes), at most 8 KiB.
 
-    The batch comes first, since a replay without it makes a task of another one; then the rest of ours, as they say what it is.
+    The batch comes first, the last that is named, which counts: a replay without it makes a task of another one. Then the rest of ours,
+    as they say what it is.
     """
     kept: list[bytes] = []
     size = len("[]")
+    named = islice((header for header in reversed(headers) if header[0] == BATCH_HEADER and header[1]), 1)
     first = islice(headers, KEPT_HEADER_BYTES)  # a record of 4 MiB may have half a million
-    for name, raw in sorted(first, key=_rank):
+    others = sorted((header for header in first if header[0] != BATCH_HEADER), key=_rank)
+    for name, raw in (*named, *others):
         value = raw[:KEPT_BATCH_BYTES] if raw and name == BATCH_HEADER else raw
         pair = orjson.dumps([_utf8(name), None if value is None else value.decode("utf-8", "backslashreplace")])
         size += len(pair) + len(",")
@@ -85,8 +88,8 @@ def headers_blob(headers: RawHeaders) -> bytes:
     return b"[" + b",".join(kept) + b"]"
 
 
-def _rank(header: tuple[str, bytes | None]) -> tuple[bool, bool]:
-    return header[0] != BATCH_HEADER, not header[0].startswith(OURS)
+def _rank(header: tuple[str, bytes | None]) -> bool:
+    return not header[0].startswith(OURS)
 
 
 def error_class(disposition: str) -> str:

@@ -34,6 +34,14 @@ def test_the_batch_is_kept_whatever_else_is_there(before: tuple[str, bytes]) -> 
     assert orjson.loads(headers_blob([before, ("docllm-batch", b"invoices")]))[0] == ["docllm-batch", "invoices"]
 
 
+@pytest.mark.parametrize("before", [[("h", b"")] * 9000, [("docllm-batch", b"d" * 1000)] * 9], ids=["many headers", "many batches"])
+def test_of_many_headers_the_batch_that_counts_is_kept(before: list[tuple[str, bytes | None]]) -> None:
+    """The last one is read of the record itself; a replay that read another one made its task where it does not belong."""
+    batches = [value for name, value in orjson.loads(headers_blob([*before, ("docllm-batch", b"night")])) if name == "docllm-batch"]
+
+    assert batches[-1] == "night"
+
+
 def test_a_batch_that_is_no_name_is_kept_as_such() -> None:
     """Left out for its size, it would be none, and the record a task of the group's own batch."""
     ((name, value),) = orjson.loads(headers_blob([("docllm-batch", b"x" * 100_000)]))
