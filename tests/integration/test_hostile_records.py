@@ -25,6 +25,7 @@ INBOX: dict[str, tuple[bytes | None, list[tuple[str, bytes]]]] = {
     "other JSON": (b"null", []),
     "deep": (b"[" * 100_000, []),
     "deep in a field": (b'{"id":"d","prompt":"p","metadata":{"a":' + b"[" * 10_000 + b"]" * 10_000 + b"}}", []),
+    "deep in a dropped field": (b'{"metadata":' + b"[" * 1000 + b"]" * 1000 + b',"metadata":{},"id":"d","prompt":"p"}', []),
     "a name twice": (b'{"id":"d","id":"e","prompt":"p"}', []),
     "half a letter": (b'{"id":"d","prompt":"\\ud800"}', []),
     "a forged line of the log": (orjson.dumps({"id": "d", "prompt": "p", FORGED: 1}), []),
