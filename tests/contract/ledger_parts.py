@@ -127,8 +127,8 @@ class Books:
         return Status(self.task(task_id).status)
 
     def due_in_s(self, task_id: int) -> float:
-        """Return the seconds until a task is due, by the database's clock."""
-        return self.run(lambda c: claims.ask(c, [self.record(task_id)]))[task_id][1].due_in_s
+        """Return the seconds until a task is due, by the database's clock, in milliseconds: SQLite's day is no more exact."""
+        return round(self.run(lambda c: claims.ask(c, [self.record(task_id)]))[task_id][1].due_in_s, 3)
 
     def rows(self, table: Table[Any]) -> Sequence[Any]:
         return self.run(lambda c: c.execute(select(table).order_by(*table.primary_key.columns)).all())
