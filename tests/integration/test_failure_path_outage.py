@@ -17,6 +17,7 @@ from tests.invariants.evidence import Call, Evidence
 SLOTS, LATENCY_S = 20, 0.2
 BEGIN_AT = 200  # settled tasks after which the agents run as fast as they can
 LONG = bool(os.environ.get("DOCLLM_TEST_LONG"))
+RUN = 10  # failures in a row that stop a route, and refusals in a row that park one which has answered
 BEFORE_S, WITHIN_S, WINDOW_S, SHARE = 3.0, 5.0, 5.0, 0.7
 TOML = "[llm]\ntimeout_s = 2\n"
 
@@ -34,7 +35,7 @@ class Outage:
 
 def stopped(faults: str, lasts_s: float, said: str) -> Outage:
     """Return an outage that stops a route: ten failures in a row do, then it is tried every 2 to 4 s."""
-    return Outage(faults, lasts_s, 10 + round(lasts_s / 1.8), said)
+    return Outage(faults, lasts_s, RUN + round(lasts_s / 1.8), said)
 
 
 SERVER_S, OTHER_S = (60.0, 60.0) if LONG else (20.0, 8.0)
@@ -42,7 +43,7 @@ KINDS = {
     "hang": stopped("hang=1", OTHER_S, "AMBIGUOUS"),
     "cut": stopped("cut=1", OTHER_S, "AMBIGUOUS"),
     "rate": Outage("429=1,retry_after=20", OTHER_S, round(OTHER_S / 4.5) + 1, "RATE"),
-    "money": Outage("quota=1", OTHER_S, 3, "MONEY", locked=True),
+    "money": Outage("quota=1", OTHER_S, RUN, "MONEY", locked=True),
 }
 
 
