@@ -97,9 +97,11 @@ def retried_early(run: Evidence) -> list[str]:
     for one in run.attempts:
         if one.outcome == "retry":
             due_s = one.settled_s + run.tiers_s[min(one.number, len(run.tiers_s) - 1)]
-            # Calls beyond the first are after a snooze or a release, which have a time of their own.
-            following = next((call for call in calls[one.task] if call.label == one.number + 2 and _after(call, one, history)), None)
-            if following is not None and (by_s := due_s - _begun_s(following, history)) > CLOCK_ERROR_S:
+            # Calls beyond the first are after a snooze or a release, which have a time of their own. A lower number is of a replay.
+            following = next((call for call in calls[one.task] if _after(call, one, history)), None)
+            if following is None or following.label != one.number + 2:
+                continue
+            if (by_s := due_s - _begun_s(following, history)) > CLOCK_ERROR_S:
                 odd.append(f"{one.task}, attempt {following.label}, by {by_s:.3f} s")
     return odd
 

@@ -67,4 +67,5 @@ EVER_FAILED: dict[int, str] = {  # seed: what it showed
     160734325: "the same, behind a task that was snoozed",
     202627: "a success of the future, by a clock that was set back",
     4085818156: "an agent that stood still between its registration and its first heartbeat",
+    3200493886: "a task that was cancelled and replayed while it waited, then the database's clock was set back",
 }

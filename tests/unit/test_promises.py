@@ -234,6 +234,17 @@ def test_only_the_next_attempt_waits_for_the_tier(claimed_s: float, early: int) 
     assert len(retried_early(run)) == early
 
 
+def test_a_replay_counts_attempts_anew() -> None:
+    """What waited for its second attempt was cancelled and replayed, and the clock set back: its second attempt is of another count."""
+    anew = replace(CLAIMED, start_s=20.0, order=20, start_utc_s=8.0, claim=None)
+    second = replace(anew, start_s=30.0, order=30, label=2, start_utc_s=17.0)
+    attempts = (replace(RETRIED, owner=OWNER, settled_s=14.0),)
+    moves = (LOADED, TAKEN, move(14, R, Status.RETRYING, old=OWNER))
+
+    assert len(retried_early(closely(calls=(second,), attempts=attempts, moves=moves))) == 1
+    assert retried_early(closely(calls=(anew, second), attempts=attempts, moves=moves)) == []
+
+
 def test_an_agent_is_known_by_its_incarnation() -> None:
     """The number of an owner names the incarnation that claimed."""
     assert OWNER >> 24 == AGENT >> 24 == 1
