@@ -30,7 +30,7 @@ PERMANENT = {
     KafkaError.INVALID_MSG,
     KafkaError._INVALID_ARG,  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
 }
-# SystemError: the client went on to report a delivery after it had raised.
+# SystemError: the client went on to report a delivery after it had raised, and may have dropped what it raised.
 ENDED = (KafkaException, SystemError)
 Failures = dict[tuple[str | None, bytes | None, bytes | None], KafkaError]
 
@@ -135,7 +135,9 @@ class Sender:
     def _ended(self, error: Exception) -> str:
         """Note that the client is of no use any more, and return why."""
         self._broken = True
-        reason = f"the producer had a fatal error and is opened anew: {error.__cause__ or error}"
+        cause = error.__cause__ or error
+        named = cause if isinstance(cause, KafkaException) else "the client's log says which"
+        reason = f"the producer had a fatal error and is opened anew: {named}"
         _log.warning("%s", reason)
         return reason
 

@@ -61,6 +61,7 @@ UNREACHABLE = {
     KafkaError.NETWORK_EXCEPTION,
     KafkaError.KAFKA_STORAGE_ERROR,
 }
+FENCED = "currently fenced"  # a controller's words for brokers that it has not heard of yet, or not for a while
 
 
 class LedElsewhereError(UnreachableError):
@@ -216,10 +217,12 @@ class KafkaTopicAdmin:
     def _explained(self, error: KafkaException) -> UnreachableError | None:
         """Return the error of brokers that do not answer, where it is one."""
         self._client.poll(0)
-        code, reason = error.args[0].code(), self._trouble or error.args[0].str()
+        code, reason = error.args[0].code(), error.args[0].str()
         if code in LED_ELSEWHERE:
-            return LedElsewhereError(str(unreachable(self._config, error.args[0].str())))
-        return unreachable(self._config, reason) if code in UNREACHABLE else None
+            return LedElsewhereError(str(unreachable(self._config, reason)))
+        if code == KafkaError.INVALID_REPLICATION_FACTOR and FENCED in reason:
+            return unreachable(self._config, reason)
+        return unreachable(self._config, self._trouble or reason) if code in UNREACHABLE else None
 
     def _on_error(self, error: KafkaError) -> None:
         # That all are down follows from what was said of each, which is what helps.

@@ -59,5 +59,13 @@ def test_a_fatal_error_under_way_refuses_the_group_and_no_later_one(publisher: K
 
     first, second = asyncio.run(run())
 
-    assert ("worn out" in first.reason, first.permanent) == (True, False)
+    assert ("the producer had a fatal error" in first.reason, first.permanent) == (True, False)
     assert "fatal" not in second.reason.lower()
+
+
+def test_a_fatal_error_that_the_client_dropped_is_looked_for_in_the_log(publisher: KafkaPublisher) -> None:
+    """A reason such as "returned NULL without setting an exception" helps nobody."""
+    reason = publisher._sender._ended(SystemError("<method 'flush'> returned NULL without setting an exception"))
+
+    assert reason == "the producer had a fatal error and is opened anew: the client's log says which"
+    assert publisher._sender._broken

@@ -15,10 +15,10 @@ from schemas.config import KafkaConfig
 from schemas.errors import UnreachableError
 
 
-def asked(code: int) -> None:
+def asked(code: int, reason: str | None = None) -> None:
     """Ask something that fails with this code."""
     failed: Future[None] = Future()
-    failed.set_exception(KafkaException(KafkaError(code)))
+    failed.set_exception(KafkaException(KafkaError(code, reason)))
 
     async def ask() -> None:
         await KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())._unless_missing(failed)
@@ -36,6 +36,14 @@ def test_a_broker_that_cannot_answer_now_is_asked_again(code: int) -> None:
 def test_a_connection_that_the_client_gave_up_is_one_of_these() -> None:
     """Found by a fault run: an agent ended with 5 when Kafka had been frozen for 20 s."""
     assert {KafkaError._DESTROY_BROKER, KafkaError._WAIT_COORD} <= UNREACHABLE
+
+
+def test_brokers_that_the_controller_has_not_heard_of_yet_are_asked_again() -> None:
+    """`topics apply` right after Kafka's start, or after a freeze, ended as if the topic could never be made."""
+    with pytest.raises(UnreachableError, match="fenced"):
+        asked(KafkaError.INVALID_REPLICATION_FACTOR, "Unable to replicate the partition 1 time(s): All brokers are currently fenced.")
+    with pytest.raises(UnreachableError, match=r"refuses: .*only 1 broker"):
+        asked(KafkaError.INVALID_REPLICATION_FACTOR, "The target replication factor of 3 cannot be reached: only 1 broker(s).")
 
 
 def test_a_refusal_is_told() -> None:
