@@ -109,6 +109,7 @@ async def until_well(bus: Bus) -> None:
         except UnreachableError:
             if time.monotonic() > end_s:
                 raise
+            await asyncio.sleep(0.5)
         else:
             return
 
