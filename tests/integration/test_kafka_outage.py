@@ -15,7 +15,8 @@ from tests.contract.bus import Bus, Member, texts
 from tests.servers import Kafka
 
 OUTAGE_S = 20.0
-PUBLISH_S = 20.0
+PUBLISH_S, LEFT_S = 20.0, 10.0
+BUSY_S = 5.0  # what a busy machine may add
 WELL_S = 180.0  # a broker that was frozen fences itself first, and has the partitions of all tests before to lead again
 PROTOCOLS = ("classic", "consumer")
 
@@ -93,7 +94,7 @@ def test_outage_loses_nothing_and_needs_nobody(kafka_server: Kafka, outage: Call
 
             await until_well(site.buses[0])
 
-            assert max(took) < PUBLISH_S + 1
+            assert max(took) < PUBLISH_S + BUSY_S
             for bus in site.buses:
                 assert (await bus.admin.backlog(bus.group, [bus.topic])).lag == 0
 
@@ -140,10 +141,10 @@ def test_leave_and_publish_end_without_kafka(kafka_server: Kafka) -> None:
                 kafka_server.thaw()
                 await until_well(site.buses[0])
 
-            assert left_s < 2 * 6
+            assert left_s < 2 * LEFT_S
             assert [member.held for member in site.members] == [{}, {}]
             assert isinstance(refusal, Refusal)
             assert not refusal.permanent
-            assert published_s < PUBLISH_S + 1
+            assert published_s < PUBLISH_S + BUSY_S
 
     asyncio.run(run())

@@ -90,12 +90,12 @@ NAMES = [f"name {number}" for number in range(2000)]
 def test_a_large_answer_with_many_errors_is_soon_refused(schema: dict[str, Any]) -> None:
     """A list of them would hold the answer once for each: gigabytes, and seconds in which the heartbeat stands still."""
     reply = Reply(200, {}, completion(orjson.dumps({str(number): number for number in range(2000)}).decode()))
-    began = time.perf_counter()
+    began = time.thread_time()
 
     outcome = judge(reply, replace(TERMS, schema=schema))
 
     assert "the answer does not fit the schema" in outcome.failure.text  # type: ignore[union-attr]
-    assert time.perf_counter() - began < 0.5
+    assert time.thread_time() - began < 0.5
 
 
 def test_tokens_of_a_bad_answer_are_counted() -> None:

@@ -287,11 +287,11 @@ def test_a_task_is_not_given_up_for_what_a_cut_body_did_not_say(status: int, bod
 @pytest.mark.parametrize("filler", ["'", '"', "`", "'a ", '"message":"', "'message': '", "\\", "a'b ", "\\'"])
 def test_quotes_take_no_time(filler: str) -> None:
     """A hostile message is done with in a moment."""
-    began = time.perf_counter()
+    began = time.thread_time()
 
     class_of(400, error(filler * 10_000))
 
-    assert time.perf_counter() - began < 0.5
+    assert time.thread_time() - began < 0.5
 
 
 @pytest.mark.parametrize("status", [*range(300, 600), 999])

@@ -43,12 +43,12 @@ def test_fingerprints_stay_the_same_over_releases() -> None:
 @pytest.mark.parametrize("filler", ["a", "1", "'", '"', "#", "sk-", "x1 ", "a-", "bearer ", "_", "token:", 'api_key"', "secret = '"])
 def test_long_texts_take_no_time(filler: str) -> None:
     """No pattern backtracks: a hostile text of a megabyte is done with in a moment."""
-    began = time.perf_counter()
+    began = time.thread_time()
 
     one_line(filler * 1_000_000)
     fingerprint("SERVER", filler * 1_000_000)
 
-    assert time.perf_counter() - began < 1.0
+    assert time.thread_time() - began < 1.0
 
 
 @given(st.text())
