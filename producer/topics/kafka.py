@@ -21,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 from producer.ports import Backlog, TopicState
 from producer.topics.family import SETTINGS
 from producer.topics.kafka_peek import Peek
+from producer.topics.kafka_renewal import Renewal
 from schemas.clock import Clock
 from schemas.config import KafkaConfig
 from schemas.errors import UnreachableError, UnsafeStateError
@@ -69,19 +70,15 @@ class LedElsewhereError(UnreachableError):
 
 
 class KafkaTopicAdmin:
-    """TopicAdmin on Kafka. One client is kept, since the answers of one that is collected never come."""
+    """TopicAdmin on Kafka."""
 
     def __init__(self, *, config: KafkaConfig, clock: Clock) -> None:
         self._config = config
         self._clock = clock
         self._trouble = ""
-        settings = admin_settings(config)
-        heard: dict[str, Any] = {"error_cb": self._on_error}
-        try:
-            self._client = AdminClient({**settings, **heard})
-        except KafkaException as error:
-            raise refused_setting(config, str(error.args[0].str())) from None
-        self._peek = Peek(settings=settings, clock=clock)
+        self._settings = admin_settings(config)
+        self._renewal = Renewal(opened=self._opened, clock=clock)
+        self._peek = Peek(settings=self._settings, clock=clock)
 
     async def cluster_id(self) -> str:
         """Return the id of the cluster. Raises UnreachableError."""
@@ -141,6 +138,19 @@ class KafkaTopicAdmin:
 
     async def close(self) -> None:
         """Do nothing: the client closes its connections when it is collected."""
+
+    # ---- the client
+
+    @property
+    def _client(self) -> AdminClient:
+        return self._renewal.client
+
+    def _opened(self) -> AdminClient:
+        heard: dict[str, Any] = {"error_cb": self._on_error}
+        try:
+            return AdminClient({**self._settings, **heard})
+        except KafkaException as error:
+            raise refused_setting(self._config, str(error.args[0].str())) from None
 
     # ---- answers
 
@@ -202,9 +212,16 @@ class KafkaTopicAdmin:
     async def _answer(self, future: "Future[Answered]") -> Answered:
         # Shielded, since the client's own thread would fail on setting a future that was cancelled.
         try:
-            return await asyncio.shield(asyncio.wrap_future(future))
+            answer = await asyncio.shield(asyncio.wrap_future(future))
         except KafkaException as error:
-            raise self._explained(error) or error from None
+            explained = self._explained(error)
+            if explained is None or isinstance(explained, LedElsewhereError):
+                self._renewal.answered()
+            else:
+                self._renewal.unanswered()
+            raise explained or error from None
+        self._renewal.answered()
+        return answer
 
     async def _peeked(self, answer: Awaitable[Answered]) -> Answered:
         try:

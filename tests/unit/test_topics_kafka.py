@@ -123,7 +123,7 @@ def test_a_setting_that_a_broker_hides_is_left_out(monkeypatch: pytest.MonkeyPat
 
     async def describe() -> Any:
         admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())
-        monkeypatch.setattr(admin, "_client", client)
+        monkeypatch.setattr(admin._renewal, "client", client)
         return (await admin.describe(["topic"]))["topic"]
 
     found = asyncio.run(describe())

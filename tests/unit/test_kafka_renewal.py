@@ -1,0 +1,68 @@
+"""When the admin client is opened anew; no broker is asked."""
+
+import asyncio
+from concurrent.futures import Future
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from producer.topics.kafka import REQUEST_S, KafkaTopicAdmin
+from producer.topics.kafka_renewal import SILENCE_S
+from schemas.config import KafkaConfig
+from schemas.errors import UnreachableError
+from tests.unit.test_bus_group import HandClock
+
+
+class Asked:
+    """Questions to one administration, each with the answer that it gets; the client says who would be asked next."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self._admin = KafkaTopicAdmin(config=KafkaConfig("127.0.0.1:1"), clock=self.clock)
+        self.first = self.client
+
+    @property
+    def client(self) -> object:
+        return self._admin._client
+
+    def fails(self, code: int, after_s: float = REQUEST_S) -> None:
+        self.clock.at_s += after_s
+        failed: Future[None] = Future()
+        failed.set_exception(KafkaException(KafkaError(code)))
+        with pytest.raises(UnreachableError):
+            asyncio.run(self._admin._unless_missing(failed))
+
+    def works(self, after_s: float = REQUEST_S) -> None:
+        self.clock.at_s += after_s
+        answered: Future[str] = Future()
+        answered.set_result("yes")
+        assert asyncio.run(self._admin._unless_missing(answered)) == "yes"
+
+
+def test_a_client_that_nothing_answers_is_opened_anew() -> None:
+    """One that had heard of no brokers asked nobody any more: the sweep of an agent stood still until it was started again."""
+    asked = Asked()
+
+    asked.fails(KafkaError._TIMED_OUT)
+    assert asked.client is asked.first
+    asked.fails(KafkaError._TIMED_OUT)
+    second = asked.client
+    asked.fails(KafkaError._TIMED_OUT)
+
+    assert second is not asked.first
+    assert asked.client is second
+    asked.fails(KafkaError._TIMED_OUT, SILENCE_S)
+    assert asked.client is not second
+
+
+@pytest.mark.parametrize("code", [KafkaError.NOT_COORDINATOR, KafkaError.TOPIC_AUTHORIZATION_FAILED])
+def test_whatever_a_broker_says_is_an_answer(code: int) -> None:
+    """A refusal comes by a connection that works."""
+    asked = Asked()
+    asked.fails(KafkaError._TIMED_OUT)
+    asked.fails(code)
+    asked.fails(KafkaError._TIMED_OUT)
+    asked.works()
+    asked.fails(KafkaError._TIMED_OUT)
+
+    assert asked.client is asked.first
