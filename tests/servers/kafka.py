@@ -64,8 +64,9 @@ class Kafka(Server):
 
     name = "kafka"
 
-    def __init__(self, *, folder: Path) -> None:
+    def __init__(self, *, folder: Path, cluster_id: str | None = None) -> None:
         super().__init__(folder=folder)
+        self.cluster_id = cluster_id or _new_id()
         self._controller_port = free_port()
 
     @property
@@ -80,9 +81,7 @@ class Kafka(Server):
         if (self._data / "meta.properties").exists():
             return
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
-        bits = uuid.uuid4().int >> 1  # with its first bit 0 no id begins with a hyphen, which would be taken for an option
-        cluster_id = urlsafe_b64encode(bits.to_bytes(16, "big")).decode().rstrip("=")
-        self.run([*self._java("kafka.tools.StorageTool", "128m"), "format", "-t", cluster_id, "-c", str(self._properties)])
+        self.run([*self._java("kafka.tools.StorageTool", "128m"), "format", "-t", self.cluster_id, "-c", str(self._properties)])
 
     def command(self) -> Sequence[str]:
         """Return the broker's command line."""
@@ -121,3 +120,8 @@ class Kafka(Server):
     def _java(self, main: str, memory: str) -> list[str]:
         java = program("java", package="default-jre-headless")
         return [java, f"-Xmx{memory}", "-XX:+ExitOnOutOfMemoryError", "-Dlog4j2.level=WARN", "-cp", f"{libraries()}/*", main]
+
+
+def _new_id() -> str:
+    bits = uuid.uuid4().int >> 1  # with its first bit 0 no id begins with a hyphen, which would be taken for an option
+    return urlsafe_b64encode(bits.to_bytes(16, "big")).decode().rstrip("=")
