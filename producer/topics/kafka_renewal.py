@@ -11,6 +11,7 @@ from collections.abc import Callable
 from confluent_kafka.admin import AdminClient
 
 from schemas.clock import Clock
+from schemas.errors import ConfigError
 
 _log = logging.getLogger("docllm.kafka.admin")
 
@@ -33,10 +34,16 @@ class Renewal:
 
     def unanswered(self) -> None:
         """Open the client anew when no broker has answered for a while."""
-        if self._clock.now_s() - self._answered_s < SILENCE_S:
+        silent_s = self._clock.now_s() - self._answered_s
+        if silent_s < SILENCE_S:
             return
-        _log.info("no broker has answered for %.0f s: the client is opened anew", self._clock.now_s() - self._answered_s)
-        old, self._before, self.client = [self._before], self.client, self._opened()
+        try:
+            client = self._opened()
+        except ConfigError as error:  # a file of TLS that is just being replaced
+            _log.warning("the client is kept: %s", error)
+            return
+        _log.info("no broker has answered for %.0f s: the client is opened anew", silent_s)
+        old, self._before, self.client = [self._before], self.client, client
         self._answered_s = self._clock.now_s()
         # Collecting a client waits for its threads.
         threading.Thread(target=old.clear, name="admin-close", daemon=True).start()

@@ -66,3 +66,19 @@ def test_whatever_a_broker_says_is_an_answer(code: int) -> None:
     asked.fails(KafkaError._TIMED_OUT)
 
     assert asked.client is asked.first
+
+
+def test_a_client_that_cannot_be_opened_now_leaves_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A certificate may be away for the moment in which it is replaced; no agent ends of it."""
+    asked = Asked()
+
+    def missing(_: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "ssl.ca.location failed"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("producer.topics.kafka.AdminClient", missing)
+        asked.fails(KafkaError._TIMED_OUT, SILENCE_S)
+        assert asked.client is asked.first
+    asked.fails(KafkaError._TIMED_OUT)
+
+    assert asked.client is not asked.first
