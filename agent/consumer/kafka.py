@@ -10,6 +10,7 @@ from agent.consumer.kafka_assignment import Assignment
 from agent.consumer.kafka_commits import Commits
 from agent.consumer.kafka_handover import HandOver
 from agent.consumer.kafka_placement import Placement
+from agent.consumer.kafka_pulse import Pulse
 from agent.consumer.kafka_reader import Reader
 from agent.consumer.kafka_topics import TopicWatch
 from agent.ports import AtRest, Event, Partition, Revoked, TopicAdmin
@@ -61,6 +62,7 @@ class KafkaSource:
             commits=self._commits,
             placement=placement,
             watch=watch,
+            pulse=Pulse(topic=self._topics[0], clock=self._clock),
             handover=handover,
         )
         reader.start(self._gone.set)

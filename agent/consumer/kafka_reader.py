@@ -17,6 +17,7 @@ from agent.consumer.kafka_commits import Commits
 from agent.consumer.kafka_handover import HandOver
 from agent.consumer.kafka_offsets import Key
 from agent.consumer.kafka_placement import Placement
+from agent.consumer.kafka_pulse import SILENCE_S, Pulse
 from agent.consumer.kafka_topics import TopicWatch
 from agent.ports import SourceFailed
 from schemas.config import KafkaConfig
@@ -45,6 +46,7 @@ class Reader:
         commits: Commits,
         placement: Placement,
         watch: TopicWatch,
+        pulse: Pulse,
         handover: HandOver,
     ) -> None:
         self._config = config
@@ -53,6 +55,7 @@ class Reader:
         self._commits = commits
         self._placement = placement
         self._watch = watch
+        self._pulse = pulse
         self._handover = handover
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._leaving = threading.Event()
@@ -94,6 +97,7 @@ class Reader:
     def _serve(self, consumer: Consumer) -> None:
         """Use one handle until it is broken or the thread shall leave."""
         self._broken = False
+        self._pulse.heard()
         place = self._placement
         consumer.subscribe(list(self._watch.topics), on_assign=place.on_assign, on_revoke=place.on_revoke, on_lost=place.on_lost)
         while not self._broken and not self._leaving.is_set():
@@ -123,6 +127,9 @@ class Reader:
         self._placement.step(consumer)
         self._commits.step(consumer)
         self._read(consumer)
+        if self._pulse.has_stopped(consumer):
+            _log.warning("no broker has answered for %.0f s: a new consumer is opened", SILENCE_S)
+            self._broken = True
 
     def _obey(self, consumer: Consumer) -> None:
         while not self._commands.empty():
@@ -150,6 +157,7 @@ class Reader:
             elif (record := self._assignment.record(message)) is not None:
                 records.append(record)
         if records:
+            self._pulse.heard()
             self._troubles.clear()
             self._handover.give(records)
 

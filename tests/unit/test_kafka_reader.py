@@ -34,9 +34,10 @@ class Client:
         self.asked.append("close")
 
 
-def made() -> Reader:
-    """Return a reader whose other parts do nothing."""
-    parts = {name: MagicMock() for name in ("assignment", "commits", "placement", "watch")}
+def made(*, stopped: bool = False) -> Reader:
+    """Return a reader whose other parts do nothing. `stopped`: its handle reaches no broker any more."""
+    parts = {name: MagicMock() for name in ("assignment", "commits", "placement", "watch", "pulse")}
+    parts["pulse"].has_stopped.return_value = stopped
     return Reader(config=KafkaConfig("b:9092"), settings={}, handover=MagicMock(spec=HandOver), **parts)
 
 
@@ -58,6 +59,15 @@ def test_the_group_is_left_before_the_handle_is_closed() -> None:
 def test_a_group_that_takes_nothing_back_holds_up_nobody() -> None:
     """With its brokers away, the handle is closed after some seconds all the same."""
     assert left(held=1000) == ["subscribe", "unsubscribe", *["poll"] * LAST_POLLS_MOST, "close"]
+
+
+def test_a_handle_that_reaches_no_broker_any_more_is_closed() -> None:
+    """Nobody tells the thread to leave: it opens another."""
+    client = Client(held=0)
+
+    made(stopped=True)._serve(client)  # type: ignore[arg-type]
+
+    assert client.asked == ["subscribe", "poll", "unsubscribe", *["poll"] * LAST_POLLS, "close"]
 
 
 @pytest.mark.parametrize(
