@@ -10,11 +10,15 @@ import pytest
 
 from producer.topics.kafka import KafkaTopicAdmin
 from schemas.errors import DocllmError
+from schemas.kafka_client import COMMON
+from tests.contract import kafka_parts
 from tests.contract.bus import Bus, texts
-from tests.integration.test_kafka_outage import opened, send_until_durable
+from tests.contract.parts import Parts
+from tests.integration.test_kafka_outage import PROTOCOLS, opened, send_until_durable
 from tests.servers.kafka_apart import Broker, Controller
 
 ADMINS = 12  # it takes an answer at the wrong moment, which one in three has
+GROUPS, MEMBERS, PARTITIONS = 4, 6, 4  # two of each group hold nothing; about one in four of them has such an answer
 WELL_S = 90.0
 RNG = Random(1)  # noqa: S311 - times of questions
 
@@ -59,6 +63,42 @@ def test_every_client_outlives_a_broker_that_was_fenced(broker: Broker) -> None:
                     await member.until(lambda member=member: set(member.values()) >= set(texts(20)), within_s=WELL_S)
 
     asyncio.run(run())
+
+
+@pytest.mark.proof
+def test_members_that_hold_nothing_outlive_it_too(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They had lost all brokers for good: when the others left, a group could stand still with two members in it."""
+    monkeypatch.setitem(COMMON, "topic.metadata.refresh.interval.ms", 500)  # so that all ask while the broker is fenced
+
+    async def run() -> None:
+        buses = [Bus(parts, await parts.admin(), await parts.publisher()) for parts in each_protocol(broker)]
+        for bus in buses:
+            await bus.make_topic()
+        groups = [[await bus.join() for _ in range(MEMBERS)] for bus in buses]
+        await until(lambda: all(sum(len(one.held) == 1 for one in group) == PARTITIONS for group in groups))
+        idle = [[one for one in group if not one.held] for group in groups]
+
+        await asyncio.to_thread(fence, broker)
+        for bus, group, rest in zip(buses, groups, idle, strict=True):
+            for member in group:
+                if member not in rest:
+                    await bus.leave(member)
+
+        await until(lambda: all(len(one.held) == PARTITIONS // len(rest) for rest in idle for one in rest))
+        for bus in buses:
+            await bus.close()
+
+    asyncio.run(run())
+
+
+def each_protocol(broker: Broker) -> list[Parts]:
+    return [kafka_parts.parts(broker.bootstrap, PROTOCOLS[number % 2]) for number in range(GROUPS)]
+
+
+async def until(fact: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WELL_S):
+        while not fact():  # noqa: ASYNC110 - the groups tell nobody
+            await asyncio.sleep(0.2)
 
 
 async def ask_on(admin: KafkaTopicAdmin, bus: Bus, over: asyncio.Event) -> None:
