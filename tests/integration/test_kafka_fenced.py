@@ -1,8 +1,8 @@
 """The controller takes the only broker for lost, which answers meanwhile that there are no brokers; all clients go on by themselves."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 from random import Random
 
@@ -11,10 +11,10 @@ import pytest
 from producer.topics.kafka import KafkaTopicAdmin
 from schemas.errors import DocllmError
 from schemas.kafka_client import COMMON
+from tests.contract import bus as one_bus
 from tests.contract import kafka_parts
 from tests.contract.bus import Bus, texts
-from tests.contract.parts import Parts
-from tests.integration.test_kafka_outage import PROTOCOLS, opened, send_until_durable
+from tests.integration.test_kafka_outage import PROTOCOLS, opened, send_until_durable, until_answered
 from tests.servers.kafka_apart import Broker, Controller
 
 ADMINS = 12  # it takes an answer at the wrong moment, which one in three has
@@ -31,14 +31,9 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         running.callback(controller.stop)
         controller.start()
         broker = Broker(folder=tmp_path / "broker", controller=controller)
-        running.callback(broker.kill)  # in order it would wait for its controller
+        running.callback(broker.close)
         broker.start()
         yield broker
-
-
-def fence(broker: Broker) -> None:
-    with broker.fenced():
-        pass
 
 
 @pytest.mark.proof
@@ -51,13 +46,13 @@ def test_every_client_outlives_a_broker_that_was_fenced(broker: Broker) -> None:
             over = asyncio.Event()
             asking = [asyncio.create_task(ask_on(admin, site.buses[0], over)) for admin in admins]
             sending = [asyncio.create_task(send_on(bus, over)) for bus in site.buses]
-            await asyncio.to_thread(fence, broker)
+            await asyncio.to_thread(broker.fence)
             over.set()
 
             async with asyncio.timeout(WELL_S):
                 await asyncio.gather(*asking, *sending)
                 for admin in admins:
-                    await until_well(lambda admin=admin: admin.backlog(site.buses[0].group, [site.buses[0].topic]))
+                    await until_answered(lambda admin=admin: admin.backlog(site.buses[0].group, [site.buses[0].topic]))
                 for bus, member in zip(site.buses, site.members, strict=True):
                     await send_until_durable(bus, texts(10, start=10))
                     await member.until(lambda member=member: set(member.values()) >= set(texts(20)), within_s=WELL_S)
@@ -71,34 +66,25 @@ def test_members_that_hold_nothing_outlive_it_too(broker: Broker, monkeypatch: p
     monkeypatch.setitem(COMMON, "topic.metadata.refresh.interval.ms", 500)  # so that all ask while the broker is fenced
 
     async def run() -> None:
-        buses = [Bus(parts, await parts.admin(), await parts.publisher()) for parts in each_protocol(broker)]
-        for bus in buses:
-            await bus.make_topic()
-        groups = [[await bus.join() for _ in range(MEMBERS)] for bus in buses]
-        await until(lambda: all(sum(len(one.held) == 1 for one in group) == PARTITIONS for group in groups))
-        idle = [[one for one in group if not one.held] for group in groups]
+        async with AsyncExitStack() as running:
+            all_parts = [kafka_parts.parts(broker.bootstrap, PROTOCOLS[number % 2]) for number in range(GROUPS)]
+            buses = [await running.enter_async_context(one_bus.opened(parts)) for parts in all_parts]
+            groups = [[await bus.join() for _ in range(MEMBERS)] for bus in buses]
+            for group in groups:
+                await group[0].until(lambda group=group: sum(len(one.held) == 1 for one in group) == PARTITIONS, WELL_S)
+            idle = [[one for one in group if not one.held] for group in groups]
 
-        await asyncio.to_thread(fence, broker)
-        for bus, group, rest in zip(buses, groups, idle, strict=True):
-            for member in group:
-                if member not in rest:
-                    await bus.leave(member)
+            await asyncio.to_thread(broker.fence)
+            for bus, group, rest in zip(buses, groups, idle, strict=True):
+                for member in group:
+                    if member not in rest:
+                        await bus.leave(member)
 
-        await until(lambda: all(len(one.held) == PARTITIONS // len(rest) for rest in idle for one in rest))
-        for bus in buses:
-            await bus.close()
+            async with asyncio.timeout(WELL_S):
+                for rest in idle:
+                    await rest[0].until(lambda rest=rest: all(len(one.held) == PARTITIONS // len(rest) for one in rest), WELL_S)
 
     asyncio.run(run())
-
-
-def each_protocol(broker: Broker) -> list[Parts]:
-    return [kafka_parts.parts(broker.bootstrap, PROTOCOLS[number % 2]) for number in range(GROUPS)]
-
-
-async def until(fact: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WELL_S):
-        while not fact():  # noqa: ASYNC110 - the groups tell nobody
-            await asyncio.sleep(0.2)
 
 
 async def ask_on(admin: KafkaTopicAdmin, bus: Bus, over: asyncio.Event) -> None:
@@ -114,12 +100,3 @@ async def send_on(bus: Bus, over: asyncio.Event) -> None:
     while not over.is_set():
         await bus.publisher.publish([bus.record(b"on", b"on")])
         await asyncio.sleep(RNG.random())
-
-
-async def until_well(ask: Callable[[], Awaitable[object]]) -> None:
-    """Return once there was an answer."""
-    while True:
-        with suppress(DocllmError):
-            await ask()
-            return
-        await asyncio.sleep(0.2)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -103,10 +103,15 @@ def test_outage_loses_nothing_and_needs_nobody(kafka_server: Kafka, outage: Call
 
 async def until_well(bus: Bus) -> None:
     """Return when the controller serves again, so that the next test finds Kafka as this one did."""
+    await until_answered(lambda: bus.admin.create(f"{bus.topic}-{time.monotonic_ns()}", 1, None))
+
+
+async def until_answered(ask: Callable[[], Awaitable[object]]) -> None:
+    """Ask until the brokers answer."""
     end_s = time.monotonic() + WELL_S
     while True:
         try:
-            await bus.admin.create(f"{bus.topic}-{time.monotonic_ns()}", 1, None)
+            await ask()
         except UnreachableError:
             if time.monotonic() > end_s:
                 raise

@@ -40,20 +40,16 @@ class Broker(Kafka):
         super().__init__(folder=folder, cluster_id=controller.cluster_id)
         self._heartbeats = Heartbeats(free_port(), controller.port)
 
-    def kill(self) -> None:
-        """Kill the broker, and end its proxy."""
-        super().kill()
-        self._heartbeats.close()
-
-    @contextmanager
-    def fenced(self) -> Iterator[None]:
-        """Have the controller take the broker for lost meanwhile; the broker knows it, and answers all who ask."""
+    def fence(self) -> None:
+        """Have the controller take the broker for lost for a second; the broker knows it, and answers all who ask."""
         self._heartbeats.pass_on.clear()
-        try:
-            time.sleep(SESSION_S + 1)
-            yield
-        finally:
-            self._heartbeats.pass_on.set()
+        time.sleep(SESSION_S + 1)
+        self._heartbeats.pass_on.set()
+
+    def close(self) -> None:
+        """Kill the broker, which in order would wait for its controller, and end its proxy."""
+        self.kill()
+        self._heartbeats.close()
 
     def _settings(self) -> dict[str, str]:
         return super()._settings() | {
