@@ -263,3 +263,11 @@ route_resume = _table(
     Column("route", name(64), primary_key=True),
     _now("resumed_at"),
 )
+
+task_loss = _table(
+    "task_loss",
+    _key("task_id"),
+    _key("agent_id"),
+    _now(),
+    Index("ix_task_loss_agent", "agent_id"),
+)

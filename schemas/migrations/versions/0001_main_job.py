@@ -3,15 +3,11 @@
 import sqlalchemy as sa
 from alembic import op
 
+from schemas.migrations.steps import OPTIONS
 from schemas.sql import BigId, Blob, LongText, Tiny, UtcTime, binary, name, utc_default, varbinary
 
 revision = "0001"
 down_revision = None
-
-OPTIONS = {
-    "mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin",
-    "mariadb_engine": "InnoDB", "mariadb_charset": "utf8mb4", "mariadb_collate": "utf8mb4_bin",
-}  # fmt: skip
 
 
 def upgrade() -> None:

@@ -1,19 +1,13 @@
 """Replay runs, guards of the dead-letter topic, and a person's order to take a route again."""
 
-from typing import Any
-
 import sqlalchemy as sa
 from alembic import op
 
+from schemas.migrations.steps import OPTIONS, add_column, add_index
 from schemas.sql import BigId, LongText, Tiny, UtcTime, binary, name, utc_default
 
 revision = "0002"
 down_revision = "0001"
-
-OPTIONS = {
-    "mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin",
-    "mariadb_engine": "InnoDB", "mariadb_charset": "utf8mb4", "mariadb_collate": "utf8mb4_bin",
-}  # fmt: skip
 
 
 def upgrade() -> None:
@@ -73,20 +67,7 @@ def upgrade() -> None:
         if_not_exists=True,
         **OPTIONS,
     )
-    _add("quarantine", sa.Column("fingerprint", binary(16), nullable=True))
-    _add("quarantine", sa.Column("replayed_at", UtcTime, nullable=True))
-    _add("tally", sa.Column("disposition", name(32), server_default=sa.text("''"), nullable=False))
-    _index("ix_tally_key", "tally", ["batch_id", "type", "route", "created_at"])
-
-
-def _add(table: str, column: sa.Column[Any]) -> None:
-    """Add a column unless a broken run did so already; MySQL has no IF NOT EXISTS for it."""
-    there = {one["name"] for one in sa.inspect(op.get_bind()).get_columns(table)}
-    if column.name not in there:
-        op.add_column(table, column)
-
-
-def _index(title: str, table: str, columns: list[str]) -> None:
-    """Create an index unless a broken run did so already."""
-    if title not in {one["name"] for one in sa.inspect(op.get_bind()).get_indexes(table)}:
-        op.create_index(title, table, columns)
+    add_column("quarantine", sa.Column("fingerprint", binary(16), nullable=True))
+    add_column("quarantine", sa.Column("replayed_at", UtcTime, nullable=True))
+    add_column("tally", sa.Column("disposition", name(32), server_default=sa.text("''"), nullable=False))
+    add_index("ix_tally_key", "tally", ["batch_id", "type", "route", "created_at"])

@@ -1,0 +1,24 @@
+"""Steps of migrations that can run again: MySQL commits each statement, so a broken run starts anew."""
+
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import op
+
+OPTIONS: dict[str, Any] = {
+    "mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin",
+    "mariadb_engine": "InnoDB", "mariadb_charset": "utf8mb4", "mariadb_collate": "utf8mb4_bin",
+}  # fmt: skip
+
+
+def add_column(table: str, column: sa.Column[Any]) -> None:
+    """Add a column unless it exists; MySQL has no IF NOT EXISTS for it."""
+    existing = {one["name"] for one in sa.inspect(op.get_bind()).get_columns(table)}
+    if column.name not in existing:
+        op.add_column(table, column)
+
+
+def add_index(name: str, table: str, columns: list[str]) -> None:
+    """Create an index unless it exists."""
+    if name not in {one["name"] for one in sa.inspect(op.get_bind()).get_indexes(table)}:
+        op.create_index(name, table, columns)

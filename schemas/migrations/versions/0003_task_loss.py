@@ -1,0 +1,24 @@
+"""The tasks that ran in each lost agent, so that losses charged to innocent tasks can be undone."""
+
+import sqlalchemy as sa
+from alembic import op
+
+from schemas.migrations.steps import OPTIONS, add_index
+from schemas.sql import BigId, UtcTime, utc_default
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    """Create what is missing."""
+    op.create_table(
+        "task_loss",
+        sa.Column("task_id", BigId, autoincrement=False, nullable=False),
+        sa.Column("agent_id", BigId, autoincrement=False, nullable=False),
+        sa.Column("created_at", UtcTime, server_default=utc_default(), nullable=False),
+        sa.PrimaryKeyConstraint("task_id", "agent_id"),
+        if_not_exists=True,
+        **OPTIONS,
+    )
+    add_index("ix_task_loss_agent", "task_loss", ["agent_id"])

@@ -1,0 +1,50 @@
+"""Contain the failures of libraries that read untrusted bytes.
+
+Native code can end in an exception that is no `Exception`: a panic in Rust arrives as a bare
+BaseException (`pyo3_runtime.PanicException`). Uncaught, one record would stop the whole process.
+"""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class ContainedError(Exception):
+    """A library ended in something that is no Exception; the message names its class."""
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """Turn a BaseException of the body into a ContainedError; let an Exception pass as it is.
+
+    For synchronous code only, in which nothing is cancelled: a CancelledError there is the
+    library's own. A person's Ctrl-C passes.
+    """
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException as error:
+        if _is_interrupt(error):
+            raise
+        raise ContainedError(f"{type(error).__name__}: {described(error)}") from error
+
+
+def described(error: BaseException) -> str:
+    """Return an exception's message, also where making the message fails."""
+    try:
+        return str(error)
+    except BaseException as wrong:
+        if _is_interrupt(wrong):
+            raise
+        return f"(its message cannot be read: {type(wrong).__name__})"
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Return whether a person pressed Ctrl-C: Python raises it in the main thread by its own handler."""
+    return (
+        isinstance(error, KeyboardInterrupt)
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
