@@ -15,6 +15,7 @@ _NESTED = ("error", "innererror", "inner_error", "details", "metadata")
 _CODES = ("code", "type", "status", "error_code")
 _TEXTS = ("message", "detail", "error", "msg")
 _DEPTH = 4
+_ERRORS = range(400, 600)
 _STATUS = re.compile("[45][0-9]{2}")
 # A quoted text, which may be cut, and the name of a message before it. An apostrophe is no quote, nor are the marks around JSON.
 _QUOTED = re.compile(
@@ -26,7 +27,10 @@ _QUOTED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A row: one of these statuses and, where any are named, one of these codes or of these words of the text."""
+    """A row of the table. One of its codes decides under any error status, its words only under its own.
+
+    A row that names neither codes nor words fits every reply that has one of its statuses.
+    """
 
     statuses: frozenset[int]
     error_class: str
@@ -35,10 +39,11 @@ class Signal:
 
     def fits(self, status: int, codes: frozenset[str], text: str) -> bool:
         """Return whether the reply has this signal; `codes` and `text` are in lower case."""
+        if status in _ERRORS and not self.codes.isdisjoint(codes):
+            return True
         if status not in self.statuses:
             return False
-        anything = not self.codes and not self.words
-        return anything or not self.codes.isdisjoint(codes) or any(word in text for word in self.words)
+        return (not self.codes and not self.words) or any(word in text for word in self.words)
 
 
 def _row(statuses: str, error_class: str, codes: str = "", words: str = "") -> Signal:
@@ -89,25 +94,36 @@ _NO_ENTRY_WORDS = (
 # The provider has compared the model's answer with what was asked for; another try may do better.
 _NO_ANSWER = "json_validate_failed tool_use_failed"
 _NO_ANSWER_WORDS = "failed to generate json|failed to validate json|failed to call a function"
+# llama.cpp cannot parse the answer of the model.
+_UNREADABLE_WORDS = "model produced output that does not match"
 
-# Read from top to bottom: the first row that fits decides. Every status has a row without codes and words.
+# The provider's own check of the request, which some servers report as an error of their own.
+_INVALID_WORDS = "1 validation error:|validation errors:"
+
+# Read from top to bottom: the first row that fits decides. A code fits under any error status, since gateways send the status that
+# they like; words fit under the statuses of their row. Every status has a row without codes and words.
 # fmt: off
 TABLE = (
     #    statuses           class         codes of the body                   words of its text, as a last resort
     _row("402",             "CAPACITY",    "in_flight_budget_exhausted"),
-    _row("402",             "MONEY"),
     _row("400 403 412 429", "MONEY",       _NO_MONEY,                           _NO_MONEY_WORDS),
     _row("429 503",         "RAMP",        "slow_down"),
     _row("429 503",         "CAPACITY",    _NO_ROOM,                            _NO_ROOM_WORDS),
     _row("429",             "TOO_LONG",    _CONTEXT,                            "request too large"),  # for any minute's tokens
-    _row("429",             "RATE",        _TOO_FAST),                        # named for errors inside a success
+    _row("413",             "TOO_LONG"),   # before the rates: Groq names one for a request that no minute has room for
+    _row("429",             "RATE",        _TOO_FAST),
+    _row("400 403 422",     "FILTERED",    _FILTERS),
+    _row("400 422",         "AUTH",        _NO_ENTRY),
+    _row("400",             "BAD_OUTPUT",  _NO_ANSWER),
+    _row("402",             "MONEY"),
     _row("429",             "RATE"),
     _row("498 529",         "CAPACITY"),
-    _row("413",             "TOO_LONG"),
-    _row("400 422 500",     "TOO_LONG",    _CONTEXT,                            _CONTEXT_WORDS),
-    _row("400 403 422",     "FILTERED",    _FILTERS,                            _FILTER_WORDS),
-    _row("400 422",         "AUTH",        _NO_ENTRY,                           _NO_ENTRY_WORDS),
-    _row("400",             "BAD_OUTPUT",  _NO_ANSWER,                          _NO_ANSWER_WORDS),
+    _row("400 422 500",     "TOO_LONG",    words=_CONTEXT_WORDS),
+    _row("400 403 422",     "FILTERED",    words=_FILTER_WORDS),
+    _row("400 422",         "AUTH",        words=_NO_ENTRY_WORDS),
+    _row("400",             "BAD_OUTPUT",  words=_NO_ANSWER_WORDS),
+    _row("500",             "BAD_OUTPUT",  words=_UNREADABLE_WORDS),
+    _row("500",             "BAD_REQUEST", words=_INVALID_WORDS),
     _row("400",             "SERVER",      words="model has crashed|model unloaded|model is unloaded"),
     _row("401 403 404 405", "AUTH"),
     _row("407 3xx",         "AUTH"),       # a proxy wants a password, or the address is not the API's: redirects are not followed

@@ -71,6 +71,65 @@ def test_what_another_try_may_mend_is_tried_again(status: int, body: bytes, erro
     assert CLASSES[error_class].action is Action.RETRY
 
 
+LITELLM_BUDGET = (
+    b'{"error":{"message":"Budget has been exceeded! Current cost: 0.002, Max budget: 0.001","type":"budget_exceeded",'
+    b'"param":null,"code":"422"}}'
+)
+# What providers send, under statuses that gateways before them make of it.
+ODD_STATUSES = [
+    (422, LITELLM_BUDGET, "MONEY"),
+    (401, error("You exceeded your current quota", type="insufficient_quota", code="insufficient_quota"), "MONEY"),
+    (404, error("Insufficient balance", type="insufficient_balance"), "MONEY"),
+    (413, error("Spend limit", type="x", code="organization_spend_limit_exceeded"), "MONEY"),
+    (500, error("limit", type="rate_limit_error", details={"error_code": "enforced_spend_limit_reached"}), "MONEY"),
+    (503, error("Arrearage", type="Arrearage", code="Arrearage"), "MONEY"),
+    (403, error("Rate limit reached", type="tokens", code="rate_limit_exceeded"), "RATE"),
+    (400, b'{"type":"error","error":{"type":"rate_limit_error","message":"limit"}}', "RATE"),
+    (503, b'[{"error":{"code":503,"message":"quota","status":"RESOURCE_EXHAUSTED"}}]', "RATE"),
+    (402, error("Rate limit reached", code="rate_limit_exceeded"), "RATE"),
+    (400, error("Slow down", code="slow_down"), "RAMP"),
+    (500, b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}', "CAPACITY"),
+    (400, error("busy", type="engine_overloaded_error"), "CAPACITY"),
+    (404, error("8192 tokens", code="context_length_exceeded"), "TOO_LONG"),
+    (503, error("filtered", code="content_filter"), "FILTERED"),
+    (500, error("Incorrect API key", code="invalid_api_key"), "AUTH"),
+    (503, error("The model `x` does not exist", code="model_not_found"), "AUTH"),
+    (429, b'{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}', "AUTH"),
+    (422, error("Failed to generate JSON.", code="json_validate_failed"), "BAD_OUTPUT"),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "error_class"), ODD_STATUSES)
+def test_a_code_of_the_body_decides_whatever_the_status(status: int, body: bytes, error_class: str) -> None:
+    """LiteLLM answers 422 for an exhausted budget; no status turns what waits into a dead letter."""
+    assert class_of(status, body) == error_class
+
+
+@pytest.mark.parametrize(("status", "error_class"), [(422, "BAD_REQUEST"), (404, "AUTH"), (500, "SERVER"), (503, "SERVER")])
+def test_words_decide_under_their_own_statuses_alone(status: int, error_class: str) -> None:
+    """A message may repeat what a stranger wrote; it parks no route where it did not before."""
+    assert class_of(status, error("Budget has been exceeded! Your credit balance is too low")) == error_class
+
+
+PEG = "The model produced output that does not match the expected peg-native format"
+PYDANTIC = (
+    "1 validation error:\n  {'type': 'literal_error', 'loc': ('body', 'response_format', 'type'), "
+    "'msg': \"Input should be 'text' or 'json_object'\", 'input': 'json_schema', 'ctx': {'expected': \"'text' or 'json_object'\"}}\n"
+)
+ONE_REQUESTS_FAULT = [
+    (error(PEG, type="server_error", code=500), "BAD_OUTPUT"),
+    (error(PYDANTIC, type="internal_server_error", param=None, code=None), "BAD_REQUEST"),
+    (error(PYDANTIC.replace("1 validation error", "3 validation errors"), type="internal_server_error"), "BAD_REQUEST"),
+]
+
+
+@pytest.mark.parametrize(("body", "error_class"), ONE_REQUESTS_FAULT)
+def test_one_requests_fault_is_no_outage_though_a_server_calls_it_500(body: bytes, error_class: str) -> None:
+    """llama.cpp and llama-cpp-python: the route goes on for all others."""
+    assert class_of(500, body) == error_class
+    assert CLASSES[error_class].route is Effect.UP
+
+
 @pytest.mark.parametrize(
     ("raw", "error_class", "text"),
     [

@@ -176,7 +176,7 @@ PROVIDERS = [
     (200, error("no", code="Invalid_API_Key"), "AUTH"),
     (200, error("no", code="content_filter"), "FILTERED"),
     (200, error("no", code="context_length_exceeded"), "TOO_LONG"),
-    (200, error("no", type="insufficient_quota", code=503), "SERVER"),
+    (200, error("no", type="insufficient_quota", code=503), "MONEY"),
     (200, b'{"choices":[]}', "SERVER"),
     (200, b'{"choices":[{"text":"legacy"}]}', "SERVER"),
     (200, b"[]", "SERVER"),
