@@ -23,6 +23,7 @@ from agent.supervisor import Supervisor
 from agent.telemetry import configure_logging
 from producer.app import opened
 from producer.commands.arguments import group, up_to
+from producer.shown import shown_lines
 from schemas import collector
 from schemas.clock import SystemClock
 from schemas.config import Config, LLMConfig
@@ -205,7 +206,7 @@ def _give_up(options: argparse.Namespace, error: UnreachableError) -> NoReturn:
 
 def _complain(options: argparse.Namespace, error: DocllmError) -> None:
     who = f"agent {options.child}: " if options.child else ""
-    sys.stderr.write(f"{who}error: {with_config(str(error), options.config)}\n")
+    sys.stderr.write(shown_lines(f"{who}error: {with_config(str(error), options.config)}") + "\n")
 
 
 async def _reap(config: Config, options: argparse.Namespace) -> bool:

@@ -3,8 +3,6 @@
 import argparse
 import asyncio
 import os
-import sys
-import traceback
 from collections.abc import Sequence
 
 from agent.breaker import Names
@@ -12,7 +10,8 @@ from agent.ledger.resume import resume, routes_in_use
 from producer.app import opened_ledger
 from producer.commands import arguments
 from producer.commands.cancel import actor
-from producer.screen import say
+from producer.screen import complain, note, say
+from producer.shown import log_to_stderr, shown_traceback
 from schemas.config import Config
 from schemas.database import Connection
 from schemas.errors import ConfigError, DocllmError
@@ -25,14 +24,15 @@ MOST_SHOWN = 20
 def run(argv: Sequence[str]) -> int:
     """Resume a route; return the exit code."""
     options = _parser().parse_args(argv)
+    log_to_stderr("%(message)s", "WARNING", options.config)
     try:
         config = load_config(flags={"config": options.config}, environ=os.environ, cwd=current_folder())
         say(asyncio.run(_resume(config, options.group, options.route)))
     except DocllmError as error:
-        sys.stderr.write(f"error: {with_config(str(error), options.config)}\n")
+        complain(with_config(str(error), options.config))
         return error.exit_code
-    except Exception:  # noqa: BLE001 - a bug of ours: shown whole, with the exit code that scripts know it by
-        traceback.print_exc()
+    except Exception as error:  # noqa: BLE001 - a bug of ours: shown whole, with the exit code that scripts know it by
+        note(shown_traceback(error))
         return DocllmError.exit_code
     return 0
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
 from agent.ports import Verdict
-from schemas.next_command import with_config
+from producer.shown import log_to_stderr
 
 _NAMES = {
     Succeeded: "succeeded", Dead: "dead", Snooze: "snoozed", Retry: "retried", Moved: "moved", Cancelled: "cancelled",
@@ -65,21 +65,8 @@ class Counts:
             self.notices.pop(source, None)
 
 
-class _Formatter(logging.Formatter):
-    """Writes commands with the configuration file that this agent was started with."""
-
-    def __init__(self, form: str, config_file: str | None) -> None:
-        super().__init__(form)
-        self._config_file = config_file
-
-    def format(self, record: logging.LogRecord) -> str:
-        return with_config(super().format(record), self._config_file)
-
-
 def configure_logging(level: str, number: int | None = None, config_file: str | None = None) -> None:
     """Log to stderr: time, level, the number of this agent among several of one parent, module, message."""
     who = f"[{number}] " if number else ""
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Formatter(f"%(asctime)s %(levelname)-7s {who}%(name)s: %(message)s", config_file))
-    logging.basicConfig(level=level, handlers=[handler])
+    log_to_stderr(f"%(asctime)s %(levelname)-7s {who}%(name)s: %(message)s", level, config_file)
     logging.getLogger("alembic").setLevel(logging.WARNING)

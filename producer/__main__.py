@@ -13,7 +13,6 @@ if __name__ == "__main__":
 import argparse
 import asyncio
 import os
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -24,7 +23,8 @@ from producer.commands import admin, cancel, dead, guard, load, replay, view
 from producer.commands.arguments import MOST, MOST_PARTITIONS, MOST_REPLICAS, group, named, per_second, up_to, written
 from producer.commands.selecting import add_selection
 from producer.replay_runs import CAP
-from producer.screen import complain
+from producer.screen import complain, note
+from producer.shown import log_to_stderr, shown_traceback
 from schemas.errors import DocllmError
 from schemas.next_command import with_config
 from schemas.settings import current_folder, load_config
@@ -52,6 +52,7 @@ exit codes: 0 done, 1 some input was bad, 2 usage, 3 a server cannot be reached,
 def main(argv: Sequence[str]) -> int:
     """Run one command; return its exit code."""
     options = _parser().parse_args(argv)
+    log_to_stderr("%(message)s", "WARNING", options.config)
     try:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # so that asyncio has a say
@@ -64,8 +65,8 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         sys.stderr.flush()
         os._exit(INTERRUPTED)  # everything is closed but a thread that may wait for standard input, which would hold up the end
-    except Exception:  # noqa: BLE001 - a bug of ours: shown whole, with the exit code that scripts know it by
-        traceback.print_exc()
+    except Exception as error:  # noqa: BLE001 - a bug of ours: shown whole, with the exit code that scripts know it by
+        note(shown_traceback(error))
         return DocllmError.exit_code
 
 

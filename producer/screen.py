@@ -6,13 +6,15 @@ A stranger may have chosen a batch's name: nothing in it is markup, and no contr
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from producer.columns import Column, fitted
-from producer.shown import shown
+from producer.shown import escaped, shown, shown_lines
 from producer.status import AgentStatus, BatchStatus, GroupStatus
 from producer.store import told_half_loaded
 from producer.whole_file import give_up_standard_output, standard_output
@@ -42,18 +44,20 @@ def say(text: str) -> None:
         raise ConfigError(f"standard output cannot be written: {error.strerror}; write to a place with room") from None
 
 
+def say_json(value: Any) -> None:
+    """Write a value as JSON to stdout; on a terminal, unsafe characters come as JSON escapes."""
+    text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    say(escaped(text) if sys.stdout.isatty() else text)
+
+
 def complain(text: str) -> None:
     """Write an error, with what to do next, to stderr."""
-    sys.stderr.write(f"error: {_lines(text)}\n")
+    sys.stderr.write(f"error: {shown_lines(text)}\n")
 
 
 def note(text: str) -> None:
     """Write a remark to stderr."""
-    sys.stderr.write(f"{_lines(text)}\n")
-
-
-def _lines(text: str) -> str:
-    return "\n".join(map(shown, text.split("\n")))
+    sys.stderr.write(f"{shown_lines(text)}\n")
 
 
 class Bar:

@@ -135,9 +135,9 @@ def _required(ours: dict[str, bytes], name: str) -> bytes:
 
 def _word(ours: dict[str, bytes], name: str, limit: int) -> str:
     value = _required(ours, name)
-    if len(value) > limit or not value.isascii():
-        raise NotOursError(f"header {name} is too long or not ASCII")
-    return value.decode()
+    if len(value) > limit or not value.isascii() or not (word := value.decode()).isprintable():
+        raise NotOursError(f"header {name} is too long, not ASCII, or holds control characters")
+    return word
 
 
 def _number(ours: dict[str, bytes], name: str, default: int | None = None) -> int:

@@ -3,15 +3,12 @@
 import argparse
 import shutil
 import sys
-from typing import Any
-
-import orjson
 
 from producer import dead_screen, dead_show
 from producer.app import SCREEN_S, opened_ledger
 from producer.commands.selecting import read_selection, record_number, several
 from producer.dead import Group, listed
-from producer.screen import complain, note, say
+from producer.screen import complain, note, say, say_json
 from producer.selection import Selection
 from schemas.config import Config
 from schemas.database import Connection
@@ -36,7 +33,7 @@ async def list_groups(config: Config, options: argparse.Namespace) -> int:
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         chosen, found = await parts.lane(lambda: parts.database.auto(work))
     if options.json:
-        _json(dead_screen.groups_json(options.group, found))
+        say_json(dead_screen.groups_json(options.group, found))
     elif not found:
         say(f"nothing dead in group {options.group}" + (f" with {chosen}" if chosen.narrows else ""))
     else:
@@ -53,7 +50,7 @@ async def show(config: Config, options: argparse.Namespace) -> int:
     if isinstance(found, list):
         return _not_one(found, options)
     if options.json:
-        _json(dead_screen.story_json(found) if isinstance(found, dead_show.Story) else dead_screen.record_json(found))
+        say_json(dead_screen.story_json(found) if isinstance(found, dead_show.Story) else dead_screen.record_json(found))
     else:
         lines = dead_screen.story_lines(found) if isinstance(found, dead_show.Story) else dead_screen.record_lines(found)
         say("\n".join(lines))
@@ -83,7 +80,3 @@ def _not_one(names: list[str], options: argparse.Namespace) -> int:
 def width() -> int:
     """Return how many columns there are: those of the terminal, or many where nobody looks."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
-
-
-def _json(value: dict[str, Any]) -> None:
-    say(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())

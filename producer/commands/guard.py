@@ -3,13 +3,11 @@
 import argparse
 from collections.abc import Sequence
 
-import orjson
-
 from producer import guards
 from producer.app import SCREEN_S, LedgerParts, opened_ledger
 from producer.commands.cancel import actor
 from producer.guards import Guard
-from producer.screen import complain, note, say
+from producer.screen import complain, note, say, say_json
 from producer.shown import shown
 from producer.store import require_batch
 from schemas.config import Config
@@ -38,7 +36,7 @@ async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
     found = await parts.lane(lambda: parts.database.auto(lambda c: _raised(c, options)))
     if options.json:
         whole = {"version": VERSION, "group": options.group, "guards": [one.as_json() for one in found]}
-        say(orjson.dumps(whole, option=orjson.OPT_INDENT_2).decode())
+        say_json(whole)
         return 0
     for one in found:
         say(f"{shown(f'{one.key}: {one.reason}')}; raised {one.raised_at:%Y-%m-%d %H:%M:%S} UTC, next probe in {one.probe_due_s:.0f} s")

@@ -11,7 +11,6 @@ from io import StringIO
 from pathlib import Path
 from typing import BinaryIO
 
-import orjson
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
@@ -21,9 +20,9 @@ from producer import status as statuses
 from producer import store
 from producer.app import SCREEN_S, LedgerParts, opened_ledger
 from producer.commands.dead import PIPED_WIDTH
-from producer.result_lines import docllm_line, openai_line
-from producer.screen import note, say, status_lines, status_table
-from producer.shown import shown
+from producer.result_lines import Ended, LineOf, docllm_line, openai_line
+from producer.screen import note, say, say_json, status_lines, status_table
+from producer.shown import escaped, shown
 from producer.whole_file import standard_output, whole_file
 from schemas.config import Config
 from schemas.errors import ConfigError
@@ -43,7 +42,7 @@ async def status(config: Config, options: argparse.Namespace) -> int:
         if options.json:
             found = await _read(parts, options)
             reasons = tuple(with_config(reason, options.config) for reason in found.reasons)
-            say(orjson.dumps(replace(found, reasons=reasons).as_json(), option=orjson.OPT_INDENT_2).decode())
+            say_json(replace(found, reasons=reasons).as_json())
         elif sys.stdout.isatty() and not options.once:
             await _live(parts, options)
         else:
@@ -94,8 +93,10 @@ async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
 
 async def export(config: Config, options: argparse.Namespace) -> int:
     """Write the results to stdout, or to a file that appears whole; say when a batch is not final."""
-    line_of = openai_line if options.format == "openai" else docllm_line
+    line_of: LineOf = openai_line if options.format == "openai" else docllm_line
     output = None if options.output in STDOUT else options.output
+    if output is None and sys.stdout.isatty():
+        line_of = _escaped(line_of)
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         found = await _batches(parts, options)
         counts: dict[int, Counter[Status]] = {}
@@ -107,6 +108,16 @@ async def export(config: Config, options: argparse.Namespace) -> int:
             if name in found.values():
                 note(f"incomplete: {store.told_half_loaded(name)}")
     return 0
+
+
+def _escaped(line_of: LineOf) -> LineOf:
+    """Return lines for a terminal: the same JSON, in which no answer can move the cursor or hide text."""
+
+    def line(ended: Ended) -> bytes | None:
+        found = line_of(ended)
+        return found and escaped(found.decode()).encode()
+
+    return line
 
 
 @contextmanager

@@ -55,6 +55,14 @@ def test_a_header_that_every_publication_has_is_required(name: str) -> None:
             decode(bad)
 
 
+@pytest.mark.parametrize("value", [b"L\x1b[31m", b"g\r\nINFO forged", b"g\x7f", b"\xc2\x9b", b"x" * 101])
+@pytest.mark.parametrize("name", ["docllm_ledger", "docllm_group"])
+def test_a_word_holds_no_control_character(name: str, value: bytes) -> None:
+    """Whose record it is goes into the log of an agent that does not take it."""
+    with pytest.raises(NotOursError, match="too long, not ASCII, or holds control characters"):
+        decode(headers(**{name: value}))
+
+
 @pytest.mark.parametrize("value", [b"", b"-1", b"1.0", b"1e3", b" 1", b"0x1", b"1" * 19, "\u0661".encode(), b"\xff", b"1\n"])
 @pytest.mark.parametrize("name", ["docllm_task", "docllm_fence", "docllm_attempt", "docllm_due_ms"])
 def test_a_number_is_digits_within_bounds(name: str, value: bytes) -> None:

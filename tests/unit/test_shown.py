@@ -1,0 +1,109 @@
+"""Text from outside reaches a log or a terminal as text alone: it forges no line and moves no cursor."""
+
+import json
+import logging
+import sys
+import unicodedata
+from collections.abc import Callable
+
+import pytest
+
+from agent.telemetry import configure_logging
+from producer.commands.view import _escaped
+from producer.screen import say_json
+from producer.shown import ShownFormatter, escaped, log_to_stderr, shown_lines, shown_traceback
+
+FORGED = "g\r\n2026-11-24 00:00:00,000 INFO    agent.lifecycle: FORGED"
+HOSTILE = ["\x1b[31m", "\x07", "\x7f", "\x85", "\x9b2J", "\u2028", "\u202e", "\u2066", "\u200f", "\ufeff", "\ud800", "\U000e0041"]
+
+
+def record(message: str, *, error: BaseException | None = None) -> logging.LogRecord:
+    info = (type(error), error, error.__traceback__) if error is not None else None
+    return logging.LogRecord("agent.aside", logging.WARNING, "f.py", 1, "foreign record: %s", (message,), info)
+
+
+def raised(text: str) -> ValueError:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - its text is anything
+        raise ValueError(text)
+    return caught.value
+
+
+@pytest.mark.parametrize("text", [FORGED, *HOSTILE])
+def test_a_log_message_stays_on_one_line_without_controls(text: str) -> None:
+    """A header of a record, or a reason in Redis, wrote a whole line of its own and escape sequences."""
+    line = ShownFormatter("%(levelname)s %(name)s: %(message)s").format(record(f"a{text}b"))
+
+    assert line.isprintable()
+    assert line.startswith("WARNING agent.aside: foreign record: a")
+
+
+@pytest.mark.parametrize("text", [FORGED, *HOSTILE])
+def test_a_logged_traceback_keeps_its_lines_and_none_looks_like_a_record(text: str) -> None:
+    """A bug of ours stays readable; the error's own text may hold anything."""
+    first, *lines = ShownFormatter("%(message)s").format(record("x", error=raised(f"a{text}b"))).split("\n")
+
+    assert first == "foreign record: x"
+    assert lines[0] == "    Traceback (most recent call last):"
+    assert any("raise ValueError(text)" in line for line in lines)
+    assert all(line.startswith("    ") and line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize(
+    "configure", [lambda: configure_logging("INFO", 2, "my.toml"), lambda: log_to_stderr("%(message)s", "WARNING", "my.toml")]
+)
+def test_both_programs_log_through_the_formatter(
+    configure: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What they log is safe, and names the configuration file in commands."""
+    root = logging.Logger("root")  # noqa: LOG001 - pytest has put its own handlers on the real one
+    monkeypatch.setattr(logging, "root", root)
+    configure()
+
+    root.error("run: python -m producer migrate\n%s", HOSTILE[0])
+
+    told = capsys.readouterr().err
+    assert told.endswith("run: python -m producer migrate --config my.toml  [31m\n")
+
+
+def test_a_traceback_that_is_shown_keeps_its_lines_alone() -> None:
+    """The programs show a bug of theirs whole."""
+    lines = shown_traceback(raised(f"a{''.join(HOSTILE)}b")).split("\n")
+
+    assert lines[0] == "Traceback (most recent call last):"
+    assert all(line.isprintable() for line in lines)
+    assert shown_lines("a\x1b\nb") == "a \nb"
+
+
+def test_escaping_changes_no_value_and_leaves_no_control() -> None:
+    """Every control, format and separator character is written as JSON writes it."""
+    bad = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) in {"Cc", "Zl", "Zp"}]
+    text = json.dumps("".join([*bad, *HOSTILE, "\u061c\u200e\u202a\u2069", "Grüße 日本\u3000語 😀"]), ensure_ascii=False)
+
+    safe = escaped(text)
+
+    assert json.loads(safe) == json.loads(text)
+    assert not [letter for letter in safe if unicodedata.category(letter) in {"Cc", "Cf", "Zl", "Zp", "Cs"}]
+    assert "Grüße 日本\u3000語 😀" in safe
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_json_on_a_terminal_holds_no_raw_control(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, terminal: bool
+) -> None:
+    """A pipe or a file gets the bytes as they are."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+
+    say_json({"a": "\x9b2J\u202e"})
+
+    told = capsys.readouterr().out
+    assert json.loads(told) == {"a": "\x9b2J\u202e"}
+    assert ("\\u009b2J\\u202e" in told) is terminal
+    assert ("\x9b" in told) is not terminal
+
+
+def test_a_result_line_for_a_terminal_is_escaped() -> None:
+    """U+0080 to U+009F came raw: terminals take them for escape sequences."""
+    line = _escaped(lambda _: '{"result":"\x9b31m\u202e"}\n'.encode())(None)  # type: ignore[arg-type]
+
+    assert line == b'{"result":"\\u009b31m\\u202e"}\n'
+    assert _escaped(lambda _: None)(None) is None  # type: ignore[arg-type]
