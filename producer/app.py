@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from producer.bus.lock import LOCK_FOLDERS
 from producer.bus.mount import refuse_network
+from producer.bus.private import make_file, make_folder, warn_of_others
 from producer.ports import Publisher, TopicAdmin, TopicReader
 from producer.topics.family import EMBEDDED_PARTITIONS, Family, with_old_tiers
 from schemas import migrations
@@ -83,6 +84,9 @@ def open_database(config: Config, *, connections: int = 4, reads_s: int | None =
         _make_folder(config.data_dir)
         _require_rights(config.data_dir)
         refuse_network(config.data_dir)
+        warn_of_others(config.data_dir)
+        if config.database_url is None:
+            make_file(config.data_dir / LEDGER_FILE)
     database = Database(ledger_url(config), connections=connections, reads_s=reads_s)
     database.reach()
     return database
@@ -90,7 +94,7 @@ def open_database(config: Config, *, connections: int = 4, reads_s: int | None =
 
 def _make_folder(path: Path) -> None:
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
     except OSError as error:
         raise ConfigError(f"the data folder {path} cannot be made: {error.strerror}; name another one with DOCLLM_DATA_DIR") from None
     if not os.access(path, os.W_OK | os.X_OK):
@@ -214,8 +218,10 @@ async def _take(file: BinaryIO) -> None:
 
 
 def _lock_file(folder: Path) -> BinaryIO:
+    path = folder / LOCK_FILE
+    make_file(path)
     try:
-        return (folder / LOCK_FILE).open("wb")
+        return path.open("wb")
     except OSError as error:
         raise ConfigError(f"{LOCK_FILE} of the data folder {folder} cannot be written: {error.strerror}; {_ELSEWHERE}") from None
 

@@ -1,6 +1,6 @@
 """`FILE.rejects.jsonl`: what a load refused, one object a line, to be repaired and loaded. Each load writes it anew, whole.
 
-It never touches a file of that name that docllm did not write.
+It never touches a file of that name that docllm did not write. Only its owner may read it: it holds the input.
 """
 
 import os
@@ -12,6 +12,7 @@ from typing import BinaryIO, Self
 
 import orjson
 
+from producer.bus.private import FILE_MODE
 from producer.lines import REJECTS_SUFFIX, STDIN, Bad, is_reject
 from producer.whole_file import whole_file
 from schemas.envelope import MAX_TASK_BYTES
@@ -58,7 +59,7 @@ class Rejects:
             line = _line(bad)
         try:
             if self._file is None:
-                self._file = self._stack.enter_context(whole_file(self.path))
+                self._file = self._stack.enter_context(whole_file(self.path, FILE_MODE))
             self._file.write(line)
         except OSError as failed:
             raise self._unwritten(failed) from None

@@ -14,11 +14,11 @@ _SUFFIX = ".part"
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
+def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Yield a file that gets its name when the block ends without an error; otherwise what had that name stays as it was.
 
-    A link is kept and its target replaced; a device or a pipe is written to as it is, and a reader that leaves ends the block without
-    an error. Raises OSError.
+    `mode`: who may read it, less what the user's umask takes away. A link is kept and its target replaced; a device or a pipe is
+    written to as it is, and a reader that leaves ends the block without an error. Raises OSError.
     """
     if path.exists() and not path.is_file():  # the pipe behind /dev/stdout has no name that it could be opened by
         with suppress(BrokenPipeError), path.open("wb") as device:
@@ -30,7 +30,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     _remove_left_drafts(target)
     draft = target.with_name(f"{_prefix(target)}{os.getpid()}.{secrets.token_hex(4)}{_SUFFIX}")
     try:
-        with draft.open("xb") as file:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
             _lock(file)
             yield file
             file.flush()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from producer.bus.mount import refuse_network
+from producer.bus.private import make_file, make_folder
 from schemas.errors import UnreachableError, UnsafeStateError
 
 VERSION = 1
@@ -45,8 +46,9 @@ class BusFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             refuse_network(path.parent)
+            make_file(path)
             with ExitStack() as opened:
                 self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
                 opened.callback(self._db.close)

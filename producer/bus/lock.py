@@ -7,6 +7,8 @@ import fcntl
 import os
 from pathlib import Path
 
+from producer.bus.private import FILE_MODE, make_folder
+
 LOCK_FOLDERS = AGENTS, MEMBERS = "agents", "members"  # of the data folder
 
 
@@ -14,10 +16,10 @@ class LifeLock:
     """The lock of one member, held from construction until `release`. Its file appears when it is held: a free one is a death."""
 
     def __init__(self, folder: Path, member: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         path = _path(folder, member)
         unborn = path.with_suffix(".unborn")
-        self._fd = os.open(unborn, os.O_RDWR | os.O_CREAT, 0o644)
+        self._fd = os.open(unborn, os.O_RDWR | os.O_CREAT, FILE_MODE)
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         unborn.rename(path)
 

@@ -35,6 +35,21 @@ def failing(number: int) -> Callable[..., NoReturn]:
     return fail
 
 
+@pytest.mark.parametrize("umask", [0o022, 0])
+def test_only_its_owner_reads_a_rejects_file(tmp_path: Path, umask: int) -> None:
+    """It holds lines of the input, which every local user could read; a mode that was wider is not kept."""
+    path = tmp_path / "t.rejects.jsonl"
+    path.touch(0o644)
+    before = os.umask(umask)
+    try:
+        with Rejects(path) as rejects:
+            rejects.add(BAD)
+    finally:
+        os.umask(before)
+
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_what_was_refused_is_in_the_file(tmp_path: Path) -> None:
     """Each refused line is an object that the published schema takes."""
     with Rejects(tmp_path / "t.rejects.jsonl") as rejects:

@@ -1,0 +1,94 @@
+"""The data folder is its owner's alone: prompts and answers lie there in clear text."""
+
+import asyncio
+import logging
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from agent.ledger.locks import AgentLocks
+from producer.app import bus_path, opened, opened_ledger
+from producer.bus.file import BusFile
+from producer.bus.lock import AGENTS, MEMBERS, LifeLock
+from producer.bus.private import make_file
+from schemas.config import Config
+
+
+@pytest.fixture(params=[0o022, 0])
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The usual umask, under which others may read, and none."""
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+async def use(config: Config) -> None:
+    """Open all parts, as `load` and an agent do, and check the modes while all files are there."""
+    async with opened(config, "docllm") as parts:
+        locks = AgentLocks(config.data_dir / AGENTS)
+        locks.hold(1)
+        with ExitStack() as stack:
+            stack.callback(locks.close)
+            stack.callback(LifeLock(config.data_dir / MEMBERS, "m").release)
+            stack.callback(BusFile(bus_path(config)).close)
+            await parts.lane(lambda: parts.database.auto(lambda _: None))
+            check_modes(config.data_dir)
+
+
+def check_modes(folder: Path) -> None:
+    modes = {path.relative_to(folder).as_posix(): path.stat().st_mode & 0o777 for path in [folder, *folder.rglob("*")]}
+    folders = {".", AGENTS, MEMBERS}
+    assert {"ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm", "bus.sqlite", "bus.sqlite-wal", "setup.lock"} < modes.keys()
+    assert modes == {name: 0o700 if name in folders else 0o600 for name in modes}
+
+
+@pytest.mark.usefixtures("umask")
+def test_nobody_else_reads_what_is_made_in_the_data_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Everybody on the machine could read it, and hold the lock for which every program waits when it starts."""
+    asyncio.run(use(Config(data_dir=tmp_path / "data")))
+
+    assert caplog.messages == []
+
+
+def test_a_folder_that_others_may_read_is_told_and_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever made it may have wanted that; what is made in it is closed all the same."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    folder.chmod(0o755)
+
+    async def make() -> None:
+        async with opened_ledger(Config(data_dir=folder)):
+            pass
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(make())
+
+    assert caplog.messages == [
+        f"other users of this machine may look into {folder}, which holds prompts and answers; run: chmod -R go= {folder}"
+    ]
+    assert folder.stat().st_mode & 0o777 == 0o755
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+
+
+def test_a_database_that_is_there_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing a handle of it would drop the locks that SQLite holds on it in this process."""
+    path = tmp_path / "a.sqlite"
+    sqlite3.connect(path).close()
+    path.touch()
+    handles = list[int]()
+    monkeypatch.setattr("producer.bus.private.os.close", handles.append)
+
+    make_file(path)
+
+    assert handles == []
+
+
+def test_a_file_that_cannot_be_made_is_left_to_whoever_opens_it(tmp_path: Path) -> None:
+    """That one says what is wrong, in its own words."""
+    make_file(tmp_path / "no" / "a.sqlite")
+
+    assert not (tmp_path / "no").exists()
