@@ -19,11 +19,11 @@ from producer.app import bus_path, bus_to_come, ledger_to_come, make_admin, open
 from producer.topics.family import Family, with_old_tiers
 from schemas import migrations
 from schemas.clock import SystemClock
-from schemas.config import Config, LLMConfig
+from schemas.config import DEFAULT_ROUTE, Config, LLMConfig
 from schemas.database import Database
 from schemas.errors import ConfigError, DocllmError, UnreachableError, UnsafeStateError
 from schemas.lanes import ThreadLane
-from schemas.settings import DEFAULT_ROUTE, LEDGER_FILE, account, require_llm
+from schemas.settings import LEDGER_FILE, account, require_llm
 from schemas.topics import Topics
 
 REDIS_TIMEOUT_S = 2.0

@@ -3,8 +3,8 @@
 from collections import Counter
 
 from producer.lines import Good
-from schemas.config import Config
-from schemas.settings import DEFAULT_ROUTE, account
+from schemas.config import DEFAULT_ROUTE, Config
+from schemas.settings import account
 
 BYTES_PER_TOKEN = 4
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from schemas.errors import ConfigError
 
+DEFAULT_ROUTE, MAX_ROUTE_CHARS = "default", 64
+
 
 class Secret:
     """A text that must not be shown: `repr`, `str` and formatting give dots; `reveal()` gives the text."""
@@ -122,7 +124,7 @@ class TypeConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything that a person can set."""
+    """Everything that a person can set; `file` is where it was read from, None where there is none."""
 
     data_dir: Path = Path("docllm-data")
     kafka: KafkaConfig = KafkaConfig()
@@ -137,6 +139,7 @@ class Config:
     types: dict[str, TypeConfig] = field(default_factory=dict)
     retry_tiers: tuple[str, ...] = ("30s", "5m", "1h")
     max_attempts: int = 5
+    file: Path | None = field(default=None, compare=False)
 
     @property
     def embedded(self) -> bool:

@@ -1,6 +1,13 @@
-"""Reads `docllm.toml` as flat names with the place of each, so that a fault can be pointed at. It knows no setting."""
+"""Reads `docllm.toml` as flat names with the place of each, so that a fault can be pointed at. It knows no setting.
 
+The file names handlers, which are code, and addresses, to which keys are sent. One that was found in the
+current folder, and that nobody named, is read only where no other user could have put it there.
+"""
+
+import os
 import re
+import shlex
+import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,11 +23,14 @@ _PAIR = re.compile(r"\s*([\w\"'. -]+?)\s*=")
 class SettingFile:
     """A configuration file: `values` by name (tables joined by dots), and the folder that its paths start from."""
 
-    def __init__(self, path: Path) -> None:
-        """Read it; raise ConfigError when that cannot be done."""
+    def __init__(self, path: Path, *, found: bool = False) -> None:
+        """Read it; raise ConfigError when that cannot be done, or when it was `found` and others may write it."""
         self.path = path
         try:
-            self._text = path.read_text("utf-8")
+            with path.open(encoding="utf-8") as file:
+                if found:
+                    _require_trust(path, os.fstat(file.fileno()))
+                self._text = file.read()
             self.values = _flat(tomllib.loads(self._text))
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
@@ -44,6 +54,17 @@ class SettingFile:
             if at == name:
                 return f"{self.path.name} line {number}"
         return self.path.name
+
+
+def _require_trust(path: Path, opened: os.stat_result) -> None:
+    """Raise ConfigError unless the file and its folder belong to this user, or root, and no other may write."""
+    folders = {folder: folder.stat() for folder in (path.parent, path.resolve().parent)}
+    fix = f"name the file if you trust it: --config {FILE}"
+    for place, status in {**folders, path: opened}.items():
+        if status.st_uid not in {0, os.geteuid()}:
+            raise ConfigError(f"{path} is not read: {place} belongs to another user; {fix}")
+        if stat.S_IMODE(status.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+            raise ConfigError(f"{path} is not read: other users may write to {place}; run: chmod go-w {shlex.quote(str(place))}, or {fix}")
 
 
 def _bare(name: str) -> str:

@@ -100,13 +100,14 @@ def paths(value: Any) -> tuple[Path, ...]:
 
 def tiers(value: Any) -> tuple[str, ...]:
     """Return retry tiers, durations that rise, from a list or from a text with commas."""
-    found = tuple(text(part) for part in _parts(value, ",", "rising durations, for example 30s,5m,1h"))
+    wanted = "rising durations, for example 30s,5m,1h"
+    found = tuple(text(part) for part in _parts(value, ",", wanted))
     try:
         lengths_s = [duration_s(part) for part in found]
-    except ConfigError as wrong:
-        raise ValueError(str(wrong)) from None
+    except ConfigError:  # its text quotes what is wrong
+        raise ValueError(f"write {wanted}") from None
     if not found or lengths_s != sorted(set(lengths_s)):
-        raise ValueError("write rising durations, for example 30s,5m,1h")
+        raise ValueError(f"write {wanted}")
     return found
 
 
@@ -141,7 +142,10 @@ def redis_url(value: Any) -> Secret:
 
 def http_url(value: Any) -> str:
     """Return an http(s) URL."""
-    url = urlsplit(text(value))
+    try:
+        url = urlsplit(text(value))
+    except ValueError:  # its text may quote the address
+        url = urlsplit("")
     if url.scheme not in {"http", "https"} or not url.hostname:
         raise ValueError("write an address such as https://api.openai.com/v1")
     return text(value)

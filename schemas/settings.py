@@ -6,19 +6,30 @@ The table below lists every name there is. This file opens no connection, and no
 import difflib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from schemas import setting_kinds as kinds
-from schemas.config import AgentConfig, Config, GuardConfig, KafkaConfig, LLMConfig, Price, RouteConfig, Secret, TypeConfig
+from schemas.config import (
+    DEFAULT_ROUTE,
+    AgentConfig,
+    Config,
+    GuardConfig,
+    KafkaConfig,
+    LLMConfig,
+    Price,
+    RouteConfig,
+    Secret,
+    TypeConfig,
+)
 from schemas.errors import ConfigError
+from schemas.setting_faults import contradictions, route_faults
 from schemas.setting_file import FILE, SettingFile
 
 OPENAI_URL = "https://api.openai.com/v1"
 LEDGER_FILE = "ledger.sqlite"
-DEFAULT_ROUTE, MAX_ROUTE_CHARS = "default", 64
 NO_LLM = """\
 no LLM is configured; type one of these and run again:
   export OPENAI_API_KEY=sk-... DOCLLM_LLM_MODEL=NAME                         # OpenAI
@@ -79,11 +90,15 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A value as it was given, where, and the folder that a relative path in it starts from."""
+    """A value as it was given, where, and the folder that a relative path in it starts from.
+
+    `found`: it stands in a file that was found in the current folder, and that nobody named.
+    """
 
     value: Any
     where: str
     base: Path
+    found: bool = False
 
 
 def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path) -> Config:
@@ -93,12 +108,16 @@ def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd:
     Raises ConfigError with one line for each fault.
     """
     faults: list[str] = []
-    given = _given(flags, environ, cwd, faults)
+    named = flags.get("config") or environ.get(_CONFIG)
+    file = _file(named, cwd)
+    given = dict(_from_file(file, found=not named)) if file is not None else {}
+    given |= _given(flags, environ, cwd, faults)
+    faults += _key_faults(given)
     found = dict(_checked(given, faults))
-    config = _config(found, environ, cwd)
+    config = replace(_config(found, environ, cwd), file=None if file is None else file.path)
     if not (given.keys() - found.keys()) & {"kafka.bootstrap", "database.url"}:
-        faults += _contradictions(config)
-    faults += _route_faults(config)
+        faults += contradictions(config)
+    faults += route_faults(config)
     if faults:
         raise ConfigError("\n".join(faults))
     return config
@@ -141,12 +160,14 @@ def account(config: Config, route: str) -> LLMConfig:
     )
 
 
+def _from_file(file: SettingFile, *, found: bool) -> Iterator[tuple[str, _Given]]:
+    for name, value in file.values.items():
+        yield name, _Given(value, file.where(name), file.path.parent, found)
+
+
 def _given(flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path, faults: list[str]) -> dict[str, _Given]:
-    """Return each value from the strongest source that has it."""
+    """Return each value of flags and environment, from the stronger one that has it."""
     given: dict[str, _Given] = {}
-    if file := _file(flags.get("config") or environ.get(_CONFIG), cwd):
-        for name, value in file.values.items():
-            given[name] = _Given(value, file.where(name), file.path.parent)
     names = {setting.variable: setting.name for setting in SETTINGS.values() if setting.variable}
     for variable, value in environ.items():
         if variable in names and value:
@@ -159,6 +180,15 @@ def _given(flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path, f
     return given
 
 
+def _key_faults(given: Mapping[str, _Given]) -> list[str]:
+    """Refuse to send a key of the environment to an address that the current folder brought along."""
+    key, address = given.get("llm.api_key"), given.get("llm.base_url")
+    if key is None or address is None or key.found or not address.found:
+        return []
+    fix = f"set DOCLLM_LLM_BASE_URL too, or name the file if you trust it: --config {FILE}"
+    return [f"{address.where}: llm.base_url would be sent the key of {key.where}, and nobody named this file; {fix}"]
+
+
 def _foreign(variable: str) -> bool:
     """Return whether a variable that looks like ours is set by tests or by Kubernetes."""
     return variable.startswith(_TESTS) or _SERVICE.fullmatch(variable) is not None
@@ -169,7 +199,7 @@ def _file(named: object, cwd: Path) -> SettingFile | None:
         path = cwd / (kinds.path(named) if named else FILE)
     except ValueError as wrong:
         raise ConfigError(f"the configuration file's name is wrong; {wrong}") from None
-    return SettingFile(path) if named or _is_there(path) else None
+    return SettingFile(path, found=not named) if named or _is_there(path) else None
 
 
 def _is_there(path: Path) -> bool:
@@ -265,35 +295,3 @@ def _sections(found: Mapping[str, Any], section: str) -> list[tuple[str, dict[st
         own, _, part = name.rpartition(".")
         sections.setdefault(own, {})[part] = value
     return sorted(sections.items())
-
-
-def _contradictions(config: Config) -> list[str]:
-    """Ledger and bus are both embedded or both servers: half of a pair would not survive the other half's failures."""
-    mysql = config.database_url is not None and not config.database_url.reveal().startswith("sqlite")
-    if mysql and config.embedded:
-        return ["a MySQL ledger needs Kafka: set DOCLLM_KAFKA_BOOTSTRAP=HOST:9092, or remove database.url for embedded parts"]
-    if not mysql and not config.embedded:
-        return ["Kafka needs a MySQL ledger: set DOCLLM_DATABASE_URL=mysql://USER:PASSWORD@HOST:3306/DATABASE"]
-    return []
-
-
-def _route_faults(config: Config) -> list[str]:
-    """The ledger keeps a route's name, and a type can only go where there is one."""
-    bad = [name for name in config.routes if len(name) > MAX_ROUTE_CHARS or not name.isprintable() or name != name.strip()]
-    form = f"use at most {MAX_ROUTE_CHARS} printable characters for a route's name, no blank at its ends"
-    faults = [f"routes.{name[:MAX_ROUTE_CHARS]!r}: {form}" for name in bad] + _idle_routes(config)
-    lost = [(name, one.route) for name, one in config.types.items() if one.route not in {None, DEFAULT_ROUTE, *config.routes}]
-    return faults + [f"types.{name}.route is {route}, which is no route; add [routes.{route}], or remove it" for name, route in lost]
-
-
-def _idle_routes(config: Config) -> list[str]:
-    """A task that names a model takes the first route of that model, by name; another one is used by tasks of a type alone."""
-    used = {one.route for one in config.types.values()}
-    first: dict[str, str] = {}
-    faults = []
-    for name in sorted(config.routes.keys() - {DEFAULT_ROUTE}):
-        model = config.routes[name].model or name
-        if first.setdefault(model, name) != name and name not in used:
-            taken = f"tasks that name {model} take routes.{first[model]}"
-            faults.append(f"routes.{name} is never used: {taken}; let a type have it, or remove it")
-    return faults

@@ -6,8 +6,7 @@ from typing import Any
 
 import orjson
 
-from schemas.config import Config
-from schemas.settings import DEFAULT_ROUTE, MAX_ROUTE_CHARS
+from schemas.config import DEFAULT_ROUTE, MAX_ROUTE_CHARS, Config
 
 DEFAULT = DEFAULT_ROUTE
 _DIGEST_BYTES = 8

@@ -32,7 +32,9 @@ def names(folder: Path, toml: str) -> Names:
 @pytest.mark.parametrize(("toml", "idle", "first"), [(TWO, "b", "a"), (NAMED, "other", "m")])
 def test_a_second_route_of_a_model_that_no_task_can_take_is_refused(tmp_path: Path, toml: str, idle: str, first: str) -> None:
     """The one that is used was chosen by its name alone, and nobody would be told."""
-    with pytest.raises(ConfigError, match=rf"routes\.{idle} is never used: tasks that name m take routes\.{first}; let a type have it"):
+    with pytest.raises(
+        ConfigError, match=rf"routes\.{idle} is never used: tasks that name its model take routes\.{first}; let a type have it"
+    ):
         names(tmp_path, toml)
 
 

@@ -1,0 +1,168 @@
+"""What the current folder holds is trusted only where nobody else could have put it there; no message shows a value."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from producer import __main__ as producer
+from schemas.config import Config
+from schemas.errors import ConfigError
+from schemas.setting_file import SettingFile
+from schemas.settings import _NAMED, SETTINGS, load_config
+
+SENDS = "[llm]\nbase_url = 'http://theirs/v1'\n"
+
+
+def load(cwd: Path, flags: dict[str, Any] | None = None, **environ: str) -> Config:
+    return load_config(flags=flags or {}, environ=environ, cwd=cwd)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of this user alone with a configuration file."""
+    (tmp_path / "docllm.toml").write_text(SENDS)
+    (tmp_path / "docllm.toml").chmod(0o644)
+    tmp_path.chmod(0o755)
+    return tmp_path
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, 0o757])
+def test_a_file_found_in_a_folder_that_others_may_write_is_refused(folder: Path, mode: int) -> None:
+    """Whoever put it there would run code in the agent, by a type's handler, and get the keys."""
+    folder.chmod(mode)
+
+    with pytest.raises(
+        ConfigError, match=rf"other users may write to {folder}; run: chmod go-w {folder}, or name .* --config docllm\.toml"
+    ):
+        load(folder)
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o664, 0o622])
+def test_a_found_file_that_others_may_write_is_refused(folder: Path, mode: int) -> None:
+    """It is as good as theirs."""
+    (folder / "docllm.toml").chmod(mode)
+
+    with pytest.raises(ConfigError, match=r"other users may write to .*docllm\.toml; run: chmod go-w .*docllm\.toml, or name"):
+        load(folder)
+
+
+def test_a_link_to_a_file_in_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    """They could replace what it leads to."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs").chmod(0o777)
+    (tmp_path / "theirs" / "a.toml").write_text(SENDS)
+    (tmp_path / "docllm.toml").symlink_to("theirs/a.toml")
+
+    with pytest.raises(ConfigError, match=r"other users may write to .*theirs; run: chmod go-w"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["folder", "file"])
+def test_a_found_file_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """As where somebody else's folder is looked into; root's is anybody's."""
+    usual_stat, usual_fstat, me = os.stat, os.fstat, os.geteuid()
+    theirs = me + 1
+
+    def owned(status: os.stat_result, by: int) -> os.stat_result:
+        return os.stat_result((*status[:4], by, *status[5:10]))
+
+    def let_own(user: int) -> None:
+        monkeypatch.setattr(Path, "stat", lambda path, **_: owned(usual_stat(path), user if place == "folder" else me))
+        monkeypatch.setattr(os, "fstat", lambda handle: owned(usual_fstat(handle), user if place == "file" else me))
+
+    let_own(theirs)
+    with pytest.raises(ConfigError, match=r"belongs to another user; name the file if you trust it: --config docllm\.toml"):
+        SettingFile(folder / "docllm.toml", found=True)
+    let_own(0)
+    assert SettingFile(folder / "docllm.toml", found=True).values
+
+
+@pytest.mark.parametrize("how", ["flag", "variable"])
+def test_a_file_that_is_named_is_trusted(folder: Path, how: str) -> None:
+    """Kubernetes mounts folders with 0777; a person who names a file means it, its address and the key."""
+    (folder / "docllm.toml").chmod(0o666)
+    folder.chmod(0o777)
+
+    config = (
+        load(folder, {"config": "docllm.toml"}, DOCLLM_LLM_API_KEY="k")
+        if how == "flag"
+        else load(folder, DOCLLM_CONFIG="docllm.toml", DOCLLM_LLM_API_KEY="k")
+    )
+
+    assert config.llm.api_key is not None
+    assert (config.llm.base_url, config.llm.api_key.reveal()) == ("http://theirs/v1", "k")
+
+
+def test_a_found_file_of_ones_own_is_read(folder: Path) -> None:
+    """The usual case: a folder and a file that others may read at most."""
+    assert load(folder).llm.base_url == "http://theirs/v1"
+    assert load(folder).file == folder / "docllm.toml"
+
+
+def test_a_key_of_the_environment_is_not_sent_to_an_address_that_was_found(folder: Path) -> None:
+    """`check` sent it with the first call to whatever a folder's file named."""
+    with pytest.raises(ConfigError) as refused:
+        load(folder, DOCLLM_LLM_API_KEY="victimkey")
+
+    told = str(refused.value)
+    assert told.startswith("docllm.toml line 2: llm.base_url would be sent the key of DOCLLM_LLM_API_KEY")
+    assert "set DOCLLM_LLM_BASE_URL too, or name the file if you trust it: --config docllm.toml" in told
+    assert "victimkey" not in told
+
+
+def test_a_key_goes_to_the_address_that_stands_beside_it(folder: Path) -> None:
+    """In the environment, or in the file; a file without an address changes nothing."""
+    beside = load(folder, DOCLLM_LLM_API_KEY="k", DOCLLM_LLM_BASE_URL="http://mine/v1")
+    (folder / "docllm.toml").write_text(f"{SENDS}api_key = 'theirs'\n")
+    both = load(folder)
+    (folder / "docllm.toml").write_text("[llm]\nmodel = 'm'\n")
+
+    assert beside.llm.base_url == "http://mine/v1"
+    assert both.llm.api_key is not None
+    assert load(folder, DOCLLM_LLM_API_KEY="k").llm.base_url == "https://api.openai.com/v1"
+
+
+def test_a_folder_that_is_not_trusted_ends_a_command_with_2(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is opened; with the file named it goes on."""
+    folder.chmod(0o777)
+    monkeypatch.chdir(folder)
+    for name in [name for name in os.environ if name.startswith(("DOCLLM_", "OPENAI_"))]:
+        monkeypatch.delenv(name)
+
+    assert producer.main(["status"]) == 2
+    assert not (folder / "docllm-data").exists()
+    assert "chmod go-w" in capsys.readouterr().err
+    assert producer.main(["status", "--config", "docllm.toml"]) == 0
+
+
+CANARY = "sk-canary\u2100secret"  # the odd letter makes some libraries quote the text in their errors
+WRONG = [
+    CANARY,
+    f"{CANARY}://u:{CANARY}@h",
+    f"http://{CANARY}/v1",
+    f"mysql://u:{CANARY}/@h",
+    [CANARY],
+    {"a": CANARY},
+    True,
+    -1,
+    f"30s,{CANARY}",
+]
+
+
+@pytest.mark.parametrize("value", WRONG, ids=repr)
+def test_no_fault_shows_a_value(tmp_path: Path, value: object) -> None:
+    """A wrong value may be a password in the wrong place; `retry.tiers` quoted it, and an address that no host can have."""
+    named = {f"{section}.x.{name}" for section, names in _NAMED.items() for name in names}
+    told = []
+    for name in sorted({*SETTINGS, *named, "kafka.client.debug", "kafka.client.nothing"}):
+        try:
+            load(tmp_path, {name: value})
+        except ConfigError as fault:
+            told.append(str(fault))
+
+    assert told
+    assert [fault for fault in told if "canary" in fault] == []
