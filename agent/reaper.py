@@ -5,7 +5,7 @@ One runs inside every agent, and any number may. It repairs; it never settles fo
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -22,6 +22,7 @@ from schemas.clock import Clock
 from schemas.database import Connection, Database, DatabaseError
 from schemas.errors import DocllmError
 from schemas.lanes import Lane
+from schemas.task import Status
 from schemas.topics import Topics
 
 Result = TypeVar("Result")
@@ -136,9 +137,10 @@ class Reaper:
 
     async def sweep_once(self) -> int:
         """Order records for tasks that no record can reach; return how many."""
-        horizon = await self._horizon()
+        carried = await self._carried()
         total = 0
-        while found := await self._run(lambda c: sweep.uncarried(c, self._topics.group, horizon, self._sweep.slack_s)):
+        slack_s, group = self._sweep.slack_s, self._topics.group
+        while found := await self._run(lambda c: sweep.uncarried(c, group, carried, slack_s)):
             crash.reach("sweep.ordered")
             total += found
             log.warning("%d waiting tasks had no record on their topic; they are published again", found)
@@ -147,14 +149,24 @@ class Reaper:
             await self._clock.sleep(sweep.PAGE / SWEPT_PER_S)
         return total
 
-    async def _horizon(self) -> datetime | None:
-        """Return the smallest append time at the committed offsets of main and tier topics."""
-        oldest = []
-        for destination in ("tasks", *self._topics.tier_destinations):
-            backlog = await self._admin.backlog(self._topics.consumer_group(destination), [self._topics.name(destination)])
-            if backlog.oldest_ms is not None:
-                oldest.append(backlog.oldest_ms)
-        return _time(min(oldest)) if oldest else None
+    async def _carried(self) -> list[sweep.Carried]:
+        """Return for each status of a waiting task the topics that carry it, and their horizon.
+
+        A pending task's record is on `tasks`: loads, replays and repairs publish there. If an agent
+        gave it back after a retry, its record is in a retry topic; unless that is claimed within
+        the slack, the task gets a second record with the same fence. A retrying task's record may be
+        on any of them, since an opened guard publishes it on `tasks`.
+        """
+        everywhere = ("tasks", *self._topics.tier_destinations)
+        oldest_ms = {name: await self._oldest_ms(name) for name in everywhere}
+        carriers = {Status.PENDING: ("tasks",), Status.RETRYING: everywhere}
+        return [sweep.Carried(status, names, _oldest(oldest_ms[name] for name in names)) for status, names in carriers.items()]
+
+    async def _oldest_ms(self, destination: str) -> int | None:
+        """Return the smallest append time at a topic's committed offsets; None without a lag."""
+        readers = self._topics.consumer_group(destination)
+        backlog = await self._admin.backlog(readers, [self._topics.name(destination)])
+        return backlog.oldest_ms
 
     async def _look(self) -> bool:
         """Judge other agents and hear who is gone; return whether somebody new is."""
@@ -221,6 +233,11 @@ class Reaper:
         except (DatabaseError, DocllmError, OSError) as error:
             log.warning("%s failed and is tried again: %s", getattr(duty, "__name__", "a duty"), getattr(error, "orig", error))
             return None
+
+
+def _oldest(timestamps_ms: Iterable[int | None]) -> datetime | None:
+    known = [timestamp_ms for timestamp_ms in timestamps_ms if timestamp_ms is not None]
+    return _time(min(known)) if known else None
 
 
 def _time(timestamp_ms: int) -> datetime:

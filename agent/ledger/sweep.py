@@ -1,15 +1,29 @@
 """Housekeeping of the reaper, as SQL: tasks whose record Kafka has lost, and old counts that can be summed up."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    and_,
+    delete,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 
+from agent.ledger import facts
 from producer import outbox as orders
 from schemas.sql import UtcTime, utc_after, utc_now
 from schemas.tables import batch, outbox, tally, task
-from schemas.task import WAITING
+from schemas.task import Status
 
 PAGE = 500
 COMPACT_AFTER_S = 900.0
@@ -36,28 +50,80 @@ _COUNTED = select(
 _REPEATED = select(_COUNTED.c.id).where(_COUNTED.c.alike > 1).order_by(*(_COUNTED.c[name] for name in _KEYS)).limit(COMPACT_MOST)
 
 
-def uncarried(connection: Connection, group: str, horizon: datetime | None, slack_s: float) -> int:
-    """Order records for tasks that wait and that no record can reach any more; return how many, at most a page.
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Which topics carry the waiting tasks of one status, and how old their oldest record is.
 
-    `horizon` is the smallest append time among the records at the group's committed offsets, UTC without a zone; None when
-    all lags are 0 and the present is meant. A row that waits since before it, less the slack, has no carrier. The brokers' clock may
-    be ahead, so that what is swept is overdue by the database's own clock too. Nothing is swept while an older order waits, since
-    its tasks look the same. A false find costs one duplicate record.
+    `horizon`: the smallest append time among the records at the group's committed offsets on these
+    topics, UTC without a zone. None: all their lags are 0, and the present is meant.
     """
-    before: ColumnElement[Any] = utc_after(-slack_s) if horizon is None else literal(horizon - timedelta(seconds=slack_s), UtcTime)
-    older = select(outbox.c.id).where(outbox.c.group_name == group, outbox.c.due_at < before).limit(1)
-    if connection.execute(older).scalar() is not None:
-        return 0
-    mine = select(batch.c.id).where(batch.c.group_name == group, batch.c.cancelled_at.is_(None))
+
+    status: Status
+    destinations: tuple[str, ...]
+    horizon: datetime | None
+
+    def before(self, slack_s: float) -> ColumnElement[Any]:
+        """Return the time before which a task must have begun to wait to have no record."""
+        if self.horizon is None:
+            return utc_after(-slack_s)
+        return literal(self.horizon - timedelta(seconds=slack_s), UtcTime)
+
+
+def uncarried(
+    connection: Connection,
+    group: str,
+    carried: Sequence[Carried],
+    slack_s: float,
+) -> int:
+    """Order records for tasks that wait and have none; return how many, at most a page.
+
+    A task that has waited since before its horizon, less the slack, has no record. It must be
+    overdue by the database's own clock too, since the brokers' clock may be ahead. Nothing is swept
+    while an older order for the same topics waits: its tasks look the same. A false find costs one
+    duplicate record.
+    """
+    sure = [one for one in carried if not _order_waits(connection, group, one, slack_s)]
+    lost = [_lost(one, slack_s) for one in sure]
+    mine = facts.in_group(group, batch.c.cancelled_at.is_(None))
+    rows: list[Row[Any]] = []
+    for one in lost:  # one status at a time: only then the index has its tasks in order of due_at
+        query = select(task.c.id, task.c.due_at).where(one, mine).order_by(task.c.due_at)
+        rows += connection.execute(facts.along_due(query).limit(PAGE)).all()
+    ids = sorted(row.id for row in sorted(rows, key=_due)[:PAGE])
+    return _order(connection, group, ids, or_(*lost), mine) if ids else 0
+
+
+def _lost(one: Carried, slack_s: float) -> ColumnElement[bool]:
     overdue = task.c.due_at < utc_after(-slack_s)
-    lost = (task.c.status.in_(WAITING), task.c.due_at < before, overdue, task.c.batch_id.in_(mine))
-    ids = sorted(connection.execute(select(task.c.id).where(*lost).order_by(task.c.due_at).limit(PAGE)).scalars())
-    locked = select(task.c.id, task.c.fence).where(task.c.id.in_(ids), *lost).order_by(task.c.id).with_for_update(skip_locked=True)
-    rows = connection.execute(locked).all() if ids else []
+    return and_(task.c.status == int(one.status), task.c.due_at < one.before(slack_s), overdue)
+
+
+def _order_waits(connection: Connection, group: str, one: Carried, slack_s: float) -> bool:
+    mine = (outbox.c.group_name == group, outbox.c.destination.in_(one.destinations))
+    older = select(outbox.c.id).where(*mine, outbox.c.due_at < one.before(slack_s)).limit(1)
+    return connection.execute(older).scalar() is not None
+
+
+def _order(
+    connection: Connection,
+    group: str,
+    ids: Sequence[int],
+    *still: ColumnElement[bool],
+) -> int:
+    """Order records for those of these tasks that are `still` lost; return how many."""
+    lost = select(task.c.id, task.c.fence).where(task.c.id.in_(ids), *still).order_by(task.c.id)
+    rows = connection.execute(lost.with_for_update(skip_locked=True)).all()
     if rows:
-        connection.execute(update(task).where(task.c.id.in_([row.id for row in rows])).values(due_at=utc_now()))
-        orders.place(connection, group, "tasks", [(orders.TASK, row.id, row.fence) for row in rows], grace_s=0)
+        these = task.c.id.in_([row.id for row in rows])
+        connection.execute(update(task).where(these).values(due_at=utc_now()))
+        items = [(orders.TASK, row.id, row.fence) for row in rows]
+        orders.place(connection, group, "tasks", items, grace_s=0)
     return len(rows)
+
+
+def _due(row: Row[Any]) -> datetime:
+    due: datetime = row.due_at
+    return due
 
 
 def compact(connection: Connection) -> int:

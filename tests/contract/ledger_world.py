@@ -252,4 +252,5 @@ class World:
     def sweep(self) -> None:
         if self.lossy and "no sweep" not in self.quirks:
             self.make_due(*WAITING, seconds=700.0)
-            self.books.run(lambda c: sweep.uncarried(c, GROUP, None, 600.0))
+            carried = [sweep.Carried(status, READ, None) for status in WAITING]
+            self.books.run(lambda c: sweep.uncarried(c, GROUP, carried, 600.0))

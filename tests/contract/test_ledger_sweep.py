@@ -16,8 +16,15 @@ from tests.contract.ledger_parts import GROUP, RETRY, SUCCEEDED, Books
 SLACK_S = 600.0
 
 
-def swept(books: Books, horizon: datetime | None = None) -> int:
-    return books.run(lambda c: sweep.uncarried(c, GROUP, horizon, SLACK_S))
+TIERS = ("retry.30s", "retry.1h")
+
+
+def swept(books: Books, tasks: datetime | None = None, tiers: datetime | None = None) -> int:
+    """Sweep once, with the oldest record of `tasks` and of the retry topics; None: all is read."""
+    oldest = min((time for time in (tasks, tiers) if time is not None), default=None)
+    pending = sweep.Carried(Status.PENDING, ("tasks",), tasks)
+    carried = [pending, sweep.Carried(Status.RETRYING, ("tasks", *TIERS), oldest)]
+    return books.run(lambda c: sweep.uncarried(c, GROUP, carried, SLACK_S))
 
 
 def utc_ago(seconds: float) -> datetime:
@@ -60,6 +67,48 @@ def test_a_task_behind_the_horizon_still_has_its_record(books: Books) -> None:
     assert swept(books, utc_ago(7200)) == 0
     assert swept(books, utc_ago(3600)) == 1
     assert outbox.unpack(books.rows(tables.outbox)[0].items) == ((outbox.TASK, old, 0),)
+
+
+def retrying(books: Books, task_id: int) -> None:
+    """Let a task's attempt fail, and its record reach a retry topic."""
+    owner = books.agent().next_owner()
+    books.settle(books.claimed(task_id, owner), owner, RETRY)
+    books.run(lambda c: c.execute(tables.outbox.delete()))
+
+
+def test_a_long_tier_does_not_delay_what_was_lost_from_tasks(books: Books) -> None:
+    """A pending task's record is on `tasks`, which is read; what waits in a tier is not it."""
+    lost, waits = books.load("lost", "waits")
+    retrying(books, waits)
+    books.ago(tables.task.c.due_at, SLACK_S + 60)
+
+    assert swept(books, tiers=utc_ago(3600)) == 1
+    assert outbox.unpack(books.rows(tables.outbox)[0].items) == ((outbox.TASK, lost, 0),)
+
+
+def test_a_retrying_task_is_not_swept_while_its_record_may_be_on_any_topic(books: Books) -> None:
+    """An opened guard publishes it on `tasks`: what is unread there may be it, as in its tier."""
+    (one,) = books.load("a")
+    retrying(books, one)
+    books.ago(tables.task.c.due_at, SLACK_S + 60, one)
+
+    assert swept(books, tasks=utc_ago(3600)) == 0
+    assert swept(books, tiers=utc_ago(3600)) == 0
+    assert swept(books) == 1
+
+
+def test_an_order_that_cannot_carry_a_task_does_not_hold_up_its_sweep(books: Books) -> None:
+    """An old order for a retry topic or the dead letters is no record of a pending task."""
+    lost, waits = books.load("lost", "waits")
+    retrying(books, waits)
+    for destination in ("dlq", TIERS[0]):
+        items = [(outbox.TASK, waits, 1)]
+        books.run(lambda c, to=destination, items=items: outbox.place(c, GROUP, to, items))
+    books.ago(tables.task.c.due_at, SLACK_S + 60)
+    books.ago(tables.outbox.c.due_at, SLACK_S + 90)
+
+    assert swept(books) == 1
+    assert outbox.unpack(books.rows(tables.outbox)[-1].items) == ((outbox.TASK, lost, 0),)
 
 
 def test_nothing_is_swept_while_an_older_order_waits(books: Books) -> None:

@@ -10,6 +10,7 @@ from agent.ledger import lease, sweep
 from agent.reaper import SWEPT_MOST, SWEPT_PER_S, Reaper, Sweep
 from producer.ports import Backlog
 from schemas.errors import UnreachableError
+from schemas.task import Status
 from schemas.topics import Topics
 
 
@@ -37,10 +38,10 @@ class OneRound:
         raise OSError("away")
 
 
-def reaper(parts: OneRound) -> Reaper:
+def reaper(parts: OneRound, tiers: tuple[str, ...] = ()) -> Reaper:
     shared = dict.fromkeys(("database", "lane", "clock", "admin", "relay", "heartbeat"), cast("Any", parts)) | {"lane": parts.lane}
     woken = Sweep(600.0, asyncio.Event())
-    return Reaper(**shared, topics=Topics("g", ()), locks=None, sweep=woken, agents_gone=lambda _: None, finished=dict)
+    return Reaper(**shared, topics=Topics("g", tiers), locks=None, sweep=woken, agents_gone=lambda _: None, finished=dict)
 
 
 @pytest.mark.parametrize(("timestamp_ms", "time"), [(1 << 62, datetime(9999, 12, 31)), (-1, datetime(1970, 1, 1))])  # noqa: DTZ001 - as the ledger has it
@@ -53,7 +54,26 @@ def test_a_record_of_any_time_ends_no_reaper(timestamp_ms: int, time: datetime) 
 
     parts.backlog = backlog  # type: ignore[method-assign, assignment]
 
-    assert asyncio.run(reaper(parts)._horizon()) == time
+    assert {one.horizon for one in asyncio.run(reaper(parts)._carried())} == {time}
+
+
+def test_pending_tasks_are_compared_with_the_oldest_record_of_tasks() -> None:
+    """A record that waits in a tier for an hour says nothing about those of `tasks`."""
+    parts, oldest_ms = OneRound(), {"g": 5_000, "g.retry.1h": 1_000, "g.retry.30s": None}
+
+    async def backlog(consumer_group: str, _topics: Any) -> Backlog:
+        return Backlog(1, oldest_ms[consumer_group], {})
+
+    parts.backlog = backlog  # type: ignore[method-assign, assignment]
+    tidy = reaper(parts, tiers=("30s", "1h"))
+
+    pending, retrying = asyncio.run(tidy._carried())
+
+    assert (pending.status, pending.destinations) == (Status.PENDING, ("tasks",))
+    assert pending.horizon == datetime(1970, 1, 1, 0, 0, 5)  # noqa: DTZ001 - as the ledger has it
+    assert retrying.status is Status.RETRYING
+    assert retrying.destinations == ("tasks", "retry.30s", "retry.1h")
+    assert retrying.horizon == datetime(1970, 1, 1, 0, 0, 1)  # noqa: DTZ001 - the same
 
 
 def test_a_topic_that_takes_no_deletion_holds_up_no_other() -> None:

@@ -1,0 +1,215 @@
+"""What agents ask all the time reads as many rows in a large ledger as in a small one.
+
+Servers choose a plan by statistics, which may be far off. Some tests make them say that 20 batches
+are thousands.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, delete, event, insert, select, text, update
+
+from agent.ledger import facts, sweep
+from schemas import migrations
+from schemas.database import Database
+from schemas.sql import NEVER_TIME, utc_after
+from schemas.tables import batch, outbox, task
+from schemas.task import OPEN, WAITING, Status
+from tests.contract.ledger_parts import GROUP, KINDS, driven
+
+SERVERS = ("mariadb", "mysql")
+BATCHES, SMALL, LARGE, WAIT = 20, 500, 2_000, 600
+CARRIED = [sweep.Carried(status, ("tasks",), None) for status in WAITING]
+_numbers = count(1)
+Work = Callable[[Connection], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """A ledger of 20 batches, in the last of which tasks wait; `name`: of a server's database."""
+
+    database: Database
+    name: str
+
+    def fill(self, per_batch: int, waiting: int = WAIT) -> None:
+        """Write finished tasks, and at the end waiting tasks, one in three of them retrying."""
+        self.database.run(lambda c: _fill(c, per_batch, waiting))
+
+    def mislead(self, tasks: int) -> None:
+        """Let the server believe that each task has a batch of its own."""
+        bad = (
+            f"UPDATE mysql.innodb_index_stats SET stat_value={tasks}"  # noqa: S608 - constants only
+            f" WHERE database_name='{self.name}' AND table_name='task'"
+            " AND index_name='uq_task_key' AND stat_name='n_diff_pfx01'"
+        )
+        fixed = ("ALTER TABLE task STATS_AUTO_RECALC=0", "ANALYZE TABLE task, batch")
+        for statement in (*fixed, bad, "FLUSH TABLE task"):
+            self.database.auto(lambda c, one=statement: c.execute(text(one)))
+
+    def reads(self, work: Work) -> int:
+        """Return how many rows a piece of work reads; on SQLite how many steps it takes."""
+        measure = _steps if self.database.sqlite else _rows
+        return self.database.run(lambda c: measure(c, work))
+
+    def plan(self, work: Work) -> list[tuple[str, str]]:
+        """Return table and index of each access that the server plans for a piece of work."""
+        asked: list[tuple[str, Any]] = []
+
+        def note(_at: Any, _cursor: Any, statement: str, parameters: Any, *_: object) -> None:
+            if statement.startswith("SELECT"):
+                asked.append((statement, parameters))
+
+        def explain(connection: Connection) -> list[tuple[str, str]]:
+            event.listen(connection, "before_cursor_execute", note)
+            work(connection)
+            event.remove(connection, "before_cursor_execute", note)
+            plans = [_explained(connection, *question) for question in asked]
+            return [(row["table"], row["key"]) for plan in plans for row in plan]
+
+        return self.database.run(explain)
+
+
+def _explained(connection: Connection, statement: str, parameters: Any) -> Sequence[Any]:
+    question = f"EXPLAIN FORMAT=TRADITIONAL {statement}"
+    return connection.exec_driver_sql(question, parameters).mappings().all()
+
+
+def _fill(connection: Connection, per_batch: int, waiting: int) -> None:
+    connection.execute(delete(task))
+    connection.execute(delete(batch))
+    batches = [{"id": 1 + n, "name": f"b{n}", "group_name": GROUP} for n in range(BATCHES)]
+    connection.execute(insert(batch), batches)
+    connection.execute(insert(task), [_finished(1 + n) for n in range(per_batch)])
+    for number in range(1, BATCHES):
+        same = [task.c.id + number * per_batch, task.c.batch_id + number]
+        names = [one.name for one in task.c if one.name not in {"id", "batch_id"}]
+        copied = select(*same, *(task.c[name] for name in names)).where(task.c.batch_id == 1)
+        connection.execute(insert(task).from_select(["id", "batch_id", *names], copied))
+    last = task.c.id > BATCHES * per_batch - waiting
+    pending = update(task).where(last).values(status=int(Status.PENDING), due_at=utc_after(-3600))
+    connection.execute(pending)
+    retrying = update(task).where(last, task.c.id % 3 == 0).values(status=int(Status.RETRYING))
+    connection.execute(retrying)
+
+
+def _finished(task_id: int) -> dict[str, object]:
+    key = f"{task_id * 7919 % 100_003:06d}".encode()
+    row = {"id": task_id, "batch_id": 1, "task_key": key, "digest": bytes(16)}
+    return row | {"status": int(Status.SUCCEEDED), "due_at": NEVER_TIME}
+
+
+def _rows(connection: Connection, work: Work) -> int:
+    before = _counters(connection)
+    work(connection)
+    after = _counters(connection)
+    read = sum(after[name] - before[name] for name in before if name.startswith("Handler_read"))
+    return read + _left_out(after) - _left_out(before)
+
+
+def _left_out(counters: Mapping[str, int]) -> int:
+    """Return how many entries of an index MariaDB has read and left out before it read the row."""
+    return counters.get("Handler_icp_attempts", 0) - counters.get("Handler_icp_match", 0)
+
+
+def _counters(connection: Connection) -> dict[str, int]:
+    counters = connection.execute(text("SHOW SESSION STATUS LIKE 'Handler%'"))
+    return {name: int(value) for name, value in counters}
+
+
+def _steps(connection: Connection, work: Work) -> int:
+    steps = count()
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    driver.set_progress_handler(lambda: next(steps) and 0, 1)
+    try:
+        work(connection)
+    finally:
+        driver.set_progress_handler(None, 1)
+    return next(steps)
+
+
+@pytest.fixture
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
+    """A ledger of its own, since its statistics are spoiled."""
+    name = f"plans{next(_numbers)}"
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    else:
+        url = driven(request.getfixturevalue(f"{request.param}_server").create_database(name))
+    database = Database(url)
+    migrations.migrate(database)
+    yield Ledger(database, name)
+    database.close()
+
+
+on_all = pytest.mark.parametrize("ledger", KINDS, indirect=True)
+on_servers = pytest.mark.parametrize("ledger", SERVERS, indirect=True)
+
+
+def open_tasks(connection: Connection) -> bool:
+    return facts.open_tasks(connection, GROUP)
+
+
+def uncarried(connection: Connection) -> int:
+    connection.execute(delete(outbox))
+    return sweep.uncarried(connection, GROUP, CARRIED, 600.0)
+
+
+def old_open_tasks(connection: Connection) -> object:
+    """Ask as agents did before: a join, whose order the server chose."""
+    query = select(task.c.id).join(batch, batch.c.id == task.c.batch_id)
+    query = query.where(task.c.status.in_(OPEN), batch.c.group_name == GROUP)
+    return connection.execute(query.limit(1)).scalar()
+
+
+def old_uncarried(connection: Connection) -> object:
+    """Ask as agents did before: both statuses at once, and the group's batches as a set."""
+    mine = select(batch.c.id).where(batch.c.group_name == GROUP, batch.c.cancelled_at.is_(None))
+    query = select(task.c.id).where(task.c.status.in_(WAITING), task.c.batch_id.in_(mine))
+    query = query.where(task.c.due_at < utc_after(-600.0))
+    return connection.execute(query.order_by(task.c.due_at).limit(sweep.PAGE)).all()
+
+
+@on_all
+def test_whether_work_is_left_costs_the_same_in_a_large_ledger(ledger: Ledger) -> None:
+    """Four times as many tasks, as many of them open: as many rows are read."""
+    costs = []
+    for size in (SMALL, LARGE):
+        ledger.fill(size)
+        assert ledger.database.run(open_tasks)
+        costs.append(ledger.reads(open_tasks))
+
+    assert costs[1] <= 1.1 * costs[0]
+
+
+@on_all
+def test_a_sweep_costs_the_same_in_a_large_ledger(ledger: Ledger) -> None:
+    """Four times as many tasks, as many of them lost: as many rows are read."""
+    costs = []
+    for size in (SMALL, LARGE):
+        ledger.fill(size)
+        costs.append(ledger.reads(uncarried))
+        assert ledger.database.run(lambda c: c.execute(select(outbox.c.id)).scalars().all())
+
+    assert costs[1] <= 1.1 * costs[0]
+
+
+QUESTIONS = {"open_tasks": (old_open_tasks, open_tasks), "uncarried": (old_uncarried, uncarried)}
+
+
+@on_servers
+@pytest.mark.parametrize(("old", "new"), QUESTIONS.values(), ids=QUESTIONS)
+def test_no_statistics_change_the_plan(ledger: Ledger, old: Work, new: Work) -> None:
+    """The old question went from each batch to all its tasks; the new one reads a page or two."""
+    ledger.fill(LARGE, waiting=BATCHES * LARGE // 2)
+    ledger.mislead(BATCHES * LARGE)
+
+    assert ledger.plan(old)[0][0] == "batch", "these statistics mislead nobody: nothing is tested"
+    assert ledger.reads(old) >= BATCHES * LARGE // 2
+    indexes = {index for table, index in ledger.plan(new) if table == "task"}
+    assert indexes <= {"ix_task_due", "PRIMARY"}
+    assert ledger.reads(new) < 10 * sweep.PAGE
