@@ -40,7 +40,8 @@ def run(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m agent resume",
-        description="Lets a route that is parked, or has stopped, take calls again at once. It is audited.",
+        description="Lets a route that is parked, or has stopped, take calls again at once. It is audited. "
+        "A key, model or address that changed in the agents' configuration is read when they start: restart them instead.",
     )
     parser.add_argument("route", type=arguments.written, metavar="ROUTE", help="its name, as the log and status show it")
     parser.add_argument("--group", type=arguments.group, default="docllm", help="consumer group and topic prefix (docllm)")

@@ -8,6 +8,8 @@ provider from the task, and the task's next failure counts.
 from collections import deque
 from collections.abc import Callable
 
+from agent.breaker.times import Times
+
 FIRST_S, GROWTH, LONGEST_S, JITTER = 2.0, 1.5, 4.0, 0.1
 # A probe that hangs must end long before a call's own limit, but not before a slow answer that is usual here.
 LEAST_LIMIT_S, USUAL = 2.0, 4.0
@@ -20,11 +22,12 @@ _ALWAYS, _NEVER = float("inf"), float("-inf")
 class Probes:
     """The probes of one route. `timeout_s`: the longest that a call may take there. `park_s`: the pace while it is parked."""
 
-    def __init__(self, *, timeout_s: float, park_s: float, jitter: Callable[[], float]) -> None:
+    def __init__(self, *, times: Times, timeout_s: float, park_s: float, jitter: Callable[[], float]) -> None:
         self.next_s = 0.0
         self._interval_s = FIRST_S
         self.running = False
         self.started = 0
+        self._times = times
         self._timeout_s = timeout_s
         self._park_s = park_s
         self._jitter = jitter
@@ -32,7 +35,6 @@ class Probes:
         self._prompt_next = False
         self._granted_until_s = _ALWAYS
         self._wanted_s = _NEVER
-        self._answered_in_s: deque[float] = deque(maxlen=RECENT)
         self._failed: deque[int] = deque(maxlen=RECENT)
 
     # ---- pace
@@ -52,9 +54,9 @@ class Probes:
             self._granted_until_s = _NEVER
         self._interval_s = self.following_interval_s
         self._wait(now_s)
-        if not self._answered_in_s:
+        if not self._times.known:
             return self._timeout_s
-        return min(self._timeout_s, max(LEAST_LIMIT_S, USUAL * max(self._answered_in_s)))
+        return min(self._timeout_s, max(LEAST_LIMIT_S, USUAL * self._times.slowest_s))
 
     @property
     def following_interval_s(self) -> float:
@@ -122,7 +124,3 @@ class Probes:
         """Learn that the provider answered: to a task, or to the prompt (None), which says nothing about tasks."""
         if task_id is not None:
             self._failed.clear()
-
-    def answered_in(self, duration_s: float) -> None:
-        """Learn how long a good answer took."""
-        self._answered_in_s.append(duration_s)

@@ -1,6 +1,6 @@
 """What the end of a call tells of its route: of the provider, not of the task. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.outcome import Dead, Failure, Moved, Outcome, Retry, Snooze, Succeeded
 from agent.policy import Effect, effect_of, one_line
@@ -13,10 +13,14 @@ _SUCCESS = range(200, 300)
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """`effect`: what is known of the provider now. `reason`: class and text, for a person; empty for a success."""
+    """`effect`: what is known of the provider now.
+
+    `reason`: class and text, for a person; it is empty for a success, as `error_class` is.
+    """
 
     effect: Effect
     reason: str = ""
+    error_class: str = ""
 
 
 def by_outcome(outcome: Outcome) -> Told:
@@ -38,8 +42,9 @@ def by_answer(answer: Reply | CallFailed) -> Told:
     if failure is None:
         return Told(Effect.UP)
     told = _of(failure)
-    return Told(Effect.OUTAGE, told.reason) if told.effect is Effect.UP else told  # our prompt is no reason to answer what is no completion
+    # Our prompt is no reason to answer what is no completion.
+    return replace(told, effect=Effect.OUTAGE) if told.effect is Effect.UP else told
 
 
 def _of(failure: Failure) -> Told:
-    return Told(effect_of(failure.error_class), f"{failure.error_class}: {failure.text}")
+    return Told(effect_of(failure.error_class), f"{failure.error_class}: {failure.text}", failure.error_class)

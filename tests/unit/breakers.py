@@ -55,6 +55,12 @@ def stopped(slots: int = 64, at_s: float = 100.0) -> Routes:
     return table
 
 
+def paused(table: Routes, outcome: Outcome, now_s: float, name: str = ROUTE) -> None:
+    """Let calls be refused until the route pauses."""
+    while not table.closed(name, now_s):
+        call(table, outcome, now_s, name=name)
+
+
 @dataclass(slots=True)
 class Road:
     """An agent with endless tasks on one route, as the loop drives it. `answer` says how a call that began then ends, and when."""

@@ -8,15 +8,15 @@ import pytest
 from agent.breaker import Routes
 from agent.outcome import Outcome, Snooze
 from agent.policy import Effect
-from tests.unit.breakers import GOOD, OF, ROUTE, admitted, call, exhausted, failed, routes, snoozed, stopped
+from tests.unit.breakers import GOOD, OF, ROUTE, admitted, call, exhausted, failed, paused, routes, snoozed, stopped
 
 
 @pytest.mark.parametrize("error_class", OF[Effect.REFUSAL])
-def test_a_refusal_pauses_for_half_of_its_wait(error_class: str) -> None:
-    """The fleet tries again sooner than the task, after at most 5 s, and then with one call."""
+def test_a_route_whose_calls_are_refused_pauses_for_half_of_the_wait(error_class: str) -> None:
+    """It is tried again sooner than the refused task, after at most 5 s, and then with one call."""
     short, long = routes(), routes()
-    assert call(short, snoozed(error_class, 4.0), 100.0) == snoozed(error_class, 4.0)
-    call(long, snoozed(error_class, 600.0), 100.0)
+    paused(short, snoozed(error_class, 4.0), 100.0)
+    paused(long, snoozed(error_class, 600.0), 100.0)
 
     assert [short.room(ROUTE, at_s, 0, 64) for at_s in (101.9, 102.0)] == [0, 1]
     assert [long.room(ROUTE, at_s, 0, 64) for at_s in (104.9, 105.0)] == [0, 1]
@@ -25,10 +25,23 @@ def test_a_refusal_pauses_for_half_of_its_wait(error_class: str) -> None:
     assert short.notice(102.0) == f"route default tries one call: {error_class}: said the provider"
 
 
+@pytest.mark.parametrize("error_class", OF[Effect.REFUSAL])
+def test_a_single_refusal_holds_for_its_task_alone(error_class: str) -> None:
+    """The others go on; the task waits for all that the provider asks for."""
+    table = routes()
+    tickets = [admitted(table, 100.0, task_id) for task_id in range(64)]
+
+    assert table.ended(tickets[0], snoozed(error_class, 600.0), 100.1) == snoozed(error_class, 600.0)
+
+    assert (table.closed(ROUTE, 100.1), table.notice(100.1)) == (False, "")
+    assert table.room(ROUTE, 100.1, 63, 64) == 1
+
+
 def test_a_refused_route_is_closed_until_an_answer_comes() -> None:
     """Also in the moment between two pauses, so that its tasks do not hold up those of others all the while."""
     table = routes()
-    for now_s in (100.0, 105.0, 110.0):
+    paused(table, snoozed("RATE"), 100.0)
+    for now_s in (105.0, 110.0):
         call(table, snoozed("RATE"), now_s)
         assert table.closed(ROUTE, now_s + 5.0)
 
@@ -37,16 +50,81 @@ def test_a_refused_route_is_closed_until_an_answer_comes() -> None:
     assert (table.closed(ROUTE, 115.0), table.notice(115.0)) == (False, "")
 
 
+def test_pauses_grow_while_the_trial_is_refused() -> None:
+    """A limiter that counts refusals is not kept busy by them; a pause takes 5 s at most."""
+    table, at_s, pauses_s = routes(), 100.0, []
+    paused(table, snoozed("RATE", 1.0), at_s)
+    for _ in range(5):
+        pauses_s.append(table.closed_for_s(ROUTE, at_s))
+        at_s += pauses_s[-1]
+        call(table, snoozed("RATE", 1.0), at_s)
+
+    assert pauses_s == [0.5, 1.0, 2.0, 4.0, 5.0]
+
+
+def test_a_hung_call_from_before_a_refusal_does_not_hold_up_its_route() -> None:
+    """Only calls that began after the pause count for it; the hung one may take its 600 s."""
+    table = routes()
+    admitted(table, 99.0)
+    paused(table, snoozed("RATE", 2.0), 100.0)
+
+    assert table.room(ROUTE, 101.0, 1, 64) == 1
+    call(table, GOOD, 101.0)
+    assert table.room(ROUTE, 101.0, 1, 64) >= 1
+
+
+def test_a_trial_that_hangs_is_waited_for_no_longer_than_three_usual_answers() -> None:
+    """Then the next task is tried while the first call goes on; after a minute if none is known."""
+    for usual_s, long_s in ((4.0, 12.0), (30.0, 60.0), (None, 60.0)):
+        table = routes()
+        if usual_s is not None:
+            table.ended(admitted(table, 50.0), GOOD, 50.0 + usual_s)
+        paused(table, snoozed("RATE", 2.0), 100.0)
+        admitted(table, 101.0)
+
+        assert table.room(ROUTE, 100.9 + long_s, 1, 64) == 0
+        assert table.room(ROUTE, 101.1 + long_s, 1, 64) == 1
+
+
+def test_refusals_from_before_a_pause_say_nothing_after_it() -> None:
+    """Of 64 calls that were refused together the late ones do not begin another pause."""
+    table = routes()
+    tickets = [admitted(table, 100.0, task_id) for task_id in range(64)]
+    for ticket in tickets[:40]:
+        table.ended(ticket, snoozed("RATE", 4.0), 100.1)
+    call(table, GOOD, 102.2)
+    for ticket in tickets[40:]:
+        table.ended(ticket, snoozed("RATE", 4.0), 102.3)
+
+    assert not table.closed(ROUTE, 102.3)
+
+
+def test_calls_that_run_far_longer_than_usual_are_told_of() -> None:
+    """By name and number, before the time limit of their calls ends them."""
+    table = routes()
+    call(table, GOOD, 100.0)
+    tickets = [admitted(table, 100.0, task_id) for task_id in range(10)]
+    assert table.notice(129.0) == ""
+
+    assert table.notice(280.0).startswith("route default: 10 calls have been running for 180 s, usually they take ")
+    for ticket in tickets[1:]:
+        table.ended(ticket, GOOD, 281.0)
+    assert "1 call has been running for 500 s" in table.notice(600.0)
+    table.ended(tickets[0], GOOD, 600.0)
+    assert table.notice(600.0) == ""
+
+
 def test_the_reason_of_a_pause_is_the_refusal() -> None:
     """A failure that ends meanwhile is its task's affair, until such failures stop the route."""
     table = routes(slots=3)
-    tickets = [admitted(table, 100.0) for _ in range(4)]
-    table.ended(tickets[0], snoozed("RATE"), 100.0)
-    for ticket in tickets[1:3]:
+    tickets = [admitted(table, 100.0, task_id) for task_id in range(8)]
+    for ticket in tickets[:5]:
+        table.ended(ticket, snoozed("RATE"), 100.0)
+    for ticket in tickets[5:7]:
         table.ended(ticket, failed(), 101.0)
     assert "RATE" in table.notice(101.0)
 
-    table.ended(tickets[3], failed(), 102.0)
+    table.ended(tickets[7], failed(), 102.0)
 
     assert "SERVER" in table.notice(102.0)
 
@@ -80,7 +158,14 @@ def test_a_refusal_ends_a_stop() -> None:
     assert [table.room(ROUTE, at_s, 0, 64) for at_s in (102.9, 103.0)] == [0, 1]
 
 
-@pytest.mark.parametrize(("error_class", "what"), [("MONEY", "pay, or raise the limit"), ("AUTH", "correct its key, model or address")])
+@pytest.mark.parametrize(
+    ("error_class", "what"),
+    [
+        ("MONEY", "pay, or raise the limit, then run"),
+        ("AUTH", "where it was corrected at the provider, run"),
+        ("AUTH", "where it changed in the agents' configuration, restart the agents"),
+    ],
+)
 def test_a_locked_account_parks_the_route(error_class: str, what: str, caplog: pytest.LogCaptureFixture) -> None:
     """After three calls in a row that say so; it is said once, loudly, with what to do, and tried every minute."""
     table = routes()
@@ -93,7 +178,9 @@ def test_a_locked_account_parks_the_route(error_class: str, what: str, caplog: p
     call(table, snoozed(error_class), 160.0)
     assert [table.room(ROUTE, at_s, 0, 64) for at_s in (219.9, 220.0)] == [0, 1]
     (said,) = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert f"parked: {error_class}: said the provider; {what}, then run: python -m agent resume default --group g" in said.message
+    assert f"parked: {error_class}: said the provider; " in said.message
+    assert what in said.message
+    assert said.message.endswith(" run: python -m agent resume default --group g")
     assert "is parked, next try in 40 s or by python -m agent resume default --group g" in table.notice(180.0)
 
 
@@ -178,10 +265,10 @@ def test_a_person_can_resume_a_route(caplog: pytest.LogCaptureFixture) -> None:
     for table in (parked(), stopped()):
         assert table.resume(ROUTE, 101.0)
         assert (table.room(ROUTE, 101.0, 0, 64), table.resume(ROUTE, 101.0), table.resume("other", 101.0)) == (1, False, False)
-    paused = routes()
-    call(paused, snoozed("RATE", 100.0), 100.0)
-    assert paused.resume(ROUTE, 101.0)
-    assert paused.room(ROUTE, 101.0, 0, 64) == 1
+    table = routes()
+    paused(table, snoozed("RATE", 100.0), 100.0)
+    assert table.resume(ROUTE, 101.0)
+    assert table.room(ROUTE, 101.0, 0, 64) == 1
 
 
 def parked() -> Routes:

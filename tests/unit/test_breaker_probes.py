@@ -5,12 +5,12 @@ from itertools import pairwise
 import pytest
 
 from agent.breaker.probes import Probes
-from agent.breaker.ramp import Ramp
+from agent.breaker.times import Times
 
 
-def probes(*, timeout_s: float = 600.0, jitter: float = 0.5, parked: bool = False) -> Probes:
+def probes(*, timeout_s: float = 600.0, jitter: float = 0.5, parked: bool = False, times: Times | None = None) -> Probes:
     """Return the probes of a route that stopped at 100 s."""
-    one = Probes(timeout_s=timeout_s, park_s=60.0, jitter=lambda: jitter)
+    one = Probes(times=times or Times(), timeout_s=timeout_s, park_s=60.0, jitter=lambda: jitter)
     one.begin(100.0, parked=parked)
     return one
 
@@ -57,9 +57,10 @@ def test_one_probe_at_a_time() -> None:
 )
 def test_a_probe_ends_long_before_a_calls_own_limit(answered_in_s: list[float], limit_s: float) -> None:
     """Four times the slowest recent answer, 2 s at least, and never more than a call may take; unknown: that."""
-    one = probes()
+    times = Times()
     for duration_s in answered_in_s:
-        one.answered_in(duration_s)
+        times.add(duration_s)
+    one = probes(times=times)
 
     assert one.start(102.0) == limit_s
 
@@ -144,25 +145,3 @@ def test_an_agent_alone_needs_no_turn() -> None:
     one.free()
 
     assert (one.task_due(109.9), one.task_due(110.0)) == (False, True)
-
-
-def test_slow_start_doubles_with_each_success() -> None:
-    """From one call to all slots; then there is no limit but the slots."""
-    ramp = Ramp(6)
-    assert ramp.allowed is None
-    ramp.restart()
-
-    allowed = []
-    for _ in range(4):
-        allowed.append(ramp.allowed)
-        ramp.grow()
-
-    assert allowed == [1, 2, 4, None]
-
-
-def test_a_single_slot_needs_no_slow_start() -> None:
-    """One call is all there is."""
-    ramp = Ramp(1)
-    ramp.restart()
-
-    assert ramp.allowed is None

@@ -258,7 +258,7 @@ def test_a_failure_tells_what_the_table_says(row: ErrorClass) -> None:
     failure = Failure(row.name, "text")
     outcomes = (Retry(failure, Spent(), "30s", 30.0), Snooze(failure, Spent(), 1.0), Dead(failure, Spent()))
 
-    assert {by_outcome(outcome) for outcome in outcomes} == {Told(row.route, f"{row.name}: text")}
+    assert {by_outcome(outcome) for outcome in outcomes} == {Told(row.route, f"{row.name}: text", row.name)}
 
 
 @pytest.mark.parametrize("page", [b"<html>maintenance</html>", b"", b"[]"])

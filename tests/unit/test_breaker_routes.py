@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from agent.breaker import DEFAULT, Names, Routes, route_of
 from agent.breaker.routes import MOST
 from schemas.config import Config, LLMConfig, RouteConfig, TypeConfig
-from tests.unit.breakers import GOOD, admitted, call, failed, routes, snoozed
+from tests.unit.breakers import GOOD, admitted, call, failed, paused, routes, snoozed
 
 CONFIG = Config(
     llm=LLMConfig(model="mini"),
@@ -110,7 +110,7 @@ def test_routes_fail_apart() -> None:
     table = routes(slots=3)
     for _ in range(3):
         call(table, failed(), 100.0, name="bad")
-    call(table, snoozed("RATE"), 100.0, name="slow")
+    paused(table, snoozed("RATE"), 100.0, name="slow")
 
     assert [table.room(name, 100.0, 0, 3) for name in ("bad", "slow", "good", "new")] == [0, 0, 3, 3]
     assert table.notice(100.0) == "route bad waits 2 s: SERVER: 503: away; route slow waits 5 s: RATE: said the provider"
@@ -120,7 +120,7 @@ def test_many_routes_are_told_shortly() -> None:
     """A screen shows five of them."""
     table = routes()
     for number in range(8):
-        call(table, snoozed("RATE"), 100.0, name=f"m{number}")
+        paused(table, snoozed("RATE"), 100.0, name=f"m{number}")
 
     assert table.notice(100.0).count("route m") == 5
     assert table.notice(100.0).endswith("; 3 more routes wait")

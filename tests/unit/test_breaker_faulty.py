@@ -1,0 +1,68 @@
+"""A task that meets the provider's error again and again, though the provider answers others, is at fault itself."""
+
+import random
+
+from agent.outcome import Dead, Outcome, Retry
+from tests.unit.breakers import GOOD, ROUTE, Road, call, exhausted, failed, routes
+
+
+def test_tasks_that_fail_again_while_others_succeed_do_not_stop_their_route() -> None:
+    """A server answers 500 to nine requests that it cannot read, each time: the neighbours go on, the nine are counted."""
+    table = routes()
+    for attempt in range(5):
+        for task_id in range(9):
+            outcome: Outcome = exhausted() if attempt == 4 else failed()
+            assert call(table, outcome, 100.0 + attempt, task_id) is outcome
+            if attempt:
+                assert call(table, failed(), 100.5 + attempt, task_id) == failed()
+        call(table, GOOD, 100.9 + attempt, task_id=100)
+
+        assert not table.closed(ROUTE, 101.0 + attempt)
+
+
+def test_the_failures_of_bad_tasks_do_not_add_up() -> None:
+    """Six in ten calls are of tasks that always fail: at their second time they say nothing of the route."""
+    bad = [*range(12)] * 30
+    rng = random.Random(1)  # noqa: S311 - a run that can be repeated
+    table, good, at_s = routes(), 0, 100.0
+    while bad:
+        at_s += 0.01
+        if rng.random() < 0.6:
+            assert isinstance(call(table, failed(), at_s, bad.pop(0)), Retry | Dead)
+        else:
+            good += call(table, GOOD, at_s, 1000 + good) is GOOD
+        assert not table.closed(ROUTE, at_s)
+
+
+def test_an_outage_stops_the_route_though_tasks_failed_before() -> None:
+    """Nobody was answered since they failed: it is not the tasks."""
+    table = routes()
+    for task_id in range(5):
+        call(table, failed(), 100.0, task_id)
+    for task_id in range(5):
+        call(table, failed(), 140.0, task_id)
+
+    assert table.closed(ROUTE, 140.0)
+
+
+def test_an_outage_after_a_short_failure_stops_the_route_by_fresh_tasks() -> None:
+    """Tasks that failed before, and are tried again in the outage, are no reason to go on."""
+    blip = range(20, 22)
+
+    def answer(now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
+        return (0.05, failed()) if int(now_s) in blip or now_s >= 40 else (0.19, GOOD)
+
+    road = Road(routes(64), answer, 64)
+    road.drive(60.0)
+
+    assert road.calls(40.0, 60.0) <= 64 + 20
+    assert road.counted() <= 20
+
+
+def test_a_task_that_kills_its_connection_counts_for_the_route() -> None:
+    """Only what the provider calls its own error is one request's fault."""
+    table = routes()
+    for attempt in range(10):
+        call(table, failed("NETWORK"), 100.0 + attempt, task_id=1)
+
+    assert table.closed(ROUTE, 109.0)
