@@ -33,6 +33,7 @@ from agent.topic_ids import TopicIds
 from agent.worker import Worker
 from producer import outbox, status, store
 from producer.app import Parts
+from producer.no_documents import own_files
 from producer.relay import Relay
 from producer.status import GroupStatus
 from producer.topics.family import Known
@@ -79,7 +80,7 @@ class Builder:
         self.guarding = self._guarding()
         tools = Tools(
             account=self.accounts,
-            documents=Documents(roots=config.roots(), lane=reading),
+            documents=Documents(roots=config.roots(), own=own_files(config), lane=reading),
             clock=self.clock,
             apart=apart,
             jitter=jitter,

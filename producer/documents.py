@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from producer.lines import Bad, Good, read_line
+from producer.no_documents import is_hidden
 from producer.tree import Entry, Tree, shown
 from schemas.document_text import DocumentText, NoTextError
 from schemas.errors import ConfigError
@@ -85,6 +86,8 @@ def _read(number: int, entry: Entry, question: dict[str, Any], limit: int) -> Go
         return _bad(number, entry, str(error), "convert the file to text in UTF-8, or leave it out with a pattern")
     except _TooLargeError as error:
         return _bad(number, entry, str(error), f"split it into parts of at most {MAX_DOCUMENT_BYTES} bytes")
+    except _HiddenError as error:
+        return _bad(number, entry, str(error), f"rename it; without --by-uri up to {MAX_TEXT_BYTES} bytes go into the task")
 
 
 def _bad(number: int, entry: Entry, problem: str, fix: str) -> Bad:
@@ -93,6 +96,10 @@ def _bad(number: int, entry: Entry, problem: str, fix: str) -> Bad:
 
 class _TooLargeError(ValueError):
     """The file is larger than what an agent reads."""
+
+
+class _HiddenError(ValueError):
+    """The file would be named by its URI, and no agent reads a hidden one."""
 
 
 def _source(path: Path, limit: int) -> dict[str, Any]:
@@ -109,4 +116,6 @@ def _source(path: Path, limit: int) -> dict[str, Any]:
     reader.read(b"", final=True)
     if size <= limit:
         return {"text": "".join(texts)}
+    if is_hidden([path.resolve().name]):
+        raise _HiddenError("is hidden, and agents read no hidden file")
     return {"uri": path.resolve().as_uri(), "size": size, "sha256": digest.hexdigest()}

@@ -5,14 +5,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from producer.no_documents import is_hidden, is_own, resolved, root_of
+
 _PARTS, _MOST = 3, 3  # folders that differ in their first parts (the root counts) are told apart; so many are told
 
 
 class OutOfReach:
-    """Counts the documents that are below none of `roots`, links resolved as agents do, and knows which folders hold them."""
+    """Counts the documents that are below none of `roots`, links resolved as agents do, and knows which folders hold them.
 
-    def __init__(self, roots: Iterable[Path]) -> None:
-        self._roots = [Path(os.path.realpath(root)) for root in roots]
+    What no root would let an agent read is not counted: hidden files, and those of docllm's own.
+    """
+
+    def __init__(self, roots: Iterable[Path], own: Iterable[Path] = ()) -> None:
+        self._roots, self._own = resolved(roots), resolved(own)
         self._folders: dict[tuple[str, ...], str] = {}
         self._more = False
         self.count = 0
@@ -23,7 +28,7 @@ class OutOfReach:
         if "\0" in path:  # no path at all: its task is dead wherever it runs
             return
         real = Path(os.path.realpath(path))
-        if any(real.is_relative_to(root) and real != root for root in self._roots):
+        if is_own(real, self._own) or is_hidden([real.name]) or root_of(real, self._roots, self._own) is not None:
             return
         self.count += 1
         self._remember(real.parent)

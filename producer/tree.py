@@ -1,8 +1,8 @@
 """Which files a folder or a glob means, in the order of their ids. It opens no file.
 
-An id is the path below the folder, or below the glob's fixed part, with `/` between its parts. Hidden files are left out unless the
-glob names their dot. Links are followed inside the tree only: a link out of it is an entry with a problem, so that nothing is left
-out without a word.
+An id is the path below the folder, or below the glob's fixed part, with `/` between its parts. Files of docllm's own are left out,
+hidden ones unless the glob names their dot. Links are followed inside the tree only: a link out of it is an entry with a problem, so
+that nothing is left out without a word.
 """
 
 import os
@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Self
 
+from producer.no_documents import is_own, resolved
 from schemas.errors import ConfigError
 
 _WILD = "*?["
@@ -44,7 +45,7 @@ class Tree:
         if not _is_folder(fixed):
             raise ConfigError(f"there is no folder {fixed}; write a folder or a quoted pattern, for example 'docs/**/*.txt'")
         pattern = path.parts[len(fixed.parts) :]
-        return cls(fixed.resolve(), pattern or (_ANY_DEPTH,), tuple(Path(os.path.realpath(path)) for path in leave_out))
+        return cls(fixed.resolve(), pattern or (_ANY_DEPTH,), resolved(leave_out))
 
     @property
     def name(self) -> str:
@@ -75,7 +76,7 @@ class Tree:
             if item.is_dir(follow_symlinks=False):
                 if self._enters(Path(item.path), parts):
                     yield Path(item.path), parts
-            elif Path(item.path) not in self.leave_out and _matches(parts, self.pattern):
+            elif not is_own(Path(item.path), self.leave_out) and _matches(parts, self.pattern):
                 yield from self._entry(item, "/".join(parts))
 
     def _enters(self, folder: Path, parts: tuple[str, ...]) -> bool:
@@ -92,6 +93,8 @@ class Tree:
             return
         if shown(name) != name:
             yield Entry(name, path, "has a name that is not UTF-8", "rename it")
+        elif item.is_symlink() and is_own(path.resolve(), self.leave_out):
+            yield Entry(name, path, "is a link to a file of docllm's own", "remove the link")
         elif item.is_symlink() and not path.resolve().is_relative_to(self.root):
             yield Entry(name, path, "is a link out of the folder", "copy what it points to, or load that folder itself")
         elif is_file:

@@ -1,10 +1,13 @@
 """Documents that a task names by URI: read from allowed roots only, in a thread, and compared with what was loaded.
 
+Hidden files and docllm's own are no documents below any root; which these are, `producer/no_documents.py` says.
+
 The path is resolved first and then walked from its root without following a link, so that a link that is put there meanwhile
 leads nowhere. A pipe or a device cannot hold up the thread: files are opened without blocking, and the open handle is checked.
 """
 
 import hashlib
+import logging
 import os
 import stat
 from collections.abc import Sequence
@@ -14,8 +17,11 @@ from urllib.parse import unquote, urlsplit
 
 from agent.outcome import Failure
 from agent.policy import one_line
+from producer.no_documents import resolved, root_of
 from schemas.document_text import DocumentText, NoTextError
 from schemas.lanes import Lane
+
+log = logging.getLogger(__name__)
 
 MAX_DOCUMENT_BYTES = 32 << 20
 _REFUSED, _CHANGED, _UNREADABLE = "DOCUMENT_REFUSED", "DOCUMENT_CHANGED", "DOCUMENT_UNREADABLE"
@@ -32,10 +38,12 @@ class DocumentError(Exception):
 
 
 class Documents:
-    """Reads documents below `roots`."""
+    """Reads documents below `roots`; none of `own`, files and folders that are docllm's."""
 
-    def __init__(self, *, roots: Sequence[Path], lane: Lane, max_bytes: int = MAX_DOCUMENT_BYTES) -> None:
+    def __init__(self, *, roots: Sequence[Path], lane: Lane, own: Sequence[Path] = (), max_bytes: int = MAX_DOCUMENT_BYTES) -> None:
         self._roots = tuple(roots)
+        self._own = tuple(own)
+        self._roots_told = False
         self._lane = lane
         self._max_bytes = max_bytes
 
@@ -73,14 +81,20 @@ class Documents:
             raise DocumentError(_REFUSED, f"{uri} has {found.st_size} bytes; at most {self._max_bytes} are read")
 
     def _open(self, path: Path, uri: str) -> int:
-        real = Path(os.path.realpath(path))
-        for root in map(Path, map(os.path.realpath, self._roots)):
-            if real.is_relative_to(root) and real != root:
-                return _open_below(root, real.relative_to(root).parts)
-        allowed = ", ".join(map(str, self._roots)) or "none"
-        raise DocumentError(
-            _REFUSED, f"{uri} is not below an allowed root ({allowed}); set DOCLLM_DOCUMENT_ROOTS to the folder that may be read"
-        )
+        real, roots = Path(os.path.realpath(path)), resolved(self._roots)
+        root = root_of(real, roots, resolved(self._own))
+        if root is not None:
+            return _open_below(root, real.relative_to(root).parts)
+        if any(real.is_relative_to(one) and real != one for one in roots):
+            raise DocumentError(_REFUSED, f"{uri} is hidden or a file of docllm's own; no agent reads it, name another document")
+        self._tell_roots()
+        raise DocumentError(_REFUSED, f"{uri} is not below an allowed root; set DOCLLM_DOCUMENT_ROOTS to the folder that may be read")
+
+    def _tell_roots(self) -> None:
+        """Log the roots once; a task's error, which others read, names none of them."""
+        if not self._roots_told:
+            self._roots_told = True
+            log.warning("a document is not below an allowed root; allowed are: %s", ", ".join(map(str, self._roots)) or "none")
 
 
 def _path(uri: str) -> Path:

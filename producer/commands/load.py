@@ -13,6 +13,7 @@ from producer.estimate import Estimate
 from producer.first_pass import Ask, FirstPass, Imprint
 from producer.lines import Bad, Good
 from producer.load import Loader, Summary
+from producer.no_documents import own_files
 from producer.out_of_reach import OutOfReach
 from producer.rejects import Rejects
 from producer.screen import bar, complain, note, say
@@ -54,7 +55,7 @@ class Sums:
 
     def __init__(self, config: Config) -> None:
         self.estimate = Estimate(config)
-        self.outside = OutOfReach(config.roots())
+        self.outside = OutOfReach(config.roots(), own_files(config))
 
     def add(self, line: Good) -> None:
         """Look at one task, new or not."""

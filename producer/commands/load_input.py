@@ -14,6 +14,7 @@ from typing import IO
 
 from producer.documents import documents_batch, read_documents
 from producer.lines import STDIN, Bad, Good, batch_name, read_lines
+from producer.no_documents import own_files
 from producer.rejects import rejects_path
 from schemas.batch_name import RULE, is_batch_name
 from schemas.clock import SystemClock
@@ -38,7 +39,7 @@ class Input:
         self._options = options
         self.documents = options.documents is not None
         self._stack = stack
-        self._data_dir = config.data_dir
+        self._own = own_files(config)
         self._spooled: str | None = None
         self._flows = options.file is not None and _flows(options.file)
         if options.file == STDIN:
@@ -65,7 +66,7 @@ class Input:
             model=options.model,
             schema=options.schema,
             by_uri=options.by_uri,
-            leave_out=[self.rejects, self._data_dir],
+            leave_out=[self.rejects, *self._own],
         )
 
     def spool(self) -> None:

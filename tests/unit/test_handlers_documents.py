@@ -68,6 +68,46 @@ def test_what_lies_outside_is_refused(root: Path) -> None:
     assert [refused(root, path) for path in [*tried, root.parent / "root-2" / "x", root]] == ["DOCUMENT_REFUSED"] * 7
 
 
+@pytest.mark.parametrize(
+    "name", ["docllm.toml", "in/docllm.toml", "mine.toml", "docllm-data/ledger.sqlite", "t.rejects.jsonl", ".env", ".git/config", "in/.x/a"]
+)
+def test_what_is_hidden_or_docllms_own_is_refused_below_every_root(root: Path, name: str) -> None:
+    """A stranger's line named docllm.toml as its document: the provider would have got the key."""
+    path = root / name
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text("api_key = 'secret'", encoding="utf-8")
+    (root / "link.txt").symlink_to(path)
+    documents = Documents(roots=[root.parent, root], own=[root / "mine.toml", root / "docllm-data"], lane=InlineLane())
+
+    for tried in (path, root / "link.txt", f"{root.as_uri()}/in/../{name}"):
+        with pytest.raises(DocumentError, match="is hidden or a file of docllm's own; no agent reads it") as error:
+            asyncio.run(documents.read(tried if isinstance(tried, str) else tried.as_uri()))
+        assert error.value.failure.error_class == "DOCUMENT_REFUSED"
+
+
+def test_a_root_may_lie_in_a_hidden_folder(tmp_path: Path) -> None:
+    """Whoever names it as a root means it; what is hidden below it is not read."""
+    root = tmp_path / ".cache" / "texts"
+    root.mkdir(parents=True)
+    (root / "a.txt").write_text(TEXT, encoding="utf-8")
+
+    assert read(root, root / "a.txt") == TEXT
+    assert refused(tmp_path, root / "a.txt") == "DOCUMENT_REFUSED"
+
+
+def test_a_refusal_names_no_root(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Dead letters and their headers are read by others; the agent's log has the roots, once."""
+    documents = Documents(roots=[root], lane=InlineLane())
+
+    for _ in range(2):
+        with pytest.raises(DocumentError) as error:
+            asyncio.run(documents.read("file:///etc/hostname"))
+
+    assert str(root) not in error.value.failure.text
+    assert "file:///etc/hostname is not below an allowed root; set DOCLLM_DOCUMENT_ROOTS" in error.value.failure.text
+    assert caplog.messages == [f"a document is not below an allowed root; allowed are: {root}"]
+
+
 def test_a_link_within_the_root_is_followed(root: Path) -> None:
     """A link that stays below the root is as good as its target, and so is a root that is a link itself."""
     (root / "latest.txt").symlink_to(root / "year 1" / "r\u00e9port.txt")

@@ -39,3 +39,14 @@ def test_what_is_below_a_root_needs_nothing_and_roots_stay(tmp_path: Path) -> No
 
     assert told([tmp_path / "root"], f"{tmp_path}/in/a.txt", f"{tmp_path}/root/a.txt")[0] == 0
     assert told([tmp_path / "root"], f"{tmp_path}/in/link/a.txt") == (1, f"{tmp_path}/in:{tmp_path}/out")
+
+
+def test_what_no_root_would_let_be_read_is_not_counted(tmp_path: Path) -> None:
+    """A hidden file and docllm's own: another root would not help. A hidden folder may be a root."""
+    found = OutOfReach([tmp_path], [tmp_path / "data"])
+    for name in (".env", "docllm.toml", "a.rejects.jsonl", "data/ledger.sqlite", "a.txt"):
+        found.add((tmp_path / name).as_uri())
+
+    assert found.count == 0
+    found.add((tmp_path / ".texts" / "a.txt").as_uri())
+    assert (found.count, str(found)) == (1, f"DOCLLM_DOCUMENT_ROOTS={tmp_path}:{tmp_path}/.texts")
