@@ -22,6 +22,7 @@ import uvloop
 from producer.commands import admin, cancel, dead, guard, load, replay, view
 from producer.commands.arguments import MOST, MOST_PARTITIONS, MOST_REPLICAS, group, named, per_second, up_to, written
 from producer.commands.selecting import add_selection
+from producer.rejects import MAX_REJECTS
 from producer.replay_runs import CAP
 from producer.screen import complain, note
 from producer.shown import log_to_stderr, shown_traceback
@@ -110,6 +111,13 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by-uri", action="store_true", help="for --documents: let the agent read every document from its path")
     parser.add_argument("--limit", type=up_to(MOST), metavar="N", help="load the first N")
     parser.add_argument("--strict", action="store_true", help="load nothing if a line is bad")
+    parser.add_argument(
+        "--max-rejects",
+        type=up_to(MOST, least=0),
+        default=MAX_REJECTS,
+        metavar="N",
+        help=f"stop when more than N lines are bad ({MAX_REJECTS:,}; 0: never)",
+    )
     parser.add_argument("--dry-run", action="store_true", help="check and estimate, load nothing")
     parser.set_defaults(run=load.load)
 

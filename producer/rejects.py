@@ -16,8 +16,10 @@ from producer.bus.private import FILE_MODE
 from producer.lines import REJECTS_SUFFIX, STDIN, Bad, is_reject
 from producer.whole_file import whole_file
 from schemas.envelope import MAX_TASK_BYTES
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, InputError
 
+MAX_REJECTS = 10_000  # more have one cause, which nobody repairs line by line
+MAX_REJECTS_BYTES = 1 << 30  # a packed input of some megabytes could fill the disk
 _LONGEST_NAME = 240  # bytes: a file system takes 255, and a draft is called a little longer
 
 
@@ -33,16 +35,23 @@ def rejects_path(source: str, batch: str, cwd: Path) -> Path:
     return path if os.access(path.parent, os.W_OK) else cwd / path.name
 
 
+class TooManyRejectsError(InputError):
+    """More was refused than the rejects file may hold."""
+
+
 class Rejects:
     """The rejects file of one load: a context; when it ends without an error the file is there, or gone if nothing was refused.
 
-    `count`: what was refused; `repairable`: how much of it is there as a text, so that it can be repaired in the file.
+    `most`: how many lines it takes, 0 for any number and size. `count`: what was refused; `repairable`: how much of it is there as
+    a text, so that it can be repaired in the file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, most: int = MAX_REJECTS) -> None:
         self.path = path
         self.count = 0
         self.repairable = 0
+        self._most = most
+        self._bytes = 0
         self._file: BinaryIO | None = None
         self._stack = ExitStack()
 
@@ -53,10 +62,14 @@ class Rejects:
         return self
 
     def add(self, bad: Bad) -> None:
-        """Write one refused line, without its text where no load would take it from here. Raises ConfigError when the disk does not."""
+        """Write one refused line, without its text where no load would take it from here.
+
+        Raises TooManyRejectsError when the file is full, and ConfigError when the disk is.
+        """
         if len(line := _line(bad)) > MAX_TASK_BYTES:
             bad = replace(bad, text=None)
             line = _line(bad)
+        self._require_room(len(line))
         try:
             if self._file is None:
                 self._file = self._stack.enter_context(whole_file(self.path, FILE_MODE))
@@ -65,6 +78,18 @@ class Rejects:
             raise self._unwritten(failed) from None
         self.count += 1
         self.repairable += bad.text is not None
+        self._bytes += len(line)
+
+    def _require_room(self, more_bytes: int) -> None:
+        if not self._most or (self.count < self._most and self._bytes + more_bytes <= MAX_REJECTS_BYTES):
+            return
+        full = (
+            f"the most that --max-rejects allows ({self._most:,})"
+            if self.count >= self._most
+            else f"{MAX_REJECTS_BYTES >> 20:,} MiB of them"
+        )
+        fix = "repair what they have in common and load the input again, or allow more with --max-rejects N (0: any number)"
+        raise TooManyRejectsError(f"stopped after {self.count:,} bad lines, {full}; {fix}")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:

@@ -12,12 +12,12 @@ LEAST_A_SECOND = 1 / 3600
 MOST_PARTITIONS, MOST_REPLICAS = 10_000, 1_000  # of one topic; more would stop a cluster before it told
 
 
-def up_to(most: int) -> Callable[[str], int]:
-    """Return what reads a whole number above 0."""
+def up_to(most: int, least: int = 1) -> Callable[[str], int]:
+    """Return what reads a whole number from `least` on."""
 
     def count(text: str) -> int:
-        if not text.isdecimal() or len(text) > len(str(most)) or not 1 <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {most:,}")
+        if not text.isdecimal() or len(text) > len(str(most)) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most:,}")
         return int(text)
 
     return count

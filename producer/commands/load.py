@@ -15,7 +15,7 @@ from producer.lines import Bad, Good
 from producer.load import Loader, Summary
 from producer.no_documents import own_files
 from producer.out_of_reach import OutOfReach
-from producer.rejects import Rejects
+from producer.rejects import Rejects, TooManyRejectsError
 from producer.screen import bar, complain, note, say
 from producer.shown import shown
 from schemas import collector, crash
@@ -31,23 +31,32 @@ async def load(config: Config, options: argparse.Namespace) -> int:
     """Load, or with --dry-run only check; return 1 when a line was bad, 4 when the input changed after it was checked."""
     with ExitStack() as stack:
         source = Input(config, options, stack)
-        rejects = stack.enter_context(Rejects(source.rejects))
-        report = Report(rejects)
-        sums = Sums(config)
-        checked, loaded = Imprint(), Imprint()
-        if options.strict or options.dry_run:
-            would = await _check(config, options, source, report, sums if options.dry_run else None, checked)
-            if options.dry_run or rejects.count:
-                return _checked_only(source, options, would, sums, rejects)
-        async with opened(config, options.group) as parts:
-            collector.calm()
-            summary = await _load(parts, source.batch, _noted(source.lines(), sums, loaded), report, sums.estimate.add)
-        _tell(source, summary, sums)
-        _tell_rejects(source, rejects, options)
-        if options.strict and checked != loaded:
-            complain(_changed(source.batch, checked, loaded))
-            return UnsafeStateError.exit_code
-        return 1 if rejects.count else 0
+        rejects = stack.enter_context(Rejects(source.rejects, options.max_rejects))
+        try:
+            return await _load_all(config, options, source, rejects)
+        except TooManyRejectsError as full:
+            say(f"{_many(rejects.count, 'bad line')} in {rejects.path}")
+            complain(str(full))
+            return full.exit_code
+
+
+async def _load_all(config: Config, options: argparse.Namespace, source: Input, rejects: Rejects) -> int:
+    report = Report(rejects)
+    sums = Sums(config)
+    checked, loaded = Imprint(), Imprint()
+    if options.strict or options.dry_run:
+        would = await _check(config, options, source, report, sums if options.dry_run else None, checked)
+        if options.dry_run or rejects.count:
+            return _checked_only(source, options, would, sums, rejects)
+    async with opened(config, options.group) as parts:
+        collector.calm()
+        summary = await _load(parts, source.batch, _noted(source.lines(), sums, loaded), report, sums.estimate.add)
+    _tell(source, summary, sums)
+    _tell_rejects(source, rejects, options)
+    if options.strict and checked != loaded:
+        complain(_changed(source.batch, checked, loaded))
+        return UnsafeStateError.exit_code
+    return 1 if rejects.count else 0
 
 
 class Sums:
@@ -70,7 +79,7 @@ class Report:
         self._rejects = rejects
 
     def bad(self, line: Bad) -> None:
-        """Report one line. Raises ConfigError when the rejects file cannot be written."""
+        """Report one line. Raises TooManyRejectsError, and ConfigError when the rejects file cannot be written."""
         self._rejects.add(line)
         if self._rejects.count <= SHOWN:
             note(shown(str(line)))
@@ -164,6 +173,9 @@ async def _load(parts: Parts, batch: str, lines: Iterable[Good | Bad], report: R
         loader.summary.before = before
         try:
             return await loader.load(lines)
+        except TooManyRejectsError:
+            note(f"batch {batch}: {_many(loader.summary.new, 'task')} loaded of the input, which was not read to its end")
+            raise
         except asyncio.CancelledError:
             note(f"batch {batch}: interrupted, with {_many(loader.summary.new, 'task')} loaded; start the same load again for the rest")
             raise

@@ -1,6 +1,7 @@
 """`load` as a command: what it makes of an input that does not keep still, and of names."""
 
 import asyncio
+import gzip
 import shlex
 from pathlib import Path
 from typing import Any
@@ -192,3 +193,28 @@ def test_an_input_without_a_task_line_is_told(tmp_path: Path, capsys: pytest.Cap
     path.write_bytes(b"{}\n")
     assert run(tmp_path, str(path), *more) == 1
     assert "no task line" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("more", [[], ["--strict"], ["--dry-run"]])
+def test_a_load_stops_at_too_many_bad_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]) -> None:
+    """Their cause is one, and the rejects file must not fill the disk; it keeps those that were told."""
+    path = tmp_path / "tasks.jsonl.gz"
+    path.write_bytes(gzip.compress(FIRST + b"x\n" * 2000))
+
+    assert run(tmp_path, str(path), "--max-rejects", "1000", *more) == 1
+
+    told = capsys.readouterr()
+    assert "error: stopped after 1,000 bad lines, the most that --max-rejects allows (1,000); repair what" in told.err
+    assert f"1,000 bad lines in {path}.rejects.jsonl" in told.out
+    assert len((tmp_path / "tasks.jsonl.gz.rejects.jsonl").read_bytes().splitlines()) == 1000
+
+
+def test_a_load_that_stopped_at_bad_lines_goes_on_when_more_are_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was loaded is recognized, and the batch is whole only then."""
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(b"x\n" * 300 + FIRST)
+
+    assert run(tmp_path, str(path), "--max-rejects", "200") == 1
+    assert "batch tasks: 0 tasks loaded of the input, which was not read to its end" in capsys.readouterr().err
+    assert run(tmp_path, str(path), "--max-rejects", "0") == 1
+    assert "1 tasks loaded" in capsys.readouterr().out

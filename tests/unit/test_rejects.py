@@ -11,8 +11,9 @@ from typing import NoReturn
 import jsonschema_rs
 import pytest
 
+from producer import rejects as module
 from producer.lines import Bad, Good, read_lines
-from producer.rejects import Rejects, rejects_path
+from producer.rejects import Rejects, TooManyRejectsError, rejects_path
 from schemas.errors import ConfigError
 
 BAD = Bad(3, "id", "is missing", "give it one", '{"prompt": "Say hello"}')
@@ -188,3 +189,31 @@ def test_a_disk_that_stays_full_hides_no_error(tmp_path: Path, monkeypatch: pyte
 
     with pytest.raises(KeyboardInterrupt):
         interrupted(tmp_path / "t.rejects.jsonl", [BAD])
+
+
+def test_a_rejects_file_takes_as_many_lines_as_are_allowed(tmp_path: Path) -> None:
+    """465 bytes of a packed input made 33 MB of rejects; what was kept until then stays."""
+    with Rejects(tmp_path / "t.rejects.jsonl", most=2) as rejects:
+        for _ in range(2):
+            rejects.add(BAD)
+        with pytest.raises(
+            TooManyRejectsError, match=r"stopped after 2 bad lines, the most that --max-rejects allows \(2\); repair .*--max-rejects N"
+        ):
+            rejects.add(BAD)
+
+    assert (rejects.count, len(rejects.path.read_bytes().splitlines())) == (2, 2)
+
+
+def test_a_rejects_file_takes_as_many_bytes_as_a_disk_can_spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand lines of three megabytes would fill it, and packed they are small; 0 allows them."""
+    monkeypatch.setattr(module, "MAX_REJECTS_BYTES", 250)
+    with Rejects(tmp_path / "t.rejects.jsonl") as rejects:
+        rejects.add(BAD)
+        rejects.add(BAD)
+        with pytest.raises(TooManyRejectsError, match="stopped after 2 bad lines, 0 MiB of them"):
+            rejects.add(BAD)
+    with Rejects(tmp_path / "any.rejects.jsonl", most=0) as rejects:
+        for _ in range(3):
+            rejects.add(BAD)
+
+    assert rejects.count == 3
