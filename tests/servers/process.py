@@ -8,8 +8,9 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,6 +24,7 @@ class ServerFailedError(Exception):
     """The server is on this machine and did not start; the text holds the end of its log."""
 
 
+STILL_S = 30.0
 _given: set[int] = set()
 
 
@@ -118,8 +120,16 @@ class Server(ABC):
         self.start(timeout_s=timeout_s)
 
     def freeze(self) -> None:
-        """Halt the server (SIGSTOP): its connections stay open and nothing answers."""
+        """Halt the server (SIGSTOP) and return when all its threads stand still: its connections stay open, nothing answers.
+
+        On a busy machine a thread that is to stop may have answered a statement more before that.
+        """
         self._signal(signal.SIGSTOP)
+        end = time.monotonic() + STILL_S
+        while not all(state == "T" for state in _states(self.pid)):
+            if time.monotonic() > end:
+                raise ServerFailedError(f"{self.name} did not stand still within {STILL_S:.0f} s")
+            time.sleep(0.005)
 
     def thaw(self) -> None:
         """Let a frozen server go on (SIGCONT)."""
@@ -182,6 +192,13 @@ def listens(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _states(pid: int) -> Iterator[str]:
+    """Yield the state of each thread of a process; nothing where the system does not tell."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            yield stat.read_text().rpartition(")")[2].split()[0]
 
 
 def _die_with_parent() -> list[str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.servers import Redis, ServerFailedError
+from tests.servers import Redis, Server, ServerFailedError
+from tests.servers.process import _states
 
 ORPHAN = """
 import sys, threading
@@ -47,6 +48,35 @@ def test_frozen_server_does_not_answer_and_goes_on(redis_server: Redis) -> None:
 
     assert not frozen
     assert redis_server.ready()
+
+
+class Busy(Server):
+    """A program whose threads run all the time, as those of a database on a busy machine."""
+
+    name = "busy"
+
+    def prepare(self) -> None:
+        """Need nothing."""
+
+    def command(self) -> list[str]:
+        """Hash in eight threads, without the interpreter's lock."""
+        work = "import hashlib, threading\ndef work():\n while True: hashlib.sha256(bytes(1 << 22))\n"
+        return [sys.executable, "-c", work + "for _ in range(8): threading.Thread(target=work).start()"]
+
+    def ready(self) -> bool:
+        """Return whether all threads run."""
+        return len(list(_states(self.pid))) > 8
+
+
+def test_a_frozen_server_stands_still_when_freeze_returns(tmp_path: Path) -> None:
+    """A reaper left well, since the ledger answered once more after it had been frozen: one thread had not stopped yet."""
+    with Busy(folder=tmp_path) as server:
+        for _ in range(20):
+            server.freeze()
+            states = set(_states(server.pid))
+            server.thaw()
+
+            assert states == {"T"}
 
 
 def test_stopped_server_has_no_process(tmp_path: Path) -> None:
