@@ -4,7 +4,7 @@ Embedded parts that were never made are not made here: the first load or agent m
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from functools import partial
 
@@ -33,11 +33,15 @@ TO_COME = "not there yet; the first load or agent makes"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`run` returns what is well and raises DocllmError with what to do; without what is not `needed`, docllm works."""
+    """A test; `run` returns what is well, or raises DocllmError with what to do.
+
+    docllm works without what is not `needed`. Where a test of `after` failed, this one would say the same again.
+    """
 
     name: str
     run: Callable[[], Awaitable[str]]
     needed: bool = True
+    after: tuple[str, ...] = ()
 
 
 class Checks:
@@ -49,7 +53,12 @@ class Checks:
 
     def all(self) -> list[Check]:
         """Return every test there is for this configuration."""
-        tests = [Check("database", self._database), Check("schema", self._schema), Check("bus", self._bus), Check("topics", self._topics)]
+        tests = [
+            Check("database", self._database),
+            Check("schema", self._schema, after=("database",)),
+            Check("bus", self._bus),
+            Check("topics", self._topics, after=("database", "schema", "bus")),
+        ]
         if self._config.redis_url is not None:
             tests.append(Check("redis", self._redis, needed=False))
         return [*tests, Check("llm", self._llm), *self._routes()]
@@ -155,8 +164,11 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, RedisConnectionError | RedisTimeoutError) else type(error).__name__
 
 
-async def outcome(test: Check) -> tuple[int, str, str]:
-    """Run one test; return its exit code, 0 when nothing hinders, one word, and what to say."""
+async def outcome(test: Check, failed: Container[str] = ()) -> tuple[int, str, str]:
+    """Run one test unless one before it `failed`; return exit code, 0 when nothing hinders, one word, what to say."""
+    before = [name for name in test.after if name in failed]
+    if before:
+        return 0, "-", f"not tried, since it needs what failed: {', '.join(before)}"
     try:
         return 0, "ok", await test.run()
     except UnreachableError as error:

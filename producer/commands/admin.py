@@ -57,9 +57,11 @@ async def check(config: Config, options: argparse.Namespace) -> int:
     from producer.checks import Checks, outcome  # noqa: PLC0415 - it loads the client of Redis, which no other command needs
 
     tests = Checks(config, options.group)
-    worst = 0
+    worst, failed = 0, set[str]()
     for test in tests.all():
-        code, word, said = await outcome(test)
+        code, word, said = await outcome(test, failed)
+        if word != "ok":
+            failed.add(test.name)
         worst = max(worst, code)
         say(f"{word:7} {test.name}: {with_config(said, options.config)}")
     return worst

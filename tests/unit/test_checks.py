@@ -95,6 +95,27 @@ def test_the_topics_of_new_tiers_are_to_come(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.usefixtures("asked")
+def test_an_error_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What needs a server that is away is not tried: the same error stood there three times, topics failed "by database"."""
+    monkeypatch.setattr(checks.Checks, "_bus", lambda _self: asyncio.sleep(0, "cluster x"))
+    config = configured(tmp_path, DOCLLM_KAFKA_BOOTSTRAP="127.0.0.1:1", DOCLLM_DATABASE_URL="mysql://u:secret@127.0.0.1:1/d")
+
+    code = check(config)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert code == 3
+    assert [line.partition(":")[0].split()[:2] for line in lines[:4]] == [
+        ["FAILED", "database"],
+        ["-", "schema"],
+        ["ok", "bus"],
+        ["-", "topics"],
+    ]
+    assert lines[1] == "-       schema: not tried, since it needs what failed: database"
+    assert lines[3] == "-       topics: not tried, since it needs what failed: database, schema"
+    assert sum("127.0.0.1:1/d" in line for line in lines) == 1
+
+
+@pytest.mark.usefixtures("asked")
 def test_redis_that_is_away_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Agents run without it, so that it never makes an exit code."""
     code = check(configured(tmp_path, DOCLLM_REDIS_URL="redis://127.0.0.1:1/0"))
