@@ -1,5 +1,6 @@
-"""The embedded bus: topics, partitions, offsets and consumer groups in one SQLite file, for the agents of one machine.
+"""The embedded bus for the agents of one machine: Kafka-like topics in one SQLite file.
 
-`file` opens it, `topics` makes and trims topics, `log` appends and reads records, `group` shares partitions among members.
-Callers own the threads; nothing in here starts one.
+The file holds topics, partitions, offsets and consumer groups. `file` opens it, `topics` makes and
+trims topics, `log` appends and reads records, `group` shares partitions among members. Callers own
+the threads; no module in here starts one.
 """

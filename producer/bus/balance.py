@@ -1,4 +1,4 @@
-"""Who shall read which partition: balanced within one, and moving as few partitions as that takes. Pure."""
+"""Assigns partitions to members: loads differ by at most one, with the fewest moves. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One partition to be shared; `holder` is the member that has it or was promised it."""
+    """A partition to assign.
+
+    `holder` is the member that has the partition or was promised it.
+    """
 
     partition_id: int
     topic_id: str
@@ -16,7 +19,8 @@ class Share:
 def balance(shares: Sequence[Share], subscriptions: Mapping[str, set[str]]) -> dict[int, str | None]:
     """Return the member for each partition id, None where nobody subscribes to its topic.
 
-    `subscriptions` maps each living member to its topic ids. The same input gives the same answer in every process.
+    `subscriptions` maps each living member to its topic ids. The same input gives the same answer
+    in every process.
     """
     loads = dict.fromkeys(sorted(subscriptions), 0)
     heirs: dict[int, str | None] = {}
@@ -43,7 +47,10 @@ def _least(loads: Mapping[str, int], share: Share, subscriptions: Mapping[str, s
 
 
 def _improve(loads: dict[str, int], shares: Sequence[Share], heirs: dict[int, str | None], subscriptions: Mapping[str, set[str]]) -> bool:
-    """Move one share across the widest gap, if that is two or more; each move makes the loads more even, so moving ends."""
+    """Move one partition across the widest gap in load; return False if no gap is two or more.
+
+    Each move makes the loads more even, so the moves come to an end.
+    """
     widest, where = 1, None
     for share in shares:
         heir, least = heirs[share.partition_id], _least(loads, share, subscriptions)

@@ -1,8 +1,12 @@
-"""The bus file: how it is opened, its schema, its transactions. It knows nothing of what the rows mean.
+"""The bus file: how it is opened, its schema, its transactions.
 
-Writing begins with BEGIN IMMEDIATE: a deferred transaction that reads and then writes fails under a second writer, whatever
-the timeout. There is no auto_vacuum: pages of deleted records are used again by the next ones, so the file stays as large as
-the largest backlog was, and no commit pays for moving pages.
+The module knows nothing of what the rows mean.
+
+Writing begins with BEGIN IMMEDIATE: a deferred transaction that reads and then writes fails under a
+second writer, whatever the timeout.
+
+There is no auto_vacuum. Later records reuse the pages of deleted records, so the file stays as
+large as the largest backlog was, and no commit pays for moving pages.
 """
 
 import sqlite3
@@ -17,8 +21,9 @@ from schemas.errors import UnreachableError, UnsafeStateError
 
 VERSION = 1
 _BUSY_S = 5.0
-# A partition's id is never used again, so what is kept under it (records, commits) belongs to one incarnation of its topic.
-# A record's place is its partition's id << 40 | its offset: one integer key, a partition's records lie side by side.
+# A partition's id is never reused, so the records and commits stored under it belong to one
+# incarnation of its topic. A record's place is its partition's id << 40 | its offset. This is one
+# integer key, and a partition's records lie side by side.
 _SCHEMA = """
 CREATE TABLE cluster (id TEXT NOT NULL);
 INSERT INTO cluster VALUES (lower(hex(randomblob(16))));
@@ -39,8 +44,8 @@ CREATE TABLE committed (
 class BusFile:
     """One connection to the bus, for one thread at a time.
 
-    Raises ConfigError on a network file system, UnreachableError when the file cannot be opened, UnsafeStateError when
-    another version of docllm made it.
+    Raises ConfigError on a network file system, UnreachableError when the file cannot be opened,
+    and UnsafeStateError when another version of docllm made the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,7 +84,7 @@ class BusFile:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """Run a block as one durable transaction; any exception undoes all of it."""
+        """Run a block as one durable transaction; any exception rolls it back."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield self._db
@@ -99,7 +104,7 @@ class BusFile:
             self._db.execute("ROLLBACK")
 
     def all(self, sql: str, args: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return every row of a query; nothing stays open that would hold back the write-ahead log."""
+        """Return every row of a query; leave no cursor open that would hold back the WAL."""
         return self._db.execute(sql, args).fetchall()
 
     def one(self, sql: str, args: Sequence[Any] = ()) -> tuple[Any, ...]:
@@ -108,7 +113,7 @@ class BusFile:
         return row
 
     def each(self, sql: str, args: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query one by one; the query ends when the caller stops asking."""
+        """Yield the rows of a query one by one; close the query when the caller stops iterating."""
         cursor = self._db.execute(sql, args)
         try:
             yield from cursor
@@ -116,7 +121,7 @@ class BusFile:
             cursor.close()
 
     def changes(self) -> int:
-        """Return a number that changes when another connection has committed something."""
+        """Return a number that changes whenever another connection commits."""
         return int(self.one("PRAGMA data_version")[0])
 
     def close(self) -> None:

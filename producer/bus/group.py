@@ -1,9 +1,13 @@
-"""One member of a consumer group: joins, beats, takes and releases partitions, commits, sees to it that the dead are replaced.
+"""One member of a consumer group: joins, heartbeats, commits, and exchanges partitions.
 
-A group is rows that every member reconciles in its own write transactions; there is no coordinator. A partition has an owner,
-who reads it, and an heir, who shall. It moves in two steps: the owner releases it, in the transaction that commits what was
-marked, or is found dead; then the heir takes it. Commits are accepted from the owner alone. A member id is never used twice,
-so an evicted member that comes back can change nothing under its old name.
+It also sees to it that dead members are replaced.
+
+A group is a set of rows that every member reconciles in its own write transactions; there is no
+coordinator. A partition has an owner, the member that reads it, and an heir, the member that shall
+read it. A partition moves in two steps. First its owner releases it in the transaction that commits
+the marked offsets, or the owner is found dead. Then the heir takes it. Only the owner's commits are
+accepted. A member id is never reused, so an evicted member that comes back can change nothing under
+its old name.
 """
 
 import sqlite3
@@ -22,7 +26,10 @@ BEAT_EVERY_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A partition that this member owns, with its watermarks and the group's committed offset when it was looked at."""
+    """A partition that this member owns, as one transaction saw it.
+
+    It carries the partition's watermarks and the group's committed offset.
+    """
 
     partition_id: int
     topic: str
@@ -35,7 +42,11 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one pass changed: `kept_until_now` were still ours when the pass began, `held` are ours after it."""
+    """The result of one pass.
+
+    `kept_until_now` are the partition ids that this member still owned when the pass began; `held`
+    are the partitions that it owns after the pass.
+    """
 
     evicted: bool
     kept_until_now: frozenset[int]
@@ -59,14 +70,18 @@ class Member:
         self._beat_at_s = self._awake_since_s = self._clock.now_s()
 
     def beat_is_due(self) -> bool:
-        """Return whether the next pass must not wait."""
+        """Return whether the next pass is due now because of the heartbeat."""
         return not self._joined or self._clock.now_s() - self._beat_at_s >= BEAT_EVERY_S
 
     def turn(self, topic_ids: frozenset[str], marks: Mapping[int, int], dead: Iterable[str] = ()) -> Turn:
-        """Make one pass: commit `marks` (partition id to offset), beat, bury `dead`, reconcile, release and take partitions.
+        """Make one pass in one transaction: commit, heartbeat, remove the dead, move partitions.
 
-        All of it is one transaction: whoever takes a partition over finds its last commit. When this member was evicted
-        meanwhile nothing is committed, and the next turn joins under a new id.
+        `marks` maps partition ids to the offsets to commit. The pass removes the `dead` members,
+        reconciles the group, then releases and takes partitions. Because it is one transaction, a
+        member that takes a partition over finds its last commit.
+
+        If this member was evicted meanwhile, nothing is committed, and the next turn joins under a
+        new id.
         """
         now_s = self._clock.now_s()
         with self._file.write() as db:
@@ -83,7 +98,9 @@ class Member:
         self._beat_at_s = now_s
         if evicted:
             before, lock = self.id, self._lock
-            self._be_born()  # first: where no lock can be made the old one is still ours to free, and the next turn is evicted again
+            # This comes first: if the new lock cannot be made, the old lock is still ours to free,
+            # and the next turn is evicted again.
+            self._be_born()
             lock.release()
             forget(self._locks, before)
 
@@ -116,7 +133,8 @@ class Member:
             db.executemany("INSERT INTO subscription VALUES (?, ?)", [(self.id, topic_id) for topic_id in sorted(topic_ids)])
 
     def _bury(self, db: sqlite3.Connection, now_s: float, dead: Iterable[str]) -> None:
-        # After a pause of its own a member's idea of who is late is worth nothing until the others had a session's time.
+        # After a pause of its own, a member cannot judge whose heartbeat is late until the others
+        # have had a session's time to send one.
         if now_s - self._beat_at_s > SESSION_S / 2:
             self._awake_since_s = now_s
         if now_s - self._awake_since_s > SESSION_S:
@@ -160,7 +178,10 @@ class Member:
         return tuple(Holding(*row) for row in rows)
 
     def watch(self) -> tuple[bool, tuple[Holding, ...]]:
-        """Return whether a turn is needed (evicted, something to take or to release), and what is held, without writing."""
+        """Return whether a turn is needed, and the partitions this member owns; write nothing.
+
+        A turn is needed when this member was evicted, or has a partition to take or to release.
+        """
         with self._file.snapshot() as db:
             known = db.execute("SELECT 1 FROM member WHERE id=?", (self.id,)).fetchone() is not None
             waits = db.execute(
@@ -170,12 +191,15 @@ class Member:
             return (waits is not None or not known), self._holdings(db)
 
     def dead(self) -> set[str]:
-        """Return the members of this group whose lock is free."""
+        """Return the other members of this group whose lock is free."""
         rows = self._file.all("SELECT id FROM member WHERE group_id=? AND id<>?", (self._group, self.id))
         return {member for (member,) in rows if is_dead(self._locks, member)}
 
     def leave(self, marks: Mapping[int, int]) -> frozenset[int]:
-        """Commit `marks`, release everything, leave; return the ids of the partitions that were still owned. `close` follows."""
+        """Commit `marks`, release all partitions and leave; return the ids still owned until now.
+
+        The caller must call `close` afterwards.
+        """
         with self._file.write() as db:
             kept = self._owned(db)
             self._commit(db, marks)
@@ -186,5 +210,5 @@ class Member:
         return kept
 
     def close(self) -> None:
-        """Free the lock without leaving: the others take over at once."""
+        """Free the lock without leaving; the other members take over at once."""
         self._lock.release()

@@ -1,4 +1,4 @@
-"""The bus file on a thread of its own, for adapters that are called on the event loop."""
+"""The bus file on an executor of its own, for adapters that the event loop calls."""
 
 import sqlite3
 from collections.abc import Callable
@@ -13,7 +13,10 @@ Result = TypeVar("Result")
 
 
 class BusLane:
-    """Runs calls on the file one after another. A simulation passes a lane that runs them on the loop."""
+    """Runs calls on the file one after another.
+
+    A simulation passes an executor that runs the calls on the event loop.
+    """
 
     def __init__(self, path: Path, lane: Lane | None) -> None:
         self._path = path
@@ -22,9 +25,10 @@ class BusLane:
         self._file: BusFile | None = None
 
     async def run(self, call: Callable[[BusFile], Result]) -> Result:
-        """Return what `call` returns for the file, which the first call opens.
+        """Return the result of `call` on the file; the first call opens the file.
 
-        Raises UnreachableError while the file is locked or its disk is full, as for servers: an agent's duties are tried again then.
+        Raises UnreachableError while the file is locked or its disk is full. Servers that are down
+        raise the same error, and an agent's duties are retried then.
         """
         try:
             return await self._lane(lambda: call(self._opened()))
@@ -37,7 +41,7 @@ class BusLane:
         return self._file
 
     async def close(self) -> None:
-        """Close the file after the calls that wait for it. Safe to call twice."""
+        """Close the file after the calls in progress. Safe to call twice."""
         file, self._file = self._file, None
         if file is not None:
             await self._lane(file.close)

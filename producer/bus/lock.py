@@ -1,6 +1,8 @@
-"""Proof of life: a member holds an flock on a file of its own. The kernel frees it when the process ends, however it ends.
+"""Proof of life: each member holds an flock on a file of its own.
 
-A process that is forked without exec shares its parent's lock and keeps it; then only the session time tells that the parent died.
+The kernel frees the lock when the process ends, however it ends. A process that is forked without
+exec shares its parent's lock and keeps it; then only the session timeout shows that the parent
+died.
 """
 
 import fcntl
@@ -9,11 +11,14 @@ from pathlib import Path
 
 from producer.bus.private import FILE_MODE, make_folder
 
-LOCK_FOLDERS = AGENTS, MEMBERS = "agents", "members"  # of the data folder
+LOCK_FOLDERS = AGENTS, MEMBERS = "agents", "members"  # subfolders of the data folder
 
 
 class LifeLock:
-    """The lock of one member, held from construction until `release`. Its file appears when it is held: a free one is a death."""
+    """The lock of one member, held from construction until `release`.
+
+    The lock file gets its name only once it is locked, so a free lock always means a dead member.
+    """
 
     def __init__(self, folder: Path, member: str) -> None:
         make_folder(folder)
@@ -24,14 +29,15 @@ class LifeLock:
         unborn.rename(path)
 
     def release(self) -> None:
-        """Free the lock: from now on the member counts as dead."""
+        """Free the lock; from now on the member counts as dead."""
         os.close(self._fd)
 
 
 def is_dead(folder: Path, member: str) -> bool:
-    """Return whether nobody holds the member's lock; False where another user's may not be opened, as time will tell.
+    """Return whether nobody holds the member's lock.
 
-    Shared probes do not mistake each other for its owner.
+    Returns False if another user's lock file may not be opened; the session timeout decides then.
+    Probes take a shared lock, so two probes do not mistake each other for the owner.
     """
     try:
         fd = os.open(_path(folder, member), os.O_RDONLY)
@@ -49,7 +55,7 @@ def is_dead(folder: Path, member: str) -> bool:
 
 
 def forget(folder: Path, member: str) -> None:
-    """Remove the file of a member that is gone; its id is never used again."""
+    """Remove the lock file of a member that is gone; its id is never reused."""
     _path(folder, member).unlink(missing_ok=True)
 
 

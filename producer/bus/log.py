@@ -1,4 +1,7 @@
-"""Records of the bus: append and read. Offsets of a partition have no holes, except below its low watermark."""
+"""Appends and reads records of the bus.
+
+A partition's offsets have no gaps, except below its low watermark.
+"""
 
 import random
 import sqlite3
@@ -20,7 +23,7 @@ _NOW_MS = "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One record as the file has it."""
+    """One record as it is stored in the file."""
 
     offset: int
     timestamp_ms: int
@@ -30,7 +33,7 @@ class Stored:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of key and value."""
+        """Return the size of key and value in bytes."""
         return len(self.key or b"") + len(self.value or b"")
 
 
@@ -46,7 +49,7 @@ def first_place(partition_id: int) -> int:
 
 
 def chunks(records: Sequence[Outgoing]) -> Iterator[slice]:
-    """Cut records into transactions: short ones, so that no other writer waits for long."""
+    """Cut records into transactions that are short, so that no other writer waits for long."""
     start, size = 0, 0
     for index, record in enumerate(records):
         if index - start == _CHUNK_ROWS or size > _CHUNK_BYTES:
@@ -58,13 +61,16 @@ def chunks(records: Sequence[Outgoing]) -> Iterator[slice]:
 
 
 def append(file: BusFile, records: Sequence[Outgoing], rng: random.Random) -> list[Refusal | None]:
-    """Append records in one transaction; return, for each, None when it is durable or why it was refused."""
+    """Append records in one transaction; return for each None, or why it was refused.
+
+    None means that the record is durable.
+    """
     with file.write() as db:
         return _Appender(db, rng).append(records)
 
 
 class _Appender:
-    """One transaction of appending; a topic's partitions are looked up once."""
+    """One transaction of appends; it looks up each topic's partitions once."""
 
     def __init__(self, db: sqlite3.Connection, rng: random.Random) -> None:
         self._db = db
@@ -102,9 +108,11 @@ class _Appender:
 
 
 def read(file: BusFile, partition_id: int, position: int, *, records: int, size_bytes: int) -> list[Stored]:
-    """Return records from `position` on, in order: at least one if there is one, at most `records`, about `size_bytes`.
+    """Return records from `position` on, in order.
 
-    Empty when the record at `position` is gone or not yet there; what follows a gap is never returned.
+    The result has at most `records` records and about `size_bytes` bytes, but at least one record
+    if the record at `position` exists. It is empty when that record was deleted or is not yet
+    written; records behind a gap are never returned.
     """
     start = first_place(partition_id)
     sql = "SELECT place, timestamp_ms, key, value, headers FROM record WHERE place>=? AND place<? ORDER BY place"
@@ -118,7 +126,11 @@ def read(file: BusFile, partition_id: int, position: int, *, records: int, size_
 
 
 def pack_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
-    """Return headers as bytes: for each the lengths of name and value (-1 for a null value), name, value."""
+    """Return headers as bytes.
+
+    Each header is the length of its name, the length of its value (-1 for a null value), the name,
+    the value.
+    """
     packed = bytearray()
     for name, value in headers:
         raw = name.encode()
@@ -129,7 +141,7 @@ def pack_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
 
 
 def unpack_headers(packed: bytes) -> list[tuple[str, bytes | None]]:
-    """Return what `pack_headers` was given."""
+    """Return the headers that `pack_headers` packed."""
     headers: list[tuple[str, bytes | None]] = []
     at = 0
     while at < len(packed):

@@ -1,4 +1,7 @@
-"""Finds out what kind of file system a folder is on. WAL needs shared memory, which no network file system gives."""
+"""Finds out what kind of file system a folder is on.
+
+SQLite's WAL needs shared memory, which no network file system gives.
+"""
 
 from pathlib import Path
 
@@ -12,7 +15,10 @@ _NETWORK = frozenset(
 
 
 def refuse_network(folder: Path, mounts: Path = _MOUNTS) -> None:
-    """Raise ConfigError when `folder` is on a network file system; a system that lists no mounts is trusted."""
+    """Raise ConfigError when `folder` is on a network file system.
+
+    A system that lists no mounts is trusted.
+    """
     kind = kind_of(folder, mounts)
     if kind in _NETWORK:
         raise ConfigError(
@@ -21,7 +27,7 @@ def refuse_network(folder: Path, mounts: Path = _MOUNTS) -> None:
 
 
 def kind_of(folder: Path, mounts: Path = _MOUNTS) -> str | None:
-    """Return the file system type of the mount that holds `folder`; None when the system does not say."""
+    """Return the file system type of the mount that holds `folder`, None if it is unknown."""
     if not mounts.exists():
         return None
     whole = folder.resolve()

@@ -1,4 +1,4 @@
-"""Kafka's partitioner, so that a keyed record lands on the same partition number on either bus."""
+"""Kafka's partitioner: a keyed record gets the same partition number on either bus."""
 
 import struct
 
@@ -22,5 +22,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Return the partition of a key among `partitions`, as Kafka's default partitioner chooses it."""
+    """Return the partition of a key among `partitions`, as Kafka's default partitioner does."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -1,4 +1,7 @@
-"""Topics of the bus: make, describe, grow, delete, trim. Offsets of groups are read here, and written by `group` alone."""
+"""Topics of the bus: make, describe, grow, delete, trim.
+
+This module only reads the offsets of groups; `group` alone writes them.
+"""
 
 import json
 import uuid
@@ -19,13 +22,16 @@ def cluster_id(file: BusFile) -> str:
 
 
 def describe(file: BusFile, topics: Sequence[str]) -> dict[str, TopicState]:
-    """Return those of the topics that exist."""
+    """Return the state of each given topic that exists."""
     rows = file.all("SELECT name, topic_id, partitions, settings FROM topic")
     return {name: TopicState(topic_id, count, json.loads(text)) for name, topic_id, count, text in rows if name in topics}
 
 
 def create(file: BusFile, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
-    """Make a topic with a fresh topic id; raise UnsafeStateError when it exists, ValueError without a partition."""
+    """Make a topic with a fresh topic id.
+
+    Raises UnsafeStateError when the topic exists, ValueError when it would have no partition.
+    """
     if partitions < 1:
         raise ValueError(f"a topic has at least one partition, not {partitions}")
     topic_id = uuid.uuid4().hex
@@ -44,7 +50,7 @@ def configure(file: BusFile, topic: str, settings: Mapping[str, str]) -> None:
 
 
 def grow(file: BusFile, topic: str, partitions: int) -> None:
-    """Raise the number of partitions; raise UnsafeStateError when that would not raise it."""
+    """Add partitions; raise UnsafeStateError unless `partitions` exceeds their number."""
     with file.write() as db:
         row = db.execute("SELECT topic_id, partitions FROM topic WHERE name=?", (topic,)).fetchone()
         if row is None:
@@ -57,7 +63,7 @@ def grow(file: BusFile, topic: str, partitions: int) -> None:
 
 
 def delete(file: BusFile, topic: str) -> None:
-    """Delete a topic, its records and every group's place in it."""
+    """Delete a topic, its records and every group's position in it."""
     with file.write() as db:
         ids = [row[0] for row in db.execute("SELECT p.id FROM partition p JOIN topic t USING (topic_id) WHERE t.name=?", (topic,))]
         for partition_id in ids:
@@ -69,7 +75,10 @@ def delete(file: BusFile, topic: str) -> None:
 
 
 def trim(file: BusFile, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Delete the records below these offsets, at most those that exist; raise ValueError for a negative offset."""
+    """Delete the records below these offsets; raise ValueError for a negative offset.
+
+    An offset above the end of a partition deletes the records that exist.
+    """
     if any(offset < 0 for offset in offsets.values()):
         raise ValueError("an offset to trim to is negative, which would delete everything")
     for (topic, number), offset in offsets.items():
@@ -85,7 +94,8 @@ def _trim_one(file: BusFile, topic: str, number: int, offset: int) -> None:
         ).fetchone()
     if row is None:
         raise _missing(f"{topic} [{number}]")
-    # The low watermark is raised first: what lies below it is invisible already, so deleting may take many short transactions.
+    # The low watermark is raised first. Records below it are invisible already, so deleting them
+    # may take many short transactions.
     crash.reach("trim.low_raised")
     start = first_place(row[0])
     end = start + row[1]
@@ -100,7 +110,10 @@ def _delete_some(file: BusFile, start: int, end: int) -> bool:
 
 
 def backlog(file: BusFile, group_id: str, topics: Sequence[str]) -> Backlog:
-    """Return a group id's position; a partition without a committed offset, or with one out of range, counts from its low watermark."""
+    """Return a group id's position.
+
+    A partition counts from its low watermark if it has no committed offset, or one out of range.
+    """
     lag = 0
     oldest: list[int] = []
     committed: dict[tuple[str, int], int] = {}
@@ -116,7 +129,10 @@ def backlog(file: BusFile, group_id: str, topics: Sequence[str]) -> Backlog:
 
 
 def bounds(file: BusFile, topic: str) -> list[tuple[int, int, int, int]]:
-    """Return number, partition id, low and high watermark of each partition of a topic; nothing where it does not exist."""
+    """Return number, partition id, low and high watermark of each partition of a topic.
+
+    The list is empty if the topic does not exist.
+    """
     rows = file.all("SELECT p.number, p.id, p.low, p.high FROM partition p JOIN topic t USING (topic_id) WHERE t.name=?", (topic,))
     return [(number, partition_id, low, high) for number, partition_id, low, high in sorted(rows)]
 

@@ -1,4 +1,4 @@
-"""Writes records to the embedded bus, in short transactions on a thread of its own."""
+"""Writes records to the embedded bus, in short transactions on an executor of its own."""
 
 import random
 import sqlite3
@@ -14,7 +14,8 @@ from schemas.clock import Clock, SystemClock
 from schemas.envelope import Outgoing
 from schemas.lanes import Lane
 
-# With one wait for the file's lock (5 s) on top, a call returns within the 20 s that the port allows.
+# With one wait for the file's lock (5 s) on top, a call returns within the 20 s that the port
+# allows.
 _PATIENCE_S = 14.0
 
 
@@ -28,7 +29,7 @@ class EmbeddedPublisher:
         self._waiting = 0
 
     async def publish(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
-        """Return, for each record in order, None when it is durable or the reason why it is not."""
+        """Return, for each record in order, None when it is durable, or why it is not."""
         until_s = self._clock.now_s() + _PATIENCE_S
         self._waiting += len(records)
         try:
@@ -52,5 +53,5 @@ class EmbeddedPublisher:
         return self._waiting
 
     async def close(self) -> None:
-        """Write what waits and close the file."""
+        """Write the waiting records and close the file."""
         await self._bus.close()

@@ -1,4 +1,7 @@
-"""Publishes records on Kafka: whoever waits is served by one thread, group after group. Knows bytes, nothing of tasks."""
+"""Publishes records on Kafka: one thread serves all callers, group after group.
+
+This module knows bytes, nothing of tasks.
+"""
 
 import asyncio
 import itertools
@@ -15,7 +18,9 @@ from schemas.envelope import Outgoing
 
 _log = logging.getLogger("docllm.kafka.producer")
 
-WAIT_S = 3.5  # in line before anything is sent; with the message timeout less than the 20 s that a publish may take
+# The wait in line before anything is sent; plus the message timeout, it is less than the 20 s that
+# a publish may take.
+WAIT_S = 3.5
 GROUP_RECORDS = 20_000
 SERVE_S = 0.1
 CLOSE_S = 10.0
@@ -23,7 +28,7 @@ CLOSE_S = 10.0
 
 @dataclass(slots=True)
 class Parcel:
-    """One call of `publish` and what became of it."""
+    """One call of `publish` and its result."""
 
     records: Sequence[Outgoing]
     since_s: float
@@ -31,13 +36,16 @@ class Parcel:
     answer: list[Refusal | None] = field(default_factory=list)
 
     def tell(self) -> None:
-        """Answer the call, in its event loop's thread; one that was cancelled no longer waits."""
+        """Answer the call, in its event loop's thread; a cancelled call no longer waits."""
         if not self.done.done():
             self.done.set_result(self.answer)
 
 
 class KafkaPublisher:
-    """Publisher on Kafka. Raises ConfigError for settings that break a promise or that the client refuses."""
+    """Publisher on Kafka.
+
+    Raises ConfigError for settings that break a promise or that the client refuses.
+    """
 
     def __init__(self, *, config: KafkaConfig, clock: Clock) -> None:
         self._clock = clock
@@ -50,7 +58,7 @@ class KafkaPublisher:
         self._thread.start()
 
     async def publish(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
-        """Return, for each record in order, None when it is durable or the reason why it is not known to be."""
+        """Return, for each record in order, None when it is durable, or why it may not be."""
         if not records:
             return []
         parcel = Parcel(records, self._clock.now_s(), asyncio.get_running_loop().create_future())
@@ -66,7 +74,11 @@ class KafkaPublisher:
         return self._waiting
 
     async def close(self) -> None:
-        """Send what was handed in, and close; what does not get through soon is left to the relay, as its orders stay."""
+        """Send the records handed in so far, and close.
+
+        Records that do not get through within CLOSE_S are left to the relay, because their orders
+        stay.
+        """
         with self._change:
             self._closing = True
             self._change.notify()
@@ -89,7 +101,10 @@ class KafkaPublisher:
         self._sender.close()
 
     def _next(self) -> list[Parcel]:
-        """Return what waits, in time; an empty list at the end."""
+        """Return the next group of parcels, or an empty list after `close`.
+
+        While it waits, it lets the client report its errors.
+        """
         while True:
             with self._change:
                 if not self._parcels and not self._closing:
@@ -100,7 +115,7 @@ class KafkaPublisher:
             self._sender.serve()
 
     def _take(self) -> list[Parcel]:
-        """Take a group off the line: at least one parcel, and no more than one group's records otherwise."""
+        """Take one group off the line: at most GROUP_RECORDS records, but at least one parcel."""
         sizes = itertools.accumulate(len(parcel.records) for parcel in self._parcels)
         fitting = sum(size <= GROUP_RECORDS for size in sizes)
         count = max(fitting, 1)

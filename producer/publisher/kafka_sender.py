@@ -1,9 +1,10 @@
-"""One idempotent Kafka producer: sends a group of records, waits for the brokers, and says what became of each.
+"""One idempotent Kafka producer: sends a group of records and reports each record's result.
 
-Only failures are reported record by record: a report for each success takes the interpreter's lock each time, and beside a
-busy event loop that costs 0.1 to 0.3 ms. Used by one thread.
+Only failures are reported record by record. A report for each success would take the interpreter's
+lock each time, which beside a busy event loop costs 0.1 to 0.3 ms. One thread uses the producer.
 
-A fatal error is raised by whatever call lets the client report, whichever that is (confluent-kafka 2.16); no callback hears of it.
+A fatal error is raised by whichever call lets the client report (confluent-kafka 2.16); no callback
+hears of it.
 """
 
 import logging
@@ -22,7 +23,7 @@ _log = logging.getLogger("docllm.kafka.producer")
 
 SEND_S = MESSAGE_TIMEOUT_MS / 1000 + 1
 POLL_S = 0.1
-# Reasons of the record's own.
+# Errors whose cause is the record itself.
 PERMANENT = {
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE,
@@ -30,13 +31,14 @@ PERMANENT = {
     KafkaError.INVALID_MSG,
     KafkaError._INVALID_ARG,  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
 }
-# SystemError: the client went on to report a delivery after it had raised, and may have dropped what it raised.
+# SystemError: the client went on to report a delivery after it had raised, and may have dropped the
+# first exception.
 ENDED = (KafkaException, SystemError)
 Failures = dict[tuple[str | None, bytes | None, bytes | None], KafkaError]
 
 
 class Sender:
-    """The client, opened anew after a fatal error."""
+    """The client, replaced after a fatal error."""
 
     def __init__(self, *, config: KafkaConfig, clock: Clock) -> None:
         self._config = config
@@ -44,18 +46,21 @@ class Sender:
         self._settings = producer_settings(config)
         self._failures: Failures = {}
         self._broken = False
-        self._troubles: set[int] = set()  # kinds of trouble that were logged since the last delivery
+        self._troubles: set[int] = set()  # kinds of trouble logged since the last delivery
         self._producer = self._open()
 
     def serve(self) -> None:
-        """Let the client report what happened to it while nothing is sent."""
+        """Let the client report its errors while nothing is sent."""
         try:
             self._producer.poll(0)
         except ENDED as error:
             self._ended(error)
 
     def send(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
-        """Return for each record None when it is durable, or why not; at the latest when the message timeout has passed."""
+        """Return for each record None when it is durable, or why not.
+
+        Returns at the latest when the message timeout has passed.
+        """
         if self._broken:
             self._renew()
         end_s = self._clock.now_s() + SEND_S
@@ -65,7 +70,7 @@ class Sender:
         return refusals
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the records under way."""
         with suppress(*ENDED):
             self._producer.flush(SEND_S)
 
@@ -82,7 +87,7 @@ class Sender:
         return [refusal or self._reported(record) for record, refusal in zip(records, refusals, strict=True)]
 
     def _alone(self, record: Outgoing, refusal: Refusal | None, end_s: float) -> Refusal | None:
-        """Try a record that was refused for good once more: a broker refuses a whole batch for the fault of one."""
+        """Retry a refused record alone: a broker refuses a whole batch for one bad record."""
         if refusal is None or not refusal.permanent:
             return refusal
         if self._clock.now_s() > end_s:
@@ -105,12 +110,15 @@ class Sender:
 
     def _flush(self, end_s: float) -> None:
         if self._producer.flush(max(end_s - self._clock.now_s(), POLL_S)):
-            # Nothing may leave the queue after its order went back to the relay.
+            # No record may leave the queue after its order went back to the relay.
             self._producer.purge()
             self._producer.flush(1.0)
 
     def _reported(self, record: Outgoing) -> Refusal | None:
-        """Return why a record failed. Of equal records all count as failed, which at worst sends one again."""
+        """Return why a record failed.
+
+        Equal records all count as failed, which at worst sends one of them again.
+        """
         error = self._failures.get((record.topic, record.key, record.value))
         return None if error is None else self._refusal(error)
 
@@ -152,5 +160,5 @@ class Sender:
 
 
 def refused(records: Iterable[Outgoing], reason: str) -> list[Refusal | None]:
-    """Return the answer for records of which none was sent."""
+    """Return one refusal for each of the records, none of which was sent."""
     return [Refusal(reason, permanent=False) for _ in records]

@@ -1,1 +1,1 @@
-"""Topics as they should be, and the adapters of the port TopicAdmin."""
+"""The topics as they should be, and the adapters of the port TopicAdmin."""

@@ -11,7 +11,10 @@ from schemas.lanes import Lane
 
 
 class EmbeddedTopicAdmin:
-    """TopicAdmin on the bus file. Settings are kept and shown; the bus itself has no retention and no other timestamps."""
+    """TopicAdmin on the bus file.
+
+    Settings are stored and shown only: the bus itself has no retention and one kind of timestamp.
+    """
 
     def __init__(self, path: Path, *, lane: Lane | None = None) -> None:
         self._bus = BusLane(path, lane)
@@ -21,7 +24,7 @@ class EmbeddedTopicAdmin:
         return await self._bus.run(bus.cluster_id)
 
     async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
-        """Return the topics that exist."""
+        """Return the state of each given topic that exists."""
         return await self._bus.run(lambda file: bus.describe(file, topics))
 
     async def create(self, topic: str, partitions: int, replication_factor: int | None) -> None:  # noqa: ARG002 - one file, one replica
@@ -29,11 +32,11 @@ class EmbeddedTopicAdmin:
         await self._bus.run(lambda file: bus.create(file, topic, partitions, SETTINGS))
 
     async def configure(self, topic: str) -> None:
-        """Set a topic's settings to what `create` gives."""
+        """Set a topic's settings to those that `create` gives."""
         await self._bus.run(lambda file: bus.configure(file, topic, SETTINGS))
 
     async def grow(self, topic: str, partitions: int) -> None:
-        """Raise the number of partitions; raise UnsafeStateError when it would not rise."""
+        """Add partitions; raise UnsafeStateError unless `partitions` exceeds their number."""
         await self._bus.run(lambda file: bus.grow(file, topic, partitions))
 
     async def backlog(self, group_id: str, topics: Sequence[str]) -> Backlog:

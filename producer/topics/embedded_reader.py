@@ -21,7 +21,7 @@ class EmbeddedTopicReader:
         self._path = path
 
     async def read(self, topic: str) -> AsyncGenerator[Sequence[Incoming], None]:
-        """Yield the records in pages; those of one partition in their order."""
+        """Yield the records in pages; the records of one partition keep their order."""
         lane = BusLane(self._path, None)
         try:
             for number, partition_id, low, high in await lane.run(partial(_bounds, topic=topic)):

@@ -1,6 +1,9 @@
-"""A group's topics as they should be: made and raised by `topics apply`, compared by `check` and by every agent.
+"""A group's topics as they should be.
 
-The cluster's id and the topics' ids are kept in the ledger, so that a topic that was made again is noticed.
+`topics apply` makes and grows them; `check` and every agent compare them with what exists.
+
+The ids of the cluster and of the topics are stored in the ledger, so that a topic that was deleted
+and made again is noticed.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,7 +24,8 @@ from schemas.topics import Topics
 
 PARTITIONS, EMBEDDED_PARTITIONS = 12, 4
 APPEAR_S, OVERTAKEN_S, LOOK_S = 30.0, 3.0, 0.2
-# What `TopicAdmin.create` and `configure` give a topic; a retention limit would delete work that waits.
+# The settings that `TopicAdmin.create` and `configure` give a topic. A retention limit would delete
+# waiting work.
 SETTINGS = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -31,7 +35,8 @@ SETTINGS = {
 }
 
 
-_KNOWN = select(group_info).where(group_info.c.group_name == bindparam("of_group"))  # asked every few seconds by every agent
+# Every agent runs this every few seconds.
+_KNOWN = select(group_info).where(group_info.c.group_name == bindparam("of_group"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,10 @@ class Family:
         self._topics = topics
 
     async def apply(self, partitions: int, replication_factor: int | None) -> list[str]:
-        """Make what is missing, raise partitions (never lower them), set settings, keep the ids; return what was done, a line each."""
+        """Make missing topics, add partitions, set settings, store ids; return a line for each.
+
+        Partitions are never reduced.
+        """
         done = []
         there = await self._admin.describe(self._topics.names)
         for name in self._topics.names:
@@ -61,16 +69,22 @@ class Family:
                 done += await self._apply_one(name, there.get(name), partitions, replication_factor)
         done += await self._old_tiers(there)
         while (stored := await self._remember()) is None:
-            pass  # somebody else stored what may be younger than what was seen here: look again
+            pass  # another program stored ids that may be newer than those seen here: look again
         return [*done, "topic ids stored"] if stored else done
 
     async def wider_than(self, partitions: int) -> dict[str, int]:
-        """Return the topics that have more partitions, with their number: `apply` leaves it as it is, since it would lose records."""
+        """Return each topic that has more partitions, with their number.
+
+        `apply` leaves such a topic as it is, since fewer partitions would lose records.
+        """
         there = await self._admin.describe(self._topics.names)
         return {name: state.partitions for name, state in sorted(there.items()) if state.partitions > partitions}
 
     async def _apply_one(self, name: str, state: TopicState | None, partitions: int, replication_factor: int | None) -> list[str]:
-        """Change one topic. A refusal is none when somebody else, who applies too, changed it meanwhile."""
+        """Change one topic.
+
+        A refusal is ignored if another program that also applies has changed the topic meanwhile.
+        """
         while True:
             try:
                 return await self._change(name, state, partitions, replication_factor)
@@ -80,7 +94,10 @@ class Family:
                     raise
 
     async def _other_than(self, name: str, state: TopicState | None) -> TopicState | None:
-        """Return a topic once it is not in this state any more; in this state when it stays so. Not every broker knows at once."""
+        """Return the topic's state once it differs from `state`, or `state` if it stays the same.
+
+        A wait is needed because not every broker learns of a change at once.
+        """
         waited_s = 0.0
         while (found := (await self._admin.describe([name])).get(name)) in (None, state) and waited_s < OVERTAKEN_S:
             await self._clock.sleep(LOOK_S)
@@ -104,7 +121,7 @@ class Family:
         return done
 
     async def _old_tiers(self, there: Mapping[str, TopicState]) -> list[str]:
-        """Say of each tier of another configuration whether its topic is still needed."""
+        """Report for each tier of another configuration whether its topic is still needed."""
         done = []
         for name in filter(self._topics.is_old, self._topics.names):
             if name not in there:
@@ -116,7 +133,10 @@ class Family:
         return done
 
     async def _remember(self) -> bool | None:
-        """Store what is there; return whether that was new, None when somebody else stored something meanwhile."""
+        """Store the ids that exist now; return whether they were new.
+
+        Returns None when another program stored other ids meanwhile.
+        """
         before = await self.known()
         there = await self._described()
         seen = Known(await self._admin.cluster_id(), {name: state.topic_id for name, state in sorted(there.items())})
@@ -126,7 +146,11 @@ class Family:
         return True if is_stored else None
 
     async def _described(self) -> Mapping[str, TopicState]:
-        """A cluster takes a moment until every broker knows of a topic that was just made."""
+        """Return the topics once the brokers show all of them.
+
+        A cluster takes a moment until every broker knows of a new topic. Raises UnsafeStateError
+        when a topic does not appear in time.
+        """
         waited_s = 0.0
         needed = {name for name in self._topics.names if not self._topics.is_old(name)}
         while missing := needed - set(there := await self._admin.describe(self._topics.names)):
@@ -142,12 +166,18 @@ class Family:
         return await self._lane(lambda: self._database.auto(lambda c: _read(c, self._topics.group)))
 
     async def to_come(self) -> list[str]:
-        """Return the topics of the configuration that were never made; on embedded parts the next load or agent makes them."""
+        """Return the topics of the configuration that were never made.
+
+        On embedded parts the next load or agent makes them.
+        """
         known = await self.known()
         return [name for name in self._topics.names if known is None or name not in known.topic_ids]
 
     async def differences(self, leave_out: Collection[str] = ()) -> list[str]:
-        """Return how the topics but those to leave out differ from what they must be, a line each; empty when nothing does."""
+        """Return how the topics differ from what they must be, a line for each difference.
+
+        Topics in `leave_out` are not compared.
+        """
         known = await self.known()
         if known is None:
             return [f"group {self._topics.group} has no topics yet"]
@@ -161,13 +191,19 @@ class Family:
         return found
 
     async def untold(self) -> list[str]:
-        """Return which settings the brokers do not tell, a line each: nobody can compare them, and they hinder nothing."""
+        """Return the settings that the brokers do not reveal, a line for each.
+
+        Nobody can compare these settings, and they hinder nothing.
+        """
         there = sorted((await self._admin.describe(self._topics.names)).items())
         missing = [(name, setting) for name, state in there for setting in SETTINGS if setting not in state.settings]
         return [f"topic {name}: {setting} is unknown (the broker hides it), must be {SETTINGS[setting]}" for name, setting in missing]
 
     async def require(self, leave_out: Collection[str] = ()) -> Known:
-        """Return the stored ids; raise UnsafeStateError when the topics but those to leave out are not what they must be."""
+        """Return the stored ids; raise UnsafeStateError when the topics are not what they must be.
+
+        Topics in `leave_out` are not compared.
+        """
         differences = await self.differences(leave_out)
         known = await self.known()
         if differences or known is None:
@@ -176,7 +212,7 @@ class Family:
 
 
 def with_old_tiers(connection: Connection, topics: Topics) -> Topics:
-    """Return the topics with the tiers that `topics apply` knew under another configuration."""
+    """Return the topics plus the tiers that `topics apply` knew under another configuration."""
     known = _read(connection, topics.group)
     return topics if known is None else topics.with_old_tiers(known.topic_ids)
 
@@ -203,12 +239,13 @@ def _read(connection: Connection, group: str) -> Known | None:
 
 
 def _store(connection: Connection, topics: Topics, before: Known | None, seen: Known) -> bool:
-    """Keep the ids; return False when neither they nor what was known `before` they were seen is stored.
+    """Store the ids; return False if the ledger holds neither them nor `before`.
 
-    Of topics that these do not name, as a tier of a newer configuration, what another one stored stays.
+    Keep the stored ids of topics not listed here, such as tiers of a newer configuration.
     """
     group = topics.group
-    connection.execute(insert_new(connection, group_info), {"group_name": group} | _columns(seen))  # several may apply at once
+    # Several programs may apply at once.
+    connection.execute(insert_new(connection, group_info), {"group_name": group} | _columns(seen))
     row = connection.execute(_KNOWN.with_for_update(), {"of_group": group}).one()
     stored = Known(row.cluster_id, orjson.loads(row.topic_ids))
     others = {name: topic_id for name, topic_id in stored.topic_ids.items() if name not in topics.names}

@@ -1,4 +1,7 @@
-"""Topics of Kafka and the positions of groups on them. Reads records only to learn their timestamps; joins no group."""
+"""Topics of Kafka and the positions of groups on them.
+
+Reads records only to learn their timestamps; joins no group.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -55,18 +58,19 @@ UNREACHABLE = {
     KafkaError._SSL,  # noqa: SLF001
     KafkaError._AUTHENTICATION,  # noqa: SLF001
     KafkaError.REQUEST_TIMED_OUT,
-    # A broker that starts, or a leader that moves: the same question has an answer a moment later.
+    # A broker that starts, or a leader that moves, answers the same question a moment later.
     *LED_ELSEWHERE,
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.NOT_CONTROLLER,
     KafkaError.NETWORK_EXCEPTION,
     KafkaError.KAFKA_STORAGE_ERROR,
 }
-FENCED = "currently fenced"  # a controller's words for brokers that it has not heard of yet, or not for a while
+# A controller's words for brokers it has not heard of yet, or not for a while.
+FENCED = "currently fenced"
 
 
 class LedElsewhereError(UnreachableError):
-    """A broker was asked about a group or a partition that another one leads, or will lead in a moment."""
+    """The broker that was asked does not lead the group or partition, or not yet."""
 
 
 class KafkaTopicAdmin:
@@ -85,7 +89,10 @@ class KafkaTopicAdmin:
         return await self._peeked(self._peek.cluster_id())
 
     async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
-        """Return the topics that exist; what a broker hides is missing in their settings. Raises UnreachableError."""
+        """Return the state of each given topic that exists. Raises UnreachableError.
+
+        Settings that a broker hides are missing in the state.
+        """
         if not topics:
             return {}
         asked = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S)
@@ -97,25 +104,31 @@ class KafkaTopicAdmin:
         return {name: TopicState(str(described[name].topic_id), len(described[name].partitions), own) for name, own in settings.items()}
 
     async def create(self, topic: str, partitions: int, replication_factor: int | None) -> None:
-        """Create a topic with the settings of docllm. Raises UnsafeStateError when it exists, UnreachableError."""
+        """Create a topic with the settings of docllm.
+
+        Raises UnsafeStateError when it exists, UnreachableError.
+        """
         new = NewTopic(topic, partitions, replication_factor or -1, config=SETTINGS)
         await self._change(self._client.create_topics([new], request_timeout=REQUEST_S, operation_timeout=REQUEST_S), f"create {topic}")
         await self._served(topic, partitions)
 
     async def configure(self, topic: str) -> None:
-        """Set the settings of an existing topic to what `create` gives."""
+        """Set the settings of an existing topic to those that `create` gives."""
         entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in SETTINGS.items()]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         await self._change(self._client.incremental_alter_configs([resource], request_timeout=REQUEST_S), f"configure {topic}")
 
     async def grow(self, topic: str, partitions: int) -> None:
-        """Raise the number of partitions. Raises UnsafeStateError when it has as many or more, UnreachableError."""
+        """Raise the number of partitions.
+
+        Raises UnsafeStateError when the topic has as many or more, UnreachableError.
+        """
         asked = self._client.create_partitions([NewPartitions(topic, partitions)], request_timeout=REQUEST_S, operation_timeout=REQUEST_S)
         await self._change(asked, f"raise the partitions of {topic}")
         await self._served(topic, partitions)
 
     async def backlog(self, group_id: str, topics: Sequence[str]) -> Backlog:
-        """Return the position of a consumer group id on the topics that exist. Raises UnreachableError."""
+        """Return a consumer group's position on the topics that exist. Raises UnreachableError."""
         partitions = await self._partitions(topics)
         committed = await self._committed(group_id, partitions)
         lows = await self._offsets(partitions, EARLIEST)
@@ -126,7 +139,10 @@ class KafkaTopicAdmin:
         return Backlog(sum(highs[key] - start for key, start in behind.items()), oldest_ms, committed)
 
     async def trim(self, offsets: Mapping[Key, int]) -> None:
-        """Delete the records below these offsets. Raises ValueError for a negative one: Kafka takes -1 for "everything"."""
+        """Delete the records below these offsets.
+
+        Raises ValueError for a negative offset, because Kafka reads -1 as "everything".
+        """
         negative = [key for key, offset in offsets.items() if offset < 0]
         if negative:
             raise ValueError(f"negative offset for {negative[0]}")
@@ -137,7 +153,7 @@ class KafkaTopicAdmin:
         await self._change(asked, "delete records")
 
     async def close(self) -> None:
-        """Do nothing: the client closes its connections when it is collected."""
+        """Do nothing: the client closes its connections when it is garbage-collected."""
 
     # ---- the client
 
@@ -166,7 +182,7 @@ class KafkaTopicAdmin:
         return await self._when_led(lambda: self._offsets_now(partitions, spec))
 
     async def _when_led(self, ask: Callable[[], Awaitable[Answered]]) -> Answered:
-        """Ask again while a leader or coordinator moves, or does not know yet that it is one."""
+        """Ask again while a leader or coordinator moves, or does not know its role yet."""
         end_s = self._clock.now_s() + REQUEST_S
         while True:
             try:
@@ -182,7 +198,7 @@ class KafkaTopicAdmin:
         return {key: answer.offset for key, answer in found.items() if answer is not None}
 
     async def _served(self, topic: str, partitions: int) -> None:
-        """Wait until every partition has a leader that answers; a controller is ahead of its brokers."""
+        """Wait until every partition has a leader that answers; brokers lag behind a controller."""
         end_s = self._clock.now_s() + REQUEST_S
         while self._clock.now_s() < end_s:
             with suppress(UnreachableError):
@@ -210,7 +226,7 @@ class KafkaTopicAdmin:
             raise refusing(self._config, error.args[0].str()) from error
 
     async def _answer(self, future: "Future[Answered]") -> Answered:
-        # Shielded, since the client's own thread would fail on setting a future that was cancelled.
+        # Shielded, because the client's own thread would fail to set a cancelled future.
         try:
             answer = await asyncio.shield(asyncio.wrap_future(future))
         except KafkaException as error:
@@ -232,7 +248,7 @@ class KafkaTopicAdmin:
             raise unreachable(self._config, str(error)) from None
 
     def _explained(self, error: KafkaException) -> UnreachableError | None:
-        """Return the error of brokers that do not answer, where it is one."""
+        """Return the error for an unreachable broker, or None if the cause is another."""
         self._client.poll(0)
         code, reason = error.args[0].code(), error.args[0].str()
         if code in LED_ELSEWHERE:
@@ -242,11 +258,14 @@ class KafkaTopicAdmin:
         return unreachable(self._config, self._trouble or reason) if code in UNREACHABLE else None
 
     def _on_error(self, error: KafkaError) -> None:
-        # That all are down follows from what was said of each, which is what helps.
+        # "All brokers are down" only sums up the earlier error of each broker, which helps more.
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._trouble:  # noqa: SLF001 - its name
             self._trouble = error.str()
 
 
 def _told(answer: Mapping[str, ConfigEntry]) -> dict[str, str]:
-    """Return the settings that a broker tells: some services leave out what they set themselves, or its value."""
+    """Return the settings that a broker reveals.
+
+    Some services leave out the settings that they set themselves, or their values.
+    """
     return {key: str(answer[key].value) for key in SETTINGS if key in answer and answer[key].value is not None}

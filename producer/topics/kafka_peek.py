@@ -1,7 +1,10 @@
-"""Asks for single records' timestamps, groups' offsets and the cluster with consumers that never subscribe, so no group notices.
+"""Reads timestamps, group offsets and the cluster id with consumers that never subscribe.
 
-Each question has a handle and a thread of its own, which are left behind when they do not come back: librdkafka measures its waits
-by the wall clock, so that one which was under way when that was set back ends as much later, and some of its closes never end.
+No group notices these consumers.
+
+Each question has a handle and a thread of its own, which are abandoned when they do not return.
+librdkafka measures its waits by the wall clock, so a wait that is under way at a backward clock
+jump ends that much later. Some of its closes never end.
 """
 
 import asyncio
@@ -22,9 +25,10 @@ Key = tuple[str, int]
 LIMIT_S = 10.0
 POLL_S = 0.2
 CLOSE_S = 5.0
-# Why no record comes of a partition, however long it is waited for.
+# Errors after which a partition never gives a record, however long we wait.
 LASTING = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG}  # noqa: SLF001 - its own codes
-INTERNAL = "__consumer_offsets"  # metadata of one topic that every cluster has is little, that of all may be much
+# Metadata of one topic that every cluster has is small; that of all topics may be large.
+INTERNAL = "__consumer_offsets"
 # The smallest prefetch: one record of each partition is wanted.
 PREFETCH: Settings = {
     "queued.min.messages": 1,
@@ -36,33 +40,39 @@ PREFETCH: Settings = {
 
 
 class Peek:
-    """Asks Kafka with handles that are no members of a group. Calls may come side by side."""
+    """Asks Kafka with handles that are no members of a group. Calls may run concurrently."""
 
     def __init__(self, *, settings: Settings, clock: Clock) -> None:
         self._settings = {**settings, **PREFETCH, **CONSUMER_PROMISES}
         self._clock = clock
 
     async def cluster_id(self) -> str:
-        """Return the id of the cluster, empty when none is known. Raises KafkaException, TimeoutError.
+        """Return the id of the cluster, empty when none is known.
 
-        Not by the admin client: that one ends the process when a broker that has just started, or stood still, knows of no broker yet
-        (librdkafka 2.16: its DescribeCluster handler then reports neither a result nor an error, and asserts one).
+        Raises KafkaException, TimeoutError.
+
+        The admin client is not used, because it ends the process when a broker that has just
+        started, or stood still, knows of no broker yet. (librdkafka 2.16: its DescribeCluster
+        handler then reports neither a result nor an error, and asserts one.)
         """
         return await apart(self._cluster_id)
 
     async def oldest_ms(self, positions: Mapping[Key, int]) -> int | None:
-        """Return the smallest timestamp among the first records at or above these offsets; None where there is no record.
+        """Return the smallest timestamp among the first records at or above these offsets.
 
-        What ends a transaction takes an offset and is no record. Raises KafkaException where they cannot be read, TimeoutError when a
-        partition does not answer in time.
+        Returns None if there is no record. (A transaction marker takes an offset and is no record.)
+
+        Raises KafkaException when the records cannot be read, TimeoutError when a partition does
+        not answer in time.
         """
         return await apart(lambda: self._oldest_ms(positions)) if positions else None
 
     async def committed(self, group_id: str, keys: Sequence[Key]) -> dict[Key, int]:
         """Return the offsets that a group has committed. Raises KafkaException, TimeoutError.
 
-        A consumer asks and not the admin client: that one ends the process with a segmentation fault when the answer is that the
-        group's coordinator has moved or is loading (librdkafka 2.16: its OffsetFetch handler looks for a group that it has not).
+        A consumer asks, because the admin client ends the process with a segmentation fault when
+        the answer is that the group's coordinator has moved or is loading. (librdkafka 2.16: its
+        OffsetFetch handler looks for a group that it does not have.)
         """
         return await apart(lambda: self._committed(group_id, keys)) if keys else {}
 
@@ -108,9 +118,13 @@ class Peek:
 
 
 async def apart(ask: Callable[[], Answered]) -> Answered:
-    """Return what `ask` returns, from a thread of its own. Raises TimeoutError when it takes much longer than its own limit."""
+    """Return the result of `ask`, which runs in a thread of its own.
+
+    Raises TimeoutError when `ask` takes much longer than its own limit.
+    """
     answer: Future[Answered] = Future()
-    answer.set_running_or_notify_cancel()  # so that nobody who gives up takes it from the thread
+    # A caller that gives up cannot cancel it under the thread.
+    answer.set_running_or_notify_cancel()
 
     def run() -> None:
         try:
@@ -127,7 +141,10 @@ async def apart(ask: Callable[[], Answered]) -> Answered:
 
 
 def close(consumer: Consumer) -> None:
-    """Close a handle that is no member of a group, or leave it after some seconds: librdkafka may wait for itself for ever."""
+    """Close a handle that is no member of a group, or abandon it after CLOSE_S seconds.
+
+    librdkafka may wait for itself forever.
+    """
     closing = threading.Thread(target=consumer.close, name="peek-close", daemon=True)
     closing.start()
     closing.join(CLOSE_S)

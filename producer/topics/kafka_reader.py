@@ -1,4 +1,7 @@
-"""Reads whole topics of Kafka with a consumer that is assigned and never subscribes: no group notices, nothing is committed."""
+"""Reads whole topics of Kafka with a consumer that is assigned and never subscribes.
+
+No group notices it, and it commits nothing.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -17,7 +20,7 @@ from schemas.kafka_client import CONSUMER_PROMISES, MAX_FETCH_BYTES, Settings, a
 PAGE_RECORDS, PAGE_BYTES = 500, 4 << 20
 POLL_S, ANSWER_S, SILENT_S = 0.5, 10.0, 30.0
 NO_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
-# Records that are deleted under it are passed over.
+# "earliest": if records are deleted during the reading, it goes on at the first that is left.
 OWN: Settings = {
     "group.id": "docllm-reader",
     "auto.offset.reset": "earliest",
@@ -34,7 +37,7 @@ class KafkaTopicReader:
         self._clock = clock
 
     async def read(self, topic: str) -> AsyncGenerator[Sequence[Incoming], None]:
-        """Yield the records in pages; those of one partition in their order."""
+        """Yield the records in pages; the records of one partition keep their order."""
         consumer = Consumer({**admin_settings(self._config), **CONSUMER_PROMISES, **OWN})
         try:
             reading = await asyncio.to_thread(self._begun, consumer, topic)
@@ -78,20 +81,28 @@ class KafkaTopicReader:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """One topic's reading: the end of each partition when it began, and the partitions that are not read to theirs."""
+    """The state of reading one topic.
+
+    `ends` are the partitions' ends when the reading began. `open` are the partitions that are not
+    read to their end yet.
+    """
 
     consumer: Consumer
     ends: dict[int, int]
     open: set[int]
 
     def take(self, message: Message) -> Incoming | None:
-        """Return the record of a message; None for the end of a partition, and for what came after the reading began."""
+        """Return the record of a message, or None if it is not part of the reading.
+
+        Partition ends and records written after the reading began are not part of it.
+        """
         number, offset = message.partition() or 0, message.offset() or 0
         error = message.error()
         if error is not None:
             if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
                 self.open.discard(number)
-            elif not error.retriable() and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # of a group that is never joined
+            # It concerns a group that is never joined.
+            elif not error.retriable() and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
                 raise KafkaException(error)
             return None
         if offset + 1 >= self.ends[number]:
