@@ -1,6 +1,8 @@
-"""The embedded bus as a source: hands the loop's wishes to a reader's thread, and the reader's events to the loop.
+"""The embedded bus as a source: connects the event loop and the reader's thread.
 
-Everything that crosses goes through one queue each way, so nothing here needs a lock and every order is kept.
+The loop's wishes go to the reader's thread, and the reader's events go to the loop. Everything that
+crosses goes through one queue in each direction, so nothing here needs a lock and every order is
+kept.
 """
 
 import asyncio
@@ -22,7 +24,10 @@ _TROUBLE_S = 1.0
 
 
 class SteppedSource:
-    """A source whose passes somebody else makes: `step` until it returns None. A simulation drives it on a virtual clock."""
+    """A source whose caller makes its passes: `step` until it returns None.
+
+    A simulation drives it on a virtual clock.
+    """
 
     def __init__(
         self,
@@ -51,7 +56,7 @@ class SteppedSource:
         self._in_trouble = False
 
     def start(self, deliver: Callable[[Event], None]) -> None:
-        """Join the group with the first pass; `deliver` is called in the running loop's thread."""
+        """Join the group with the first pass; call `deliver` in the running loop's thread."""
         self._loop = asyncio.get_running_loop()
         self._deliver = deliver
         self._ended = False
@@ -61,26 +66,35 @@ class SteppedSource:
         self._wishes.put(lambda reader: reader.partitions.mark(partition, watermark))
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        """Replace the set of partitions that shall not be read."""
+        """Replace the set of partitions that must not be read."""
         paused = frozenset(partitions)
         self._wishes.put(lambda reader: reader.partitions.pause(paused))
 
     async def commit(self) -> None:
-        """Commit now what was marked; return when that is done or has failed."""
+        """Commit the marked offsets now; return when that is done or has failed."""
         await self._ask(Reader.commit, None)
 
     async def at_rest(self) -> AtRest:
-        """Return how far the assigned partitions are from their ends; not joined once the source has ended."""
+        """Return how far the assigned partitions are from their ends.
+
+        The answer is "not joined" once the source has ended.
+        """
         return await self._ask(Reader.at_rest, AtRest(joined=False, lag=0))
 
     async def leave(self) -> None:
-        """Commit what was marked, leave, deliver Revoked, close. A second call waits for the first."""
+        """Commit the marked offsets, leave the group, deliver Revoked, close.
+
+        A second call waits for the first.
+        """
         if self._leaving is None:
             self._leaving = self._ask(self._leave, None)
         await asyncio.shield(self._leaving)
 
     def step(self, wait_s: float = 0.0) -> float | None:
-        """Wait for a wish up to `wait_s`, fulfil all, make one pass; return the seconds to the next, None after the last."""
+        """Wait up to `wait_s` for a wish, fulfil all wishes, make one pass.
+
+        Returns the seconds until the next pass, or None after the last pass.
+        """
         try:
             pause_s = self._pass(wait_s)
         except (sqlite3.OperationalError, OSError) as error:
@@ -116,7 +130,10 @@ class SteppedSource:
             self._loop.call_soon_threadsafe(self._end)
 
     def _suffer(self, error: sqlite3.OperationalError | OSError) -> float:
-        """Say once that the file is locked, full or broken, or that a lock cannot be opened; it is tried again until it answers."""
+        """Report once that the file is locked, full or broken, or that a lock cannot be opened.
+
+        The source tries again until the file answers.
+        """
         if not self._in_trouble:
             self._in_trouble = True
             self._post(SourceFailed(f"the bus does not answer: {error}"))
@@ -125,7 +142,7 @@ class SteppedSource:
     def _fail(self, error: Exception) -> None:
         if self._reader is not None and not self._last_pass:
             self._reader.close()
-        # A loop that is closed listens no more; then there is nobody to tell.
+        # A closed loop no longer listens, so there is nobody to notify.
         with contextlib.suppress(RuntimeError):
             self._post(SourceFailed(f"{type(error).__name__}: {error}", fatal=True))
             self._loop.call_soon_threadsafe(self._end)
@@ -143,7 +160,10 @@ class SteppedSource:
                 self._wishes.put(Reader.taken)
 
     def _ask(self, question: Callable[[Reader], Result], otherwise: Result) -> "asyncio.Future[Result]":
-        """Put a question to the reader; the answer is `otherwise` when it fails or the source ends first."""
+        """Put a question to the reader.
+
+        The answer is `otherwise` when the question fails or the source ends first.
+        """
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         if self._ended:
             future.set_result(otherwise)

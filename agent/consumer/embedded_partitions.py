@@ -1,6 +1,6 @@
-"""The partitions that an embedded source holds: from where they are read, what may be committed, which are paused.
+"""The partitions of an embedded source: their positions, their commits, their pauses.
 
-It says what comes, goes and is missing; it writes nothing to the bus.
+It reports assigned, revoked and rewound partitions to the loop; it writes nothing to the bus.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +17,11 @@ _EPOCHS = count(1)
 
 @dataclass(slots=True)
 class Held:
-    """A partition of ours: the next offset to read, the end of the log, what is to be committed and what is."""
+    """An owned partition.
+
+    `position` is the next offset to read, `high` the end of the log, `mark` the offset to commit,
+    `committed` the offset that is committed.
+    """
 
     id: int
     partition: Partition
@@ -28,7 +32,7 @@ class Held:
 
 
 class Partitions:
-    """What is held, in the order in which it is to be read next."""
+    """The owned partitions, in the order in which they are read next."""
 
     def __init__(self, deliver: Callable[[Event], None]) -> None:
         self._deliver = deliver
@@ -37,21 +41,24 @@ class Partitions:
 
     @property
     def ids(self) -> frozenset[int]:
-        """Return the bus's ids of what is held."""
+        """Return the bus's ids of the owned partitions."""
         return frozenset(held.id for held in self._held.values())
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        """Replace the set of partitions that are not read, whatever epoch they are in."""
+        """Replace the set of partitions that are not read, whatever their epoch."""
         self._paused = frozenset((partition.topic, partition.number) for partition in partitions)
 
     def mark(self, partition: Partition, watermark: int) -> None:
-        """Note what may be committed; a mark of an old epoch is void, and marks never go back."""
+        """Note an offset that may be committed.
+
+        A mark of an old epoch is void, and marks never go back.
+        """
         held = self._held.get(partition)
         if held is not None:
             held.mark = max(held.mark, watermark)
 
     def marks(self) -> dict[int, int]:
-        """Return what waits to be committed, by the bus's partition id."""
+        """Return the marks that wait to be committed, by the bus's partition id."""
         return {held.id: held.mark for held in self._held.values() if held.mark > held.committed}
 
     def committed(self, marks: Mapping[int, int]) -> None:
@@ -60,7 +67,7 @@ class Partitions:
             held.committed = marks.get(held.id, held.committed)
 
     def assign(self, holdings: Sequence[Holding]) -> None:
-        """Begin to hold what is not held yet."""
+        """Add the partitions that are not owned yet, and report those that were rewound."""
         ours = self.ids
         fresh = [holding for holding in holdings if holding.partition_id not in ours]
         begun = [_begin(holding) for holding in fresh]
@@ -72,7 +79,11 @@ class Partitions:
                 self._say_rewound(holding, holding.committed)
 
     def keep(self, remaining: frozenset[int], kept_until_now: frozenset[int]) -> None:
-        """Drop all but `remaining`; what was ours no longer when the last transaction began is lost."""
+        """Drop all partitions but `remaining`.
+
+        Dropped partitions that are not in `kept_until_now` had already been taken away before the
+        last transaction began; they are reported as lost.
+        """
         self._drop([held for held in self._held.values() if held.id not in remaining], kept_until_now)
 
     def drop_topic(self, topic: str) -> None:
@@ -88,7 +99,7 @@ class Partitions:
                 self._deliver(Revoked(partitions, lost=lost))
 
     def refresh(self, holdings: Iterable[Holding]) -> None:
-        """Take over new ends of logs; where the next record was deleted, go on at the low watermark."""
+        """Take over new ends of logs; go on at the low watermark if records were deleted."""
         ends = {holding.partition_id: holding for holding in holdings}
         for held in self._held.values():
             holding = ends.get(held.id)
@@ -105,21 +116,21 @@ class Partitions:
         self._deliver(SourceFailed(f"{where}: {offset}, reading from the low watermark {holding.low}", rewound=True))
 
     def readable(self) -> list[Held]:
-        """Return what is not paused and not read to its end, the one that waited longest first."""
+        """Return the partitions that can be read now, the one that waited longest first."""
         return [held for held in self._held.values() if held.position < held.high and not self._is_paused(held.partition)]
 
     def _is_paused(self, partition: Partition) -> bool:
         return (partition.topic, partition.number) in self._paused
 
     def hand_out(self, held: Held, rows: Sequence[Stored]) -> None:
-        """Deliver what was read of a partition, and let the others have their turn first."""
+        """Deliver the records read from a partition, and put it behind the others."""
         held.position = rows[-1].offset + 1
         self._held[held.partition] = self._held.pop(held.partition)
         self._deliver([Record(held.partition, row.offset, row.timestamp_ms, row.key, row.value, row.headers) for row in rows])
 
 
 def start(holding: Holding) -> int:
-    """Return the offset to read from: what was committed, where it is in range, or else the low watermark."""
+    """Return the offset to read from: the committed one if in range, else the low watermark."""
     if holding.committed is not None and holding.low <= holding.committed <= holding.high:
         return holding.committed
     return holding.low

@@ -1,7 +1,8 @@
-"""What the embedded source's thread does, one pass at a time, without knowing of threads or the event loop.
+"""The work of the embedded source's thread, one pass at a time.
 
-A pass commits what was marked, takes and releases partitions, and reads a few batches. Events leave in the order in which
-things happened.
+A pass commits the marked offsets, takes and releases partitions, and reads a few batches. Events
+are delivered in the order in which they happened. The module knows nothing of threads or the event
+loop.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,10 +51,15 @@ class Reader:
         self._in_flight = 0
         self._changes = -1
         self._turned_at_s = clock.now_s()
-        self._probed_at_s = -_PROBE_EVERY_S  # the first pass looks for the dead: what they hold is waited for by nobody else
+        # The first pass looks for dead members, because no other member may be waiting for their
+        # partitions.
+        self._probed_at_s = -_PROBE_EVERY_S
 
     def step(self) -> float:
-        """Make one pass; return the seconds after which the next one is useful, 0 when more can be read at once."""
+        """Make one pass; return the seconds after which the next pass is useful.
+
+        Returns 0 when more records can be read at once.
+        """
         dead = self._dead()
         if dead or self._member.beat_is_due() or self._commit_is_due() or self._must_turn():
             self._turn(dead)
@@ -65,7 +71,7 @@ class Reader:
         self._in_flight -= 1
 
     def commit(self) -> None:
-        """Commit now what was marked."""
+        """Commit the marked offsets now."""
         if self.partitions.marks():
             self._turn(set())
 
@@ -76,7 +82,7 @@ class Reader:
         return AtRest(joined=self._joined, lag=sum(holding.high - start(holding) for holding in holdings if holding.partition_id in ours))
 
     def leave(self) -> None:
-        """Commit what was marked, leave the group, close the file."""
+        """Commit the marked offsets, leave the group, close the file."""
         kept: frozenset[int] = frozenset()
         try:
             kept = self._member.leave(self.partitions.marks())
@@ -85,7 +91,10 @@ class Reader:
             self.close()
 
     def close(self) -> None:
-        """Close the file without leaving: the others find the lock free and take over at once."""
+        """Close the file without leaving.
+
+        The other members find the lock free and take over at once.
+        """
         self._member.close()
         self._file.close()
 
@@ -102,7 +111,10 @@ class Reader:
         return self._clock.now_s() - self._turned_at_s >= _COMMIT_EVERY_S and bool(self.partitions.marks())
 
     def _must_turn(self) -> bool:
-        """Look, when somebody else has written: return whether a partition waits for us, or we for another topic."""
+        """Return whether a partition waits for us or the subscription changed.
+
+        The bus is read only if another connection has written to it since the last look.
+        """
         changes = self._file.changes()
         if changes == self._changes:
             return False
@@ -127,10 +139,10 @@ class Reader:
         self.partitions.refresh(turn.held)
         self.partitions.assign(turn.held)
 
-    # ---- topics that were made again
+    # ---- recreated topics
 
     def _compare_topics(self) -> bool:
-        """Compare the topics' ids with those that are known; return whether the subscription changed."""
+        """Compare the topics' ids with the known ids; return whether the subscription changed."""
         before = dict(self._subscribed)
         there, known = describe(self._file, self._topics), self._known_topic_ids()
         for topic in self._topics:
@@ -166,5 +178,5 @@ class Reader:
                 self._in_flight += 1
                 self.partitions.hand_out(held, rows)
             else:
-                # Deleted since the last look: look again.
+                # The records were deleted since the last look: look again.
                 self._changes = -1

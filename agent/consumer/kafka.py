@@ -1,4 +1,7 @@
-"""Reads topics of Kafka as a member of a consumer group. What the event loop sees; the work is done on the reader's thread."""
+"""Reads topics of Kafka as a member of a consumer group.
+
+This is the side that the event loop sees; the work is done on the reader's thread.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -26,7 +29,8 @@ LEAVE_S = 5.0
 class KafkaSource:
     """Source on Kafka.
 
-    `known_topic_ids` returns what `topics apply` stored; it is called on another thread and must only look it up.
+    `known_topic_ids` returns the ids that `topics apply` stored. It is called on another thread and
+    must only look them up.
     """
 
     def __init__(
@@ -51,7 +55,7 @@ class KafkaSource:
         self._gone = asyncio.Event()
 
     def start(self, deliver: Callable[[Event], None]) -> None:
-        """Join the group and begin to read. Raises ConfigError for settings that the client refuses."""
+        """Join the group and begin to read. Raises ConfigError for settings the client refuses."""
         handover = HandOver(loop=asyncio.get_running_loop(), deliver=deliver)
         watch = TopicWatch(topics=self._topics, admin=self._admin, known=self._known, clock=self._clock, handover=handover)
         placement = Placement(assignment=self._assignment, commits=self._commits, watch=watch, handover=handover, clock=self._clock)
@@ -73,24 +77,30 @@ class KafkaSource:
         self._commits.mark(partition, watermark)
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        """Replace the set of partitions that shall not be read; it holds for later assignments of them too."""
+        """Replace the set of partitions that must not be read.
+
+        The set also applies when these partitions are assigned again later.
+        """
         if self._member is not None:
             self._member[0].pause(frozenset((one.topic, one.number) for one in partitions))
 
     async def commit(self) -> None:
-        """Commit now what was marked; return when the brokers have answered or it has failed."""
+        """Commit the marked offsets now; return when the brokers have answered or it has failed."""
         await self._ask(self._commit)
 
     async def at_rest(self) -> AtRest:
-        """Return how far the assigned partitions are from their ends; not joined before the start and after the end."""
+        """Return how far the assigned partitions are from their ends.
+
+        The answer is "not joined" before the start and after the end.
+        """
         answer = await self._ask(self._at_rest)
         return answer or AtRest(joined=False, lag=0)
 
     async def leave(self) -> None:
-        """Commit what was marked, leave the group, deliver Revoked, close the handle.
+        """Commit the marked offsets, leave the group, deliver Revoked, close the handle.
 
-        The client closes only when the brokers answer. Without them this returns all the same, and the group learns of it by
-        the session's end.
+        The client closes only when the brokers answer. If they do not, this returns all the same,
+        and the group learns of the departure when the session expires.
         """
         if self._member is None:
             return
@@ -108,7 +118,7 @@ class KafkaSource:
         done(AtRest(self._assignment.joined, self._assignment.lag(consumer)))
 
     async def _ask(self, question: Callable[[Consumer, Callable[[Answer], None]], None]) -> Answer | None:
-        """Let the thread answer; None when it is not there or ends before."""
+        """Let the thread answer; return None when it does not run or ends before."""
         if self._member is None:
             return None
         reader, handover = self._member

@@ -1,7 +1,7 @@
-"""Which partitions a consumer handle owns, under which epoch, from which offset, and which are paused.
+"""The partitions that a consumer handle owns: their epochs, offsets and pauses.
 
-Runs on the consumer thread alone. A partition that is owned without an epoch is void: none of its records is delivered and
-nothing of it is committed, until it is placed anew.
+Runs on the consumer thread alone. An owned partition without an epoch is void: until it is placed
+again, none of its records is delivered and none of its offsets is committed.
 """
 
 import itertools
@@ -26,21 +26,26 @@ class Held:
     committed: int = 0
     unread: int = 0  # the offset after the last record that was read
     end: int = 0  # the offset at which the client last found the partition's end
-    paused: bool | None = None  # None: the client's flag is not known, since it survives reassignment
-    leader_epochs: list[tuple[int, int]] = field(default_factory=list)  # (first offset, leader epoch), ascending
+    # None: the client's flag is unknown, because it survives reassignment.
+    paused: bool | None = None
+    # (first offset, leader epoch), ascending.
+    leader_epochs: list[tuple[int, int]] = field(default_factory=list)
 
     def note(self, offset: int, leader_epoch: int | None) -> None:
-        """Remember that an offset was read, and the leader epoch under which it was."""
+        """Remember that an offset was read, and under which leader epoch."""
         self.unread = offset + 1
         if leader_epoch is not None and (not self.leader_epochs or self.leader_epochs[-1][1] != leader_epoch):
             self.leader_epochs.append((offset, leader_epoch))
 
     def lag(self, low: int, high: int) -> int:
-        """Return the offsets above the committed one, none when all that was read is committed and there is nothing more to read."""
+        """Return the number of offsets above the committed one.
+
+        Returns 0 when every record that was read is committed and there is nothing more to read.
+        """
         return 0 if self.committed >= self.unread and self.end >= high else max(high - max(self.committed, low), 0)
 
     def epoch_below(self, watermark: int) -> int | None:
-        """Return the leader epoch of the last record below the watermark. Older ones are forgotten."""
+        """Return the leader epoch of the last record below the watermark; forget older epochs."""
         while len(self.leader_epochs) > 1 and self.leader_epochs[1][0] < watermark:
             self.leader_epochs.pop(0)
         return self.leader_epochs[0][1] if self.leader_epochs and self.leader_epochs[0][0] < watermark else None
@@ -53,13 +58,13 @@ class Assignment:
         self._epochs: Iterator[int] = itertools.count(1)
         self._held: dict[Key, Held] = {}
         self._unread: frozenset[Key] = frozenset()
-        self.joined = False  # the group has answered, be it with nothing
+        self.joined = False  # the group has answered, even if it gave no partition
 
     def __len__(self) -> int:
         return len(self._held)
 
     def keys(self, topic: str | None = None) -> list[Key]:
-        """Return the partitions, of one topic or of all, void ones too."""
+        """Return the partitions of one topic or of all topics, void ones included."""
         return [key for key in self._held if topic is None or key[0] == topic]
 
     def add(self, keys: Iterable[Key]) -> None:
@@ -67,7 +72,7 @@ class Assignment:
         self._held.update({key: Held() for key in keys})
 
     def drop(self, keys: Iterable[Key]) -> tuple[Partition, ...]:
-        """Own these partitions no longer; return what was not void."""
+        """Own these partitions no longer; return those that were not void."""
         gone = [self._held.pop(key) for key in keys if key in self._held]
         return tuple(held.partition for held in gone if held.partition)
 
@@ -84,7 +89,10 @@ class Assignment:
         return [key for key, held in self._held.items() if held.partition is None]
 
     def live(self, keys: Iterable[Key] | None = None) -> dict[Key, Partition]:
-        """Return the partitions that are not void. From any thread, since it looks at a copy."""
+        """Return the partitions that are not void.
+
+        Safe on any thread, because it looks at a copy.
+        """
         held = dict(self._held)
         chosen = held if keys is None else [key for key in keys if key in held]
         return {key: partition for key in chosen if (partition := held[key].partition)}
@@ -101,7 +109,7 @@ class Assignment:
         return Record(held.partition, offset, message.timestamp()[1], message.key(), message.value(), raw_headers(message))
 
     def ended(self, key: Key, offset: int) -> None:
-        """Note that a partition was read to its end: between its last record and there are only a transaction's own."""
+        """Note that the end was reached; offsets past the last record are transaction markers."""
         if key in self._held:
             self._held[key].end = offset
 
@@ -120,11 +128,11 @@ class Assignment:
     # ---- pausing
 
     def shall_pause(self, keys: Collection[Key]) -> None:
-        """Replace the set of partitions that shall not be read."""
+        """Replace the set of partitions that must not be read."""
         self._unread = frozenset(keys)
 
     def apply_pauses(self, consumer: Consumer) -> None:
-        """Tell the client what differs from what it was told before; void partitions are paused too."""
+        """Pass changed pauses to the client; void partitions are paused too."""
         wanted = {key: held.partition is None or key in self._unread for key, held in self._held.items()}
         changed = {key: pause for key, pause in wanted.items() if self._held[key].paused is not pause}
         for pause, tell in ((True, consumer.pause), (False, consumer.resume)):
@@ -137,7 +145,7 @@ class Assignment:
     # ---- committing
 
     def committable(self, marks: Mapping[Partition, int], keys: Iterable[Key] | None = None) -> list[TopicPartition]:
-        """Return the offsets to commit: marks of running epochs above what the broker has confirmed."""
+        """Return the offsets to commit: marks of running epochs above the confirmed offsets."""
         live = self.live(keys)
         return [self._offset(key, partition, marks[partition]) for key, partition in live.items() if self._ahead(key, marks.get(partition))]
 
@@ -149,11 +157,14 @@ class Assignment:
         return TopicPartition(*key, mark, LABEL + partition.topic_id, -1 if epoch is None else epoch)
 
     def confirm(self, key: Key, offset: int) -> None:
-        """Note what the brokers have accepted."""
+        """Note an offset that the brokers have accepted."""
         self._held[key].committed = max(self._held[key].committed, offset)
 
     def lag(self, consumer: Consumer) -> int:
-        """Return the records above the committed offsets; a partition that is void or cannot be asked counts as one."""
+        """Return the number of records above the committed offsets.
+
+        A partition that is void or cannot be asked counts as one record.
+        """
         live = self.live()
         try:
             low, high = lows(consumer, live), highs(consumer, live)

@@ -1,7 +1,10 @@
-"""Watermarks on their way to Kafka. Marks come from the event loop; everything else runs on the consumer thread.
+"""Commits watermarks to Kafka.
 
-Offsets are committed explicitly, with the leader epoch, and only for partitions that are owned under the same epoch at this
-moment: a broker accepts a commit for a partition that has moved, and it would overwrite the new owner's.
+Marks come from the event loop; everything else runs on the consumer thread.
+
+Offsets are committed explicitly, with the leader epoch, and only for partitions that are owned
+under the same epoch at this moment. A broker accepts a commit for a partition that has moved, and
+the commit would overwrite the new owner's.
 """
 
 import logging
@@ -19,7 +22,7 @@ from schemas.clock import Clock
 _log = logging.getLogger("docllm.kafka.consumer")
 
 PERIOD_S = 1.0
-# The group has moved on or is about to; whoever owns the partition then commits it.
+# The group has moved on or is about to; the partition's next owner then commits the offset.
 MOVED_ON = {
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.ILLEGAL_GENERATION,
@@ -31,7 +34,7 @@ MOVED_ON = {
 
 
 class Commits:
-    """One handle's commits: at most one is under way, those of a revoke excepted."""
+    """One handle's commits: at most one is under way, apart from those of a revoke."""
 
     def __init__(self, *, assignment: Assignment, clock: Clock) -> None:
         self._assignment = assignment
@@ -44,7 +47,7 @@ class Commits:
         self._sent_for: list[Callable[[], None]] = []
 
     def mark(self, partition: Partition, watermark: int) -> None:
-        """Let this be committed; a lower one than before is void. From any thread."""
+        """Let this watermark be committed, unless a higher one is marked. Safe on any thread."""
         with self._lock:
             self._marks[partition] = max(watermark, self._marks.get(partition, 0))
 
@@ -53,7 +56,7 @@ class Commits:
         self._waiting.append(done)
 
     def step(self, consumer: Consumer) -> None:
-        """Send what was marked, when it is time or somebody waits."""
+        """Send the marked offsets, when it is time or somebody waits."""
         if self._sent or not (self._waiting or self._clock.now_s() >= self._next_s):
             return
         self._next_s = self._clock.now_s() + PERIOD_S
@@ -71,7 +74,7 @@ class Commits:
             self.answered(error.args[0], [])
 
     def now(self, consumer: Consumer, keys: Iterable[Key]) -> None:
-        """Commit what was marked of these partitions, and wait for the brokers."""
+        """Commit the marked offsets of these partitions, and wait for the brokers."""
         offsets = self._assignment.committable(self._live_marks(), keys)
         if not offsets:
             return
@@ -84,7 +87,10 @@ class Commits:
         crash.reach("commit.done")
 
     def answered(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
-        """Take the answer to a commit that was sent. What failed is sent again a second later, if it is still ours."""
+        """Take the answer to a commit that was sent.
+
+        A failed commit is sent again a second later, if the partition is still ours.
+        """
         if error is not None:
             self._note(error, None)
         live = self._assignment.live()
@@ -98,7 +104,7 @@ class Commits:
         self._end()
 
     def abandon(self) -> None:
-        """Expect no answer: the handle is gone."""
+        """Expect no more answers, because the handle is gone; call every waiting `done`."""
         self._waiting += self._sent_for
         self._end()
         for done in self._waiting:

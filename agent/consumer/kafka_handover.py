@@ -1,4 +1,7 @@
-"""Events on their way from the consumer thread to the event loop: in order, and bounded. Knows nothing of Kafka."""
+"""Passes events from the consumer thread to the event loop, in order and bounded.
+
+Knows nothing of Kafka.
+"""
 
 import asyncio
 import logging
@@ -9,11 +12,11 @@ from agent.ports import Event
 
 _log = logging.getLogger("docllm.kafka.consumer")
 
-ROOM = 4  # events that the loop has not taken yet; beyond that the thread reads no further
+ROOM = 4  # events that the loop has not taken yet; with more, the thread reads no further
 
 
 class HandOver:
-    """One direction, one thread that gives, one loop that takes."""
+    """One direction: one thread gives, one loop takes."""
 
     def __init__(self, *, loop: asyncio.AbstractEventLoop, deliver: Callable[[Event], None]) -> None:
         self.loop = loop
@@ -28,12 +31,12 @@ class HandOver:
         return self._given > ROOM
 
     def wait_for_room(self, timeout_s: float) -> None:
-        """Wait until the loop has caught up, but not longer than this."""
+        """Wait until the loop has caught up, at most `timeout_s`."""
         with self._taken:
             self._taken.wait_for(lambda: not self.full, timeout_s)
 
     def give(self, event: Event) -> None:
-        """Let the loop deliver an event after all that were given before."""
+        """Let the loop deliver an event after all events given before."""
         with self._taken:
             self._given += 1
         self.call(lambda: self._take(event))
@@ -45,7 +48,7 @@ class HandOver:
         self._ended = True
 
     def call(self, what: Callable[[], object]) -> None:
-        """Run something in the loop's thread; a loop that is closed no longer cares."""
+        """Run something in the loop's thread; do nothing if the loop is closed."""
         try:
             self.loop.call_soon_threadsafe(what)
         except RuntimeError:

@@ -1,4 +1,7 @@
-"""Where a partition is to be read from, and where it ends, as the brokers know it. Only asks; runs on the consumer thread."""
+"""Finds a partition's starting offset and its bounds, as the brokers know them.
+
+Only asks; runs on the consumer thread.
+"""
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
@@ -9,13 +12,17 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartiti
 _log = logging.getLogger("docllm.kafka.consumer")
 
 REQUEST_S = 2.0
-LABEL = "docllm/1 topic="  # in a commit's metadata: the incarnation of the topic that the offset belongs to
+# In a commit's metadata: the incarnation of the topic that the offset belongs to.
+LABEL = "docllm/1 topic="
 Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where to read a partition from. `why` is empty, or says why not at the committed offset."""
+    """Where to read a partition from.
+
+    `why` explains a position other than the committed offset; otherwise it is empty.
+    """
 
     position: TopicPartition
     why: str = ""
@@ -29,10 +36,12 @@ class Start:
 def starts(
     consumer: Consumer, keys: Collection[Key], *, ids: Mapping[str, str], lowest: Collection[Key], labelled: Collection[str]
 ) -> list[Start]:
-    """Return where to read from: the committed offset of this incarnation of the topic, otherwise the low watermark.
+    """Return where to read from: the committed offset if it counts, else the low watermark.
 
-    `lowest`: partitions whose committed offset is of no use. `labelled`: topics of which an offset counts only when its
-    commit named the incarnation. A partition that the brokers say nothing of is left out. Raises KafkaException.
+    A committed offset counts if it belongs to this incarnation of the topic. `lowest` are
+    partitions whose committed offset is of no use. `labelled` are topics where an offset counts
+    only when its commit named the incarnation. Partitions that the brokers do not answer for are
+    left out. Raises KafkaException.
     """
     if not keys:
         return []
@@ -58,7 +67,8 @@ def highs(consumer: Consumer, keys: Iterable[Key]) -> dict[Key, int]:
 
 
 def _edges(consumer: Consumer, keys: Iterable[Key], which: int) -> dict[Key, int]:
-    # One question for all: asked one by one, each would wait behind a fetch on the same connection.
+    # One question for all partitions: single questions would each wait behind a fetch on the same
+    # connection.
     asked = [TopicPartition(*key, which) for key in keys]
     found = consumer.offsets_for_times(asked, timeout=REQUEST_S) if asked else []
     for one in found:

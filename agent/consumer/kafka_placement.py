@@ -1,6 +1,8 @@
-"""What happens to partitions: given by the group, taken back, lost, void since their topic was made again, begun anew.
+"""Turns events of the group and of topics into the epochs of partitions.
 
-Runs on the consumer thread, partly inside the client's callbacks. Nothing here raises: what could not be placed is tried again.
+Partitions are assigned, revoked, lost, voided because their topic was recreated, and begun again.
+Runs on the consumer thread, partly inside the client's callbacks. Nothing here raises: a partition
+that could not be placed is tried again.
 """
 
 import logging
@@ -19,12 +21,13 @@ from schemas.clock import Clock
 _log = logging.getLogger("docllm.kafka.consumer")
 
 AGAIN_S = 1.0
-# Under KIP-848 a member that gets no partition hears nothing at all; after this time it counts as one that got none.
+# Under KIP-848 a member that gets no partition hears nothing at all. After this time it counts as a
+# member that was given no partition.
 SILENCE_S = 10.0
 
 
 class Placement:
-    """The group's decisions and the topics' incarnations, turned into epochs."""
+    """Turns the group's decisions and the topics' incarnations into epochs."""
 
     def __init__(self, *, assignment: Assignment, commits: Commits, watch: TopicWatch, handover: HandOver, clock: Clock) -> None:
         self._assignment = assignment
@@ -34,14 +37,15 @@ class Placement:
         self._clock = clock
         self._unwell: set[str] = set()
         self._lowest: set[Key] = set()  # void, to be begun at the low watermark
-        self._labelled: set[str] = set()  # topics that were made again: only a commit that names the incarnation counts
+        # Recreated topics: only a commit that names the incarnation counts.
+        self._labelled: set[str] = set()
         self._next_s = 0.0
         self._outside_since_s = clock.now_s()
 
     # ---- callbacks of the client
 
     def on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
-        """Own what the group gives."""
+        """Own the partitions that the group gives."""
         self._assignment.joined = True
         keys = [(one.topic, one.partition) for one in given]
         self._assignment.add(keys)
@@ -59,23 +63,26 @@ class Placement:
         self._begin(consumer, places)
 
     def on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
-        """Commit what is settled and let go. Work that runs goes on elsewhere, under its lease."""
+        """Commit settled offsets and let go of the partitions.
+
+        Running work continues on this agent, under its lease.
+        """
         keys = [(one.topic, one.partition) for one in taken]
         self._commits.now(consumer, keys)
         self._drop(keys, lost=False)
 
     def on_lost(self, _: Consumer, taken: list[TopicPartition]) -> None:
-        """Let go of what is somebody else's already."""
+        """Let go of partitions that another member owns already."""
         self._outside()
         self._drop([(one.topic, one.partition) for one in taken], lost=True)
 
     def lose_all(self) -> None:
-        """Let go of everything: the handle is gone."""
+        """Let go of every partition, because the handle is gone."""
         self._outside()
         self._drop(self._assignment.keys(), lost=True)
 
     def pause(self, consumer: Consumer, keys: frozenset[Key]) -> None:
-        """Replace the set of partitions that shall not be read."""
+        """Replace the set of partitions that must not be read."""
         self._assignment.shall_pause(keys)
         self._pause(consumer)
 
@@ -86,7 +93,7 @@ class Placement:
     # ---- topics
 
     def step(self, consumer: Consumer) -> None:
-        """Compare topic ids when they came, and begin what is void without need."""
+        """Compare topic ids when new ones came, and begin void partitions that can be read."""
         if self._watch.look():
             self._compare()
             self._assignment.joined = self._assignment.joined or self._clock.now_s() - self._outside_since_s > SILENCE_S
@@ -100,7 +107,7 @@ class Placement:
     def _compare(self) -> None:
         ids = self._watch.ids
         if ids is None:
-            return  # nobody has told yet: what is given stays void until somebody has
+            return  # no ids have arrived yet: assigned partitions stay void until they do
         live = self._assignment.live().values()
         changed = {one.topic for one in live if ids.get(one.topic) != one.topic_id}
         for topic in self._watch.topics:
@@ -117,7 +124,7 @@ class Placement:
     # ---- offsets
 
     def out_of_range(self, key: Key) -> None:
-        """Begin a partition anew at its low watermark, since the brokers have no record at its offset."""
+        """Begin a partition again at its low watermark: no record exists at its offset."""
         self._revoked(self._assignment.void([key]))
         self._lowest.add(key)
 
@@ -130,7 +137,8 @@ class Placement:
         if not places:
             return
         try:
-            # A seek after an offset error would leave the partition dead; taking it off and on again does not.
+            # A seek after an offset error would leave the partition dead. Removing and adding it
+            # does not.
             consumer.incremental_unassign([TopicPartition(*start.key) for start in places])
             consumer.incremental_assign([start.position for start in places])
         except KafkaException as error:

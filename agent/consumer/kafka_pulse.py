@@ -1,7 +1,8 @@
-"""Asks now and then whether a consumer handle still reaches a broker.
+"""Checks now and then whether a consumer handle still reaches a broker.
 
-A handle that hears of no brokers at the wrong moment gives up its connections and looks for no others (librdkafka 2.16, issue 5301 there).
-Seen where all of them had been taken for lost by their controller, with members that held no partition.
+A handle that hears of no brokers at the wrong moment gives up its connections and looks for no
+others (librdkafka 2.16, issue 5301 there). This was seen in members without partitions, after the
+controller had taken all brokers for lost.
 """
 
 from confluent_kafka import Consumer, KafkaException
@@ -10,11 +11,12 @@ from schemas.clock import Clock
 
 PERIOD_S = 10.0
 ANSWER_S = 2.0
-SILENCE_S = 60.0  # by then a group has long given its partitions to others, or nobody reaches Kafka
+# By then the group has long given the partitions to others, or no member reaches Kafka.
+SILENCE_S = 60.0
 
 
 class Pulse:
-    """When something was last heard from a broker by the handle in use."""
+    """Tracks when the current handle last heard from a broker."""
 
     def __init__(self, *, topic: str, clock: Clock) -> None:
         self._topic = topic
@@ -27,7 +29,10 @@ class Pulse:
         self._next_s = self._heard_s + PERIOD_S
 
     def has_stopped(self, consumer: Consumer) -> bool:
-        """Ask when nothing was heard for a while; return whether nothing has been for so long that another handle should be opened."""
+        """Return whether no broker has answered for so long that a new handle should be opened.
+
+        Asks a broker when nothing was heard for PERIOD_S.
+        """
         if self._clock.now_s() < self._next_s:
             return False
         try:

@@ -1,7 +1,8 @@
-"""The thread that owns one consumer handle: it reads, obeys, commits, and opens a new handle when one is beyond help.
+"""The thread that owns one consumer handle and replaces a handle that has failed.
 
-Every call of the client is made on this thread, since the client serialises them: a call from elsewhere would wait for a
-poll to end. Its callbacks run inside those calls and never raise.
+It reads, commits and obeys commands. Every call of the client is made on this thread, because the
+client serialises its calls: a call from another thread would wait for a poll to end. The client's
+callbacks run inside those calls and never raise.
 """
 
 import logging
@@ -29,13 +30,14 @@ BATCH = 500
 POLL_S = 0.1
 REOPEN_S = 2.0
 LAST_POLLS, LAST_POLLS_MOST = 3, 30
-# A batch that the client cannot unpack, or that is damaged: it asks for it again for ever. To pass over it is for a person to decide.
+# The client cannot unpack the batch, or the batch is damaged, and the client fetches it again
+# forever. Whether to skip it is for a person to decide.
 UNREADABLE = {KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG}  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
 Command = Callable[[Consumer], None]
 
 
 class Reader:
-    """One member of a consumer group, on one thread, until it is told to leave."""
+    """One member of a consumer group, on one thread, until it is asked to leave."""
 
     def __init__(
         self,
@@ -63,16 +65,19 @@ class Reader:
         self._troubles: set[int] = set()
 
     def start(self, gone: Callable[[], None]) -> None:
-        """Open the first handle and begin; `gone` is called in the event loop at the end. Raises ConfigError."""
+        """Open the first handle and begin. Raises ConfigError.
+
+        `gone` is called in the event loop at the end.
+        """
         self._thread = threading.Thread(target=self._run, args=(self._open(), gone), name="kafka-consumer", daemon=True)
         self._thread.start()
 
     def tell(self, command: Command) -> None:
-        """Let the thread do something with its handle, after what it was told before."""
+        """Let the thread run a command on its handle, after all earlier commands."""
         self._commands.put(command)
 
     def pause(self, keys: frozenset[Key]) -> None:
-        """Let these partitions be read no further, and all others again."""
+        """Stop reading these partitions, and read all others again."""
         self.tell(lambda consumer: self._placement.pause(consumer, keys))
 
     def leave(self) -> None:
@@ -95,7 +100,7 @@ class Reader:
             self._handover.call(gone)
 
     def _serve(self, consumer: Consumer) -> None:
-        """Use one handle until it is broken or the thread shall leave."""
+        """Use one handle until it is broken or the thread must leave."""
         self._broken = False
         self._pulse.heard()
         place = self._placement
@@ -107,10 +112,11 @@ class Reader:
         self._commits.abandon()
 
     def _close(self, consumer: Consumer) -> None:
-        """Leave the group, serve what it still has to say, then close.
+        """Leave the group, serve the client's remaining events, then close.
 
-        An assignment that comes while a handle closes is taken by nobody, and the client's answer to it may wait for ever, with
-        the interpreter's lock held (librdkafka #4884). What is read here comes again elsewhere.
+        No one takes an assignment that arrives while a handle closes, and the client's answer to it
+        may wait forever, holding the interpreter's lock (librdkafka #4884). Records read here are
+        delivered again to another member.
         """
         try:
             consumer.unsubscribe()
@@ -138,7 +144,8 @@ class Reader:
     def _read(self, consumer: Consumer) -> None:
         wanted, timeout_s = BATCH, POLL_S
         if self._handover.full:
-            # The client must be served even when the loop is behind; a record a time is the least that does it.
+            # The client must be polled even when the loop is behind; one record at a time is the
+            # least that does so.
             self._handover.wait_for_room(POLL_S)
             wanted, timeout_s = 1, 0.0
         try:
@@ -182,7 +189,10 @@ class Reader:
             raise refused_setting(self._config, str(error.args[0].str())) from None
 
     def _trouble(self, error: KafkaError) -> None:
-        """Tell a person once of each kind of trouble; a fatal one ends the handle. What is read as a message has its number only."""
+        """Report each kind of trouble once; a fatal one ends the handle.
+
+        An error that is read as a message carries its code only, not the fatal flag.
+        """
         fatal = error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001 - its name
         self._broken = self._broken or fatal
         self._tell(error, "a new consumer is opened" if fatal else "goes on by itself")

@@ -1,6 +1,7 @@
-"""Asks for the ids of a source's topics every few seconds, and compares them with those that `topics apply` stored.
+"""Fetches a source's topic ids every few seconds and compares them with the stored ids.
 
-Used on the consumer thread; the questions run in the event loop, where the topic administration lives.
+`topics apply` stored them. The watch is used on the consumer thread; its questions run in the event
+loop, where the topic administration lives.
 """
 
 import asyncio
@@ -21,7 +22,10 @@ Asked = concurrent.futures.Future[dict[str, TopicState]]
 
 
 class TopicWatch:
-    """The last ids that the brokers gave; None until they gave some. A topic that is missing has no id."""
+    """The last topic ids that the brokers gave.
+
+    `ids` is None until the first answer. A topic that is missing has no id.
+    """
 
     def __init__(
         self,
@@ -42,12 +46,12 @@ class TopicWatch:
         self.ids: Mapping[str, str] | None = None
 
     def well(self, topic: str) -> bool:
-        """Return whether the topic is the one that was stored. What was never stored is not compared."""
+        """Return whether the topic exists and has its stored id, if one was stored."""
         actual = (self.ids or {}).get(topic)
         return actual is not None and self._known().get(topic, actual) == actual
 
     def refresh(self) -> None:
-        """Ask now and wait a moment for the answer; without one the last ids stay."""
+        """Ask now and wait up to ANSWER_S for the answer; without one the last ids stay."""
         if self._asked is None:
             self._ask()
         self._take(ANSWER_S)
