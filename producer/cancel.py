@@ -1,7 +1,8 @@
-"""Cancels a batch or a task: what waits becomes `cancelled`, what runs finishes, what would wait again does not.
+"""Cancels a batch or a task.
 
-The batch is marked first, so that a retry, release or reap that comes later ends its task instead; then the rows follow in
-blocks. The reaper goes on where a cancel was interrupted.
+Waiting tasks become `cancelled`, running tasks finish, and tasks that would wait again become
+`cancelled` instead. The batch is marked first, so a later retry, release or reap ends its task;
+then the waiting rows follow in blocks. The reaper continues an interrupted cancel.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ FIRST_KEY: bytes | None = b""
 
 
 def mark(connection: Connection, which: Batch, actor: str) -> bool:
-    """Mark the batch as cancelled and say so in the audit; return False when it was already."""
+    """Mark the batch as cancelled and write it to the audit; return False if it was already."""
     marked = update(batch).where(batch.c.id == which.id, batch.c.cancelled_at.is_(None)).values(cancelled_at=utc_now())
     if connection.execute(marked).rowcount == 0:
         return False
@@ -29,9 +30,10 @@ def mark(connection: Connection, which: Batch, actor: str) -> bool:
 
 
 def cancel_page(connection: Connection, batch_id: int, after: bytes) -> tuple[int, bytes | None]:
-    """Cancel the waiting tasks of one page in the order of their keys; return how many, and the last key (None: no more).
+    """Cancel the waiting tasks of one page of keys; return how many, and the page's last key.
 
-    A batch that a replay has opened again meanwhile is left alone.
+    The last key is None if there are no more pages. A batch that a replay has reopened meanwhile is
+    left alone.
     """
     marked = select(batch.c.cancelled_at).where(batch.c.id == batch_id).with_for_update(read=True)
     if connection.execute(marked).scalar() is None:
@@ -42,9 +44,10 @@ def cancel_page(connection: Connection, batch_id: int, after: bytes) -> tuple[in
 
 
 def cancel_one(connection: Connection, key: bytes, group: str, batch_id: int | None, actor: str) -> list[tuple[str, Status]]:
-    """Cancel the group's task with this key if it waits; return (batch name, state before) of each task of that name.
+    """Cancel the group's task with this key if it waits.
 
-    Where several batches have it, nothing is cancelled: a person must say which is meant.
+    Returns (batch name, state before) of each task with that key. If several batches have such a
+    task, nothing is cancelled: a person must say which task is meant.
     """
     named = select(task.c.id).join(batch, batch.c.id == task.c.batch_id).where(batch.c.group_name == group, task.c.task_key == key)
     if batch_id is not None:
@@ -64,7 +67,8 @@ def _cancel(connection: Connection, batch_id: int, rows: Sequence[Any]) -> int:
     ids = sorted(row.id for row in rows)
     if not ids:
         return 0
-    # Between the reading and this, an agent may have claimed some: only those that still wait are moved and counted.
+    # An agent may have claimed some of these tasks since they were read: only tasks that still wait
+    # are moved and counted.
     locked = select(task.c.id, task.c.type).where(task.c.id.in_(ids), task.c.status.in_(WAITING)).order_by(task.c.id).with_for_update()
     still = connection.execute(locked).all()
     moved = update(task).where(task.c.id.in_([row.id for row in still])).values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)

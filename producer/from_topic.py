@@ -1,8 +1,11 @@
-"""Loads dead letters back from their topic, for a ledger that was lost: each task once, into the batch that its letter names.
+"""Loads dead letters back from their topic, for a ledger that was lost.
 
-The topic is read twice: first for the places of the letters, of which some hundred bytes each are kept, then for their bytes. What is
-in the ledger already is recognized, so this may be run again at any time. Quarantined records were never tasks, and may be copies of
-such: their letters are left where nobody asks for them.
+Each task is loaded once, into the batch that its dead letter names. The topic is read twice: first
+for the positions of the dead letters, some hundred bytes each, then for their bytes.
+
+Tasks that are in the ledger already are recognized, so a load may be repeated at any time.
+Quarantined records were never tasks, and may be copies of tasks, so their dead letters are left
+unless somebody asks for them.
 """
 
 import sys
@@ -31,14 +34,16 @@ _OURS = ("docllm-", "kafka_dlt-", "__dlq.")
 _POINTER = ("docllm-pointer", "docllm-value-digest")
 _RECORD = "docllm-quarantine"
 _MAX_DIGITS = 18
-# Here letters name the batch; the error of the ledger tells what to do where a person does.
+# Here the dead letters name the batch; where a person names it, the ledger's error says what to do.
 _OTHER_GROUP = "batch {!r} belongs to another group of this ledger; load its letters with --group of that one"
 
 
 class Name(NamedTuple):
-    """What a letter is of. `content` stands for the value, and is empty where the letter only points to it.
+    """The task or record that a dead letter is about.
 
-    The number alone does not tell: a backup that was restored gives numbers out again, to other tasks.
+    `content` stands for the value; it is empty if the dead letter only points to the value. The
+    number alone does not identify a task: a restored backup gives numbers out again, to other
+    tasks.
     """
 
     ledger: str
@@ -50,9 +55,11 @@ class Name(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """What a topic holds: where a letter of each task or record is, how many letters in all, how many of the ledger asked about.
+    """What a topic holds.
 
-    `left`: tasks and records that are not asked for.
+    `places`: the position of one dead letter of each task or record. `left`: tasks and records that
+    were not asked for. `letters`: the number of dead letters. `own`: the number of dead letters of
+    the ledger in question.
     """
 
     places: dict[Name, Place] = field(default_factory=dict)
@@ -63,7 +70,7 @@ class Found:
 
 @dataclass(slots=True)
 class Loaded:
-    """What became of the letters. `refused`: what cannot be loaded, with the reason."""
+    """The result of a load. `refused`: dead letters that cannot be loaded, with the reason."""
 
     new: int = 0
     known: int = 0
@@ -71,7 +78,10 @@ class Loaded:
 
 
 async def survey(reader: TopicReader, topic: str, ledger_id: str, dispositions: Collection[str]) -> Found:
-    """Return what a topic holds now: letters of these dispositions; without any, those of everything but quarantined records."""
+    """Return what a topic holds now: the dead letters of these dispositions.
+
+    Without dispositions it returns the dead letters of everything but quarantined records.
+    """
     found = Found()
     async with aclosing(reader.read(topic)) as pages:
         async for page in pages:
@@ -94,7 +104,7 @@ def _note(found: Found, letter: Incoming, ledger_id: str, dispositions: Collecti
 
 
 def _drop_pointers(found: Found) -> None:
-    """Forget letters that only point to a value which another letter of the same task has."""
+    """Forget dead letters that only point to a value that another letter of the task has."""
     if pointers := [name for name in found.places if not name.content]:
         whole = {name[:4] for name in found.places if name.content}
         for name in pointers:
@@ -103,7 +113,7 @@ def _drop_pointers(found: Found) -> None:
 
 
 def name_of(letter: Incoming) -> Name:
-    """Return what a letter is of; a record that says nothing of it stands for itself."""
+    """Return what a dead letter is about; a record without docllm's headers stands for itself."""
     headers = dict(letter.headers)
     ledger, batch = (sys.intern((headers.get(name) or b"")[:255].decode("utf-8", "replace")) for name in ("docllm-ledger", BATCH_HEADER))
     content = digest(b"", letter.value or b"") if _is_whole(letter) else b""
@@ -114,12 +124,12 @@ def name_of(letter: Incoming) -> Name:
 
 
 def _is_whole(letter: Incoming) -> bool:
-    """Return whether a letter has its value, and does not only point to it."""
+    """Return whether a dead letter has its value, and does not only point to it."""
     return letter.value is not None and not any(name in _POINTER for name, _ in letter.headers)
 
 
 class FromTopic:
-    """Loads the letters that `survey` found into one ledger."""
+    """Loads the dead letters that `survey` found into one ledger."""
 
     def __init__(
         self,
@@ -144,7 +154,7 @@ class FromTopic:
         self._would: dict[tuple[str, bytes], bytes] = {}  # digests by batch and key
 
     async def load(self, topic: str, found: Found) -> Loaded:
-        """Load a letter of each task; without a relay only say what would be loaded."""
+        """Load one dead letter of each task; without a relay only say what would be loaded."""
         loaded = Loaded()
         if self._relay is not None:
             await self._run(lambda c: self._note(c, topic, found))
@@ -157,7 +167,10 @@ class FromTopic:
         return loaded
 
     def _note(self, connection: Connection, topic: str, found: Found) -> None:
-        """Say in the audit who loads what, before anything is loaded: a load that is killed was there too."""
+        """Write to the audit who loads what.
+
+        This happens before the load, so a load that is killed is audited too.
+        """
         detail = f"letters of {len(found.places)} tasks or records in {topic}, into group {self._group}"
         connection.execute(audit.insert(), {"actor": self._actor[:191], "action": "from-topic", "detail": detail[:2000]})
 
@@ -201,7 +214,10 @@ class FromTopic:
         return await self._run(lambda c: store.accept(c, into, tasks, first))
 
     async def _compare(self, name: str, tasks: Sequence[store.NewTask]) -> store.Accepted:
-        """Return what `_write` would say, also of tasks that are not there yet and have one id."""
+        """Return what `_write` would return, without writing.
+
+        Tasks that are not in the ledger yet and share an id are compared with each other.
+        """
         into = await self._run(lambda c: store.own_batch(c, name, self._group))
         accepted = store.Accepted(dict.fromkeys(range(len(tasks)), 0), (), (), ())
         if into is not None:
@@ -224,7 +240,7 @@ class FromTopic:
 
 
 def _where(letter: Incoming) -> str:
-    """Return whose letter it is and where it is, for a person."""
+    """Return the task and the position of a dead letter, for a person."""
     name = name_of(letter)
     whose = {"docllm-task": f"task {name.number} of batch {name.batch}", _RECORD: f"quarantine {name.number}"}
     return f"letter {letter.partition}/{letter.offset}, {whose.get(name.kind, 'a record')}"

@@ -1,7 +1,9 @@
-"""Turns the items of a publish order into records, from the ledger alone, whoever sends them.
+"""Turns the items of a publish order into records, from the ledger alone.
 
-The value is the task as it was loaded, byte for byte; the headers are this publication. An item that could only put an inert
-record on a topic gives none: its task is final, or its fence moved on. A dead letter is never left out for its task's state.
+The records are the same whoever sends them. The value is the task as it was loaded, byte for byte;
+the headers describe this publication. An item that could only put an inert record on a topic gives
+no record: its task is final, or its fence moved on. A dead letter is never left out because of its
+task's state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,7 +45,10 @@ def write(connection: Connection, topics: Topics, order: Order, utc_s: float) ->
 
 
 def pointer(record: Outgoing) -> Outgoing:
-    """Return the stand-in for a record that its topic refuses: same key and headers, no value; the ledger has the value."""
+    """Return a replacement for a record that its topic refuses.
+
+    It has the same key and headers, and no value; the ledger has the value.
+    """
     size = len(record.value or b"")
     return Outgoing(record.topic, record.key, None, [*record.headers, ("docllm-pointer", b"%d bytes in the ledger" % size)])
 
@@ -85,7 +90,10 @@ def _dead_letters(connection: Connection, topics: Topics, ledger: str, items: Se
 
 
 def _is_dead_of(row: Row[Any], item: Item) -> bool:
-    """A replay waits until the letter is on its topic: of a task that is not dead of this any more, nothing is missing there."""
+    """Return whether the task is still dead under the item's fence.
+
+    If it is not, no dead letter is missing: a replay waits until the dead letter is on its topic.
+    """
     return bool(row.status == Status.DEAD and row.fence == item[2])
 
 
@@ -107,7 +115,10 @@ def _origin(found: Mapping[str, Any]) -> str:
 
 
 def _reason(found: Mapping[str, Any], group: str, attempts: int) -> list[tuple[str, bytes]]:
-    """Return the disposition, and the names that existing tools read: Spring's text headers and KIP-1191's."""
+    """Return the disposition, and the headers that existing tools read.
+
+    These are Spring's text headers and those of KIP-1191.
+    """
     values = {
         "docllm-disposition": found["disposition"],
         "docllm-fingerprint": found["fingerprint"].hex() if found["fingerprint"] else "",
@@ -155,7 +166,10 @@ def _quarantined_letter(row: Any, topics: Topics, ledger: str) -> Outgoing:
 
 
 def _batch_as_named(kept: bytes | None) -> list[tuple[str, bytes]]:
-    """Return which batch a quarantined record named, unchanged: loaded back, it belongs there, or is refused as it was."""
+    """Return the header of a quarantined record that names its batch, unchanged.
+
+    A record that is loaded back belongs to that batch, or is refused as before.
+    """
     pairs = orjson.loads(kept) if kept else ()
     said = {name: value for name, value in pairs if name == UNREADABLE or (name == BATCH_HEADER and value)}
     return [(name, (value or "").encode()) for name, value in said.items()]

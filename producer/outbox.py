@@ -1,6 +1,7 @@
-"""Publish orders in the database: what must reach Kafka is ordered in the transaction that makes it true.
+"""Publish orders in the database.
 
-This module writes, takes and shrinks orders; `letters` turns their items into records, `relay` sends them.
+Every record that must reach Kafka is ordered in the transaction that makes it true. This module
+writes, takes and shrinks orders; `letters` turns their items into records, and `relay` sends them.
 """
 
 import struct
@@ -18,11 +19,12 @@ TASK, QUARANTINE = 0, 1
 Item = tuple[int, int, int]  # kind, id, fence
 
 MAX_ITEMS = 1000
-# One process at a time has an order in its queue: delivery limit 20 s < grace 30 s < relay lease 60 s.
+# An order is in the queue of one process at a time: delivery limit 20 s < grace 30 s < relay lease
+# 60 s.
 DELIVERY_LIMIT_S, GRACE_S, RELAY_LEASE_S = 20.0, 30.0, 60.0
 _PACKED = struct.Struct(">BqI")
 TAKEN = 20  # orders at once
-_DUE = (  # asked for each second by every agent: it stands here whole
+_DUE = (  # Every agent runs this query each second, so it is built once.
     select(outbox)
     .where(outbox.c.group_name == bindparam("of_group"), outbox.c.due_at < utc_now())
     .order_by(outbox.c.due_at)
@@ -33,7 +35,7 @@ _TAKE_ONE = _DUE.where(outbox.c.destination == bindparam("destination")).limit(1
 
 
 def pack(items: Iterable[Item]) -> bytes:
-    """Return the items as the database keeps them."""
+    """Return the items as the database stores them."""
     return b"".join(_PACKED.pack(*item) for item in items)
 
 
@@ -43,7 +45,11 @@ def unpack(blob: bytes) -> tuple[Item, ...]:
 
 
 def place(connection: Connection, group: str, destination: str, items: Sequence[Item], *, grace_s: float = GRACE_S) -> list[Order]:
-    """Write orders for these items; the relay takes them after `grace_s`, which leaves that time to whoever wrote them."""
+    """Write orders for these items and return them.
+
+    The relay takes the orders after `grace_s`; until then they are left to the process that wrote
+    them.
+    """
     orders = []
     for start in range(0, len(items), MAX_ITEMS):
         part = tuple(items[start : start + MAX_ITEMS])
@@ -54,12 +60,15 @@ def place(connection: Connection, group: str, destination: str, items: Sequence[
 
 
 def take(connection: Connection, group: str, limit: int = TAKEN, *, without: Iterable[str] = ()) -> list[Order]:
-    """Return orders that outlived their grace, none of these destinations; the relay's lease keeps other relays away from them."""
+    """Return orders that outlived their grace, leaving out the destinations in `without`.
+
+    The relay's lease keeps other relays away from these orders.
+    """
     return _lease(connection, connection.execute(_TAKE, {"of_group": group, "most": limit, "without": sorted(without)}))
 
 
 def take_one(connection: Connection, group: str, destination: str) -> list[Order]:
-    """Return the oldest order for one destination, or none, as `take` does."""
+    """Return the oldest order for one destination, or an empty list, as `take` does."""
     return _lease(connection, connection.execute(_TAKE_ONE, {"of_group": group, "destination": destination}))
 
 
@@ -72,7 +81,7 @@ def _lease(connection: Connection, rows: Iterable[Row[Any]]) -> list[Order]:
 
 
 def shrink(connection: Connection, order: Order, left: Sequence[Item]) -> None:
-    """Rewrite an order to what is left of it, or delete it."""
+    """Rewrite an order to the items that are left, or delete it if none are."""
     if left:
         connection.execute(update(outbox).where(outbox.c.id == order.id).values(items=pack(left)))
     else:
@@ -80,15 +89,19 @@ def shrink(connection: Connection, order: Order, left: Sequence[Item]) -> None:
 
 
 def ordered(connection: Connection, group: str, destination: str) -> set[int]:
-    """Return the tasks that a group's orders for one destination name: their records may not be there yet."""
+    """Return the ids of tasks in a group's orders for one destination.
+
+    The records of these tasks may not be on the topic yet.
+    """
     query = select(outbox.c["items"]).where(outbox.c.group_name == group, outbox.c.destination == destination)
     return {item[1] for blob in connection.execute(query).scalars() for item in unpack(blob) if item[0] == TASK}
 
 
 def drop_settled(connection: Connection, group: str, limit: int = 20) -> int:
-    """Delete the oldest orders whose tasks are all final, without waiting for their due time; return how many.
+    """Delete the oldest orders whose tasks are all final; return how many.
 
-    A dead letter's order is never dropped for the state of its task.
+    It does not wait for their due time. A dead letter's order is never dropped because of its
+    task's state.
     """
     query = select(outbox).where(outbox.c.group_name == group, outbox.c.destination != "dlq").order_by(outbox.c.due_at).limit(limit)
     dropped = 0
@@ -101,7 +114,10 @@ def drop_settled(connection: Connection, group: str, limit: int = 20) -> int:
 
 
 def waiting(connection: Connection, group: str) -> tuple[int, float]:
-    """Return how many orders a group has, and the age in seconds of the oldest beyond its grace (0 when there is none)."""
+    """Return how many orders a group has, and the oldest order's age beyond its grace.
+
+    The age is in seconds, 0 if no order has outlived its grace.
+    """
     query = select(func.count(), func.min(seconds_until(outbox.c.due_at))).where(outbox.c.group_name == group)
     count, oldest = connection.execute(query).one()
     return count, max(0.0, -float(oldest or 0.0))

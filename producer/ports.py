@@ -1,4 +1,7 @@
-"""What putting tasks on topics needs of the world, as protocols; adapters are in `publisher/` and `topics/`."""
+"""The protocols that the producer needs to put tasks on topics.
+
+Their adapters are in `publisher/` and `topics/`.
+"""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,20 +12,23 @@ from schemas.envelope import Outgoing, RawHeaders
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a record was not delivered. `permanent`: a reason of the record's own (too large, invalid), so that trying again is useless."""
+    """Why a record was not delivered.
+
+    `permanent`: the cause is the record itself (too large, invalid), so a retry is useless.
+    """
 
     reason: str
     permanent: bool
 
 
 class Publisher(Protocol):
-    """Writes records to topics. The only way in which anything reaches Kafka."""
+    """Writes records to topics. This is the only way in which anything reaches Kafka."""
 
     async def publish(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
-        """Return, for each record in order, None when it is durable or the reason why it is not known to be.
+        """Return, for each record in order, None when it is durable, or why it may not be.
 
-        Returns within the delivery time limit (20 s) whatever the server does; a record whose report says
-        "not delivered" may be on the topic all the same.
+        Returns within the delivery time limit (20 s) whatever the server does. A record that is
+        reported as not delivered may be on the topic all the same.
         """
         ...
 
@@ -37,7 +43,7 @@ class Publisher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic as the bus has it. `settings` holds those that the bus tells."""
+    """A topic as the bus has it. `settings` holds the settings that the bus reveals."""
 
     topic_id: str
     partitions: int
@@ -48,8 +54,9 @@ class TopicState:
 class Backlog:
     """A consumer group's position on some topics.
 
-    `lag`: records above the committed offsets. `oldest_ms`: the smallest timestamp among the first records not yet
-    committed past; None when there is none. `committed`: (topic, partition) to committed offset, where there is one.
+    `lag`: the number of records above the committed offsets. `oldest_ms`: the smallest timestamp
+    among the first uncommitted records, None when there is no such record. `committed`: the
+    committed offset by (topic, partition), where there is one.
     """
 
     lag: int
@@ -65,15 +72,18 @@ class TopicAdmin(Protocol):
         ...
 
     async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
-        """Return the topics that exist."""
+        """Return the state of each given topic that exists."""
         ...
 
     async def create(self, topic: str, partitions: int, replication_factor: int | None) -> None:
-        """Create a topic: no retention limit, LogAppendTime, records of up to 4 MiB. An existing topic is an error."""
+        """Create a topic: no retention limit, LogAppendTime, records of up to 4 MiB.
+
+        Raises an error if the topic exists.
+        """
         ...
 
     async def configure(self, topic: str) -> None:
-        """Set the settings of an existing topic to what `create` gives."""
+        """Set the settings of an existing topic to those that `create` gives."""
         ...
 
     async def grow(self, topic: str, partitions: int) -> None:
@@ -81,11 +91,14 @@ class TopicAdmin(Protocol):
         ...
 
     async def backlog(self, group_id: str, topics: Sequence[str]) -> Backlog:
-        """Return the position of a consumer group id; a partition without a committed offset counts from its low watermark."""
+        """Return the position of a consumer group id.
+
+        A partition without a committed offset counts from its low watermark.
+        """
         ...
 
     async def trim(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Delete the records below these offsets; refuse a negative one with ValueError."""
+        """Delete the records below these offsets; raise ValueError for a negative one."""
         ...
 
     async def close(self) -> None:
@@ -95,7 +108,7 @@ class TopicAdmin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """One record as it was read, by somebody who belongs to no group."""
+    """One record that was read by a reader outside any group."""
 
     partition: int
     offset: int
@@ -105,12 +118,15 @@ class Incoming:
 
 
 class TopicReader(Protocol):
-    """Reads a topic from its beginning to the end that it has when the reading begins. Joins no group, commits nothing."""
+    """Reads a topic from its beginning to the end that it has when the reading begins.
+
+    It joins no group and commits nothing.
+    """
 
     def read(self, topic: str) -> AsyncGenerator[Sequence[Incoming], None]:
-        """Yield the records in pages of a few MiB; those of one partition in their order.
+        """Yield the records in pages of a few MiB; the records of one partition keep their order.
 
-        Raises ConfigError when there is no such topic, UnreachableError.
+        Raises ConfigError when the topic does not exist, UnreachableError.
         """
         ...
 

@@ -1,7 +1,8 @@
-"""Sends publish orders: at once those that this process wrote, and later those that somebody left behind.
+"""Sends publish orders: this process's new orders at once, abandoned orders later.
 
-Duplicates are harmless, since fence and state decide at the claim; a lost order is not. So an order is shrunk only by what the
-delivery reports confirm, and an item that its topic refuses becomes a pointer record, then a quarantine row.
+Duplicates are harmless, because fence and state decide at the claim. A lost order is not harmless.
+So an order is shrunk only by the items that the delivery reports confirm, and an item that its
+topic refuses becomes a pointer record, then a quarantine row.
 """
 
 import logging
@@ -23,11 +24,11 @@ from schemas.topics import Topics
 log = logging.getLogger(__name__)
 
 SLICE = 50  # items whose bodies are in memory at once
-CROWDED = 10_000  # records in the local queue from which on new orders are left to the relay
+CROWDED = 10_000  # above this many records in the local queue, new orders are left to the relay
 
 
 class Relay:
-    """Publishes orders of one group. `relay_once` may run in any number of processes."""
+    """Publishes orders of one group. Any number of processes may run `relay_once`."""
 
     def __init__(self, *, database: Database, lane: Lane, publisher: Publisher, topics: Topics, clock: Clock) -> None:
         self._database = database
@@ -43,7 +44,7 @@ class Relay:
         return frozenset(self._failing)
 
     async def send(self, orders: Sequence[Order]) -> None:
-        """Publish orders that this process has just written; what fails stays with the relay."""
+        """Publish orders that this process has just written; failed items stay with the relay."""
         for order in orders:
             if self._publisher.waiting() > CROWDED:
                 return
@@ -53,7 +54,7 @@ class Relay:
     async def relay_once(self) -> int:
         """Publish orders that outlived their grace; return how many records were delivered.
 
-        A destination that takes nothing is asked with one slice of one order, which takes its time, after all orders for others.
+        A failing destination is probed last, with one slice of one order, because each try is slow.
         """
         failing, delivered = self.failing, 0
         while orders := await self._take(partial(outbox.take, group=self._topics.group, without=self.failing)):
@@ -76,7 +77,10 @@ class Relay:
         return await self._lane(lambda: self._database.run(lambda c: outbox.drop_settled(c, self._topics.group)))
 
     async def publish(self, order: Order, *, probe: bool = False) -> int:
-        """Publish one order, with `probe` its first slice only; shrink it by what arrived; return how many records did."""
+        """Publish one order and shrink it by the delivered items; return how many records arrived.
+
+        With `probe`, only its first slice is published.
+        """
         delivered, left = 0, list(order.items)
         for start in range(0, len(order.items), SLICE):
             part = order.items[start : start + SLICE]
@@ -100,7 +104,10 @@ class Relay:
         return len(records) - len(refused), set(refused)
 
     async def _deliver(self, records: dict[Item, Outgoing]) -> dict[Item, Refusal]:
-        """Publish; return what is not on the topic and may still be. What the topic refuses for good is replaced."""
+        """Publish records; return the undelivered items that may still be delivered.
+
+        A record that the topic refuses for good is replaced by a pointer record.
+        """
         refused = await self._attempt(records)
         hopeless = {item: refusal for item, refusal in refused.items() if refusal.permanent}
         if hopeless:

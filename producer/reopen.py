@@ -1,4 +1,7 @@
-"""Opens a cancelled batch again that has no cancelled task: with those it is opened by their replay, and its dead could wait for ever."""
+"""Reopens a cancelled batch that has no cancelled tasks, so its dead tasks can be replayed.
+
+If a batch has cancelled tasks, replaying them reopens it.
+"""
 
 from sqlalchemy import Connection, update
 
@@ -8,7 +11,7 @@ from schemas.tables import audit, batch
 
 
 def closed(connection: Connection, chosen: Selection) -> Batch | None:
-    """Return the batch that is named when all cancelled tasks of it are meant and it is cancelled itself."""
+    """Return the named batch if it is cancelled and all its cancelled tasks are selected."""
     if not chosen.cancelled or chosen.batch is None or {chosen.key, chosen.type, chosen.tenant} != {None}:
         return None
     found = find_batch(connection, chosen.batch)
@@ -16,7 +19,7 @@ def closed(connection: Connection, chosen: Selection) -> Batch | None:
 
 
 def reopen(connection: Connection, which: Batch, actor: str) -> None:
-    """Open a batch, and say so in the audit; once, though it be run again."""
+    """Reopen a batch and write it to the audit, once even if it is called again."""
     opened = update(batch).where(batch.c.id == which.id, batch.c.cancelled_at.is_not(None)).values(cancelled_at=None)
     if connection.execute(opened).rowcount:
         detail = f"batch {which.name}: it has no cancelled task"

@@ -1,7 +1,8 @@
-"""Runs a replay: stores what a person asked for, then applies it page by page and publishes each page at once.
+"""Runs a replay: stores the selected items, then applies and publishes them page by page.
 
-It may be killed at any moment: what is stored is resumed by the next replay of the group, and what was applied is not applied
-again. Several may run at once; they share what waits, and the rate at which it passes.
+A replay may be killed at any moment. The group's next replay resumes the stored run, and applied
+items are not applied again. Several replays may run at once; they share the waiting items and the
+run's rate.
 """
 
 import secrets
@@ -29,8 +30,8 @@ AGAIN_S = 0.5
 class Report:
     """What one process saw of a run.
 
-    `unread`: records that are no task, with the reason; `early`: the most tasks that waited for their letters; `unsent`: whether
-    records were left to any agent's relay.
+    `unread`: records that are no task, with the reason. `early`: the most tasks that waited for
+    their dead letters at one time. `unsent`: whether records were left to the relay of some agent.
     """
 
     unread: dict[int, str] = field(default_factory=dict)
@@ -63,12 +64,12 @@ class Replay:
         self._note = note
 
     async def store(self, actor: str, wish: Wish) -> Run | None:
-        """Store what a wish selects now; return the run, None when that is nothing."""
+        """Store the items that a wish selects now; return the run, None when it has no items."""
         while True:
             try:
                 return await self._store(actor, replace(wish, nonce=secrets.token_hex(8)))
             except DroppedError:
-                continue  # each program drops others only once, at its start
+                continue  # try again: each program drops others only once, at its start
 
     async def _store(self, actor: str, wish: Wish) -> Run | None:
         def first(connection: Connection) -> tuple[int, Place | None]:
@@ -86,7 +87,7 @@ class Replay:
         return replay_runs.store(connection, self._group, run_id, wish, place)
 
     async def apply(self, run: Run) -> Report:
-        """Apply what waits of a run, until nothing does."""
+        """Apply the waiting items of a run until none are left."""
         report, done = Report(), run.total - run.left
         while not await self._run(lambda c: replay_runs.end(c, run.id)):
             passed = 0
@@ -98,7 +99,7 @@ class Replay:
         return report
 
     async def _apply_kind(self, run: Run, kind: int, report: Report, before: int) -> int:
-        """Apply the items of one kind once through; return how many are done with."""
+        """Apply the items of one kind once through; return how many were finished."""
         after = done = 0
         while True:
             page = await self._run(partial(self._page, run=run, kind=kind, after=after))
@@ -143,7 +144,11 @@ class Replay:
             report.early = page.early
 
     async def _wait(self) -> None:
-        """What waits is in another replay's hands, or its letter is not on its topic yet: see to that one."""
+        """Run the relay and wait a moment.
+
+        The remaining items are locked by another replay, or wait for their dead letters to reach
+        the topic.
+        """
         await self._relay.relay_once()
         await self._clock.sleep(AGAIN_S)
 
@@ -152,5 +157,5 @@ class Replay:
 
 
 def share(rate: float, most: int) -> int:
-    """Return how many items may pass together at a rate, so that a second has its share."""
+    """Return how many items may pass in one page: at most one second's share of the rate."""
     return max(1, min(most, int(rate)))

@@ -1,4 +1,4 @@
-"""What a replay would do and cost, before it is done. Read only."""
+"""Tells what a replay would do and cost before it runs. Read only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -23,10 +23,12 @@ _PAGE = 20  # inputs that are in memory at once
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a wish takes, and what it leaves. `batches` counts cancelled tasks, `groups` dead letters and records.
+    """The items that a wish would replay, and those that it would leave.
 
-    `late`: taken, though past their deadline; `capped`: left at the cap of replays; `closed`: left dead in a batch that is
-    cancelled; `quarantined`: records that match and are not named.
+    `batches` counts cancelled tasks, `groups` counts dead letters and records. `late`: tasks to
+    replay although they are past their deadline. `capped`: tasks left because they reached the cap
+    of replays. `closed`: tasks left dead in a cancelled batch. `quarantined`: records that match
+    but that the wish does not name.
     """
 
     tasks: int
@@ -41,7 +43,7 @@ class Plan:
 
 
 def plan(connection: Connection, group: str, wish: Wish) -> Plan:
-    """Return what a wish takes; the counts are exact at this moment."""
+    """Return the plan of a wish; the counts are exact at this moment."""
     chosen = wish.selection
     tasks = _first(candidates(group, wish, TASK), chosen.limit)
     capped, closed = _left(connection, group, wish)
@@ -64,7 +66,10 @@ def plan(connection: Connection, group: str, wish: Wish) -> Plan:
 
 
 def _left(connection: Connection, group: str, wish: Wish) -> tuple[int, int]:
-    """Return how many of the selected tasks are at the cap, and how many others are dead in a cancelled batch."""
+    """Return how many selected tasks are at the cap, and how many others are in closed batches.
+
+    A closed batch is a cancelled batch with dead tasks.
+    """
     capped = func.coalesce(func.sum(case((task.c.replays >= wish.cap, 1), else_=0)), 0)
     closed = func.coalesce(func.sum(case(((task.c.replays < wish.cap) & batch.c.cancelled_at.is_not(None), 1), else_=0)), 0)
     row = connection.execute(selected.tasks(wish.selection, group).with_only_columns(capped, closed)).one()
@@ -77,7 +82,10 @@ def _sum(groups: Sequence[Group]) -> Spent:
 
 
 def measure(read: Read, group: str, wish: Wish, tasks: int, estimate: Estimate) -> None:
-    """Add to the estimate what one more attempt of so many tasks takes, measured on the first ones."""
+    """Add the cost of one more attempt of `tasks` tasks to the estimate.
+
+    The cost is measured on the first tasks.
+    """
     mine = candidates(group, wish, TASK)
     first = mine.order_by(mine.selected_columns[0]).limit(min(SAMPLE, tasks))
     ids = read(lambda c: list(c.execute(first).scalars())) if tasks else []
@@ -95,7 +103,10 @@ def _inputs(connection: Connection, *, ids: Sequence[int]) -> list[bytes]:
 
 
 def _first(query: Select[Any], limit: int | None) -> Select[Any]:
-    """Return the query for its first rows alone; a derived table, since MySQL takes no LIMIT inside IN."""
+    """Return the query for its first rows only.
+
+    It uses a derived table, because MySQL takes no LIMIT inside IN.
+    """
     if limit is None:
         return query
     column = query.selected_columns[0]

@@ -1,6 +1,8 @@
-"""Replays quarantined records, a page in a transaction: each is read again as the intake reads it, by today's rules.
+"""Replays quarantined records, one page per transaction.
 
-What is a task line now becomes a task, once; the row stays and says when. What still is none stays as it was.
+Each record is read again as the intake reads it, by today's rules. A record that is a valid task
+line now becomes a task, once; its row stays and shows when. A record that still is no task stays as
+it was.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +26,7 @@ Unread = dict[int, str]
 
 
 def apply(connection: Connection, group: str, run_id: int, max_attempts_of: Callable[[str], int], after: int, limit: int) -> Page | None:
-    """Replay the next records of a run whose numbers follow `after`, at most `limit`; None when none waits there."""
+    """Replay at most `limit` records of a run with numbers above `after`; None if none waits."""
     taken = [number for number, _ in replay_runs.take(connection, run_id, QUARANTINE, after, limit)]
     if not taken:
         return None
@@ -57,7 +59,7 @@ def _accept_all(
 
 
 def _accept(connection: Connection, group: str, name: str, some: Sequence[tuple[int, store.NewTask]], unread: Unread) -> Sequence[Order]:
-    """Accept tasks into their batch; note which it does not take."""
+    """Accept tasks into their batch; note the records that the batch refuses."""
     tasks = [task for _, task in some]
     try:
         into = store.open_batch(connection, name, group, "replay of the quarantine")
@@ -70,7 +72,7 @@ def _accept(connection: Connection, group: str, name: str, some: Sequence[tuple[
 
 
 def _value(row: Row[Any]) -> bytes:
-    """Return the record's value; raise LineError where the ledger has not all of it."""
+    """Return the record's value; raise LineError if the ledger does not have all of it."""
     where = f"{row.topic}/{row.part}/{row.record_offset}"
     if row.value_digest is not None:
         fix = f"the whole record is at {where} as long as its topic keeps it; produce it again to the inbox"

@@ -1,7 +1,8 @@
-"""Replay runs in the ledger: what a person asked for, stored item by item before the first is applied.
+"""Replay runs in the ledger: a run's items are all stored before the first is applied.
 
-So a run that was killed is resumed, and one that was killed while it was stored is dropped: nothing of it was applied. Here is
-what is the same for tasks and records; `replay_tasks` and `replay_records` apply them.
+So a run that was killed while it was applied is resumed, and a run that was killed while it was
+stored is dropped, because nothing of it was applied. This module has what tasks and records share;
+`replay_tasks` and `replay_records` apply them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,17 +28,20 @@ KINDS = (TASK, QUARANTINE)
 
 
 class ItemState(IntEnum):
-    """What became of an item."""
+    """The state of an item."""
 
     WAITS = 0
     REPLAYED = 1
-    PASSED = 2  # not as it was selected any more when its turn came, or its batch is cancelled
+    PASSED = 2  # it had changed when its turn came, or its batch is cancelled
     UNREAD = 3  # a record that still is no task
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a person asks for. `rate` is items a second, None for no limit; `nonce` tells two equal wishes apart."""
+    """A person's request for a replay.
+
+    `rate` is items a second, None for no limit. `nonce` tells two equal wishes apart.
+    """
 
     selection: Selection
     cap: int = CAP
@@ -45,13 +49,16 @@ class Wish:
     nonce: str = ""
 
     def as_text(self) -> str:
-        """Return the form that is stored."""
+        """Return the stored form."""
         return orjson.dumps({"select": self.selection.as_json(), "cap": self.cap, "rate": self.rate, "nonce": self.nonce}).decode()
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as it is stored. Times are UTC without a zone; `counts` has how many items are in each state."""
+    """A run as it is stored.
+
+    Times are UTC without a zone. `counts` has how many items are in each state.
+    """
 
     id: int
     actor: str
@@ -73,7 +80,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far the storing of a run has come: what follows `after` of a kind is not stored, `stored` items are."""
+    """How far the storing of a run has come.
+
+    Items of `kind` with ids above `after` are not stored yet; `stored` items are.
+    """
 
     kind: int = KINDS[0]
     after: int = 0
@@ -82,10 +92,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What became of a page: the last item looked at, how many are done with, the orders to publish.
+    """The result of one page.
 
-    `early`: items that wait on, since the letter of their death is not on its topic yet; it could not be built any more.
-    `unread`: records that are no task, with the reason. `wait_s`: for how long the run's rate lets none pass; none was looked at.
+    `last`: the last item visited. `done`: how many items are finished. `orders`: the orders to
+    publish. `early`: items that keep waiting because the dead letter of their task is not on its
+    topic yet; after a replay it could not be built any more. `unread`: records that are no task,
+    with the reason. `wait_s`: for how many seconds the run's rate lets no item pass; no item was
+    visited then.
     """
 
     last: int
@@ -97,11 +110,14 @@ class Page:
 
 
 class DroppedError(Exception):
-    """Another replay, which started meanwhile, took this run for one that was killed while it was stored."""
+    """Another replay dropped this run, because it took the run for one that was killed."""
 
 
 def drop_unstored(connection: Connection, group: str) -> int:
-    """End runs whose items were not stored to the end; return how many. Nothing of them was applied, and nothing will be."""
+    """End runs whose items were not all stored; return how many.
+
+    Nothing of these runs was applied, and nothing will be.
+    """
     torn = (replay_run.c.group_name == group, replay_run.c.stored_at.is_(None), replay_run.c.ended_at.is_(None))
     return connection.execute(update(replay_run).where(*torn).values(ended_at=utc_now())).rowcount
 
@@ -118,7 +134,7 @@ def latest(connection: Connection, group: str, limit: int) -> list[Run]:
 
 
 def find(connection: Connection, run_id: int) -> Run | None:
-    """Return a run with its counts, None where it is not there."""
+    """Return a run with its counts, None if it does not exist."""
     return next(iter(_runs(connection, select(replay_run).where(replay_run.c.id == run_id))), None)
 
 
@@ -150,7 +166,10 @@ def _counts(connection: Connection, ids: Sequence[int]) -> dict[int, dict[ItemSt
 
 
 def begin(connection: Connection, group: str, actor: str, wish: Wish) -> int:
-    """Write the row of a new run; return its id. May be run again after a lost answer: the nonce knows the row."""
+    """Write the row of a new run; return its id.
+
+    It may be called again after a lost answer: the nonce identifies the row.
+    """
     known = select(replay_run.c.id).where(replay_run.c.group_name == group, replay_run.c.selection == wish.as_text())
     found = connection.execute(known).scalar()
     if found is not None:
@@ -161,10 +180,11 @@ def begin(connection: Connection, group: str, actor: str, wish: Wish) -> int:
 
 
 def store(connection: Connection, group: str, run_id: int, wish: Wish, start: Place) -> Place | None:
-    """Store a page of the items that the wish selects from `start` on; return where the next page starts, None when all are stored.
+    """Store a page of the wish's items from `start` on; return where the next page starts.
 
-    With the last page the run is sealed, or deleted when it has no items: what fits one page is stored whole or not at all.
-    Raises DroppedError when the run was dropped.
+    Returns None when all items are stored. With the last page the run is sealed, or deleted if it
+    has no items. So a run that fits in one page is stored whole or not at all. Raises DroppedError
+    when the run was dropped.
     """
     mine = select(replay_run.c.id).where(replay_run.c.id == run_id, replay_run.c.ended_at.is_(None))
     if connection.execute(mine.with_for_update()).scalar() is None:
@@ -189,7 +209,10 @@ def _some_after(wish: Wish, kind: int, after: int) -> Select[Any]:
 
 
 def _store_these(connection: Connection, run_id: int, query: Select[Any], kind: int, ids: Sequence[int], most: int) -> int:
-    """Store what the query takes of the ids between the first and the last of these, at most so many; return how many."""
+    """Store at most `most` of the query's items between the first and last of `ids`.
+
+    Returns how many items were stored.
+    """
     column = query.selected_columns[0]
     page = connection.execute(query.where(column.between(ids[0], ids[-1])).order_by(column).limit(most)).all() if ids else ()
     rows = [{"run_id": run_id, "kind": kind, "item_id": row.id, "fence": row.fence} for row in page]
@@ -206,7 +229,10 @@ def candidates(group: str, wish: Wish, kind: int) -> Select[Any]:
 
 
 def _seal(connection: Connection, group: str, run_id: int, stored: int) -> None:
-    """Note that all items are stored, and in the audit who asked for what. From here on the run only resumes."""
+    """Mark a run as stored, and write the audit row that names its actor and its wish.
+
+    A run without items is deleted instead. From here on the run can only be resumed.
+    """
     if not stored:
         connection.execute(delete(replay_run).where(replay_run.c.id == run_id, replay_run.c.stored_at.is_(None)))
         return
@@ -222,7 +248,10 @@ def _seal(connection: Connection, group: str, run_id: int, stored: int) -> None:
 
 
 def take(connection: Connection, run_id: int, kind: int, after: int, limit: int) -> list[tuple[int, int]]:
-    """Lock the next items of one kind that wait; return id and fence of each. Those that another process has are left out."""
+    """Lock the next waiting items of one kind; return id and fence of each.
+
+    Items that another process has locked are left out.
+    """
     query = select(replay_item.c.item_id, replay_item.c.fence).where(
         replay_item.c.run_id == run_id,
         replay_item.c.kind == kind,
@@ -234,9 +263,11 @@ def take(connection: Connection, run_id: int, kind: int, after: int, limit: int)
 
 
 def wait_s(connection: Connection, run_id: int, rate: float) -> float:
-    """Lock a run; return in how many seconds its next items may pass, 0 or less for now. All who work at it have one rate together.
+    """Lock a run; return in how many seconds its next items may pass.
 
-    What is further ahead than a page can put it was written before the clock was set back.
+    The result is 0 or less if they may pass now. All processes that apply the run share one rate. A
+    time further ahead than one page can set it was written before a backward clock jump, and is
+    ignored.
     """
     query = select(seconds_until(replay_run.c.next_at)).where(replay_run.c.id == run_id)
     found = float(connection.execute(query.with_for_update()).scalar_one())
@@ -244,18 +275,18 @@ def wait_s(connection: Connection, run_id: int, rate: float) -> float:
 
 
 def passed(connection: Connection, run_id: int, count: int, rate: float) -> None:
-    """Note that items of a run passed, `rate` of them each second."""
+    """Note that `count` items of a run passed, at `rate` items a second."""
     connection.execute(update(replay_run).where(replay_run.c.id == run_id).values(next_at=utc_after(count / rate)))
 
 
 def mark(connection: Connection, run_id: int, kind: int, ids: Iterable[int], state: ItemState) -> None:
-    """Write what became of items."""
+    """Write the new state of items."""
     these = and_(replay_item.c.run_id == run_id, replay_item.c.kind == kind, replay_item.c.item_id.in_(sorted(ids)))
     connection.execute(update(replay_item).where(these).values(state=int(state)))
 
 
 def end(connection: Connection, run_id: int) -> bool:
-    """Note the end of a run of which nothing waits any more; return False when something does."""
+    """Note the end of a run without waiting items; return False if items still wait."""
     waiting = select(replay_item.c.item_id).where(replay_item.c.run_id == run_id, replay_item.c.state == int(ItemState.WAITS))
     if connection.execute(waiting.limit(1)).scalar() is not None:
         return False

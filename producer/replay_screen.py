@@ -1,4 +1,4 @@
-"""Replays as lines for a person. No query, no decision."""
+"""Shows replays as lines for a person. No query, no decision."""
 
 from collections.abc import Iterator
 
@@ -38,13 +38,13 @@ def plan_lines(plan: Plan, wish: Wish, estimate: Estimate, width: int) -> Iterat
 
 
 def items(tasks: int, records: int) -> str:
-    """Return how many of each."""
+    """Return how many tasks and records, in words."""
     said = [f"{tasks} task{'' if tasks == 1 else 's'}"] if tasks or not records else []
     return " and ".join([*said, *([f"{records} record{'' if records == 1 else 's'}"] if records else [])])
 
 
 def result(run: Run) -> str:
-    """Return what became of a run."""
+    """Return the result of a run."""
     counts = run.counts
     said = [f"{counts.get(ItemState.REPLAYED, 0)} {'are tasks now' if _only_records(run.wish) else 'wait again'}"]
     said += (
@@ -56,13 +56,16 @@ def result(run: Run) -> str:
 
 
 def _only_records(wish: Wish) -> bool:
-    """Return whether no task is meant. A record whose task was there already, as a copy's is, makes nothing wait."""
+    """Return whether the wish selects records only.
+
+    A record whose task existed already, such as a copy of another record, makes no task wait.
+    """
     chosen = wish.selection
     return not chosen.with_tasks or bool(chosen.dispositions and OF_RECORDS.issuperset(chosen.dispositions))
 
 
 def report_lines(report: Report) -> Iterator[str]:
-    """Yield what a person should know besides."""
+    """Yield further notes for a person."""
     for number, why in list(report.unread.items())[:UNREAD_SHOWN]:
         yield f"{RECORD}{number} stays: {shown(why, 500)}"
     if len(report.unread) > UNREAD_SHOWN:
@@ -72,7 +75,7 @@ def report_lines(report: Report) -> Iterator[str]:
 
 
 def run_line(run: Run) -> str:
-    """Return a run on one line: when, who, what, how many."""
+    """Return a run on one line: its time, its actor, its selection and its counts."""
     state = "unfinished" if run.ended_at is None else f"ended {written(run.ended_at)}"
     return (
         f"replay {run.id}  {written(run.created_at)}  {shown(run.actor, 191)}  {run.wish.selection}: {result(run)} of {run.total}; {state}"

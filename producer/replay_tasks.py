@@ -1,7 +1,9 @@
-"""Replays tasks, a page in a transaction: `dead` or `cancelled` becomes `pending` with a new fence, and a record is ordered.
+"""Replays tasks, one page per transaction.
 
-Every task is looked at under its lock: it is replayed only if it still has the state and the fence with which it was stored. So
-replaying twice is replaying once, whoever else replays, cancels or runs meanwhile.
+A `dead` or `cancelled` task becomes `pending` with a new fence, and its record is ordered. Each
+task is checked under its lock: it is replayed only if it still has the state and the fence that it
+was stored with. So replaying twice is replaying once, whoever else replays, cancels or runs
+meanwhile.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +23,7 @@ CANCELLED = "cancelled"
 
 
 def apply(connection: Connection, group: str, run_id: int, wish: Wish, after: int, limit: int) -> Page | None:
-    """Replay the next tasks of a run whose ids follow `after`, at most `limit`; None when none waits there."""
+    """Replay at most `limit` tasks of a run with ids above `after`; None if none waits."""
     taken = dict(replay_runs.take(connection, run_id, TASK, after, limit))
     if not taken:
         return None
@@ -49,7 +51,10 @@ def _as_stored(row: Row[Any], items: Mapping[int, int], wish: Wish) -> bool:
 
 
 def _closed(connection: Connection, ids: Collection[int]) -> set[int]:
-    """Return the cancelled batches among those of these tasks: what were replayed there would be cancelled again."""
+    """Return the cancelled batches of these tasks.
+
+    A task that is replayed in a cancelled batch would be cancelled again.
+    """
     query = (
         select(batch.c.id).join(task, task.c.batch_id == batch.c.id).where(task.c.id.in_(sorted(ids)), batch.c.cancelled_at.is_not(None))
     )
@@ -57,9 +62,9 @@ def _closed(connection: Connection, ids: Collection[int]) -> set[int]:
 
 
 def _to_open(connection: Connection, ids: Collection[int], run_id: int) -> dict[int, str]:
-    """Lock the batches of these cancelled tasks that the run may open again; return their names.
+    """Lock the batches of these cancelled tasks that the run may reopen; return their names.
 
-    A batch that was cancelled after the run was asked for stays so: the last word counts.
+    A batch that was cancelled after the run was requested stays cancelled: the last word counts.
     """
     mine = select(task.c.batch_id).where(task.c.id.in_(sorted(ids)), task.c.status == int(Status.CANCELLED)).distinct()
     batch_ids = sorted(connection.execute(mine).scalars())
@@ -69,7 +74,7 @@ def _to_open(connection: Connection, ids: Collection[int], run_id: int) -> dict[
 
 
 def _reopen(connection: Connection, names: Mapping[int, str], run_id: int) -> None:
-    """Open these batches again, and say so in the audit."""
+    """Reopen these batches, and write it to the audit."""
     run = replay_runs.find(connection, run_id) if names else None
     for batch_id, name in names.items():
         connection.execute(update(batch).where(batch.c.id == batch_id).values(cancelled_at=None))
@@ -93,7 +98,7 @@ def _letters(connection: Connection, ids: Sequence[int]) -> dict[int, Row[Any]]:
 
 
 def _changes(row: Row[Any], letter: Row[Any] | None) -> list[tally.Change]:
-    """Return the counts of one replay: out of the end that the task had, and in again."""
+    """Return the counts of one replay: the task leaves its end and enters `pending`."""
     if letter is None:
         left = tally.Key(row.batch_id, row.type, "", Status.CANCELLED, CANCELLED)
     else:

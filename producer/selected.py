@@ -1,4 +1,7 @@
-"""What a selection means in the ledger, as queries that dead letters are shown by and replays are stored by. Changes nothing."""
+"""Turns a selection into queries on the ledger. Changes nothing.
+
+`dead` shows dead letters by these queries, and replays are stored by them.
+"""
 
 from datetime import datetime
 from typing import Any
@@ -18,9 +21,10 @@ def now(connection: Connection) -> datetime:
 
 
 def tasks(chosen: Selection, group: str) -> Select[Any]:
-    """Return a query for the tasks that are meant: id, fence, and whatever a caller adds of `task`, `batch` and `dead_letter`.
+    """Return a query for id and fence of the selected tasks.
 
-    For cancelled tasks there is no `dead_letter` in it.
+    A caller may add columns of `task`, `batch` and `dead_letter`; for cancelled tasks the query has
+    no `dead_letter`.
     """
     query, where = _cancelled() if chosen.cancelled else _dead(chosen)
     where.append(batch.c.group_name == group)
@@ -38,7 +42,11 @@ def _cancelled() -> tuple[Select[Any], list[ColumnElement[bool]]]:
 
 
 def _dead(chosen: Selection) -> tuple[Select[Any], list[ColumnElement[bool]]]:
-    """Of a hundred million tasks few are dead. A sum is no key, so that no server goes by batch or state, but for one id."""
+    """Return the query and conditions for dead tasks.
+
+    Start from the few dead letters: `+ 0` keeps the optimizer off the batch and status indexes.
+    With a task id those indexes are the right start.
+    """
     batch_id, status = (task.c.batch_id, task.c.status) if chosen.key is not None else (task.c.batch_id + 0, task.c.status + 0)
     query = select(dead_letter.c.task_id.label("id"), task.c.fence).select_from(dead_letter)
     query = query.join(task, task.c.id == dead_letter.c.task_id).join(batch, batch.c.id == batch_id)
@@ -46,9 +54,10 @@ def _dead(chosen: Selection) -> tuple[Select[Any], list[ColumnElement[bool]]]:
 
 
 def some_after(chosen: Selection, after: int) -> Select[Any]:
-    """Return a query for the ids that follow `after` and among which the selected tasks are, in their order.
+    """Return a query for ids above `after`, in order, that include the selected tasks.
 
-    It asks one table along one index, so that a page of it costs the same wherever it begins; a join would be sorted for each page.
+    It reads one table along one index, so a page costs the same wherever it begins. A join would be
+    sorted for each page.
     """
     if chosen.cancelled:
         ended = (task.c.status == int(Status.CANCELLED), task.c.due_at == NEVER_TIME)
@@ -58,7 +67,10 @@ def some_after(chosen: Selection, after: int) -> Select[Any]:
 
 
 def records(chosen: Selection, group: str) -> Select[Any]:
-    """Return a query for the quarantined records that are meant and were not replayed yet: id and, as a task has one, a fence of 0."""
+    """Return a query for the selected quarantined records that were not replayed yet.
+
+    It returns their id, and a fence of 0 because tasks have a fence too.
+    """
     where = [quarantine.c.group_name == group, quarantine.c.replayed_at.is_(None)]
     if chosen.record is not None:
         where.append(quarantine.c.id == chosen.record)
@@ -68,7 +80,10 @@ def records(chosen: Selection, group: str) -> Select[Any]:
 
 
 def ready(chosen: Selection, cap: int) -> ColumnElement[bool]:
-    """Return the condition under which a selected task is replayed: below the cap, and not in a batch that is cancelled itself."""
+    """Return the condition under which a selected task is replayed.
+
+    The task must be below the cap and, if it is dead, its batch must not be cancelled.
+    """
     below = task.c.replays < cap
     return below if chosen.cancelled else and_(below, batch.c.cancelled_at.is_(None))
 

@@ -1,4 +1,4 @@
-"""Which dead letters a person means. Pure: what it selects in the ledger is in `selected`."""
+"""Which dead letters a person selects. Pure: `selected` turns a selection into queries."""
 
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
@@ -7,10 +7,10 @@ from typing import Any
 from producer.moments import written
 from schemas.errors import ConfigError
 
-# Why a task was given up, or a record set aside. A record has one of the last two.
+# Why a task was given up, or why a record was quarantined. A record has one of the last two.
 DISPOSITIONS = ("permanent", "exhausted", "expired", "worker_lost", "rejected", "undecodable")
 OF_RECORDS = frozenset({"rejected", "undecodable"})
-RECORD = "quarantine:"  # how a quarantined record is named where a task's id may stand
+RECORD = "quarantine:"  # the prefix that names a quarantined record where a task's id may stand
 
 _FEWEST_DIGITS, _MOST_DIGITS = 6, 32
 _HEX = frozenset("0123456789abcdef")
@@ -21,9 +21,11 @@ _OPTIONS = {"dispositions": "disposition", "key": "id", "record": "id"}
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Every field that is set must hold. Times are UTC without a zone, `until` is not included; `record` is a row of the quarantine.
+    """Filters that must all hold, apart from those that are not set.
 
-    `cancelled`: cancelled tasks instead of dead letters. Raises ConfigError for what cannot be meant.
+    Times are UTC without a zone, and `until` is exclusive. `record` is the id of a quarantine row.
+    `cancelled` selects cancelled tasks instead of dead letters. Raises ConfigError for filters that
+    contradict each other or cannot be right.
     """
 
     dispositions: tuple[str, ...] = ()
@@ -49,27 +51,33 @@ class Selection:
 
     @property
     def narrows(self) -> bool:
-        """Return whether anything but a number is said of what is meant."""
+        """Return whether any filter is set; a limit alone is no filter."""
         return bool(self._set((*_OF_TASKS, *_OF_DEATHS))) or self.cancelled
 
     @property
     def with_tasks(self) -> bool:
-        """Return whether tasks may be meant."""
+        """Return whether the selection may include tasks."""
         return self.record is None
 
     @property
     def with_records(self) -> bool:
-        """Return whether quarantined records may be meant: they have no batch, type, tenant or id."""
+        """Return whether it may include quarantined records.
+
+        Quarantined records have no batch, type, tenant or id.
+        """
         return not self._set(_OF_TASKS) and not self.cancelled
 
     @property
     def names_records(self) -> bool:
-        """Return whether quarantined records are meant by name, not only let through."""
+        """Return whether the selection asks for quarantined records by name.
+
+        Otherwise it only does not exclude them.
+        """
         return self.with_records and bool(OF_RECORDS & set(self.dispositions) or self.fingerprint or self.record is not None)
 
     @property
     def fingerprint_range(self) -> tuple[bytes, bytes]:
-        """Return the first and the last fingerprint that begin so."""
+        """Return the first and the last fingerprint with the given first digits."""
         begins = self.fingerprint or ""
         return bytes.fromhex(begins.ljust(_MOST_DIGITS, "0")), bytes.fromhex(begins.ljust(_MOST_DIGITS, "f"))
 
@@ -78,7 +86,7 @@ class Selection:
         return [f"--{_OPTIONS.get(name, name)}" for name in found]
 
     def as_json(self) -> dict[str, Any]:
-        """Return what is set, as JSON values."""
+        """Return the filters that are set, as JSON values."""
         values = {name: value for name, value in asdict(self).items() if value not in (None, (), False)}
         return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
 

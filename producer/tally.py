@@ -1,9 +1,13 @@
-"""Counts of a batch, written in the transaction of every move, so that no screen ever counts tasks.
+"""Counts of a batch, written in the transaction of every move, so no screen counts tasks.
 
-A row's `state` is the state that was entered and `delta` how many tasks entered it. An attempt that did not end its task is
-counted too, with its error class as `outcome`: those rows tell how often something failed, not how many tasks there are. A replay
-takes its tasks out of `dead` or `cancelled` again: a row as that of their end, with a negative `delta`. So the sum over a final
-state is how many tasks are in it, and the sum of what is above 0 how many entered it.
+A row's `state` is the state that was entered, and `delta` is how many tasks entered it.
+
+An attempt that did not end its task is counted too, with its error class as `outcome`. Such rows
+tell how often something failed, not how many tasks there are.
+
+A replay takes its tasks out of `dead` or `cancelled` again: it writes a row like that of their end,
+with a negative `delta`. So the sum of `delta` over a final state is how many tasks are in it, and
+the sum of the positive deltas is how many tasks entered it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +24,7 @@ LOADED, REPLAYED = "loaded", "replayed"
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a count is about. `disposition` is that of a death."""
+    """The subject of a count. `disposition` is set for deaths only."""
 
     batch_id: int
     type: str
