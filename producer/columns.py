@@ -1,4 +1,7 @@
-"""A table as lines of text that fit a width without cutting a figure, since a cut figure is a wrong one. Pure."""
+"""A table as lines of text that fit a width. Pure.
+
+No figure is cut, because a cut figure is a wrong figure.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +15,10 @@ _NOTHING = frozenset({"", "-", "0", "0+0", "0:00:00", "0.0000"})
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of text. `least`: to how many characters it may be shortened, not at all when it is None."""
+    """A column of text.
+
+    `least` is the number of characters that it may be shortened to; None forbids shortening.
+    """
 
     name: str
     cells: tuple[str, ...]
@@ -21,25 +27,26 @@ class Column:
 
     @property
     def empty(self) -> bool:
-        """Return whether it tells of nothing."""
+        """Return whether the column carries no information."""
         return _NOTHING.issuperset(self.cells)
 
     @property
     def size(self) -> int:
-        """Return how wide it is when nothing of it is shortened."""
+        """Return the column's width without shortening."""
         return max(map(cell_len, (self.name, *self.cells)))
 
     @property
     def least_size(self) -> int:
-        """Return how wide it is at the least."""
+        """Return the column's smallest width."""
         return self.size if self.least is None else min(self.size, max(self.least, cell_len(self.name)))
 
 
 def fitted(columns: Sequence[Column], width: int, leaving: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the lines of a table, the names first, and the names of the columns that `width` has no room for.
+    """Return the lines of a table, its head first, and the columns that do not fit `width`.
 
-    What is too wide is shortened where it may be, then set closer, and then the columns of `leaving` leave, the first one first. An
-    empty column leaves in any case if it is one of them. Nothing is cut: where all of that is not enough, the lines are wider.
+    To fit, columns are first shortened where allowed, then set closer together, then removed in the
+    order of `leaving`. An empty column of `leaving` is removed in any case. Nothing is cut: if all
+    of that is not enough, the lines are wider than `width`.
     """
     kept = [one for one in columns if one.name not in leaving or not one.empty]
     gone: list[str] = []
@@ -51,7 +58,7 @@ def fitted(columns: Sequence[Column], width: int, leaving: Sequence[str]) -> tup
 
 
 def _gap(columns: Sequence[Column], width: int) -> int | None:
-    """Return how many blanks can stand between the columns, None when they have no room even so."""
+    """Return the number of blanks between the columns, None if the columns do not fit."""
     return next((gap for gap in GAPS if _least(columns, gap) <= width), None)
 
 

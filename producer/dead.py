@@ -1,6 +1,6 @@
-"""Dead letters and quarantined records, in groups that have one error: how many, since when, at what cost. Read only.
+"""Groups dead letters and quarantined records by error: how many, since when, at what cost.
 
-The database does the counting: of a million dead letters only their groups come into memory.
+Read only. The database counts, so of a million dead letters only the groups come into memory.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ _SPENT = ("tokens_in", "tokens_out", "cost_micro")
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What the attempts of some tasks cost; `cost_micro` is in millionths of the currency's unit."""
+    """The cost of some tasks' attempts; `cost_micro` is in millionths of the currency's unit."""
 
     attempts: int = 0
     tokens_in: int = 0
@@ -31,7 +31,10 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """The oldest of a group: `id` is what `dead show` takes, `batch` is empty for a record."""
+    """The oldest task or record of a group.
+
+    `id` is what `dead show` takes; `batch` is empty for a record.
+    """
 
     id: str
     batch: str
@@ -44,7 +47,10 @@ _GONE = Example("", "", "", "")  # replayed between two queries
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What died of one error. Times are UTC without a zone; `tasks` is 0 for quarantined records."""
+    """The dead letters or records of one error.
+
+    Times are UTC without a zone; `tasks` is 0 for quarantined records.
+    """
 
     fingerprint: str
     disposition: str
@@ -57,7 +63,10 @@ class Group:
 
 
 def listed(connection: Connection, group: str, chosen: Selection) -> list[Group]:
-    """Return the groups among the selected dead letters and records, the largest first. A limit counts groups."""
+    """Return the groups of the selected dead letters and records, the largest first.
+
+    The selection's limit counts groups.
+    """
     tasks, records = selected.tasks(chosen, group), selected.records(chosen, group)
     return largest_first(of_tasks(connection, tasks) + of_records(connection, records))[: chosen.limit]
 
@@ -68,7 +77,7 @@ def largest_first(groups: Iterable[Group]) -> list[Group]:
 
 
 def of_tasks(connection: Connection, tasks: Select[Any]) -> list[Group]:
-    """Return the groups among the dead letters that a query of `selected` gives."""
+    """Return the groups of the dead letters that a query of `selected` returns."""
     by = (dead_letter.c.fingerprint, dead_letter.c.disposition)
     columns = (
         *by,
@@ -98,7 +107,7 @@ def _examples(connection: Connection, ids: Sequence[int]) -> dict[int, Example]:
 
 
 def of_records(connection: Connection, records: Select[Any]) -> list[Group]:
-    """Return the groups among the records that a query of `selected` gives."""
+    """Return the groups of the records that a query of `selected` returns."""
     by = (quarantine.c.fingerprint, quarantine.c.disposition)
     at = quarantine.c.created_at
     columns = (*by, func.count().label("n"), func.min(at).label("first_at"), func.max(at).label("last_at"))

@@ -1,6 +1,7 @@
-"""Dead letters as JSON for scripts, and as lines for a person. No query, no decision.
+"""Shows dead letters as JSON for scripts, and as lines for a person.
 
-What strangers wrote is shown without anything that a terminal would act on.
+No query, no decision. Text from foreign records is shown without anything that a terminal would act
+on.
 """
 
 import base64
@@ -37,7 +38,10 @@ def _group_json(one: Group) -> dict[str, Any]:
 
 
 def groups_lines(groups: Sequence[Group], width: int) -> Iterator[str]:
-    """Yield a table of at most `width` columns: a line of figures for each group, and under it the example."""
+    """Yield a table of at most `width` columns.
+
+    Each group has a line of figures, and under it its example.
+    """
     columns = [
         Column("count", tuple(str(one.count) for one in groups)),
         Column("disposition", tuple(one.disposition for one in groups), left=True),
@@ -61,7 +65,7 @@ def _example(one: Group) -> str:
 
 
 def story_json(one: Story) -> dict[str, Any]:
-    """Return the form of `dead show --json` for a task, version 1: everything, whole."""
+    """Return the form of `dead show --json` for a task, version 1: everything, uncut."""
     values = _plain(asdict(one))
     values["status"] = one.status.name.lower()
     values["headers"] = _headers(one.headers)
@@ -103,7 +107,7 @@ def _money(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def story_lines(one: Story) -> Iterator[str]:
-    """Yield what a person wants to know of a task."""
+    """Yield the lines that describe a task for a person."""
     dead = "" if one.letter is not None else " (it is not dead)"
     yield f"task {shown(one.key, 191)} of batch {shown(one.batch, 191)}: {one.status.name.lower()}{dead}"
     deadline = "" if one.expires_at is None else f", deadline {written(one.expires_at)}"
@@ -139,7 +143,7 @@ def _attempt_lines(one: Attempt) -> Iterator[str]:
 
 
 def record_lines(one: Record) -> Iterator[str]:
-    """Yield what a person wants to know of a quarantined record."""
+    """Yield the lines that describe a quarantined record for a person."""
     replayed = f", replayed {written(one.replayed_at)}" if one.replayed_at else ""
     yield f"{RECORD}{one.number}: {one.disposition}{replayed}"
     yield f"  its record: {shown(one.topic, 249)}/{one.partition}/{one.offset}, set aside {written(one.created_at)}, seen {one.seen} times"
@@ -151,7 +155,8 @@ def record_lines(one: Record) -> Iterator[str]:
 
 
 def _preview(value: bytes) -> str:
-    text = value[: 4 * INPUT_SHOWN].decode("utf-8", "backslashreplace")  # a byte is four letters, or a letter four bytes
+    # An invalid byte becomes four characters; a character takes up to four bytes.
+    text = value[: 4 * INPUT_SHOWN].decode("utf-8", "backslashreplace")
     more = len(text) > INPUT_SHOWN or len(value) > 4 * INPUT_SHOWN
     return shown(text, INPUT_SHOWN) + (" ... (--json shows all of it)" if more else "")
 

@@ -17,9 +17,10 @@ _NO_HEADERS = b"[]"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt that did not succeed; `attempt` counts from 1, anew after a replay.
+    """An attempt that did not succeed.
 
-    Times are UTC without a zone; `cost_micro` is in millionths of the currency's unit.
+    `attempt` counts from 1, and again from 1 after a replay. Times are UTC without a zone;
+    `cost_micro` is in millionths of the currency's unit.
     """
 
     attempt: int
@@ -52,7 +53,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What an attempt that succeeded has stored, without its body."""
+    """The stored result of a successful attempt, without its body."""
 
     created_at: datetime
     model: str
@@ -65,7 +66,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One task. `attempts` has the one that succeeded too, `history` all that did not, those before a replay too."""
+    """One task.
+
+    `attempts` includes the successful attempt. `history` has all other attempts, those before a
+    replay included.
+    """
 
     number: int
     key: str
@@ -110,7 +115,10 @@ class Record:
 
 
 def states(connection: Connection, group: str, key: str, batch_name: str | None) -> list[tuple[str, Status]]:
-    """Return the group's batches that have a task of this id, or the one of this name, with the task's state."""
+    """Return the group's batches that contain a task of this id, with the task's state.
+
+    With `batch_name`, only that batch is returned.
+    """
     query = select(batch.c.name, task.c.status).join(task, task.c.batch_id == batch.c.id)
     query = query.where(batch.c.group_name == group, task.c.task_key == key.encode()).order_by(batch.c.id)
     if batch_name is not None:
@@ -119,7 +127,7 @@ def states(connection: Connection, group: str, key: str, batch_name: str | None)
 
 
 def story(connection: Connection, group: str, batch_name: str, key: str) -> Story | None:
-    """Return everything about one task, None where it is not there."""
+    """Return everything about one task, None if it does not exist."""
     query = (
         select(task, batch.c.name, task_input.c.raw_key, task_input.c.headers, task_input.c.body)
         .join(batch, batch.c.id == task.c.batch_id)
@@ -174,7 +182,7 @@ def _history(connection: Connection, task_id: int) -> Sequence[Attempt]:
 
 
 def record(connection: Connection, group: str, number: int) -> Record | None:
-    """Return everything about one quarantined record, None where it is not there."""
+    """Return everything about one quarantined record, None if it does not exist."""
     query = select(quarantine).where(quarantine.c.group_name == group, quarantine.c.id == number)
     row = connection.execute(query).one_or_none()
     if row is None:

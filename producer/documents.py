@@ -1,6 +1,7 @@
-"""Documents become task lines of ours: `producer load --documents`. The bytes are the same at every load, so a second load is known.
+"""Turns documents into task lines: `producer load --documents`.
 
-A document that cannot be read is a `Bad` with its number in sorted order; it stops nothing.
+The bytes are the same at every load, so a second load is recognized. A document that cannot be read
+is a `Bad` with its number in sorted order; it stops nothing.
 """
 
 import hashlib
@@ -33,10 +34,13 @@ def read_documents(
     by_uri: bool = False,
     leave_out: Collection[Path] = (),
 ) -> Iterator[Good | Bad]:
-    """Return the tasks of a folder's or glob's documents, sorted by id, one file in memory at a time.
+    """Return the tasks of a folder's or glob's documents, sorted by id.
 
-    A text of up to 256 KiB goes into the task; a larger one, or every one with `by_uri`, stays where it is and is named by its URI with
-    size and SHA-256. Raises ConfigError at once for a prompt without {document}, a wrong schema, and when there is no document.
+    One file at a time is in memory. A text of up to 256 KiB goes into the task. A larger text, or
+    every text with `by_uri`, stays where it is, and the task names its URI, size and SHA-256.
+
+    Raises ConfigError at once for a prompt without {document}, for a wrong schema, and when there
+    is no document.
     """
     question = _question(prompt, model, schema)
     tree = Tree.of(source, leave_out=leave_out)
@@ -49,12 +53,12 @@ def read_documents(
 
 
 def documents_batch(source: str) -> str:
-    """Return the batch that documents are loaded into unless a person names one: the folder's name."""
+    """Return the default batch for documents: the folder's name."""
     return Tree.of(source).name
 
 
 def _question(prompt: str, model: str | None, schema: Path | None) -> dict[str, Any]:
-    """Return what every line has in common, checked as a line is."""
+    """Return what all lines have in common, checked as a line is."""
     question: dict[str, Any] = {"prompt": prompt}
     if model is not None:
         question["model"] = model
@@ -103,7 +107,10 @@ class _HiddenError(ValueError):
 
 
 def _source(path: Path, limit: int) -> dict[str, Any]:
-    """Return the text of a file of at most `limit` bytes, else its URI with size and SHA-256; raise when it is no text."""
+    """Return the text of a file of up to `limit` bytes, else its URI, size and SHA-256.
+
+    Raises an error when the file is too large or no text.
+    """
     reader, digest, size, texts = DocumentText(), hashlib.sha256(), 0, list[str]()
     if (whole := path.stat().st_size) > MAX_DOCUMENT_BYTES:
         raise _TooLargeError(f"is {whole} bytes long")

@@ -1,4 +1,7 @@
-"""What a load will cost, before it runs: tasks, input tokens and their price. It is an estimate (four bytes a token) and says so."""
+"""Estimates the cost of a load before it runs: tasks, input tokens and their price.
+
+It counts four bytes a token, and says that it is an estimate.
+"""
 
 from collections import Counter
 
@@ -10,7 +13,10 @@ BYTES_PER_TOKEN = 4
 
 
 class Estimate:
-    """Adds up the tasks of a load by model: the one that a line names, else that of the route which tasks of its type take."""
+    """Adds up the tasks of a load by model.
+
+    The model is the one that the line names, else that of the route that tasks of its type take.
+    """
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -28,18 +34,21 @@ class Estimate:
         return account(self._config, (own.route if own else None) or DEFAULT_ROUTE).model or "the default model"
 
     def scale(self, tasks: int) -> None:
-        """Take what was added for a sample of this many tasks."""
+        """Scale the sums from the tasks added so far, a sample, to `tasks` tasks."""
         self._bytes = Counter({model: size * tasks // self.tasks for model, size in self._bytes.items()})
         self.tasks = tasks
 
     @property
     def tokens_in(self) -> int:
-        """Return the input tokens, estimated."""
+        """Return the estimated input tokens."""
         return self._bytes.total() // BYTES_PER_TOKEN
 
     @property
     def cost(self) -> float:
-        """Return the price of the input tokens whose model has a price, in the unit of the price table."""
+        """Return the price of the input tokens, in the unit of the price table.
+
+        Tokens of models without a price are left out.
+        """
         priced = (
             self._prices[model].cost_micro(size // BYTES_PER_TOKEN, 0) for model, size in self._bytes.items() if model in self._prices
         )

@@ -1,6 +1,7 @@
-"""Writes the results of batches as lines, in the order of loading, in bounded memory. Reads the ledger, changes nothing.
+"""Writes the results of batches as lines, in the order of loading, in bounded memory.
 
-Pages go along the primary key, each in a transaction of its own, so that an export of millions holds no snapshot and no lock.
+It reads the ledger and changes nothing. Pages follow the primary key, each in a transaction of its
+own, so an export of millions holds no snapshot and no lock.
 """
 
 from collections import Counter
@@ -21,10 +22,10 @@ _PAGE_BYTES = 8 << 20
 
 
 class Read(Protocol):
-    """Runs one reading function in one transaction, again if need be: `Database.auto`."""
+    """Runs one reading function in one transaction and retries it if needed: `Database.auto`."""
 
     def __call__(self, work: Callable[[Connection], Answer]) -> Answer:
-        """Return what `work` returns."""
+        """Return the result of `work`."""
         ...
 
 
@@ -41,7 +42,7 @@ def export(read: Read, batch_ids: Sequence[int], line_of: LineOf, out: BinaryIO)
 
 
 def unfinished(counts: Counter[Status]) -> int:
-    """Return how many of these tasks are not final."""
+    """Return how many of the counted tasks are not final."""
     return sum(counts[status] for status in OPEN)
 
 
@@ -64,13 +65,17 @@ def _range(connection: Connection, batch_id: int) -> tuple[int, int]:
 
 
 def _page(connection: Connection, first: int, last: int) -> list[tuple[int, int]]:
-    """Return ids and batches along the primary key; naming the batch here would tempt the server to sort the whole batch per page."""
+    """Return ids and batches along the primary key.
+
+    The query does not name the batch, which would tempt the server to sort the whole batch for each
+    page.
+    """
     query = select(task.c.id, task.c.batch_id).where(task.c.id.between(first, last)).order_by(task.c.id).limit(_PAGE)
     return [(row.id, row.batch_id) for row in connection.execute(query)]
 
 
 def _sizes(connection: Connection, ids: Sequence[int]) -> list[int]:
-    """Return how many bytes each task will need in memory, as they are stored."""
+    """Return how many bytes each task takes in memory, by the stored sizes."""
     found: Counter[int] = Counter()
     for table in (task_input, task_result):
         query = select(table.c.task_id, func.length(table.c.body)).where(table.c.task_id.in_(ids))
@@ -93,7 +98,7 @@ def _groups(ids: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _ended(connection: Connection, ids: Sequence[int]) -> list[Ended]:
-    """Return the tasks as one statement sees them, so that a state and its result cannot disagree."""
+    """Return the tasks as one statement sees them, so a state and its result cannot disagree."""
     result = [column.label(f"result_{column.name}") for column in task_result.c]
     letter = [dead_letter.c.error_class, dead_letter.c.error_text, dead_letter.c.died_at]
     joined = task.join(task_input, task_input.c.task_id == task.c.id)

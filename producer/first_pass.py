@@ -1,6 +1,7 @@
-"""The reading of an input before anything of it is loaded: `load --strict` and `--dry-run`. It writes nothing to the ledger.
+"""Reads an input before anything is loaded: `load --strict` and `--dry-run`.
 
-It finds what a load would refuse: lines that are no tasks, and ids that clash with an earlier line or with the ledger.
+It writes nothing to the ledger. It finds what a load would refuse: lines that are no tasks, and ids
+that clash with an earlier line or with the ledger.
 """
 
 import hashlib
@@ -15,22 +16,22 @@ from schemas.envelope import digest
 from schemas.errors import ConfigError
 from schemas.lanes import Lane
 
-# Returns what the ledger would say of the tasks; of the new ones their positions alone.
+# Returns what the ledger would answer for the tasks; of new tasks it returns only their positions.
 Ask = Callable[[Sequence[NewTask]], Awaitable[Accepted]]
 
 _CACHE_KIB = 64 << 10
-_ANY_ATTEMPTS = 1  # nothing is stored
+_ANY_ATTEMPTS = 1  # nothing is stored, so any number will do
 
 
 class Imprint:
-    """What stands for an input as it was read: two readings of the same lines are equal."""
+    """A hash of an input as it was read: two readings of the same lines are equal."""
 
     def __init__(self) -> None:
         self.lines = 0
         self._hash = hashlib.blake2b(digest_size=16)
 
     def add(self, line: Good | Bad) -> None:
-        """Take the next line."""
+        """Add the next line."""
         self.lines += 1
         self._hash.update(digest(line.key.encode(), line.value) if isinstance(line, Good) else str(line).encode("utf-8", "replace"))
 
@@ -41,7 +42,10 @@ class Imprint:
 
 
 class Seen:
-    """The ids of an input with the digests of their tasks: in a nameless file of SQLite's, since millions fit no memory."""
+    """The ids of an input with the digests of their tasks.
+
+    They are in an unnamed temporary file of SQLite, because millions do not fit in memory.
+    """
 
     def __init__(self) -> None:
         self._file = sqlite3.connect("", isolation_level=None, check_same_thread=False)
@@ -50,7 +54,10 @@ class Seen:
         self._file.execute("CREATE TABLE seen (key BLOB PRIMARY KEY, digest BLOB) WITHOUT ROWID")
 
     def matching(self, tasks: Sequence[NewTask]) -> Accepted:
-        """Note the tasks; return which ids came before, with what content. Raises ConfigError for want of room."""
+        """Note the tasks; return which ids came before, and whether with the same content.
+
+        Raises ConfigError if the temporary folder has no room.
+        """
         try:
             same = [self._same(task) for task in tasks]
         except sqlite3.OperationalError as error:
@@ -59,21 +66,21 @@ class Seen:
         return Accepted(dict.fromkeys(new, 0), tuple(known), tuple(clashing), ())
 
     def _same(self, task: NewTask) -> bool | None:
-        """Return whether the id came before with this content; None when it did not come before."""
+        """Return whether the id came before with this content; None if it did not come before."""
         if self._file.execute("INSERT INTO seen VALUES (?, ?) ON CONFLICT DO NOTHING", (task.key, task.digest)).rowcount:
             return None
         (found,) = self._file.execute("SELECT digest FROM seen WHERE key = ?", (task.key,)).fetchone()
         return bool(found == task.digest)
 
     def close(self) -> None:
-        """Give the file up."""
+        """Close the file, which deletes it."""
         self._file.close()
 
 
 class FirstPass:
-    """Reads an input on a thread; reports each bad line of it, and each good one that is new.
+    """Reads an input on an executor; reports each bad line and each good line that is new.
 
-    `ask` is None where the ledger holds nothing of the batch.
+    `ask` is None if the ledger holds nothing of the batch.
     """
 
     def __init__(
@@ -93,7 +100,7 @@ class FirstPass:
             while chunk := await self._reading(lambda: next(parts, [])):
                 await self._look(chunk, seen)
         finally:
-            await self._reading(seen.close)  # a statement may still run on that thread
+            await self._reading(seen.close)  # a statement may still run on that executor
         return self.summary
 
     async def _look(self, chunk: Sequence[Good | Bad], seen: Seen) -> None:

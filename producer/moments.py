@@ -9,9 +9,9 @@ _AGO = " ago"
 
 
 def moment(text: str, now: datetime) -> datetime:
-    """Return the time that `text` means, UTC without a zone, as `now` is; raise ConfigError for anything else.
+    """Return the time that `text` means at `now`, UTC without a zone.
 
-    An ISO time without an offset is UTC.
+    An ISO time without an offset is UTC. Raises ConfigError for any other text.
     """
     try:
         return _before(text.strip(), now) or _iso(text.strip())

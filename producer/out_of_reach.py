@@ -1,4 +1,7 @@
-"""Which documents that tasks name by URI lie where no agent may read them, as far as this configuration says. It opens no file."""
+"""Finds documents named by URI that lie where no agent may read them.
+
+It knows this configuration only, and opens no file.
+"""
 
 import os
 from collections.abc import Iterable
@@ -7,13 +10,15 @@ from urllib.parse import unquote, urlsplit
 
 from producer.no_documents import is_hidden, is_own, resolved, root_of
 
-_PARTS, _MOST = 3, 3  # folders that differ in their first parts (the root counts) are told apart; so many are told
+# Folders are told apart by their first _PARTS parts (the root counts); at most _MOST are shown.
+_PARTS, _MOST = 3, 3
 
 
 class OutOfReach:
-    """Counts the documents that are below none of `roots`, links resolved as agents do, and knows which folders hold them.
+    """Counts the documents outside all of `roots`, and remembers which folders hold them.
 
-    What no root would let an agent read is not counted: hidden files, and those of docllm's own.
+    Links are resolved as agents resolve them. Documents that no agent may read below any root,
+    hidden files and docllm's own, are not counted.
     """
 
     def __init__(self, roots: Iterable[Path], own: Iterable[Path] = ()) -> None:
@@ -23,9 +28,9 @@ class OutOfReach:
         self.count = 0
 
     def add(self, uri: str) -> None:
-        """Look at the document of one task."""
+        """Check the document of one task."""
         path = unquote(urlsplit(uri).path, errors="surrogateescape")
-        if "\0" in path:  # no path at all: its task is dead wherever it runs
+        if "\0" in path:  # no valid path: its task fails wherever it runs
             return
         real = Path(os.path.realpath(path))
         if is_own(real, self._own) or is_hidden([real.name]) or root_of(real, self._roots, self._own) is not None:
@@ -43,6 +48,6 @@ class OutOfReach:
             self._more = True
 
     def __str__(self) -> str:
-        """Return what to set, with the roots that there are."""
+        """Return the setting that would allow all documents, the present roots included."""
         wanted = os.pathsep.join([*map(str, self._roots), *self._folders.values()])
         return f"DOCLLM_DOCUMENT_ROOTS={wanted}" + (", and others" if self._more else "")

@@ -1,4 +1,7 @@
-"""A task's end as a line of an export, in our format or as the output file of the OpenAI batch API. Pure: no database, no file."""
+"""A task's end as a line of an export: our format, or the OpenAI batch API's output file.
+
+Pure: no database, no file.
+"""
 
 import zlib
 from collections.abc import Callable
@@ -17,7 +20,7 @@ _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a succeeded task has stored."""
+    """The stored result of a succeeded task."""
 
     codec: int
     body: bytes
@@ -37,7 +40,10 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A task as an export sees it; times are UTC without a zone, tokens and cost are those of all attempts."""
+    """A task as an export sees it.
+
+    Times are UTC without a zone. Tokens and cost are the sums over all attempts.
+    """
 
     task_id: int
     key: str
@@ -52,7 +58,10 @@ class Ended:
 
 
 def attempts_of(counted: int, status: Status) -> int:
-    """Return how many attempts a person is told of: the ledger counts those that failed, and the one that succeeded is one more."""
+    """Return how many attempts to show to a person.
+
+    The ledger counts the failed attempts; the attempt that succeeded is one more.
+    """
     return counted + (status == Status.SUCCEEDED)
 
 
@@ -77,7 +86,10 @@ def docllm_line(task: Ended) -> bytes | None:
 
 
 def openai_line(task: Ended) -> bytes | None:
-    """Return the line of the OpenAI batch API's output file; None for a task that is not final, which that file does not know."""
+    """Return the line of the OpenAI batch API's output file.
+
+    Returns None for a task that is not final, because that file has no line for it.
+    """
     head = {"id": f"batch_req_{task.task_id}", "custom_id": task.key}
     if task.result is not None:
         response = {"status_code": 200, "request_id": task.result.trace_id, "body": _completion(task.result)}
@@ -98,13 +110,18 @@ def _line(value: dict[str, Any]) -> bytes:
 
 
 def _answer(task: Ended, result: Result) -> Any:
-    """Return the message's text, its JSON where the task has a schema, or the handler's value; what none of them is found in, as text."""
+    """Return a task's answer: the message's text, its JSON or the handler's value.
+
+    The answer is JSON if the task has a schema. An answer in which none of these is found is
+    returned as text.
+    """
     body = _body(result)
     if is_value(result.codec):
         return _json(body)
     try:
         content = _content(orjson.loads(body))
-        if isinstance(content, str):  # a handler that called without the schema answers as it likes
+        # A handler that called the LLM without the schema may answer with text.
+        if isinstance(content, str):
             return _json(content.encode()) if _has_schema(task.input) else content
         return orjson.Fragment(orjson.dumps(content))
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
@@ -123,7 +140,10 @@ def _has_schema(line: bytes) -> bool:
 
 
 def _completion(result: Result) -> Any:
-    """Return the whole completion as it was sent; a handler's value takes the place of the message's text."""
+    """Return the whole completion as it was sent.
+
+    A handler's value takes the place of the message's text.
+    """
     body = _body(result)
     if is_value(result.codec):
         message = {"role": "assistant", "content": _text(body)}
@@ -133,7 +153,11 @@ def _completion(result: Result) -> Any:
 
 
 def _body(result: Result) -> bytes:
-    """Return the stored JSON; bytes that are damaged as they are, since one row may not keep the others from being exported."""
+    """Return the stored JSON.
+
+    Damaged bytes are returned as they are, because one row must not keep the others from being
+    exported.
+    """
     try:
         return unpacked(result.codec, result.body)
     except zlib.error:
@@ -141,7 +165,10 @@ def _body(result: Result) -> bytes:
 
 
 def _json(text: bytes) -> Any:
-    """Return JSON as it was written, whatever its depth and its numbers, on one line: a line break in it is a blank. Else the text."""
+    """Return JSON as it was written, whatever its depth and its numbers, on one line.
+
+    Line breaks become blanks. Text that is not JSON is returned as a string.
+    """
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -1,6 +1,7 @@
-"""What a person sees: results on stdout, everything else on stderr, live where there is a terminal. No logic.
+"""What a person sees: results on stdout, everything else on stderr.
 
-A stranger may have chosen a batch's name: nothing in it is markup, and no control character of it reaches a terminal.
+The output is live on a terminal. There is no logic here. Anybody may have chosen a batch's name, so
+nothing in it is markup, and none of its control characters reaches a terminal.
 """
 
 import sys
@@ -34,7 +35,10 @@ _LEAVING = ("tokens", "left", "per s", "state", "retrying", "running", "cancelle
 
 
 def say(text: str) -> None:
-    """Write a result line to stdout; a reader that left is no error. Raises ConfigError when stdout cannot be written."""
+    """Write a result line to stdout; a reader that left is no error.
+
+    Raises ConfigError when stdout cannot be written.
+    """
     try:
         with standard_output():
             sys.stdout.write(f"{text}\n")
@@ -68,14 +72,14 @@ class Bar:
         self._task = task
 
     def show(self, done: int, total: int | None = None) -> None:
-        """Show how far it is."""
+        """Show the progress."""
         if self._progress is not None:
             self._progress.update(self._task, completed=done, total=total)
 
 
 @contextmanager
 def bar(title: str) -> Iterator[Bar]:
-    """Show a progress bar on stderr while the block runs, if a person looks."""
+    """Show a progress bar on stderr while the block runs, if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield Bar(None, TaskID(0))
         return
@@ -85,7 +89,10 @@ def bar(title: str) -> Iterator[Bar]:
 
 
 def status_table(status: GroupStatus, width: int) -> Text:
-    """Return the batches of a group as a table of at most `width` columns; what has no room is named."""
+    """Return the batches of a group as a table of at most `width` columns.
+
+    The title names the columns that do not fit.
+    """
     batches = status.batches
     lines, gone = fitted(
         [Column("batch", tuple(shown(one.name) for one in batches), left=True, least=NAME_LEAST), *_figures(batches)], width, _LEAVING
@@ -113,7 +120,10 @@ def _left(eta_s: float | None) -> str:
 
 
 def status_lines(status: GroupStatus) -> list[str]:
-    """Return what stands below the table: failures, agents, and why nothing runs, as far as no agent's line says it."""
+    """Return the lines below the table: failures, agents, and why nothing runs.
+
+    A reason that an agent's line shows already is left out.
+    """
     lines = [f"{count} {name}  ({batch.name})" for batch in status.batches for name, count in sorted(batch.failures.items())]
     lines += [told_half_loaded(batch.name) for batch in status.batches if batch.half_loaded]
     lines += [_agent_line(one) for one in status.agents]

@@ -1,8 +1,10 @@
-"""Which files a folder or a glob means, in the order of their ids. It opens no file.
+"""Lists the files that a folder or a glob means, in the order of their ids. Opens no file.
 
-An id is the path below the folder, or below the glob's fixed part, with `/` between its parts. Files of docllm's own are left out,
-hidden ones unless the glob names their dot. Links are followed inside the tree only: a link out of it is an entry with a problem, so
-that nothing is left out without a word.
+An id is the path below the folder, or below the glob's fixed part, with `/` between its parts.
+docllm's own files are left out, and hidden files unless the glob names their dot.
+
+Links are followed only inside the tree. A link out of it is an entry with a problem, so that
+nothing is left out silently.
 """
 
 import os
@@ -21,7 +23,7 @@ _ANY_DEPTH = "**"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A document by its id, or what hinders it: `problem` and `fix`."""
+    """A document by its id, or the problem with it: `problem` and `fix`."""
 
     id: str
     path: Path
@@ -31,7 +33,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A folder, and the parts of a pattern that the paths below it must match. `leave_out`: files and folders that are no documents."""
+    """A folder, and the pattern that the paths below it must match, part by part.
+
+    `leave_out`: files and folders that are no documents.
+    """
 
     root: Path
     pattern: tuple[str, ...] = (_ANY_DEPTH,)
@@ -39,7 +44,11 @@ class Tree:
 
     @classmethod
     def of(cls, source: str, *, leave_out: Collection[Path] = ()) -> Self:
-        """Return the tree that a DIR or GLOB means; raise ConfigError when its folder cannot be seen, or its user has none."""
+        """Return the tree that a DIR or GLOB means.
+
+        Raises ConfigError when its folder cannot be seen, or when it names a user without a home
+        folder.
+        """
         path = _path(source)
         fixed = path if os.path.isdir(path) else _fixed_part(path)  # noqa: PTH112 - the other one raises for a pattern that is no name
         if not _is_folder(fixed):
@@ -53,7 +62,10 @@ class Tree:
         return self.root.name or "documents"
 
     def entries(self) -> Iterator[Entry]:
-        """Yield the matching entries in the order of their ids, however deep; in memory are the names of the folders on the way to one."""
+        """Yield the matching entries in the order of their ids, however deep the tree is.
+
+        Only the names in the folders on the current path are in memory.
+        """
         entered = [self._listed(self.root, ())]
         while entered:
             for found in entered[-1]:
@@ -65,7 +77,10 @@ class Tree:
                 entered.pop()
 
     def _listed(self, folder: Path, parents: tuple[str, ...]) -> Iterator[Entry | tuple[Path, tuple[str, ...]]]:
-        """Yield the entries of one folder and, in their places, the folders to be entered, each with its parts."""
+        """Yield the entries of one folder and, in their places, the folders to enter.
+
+        A folder comes with the parts of its path.
+        """
         try:
             found = sorted(os.scandir(folder), key=_order)
         except OSError as error:
@@ -88,7 +103,8 @@ class Tree:
         path = Path(item.path)
         try:
             is_file = item.is_file()
-        except OSError as error:  # before the link is resolved, since a loop cannot be
+        # This comes before the link is resolved, because a loop cannot be resolved.
+        except OSError as error:
             yield Entry(name, path, f"is a link that cannot be followed: {error.strerror}", "remove the link, or restore the file")
             return
         if shown(name) != name:
@@ -101,7 +117,8 @@ class Tree:
             yield Entry(name, path)
         elif not path.exists():
             yield Entry(name, path, "is a link to nothing", "remove the link, or restore the file")
-        elif not path.is_dir():  # the documents of a linked folder inside the tree have their ids there
+        # The documents of a linked folder inside the tree have their ids there.
+        elif not path.is_dir():
             yield Entry(name, path, "is no regular file", "move it elsewhere, or name the documents with a pattern")
 
 
@@ -131,12 +148,15 @@ def _fixed_part(path: Path) -> Path:
 
 
 def _order(item: "os.DirEntry[str]") -> bytes:
-    """Sort the names of one folder so that the whole paths come sorted: `a.txt` before `a/b`."""
+    """Return a sort key that puts whole paths in order: `a.txt` before `a/b`."""
     return os.fsencode(item.name + "/" if item.is_dir(follow_symlinks=False) else item.name)
 
 
 def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    """Follow every way through the pattern at once, as positions in it, so that no path is too deep."""
+    """Return whether a path matches a pattern.
+
+    All ways through the pattern are followed at once, as positions in it, so no path is too deep.
+    """
     at = _skipped({0}, pattern)
     for part in parts:
         fitting = {place for place in at if place < len(pattern) and _fits(part, pattern[place])}

@@ -1,4 +1,7 @@
-"""Where output goes: a file that appears whole or not at all, or standard output, whose reader may leave at any time."""
+"""Destinations of output: a file that appears whole or not at all, or standard output.
+
+A reader of standard output may leave at any time.
+"""
 
 import fcntl
 import os
@@ -15,12 +18,14 @@ _SUFFIX = ".part"
 
 @contextmanager
 def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Yield a file that gets its name when the block ends without an error; otherwise what had that name stays as it was.
+    """Yield a file that gets its name when the block ends without an error.
 
-    `mode`: who may read it, less what the user's umask takes away. A link is kept and its target replaced; a device or a pipe is
-    written to as it is, and a reader that leaves ends the block without an error. Raises OSError.
+    `mode` says who may read it, before the user's umask. After an error the old file of that name
+    stays as it was. A link is kept and its target replaced. A device or a pipe is written to
+    directly, and a reader that leaves ends the block without an error. Raises OSError.
     """
-    if path.exists() and not path.is_file():  # the pipe behind /dev/stdout has no name that it could be opened by
+    # The pipe behind /dev/stdout has no name that it could be opened by.
+    if path.exists() and not path.is_file():
         with suppress(BrokenPipeError), path.open("wb") as device:
             yield device
         return
@@ -42,7 +47,7 @@ def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
 
 
 def _prefix(target: Path) -> str:
-    """A name has at most 255 bytes, however many letters these are."""
+    """Return the beginning of a draft's name; a name has at most 255 bytes, not characters."""
     return f".{os.fsencode(target.name)[:200].decode(errors='ignore')}."
 
 
@@ -56,7 +61,10 @@ def _remove_left_drafts(target: Path) -> None:
 
 
 def _files_beside(target: Path) -> list[Path]:
-    """Return them; none where the folder cannot be listed, which need not keep anybody from writing."""
+    """Return the files in the target's folder.
+
+    Returns an empty list if the folder cannot be listed, which must not prevent writing.
+    """
     try:
         return list(target.parent.iterdir())
     except OSError:
@@ -64,7 +72,10 @@ def _files_beside(target: Path) -> list[Path]:
 
 
 def _remove_left(draft: Path, pid: int) -> None:
-    """A writer elsewhere, as in another container, has a number that means nothing here; but its draft is locked."""
+    """Remove a draft whose writer no longer runs.
+
+    A writer in another container has a process id that means nothing here, but its draft is locked.
+    """
     with suppress(OverflowError):
         try:
             os.kill(pid, 0)
@@ -75,14 +86,14 @@ def _remove_left(draft: Path, pid: int) -> None:
 
 
 def _lock(file: BinaryIO) -> None:
-    """Show that the draft has a writer, where the file system can."""
+    """Show that the draft has a writer, where the file system supports locks."""
     with suppress(OSError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager
 def standard_output() -> Iterator[BinaryIO]:
-    """Yield standard output; a reader that left, as `head` does, ends the block without an error."""
+    """Yield standard output; a reader that left (`head`) ends the block without an error."""
     try:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -91,14 +102,17 @@ def standard_output() -> Iterator[BinaryIO]:
 
 
 def give_up_standard_output() -> None:
-    """Let what is still to be written go nowhere: the interpreter flushes once more at its end and would complain then."""
+    """Discard all further output.
+
+    The interpreter flushes stdout once more at its end and would complain then.
+    """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def _sync_folder(folder: Path) -> None:
-    """The name itself survives a power cut only when its folder was synced."""
+    """Sync a folder: a new name survives a power cut only once its folder is synced."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
