@@ -1,7 +1,8 @@
 """Writes many rows in one statement.
 
-The drivers' own `executemany` costs ten times the CPU per row. Here every value becomes a literal that needs no escaping:
-bytes and texts are hexadecimal digits, which no content can break out of, numbers are digits.
+The drivers' own `executemany` costs ten times the CPU per row. Here every value becomes a literal
+that needs no escaping: bytes and texts are hexadecimal digits, which no content can break out of,
+and numbers are digits.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,13 +14,15 @@ from sqlalchemy import Connection, Table, insert
 from schemas.sql import insert_new
 
 STATEMENT_BYTES = 1 << 20
-_AS_IT_IS = {"no_parameters": True}  # the driver would look through the whole statement for places to put values into
+# Otherwise the driver would search the whole statement for placeholders.
+_AS_IT_IS = {"no_parameters": True}
 
 
 def insert_rows(connection: Connection, table: Table[Any], rows: Sequence[Mapping[str, Any]], *, keep: bool = False) -> None:
-    """Insert rows that all have the same columns; with `keep`, rows whose key is there stay as they are.
+    """Insert rows that all have the same columns; with `keep`, existing rows stay as they are.
 
-    A value is an int, bytes, str, datetime (UTC without a zone) or None. Errors of the server stay errors.
+    A value is an int, bytes, str, datetime (UTC without a zone) or None. The server's errors are
+    raised, not ignored.
     """
     if not rows:
         return

@@ -1,6 +1,6 @@
-"""Time as it is passed in. Nothing else in the project may ask for the time or sleep.
+"""The clock that is passed in. No other module may ask for the time or sleep.
 
-Due times and leases are decided by the database's clock; this one paces loops and measures durations.
+The database's clock decides due times and leases; this clock paces loops and measures durations.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ class Clock(Protocol):
     """What a loop needs of time."""
 
     def now_s(self) -> float:
-        """Return seconds that only rise and go on while the machine is suspended (CLOCK_BOOTTIME)."""
+        """Return seconds that only rise, even while the machine is suspended (CLOCK_BOOTTIME)."""
         ...
 
     def utc_s(self) -> float:
@@ -31,7 +31,7 @@ class SystemClock:
     """The machine's clock."""
 
     def now_s(self) -> float:
-        """Return CLOCK_BOOTTIME, which counts suspension; where a system lacks it, the monotonic clock."""
+        """Return CLOCK_BOOTTIME, which counts suspension; without it, the monotonic clock."""
         return time.clock_gettime(_STEADY)
 
     def utc_s(self) -> float:

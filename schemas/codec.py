@@ -1,4 +1,8 @@
-"""How a stored result is to be read: an answer as the provider sent it, or a JSON value that a handler returned; packed or not."""
+"""The encodings of a stored result.
+
+A result is a provider's answer as it was sent, or a JSON value that a handler returned; each may be
+compressed.
+"""
 
 import zlib
 

@@ -1,4 +1,7 @@
-"""The configuration as frozen values. Where they come from, and in which order, is `schemas/settings.py`."""
+"""The configuration as frozen values.
+
+`schemas/settings.py` says where they come from, and in which order.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +12,10 @@ DEFAULT_ROUTE, MAX_ROUTE_CHARS = "default", 64
 
 
 class Secret:
-    """A text that must not be shown: `repr`, `str` and formatting give dots; `reveal()` gives the text."""
+    """A text that must not be shown.
+
+    `repr`, `str` and formatting give dots; `reveal()` gives the text.
+    """
 
     __slots__ = ("_text",)
 
@@ -33,7 +39,10 @@ class Secret:
 
 
 def authorization(api_key: Secret | None) -> Secret | None:
-    """Return the value of the header that an LLM is sent; raise ConfigError for a key that no header can hold."""
+    """Return the value of the authorization header for an LLM.
+
+    Raises ConfigError for a key that no header can hold.
+    """
     if api_key is None:
         return None
     key = api_key.reveal().strip()
@@ -44,7 +53,10 @@ def authorization(api_key: Secret | None) -> Secret | None:
 
 @dataclass(frozen=True, slots=True)
 class KafkaConfig:
-    """Kafka; without `bootstrap` the embedded bus is used. `client` are librdkafka settings (TLS, SASL, group.protocol)."""
+    """Kafka's settings; without `bootstrap` the embedded bus is used.
+
+    `client` are librdkafka settings (TLS, SASL, group.protocol).
+    """
 
     bootstrap: str | None = None
     client: dict[str, str] = field(default_factory=dict, repr=False)
@@ -52,7 +64,10 @@ class KafkaConfig:
 
 @dataclass(frozen=True, slots=True)
 class LLMConfig:
-    """The provider account. `base_url` ends before `/chat/completions`; None means that no LLM is configured."""
+    """The provider account.
+
+    `base_url` ends before `/chat/completions`; None means that no LLM is configured.
+    """
 
     base_url: str | None = None
     api_key: Secret | None = None
@@ -62,9 +77,11 @@ class LLMConfig:
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """`slots`: calls in flight at once in one agent. `sweep_slack_s`: how long a task may wait beyond its topic's oldest record.
+    """Settings of an agent.
 
-    `park_probe_s`: how often one call is tried on a route that waits for a person.
+    `slots`: calls in flight at once in one agent. `sweep_slack_s`: how long a task may wait beyond
+    its topic's oldest record. `park_probe_s`: how often one call is tried on a route that waits for
+    a person.
     """
 
     slots: int = 64
@@ -75,14 +92,17 @@ class AgentConfig:
 
 @dataclass(frozen=True, slots=True)
 class GuardConfig:
-    """`probe_s`: how often one task is tried of those that wait since they failed as a whole."""
+    """Settings of guards.
+
+    `probe_s`: how often a guard tries one of the tasks that it holds because they failed together.
+    """
 
     probe_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Money for a million tokens, in the currency's unit."""
+    """The price of a million tokens, in the currency's unit."""
 
     input_per_mtok: float
     output_per_mtok: float
@@ -94,9 +114,10 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class RouteConfig:
-    """A provider account for one model. `model`: what tasks name, by default the route's name; what is None is as in `[llm]`.
+    """A provider account for one model.
 
-    But the key of `[llm]` is sent to the address of `[llm]` alone.
+    `model`: the name that tasks use, by default the route's name. A value of None is taken from
+    `[llm]`, except that the key of `[llm]` is only sent to the address of `[llm]`.
     """
 
     base_url: str | None = None
@@ -107,11 +128,11 @@ class RouteConfig:
 
 @dataclass(frozen=True, slots=True)
 class TypeConfig:
-    """What holds for one type of task.
+    """Settings of one type of task.
 
-    `handler`: `package.module:function`, an async function that gets a Context. `route`: the route of tasks that name no model.
-    `retry` and `give_up`: names of exceptions of the handler that are tried again, and that are not. `delay_s`: the least wait
-    before a next attempt.
+    `handler`: `package.module:function`, an async function that gets a Context. `route`: the route
+    of tasks that name no model. `retry` and `give_up`: names of the handler's exceptions that are
+    retried, and that are not. `delay_s`: the least wait before a next attempt.
     """
 
     handler: str | None = None
@@ -147,12 +168,15 @@ class Config:
         return self.kafka.bootstrap is None
 
     def max_attempts_of(self, task_type: str) -> int:
-        """Return how many attempts a task of this type may have, where its line does not say."""
+        """Return how many attempts a task of this type may have, unless its line says otherwise."""
         own = self.types.get(task_type)
         return self.max_attempts if own is None or own.max_attempts is None else own.max_attempts
 
     def roots(self) -> tuple[Path, ...]:
-        """Return the folders below which documents may be read: by default the current one when embedded, none otherwise."""
+        """Return the folders below which documents may be read.
+
+        The default is the current folder on embedded parts, and no folder otherwise.
+        """
         if self.document_roots is not None:
             return self.document_roots
         return (Path.cwd(),) if self.embedded else ()

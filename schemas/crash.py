@@ -1,8 +1,11 @@
-"""Names the points between two durable effects, so that a test can kill a program at each of them.
+"""Names the points between two durable effects, so that a test can kill a program at each.
 
-`reach` does nothing, unless the program was started with DOCLLM_TEST_CRASH=POINT or POINT:N: then it kills itself (SIGKILL) when
-it comes to that point for the N-th time. A point is written as a literal, since the list of all points is read from the source.
-It stands where one effect is durable and the next one of the same duty is not, never inside a transaction's retry.
+`reach` does nothing unless the program was started with DOCLLM_TEST_CRASH=POINT or POINT:N. Then
+the program kills itself (SIGKILL) when it comes to that point for the N-th time.
+
+A point is written as a literal, because the list of all points is read from the source. It is
+placed where one effect is durable and the next effect of the same duty is not, never inside a
+transaction's retry.
 """
 
 import os
@@ -14,7 +17,10 @@ VARIABLE = "DOCLLM_TEST_CRASH"
 
 
 def armed(order: str) -> Callable[[str], None]:
-    """Return a `reach` that kills the process as `order` says: POINT, or POINT:N for the N-th time. Any thread may call it."""
+    """Return a `reach` that kills the process as `order` says. Any thread may call it.
+
+    `order` is POINT, or POINT:N for the N-th time.
+    """
     wanted, _, number = order.partition(":")
     left = count(int(number or 1) - 1, -1)
 

@@ -1,4 +1,7 @@
-"""A short name for errors that are alike. Stored, so its value is fixed; every pattern runs in linear time."""
+"""A short name for errors that are alike.
+
+Fingerprints are stored, so the function must never change. Every pattern runs in linear time.
+"""
 
 import hashlib
 import re
@@ -13,7 +16,10 @@ _HEX = frozenset("0123456789abcdef")
 
 
 def fingerprint(error_class: str, text: str) -> bytes:
-    """Return 16 bytes that are the same for errors that differ only in numbers, ids and quoted text."""
+    """Return 16 bytes that are equal for errors that differ only in numbers, ids and quotes.
+
+    Quotes are texts in quotation marks.
+    """
     common = _QUOTED.sub("", text[:_READ_CHARS].lower())
     common = _NUMBERS.sub("#", _WORD.sub(_without_number, common))
     return hashlib.blake2b(f"{error_class}\0{' '.join(common.split())}".encode("utf-8", "replace"), digest_size=16).digest()

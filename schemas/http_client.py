@@ -1,6 +1,7 @@
-"""The HTTP client as every call to an LLM uses it: no redirects, no proxy on the way to this machine, no URL in what it says.
+"""The HTTP client for every call to an LLM.
 
-A redirect would send the key to whatever host it names.
+It follows no redirects, because a redirect would send the key to whatever host it names. It uses no
+proxy to reach this machine, and no URL appears in its errors.
 """
 
 from datetime import timedelta
@@ -14,15 +15,20 @@ from schemas.llm_address import is_loopback
 
 _KEEPALIVE = timedelta(seconds=60)
 _KEEPALIVE_INTERVAL = timedelta(seconds=15)
-# What the library tells of a proxy that did not connect: the status of its refusal is lost, but for 407.
+# The library's error for a proxy that did not connect. The status of the proxy's refusal is lost,
+# except for 407.
 _TUNNEL = "tunnel error: "
 _LOGIN = "tunnel error: proxy authorization required"
-# Many servers close an idle connection after 5 s; one that is reused at that moment makes an ambiguous failure.
+# Many servers close an idle connection after 5 s. A call that reuses it at that moment fails
+# ambiguously.
 _IDLE = timedelta(seconds=4)
 
 
 def connected(url: str, timeout: timedelta) -> Client:
-    """Return a client for calls to `url`; `timeout` is for making a connection alone. Raises ConfigError for what is no address."""
+    """Return a client for calls to `url`; `timeout` only limits making a connection.
+
+    Raises ConfigError for a URL that is no address.
+    """
     try:
         Url(url)
     except ValueError:
@@ -33,13 +39,16 @@ def connected(url: str, timeout: timedelta) -> Client:
 
 
 def causes(error: PyreqwestError) -> list[str]:
-    """Return what stands behind an error, the nearest first."""
+    """Return the causes of an error, the nearest first."""
     found = error.details["causes"] if isinstance(error, DetailedPyreqwestError) else None
     return [cause["message"] for cause in found or ()]
 
 
 def why(error: PyreqwestError) -> str:
-    """Return the error and its causes, and what to do; the first cause repeats the URL, whose query may hold a key, and is left out."""
+    """Return the error and its causes, and what to do.
+
+    The first cause is left out: it repeats the URL, whose query may hold a key.
+    """
     said = [error.message, *(cause for cause in causes(error) if " for url " not in cause)]
     if wants_login(error):
         said.append("the proxy asks for a user and a password, set HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT")

@@ -1,6 +1,6 @@
-"""What every Kafka client of docllm is told: one place that builds librdkafka's settings and refuses unsafe ones.
+"""Settings of every Kafka client of docllm, built in one place that refuses unsafe settings.
 
-Imports no client. A setting's value is never put into an error, since it may be a password.
+It imports no client. A setting's value is never put into an error, because it may be a password.
 """
 
 import re
@@ -13,16 +13,20 @@ from schemas.errors import ConfigError, UnreachableError
 
 Settings = dict[str, str | int | bool]
 
-# Each client that reads is told it: receive.message.max.bytes, which all of them have from [kafka.client], must be larger.
+# Every reading client uses this limit: receive.message.max.bytes, which [kafka.client] may set for
+# all of them, must be larger.
 MAX_FETCH_BYTES = 1 << 20
 MAX_BATCH_BYTES = 5 << 20  # above the topics' limit, so that the topic decides what is too large
-# A record may wait this long for its delivery report, after a wait in line; both together stay below the 20 s of a publish.
+# A record may wait this long for its delivery report, after a wait in line. Both together stay
+# below the 20 s of a publish.
 MESSAGE_TIMEOUT_MS = 15_000
-# librdkafka's own 60 s would let a frozen broker hold up a commit, and with it a revoke, for a minute.
+# With librdkafka's own 60 s a frozen broker would hold up a commit, and with it a revoke, for a
+# minute.
 SOCKET_TIMEOUT_MS = 10_000
-METADATA_REFRESH_MS = 10_000  # how soon new partitions and topics that were made again are seen
+METADATA_REFRESH_MS = 10_000  # how soon new partitions and recreated topics are seen
 
-# Settings that run programs or load libraries: whoever may edit the file must not thereby run code in the agent.
+# These settings run programs or load libraries. Whoever may edit the file must not thereby run code
+# in the agent.
 EXECUTING = ("plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.location", "ssl.providers")
 OWN = (
     "bootstrap.servers",
@@ -36,7 +40,8 @@ OWN = (
     "default.topic.config",
     "test.mock.num.brokers",  # brokers in memory, whatever bootstrap says
 )
-BROKERS = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")  # under group.protocol=consumer
+# Decided by the broker under group.protocol=consumer.
+BROKERS = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")
 
 NOT_TAKEN = (
     "no such setting, or not with this value; a file must exist and be readable, and SASL needs sasl.mechanism (PLAIN, SCRAM-SHA-256, "
@@ -45,18 +50,20 @@ NOT_TAKEN = (
 
 COMMON: Settings = {
     "client.id": "docllm",
-    "log_level": 2,  # its errors come as events; as lines they are twenty a second while a broker is away
+    # Errors arrive as events; as log lines there would be twenty a second while a broker is away.
+    "log_level": 2,
     "socket.keepalive.enable": True,
     "socket.timeout.ms": SOCKET_TIMEOUT_MS,
     "reconnect.backoff.max.ms": 2_000,
     "topic.metadata.refresh.interval.ms": METADATA_REFRESH_MS,
 }
-# Losing, skipping or repeating work is a setting away; these are not for discussion.
+# Other values would lose, skip or repeat work, so a person cannot change these settings.
 CONSUMER_PROMISES: Settings = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
-    "enable.partition.eof": True,  # offsets behind the last record may be those of a transaction, which no record has
+    # Offsets behind the last record may be transaction markers, which belong to no record.
+    "enable.partition.eof": True,
     "check.crcs": True,
 }
 PRODUCER_PROMISES: Settings = {
@@ -66,13 +73,14 @@ PRODUCER_PROMISES: Settings = {
     "message.timeout.ms": MESSAGE_TIMEOUT_MS,
     "delivery.report.only.error": True,
 }
-# Small prefetch: tasks take seconds, so what is fetched ahead only becomes stale.
+# Small prefetch: tasks take seconds, so prefetched records only become stale.
 CONSUMER_HABITS: Settings = {
     "queued.max.messages.kbytes": 2048,
     "queued.min.messages": 1000,
     "fetch.wait.max.ms": 100,
     "fetch.queue.backoff.ms": 100,
-    # What one answer may hold, of one partition and in all; a batch that is larger comes all the same.
+    # The limits of one answer, for one partition and in all. A larger batch is delivered all the
+    # same.
     "fetch.message.max.bytes": 256 << 10,
     "fetch.max.bytes": MAX_FETCH_BYTES,
 }
@@ -80,15 +88,19 @@ CLASSIC: Settings = {
     "group.protocol": "classic",
     "partition.assignment.strategy": "cooperative-sticky",
     "session.timeout.ms": 10_000,
-    # A member hears of a rebalance by its heartbeat; a cooperative one takes two rounds, in which partitions have no reader.
+    # A member learns of a rebalance by its heartbeat. A cooperative rebalance takes two rounds,
+    # during which partitions have no reader.
     "heartbeat.interval.ms": 1_000,
 }
 PRODUCER_HABITS: Settings = {
     "compression.type": "lz4",
     "linger.ms": 5,
     "message.max.bytes": MAX_BATCH_BYTES,
-    "topic.metadata.propagation.max.ms": 5_000,  # a topic that is missing holds up the others no longer
-    "allow.auto.create.topics": False,  # whatever the brokers do: one that they make by chance has retention, and nobody would notice
+    # A missing topic holds up the other topics no longer than this.
+    "topic.metadata.propagation.max.ms": 5_000,
+    # Whatever the brokers do: a topic made by chance has a retention limit, and nobody would
+    # notice.
+    "allow.auto.create.topics": False,
     "queue.buffering.max.messages": 50_000,
     "queue.buffering.max.kbytes": 64 << 10,
 }
@@ -103,7 +115,10 @@ PRODUCER_ONLY = re.compile(
 
 
 def consumer_settings(config: KafkaConfig, group_id: str) -> Settings:
-    """Return the settings of a member of a consumer group. Raises ConfigError for a setting that would break a promise."""
+    """Return the settings of a member of a consumer group.
+
+    Raises ConfigError for a setting that would break a promise.
+    """
     membership = CLASSIC
     if config.client.get("group.protocol", "").lower() == "consumer":
         membership = {}
@@ -115,19 +130,28 @@ def consumer_settings(config: KafkaConfig, group_id: str) -> Settings:
 
 
 def producer_settings(config: KafkaConfig) -> Settings:
-    """Return the settings of the producer. Raises ConfigError for a setting that would break a promise."""
+    """Return the settings of the producer.
+
+    Raises ConfigError for a setting that would break a promise.
+    """
     chosen = _chosen(config, PRODUCER_PROMISES, CONSUMER_ONLY)
     return COMMON | PRODUCER_HABITS | chosen | PRODUCER_PROMISES | _address(config)
 
 
 def admin_settings(config: KafkaConfig) -> Settings:
-    """Return the settings of a client that neither produces nor joins a group. Raises ConfigError as the others do."""
+    """Return the settings of a client that neither produces nor joins a group.
+
+    Raises ConfigError as the other functions do.
+    """
     both = re.compile(f"{CONSUMER_ONLY.pattern}|{PRODUCER_ONLY.pattern}")
     return COMMON | _chosen(config, {}, both) | _address(config)
 
 
 def refused_setting(config: KafkaConfig, reason: str) -> ConfigError:
-    """Return the error for settings that librdkafka did not take; `reason` is its text, which may hold a value."""
+    """Return the error for settings that librdkafka did not accept.
+
+    `reason` is librdkafka's text, which may hold a value and is not shown.
+    """
     named = [name for name in config.client if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", reason)]
     if named:
         return ConfigError(f"[kafka.client] {', '.join(named)}: {NOT_TAKEN}")
@@ -143,7 +167,7 @@ def unreachable(config: KafkaConfig, reason: str) -> UnreachableError:
 
 
 def refusing(config: KafkaConfig, reason: str) -> UnreachableError:
-    """Return the error for brokers that answer, and not with what was asked for."""
+    """Return the error for brokers that answer with a refusal."""
     return UnreachableError(
         f"Kafka at {config.bootstrap} refuses: {reason}; check what the user that [kafka.client] names may do with this group and its "
         "topics, and the broker's log"
@@ -151,7 +175,7 @@ def refusing(config: KafkaConfig, reason: str) -> UnreachableError:
 
 
 class HasHeaders(Protocol):
-    """A record as librdkafka gives it."""
+    """A record as librdkafka returns it."""
 
     def headers(self) -> Any:
         """Return pairs of name and value, or None."""
@@ -159,9 +183,10 @@ class HasHeaders(Protocol):
 
 
 def raw_headers(message: HasHeaders) -> RawHeaders:
-    """Return a record's headers; one named UNREADABLE when a name is not UTF-8.
+    """Return a record's headers, or one header UNREADABLE when a name is not UTF-8.
 
-    Kafka lets a name be any bytes. The client makes a text of it and fails (confluent-kafka 2.16: SystemError), for all headers.
+    Kafka allows any bytes in a name. The client decodes the name and fails (confluent-kafka 2.16:
+    SystemError), for all headers.
     """
     try:
         return message.headers() or ()

@@ -1,4 +1,4 @@
-"""Where calls to an LLM are sent: by agents, and by `producer check`. Pure."""
+"""Where agents and `producer check` send their calls to an LLM. Pure."""
 
 import ipaddress
 import re
@@ -7,13 +7,15 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 from schemas.errors import ConfigError
 
 _PATH = "/chat/completions"
-_NO_HOST = re.compile(r"[\s\"%<>\\^`{|}]")  # an example that was copied as it stood, such as http://{host}/v1
+# An example that was copied unchanged, such as http://{host}/v1.
+_NO_HOST = re.compile(r"[\s\"%<>\\^`{|}]")
 
 
 def endpoint(base_url: str) -> str:
-    """Return the URL of chat completions below `base_url`, with or without a slash at its end; a query is kept.
+    """Return the URL of chat completions below `base_url`; its query is kept.
 
-    Raises ConfigError when `base_url` is no http(s) URL, or holds a name or password, which would show in logs.
+    `base_url` may end with a slash. Raises ConfigError when `base_url` is no http(s) URL, or holds
+    a name or password, which would show in logs.
     """
     url = _split(base_url.strip())
     if url is None or url.scheme not in {"http", "https"} or not url.hostname or _NO_HOST.search(url.hostname):
@@ -25,7 +27,10 @@ def endpoint(base_url: str) -> str:
 
 
 def _split(text: str) -> SplitResult | None:
-    """Return the parts of a URL; None where brackets or port are none, which the HTTP client would take for a bug."""
+    """Return the parts of a URL; None for invalid brackets or an invalid port.
+
+    The HTTP client would report these as a bug.
+    """
     try:
         return url if (url := urlsplit(text)).port != 0 else None
     except ValueError:
@@ -38,7 +43,7 @@ def shown(url: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """Return whether the URL names this machine, so that no proxy can stand between."""
+    """Return whether the URL names this machine, so that no proxy can be in between."""
     host = (urlsplit(url).hostname or "").removesuffix(".")
     if host == "localhost" or host.endswith(".localhost"):
         return True
@@ -47,4 +52,5 @@ def is_loopback(url: str) -> bool:
     except ValueError:
         return False
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return address.is_unspecified or (mapped or address).is_loopback  # 0.0.0.0 is what servers say that they listen on
+    # Servers say that they listen on 0.0.0.0.
+    return address.is_unspecified or (mapped or address).is_loopback

@@ -1,14 +1,17 @@
-"""The commands that a person is told to run next: they mean the configuration that the program was started with."""
+"""Adds the configuration file to the commands that a person is asked to run next."""
 
 import re
 import shlex
 
-# Up to the last word that says which command it is; the rehearsal LLM reads no configuration.
+# A command up to the last word of its name. The rehearsal LLM reads no configuration.
 _COMMAND = re.compile(r"python -m (?:producer (?:(?:dead|guard|topics) )?[a-z]+|agent(?: resume| reaper)?)\b(?! rehearsal-llm| --config)")
 
 
 def with_config(text: str, file: str | None) -> str:
-    """Return the text with `--config FILE` in each command that it tells; as it is where no file was named."""
+    """Return the text with `--config FILE` in each of its commands.
+
+    Without a file the text is returned unchanged.
+    """
     if file is None:
         return text
     named = f" --config {shlex.quote(file)}"

@@ -1,6 +1,7 @@
-"""The few SQL expressions in which MySQL, MariaDB and SQLite differ, and the column types that follow from them.
+"""SQL expressions that differ between MySQL, MariaDB and SQLite, and the column types.
 
-The database's own clock is meant everywhere, in UTC: `NOW()` and `CURRENT_TIMESTAMP` are local time and are not used.
+All expressions use the database's own clock, in UTC. `NOW()` and `CURRENT_TIMESTAMP` are local time
+and are not used.
 """
 
 from datetime import datetime
@@ -36,7 +37,7 @@ def varbinary(length: int) -> TypeEngine[bytes]:
 
 
 def name(length: int) -> TypeEngine[str]:
-    """Return a short text."""
+    """Return a short text type of at most `length` characters."""
     return String(length)
 
 
@@ -65,7 +66,7 @@ class utc_after(FunctionElement[Any]):  # noqa: N801 - reads as the SQL function
 
 
 class seconds_until(FunctionElement[float]):  # noqa: N801 - reads as the SQL function it is
-    """The seconds from the database's time to a column's; negative when it has passed."""
+    """The seconds from the database's time to a column's time; negative when it has passed."""
 
     type = Float()  # servers answer with a decimal
     inherit_cache = True
@@ -114,7 +115,7 @@ def _seconds_until_sqlite(element: seconds_until, compiler: SQLCompiler, **kw: A
 def insert_new(connection: Connection, table: Table[Any]) -> Insert:
     """Return an INSERT that leaves a row with the same key as it is.
 
-    Not INSERT IGNORE: that one also cuts long keys and clamps numbers without a word.
+    INSERT IGNORE is not used, because it also cuts long keys and clamps numbers silently.
     """
     if connection.dialect.name == "sqlite":
         return sqlite.insert(table).on_conflict_do_nothing()

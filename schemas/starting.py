@@ -1,4 +1,8 @@
-"""What a program does first, before it loads its code, which takes half a second, and last. It may import nothing that is slow."""
+"""The first and the last steps of a program.
+
+The first steps run before the program loads its code, which takes half a second. So this module may
+import nothing that is slow.
+"""
 
 import atexit
 import io
@@ -13,15 +17,20 @@ _STANDARD = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def leave_on(signals: Sequence[signal.Signals], code: int) -> None:
-    """End at once on these signals: nothing has begun. It holds until the program has handlers of its own."""
+    """End at once on these signals, because nothing has begun.
+
+    This holds until the program sets handlers of its own.
+    """
     for number in signals:
         signal.signal(number, lambda _number, _frame: os._exit(code))
 
 
 def end(signals: Sequence[signal.Signals], code: int) -> NoReturn:
-    """Exit with `code`, whichever of these signals still comes: the first ends the wait for threads, and after it none counts.
+    """Exit with `code`, whichever of these signals still comes.
 
-    The interpreter takes handlers away while it ends, and a second Ctrl-C would decide the exit code; an ignored signal stays ignored.
+    The first signal ends the wait for threads; later signals are ignored. The interpreter removes
+    handlers while it ends, so a second Ctrl-C would decide the exit code; an ignored signal stays
+    ignored.
     """
     leave_on(signals, code)
     for number in signals:
@@ -30,13 +39,14 @@ def end(signals: Sequence[signal.Signals], code: int) -> NoReturn:
 
 
 def take_standard_files() -> None:
-    """See to it that standard input, output and error are there and take any text, whoever started the program.
+    """Make sure that standard input, output and error are open and take any text.
 
-    One that is closed would be opened again as the first file or socket of the program, and be written to.
+    A closed one would be reopened as the program's first file or socket, and be written to.
     """
     for number, (name, mode) in enumerate(_STANDARD):
         if not _is_open(number):
-            # The lowest free number is taken. What reads from a closed input must fail: it is not empty.
+            # The lowest free number is taken, which is this one. Reading from a closed input must
+            # fail, because a closed input is not an empty one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR if number else os.O_WRONLY), True)  # noqa: FBT003 - its only argument
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for as long as the program runs
@@ -46,13 +56,16 @@ def take_standard_files() -> None:
 
 
 class _Remarks(io.FileIO):
-    """Standard error. What it does not take, as its reader has left or its disk is full, is dropped: it decides nothing."""
+    """Standard error; output that it does not take is dropped.
+
+    Its reader may have left, or its disk may be full. That must not change what the program does.
+    """
 
     def __init__(self) -> None:
         super().__init__(2, "w", closefd=False)
 
     def write(self, text: Any, /) -> int:
-        """Write what can be written; all of it counts as written otherwise."""
+        """Write what can be written; otherwise count all of it as written."""
         try:
             written = super().write(text)
         except OSError:

@@ -1,6 +1,7 @@
 """The ledger's tables, as `migrations/` makes them.
 
-Hot rows are fixed width and NOT NULL with sentinels: a NULL that becomes a value moves the row. Text lives apart.
+Rows that change often have a fixed width and are NOT NULL with sentinels, because a NULL that
+becomes a value moves the row. Text is in other tables.
 """
 
 from typing import Any
@@ -16,7 +17,7 @@ _OPTIONS: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4"
 
 
 def _table(title: str, *parts: Column[Any] | Index | UniqueConstraint) -> Table[Any]:
-    # An id that SQLite used again could delete somebody else's publish order.
+    # If SQLite reused an id, a relay could delete the wrong publish order.
     counted = any(isinstance(part, Column) and part.autoincrement is True for part in parts)
     return Table(title, metadata, *parts, sqlite_autoincrement=counted, **_OPTIONS)
 
@@ -226,15 +227,16 @@ replay_run = _table(
     _now(),
     _word("actor", 191),
     Column("selection", LongText, nullable=False),
-    Column("stored_at", UtcTime),  # all items are stored: from here on the run only resumes
-    _now("next_at"),  # from when on its rate lets items pass
+    Column("stored_at", UtcTime),  # all items are stored: from here on the run can only be resumed
+    _now("next_at"),  # when the run's rate lets the next items pass
     Column("ended_at", UtcTime),
 )
 
 replay_item = _table(
     "replay_item",
     _key("run_id"),
-    Column("kind", Tiny, primary_key=True, autoincrement=False),  # as in an order's items: task or quarantine
+    # As in an order's items: task or quarantine.
+    Column("kind", Tiny, primary_key=True, autoincrement=False),
     _key("item_id"),
     Column("fence", Integer, nullable=False),  # of the death that is replayed
     Column("state", Tiny, nullable=False, server_default=text("0")),
@@ -253,7 +255,8 @@ guard = _table(
     _now("probe_at"),
     _big("probe_task"),
     Column("opened_at", UtcTime),
-    Column("called_at", UtcTime),  # all tasks that it moved were called up after it was opened
+    # When all tasks that the guard moved were called up, after it was opened.
+    Column("called_at", UtcTime),
     UniqueConstraint("batch_id", "type", "route", name="uq_guard_key"),
 )
 

@@ -1,6 +1,7 @@
 """A task's states, and the one table of legal moves.
 
-SQL takes its WHERE clauses from this table, the README its diagram. A move that is not listed does not exist.
+SQL takes its WHERE clauses from this table, and the README its diagram. A move that is not listed
+does not exist.
 """
 
 from dataclasses import dataclass
@@ -25,7 +26,10 @@ OPEN = (Status.PENDING, Status.PROCESSING, Status.RETRYING)
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One legal change of state. `fence` is True when a new record is ordered, so that older ones are stale."""
+    """One legal change of state.
+
+    `fence` is True when the move orders a new record, so that older records become stale.
+    """
 
     name: str
     sources: tuple[Status, ...]
@@ -33,7 +37,8 @@ class Move:
     fence: bool = False
 
 
-# A settle also takes PENDING rows that still carry its owner: a late settle, reaped but claimed by nobody.
+# A settle also takes PENDING rows that still carry its owner: the settle is late, and the task was
+# reaped but not claimed again.
 SETTLES = (Status.PROCESSING, Status.PENDING)
 
 MOVES = {

@@ -1,4 +1,4 @@
-"""The topic family of a group: names in, names out."""
+"""The names of a group's topics."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +12,10 @@ _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def duration_s(text: str) -> int:
-    """Return the seconds of a duration such as `30s`, `5m`, `1h`; raise ConfigError for anything else."""
+    """Return the seconds of a duration such as `30s`, `5m`, `1h`.
+
+    Raises ConfigError for any other text.
+    """
     if re.fullmatch(r"[1-9][0-9]{0,5}[smhd]", text) is None:
         raise ConfigError(f"{text!r} is not a duration; write a number and s, m, h or d, for example 30s")
     return int(text[:-1]) * _UNIT_S[text[-1]]
@@ -20,9 +23,11 @@ def duration_s(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics of one group. A destination is a topic's name without the group: `tasks`, `retry.30s`, `dlq`, `inbox`.
+    """The topics of one group.
 
-    `old_tiers`: tiers of another configuration, whose topics are read as long as they exist and take nothing new from this one.
+    A destination is a topic's name without the group: `tasks`, `retry.30s`, `dlq`, `inbox`.
+    `old_tiers`: tiers of another configuration. Their topics are read as long as they exist, and
+    this configuration puts nothing new on them.
     """
 
     group: str
@@ -40,15 +45,18 @@ class Topics:
 
     @property
     def tier_destinations(self) -> tuple[str, ...]:
-        """Return the destinations in which tasks wait for their next attempt, old ones too."""
+        """Return the destinations in which tasks wait for their next attempt, old ones included."""
         return tuple(f"{_TIER}{tier}" for tier in (*self.tiers, *self.old_tiers))
 
     def is_old(self, name: str) -> bool:
-        """Return whether a Kafka topic is that of an old tier."""
+        """Return whether a Kafka topic belongs to an old tier."""
         return self.destination(name).removeprefix(_TIER) in self.old_tiers
 
     def with_old_tiers(self, names: Iterable[str]) -> "Topics":
-        """Return the same with those of these Kafka topics that are tiers of the group under another configuration."""
+        """Return the same topics, with the old tiers found among these Kafka topics.
+
+        An old tier is a tier of this group under another configuration.
+        """
         tiers = (name.removeprefix(self.name(_TIER)) for name in names if name.startswith(self.name(_TIER)))
         return replace(self, old_tiers=tuple(sorted((tier for tier in tiers if tier not in self.tiers), key=duration_s)))
 
