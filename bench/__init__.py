@@ -1,1 +1,4 @@
-"""What docllm costs, measured from outside on its own programs: `python -m bench`. Nothing of the product may import this package."""
+"""Measures docllm from outside, on its own programs: `python -m bench`.
+
+Nothing of the product may import this package.
+"""

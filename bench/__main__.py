@@ -1,4 +1,7 @@
-"""`python -m bench [NAME ...] [--quick]`: measure docllm on Apache Kafka and MariaDB, and on the embedded parts beside them."""
+"""`python -m bench [NAME ...] [--quick]`: measure docllm on servers and on embedded parts.
+
+The servers are Apache Kafka and MariaDB.
+"""
 
 import argparse
 import sys
@@ -28,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measured(names: Sequence[str], *, quick: bool) -> list[Figure]:
-    """Return the figures of these measurements; each is told on stderr as it comes."""
+    """Return the figures of these measurements; print each on stderr as it comes."""
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="docllm-bench-") as name:
         folder = Path(name)

@@ -1,7 +1,8 @@
-"""What one LLM call costs the agent, on pyreqwest and on aiohttp: `python -m bench.llm_clients`.
+"""Compares the cost of an LLM call on pyreqwest and aiohttp: `python -m bench.llm_clients`.
 
-Each client runs in a process of its own, against the rehearsal LLM, over the port `LLM`: either could be the agent's. CPU is user
-and system time of the client's process per call, without start-up.
+Each client runs in a process of its own, against the rehearsal LLM, behind the port `LLM`, so
+either could be the agent's client. CPU is user and system time of the client's process per call,
+without start-up.
 """
 
 import argparse
@@ -70,7 +71,10 @@ def cpu_s() -> float:
 
 
 async def measure(llm: LLM, calls: int, in_flight: int) -> dict[str, float]:
-    """Make the calls; return CPU per call in ms, calls per second, and the memory of this process in MB."""
+    """Make the calls; return CPU per call, calls per second and memory.
+
+    CPU is in ms, the memory of this process in MB.
+    """
     body = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": PROMPT}]})
     numbers = iter(range(calls))
 
@@ -97,7 +101,7 @@ async def one(name: str, url: str, calls: int, in_flight: int) -> dict[str, floa
 
 @contextmanager
 def server(latency_s: float) -> Iterator[str]:
-    """Run a rehearsal LLM; give its base URL."""
+    """Run a rehearsal LLM and yield its base URL."""
     command = [sys.executable, "-c", SERVER, "--latency", str(latency_s)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603 - our own program
         yield child.stdout.readline().strip() if child.stdout else ""
@@ -113,7 +117,7 @@ def in_child(name: str, url: str, options: argparse.Namespace) -> dict[str, Any]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Compare the two; print a table."""
+    """Compare the two clients and print a table."""
     parser = argparse.ArgumentParser("python -m bench.llm_clients", description=__doc__)
     parser.add_argument("--calls", type=int, default=10_000)
     parser.add_argument("--in-flight", type=int, default=1000)

@@ -1,6 +1,6 @@
 """How fast `producer load` loads, and in what memory.
 
-The time is from the making of the batch to the end of its input, as the ledger has it.
+The time runs from the making of the batch to the end of its input, as recorded in the ledger.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from bench.tasks import write_tasks
 from schemas.tables import batch
 
 MEMORY_GOAL_MB = 200.0
-# name, bytes a line, lines, lines on embedded parts, tasks a second to reach
+# Name, bytes a line, lines, lines on embedded parts, tasks a second to reach.
 SIZES = (("300 bytes", 300, 1_000_000, 30_000, 20_000.0), ("2 KB", 2048, 150_000, 20_000, 12_000.0))
 
 

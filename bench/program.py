@@ -1,4 +1,7 @@
-"""A program of docllm as a child process, and what it used: CPU and memory as the kernel counted them for it."""
+"""A program of docllm as a child process, and what it used.
+
+The kernel counts its CPU and memory.
+"""
 
 import os
 import shutil
@@ -16,19 +19,22 @@ POLL_S = 0.02
 
 
 class BenchError(Exception):
-    """A program did not do what the measurement needs; the text holds the end of what it printed."""
+    """A program did not do what the measurement needs; the text holds the end of its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What a program used from its start to its end: CPU of user and system, and the most memory at a time."""
+    """What a program used from its start to its end.
+
+    `cpu_s` is user and system time; `memory_mb` is its largest memory.
+    """
 
     cpu_s: float
     memory_mb: float
 
 
 class Program:
-    """A running `python -m ...`; it is killed when the block that it is used in ends."""
+    """A running `python -m ...`; it is killed at the end of its `with` block."""
 
     def __init__(self, *arguments: str, folder: Path, environ: Mapping[str, str], name: str) -> None:
         self.name = name
@@ -60,14 +66,17 @@ class Program:
         return self._used is not None
 
     def wait(self, timeout_s: float) -> Used:
-        """Return what it used once it has ended; raise BenchError when it fails or takes too long."""
+        """Wait for its end and return what it used.
+
+        Raises BenchError when it fails or takes too long.
+        """
         until(self.ended, timeout_s, f"the end of {self.name}: {self.said[-2000:]}")
         if self._child.returncode or self._used is None:
             raise BenchError(f"{self.name} ended with {self._child.returncode}: {self.said[-2000:]}")
         return self._used
 
     def stop(self, timeout_s: float = 60) -> Used:
-        """Let it end by itself, and return what it used."""
+        """Ask it to end, and return what it used."""
         self._child.send_signal(signal.SIGTERM)
         return self.wait(timeout_s)
 
@@ -85,7 +94,7 @@ class Program:
 
 
 def until(true: Callable[[], object], timeout_s: float, what: str) -> None:
-    """Return when `true()` is; raise BenchError when that takes too long."""
+    """Return once `true()` is; raise BenchError when that takes too long."""
     end_s = time.monotonic() + timeout_s
     while not true():
         if time.monotonic() > end_s:

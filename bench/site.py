@@ -1,4 +1,7 @@
-"""Installations to measure: fresh groups on Apache Kafka and MariaDB, or fresh folders with the embedded parts."""
+"""Installations to measure: fresh groups on servers, or fresh folders with embedded parts.
+
+The servers are Apache Kafka and MariaDB.
+"""
 
 import os
 import secrets
@@ -21,7 +24,7 @@ GROUP = "docllm"
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One installation with nothing in it. `parts` names what it runs on."""
+    """One empty installation. `parts` names what it runs on."""
 
     parts: str
     folder: Path
@@ -56,7 +59,7 @@ class Site:
         return GROUP if self.embedded else self.folder.name
 
     def ask(self, question: Callable[[Connection], Result]) -> Result:
-        """Return what the ledger says."""
+        """Return the ledger's answer to a question."""
         database = Database(ledger_url(load_config(flags={}, environ=self.environ, cwd=self.folder)))
         try:
             return database.auto(question)
@@ -73,16 +76,16 @@ class Sites:
         self._mariadb = mariadb
 
     def both(self) -> Iterator[Site]:
-        """Make one of each kind."""
+        """Make one installation of each kind."""
         yield self.on_kafka()
         yield self.embedded()
 
     def embedded(self) -> Site:
-        """Make one on the embedded parts."""
+        """Make one installation on the embedded parts."""
         return Site("embedded", self._fresh("embedded"), environment())
 
     def on_kafka(self) -> Site:
-        """Make one on the servers."""
+        """Make one installation on the servers."""
         folder = self._fresh("kafka")
         servers = {"DOCLLM_KAFKA_BOOTSTRAP": self._kafka.bootstrap, "DOCLLM_DATABASE_URL": self._mariadb.create_database(folder.name)}
         site = Site("Kafka, MariaDB", folder, environment() | servers)
@@ -97,14 +100,14 @@ class Sites:
 
 
 def environment() -> dict[str, str]:
-    """Return an environment in which nothing of this one configures docllm."""
+    """Return an environment without docllm's variables of the present environment."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     return kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
 @contextmanager
 def llm(folder: Path, *options: str) -> Iterator[tuple[str, Program]]:
-    """Run a rehearsal LLM; give its base URL and its process."""
+    """Run a rehearsal LLM; yield its base URL and its process."""
     name = f"llm-{secrets.token_hex(3)}"
     with Program("agent", "rehearsal-llm", *options, folder=folder, environ=environment(), name=name) as program:
         until(lambda: program.said.endswith("/v1\n") or program.ended(), 30, "the rehearsal LLM")

@@ -1,4 +1,4 @@
-"""How well 1,000 slots are used when every call takes a second, and what memory that takes."""
+"""How well 1,000 slots are used when every call takes a second, and in what memory."""
 
 from collections.abc import Iterator
 

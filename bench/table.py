@@ -1,4 +1,4 @@
-"""Figures, and the one way in which they are printed: what was measured, on which parts, beside its goal as a ratio. Pure."""
+"""Figures and their table: what was measured, on which parts, beside its goal. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,10 @@ _HEADINGS = ("measured", "on", "figure", "unit", "goal", "figure/goal", "")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measurement. `goal`: at most this, or, with `at_least`, at least; None where there is none."""
+    """One measurement.
+
+    `goal` is the largest value or, with `at_least`, the smallest; None means no goal.
+    """
 
     what: str
     parts: str
@@ -19,7 +22,7 @@ class Figure:
 
     @property
     def reached(self) -> bool:
-        """Return whether the goal is reached; a figure without one reaches it."""
+        """Return whether the goal is reached; a figure without a goal reaches it."""
         return self.goal is None or (self.value >= self.goal if self.at_least else self.value <= self.goal)
 
 

@@ -1,7 +1,8 @@
-"""How long the tasks of an agent that was killed wait for their next call, with default settings.
+"""How long the tasks of a killed agent wait for their next call, with default settings.
 
-Two agents work; one is killed with SIGKILL; the rehearsal LLM's log tells which calls broke off and when each task was called
-again. Then a new agent takes the dead one's place, and the other one is killed.
+Two agents work, and one is killed with SIGKILL. The rehearsal LLM's log shows which calls broke off
+and when each task was called again. Then a new agent replaces the dead one, and the other agent is
+killed.
 """
 
 import random

@@ -13,14 +13,14 @@ ANSWER_CHARS = 760  # makes an answer of 1 KB
 
 
 def write_tasks(path: Path, count: int, line_bytes: int, **more: Any) -> Path:
-    """Write `count` task lines of about `line_bytes` each; `more` is added to each."""
+    """Write `count` task lines of about `line_bytes` each; `more` is added to each line."""
     with path.open("wb") as file:
         file.writelines(_lines(count, line_bytes, more))
     return path
 
 
 def answer_of_1_kb() -> dict[str, Any]:
-    """Return what lets the rehearsal LLM answer with 1 KB."""
+    """Return parameters that make the rehearsal LLM answer with 1 KB."""
     schema = {"type": "string", "minLength": ANSWER_CHARS}
     return {"params": {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}}}
 
@@ -34,7 +34,7 @@ def _lines(count: int, line_bytes: int, more: dict[str, Any]) -> Iterator[bytes]
 
 
 def _text(chars: int) -> str:
-    """Return words in no order, the same each time: a text that packs as badly as real ones do."""
+    """Return words in random order, the same each time; they compress as badly as real text."""
     chance = random.Random(1)  # noqa: S311 - it protects nothing
     return " ".join(f"{chance.choice(WORDS)}{chance.randrange(100)}" for _ in range(chars // 4))[:chars]
 

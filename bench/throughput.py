@@ -1,6 +1,7 @@
-"""What the agent costs when the LLM answers at once: its CPU per task, and how many tasks a second this machine runs with everything on it.
+"""What the agent costs when the LLM answers at once: its CPU per task and its rate.
 
-Start-up is measured apart, on the empty group, and taken off the CPU: it says nothing of a million tasks.
+The rate is for this machine with everything on it. Start-up is measured on the empty group and
+subtracted from the CPU, because it says nothing about a million tasks.
 """
 
 from argparse import Namespace
@@ -51,7 +52,10 @@ def _agent(site: Site, count: int, client_ms: float) -> Iterator[Figure]:
 
 
 def span(site: Site, count: int) -> timedelta:
-    """Return the time from the first result to the last, by the database's clock; raise BenchError unless there are `count`."""
+    """Return the time from the first result to the last, by the database's clock.
+
+    Raises BenchError unless there are `count` results.
+    """
 
     def read(connection: Connection) -> tuple[int, timedelta]:
         query = select(func.count(), func.min(task_result.c.created_at), func.max(task_result.c.created_at))

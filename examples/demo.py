@@ -1,10 +1,11 @@
-"""The demo: summarize the source files of Python's standard library, from documents to a results file.
+"""The demo: summarize the modules of Python's standard library, from documents to results.
 
     python examples/demo.py               on this machine alone: SQLite, an embedded bus, no server
-    python examples/demo.py --kafka       on Apache Kafka, MariaDB and Redis, which it starts and stops
-    python examples/demo.py --provider    with the provider that the environment names, which costs money
+    python examples/demo.py --kafka       on Apache Kafka, MariaDB and Redis, started for the demo
+    python examples/demo.py --provider    with the environment's provider, which costs money
 
-Without --provider the rehearsal LLM answers with extracts. It uses docllm as a person would: by its commands.
+Without --provider the rehearsal LLM answers with extracts. The demo uses docllm as a person would:
+by its commands.
 """
 
 import argparse
@@ -52,7 +53,7 @@ def main() -> int:
 
 
 def demo(folder: Path, environment: dict[str, str], *, rehearsal: bool) -> int:
-    """Load, run, export, show."""
+    """Load the documents, run the agent, export and show the results."""
     if rehearsal:
         console.print(
             "The rehearsal LLM answers with extracts of the documents; --provider asks the one of the environment.", style="yellow"
@@ -89,12 +90,15 @@ def show(results: Path, took_s: float, *, rehearsal: bool) -> int:
 
 
 def plain(value: object) -> Text:
-    """Return what somebody else wrote on one line, with nothing that is markup or that a terminal would act on."""
+    """Return a foreign text on one line, without anything that is markup or a terminal acts on."""
     return Text("".join(letter if letter.isprintable() else " " for letter in " ".join(str(value).split())))
 
 
 def run(module: str, *arguments: str, environment: dict[str, str], folder: Path) -> None:
-    """Run one of docllm's programs, shown as a person would type it; end the demo where it fails."""
+    """Run one of docllm's programs, shown as a person would type it.
+
+    The demo ends if the program fails.
+    """
     shown = " ".join(f"'{one}'" if " " in one or "*" in one else one for one in arguments)
     console.print(f"\n$ python -m {module} {shown}", style="bold", soft_wrap=True, markup=False)
     own = {name: value for name, value in os.environ.items() if not name.startswith("DOCLLM_") or name.startswith("DOCLLM_LLM_")}
@@ -107,7 +111,7 @@ def run(module: str, *arguments: str, environment: dict[str, str], folder: Path)
 
 @contextmanager
 def servers(folder: Path) -> Iterator[dict[str, str]]:
-    """Start Kafka, MariaDB and Redis; give the variables that name them; stop them."""
+    """Start Kafka, MariaDB and Redis; yield the variables that name them; stop them."""
     console.print("Starting Apache Kafka, MariaDB and Redis ...")
     with tempfile.TemporaryDirectory() as scratch, (folder / "servers.log").open("wb") as log:
         file = Path(scratch, "servers.env")

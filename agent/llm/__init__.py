@@ -1,1 +1,1 @@
-"""Calls to the provider. Judging what comes back is `agent/policy`."""
+"""Calls to the provider. `agent/policy` judges the answers."""

@@ -1,7 +1,8 @@
-"""The port `LLM` on pyreqwest: one POST per call, no retries, no redirects, every failure a value.
+"""The port `LLM` on pyreqwest: one POST per call, no retries, no redirects.
 
-It may not judge a status or read a body's meaning, but masks its own key in whatever can be no completion. aiohttp could stand
-here; `bench/llm_clients.py` compares the two.
+Every failure is a value. This module may not judge a status or interpret a body, but it masks its
+own key in every body that can be no completion. aiohttp could be used instead;
+`bench/llm_clients.py` compares the two.
 """
 
 from collections.abc import Iterator
@@ -23,14 +24,17 @@ _ERROR_PAGE_BYTES = 64 << 10
 _CHUNK_BYTES = 64 << 10
 _SUCCESS = range(200, 300)
 
-# The one sign that the connection never stood: ConnectError and ConnectTimeoutError are also raised after the body was sent.
+# Only this message proves that there was no connection: ConnectError and ConnectTimeoutError are
+# also raised after the body was sent.
 _NEVER_CONNECTED = "client error (Connect)"
 
 
 class ChatClient:
-    """One provider account. A cancelled call returns at once, while its connection lives on until the call's own limit.
+    """One provider account.
 
-    Connections are therefore not limited here; the agent's slots limit the calls. Raises ConfigError for a bad address or key.
+    A cancelled call returns at once, but its connection lives on until the call's own timeout. So
+    connections are not limited here; the agent's slots limit the calls. Raises ConfigError for a
+    bad address or key.
     """
 
     def __init__(
@@ -43,7 +47,7 @@ class ChatClient:
         self._client = connected(self._url, timedelta(seconds=connect_timeout_s))
 
     async def complete(self, call: Call) -> Reply | CallFailed:
-        """Make the call; `call.timeout_s` covers everything from the connection to the last byte."""
+        """Make the call; `call.timeout_s` covers the time from the connection to the last byte."""
         try:
             async with self._request(call) as response:
                 if response.status not in _SUCCESS:
@@ -63,7 +67,8 @@ class ChatClient:
         builder = builder.header("Content-Type", "application/json").header("X-Client-Request-Id", call.request_id)
         if self._authorization is not None:
             builder = builder.header("Authorization", self._authorization.reveal(), is_sensitive=True)
-        # Nothing of the body is read ahead: a body that fails must not take the status and the headers with it.
+        # Nothing of the body is read ahead: a body that fails must not take the status and the
+        # headers with it.
         return builder.body_bytes(call.body).streamed_read_buffer_limit(0).build_streamed()
 
     async def _read(self, response: Response) -> bytes | None:
@@ -78,7 +83,11 @@ class ChatClient:
         return b"".join(pieces)
 
     def _reply(self, response: Response, body: bytes) -> Reply:
-        """Return the reply; a completion stays byte for byte what it is, elsewhere a provider may repeat the key that it refuses."""
+        """Return the reply.
+
+        A completion stays byte for byte as it is. In any other body a provider may repeat the key
+        that it refuses, so the key is masked.
+        """
         completion = len(body) > _ERROR_PAGE_BYTES or b'"choices"' in body
         return Reply(response.status, _headers(response), body if completion else self._masked(body))
 
@@ -91,7 +100,7 @@ class ChatClient:
 
 
 async def _error_page(response: Response) -> tuple[bytes, bool]:
-    """Return what came of the body, up to a length that a person reads, and whether it was cut or broken before that.
+    """Return the body up to a length that a person reads, and whether it broke off before that.
 
     The status decides all the same.
     """
@@ -105,7 +114,10 @@ async def _error_page(response: Response) -> tuple[bytes, bool]:
 
 
 def _headers(response: Response) -> dict[str, str]:
-    """Return the headers by lower-case name; a value that is no text is left out, since a paid reply must not be lost for it."""
+    """Return the headers by lower-case name.
+
+    A value that is no text is left out, because a paid reply must not be lost for it.
+    """
     headers = response.headers
     try:
         return dict(headers.items())

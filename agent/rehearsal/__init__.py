@@ -1,6 +1,7 @@
-"""The rehearsal LLM: an OpenAI-compatible server without a model, for demos, tests and benchmarks.
+"""The rehearsal LLM: an OpenAI-compatible server without a model.
 
-Nothing of the agent may import it; it is a program of its own, and knows nothing of Kafka or the ledger.
+It is for demos, tests and benchmarks. It is a program of its own, which knows nothing of Kafka or
+the ledger, and nothing of the agent may import it.
 """
 
 from agent.rehearsal.command import run

@@ -1,4 +1,7 @@
-"""What the rehearsal LLM says: an extractive summary, or the smallest object that fits a schema. Pure, and the same for the same input."""
+"""The rehearsal LLM's answers: an extractive summary, or a small value that fits a schema.
+
+Pure: the same input gives the same answer.
+"""
 
 import re
 from collections import Counter
@@ -27,9 +30,10 @@ def text_of(messages: list[Any]) -> str:
 
 
 def summary(text: str) -> str:
-    """Return the sentences with the most frequent long words, in the order of the document.
+    """Return the sentences with the most frequent long words, in the document's order.
 
-    An instruction before a colon is left out. Only the beginning is read: the benchmark's server must cost next to nothing.
+    An instruction before a colon is left out. Only the beginning is read: the benchmark's server
+    must cost next to nothing.
     """
     scanned = _INSTRUCTION.sub("", text[:_SCAN_CHARS])
     sentences = [sentence.strip() for sentence in scanned.replace(". ", ".\n").split("\n") if sentence.strip()]
@@ -45,9 +49,10 @@ def tokens(text: str) -> int:
 
 
 def example(schema: Any, text: str) -> Any:
-    """Return a small value that fits the JSON Schema, as far as types, required names, choices and sizes go.
+    """Return a small value that fits the JSON Schema.
 
-    Raises ValueError for what is no schema, and for one that asks for more than a small value.
+    It observes types, required names, choices and sizes. Raises ValueError for an invalid schema,
+    and for a schema that asks for more than a small value.
     """
     try:
         return _example(schema, _Asked(schema, text, iter(range(_MOST_VALUES))), 0)
@@ -57,7 +62,7 @@ def example(schema: Any, text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The whole schema, the text for its strings, and the values that may still be made."""
+    """The whole schema, the text for its strings, and how many values may still be made."""
 
     root: Any
     text: str

@@ -1,4 +1,7 @@
-"""The rehearsal LLM as a child process: started for an agent or for several, ended with whoever started it."""
+"""The rehearsal LLM as a child process that ends with the process that started it.
+
+It serves one agent or several.
+"""
 
 import select
 import shlex
@@ -16,7 +19,10 @@ _START_S = 30.0
 
 @contextmanager
 def rehearsal_child(options: str) -> Iterator[str]:
-    """Start the server; give its base URL; end it. Raises ConfigError when it does not start."""
+    """Start the server, yield its base URL, end it.
+
+    Raises ConfigError when the server does not start.
+    """
     with parent.start([sys.executable, "-m", "agent", "rehearsal-llm", "--child", *_split(options)], stdout=PIPE) as child:
         try:
             yield _address(child.stdout)
@@ -32,7 +38,10 @@ def _split(options: str) -> list[str]:
 
 
 def _address(output: IO[bytes] | None) -> str:
-    """Return the first line that the server prints; it blocks, so it is asked before anything else runs."""
+    """Return the first line that the server prints.
+
+    This blocks, so it is called before anything else runs.
+    """
     line = output.readline() if output is not None and select.select([output], [], [], _START_S)[0] else b""
     if not line.startswith(b"http"):
         raise ConfigError("the rehearsal LLM did not start; look at --rehearsal-options, try: python -m agent rehearsal-llm")

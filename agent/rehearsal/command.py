@@ -1,4 +1,4 @@
-"""`python -m agent rehearsal-llm`: options, the listening socket, the end by signal."""
+"""`python -m agent rehearsal-llm`: its options, its socket, its end by signal."""
 
 import argparse
 import asyncio
@@ -25,7 +25,7 @@ _MOST_PORT = 65_535
 
 
 def run(argv: Sequence[str]) -> int:
-    """Serve until SIGTERM or SIGINT; the first line on stdout is the base URL. Return the exit code."""
+    """Serve until SIGTERM or SIGINT; print the base URL first. Return the exit code."""
     options = _parser().parse_args(argv)
     try:
         dialed, latency_s = faults.parse(options.faults), _latency(options.latency)
@@ -58,13 +58,17 @@ def _parser() -> argparse.ArgumentParser:
         "--faults", default="", metavar="NAME=SHARE,...", help="429=0.05,hang=0.01,cut,malformed,wrong_schema,slow,quota,huge,retry_after=2"
     )
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same call the same fault")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)  # it ends with the agent that started it
+    # It ends with the agent that started it.
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--log", type=Path, metavar="FILE", help="append one JSON line per start and end of a call")
     return parser
 
 
 def _port(text: str) -> int:
-    """Return a port; raise what argparse shows. A larger number would be cut to another port without a word."""
+    """Return a port; raise the error that argparse shows.
+
+    A larger number would silently be cut to another port.
+    """
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST_PORT)) and int(text) <= _MOST_PORT):
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to {_MOST_PORT}")
     return int(text)

@@ -1,4 +1,7 @@
-"""The faults a person can dial in, and which of them befalls a call. Pure: the draw follows from seed, request and number of the call."""
+"""The faults that a person can order, and the draw that decides a call's fault.
+
+Pure: the draw follows from the seed, the request and the number of the call.
+"""
 
 import hashlib
 import math
@@ -16,14 +19,18 @@ _WHOLE = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """`shares`: fault (an HTTP status or one of KINDS) to its share of all calls. `retry_after` is the header of a 429, in seconds."""
+    """The ordered faults.
+
+    `shares` maps a fault (an HTTP status or one of KINDS) to its share of all calls. `retry_after`
+    is the header of a 429, in seconds.
+    """
 
     shares: Mapping[str, float] = field(default_factory=dict)
     retry_after: float | None = None
     slow_s: float = 5.0
 
     def pick(self, chance: float) -> str | None:
-        """Return the fault that befalls a call whose draw is `chance`, from 0 to below 1."""
+        """Return the fault of a call, or None. Its draw `chance` is from 0 to below 1."""
         edge = 0.0
         for name, share in self.shares.items():
             edge += share
@@ -38,13 +45,19 @@ class Faults:
 
 
 def parse(text: str) -> Faults:
-    """Return the faults of an option such as `429=0.05,hang=0.01,retry_after=2`; raise ConfigError for anything else."""
+    """Return the faults of an option such as `429=0.05,hang=0.01,retry_after=2`.
+
+    Raises ConfigError for any other text.
+    """
     pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
     return read({name.strip(): value for name, _, value in pairs})
 
 
 def read(found: Mapping[str, Any]) -> Faults:
-    """Return the faults of a mapping from name to number; raise ConfigError when one is unknown or the shares exceed 1."""
+    """Return the faults of a mapping from name to number.
+
+    Raises ConfigError when a fault is unknown or the shares exceed 1.
+    """
     numbers = {name: _number(name, value) for name, value in found.items()}
     shares = {name: value for name, value in numbers.items() if name not in _SETTINGS}
     for name in shares:
@@ -66,6 +79,9 @@ def _number(name: str, value: Any) -> float:
 
 
 def draw(seed: int, name: str, nth: int) -> tuple[float, float]:
-    """Return two numbers from 0 to below 1, for fault and latency: the same for the same call, whatever the order of arrival."""
+    """Return two numbers from 0 to below 1, for fault and latency.
+
+    They are the same for the same call, whatever the order of arrival.
+    """
     raw = hashlib.blake2b(f"{seed}/{nth}/{name}".encode(), digest_size=16).digest()
     return int.from_bytes(raw[:8], "big") / _WHOLE, int.from_bytes(raw[8:], "big") / _WHOLE

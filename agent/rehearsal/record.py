@@ -1,4 +1,7 @@
-"""What the rehearsal LLM remembers of its calls: counts for `/stats`, and a log that a checker can compare with the ledger."""
+"""The rehearsal LLM's memory of its calls: counts for `/stats`, and a log.
+
+A checker can compare the log with the ledger.
+"""
 
 from collections import Counter
 from typing import BinaryIO
@@ -9,7 +12,11 @@ from schemas.clock import Clock
 
 
 class Record:
-    """Counts of calls; `log` is an unbuffered file to which every start and end is appended, so that a kill loses nothing."""
+    """Counts of calls, and their log.
+
+    `log` is an unbuffered file to which every start and end is appended, so that a kill loses
+    nothing.
+    """
 
     def __init__(self, *, clock: Clock, log: BinaryIO | None) -> None:
         self._clock = clock
@@ -20,7 +27,10 @@ class Record:
         self.in_flight = 0
 
     def start(self, request_id: str, path: str) -> int:
-        """Note that a call came; return how many calls of its task came so far. The task is what stands before `#`."""
+        """Note the start of a call; return how many calls of its task have come so far.
+
+        The task is the part of the request id before `#`.
+        """
         name = request_id.partition("#")[0]
         self.calls[name] += 1
         self.in_flight += 1
@@ -28,7 +38,7 @@ class Record:
         return self.calls[name]
 
     def end(self, request_id: str, status: int, sent_bytes: int, fault: str | None) -> None:
-        """Note how a call ended; status 0 says that no whole answer was sent."""
+        """Note how a call ended; status 0 means that no whole answer was sent."""
         self.in_flight -= 1
         self.statuses[str(status)] += 1
         if fault is not None:

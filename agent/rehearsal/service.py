@@ -1,4 +1,4 @@
-"""The rehearsal LLM's paths, and the plan of each call: which fault befalls it, how long it takes, what is answered."""
+"""The rehearsal LLM's paths, and the plan of each call: its fault, its delay, its answer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -41,7 +41,10 @@ class Service:
         return Plan(_error(_NOT_FOUND, "not_found", f"no such path: {path[:100]}"))
 
     def _dial(self, request: Request) -> bytes:
-        """Show the faults; a POST from this machine replaces them by those of its body, which is a text as `--faults` takes it, or JSON."""
+        """Return the present faults; a POST from this machine replaces them first.
+
+        The body of a POST is a text as `--faults` takes it, or JSON.
+        """
         if request.method == "POST" and not request.local:
             return _error(_FORBIDDEN, "not_local", "faults are changed from the same machine only")
         if request.method == "POST":
@@ -80,7 +83,8 @@ class Service:
         content = "x" * _HUGE_CHARS if fault == "huge" else summary(text)
         try:
             reply = orjson.dumps(_completion(body, text, content, wrong=fault == "wrong_schema"))
-        except (ValueError, orjson.JSONEncodeError) as wrong:  # no schema, or one whose answer would be too much
+        # An invalid schema, or one whose answer would be too large.
+        except (ValueError, orjson.JSONEncodeError) as wrong:
             return _BAD_REQUEST, _error(_BAD_REQUEST, "invalid_request_error", str(wrong))
         return _OK, response(_OK, reply[:-2] if fault == "malformed" else reply, {"x-request-id": "rehearsal"})
 
@@ -93,7 +97,10 @@ class Service:
 
 
 def _faults(body: bytes) -> Faults:
-    """Return the faults that a body names; raise ConfigError, or ValueError when it is neither text nor JSON."""
+    """Return the faults that a body names.
+
+    Raises ConfigError, or ValueError when the body is neither text nor JSON.
+    """
     return faults.read(orjson.loads(body)) if body.lstrip().startswith(b"{") else faults.parse(body.decode())
 
 
@@ -102,7 +109,10 @@ def _error(status: int, code: str, message: str, headers: dict[str, str] | None 
 
 
 def _completion(body: Mapping[str, Any], text: str, content: str, *, wrong: bool) -> dict[str, Any]:
-    """Return a chat completion; `wrong` gives a value that no object schema takes, or, without a schema, a reply without choices."""
+    """Return a chat completion.
+
+    `wrong` gives a value that no object schema takes or, without a schema, a reply without choices.
+    """
     schema = _schema(body)
     if schema is not None:
         content = "null" if wrong else orjson.dumps(example(schema, content)).decode()

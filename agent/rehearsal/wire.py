@@ -1,6 +1,7 @@
-"""HTTP/1.1 for the rehearsal LLM: whole requests with Content-Length in, planned answers out, one at a time on a connection.
+"""HTTP/1.1 for the rehearsal LLM: reads whole requests, sends planned answers.
 
-It knows no path and no fault; what to answer, when, and how the connection ends stands in the Plan it is given.
+Requests have a Content-Length and are served one at a time on a connection. This module knows no
+path and no fault: its Plan says what to answer, when, and how the connection ends.
 """
 
 import asyncio
@@ -37,7 +38,10 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """An answer to come. `done` is called once with the bytes that were sent, and whether the client had left before."""
+    """A planned answer.
+
+    `done` is called once with the number of bytes sent, and whether the client had left before.
+    """
 
     answer: bytes
     delay_s: float = 0.0
@@ -89,7 +93,7 @@ class Connection(asyncio.Protocol):
         self._finish(0, left=True)
 
     def data_received(self, data: bytes) -> None:
-        """Collect, and answer the next whole request unless one is being answered."""
+        """Collect bytes, and answer the next whole request unless an answer is under way."""
         self._buffer += data
         try:
             self._next()
