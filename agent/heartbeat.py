@@ -14,12 +14,14 @@ from agent.ledger import lease as rows
 from agent.ledger.locks import AgentLocks
 from schemas import crash
 from schemas.clock import Clock
-from schemas.database import Database
+from schemas.database import Database, DatabaseError
+from schemas.database_errors import deadlocked
 from schemas.lanes import Lane
 
 log = logging.getLogger(__name__)
 
 AGAIN_S = 1.0
+DEADLOCK_TRIES = 5
 
 
 class Heartbeat:
@@ -96,7 +98,7 @@ class Heartbeat:
             return
         before_s = self._clock.now_s()
         notice = self._notice()
-        alive = await self._lane(lambda: self._database.run(lambda c: rows.beat(c, lease.agent_id, notice), tries=1))
+        alive = await self._lane(lambda: self._beaten(lease.agent_id, notice))
         if alive:
             lease.beaten_s = before_s
         else:
@@ -104,6 +106,17 @@ class Heartbeat:
         if lease is not self.current and lease.running == 0 and alive:
             await self._lane(lambda: self._database.run(lambda c: rows.stop(c, lease.agent_id), tries=1))
             self._leases.remove(lease)
+
+    def _beaten(self, agent_id: int, notice: str) -> bool:
+        """Write one beat. A deadlock ended it at once and says nothing about the server: again."""
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return self._database.run(lambda c: rows.beat(c, agent_id, notice), tries=1)
+            except DatabaseError as error:
+                if not deadlocked(error) or tries == DEADLOCK_TRIES:
+                    raise
 
     def _retire(self, lease: Lease) -> None:
         """A lost lease is kept only until its successor is there; its running calls settle late."""

@@ -20,7 +20,7 @@ from producer.relay import Relay
 from schemas import crash
 from schemas.clock import Clock
 from schemas.database import Connection, Database, DatabaseError
-from schemas.errors import DocllmError
+from schemas.errors import DeniedError, DocllmError
 from schemas.lanes import Lane
 from schemas.task import Status
 from schemas.topics import Topics
@@ -227,9 +227,11 @@ class Reaper:
         return await self._lane(lambda: self._database.run(work))
 
     async def _guarded(self, duty: Callable[[], Awaitable[Result]]) -> Result | None:
-        """A duty that fails is tried again later; the others go on."""
+        """Run a duty. One that fails is tried again later; a missing right ends the agent."""
         try:
             return await duty()
+        except DeniedError:
+            raise
         except (DatabaseError, DocllmError, OSError) as error:
             log.warning("%s failed and is tried again: %s", getattr(duty, "__name__", "a duty"), getattr(error, "orig", error))
             return None

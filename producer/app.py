@@ -22,7 +22,7 @@ from producer.topics.family import EMBEDDED_PARTITIONS, Family, with_old_tiers
 from schemas import migrations
 from schemas.clock import Clock, SystemClock
 from schemas.config import Config
-from schemas.database import Database, DatabaseError
+from schemas.database import TIMEOUT_S, Database, DatabaseError
 from schemas.database_errors import too_long
 from schemas.errors import ConfigError, UnreachableError
 from schemas.lanes import Lane, ThreadLane
@@ -78,8 +78,17 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def open_database(config: Config, *, connections: int = 4, reads_s: int | None = None) -> Database:
-    """Return the ledger's database; the data folder is made where it is embedded. Raises UnreachableError and ConfigError."""
+def open_database(
+    config: Config,
+    *,
+    connections: int = 4,
+    timeout_s: int | None = TIMEOUT_S,
+    reads_s: int | None = None,
+) -> Database:
+    """Return the ledger's database; an embedded one gets its data folder.
+
+    Raises UnreachableError and ConfigError.
+    """
     if config.embedded:
         _make_folder(config.data_dir)
         _require_rights(config.data_dir)
@@ -87,7 +96,8 @@ def open_database(config: Config, *, connections: int = 4, reads_s: int | None =
         warn_of_others(config.data_dir)
         if config.database_url is None:
             make_file(config.data_dir / LEDGER_FILE)
-    database = Database(ledger_url(config), connections=connections, reads_s=reads_s)
+    url = ledger_url(config)
+    database = Database(url, connections=connections, timeout_s=timeout_s, reads_s=reads_s)
     database.reach()
     return database
 

@@ -5,18 +5,17 @@
 
 import logging
 import random
-import socket
 import threading
-import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from schemas.database_errors import NO_WAY, READ_ONLY, code, passing, too_long
-from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
+from schemas.database_errors import READ_ONLY, code, denied, passing, refusal, too_long
+from schemas.database_mysql import Limits, Sockets, mysql_engine
+from schemas.errors import ConfigError, DeniedError, UnreachableError, UnsafeStateError
 
 # What others than adapters need to name: a transaction in progress, and any error of the database.
 __all__ = ["Connection", "Database", "DatabaseError", "Stopped"]
@@ -30,11 +29,9 @@ _REFUSED = frozenset({1044, 1045, 1049, 1698})  # user, password or database are
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 _TOLD_AFTER = 10  # failures, some five seconds
 TIMEOUT_S = 30
+_TOO_LONG_PAUSE_S = 10.0
 # A record of 4 MiB as hexadecimal digits, in one statement with a megabyte of others.
 LEAST_PACKET_BYTES = 10 << 20
-# A server may be set to cut what is too long and to clamp numbers without an error. It is said as the connection is made: who asks
-# for the mode once, before other statements are sent, must see this one.
-_SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
 
 
 class Stopped(Exception):  # noqa: N818 - it is no error: somebody asked for it
@@ -44,8 +41,10 @@ class Stopped(Exception):  # noqa: N818 - it is no error: somebody asked for it
 class Database:
     """One database, used from a few dedicated threads. `stopping` ends the patience of every call.
 
-    With `reads_s` a program reads only, and may take so long over it: then the server ends the statement, as one that its client has
-    left would run on beside its repetition, and the error is raised.
+    The server ends a statement before its client gives up, and it is tried again later. MySQL does
+    so with SELECTs only, MariaDB with all. With `reads_s` a program reads only, and may take so
+    long over it; then the error is raised. With `timeout_s=None`, for `migrate`, a statement may
+    take any time.
     """
 
     def __init__(
@@ -53,29 +52,27 @@ class Database:
         url: str,
         *,
         connections: int = 4,
-        timeout_s: int = TIMEOUT_S,
+        timeout_s: int | None = TIMEOUT_S,
         reads_s: int | None = None,
         pause: Callable[[float], Any] | None = None,
     ) -> None:
-        timeout_s += reads_s or 0
         self._reads_only = reads_s is not None
+        limits = Limits.of(timeout_s, reads_s)
         self.stopping = threading.Event()
         self._pause = pause or self.stopping.wait
         self.sqlite = make_url(url).get_backend_name() == "sqlite"
-        self.engine = _sqlite(url) if self.sqlite else _mysql(url, connections, timeout_s, autocommit=False)
-        self._auto = self.engine.execution_options(reads=True) if self.sqlite else _mysql(url, connections, timeout_s, autocommit=True)
+        self.engine = _sqlite(url) if self.sqlite else mysql_engine(url, connections, limits, autocommit=False)
+        self._auto = self.engine.execution_options(reads=True) if self.sqlite else mysql_engine(url, connections, limits, autocommit=True)
         self._sockets = Sockets()
         if not self.sqlite:
             self._sockets.watch(self.engine)
             self._sockets.watch(self._auto)
-            if reads_s is not None:
-                event.listen(self.engine, "connect", _ending_after(reads_s))
-                event.listen(self._auto, "connect", _ending_after(reads_s))
 
     def run(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
         """Return what `work` returns, in one transaction; run it again on every error that may pass, `tries` times (None: until stopped).
 
-        Raises Stopped when the program leaves, and the last database error when the tries are used up or it cannot pass.
+        Raises Stopped when the program leaves, DeniedError when the database's user lacks a right,
+        and the last database error when the tries are used up or it cannot pass.
         """
         return self._again(lambda: self._once(self.engine.begin(), work), tries)
 
@@ -153,11 +150,26 @@ class Database:
                 return once()
             except SQLAlchemyError as error:
                 count += 1
+                self.require_right(error)
+                if not self._reads_only and too_long(error):
+                    log.warning("%s", self._ended(error))
                 if not passing(error) or count == tries or (self._reads_only and too_long(error)):
                     raise
                 if count == _TOLD_AFTER:
                     log.warning("waiting for the database %s: %s", self.where, getattr(error, "orig", None) or error)
+                if too_long(error):
+                    self._pause(_TOO_LONG_PAUSE_S)
             self.rest(count)
+
+    def require_right(self, error: SQLAlchemyError) -> None:
+        """Raise DeniedError when the error says that the database's user lacks a right."""
+        if denied(error):
+            refused = refusal(error, self.engine.url.database)
+            raise DeniedError(f"the database {self.where} {refused}") from None
+
+    def _ended(self, error: SQLAlchemyError) -> str:
+        said = getattr(error, "orig", None) or error
+        return f"the database {self.where} ended a statement that took too long: {said}; it is tried again, in 10 s at the earliest"
 
     def rest(self, count: int) -> None:
         """Pause before the next try, longer after each of `count` failures; raise Stopped when the program leaves."""
@@ -165,96 +177,6 @@ class Database:
             raise Stopped
         longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(count, 10))
         self._pause(longest * random.uniform(0.5, 1))  # noqa: S311 - spreads retries, protects nothing
-
-
-def _mysql(url: str, connections: int, timeout_s: int, *, autocommit: bool) -> Engine:
-    engine = create_engine(
-        url,
-        isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
-        pool_size=connections,
-        max_overflow=0,
-        pool_timeout=30,
-        # Every round trip is paid by every claim: `auto` learns of a dead connection from its first statement, and tries again;
-        # a transaction always ends before its connection is returned, so that there is nothing to reset.
-        pool_pre_ping=not autocommit,
-        pool_reset_on_return=None,
-        skip_autocommit_rollback=autocommit,
-        pool_recycle=900,
-        hide_parameters=True,
-        # No driver has a time limit by default: a frozen server would hold the thread for ever.
-        connect_args={
-            "connect_timeout": min(5, timeout_s),
-            "read_timeout": timeout_s,
-            "write_timeout": timeout_s,
-            "sql_mode": _SQL_MODE,
-        },
-    )
-    event.listen(engine, "do_connect", _connect_mysql)
-    event.listen(engine, "connect", _prepare_mysql)
-    return engine
-
-
-class Sockets:
-    """The connections of a driver that can only be interrupted from below: it waits on its socket."""
-
-    def __init__(self) -> None:
-        self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._lock = threading.Lock()
-
-    def watch(self, engine: Engine) -> None:
-        """Note every connection that the engine opens."""
-        event.listen(engine, "connect", self._opened)
-
-    def cut(self) -> None:
-        """Let every call that waits for an answer fail."""
-        with self._lock:
-            sockets = [connection._sock for connection in self._connections]  # noqa: SLF001 - PyMySQL has no name for it
-        for one in sockets:
-            if one is not None:
-                with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-
-    def _opened(self, dbapi: Any, _record: object) -> None:
-        with self._lock:
-            self._connections.add(dbapi)
-
-
-def _connect_mysql(dialect: Any, _record: object, arguments: Any, settings: Any) -> Any:
-    """A certificate that cannot be read is a way to the server that is gone: the file may just be exchanged.
-
-    A server that takes connections and does not greet is frozen; who waits for its greeting cannot be interrupted.
-    """
-    try:
-        connection = dialect.connect(*arguments, **settings | {"read_timeout": settings["connect_timeout"]})
-    except OSError as error:
-        raise dialect.loaded_dbapi.OperationalError(NO_WAY, f"{error}; look at the files that the ssl_ options name") from None
-    except UnicodeError:  # its text quotes the password
-        raise ConfigError("the database's address holds a host, name or password that none can be; check DOCLLM_DATABASE_URL") from None
-    connection._read_timeout = settings["read_timeout"]  # noqa: SLF001 - PyMySQL has one limit for greeting and statements
-    return connection
-
-
-def _is_mariadb(cursor: Any) -> bool:
-    cursor.execute("SELECT VERSION()")
-    return "mariadb" in cursor.fetchone()[0].lower()
-
-
-def _ending_after(reads_s: int) -> Callable[[Any, object], None]:
-    def prepare(dbapi: Any, _record: object) -> None:
-        with closing(dbapi.cursor()) as cursor:
-            cursor.execute(f"SET max_statement_time={reads_s}" if _is_mariadb(cursor) else f"SET max_execution_time={1000 * reads_s}")
-
-    return prepare
-
-
-def _prepare_mysql(dbapi: Any, _record: object) -> None:
-    cursor = dbapi.cursor()
-    mariadb = _is_mariadb(cursor)
-    cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-    cursor.execute(
-        "SET time_zone='+00:00', innodb_lock_wait_timeout=5, wait_timeout=30" + (", idle_transaction_timeout=15" if mariadb else "")
-    )
-    cursor.close()
 
 
 def _sqlite(url: str) -> Engine:

@@ -4,6 +4,7 @@
     ├── InputError         1  some of the input was bad; the good part is done
     ├── ConfigError        2  usage or configuration: the person at the keyboard
     ├── UnreachableError   3  a server cannot be reached: the operator
+    │   └── DeniedError    3  a server refuses a right that docllm needs: the operator
     └── UnsafeStateError   4  schema, topics or ledger are not what they must be: the operator
 
 A message says what is wrong and what to do next. It never holds a secret.
@@ -32,6 +33,10 @@ class UnreachableError(DocllmError):
     """A server does not answer."""
 
     exit_code = 3
+
+
+class DeniedError(UnreachableError):
+    """A server lets us in and refuses a right; trying again does not help."""
 
 
 class UnsafeStateError(DocllmError):

@@ -21,6 +21,7 @@ from schemas import crash
 from schemas.clock import Clock
 from schemas.database import Database, Stopped
 from schemas.database_errors import busy, passing
+from schemas.errors import DeniedError
 from schemas.lanes import Lane
 
 log = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ class SqlLedger:
         while True:
             try:
                 return self._database.run(lambda c: settles.settle(c, self._group, settlements, now_s, self._longest_tier), tries=1)
-            except Stopped:
+            except (Stopped, DeniedError):
                 raise
             except Exception as error:  # noqa: BLE001 - what a driver raises for one row must not end the others
                 if not self._database.answers():

@@ -16,7 +16,8 @@ MOST_EMBEDDED = 1000  # partitions: each is looked at in every turn of every age
 
 async def migrate(config: Config, _options: argparse.Namespace) -> int:
     """Bring the ledger's schema to this version's."""
-    database = await asyncio.to_thread(open_database, config)
+    # An index on a large table takes minutes; a client that gave up would leave the server at it.
+    database = await asyncio.to_thread(open_database, config, timeout_s=None)
     try:
         before, after = await asyncio.to_thread(migrations.migrate, database)
     finally:

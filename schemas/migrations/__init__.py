@@ -9,7 +9,8 @@ from pathlib import Path
 from sqlalchemy import Connection, column, insert, inspect, select, table, text
 
 from schemas import crash
-from schemas.database import Database
+from schemas.database import Database, DatabaseError
+from schemas.database_errors import locked_out
 from schemas.errors import UnsafeStateError
 from schemas.tables import ledger
 from schemas.version import VERSION
@@ -17,7 +18,9 @@ from schemas.version import VERSION
 VERSIONS = Path(__file__).parent / "versions"
 _ALEMBIC = table("alembic_version", column("version_num"))
 _LOCK = "docllm.migrate"
-_LOCK_TRIES = 60  # of a second each, so that no wait is longer than the connection's time limit
+_LOCK_TRIES = 60  # of a second each
+_IN_USE = """\
+another program uses the ledger's tables; stop agents and loads, then run: python -m producer migrate"""
 
 
 def wanted() -> str:
@@ -42,21 +45,29 @@ def require(database: Database) -> None:
 def migrate(database: Database) -> tuple[str | None, str]:
     """Bring the schema to the wanted revision and draw the ledger's id; return the revision before and after.
 
-    MySQL commits each DDL statement by itself, so that two at once would meet: one lock, and steps that can run again.
+    MySQL commits each DDL statement by itself, so that two at once would meet: one lock, and steps
+    that can run again. Raises UnsafeStateError when another program keeps a table for too long, and
+    DeniedError when the database's user lacks a right.
     """
     from schemas.migrations.upgrade import upgrade  # noqa: PLC0415 - see above
 
     before = found(database)
     _refuse_newer(before)
-    with database.engine.connect() as connection:
-        _lock(connection)
-        try:
-            upgrade(connection)
-            crash.reach("migrate.upgraded")
-            _draw_ledger_id(connection)
-            connection.commit()
-        finally:
-            _unlock(connection)
+    try:
+        with database.engine.connect() as connection:
+            _lock(connection)
+            try:
+                upgrade(connection)
+                crash.reach("migrate.upgraded")
+                _draw_ledger_id(connection)
+                connection.commit()
+            finally:
+                _unlock(connection)
+    except DatabaseError as error:
+        database.require_right(error)
+        if locked_out(error):
+            raise UnsafeStateError(f"{_IN_USE} ({getattr(error, 'orig', error)})") from None
+        raise
     return before, wanted()
 
 

@@ -11,11 +11,11 @@ from sqlalchemy import Connection, insert, select, text, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from producer.app import opened_ledger
-from schemas import tables
+from schemas import migrations, tables
 from schemas.config import Config, KafkaConfig, Secret
 from schemas.database import Database, Stopped
 from schemas.database_errors import code
-from schemas.errors import UnreachableError
+from schemas.errors import UnreachableError, UnsafeStateError
 from tests.contract.ledger_parts import Books
 
 SERVERS = pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
@@ -48,6 +48,8 @@ def notes(books: Books) -> dict[str, str]:
 
 SLOW = "SELECT COUNT(*) FROM " + ", ".join(f"information_schema.collations {name}" for name in "abcd")  # noqa: S608 - constants only
 
+RUNNING = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT COUNT(*) FROM information_schema.coll%'"
+
 
 def slowly(connection: Connection) -> object:
     return connection.execute(text(SLOW)).scalar()
@@ -64,8 +66,63 @@ async def test_a_screen_that_reads_for_too_long_is_told_so_once(books: Books) ->
             async with opened_ledger(config, reads_s=1) as parts:
                 await parts.lane(lambda: parts.database.auto(slowly))
 
-    running = text("SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT COUNT(*) FROM information_schema.coll%'")
-    assert books.database.auto(lambda c: c.execute(running).scalar()) == 0
+    assert books.database.auto(lambda c: c.execute(text(RUNNING)).scalar()) == 0
+
+
+def limits(database: Database) -> dict[str, float]:
+    """Return what a connection has set for the time that statements and table locks may take."""
+    names = "('max_statement_time', 'max_execution_time', 'lock_wait_timeout')"
+    query = text(f"SHOW SESSION VARIABLES WHERE Variable_name IN {names}")
+    return {row[0]: float(row[1]) for row in database.auto(lambda c: c.execute(query).all())}
+
+
+@SERVERS
+def test_an_abandoned_statement_ends_on_the_server(books: Books, caplog: pytest.LogCaptureFixture) -> None:
+    """The server ends it before its client gives up; a log line tells, and it is tried again later."""
+    url = books.database.engine.url.render_as_string(hide_password=False)
+    pauses: list[float] = []
+    impatient = Database(url, timeout_s=5, pause=pauses.append)
+    runs = []
+
+    def work(connection: Connection) -> object:
+        runs.append(1)
+        return slowly(connection) if len(runs) == 1 else "done"
+
+    assert impatient.auto(work) == "done"
+    impatient.close()
+
+    (message,) = caplog.messages
+    assert "ended a statement that took too long" in message
+    assert max(pauses) > 1, "a statement that is hopeless must leave the server some rest"
+    assert books.database.auto(lambda c: c.execute(text(RUNNING)).scalar()) == 0
+
+
+@SERVERS
+def test_statements_of_agents_are_limited_below_the_patience_of_their_client(books: Books) -> None:
+    """A migration has no limit, since an index takes as long as it takes; it waits little for locks."""
+    url = books.database.engine.url.render_as_string(hide_password=False)
+    agent, migration = Database(url), Database(url, timeout_s=None)
+
+    limited, unlimited = limits(agent), limits(migration)
+    agent.close()
+    migration.close()
+
+    assert limited.get("max_statement_time", limited.get("max_execution_time", 0) / 1000) == 24
+    assert unlimited.get("max_statement_time", unlimited.get("max_execution_time")) == 0
+    assert unlimited["lock_wait_timeout"] == 60 < limited["lock_wait_timeout"]
+
+
+@SERVERS
+def test_a_migration_does_not_wait_for_long_for_a_table_in_use(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it waits nobody can use the table: it gives up and says what to stop."""
+    monkeypatch.setattr("schemas.database_mysql._TABLE_LOCK_S", 1)
+    migration = Database(books.database.engine.url.render_as_string(hide_password=False), timeout_s=None)
+    with closing(books.database.engine.raw_connection()) as holder, holder.cursor() as cursor:
+        cursor.execute("LOCK TABLES ledger WRITE, alembic_version READ")
+        with pytest.raises(UnsafeStateError, match="stop agents and loads"):
+            migrations.migrate(migration)
+        cursor.execute("UNLOCK TABLES")
+    migration.close()
 
 
 @SERVERS

@@ -1,10 +1,12 @@
 """The heartbeat keeps leases, and takes a new incarnation when one is not good any more. Its clock is a fake."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
-from agent.heartbeat import AGAIN_S, Heartbeat
+from agent.heartbeat import AGAIN_S, DEADLOCK_TRIES, Heartbeat
 from agent.lease import CLAIMS_PER_INCARNATION, FRESH_S
 from agent.ledger import lease as leases
 from agent.ledger.locks import AgentLocks
@@ -182,6 +184,28 @@ async def test_a_beat_that_fails_is_tried_again_soon(books: Books, monkeypatch: 
 
     assert clock.slept == [leases.HEARTBEAT_S, AGAIN_S, AGAIN_S, leases.HEARTBEAT_S, leases.HEARTBEAT_S]
     assert lease.beaten_s == 1000.0
+
+
+async def test_a_deadlock_is_tried_again_at_once(books: Books, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The server has undone one beat for another transaction: it is written again, without a word."""
+    clock = FakeClock()
+    beating = heartbeat(books, clock)
+    lease = await beating.register()
+    clock.now += 3
+    real, left = leases.beat, [1213] * (DEADLOCK_TRIES - 1)
+
+    def beat(*args: Any) -> bool:
+        if left:
+            raise OperationalError("UPDATE agent", {}, Exception(left.pop(), "Deadlock found"))
+        return real(*args)
+
+    monkeypatch.setattr(leases, "beat", beat)
+
+    assert await beating.beat_once()
+    assert (lease.beaten_s, left, caplog.messages) == (clock.now, [], [])
+
+    left[:] = [1213] * DEADLOCK_TRIES
+    assert not await beating.beat_once(), "a server that has nothing but deadlocks is told of"
 
 
 async def test_an_outage_is_an_answer_and_no_end(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,9 @@ from producer.topics.family import SETTINGS
 from schemas import tables
 from schemas.bulk import STATEMENT_BYTES, insert_rows
 from schemas.database import LEAST_PACKET_BYTES, Database, Stopped
-from schemas.database_errors import CONFLICTS, FULL, LOST, READ_ONLY, TOO_LONG, TURNED_AWAY, busy, code, lost, passing
+from schemas.database_errors import CONFLICTS, DENIED, FULL, LOST, READ_ONLY, TOO_LONG, TURNED_AWAY, busy, code, lost, passing
 from schemas.envelope import MAX_TASK_BYTES
-from schemas.errors import ConfigError, UnsafeStateError
+from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
 
 
 def server_error(number: int, *, cut: bool = False) -> OperationalError:
@@ -148,6 +148,32 @@ def test_a_long_wait_is_told(database: Database, caplog: pytest.LogCaptureFixtur
     (message,) = caplog.messages
     assert message.startswith("waiting for the database sqlite:")
     assert "1021" in message
+
+
+@pytest.mark.parametrize("number", sorted(TOO_LONG))
+def test_a_statement_that_took_too_long_is_told_of_and_leaves_the_server_some_rest(
+    database: Database, pauses: list[float], caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    """It may be the server's load, and it may be hopeless: it is tried again, not at once."""
+    assert database.run(failing(server_error(number))) == "done"
+
+    assert sum(pauses) > 10
+    (message,) = caplog.messages
+    assert "ended a statement that took too long" in message
+
+
+@pytest.mark.parametrize("number", sorted(DENIED))
+def test_a_missing_right_is_the_operators_to_give(database: Database, number: int) -> None:
+    """It is exit code 3, names right and table, and is not tried again."""
+    said = "INSERT command denied to user 'app'@'10.0.0.5' for table 'task'"
+    error = OperationalError("a statement", {}, Exception(number, said))
+
+    with pytest.raises(UnreachableError) as raised:
+        database.run(failing(error))
+
+    assert raised.value.exit_code == 3
+    assert said in str(raised.value)
+    assert "GRANT INSERT ON" in str(raised.value)
 
 
 def test_tries_are_limited_where_the_caller_says_so(database: Database, pauses: list[float]) -> None:
