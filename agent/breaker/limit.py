@@ -17,6 +17,8 @@ from agent.breaker.times import Times
 
 LONGEST_PAUSE_S, SHORTEST_PAUSE_S = 5.0, 0.25
 GROWTH, MOST_CLEAN = 0.03, 2
+# After a minute without a refusal there is another limit, or none: it is looked for in large steps.
+FORGET_S, AGAIN = 60.0, 2.0
 LEAST_CALLS = 10  # fewer say nothing of a share
 PACE = 1.25  # above the rate that the limit means, so that answers which come early leave no slot idle
 BURST_S = 0.3  # the loop looks for tasks so seldom at least
@@ -46,6 +48,7 @@ class Limit:
         self._passed = _Passed()
         self._round = _Round()
         self._clean = 0
+        self._refused_s = -inf
         self._tokens = 0.0
         self._filled_s = -inf
 
@@ -83,21 +86,19 @@ class Limit:
             return
         if self._mode is _Mode.TRIAL:
             self._go_on(now_s)
-        elif self._mode is _Mode.RAMP:
-            self._set(self._limit * 2, now_s)
-        else:
-            self._count(now_s, running, refused=False)
+            return
+        if self._mode is _Mode.RAMP:
+            self._ramp()
+        self._count(now_s, running, refused=False)
 
     def refused(self, began_s: float, now_s: float, running: int, pause_s: float) -> None:
         """Learn that a call was refused; `pause_s`: how long the route waits if it has to pause for it."""
         if began_s < self.from_s:
             return
+        self._refused_s = now_s
         if self._mode is _Mode.TRIAL:
             self.pause(now_s, max(pause_s, 2 * self._pause_s))
-            return
-        if self._mode is _Mode.RAMP:
-            self._mode = _Mode.LIMITED
-        if self._count(now_s, running, refused=True):
+        elif self._count(now_s, running, refused=True):
             self.pause(now_s, pause_s)
 
     def restart(self, now_s: float) -> None:
@@ -105,7 +106,13 @@ class Limit:
         self._paused_until_s = -inf
         self.from_s = now_s
         self._limit = 1.0
+        self._round = _Round()
         self._mode = _Mode.RAMP if self._slots > 1 else _Mode.OPEN
+
+    def _ramp(self) -> None:
+        self._limit = min(float(self._slots), self._limit * 2)
+        if self._limit == self._slots:
+            self._mode = _Mode.OPEN
 
     def pause(self, now_s: float, pause_s: float) -> None:
         """Let nothing begin for a while, and then one call."""
@@ -120,7 +127,7 @@ class Limit:
         self._clean = 0
         if rate is None:
             self.restart(now_s)
-            self._set(self._limit * 2, now_s)
+            self._ramp()
         else:
             self._mode = _Mode.LIMITED
             self._set(rate * self._times.usual_s / PACE, now_s)
@@ -134,10 +141,19 @@ class Limit:
         if one.refused * 2 >= max(LEAST_CALLS, one.ended + running):
             return True
         if one.ended >= max(LEAST_CALLS, running) and now_s - one.began_s >= self._times.usual_s:
-            self._clean = 0 if one.refused else min(MOST_CLEAN, self._clean + 1)
-            growth = 1 + GROWTH * max(1, self._clean)
-            self._set(self._limit * growth * (1 - one.refused / one.ended / 2), now_s)
+            self._adjust(one.refused / one.ended, now_s)
         return False
+
+    def _adjust(self, share: float, now_s: float) -> None:
+        """Take the share of refused calls of an answer time."""
+        if self._mode is _Mode.RAMP:
+            if share <= 2 * GROWTH:
+                self._round = _Round()
+                return
+            self._mode = _Mode.LIMITED
+        self._clean = 0 if share else min(MOST_CLEAN, self._clean + 1)
+        growth = 1 + GROWTH * max(1, self._clean) if now_s - self._refused_s <= FORGET_S else AGAIN
+        self._set(self._limit * growth * (1 - share / 2), now_s)
 
     def _set(self, limit: float, now_s: float) -> None:
         """Take another limit, and begin to count anew. Also a slow route is tried once each five seconds."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from agent.outcome import Outcome
-from tests.unit.breakers import GOOD, ROUTE, Road, admitted, call, failed, routes, snoozed
+from tests.unit.breakers import GOOD, ROUTE, Road, admitted, call, failed, routes, snoozed, stopped
 
 REFUSED = snoozed("RATE", 1.5)
 PER_MINUTE = 300
@@ -159,3 +159,27 @@ def test_a_clean_route_has_no_limit_but_its_slots() -> None:
         call(table, GOOD, 100.0 + number / 1000)
 
     assert table.room(ROUTE, 101.0, 0, 64) == 64
+
+
+def test_a_refusal_while_a_route_starts_slowly_costs_little() -> None:
+    """After a stop one call goes first; a refusal by chance among the first slows nothing."""
+    table = stopped()
+    call(table, GOOD, 102.0)
+    call(table, REFUSED, 102.1)
+    for number in range(8):
+        call(table, GOOD, 102.2 + number / 10)
+
+    assert table.room(ROUTE, 103.0, 0, 64) == 64
+
+
+def test_a_limiter_that_is_gone_is_soon_forgotten() -> None:
+    """Twenty calls a minute went through for five minutes; two minutes later all slots are used."""
+    bucket = TokenBucket(rate=20 / 60, burst=1.0, latency_s=1.0)
+
+    def answer(now_s: float, rng: random.Random) -> tuple[float, Outcome]:
+        return bucket(now_s, rng) if now_s < 300 else (1.0, GOOD)
+
+    road = driven(answer, 450.0)
+
+    assert road.good(120.0, 300.0) >= 0.8 * 60
+    assert road.good(420.0, 450.0) >= 0.9 * 30 * 64

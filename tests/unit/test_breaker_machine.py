@@ -116,14 +116,18 @@ class RouteMachine(RuleBasedStateMachine):
         self.member.alone()
         for ticket in self.prompts:
             self.table.answered(ticket, Told(Effect.UP), self.now_s)
-        for _ in range(20):
-            self.now_s += 70.0
-            for ticket in (*self.running, *[one for one in [self.table.admit(ROUTE, 1, self.now_s)] if one]):
+        for second in range(1200):
+            self.now_s += 1.0 if second % 10 else 70.0
+            for ticket in self.running:
                 self.table.ended(ticket, GOOD, self.now_s)
             self.running.clear()
-            self.table.room(ROUTE, self.now_s, 0, SLOTS)
             for ticket in self.table.prompts(self.now_s):
                 self.table.answered(ticket, Told(Effect.UP), self.now_s)
+            self.start()
+            if len(self.running) == SLOTS:
+                break
+        for ticket in self.running:
+            self.table.ended(ticket, GOOD, self.now_s)
         assert self.table.room(ROUTE, self.now_s, 0, SLOTS) == SLOTS
         assert not self.table.closed(ROUTE, self.now_s)
 
