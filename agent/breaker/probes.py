@@ -100,9 +100,11 @@ class Probes:
         if not self.running:
             self.next_s, self._granted_until_s = next_s, _NEVER
 
-    def free(self) -> None:
-        """Need no turn: this agent is alone with its route."""
+    def free(self, from_s: float | None = None) -> None:
+        """Need no turn: this agent is alone with its route. It may probe from `from_s` on, if given."""
         self._granted_until_s = _ALWAYS
+        if from_s is not None:
+            self.next_s = min(self.next_s, from_s)
 
     def has_turn(self, now_s: float) -> bool:
         """Return whether a turn was granted and is neither used nor over."""

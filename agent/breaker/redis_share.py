@@ -16,7 +16,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from agent.breaker.shared import TURN_S, BoardAwayError, Report, Said
+from producer.shown import shown
 from schemas.config import Secret
+from schemas.wording import one_line
 
 TIMEOUT_S, ALL_S = 1.0, 2.0
 FRESH_S = 3.0  # older outcomes of other agents say nothing about now
@@ -79,7 +81,12 @@ elseif stance == 'stopped' and not stopped and borne_out() then
   generation = generation + 1
   stop()
 end
-retry_at = math.min(retry_at, now + math.max(tonumber(ARGV[8]), tonumber(ARGV[10])))  -- the clock may have been set back
+-- The clock may have been set back, and anybody may have written the keys: no wait is longer than
+-- that of the agents, and no turn longer than theirs.
+local latest = now + math.max(tonumber(ARGV[8]), tonumber(ARGV[10]))
+if stopped and not (retry_at <= latest) then retry_at, changed = latest, true end
+local left_ms = redis.call('PTTL', KEYS[2])
+if left_ms == -1 or left_ms > tonumber(ARGV[11]) then redis.call('DEL', KEYS[2]) end
 
 local mine = redis.call('GET', KEYS[2]) == agent
 if mine and (ARGV[9] == 'leave' or not stopped) then
@@ -155,6 +162,7 @@ def _ms(seconds: float) -> int:
 def _said(answer: Any) -> Said:
     generation, stopped, parked, reason, retry_ms, turn = answer
     text = reason if isinstance(reason, str) else reason.decode("utf-8", "replace")  # an option of the address decides which
+    text = shown(one_line(text), _REASON_CHARS)
     return Said(generation, bool(stopped), bool(parked), text, retry_ms / 1000, bool(turn))
 
 

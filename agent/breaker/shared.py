@@ -2,6 +2,8 @@
 
 The board has one state per route for all: stopped or not, with a generation that rises at each change. An agent stops with the
 others, and goes with them; one that fails alone stops alone. While all have stopped together, one at a time has the turn to probe.
+An agent that waits for the turn for three intervals, in which nobody took it, probes alone: the
+board carries advice only.
 """
 
 from collections.abc import Sequence
@@ -13,6 +15,7 @@ from agent.breaker.route import Route
 
 TURN_S = 5.0  # an agent that died with the turn holds up the others for so long; it is renewed while a probe runs
 USED_S = 60.0
+PATIENCE = 3  # intervals without a turn
 _HEARSAY = " (as other agents saw)"
 
 
@@ -92,6 +95,9 @@ class Member:
         self._holds = False
         self._heard = False
         self._probes_before: int | None = None  # started when the turn was asked for; None: it was not
+        self._waits_from_s: float | None = None  # for the turn; None: it had it, or needs none
+        self._retry_s = 0.0
+        self._alone_from: int | None = None  # probes started when it lost its patience
 
     @property
     def joined(self) -> bool:
@@ -135,11 +141,28 @@ class Member:
         """A turn that was used since it was asked for is not taken again."""
         probes = self.route.probes
         if not self.joined:
+            self._waits_from_s = self._alone_from = None
             probes.free()
         elif said.turn and self._probes_before == probes.started:
+            self._waits_from_s = self._alone_from = None
             probes.granted(now_s, sent_s + TURN_S)
-        else:
+        elif not self._impatient(said, now_s):
             probes.refused(now_s + said.retry_s)
+        self._retry_s = said.retry_s
+
+    def _impatient(self, said: Said, now_s: float) -> bool:
+        """Let this agent probe alone once if nobody has taken the turn for long; return whether it may."""
+        probes = self.route.probes
+        if self._alone_from == probes.started:
+            return True
+        self._alone_from = None
+        if self._waits_from_s is None or said.retry_s > self._retry_s or probes.running:
+            self._waits_from_s = now_s  # somebody has just taken it, or this agent probes
+        if now_s - self._waits_from_s < PATIENCE * probes.following_interval_s:
+            return False
+        self._waits_from_s, self._alone_from = now_s, probes.started
+        probes.free(now_s)
+        return True
 
     def alone(self) -> None:
         """Go on without the board: what this agent sees itself is all that counts."""

@@ -71,6 +71,10 @@ class MemoryBoard:
         elif one.stance is Stance.STOPPED and not place.stopped and self._borne_out(place, now_s):
             place.generation += 1
             place.stop(one, now_s)
+        if place.stopped:
+            place.retry_at_s = min(place.retry_at_s, now_s + max(one.retry_s, one.interval_s))
+        if place.turn[1] > now_s + TURN_S:
+            place.turn = ("", 0.0)
         turn = self._turn(place, one, now_s)
         return Said(place.generation, place.stopped, place.parked, place.reason, max(0.0, place.retry_at_s - now_s), turn)
 

@@ -1,5 +1,6 @@
 """The board in Redis when Redis is frozen, killed, emptied, slow to know the script, or not Redis at all."""
 
+import asyncio
 import logging
 import socket
 import time
@@ -14,10 +15,10 @@ from agent.breaker.redis_share import KEEP_S, RedisBoard
 from agent.breaker.shared import BoardAwayError, Report, Stance, Turn
 from agent.breaker.sharing import Sharing
 from schemas.clock import SystemClock
-from schemas.config import Secret
+from schemas.config import AgentConfig, Secret
 from tests.servers import Redis
 from tests.servers.process import free_port
-from tests.unit.breakers import ROUTE, call, failed, routes
+from tests.unit.breakers import GOOD, ROUTE, call, failed, routes
 
 SAY = Report("route", 0, 0, 0, Stance.GOES, parked=False, reason="", retry_s=0.0, turn=Turn.NONE, interval_s=3.0)
 PATIENCE_S = 5.0  # 2 s in all, on a machine that may be busy
@@ -130,6 +131,55 @@ async def test_a_clock_that_was_set_back_holds_up_no_probe(server: Redis) -> Non
     )
 
     assert said.retry_s <= 3.0
+    await one.close()
+
+
+@pytest.mark.parametrize("expiry_ms", [None, 3_600_000])
+async def test_a_turn_that_no_agent_took_is_taken_away(server: Redis, expiry_ms: int | None) -> None:
+    """One without an end, or with one later than any turn's, would stop the route for good."""
+    one = board(server.url)
+    (said,) = await one.sync([replace(SAY, stance=Stance.STOPPED, failed=10, reason="SERVER")])
+    with redis.Redis.from_url(server.url) as client:
+        client.set("docllm:group:route:route:turn", "evil", px=expiry_ms)
+
+    want = replace(SAY, stance=Stance.JOINED, generation=said.generation, turn=Turn.WANT)
+    assert [said.turn for said in await one.sync([want])] == [True]
+    await one.close()
+
+
+async def test_a_reason_from_redis_is_fit_to_be_shown(server: Redis) -> None:
+    """Anybody may have written it: it is one line, printable, and no longer than agents make it."""
+    one = board(server.url)
+    with redis.Redis.from_url(server.url) as client:
+        reason = "EVIL\x1b[31m\r\n2026-11-24 INFO FORGED \u202e" + "x" * 1000
+        client.hset("docllm:group:route:route:state", mapping={"generation": 1, "stopped": 1, "parked": 0, "reason": reason})
+
+    (said,) = await one.sync([SAY])
+    assert said.reason.isprintable()
+    assert said.reason.startswith("EVIL [31m 2026-11-24 INFO FORGED")
+    assert len(said.reason) <= 300
+    await one.close()
+
+
+async def test_two_keys_of_a_stranger_do_not_stop_a_route_for_good(server: Redis) -> None:
+    """The route is tried within two intervals, and goes on by the answer."""
+    table, one, clock = routes(agent=AgentConfig(slots=64, park_probe_s=0.5)), board(server.url), SystemClock()
+    sharing = Sharing(routes=table, board=one, clock=clock, jitter=lambda: 0.5)
+    with redis.Redis.from_url(server.url) as client:
+        state = {"generation": "5", "stopped": "1", "parked": "1", "reason": "EVIL", "retry_at": "9e13"}
+        client.hset(f"docllm:group:route:{ROUTE}:state", mapping=state)
+        client.set(f"docllm:group:route:{ROUTE}:turn", "evil")
+    await sharing.sync()
+    assert table.closed(ROUTE, clock.now_s())
+
+    until_s = clock.now_s() + 30.0
+    while table.closed(ROUTE, clock.now_s()) and clock.now_s() < until_s:
+        if table.room(ROUTE, clock.now_s(), 0, 64):
+            call(table, GOOD, clock.now_s())
+        await asyncio.sleep(0.05)
+        await sharing.sync()
+
+    assert not table.closed(ROUTE, clock.now_s())
     await one.close()
 
 

@@ -16,8 +16,8 @@ GOOD = Succeeded(b"answer", COMPLETION, Spent(trace_id="trace"))
 
 def routes(slots: int = 64, **config: object) -> Routes:
     """Return the routes of an agent whose chance is always in the middle."""
-    agent = AgentConfig(slots=slots)
-    return Routes(config=Config(agent=agent, llm=LLMConfig(base_url="http://llm", timeout_s=60.0), **config), group="g", jitter=lambda: 0.5)  # type: ignore[arg-type]
+    made = {"agent": AgentConfig(slots=slots), "llm": LLMConfig(base_url="http://llm", timeout_s=60.0)} | config
+    return Routes(config=Config(**made), group="g", jitter=lambda: 0.5)  # type: ignore[arg-type]
 
 
 def failed(error_class: str = "SERVER") -> Retry:

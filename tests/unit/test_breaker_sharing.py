@@ -264,3 +264,15 @@ def test_a_redis_that_is_away_at_the_start_is_said_once(caplog: pytest.LogCaptur
         ("WARNING", "Redis does not answer"),
         ("INFO", "Redis answers again: "),
     ]
+
+
+def test_an_agent_that_is_kept_from_the_turn_probes_alone() -> None:
+    """Somebody who is no agent holds it for ever: after three intervals each agent asks itself."""
+    fleet = Fleet([away] * 2)
+    fleet.drive(FROM_S + 2.0)
+    while fleet.clock.at_s < TO_S + 30.0:
+        fleet.server.places[ROUTE].turn = ("evil", fleet.clock.at_s + 4.0)
+        fleet.drive(fleet.clock.at_s + STEP_S)
+
+    assert 4 <= fleet.calls(FROM_S + 3.0, TO_S) <= 2 * 60 / 12 + 2
+    assert fleet.closed() == [False] * 2
