@@ -141,7 +141,7 @@ class Intake:
         return [suspect(some[position][0], strangers.clash(name), "rejected") for position in accepted.clashing]
 
     async def _store(self, name: str, tasks: Sequence[store.NewTask]) -> store.Accepted:
-        into = await self._run(lambda c: store.open_batch(c, name, self._group, "intake"))
+        into = await self._run(lambda c: store.open_batch(c, name, self._group, store.Origin.INBOX))
         crash.reach("intake.batch_made")
         first = await self._run(lambda c: store.take_ids(c, len(tasks)))
         crash.reach("intake.ids_taken")

@@ -179,15 +179,15 @@ class FromTopic:
         yield from (letters[start : start + size] for start in range(0, len(letters), size))
 
     async def _load(self, letters: Sequence[Incoming], loaded: Loaded) -> None:
-        by_batch: dict[str, list[tuple[Incoming, store.NewTask]]] = {}
+        by_batch: dict[tuple[str, store.Origin], list[tuple[Incoming, store.NewTask]]] = {}
         for letter in letters:
             try:
                 name, task = self._read(letter)
-                by_batch.setdefault(name, []).append((letter, task))
+                by_batch.setdefault((name, _origin(letter)), []).append((letter, task))
             except LineError as error:
                 loaded.refused.append(f"{_where(letter)}: {strangers.reason(error)}")
-        for name, some in by_batch.items():
-            await self._accept(name, some, loaded)
+        for (name, origin), some in by_batch.items():
+            await self._accept(name, origin, some, loaded)
 
     def _read(self, letter: Incoming) -> tuple[str, store.NewTask]:
         if not _is_whole(letter):
@@ -195,10 +195,11 @@ class FromTopic:
         headers = [pair for pair in letter.headers if pair[0] in {BATCH_HEADER, UNREADABLE} or not pair[0].startswith(_OURS)]
         return strangers.read(letter.key, letter.value, headers, self._group, self._max_attempts_of)
 
-    async def _accept(self, name: str, some: Sequence[tuple[Incoming, store.NewTask]], loaded: Loaded) -> None:
+    async def _accept(self, name: str, origin: store.Origin, some: Sequence[tuple[Incoming, store.NewTask]], loaded: Loaded) -> None:
         tasks = [task for _, task in some]
+        take = self._write if self._relay is not None else self._compare
         try:
-            accepted = await (self._write(name, tasks) if self._relay is not None else self._compare(name, tasks))
+            accepted = await take(name, origin, tasks)
         except (ConfigError, UnsafeStateError) as error:
             reason = _OTHER_GROUP.format(name) if isinstance(error, ConfigError) else error
             loaded.refused += [f"{_where(letter)}: {reason}" for letter, _ in some]
@@ -208,17 +209,17 @@ class FromTopic:
         loaded.refused += [f"{_where(some[position][0])}: {strangers.clash(name)}" for position in accepted.clashing]
         await self._send(accepted.orders)
 
-    async def _write(self, name: str, tasks: Sequence[store.NewTask]) -> store.Accepted:
-        into = await self._run(lambda c: store.open_batch(c, name, self._group, "dead letters"))
+    async def _write(self, name: str, origin: store.Origin, tasks: Sequence[store.NewTask]) -> store.Accepted:
+        into = await self._run(lambda c: store.open_batch(c, name, self._group, origin))
         first = await self._run(lambda c: store.take_ids(c, len(tasks)))
         return await self._run(lambda c: store.accept(c, into, tasks, first))
 
-    async def _compare(self, name: str, tasks: Sequence[store.NewTask]) -> store.Accepted:
+    async def _compare(self, name: str, origin: store.Origin, tasks: Sequence[store.NewTask]) -> store.Accepted:
         """Return what `_write` would return, without writing.
 
         Tasks that are not in the ledger yet and share an id are compared with each other.
         """
-        into = await self._run(lambda c: store.own_batch(c, name, self._group))
+        into = await self._run(lambda c: store.own_batch(c, name, self._group, origin))
         accepted = store.Accepted(dict.fromkeys(range(len(tasks)), 0), (), (), ())
         if into is not None:
             accepted = await self._run(partial(store.matching, into=into, tasks=tasks))
@@ -237,6 +238,11 @@ class FromTopic:
 
     async def _run(self, work: Callable[[Connection], Result]) -> Result:
         return await self._lane(lambda: self._database.run(work))
+
+
+def _origin(letter: Incoming) -> store.Origin:
+    """Return whose the letter's batch is: a record that was set aside is a stranger's still."""
+    return store.Origin.QUARANTINE if name_of(letter).kind == _RECORD else store.Origin.LETTERS
 
 
 def _where(letter: Incoming) -> str:

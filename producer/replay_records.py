@@ -62,7 +62,7 @@ def _accept(connection: Connection, group: str, name: str, some: Sequence[tuple[
     """Accept tasks into their batch; note the records that the batch refuses."""
     tasks = [task for _, task in some]
     try:
-        into = store.open_batch(connection, name, group, "replay of the quarantine")
+        into = store.open_batch(connection, name, group, store.Origin.QUARANTINE)
         accepted = store.accept(connection, into, tasks, store.take_ids(connection, len(tasks)))
     except (ConfigError, UnsafeStateError) as error:
         unread |= dict.fromkeys((number for number, _ in some), str(error))

@@ -55,6 +55,7 @@ class BatchStatus:
     failures: dict[str, int] = field(default_factory=dict)
     cancelled: bool = False
     half_loaded: bool = False
+    origin: str = "load"
 
     @property
     def open(self) -> int:
@@ -165,6 +166,7 @@ def _batch(
         failures=_failures(rows),
         cancelled=row.cancelled_at is not None,
         half_loaded=row.name in half_loaded,
+        origin=store.Origin(row.note).name.lower(),
     )
 
 

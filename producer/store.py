@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, func, select, update
@@ -24,6 +25,25 @@ from schemas.task import Status
 Result = TypeVar("Result")
 
 PAGE = 500  # ids in one statement
+
+
+class Origin(StrEnum):
+    """Who made a batch, as its row notes it."""
+
+    LOAD = ""
+    INBOX = "intake"
+    QUARANTINE = "replay of the quarantine"
+    LETTERS = "dead letters"  # of a lost ledger, whoever made the batch there
+
+    @classmethod
+    def _missing_(cls, _value: object) -> "Origin":
+        """Take what another version notes for a load's: the inbox adds nothing to it."""
+        return cls.LOAD
+
+    @property
+    def foreign(self) -> bool:
+        """Return whether a stranger chose the ids and the batch: whoever may write to the inbox."""
+        return self in {Origin.INBOX, Origin.QUARANTINE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,31 +79,47 @@ class Batch:
     name: str
     group: str
     cancelled: bool
+    origin: Origin = Origin.LOAD
 
 
-def open_batch(connection: Connection, name: str, group: str, note: str = "") -> Batch:
-    """Return the batch of this name, made if it is not there; raise ConfigError when it belongs to another group."""
-    found = own_batch(connection, name, group)
+def direct_batch(group: str) -> str:
+    """Return the batch of the inbox's records that name none."""
+    return f"{group}-direct"
+
+
+def open_batch(connection: Connection, name: str, group: str, origin: Origin = Origin.LOAD) -> Batch:
+    """Return the batch of this name, made if it is not there. Raises what `own_batch` raises."""
+    found = own_batch(connection, name, group, origin)
     if found is None:
-        connection.execute(insert_new(connection, batch), {"name": name, "group_name": group, "note": note[:500]})
-        found = own_batch(connection, name, group)
+        connection.execute(insert_new(connection, batch), {"name": name, "group_name": group, "note": origin.value})
+        found = own_batch(connection, name, group, origin)
     if found is None:
         raise UnsafeStateError(f"batch {name!r} cannot be made")
     return found
 
 
-def own_batch(connection: Connection, name: str, group: str) -> Batch | None:
-    """Return the batch of this name, None when it is not there; raise ConfigError when it belongs to another group."""
+def own_batch(connection: Connection, name: str, group: str, origin: Origin) -> Batch | None:
+    """Return the batch of this name, None when it is not there.
+
+    Raises ConfigError when it belongs to another group, and UnsafeStateError when it takes no tasks of
+    this origin. Whoever may write to the inbox must neither add to what was loaded nor take its ids
+    first; a batch that came back from dead letters takes both, as nobody knows who made it.
+    """
     found = find_batch(connection, name)
     if found is not None and found.group != group:
         raise ConfigError(f"batch {name!r} belongs to group {found.group!r}; load into another one with --batch")
+    foreign = name == direct_batch(group) or (found is not None and found.origin.foreign)
+    if origin is Origin.LOAD and foreign:
+        raise UnsafeStateError(f"batch {name!r} is for tasks of the inbox, whose ids others choose; load into another one with --batch")
+    if origin.foreign and found is not None and found.origin is Origin.LOAD and not foreign:
+        raise UnsafeStateError(f"batch {name!r} was made by a load and takes no record of the inbox; name another one in docllm-batch")
     return found
 
 
 def find_batch(connection: Connection, name: str) -> Batch | None:
     """Return the batch of this name."""
     row = connection.execute(select(batch).where(batch.c.name == name)).one_or_none()
-    return None if row is None else Batch(row.id, row.name, row.group_name, row.cancelled_at is not None)
+    return None if row is None else Batch(row.id, row.name, row.group_name, row.cancelled_at is not None, Origin(row.note))
 
 
 def require_batch(connection: Connection, group: str, name: str) -> Batch:
@@ -145,8 +181,8 @@ def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> A
 
 
 def begin_load(connection: Connection, into: Batch) -> None:
-    """Note that an input is read into a batch."""
-    connection.execute(update(batch).where(batch.c.id == into.id).values(closed_at=None))
+    """Note that an input is read into a batch, which is a load's from now on."""
+    connection.execute(update(batch).where(batch.c.id == into.id).values(closed_at=None, note=Origin.LOAD.value))
 
 
 def close_batch(connection: Connection, into: Batch) -> None:
@@ -161,7 +197,7 @@ def told_half_loaded(name: str) -> str:
 
 def half_loaded(connection: Connection, group: str) -> list[str]:
     """Return the batches of which a load has begun and not ended, by name: it runs, or was stopped. What others make is never closed."""
-    begun = (batch.c.closed_at.is_(None), batch.c.note == "", batch.c.cancelled_at.is_(None), batch.c.archived_at.is_(None))
+    begun = (batch.c.closed_at.is_(None), batch.c.note == Origin.LOAD.value, batch.c.cancelled_at.is_(None), batch.c.archived_at.is_(None))
     query = select(batch.c.name).where(batch.c.group_name == group, *begun).order_by(batch.c.id)
     return list(connection.execute(query).scalars())
 

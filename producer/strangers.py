@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from producer.accept import new_task
 from producer.quarantine import headers_blob
-from producer.store import NewTask
+from producer.store import NewTask, direct_batch
 from schemas.batch_name import RULE, is_batch_name
 from schemas.envelope import BATCH_HEADER, UNREADABLE, RawHeaders
 from schemas.line import BOM, LineError, parse
@@ -42,7 +42,7 @@ def _batch_name(headers: RawHeaders, group: str) -> str:
         raise LineError("headers", "have a name that is not UTF-8", "which batch is meant cannot be read; name headers in UTF-8")
     named = [value for name, value in headers if name == BATCH_HEADER and value]
     if not named:
-        return f"{group}-direct"
+        return direct_batch(group)
     text = named[-1].decode("utf-8", "replace")
     if _NOT_UTF8 in text:  # the quarantine keeps such a header with that character, and it may be replayed from there
         raise LineError(BATCH_HEADER, "is not UTF-8", "which batch is meant cannot be read; name it in UTF-8")

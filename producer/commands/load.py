@@ -50,6 +50,7 @@ async def _load_all(config: Config, options: argparse.Namespace, source: Input, 
             return _checked_only(source, options, would, sums, rejects)
     async with opened(config, options.group) as parts:
         collector.calm()
+        await parts.lane(lambda: parts.database.auto(lambda c: store.own_batch(c, source.batch, options.group, store.Origin.LOAD)))
         summary = await _load(parts, source.batch, _noted(source.lines(), sums, loaded), report, sums.estimate.add)
     _tell(source, summary, sums)
     _tell_rejects(source, rejects, options)
@@ -94,8 +95,8 @@ async def _check(
     reading = ThreadLane("reading")
     try:
         await reading(source.spool)
-        lines = _noted(source.lines(), sums, imprint)
         async with _ledger(config, options, source.batch) as ask:
+            lines = _noted(source.lines(), sums, imprint)
             is_new = sums.estimate.add if sums is not None else _nothing
             first = FirstPass(batch=source.batch, reading=reading, ask=ask, reject=report.bad, is_new=is_new)
             return await first.read(lines)
@@ -113,19 +114,19 @@ async def _ledger(config: Config, options: argparse.Namespace, batch: str) -> As
         yield None
         return
     async with AsyncExitStack() as stack:
-        ask: Ask | None = None
         try:
             ledger = await stack.enter_async_context(opened_ledger(config))
-            ask = await _asking(ledger, batch, options.group)
         except (UnreachableError, UnsafeStateError) as error:
             if not options.dry_run:
                 raise
             note(f"ids are not compared with those of the ledger: {error}")
-        yield ask
+            yield None
+            return
+        yield await _asking(ledger, batch, options.group)
 
 
 async def _asking(ledger: LedgerParts, batch: str, group: str) -> Ask | None:
-    into = await ledger.lane(lambda: ledger.database.auto(lambda c: store.own_batch(c, batch, group)))
+    into = await ledger.lane(lambda: ledger.database.auto(lambda c: store.own_batch(c, batch, group, store.Origin.LOAD)))
     if into is None:
         return None
 

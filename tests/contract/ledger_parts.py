@@ -57,8 +57,9 @@ class Books:
 
     # ---- what a test begins with
 
-    def batch(self, name: str = BATCH, group: str = GROUP) -> store.Batch:
-        return self.run(lambda c: store.open_batch(c, name, group))
+    def batch(self, name: str = BATCH, group: str = GROUP, origin: store.Origin = store.Origin.LOAD) -> store.Batch:
+        """Return the batch of this name, made if it is not there, whoever made it."""
+        return self.run(lambda c: store.find_batch(c, name)) or self.run(lambda c: store.open_batch(c, name, group, origin))
 
     def load(self, *keys: str, into: str = BATCH, group: str = GROUP) -> list[int]:
         """Load one task per key, and drop the order, as after its delivery."""

@@ -84,15 +84,18 @@ async def test_a_quarantined_record_comes_back_to_its_batch(books: Books) -> Non
     assert sorted(batches(books)) == [f"{GROUP}-direct", "q  1"]
 
 
-async def test_a_record_of_a_cancelled_batch_is_refused(books: Books) -> None:
-    """As any letter of such a batch is; it became a task of the group's own batch, and ran."""
-    held = letters_of(books, [("docllm-batch", b"batch")])
-    books.cancel()
+async def test_a_record_of_a_batch_that_takes_none_is_refused(books: Books) -> None:
+    """A cancelled one, as for any letter, and one that was loaded, as for the inbox; it became a task of the group's own batch, and ran."""
+    held = letters_of(books, [("docllm-batch", b"closed")], [("docllm-batch", b"loaded")])
+    books.batch("closed", origin=store.Origin.INBOX)
+    books.cancel("closed")
+    books.batch("loaded")
 
     found = await loaded(books, held, REJECTED)
 
     assert (found.new, batches(books)) == (0, [])
-    assert "batch 'batch' was cancelled" in found.refused[0]
+    assert "batch 'closed' was cancelled" in found.refused[0]
+    assert "batch 'loaded' was made by a load and takes no record of the inbox" in found.refused[1]
 
 
 async def test_a_record_whose_batch_cannot_be_read_is_refused(books: Books) -> None:
@@ -107,7 +110,7 @@ async def test_a_dry_run_says_what_the_run_does(books: Books) -> None:
     """Also of a batch that another group has, or that was cancelled; and it writes nothing."""
     held = letters_of(books, [("docllm-batch", b"theirs")], [("docllm-batch", b"closed")], [("docllm-batch", b"ours")])
     books.batch("theirs", group="other")
-    books.batch("closed")
+    books.batch("closed", origin=store.Origin.INBOX)
     books.cancel("closed")
 
     dry = await loaded(books, held, REJECTED, dry=True)

@@ -9,7 +9,7 @@ from agent.intake import Intake
 from agent.partitions import Partitions
 from agent.ports import Assigned, Partition, Record
 from agent.telemetry import Counts
-from producer import cancel
+from producer import cancel, store
 from schemas import tables
 from schemas.clock import SystemClock
 from schemas.envelope import BATCH_HEADER
@@ -58,6 +58,7 @@ async def take_in(books: Books, *values: bytes) -> Source:
 
 
 OBSTACLES = {
+    "made by a load": "batch 'b' was made by a load and takes no record of the inbox; name another one in docllm-batch",
     "cancelled": "batch 'b' was cancelled",
     "of another group": "batch 'b' belongs to group 'other'",
     "other content": "its id is in batch 'b' with other content",
@@ -67,7 +68,8 @@ OBSTACLES = {
 @pytest.mark.parametrize("obstacle", OBSTACLES)
 def test_a_line_that_its_batch_does_not_take_is_set_aside(books: Books, obstacle: str) -> None:
     """Its producer is nobody whom we could tell: the quarantine is where it is found, with the reason."""
-    into = books.batch("b", "other" if obstacle == "of another group" else GROUP)
+    origin = store.Origin.LOAD if obstacle == "made by a load" else store.Origin.INBOX
+    into = books.batch("b", "other" if obstacle == "of another group" else GROUP, origin)
     if obstacle == "cancelled":
         books.run(lambda c: cancel.mark(c, into, "tester"))
     before = [LINE] if obstacle == "other content" else []
@@ -77,5 +79,6 @@ def test_a_line_that_its_batch_does_not_take_is_set_aside(books: Books, obstacle
     (row,) = books.rows(tables.quarantine)
     assert (row.topic, row.record_offset, row.record_value) == (INBOX.topic, len(before), OTHER)
     assert OBSTACLES[obstacle] in row.error_text
+    assert row.disposition == "rejected"
     assert source.marked == len(before) + 1
     assert len(books.rows(tables.task)) == len(before)

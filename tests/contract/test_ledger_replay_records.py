@@ -7,6 +7,7 @@ import pytest
 from producer import replay_records, replay_runs, strangers
 from producer.outbox import TASK, unpack
 from producer.replay_runs import ItemState, Page, Run
+from producer.store import Origin
 from schemas import tables
 from schemas.envelope import MAX_TASK_BYTES
 from schemas.line import LineError
@@ -131,16 +132,19 @@ def test_a_known_id_with_other_content_stays(books: Books) -> None:
 
 
 def test_a_batch_that_takes_no_tasks(books: Books) -> None:
-    """A cancelled batch, and another group's: the record stays, with the reason."""
-    books.batch("closed")
+    """A cancelled batch, another group's, and one that was loaded: the record stays, with the reason."""
+    books.batch("closed", origin=Origin.INBOX)
     books.cancel("closed")
     books.batch("theirs", "other")
-    closed, theirs = (set_aside(books, line("a"), headers=[("docllm-batch", name)])[0] for name in (b"closed", b"theirs"))
+    books.batch("loaded")
+    names = (b"closed", b"theirs", b"loaded")
+    closed, theirs, loaded = (set_aside(books, line("a"), headers=[("docllm-batch", name)])[0] for name in names)
 
     unread, _ = replayed(books)
 
     assert "was cancelled" in unread[closed]
     assert "belongs to group 'other'" in unread[theirs]
+    assert "batch 'loaded' was made by a load and takes no record of the inbox" in unread[loaded]
     assert books.count(tables.task) == 0
 
 

@@ -1,0 +1,137 @@
+"""Whose a batch is: whoever may write to the inbox adds to no load, and takes no id of one first."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+
+from producer import from_topic, quarantine, replay_records, status, store
+from producer.__main__ import _parser
+from producer.app import opened
+from producer.commands import load
+from producer.ports import Incoming
+from producer.store import Origin, begin_load, direct_batch, find_batch, half_loaded, open_batch, own_batch
+from schemas.database import Database
+from schemas.errors import UnsafeStateError
+from schemas.settings import ledger_url, load_config
+
+LINE = b'{"id":"2024.txt","prompt":"Sum up."}\n'
+
+
+@pytest.fixture(autouse=True)
+def _no_calm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the collector of the tests' own process as it is."""
+    monkeypatch.setattr(load.collector, "calm", lambda: None)
+
+
+def run(database: Database, work: Callable[[Connection], object]) -> object:
+    return database.run(work)
+
+
+def loading(folder: Path, *arguments: str) -> int:
+    (folder / "tasks.jsonl").write_bytes(LINE)
+    options = _parser().parse_args(["load", str(folder / "tasks.jsonl"), *arguments])
+    return asyncio.run(load.load(load_config(flags={}, environ={}, cwd=folder), options))
+
+
+@pytest.fixture
+def inbox_batch(tmp_path: Path) -> Path:
+    """A folder with a ledger in which the inbox has made the batch `reports`."""
+
+    async def make() -> None:
+        async with opened(load_config(flags={}, environ={}, cwd=tmp_path), "docllm") as parts:
+            await parts.lane(lambda: parts.database.run(lambda c: open_batch(c, "reports", "docllm", Origin.INBOX)))
+
+    asyncio.run(make())
+    return tmp_path
+
+
+@pytest.mark.parametrize("origin", [Origin.INBOX, Origin.QUARANTINE])
+def test_a_strangers_record_adds_to_no_batch_that_was_loaded(database: Database, origin: Origin) -> None:
+    """It had a result of its own exported as the loaded line's; nor does a replay of what was refused let it in."""
+    run(database, lambda c: open_batch(c, "reports", "g"))
+
+    with pytest.raises(UnsafeStateError, match="batch 'reports' was made by a load and takes no record of the inbox"):
+        run(database, lambda c: open_batch(c, "reports", "g", origin))
+
+
+@pytest.mark.parametrize("maker", [Origin.INBOX, Origin.QUARANTINE])
+@pytest.mark.parametrize("adder", [Origin.INBOX, Origin.QUARANTINE, Origin.LETTERS])
+def test_strangers_records_share_their_batches(database: Database, maker: Origin, adder: Origin) -> None:
+    """A record that was set aside and is replayed goes where the inbox would have put it."""
+    made = run(database, lambda c: open_batch(c, "night", "g", maker))
+
+    assert run(database, lambda c: open_batch(c, "night", "g", adder)) == made
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"], ["--strict"]])
+def test_a_load_into_a_batch_of_the_inbox_is_refused(inbox_batch: Path, more: list[str]) -> None:
+    """A stranger's task under the id of a line would be taken for that line; another name is free."""
+    for name in ("reports", "docllm-direct"):
+        with pytest.raises(UnsafeStateError, match=f"batch '{name}' is for tasks of the inbox, whose ids others choose; .* --batch"):
+            loading(inbox_batch, "--batch", name, *more)
+
+    assert loading(inbox_batch, "--batch", "mine", *more) == 0
+
+
+def test_the_batch_of_records_that_name_none_is_the_inboxs_always(database: Database) -> None:
+    """Also where a load of an earlier version, or letters that were loaded back, made it: the inbox must not stop."""
+    for origin in (Origin.LETTERS, Origin.INBOX):
+        assert run(database, lambda c, origin=origin: open_batch(c, direct_batch("g"), "g", origin))
+    with pytest.raises(UnsafeStateError, match="is for tasks of the inbox"):
+        run(database, lambda c: own_batch(c, direct_batch("g"), "g", Origin.LOAD))
+
+
+def test_a_batch_of_a_lost_ledger_takes_what_its_maker_sends_again(database: Database) -> None:
+    """Nobody knows who made it: the rest comes by a load, or by the inbox. Once loaded, it is a load's."""
+    into = run(database, lambda c: open_batch(c, "b", "g", Origin.LETTERS))
+    assert isinstance(into, store.Batch)
+    run(database, lambda c: open_batch(c, "b", "g", Origin.INBOX))
+    run(database, lambda c: begin_load(c, into))
+
+    assert run(database, lambda c: half_loaded(c, "g")) == ["b"]
+    with pytest.raises(UnsafeStateError, match="made by a load"):
+        run(database, lambda c: open_batch(c, "b", "g", Origin.INBOX))
+    run(database, lambda c: open_batch(c, "b", "g", Origin.LETTERS))
+
+
+def test_a_note_of_another_version_is_taken_for_a_loads(database: Database) -> None:
+    """The inbox adds nothing where nobody can tell."""
+    assert Origin("something new") is Origin.LOAD
+
+
+def test_a_record_that_was_refused_stays_refused_when_it_is_replayed(database: Database) -> None:
+    """`replay --disposition rejected` would have been the way round; so would its letter be."""
+    letter = Incoming(0, 0, b"k", LINE, [("docllm-quarantine", b"1"), ("docllm-batch", b"reports")])
+    task = Incoming(0, 1, b"k", LINE, [("docllm-task", b"1"), ("docllm-batch", b"reports")])
+    run(database, lambda c: open_batch(c, "reports", "g"))
+    unread: dict[int, str] = {}
+    suspect = quarantine.Suspect("id", "g.inbox", 0, 0, b"k", LINE, [("docllm-batch", b"reports")], "why", "rejected")
+    run(database, lambda c: quarantine.keep(c, "g", [suspect]))
+
+    def replay(connection: Connection) -> None:
+        rows = connection.execute(quarantine.quarantine.select()).all()
+        unread.update(replay_records._accept_all(connection, "g", rows, lambda _: 5)[0])
+
+    run(database, replay)
+
+    assert ["made by a load" in reason for reason in unread.values()] == [True]
+    assert (from_topic._origin(letter), from_topic._origin(task)) == (Origin.QUARANTINE, Origin.LETTERS)
+
+
+def test_status_tells_whose_a_batch_is(inbox_batch: Path) -> None:
+    """So that nobody takes a stranger's results for those of a load."""
+    assert loading(inbox_batch) == 0
+    database = Database(ledger_url(load_config(flags={}, environ={}, cwd=inbox_batch)))
+    try:
+        told = json.loads(json.dumps(database.auto(lambda c: status.read(c, "docllm")).as_json()))
+        kept = database.auto(lambda c: find_batch(c, "reports"))
+    finally:
+        database.close()
+
+    assert {one["name"]: one["origin"] for one in told["batches"]} == {"reports": "inbox", "tasks": "load"}
+    assert kept is not None
+    assert kept.origin is Origin.INBOX
