@@ -122,7 +122,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
     beating = HeartbeatThread(builder.heartbeat)
     agent = builder.agent(
         work={destination: make_source(parts, destination, builder.ids) for destination in ("tasks", *parts.topics.tier_destinations)},
-        inbox=make_source(parts, "inbox", builder.ids),
+        inbox=make_source(parts, "inbox", builder.ids) if parts.config.inbox.enabled else None,
         reply_limit_bytes=reply_limit_bytes,
         duties=(builder.ids.run, builder.progress().run, data_folder(parts).run, *((sharing.run,) if sharing else ())),
         leave=lambda: parts.lane(beating.stop),
@@ -179,6 +179,7 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
 def describe(parts: Parts) -> str:
     """Return the first line of an agent's log: which parts it works on."""
     config = parts.config
+    inbox = "" if config.inbox.enabled else f"; {parts.topics.name('inbox')} is not read: inbox.enabled is false"
     if config.embedded:
-        return f"embedded, single node, for up to some hundred thousand tasks; data in {config.data_dir.resolve()}"
-    return f"Kafka {config.kafka.bootstrap}, ledger {parts.database.where}"
+        return f"embedded, single node, for up to some hundred thousand tasks; data in {config.data_dir.resolve()}{inbox}"
+    return f"Kafka {config.kafka.bootstrap}, ledger {parts.database.where}{inbox}"

@@ -164,10 +164,10 @@ class Builder:
             hooks=Hooks(ordered=self.publishing.ordered, rewound=self.sweep.wake, failed=failed),
         )
 
-    def intake(self, inbox: Source, failed: Callable[[str], None]) -> Intake:
-        """Return the intake over the inbox."""
+    def intake(self, inbox: Source | None, failed: Callable[[str], None]) -> Intake:
+        """Return the intake over the inbox; without a source it gets nothing to do."""
         return Intake(
-            partitions=Partitions({self.parts.topics.name("inbox"): inbox}),
+            partitions=Partitions({self.parts.topics.name("inbox"): inbox} if inbox is not None else {}),
             database=self.parts.database,
             lane=self.parts.lane,
             clock=self.clock,
@@ -217,6 +217,8 @@ class Builder:
         async def any_work() -> bool:
             if await lane(lambda: database.auto(lambda c: facts.any_batch(c, group))):
                 return True
+            if not self.parts.config.inbox.enabled:
+                return False
             topics = self.parts.topics
             try:
                 return (await self.parts.admin.backlog(topics.consumer_group("inbox"), [topics.name("inbox")])).lag > 0
@@ -232,12 +234,12 @@ class Builder:
         self,
         *,
         work: Mapping[str, Source],
-        inbox: Source,
+        inbox: Source | None,
         reply_limit_bytes: int,
         duties: Sequence[Callable[[], Coroutine[Any, Any, None]]],
         leave: Callable[[], Awaitable[None]],
     ) -> Agent:
-        """Return the agent; `work` are the sources of tasks, by destination.
+        """Return the agent; `work` are the sources of tasks, by destination; without an `inbox` nobody reads it.
 
         Loop, settler and slots form a ring: what is settled goes back to the loop, which is made last.
         """
@@ -260,7 +262,7 @@ class Builder:
             slots=slots,
             settler=settler,
             intake=intake,
-            sources=[*((source, loop.deliver) for source in work.values()), (inbox, intake.deliver)],
+            sources=[*((source, loop.deliver) for source in work.values()), *([(inbox, intake.deliver)] if inbox is not None else [])],
             reaper=self.reaper(loop, intake),
             publishing=self.publishing,
             finished=self.finished(),

@@ -101,6 +101,13 @@ class GuardConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class InboxConfig:
+    """`enabled`: whether agents read the group's inbox."""
+
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Price:
     """The price of a million tokens, in the currency's unit."""
 
@@ -154,6 +161,7 @@ class Config:
     llm: LLMConfig = LLMConfig()
     agent: AgentConfig = AgentConfig()
     guard: GuardConfig = GuardConfig()
+    inbox: InboxConfig = InboxConfig()
     document_roots: tuple[Path, ...] | None = None
     prices: dict[str, Price] = field(default_factory=dict)
     routes: dict[str, RouteConfig] = field(default_factory=dict)

@@ -59,6 +59,13 @@ def secret(value: Any) -> Secret:
     return Secret(text(value))
 
 
+def truth(value: Any) -> bool:
+    """Return true or false."""
+    if not isinstance(value, bool):
+        raise ValueError("write true or false, without quotes")  # noqa: TRY004 - checks raise ValueError
+    return value
+
+
 def whole(low: int, high: int) -> Check:
     """Return the check of a whole number; a text, as the environment has it, may hold one."""
 

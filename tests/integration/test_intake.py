@@ -12,7 +12,7 @@ from schemas.envelope import Outgoing, Publication, encode
 from tests.contract import kafka_parts
 from tests.integration import checker, raw_producer
 from tests.integration.buses import KafkaBus
-from tests.integration.deployment import Deployment, task_line
+from tests.integration.deployment import BATCH, Deployment, task_line
 from tests.servers import Kafka
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Say something small."}]}
@@ -180,3 +180,39 @@ def test_an_inbox_that_was_made_again_is_read_after_topics_apply(on_kafka: Deplo
     agent.signal(signal.SIGTERM)
     assert agent.wait() == 0, agent.tail()
     assert checker.violations(on_kafka.evidence()) == []
+
+
+def test_an_inbox_that_is_closed_is_not_read(embedded: Deployment) -> None:
+    """Its lines wait, and keep no agent from leaving; opened again, they become tasks."""
+    embedded.llm("--latency", "0")
+    (embedded.folder / "docllm.toml").write_text("[inbox]\nenabled = false\n")
+    embedded.producer("topics", "apply")
+    embedded.bus.write([Outgoing(embedded.topics.name("inbox"), None, line(1), [])])
+
+    empty = embedded.run("agent", "--group", embedded.group, "--until-done")
+    embedded.load(2)
+    embedded.until_done()
+    closed = {task.name for task in embedded.ledger.tasks()}
+    (embedded.folder / "docllm.toml").unlink()
+    embedded.expect(f"{embedded.group}-direct", ["t1"])
+    embedded.until_done()
+
+    assert empty.code == 0
+    assert f"{embedded.topics.name('inbox')} is not read: inbox.enabled is false" in empty.err
+    assert [name for name in closed if "-direct/" in name] == []
+    assert len(closed) == 2
+    assert checker.violations(embedded.evidence()) == []
+
+
+def test_a_line_of_the_inbox_adds_to_no_batch_that_was_loaded(embedded: Deployment) -> None:
+    """Its result was exported as that of the loaded line: one header named the batch, and the line's id came first."""
+    embedded.llm("--latency", "0")
+    embedded.load(1)
+    forged = [Outgoing(embedded.topics.name("inbox"), None, line(7), [("docllm-batch", BATCH.encode())])]
+    embedded.bus.write(forged)
+
+    embedded.until_done()
+
+    assert [task.name for task in embedded.ledger.tasks()] == [f"{BATCH}/t0"]
+    (kept,) = embedded.ledger.quarantined()
+    assert (kept.disposition, kept.record_value) == ("rejected", line(7))

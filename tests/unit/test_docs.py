@@ -143,6 +143,7 @@ def test_settings_are_those_of_the_program() -> None:
         "agent.sweep_slack_s": f"{config.agent.sweep_slack_s:g}",
         "agent.park_probe_s": f"{config.agent.park_probe_s:g}",
         "guard.probe_s": f"{config.guard.probe_s:g}",
+        "inbox.enabled": str(config.inbox.enabled).lower(),
         "retry.tiers": ",".join(config.retry_tiers),
         "retry.max_attempts": str(config.max_attempts),
     }
