@@ -1,12 +1,18 @@
 # The programs of docllm: `agent` by default, `producer ...` and `agent reaper` by naming them.
-FROM python:3.13-slim AS build
+#
+# A tag may mean another image tomorrow. For a build that stays the same, name the base image by its digest:
+#   docker build --build-arg PYTHON=python:3.13-slim@sha256:... .
+# `docker buildx imagetools inspect python:3.13-slim` shows the digest.
+ARG PYTHON=python:3.13-slim
+
+FROM ${PYTHON} AS build
 
 WORKDIR /build
 COPY requirements.lock .
 RUN python -m venv /venv \
     && /venv/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
 
-FROM python:3.13-slim
+FROM ${PYTHON}
 
 RUN useradd --system --uid 10001 --create-home --home-dir /data docllm
 COPY --from=build /venv /venv
@@ -14,14 +20,17 @@ COPY schemas /app/schemas
 COPY producer /app/producer
 COPY agent /app/agent
 
+# Python must not look for modules in the working folder first: others may write there.
 ENV PATH=/venv/bin:$PATH \
     PYTHONPATH=/app \
+    PYTHONSAFEPATH=1 \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
 
 # The working folder holds docllm.toml if there is one, and the data folder of the embedded parts.
 WORKDIR /data
-USER docllm
+# By its number, as Kubernetes wants it to tell that this is not root.
+USER 10001
 STOPSIGNAL SIGTERM
 
 # Exec form: the agent itself gets the signal and drains; a shell in between would swallow it.

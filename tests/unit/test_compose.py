@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,68 @@ def test_what_programs_read_and_write_is_shared_with_the_person(services: dict[s
     assert one["volumes"] == ["./work:/work"]
     assert one["working_dir"] == "/work"
     assert one["environment"]["DOCLLM_DOCUMENT_ROOTS"] == "/work"
+
+
+KEYS = {"DOCLLM_LLM_API_KEY", "OPENAI_API_KEY"}
+
+
+def test_keys_go_to_the_agents_alone(services: dict[str, Any]) -> None:
+    """Whatever prepares servers calls no LLM."""
+    have = {name for name, one in services.items() if KEYS & set(one.get("environment", {}))}
+
+    assert have == {"agents"}
+
+
+@pytest.mark.parametrize("service", ["migrate", "topics", "agents", "redis"])
+def test_programs_have_no_more_rights_than_they_need(services: dict[str, Any], service: str) -> None:
+    """No capability, no way to one, and no place to write to but what is mounted."""
+    one = services[service]
+
+    assert one["cap_drop"] == ["ALL"]
+    assert one["security_opt"] == ["no-new-privileges:true"]
+    assert one["read_only"] is True
+
+
+@pytest.mark.parametrize("service", ["kafka", "mysql"])
+def test_no_server_gains_privileges(services: dict[str, Any], service: str) -> None:
+    """MySQL's image begins as root and gives that up, for which it needs some of root's capabilities."""
+    assert services[service]["security_opt"] == ["no-new-privileges:true"]
+
+
+@pytest.mark.parametrize("service", ["migrate", "topics", "agents"])
+def test_programs_run_as_the_person_whose_folder_they_share(services: dict[str, Any], service: str) -> None:
+    """A folder that everybody may write to would let any local user choose the configuration, and get the key."""
+    assert services[service]["user"] == "${UID:-10001}:${GID:-10001}"
+    assert services[service]["environment"]["TMPDIR"] == "/work"
+    for text in (FILE.read_text(), (ROOT / "README.md").read_text()):
+        assert "777" not in text
+        assert """printf 'UID=%s\\nGID=%s\\n' "$(id -u)" "$(id -g)" >> .env""" in text
+
+
+def test_image_takes_no_module_from_its_working_folder() -> None:
+    """A file `orjson.py` in a shared folder ran in every program, with the key in its environment."""
+    assert re.search(r"^ENV (.*\\\n)* +PYTHONSAFEPATH=1( |$)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+
+
+def test_a_program_on_a_safe_path_takes_no_module_of_the_current_folder(tmp_path: Path) -> None:
+    """As the image starts it; without the variable Python looks there first."""
+    (tmp_path / "orjson.py").write_text("raise SystemExit('taken from the current folder')")
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+
+    def run(**more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "producer", "--version"]
+        return subprocess.run(command, cwd=tmp_path, env=environ | more, capture_output=True, text=True, check=False)
+
+    assert "taken from the current folder" in run().stderr
+    assert (run(PYTHONSAFEPATH="1").returncode, run(PYTHONSAFEPATH="1").stderr) == (0, "")
+
+
+def test_base_image_can_be_pinned_by_digest() -> None:
+    """One argument names it for both stages; its default is a tag, which may mean another image tomorrow."""
+    text = (ROOT / "Dockerfile").read_text()
+
+    assert re.findall(r"^ARG (\w+)=", text, re.MULTILINE) == ["PYTHON"]
+    assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${PYTHON}"] * 2
 
 
 def test_docker_reads_the_file(compose: list[str]) -> None:
