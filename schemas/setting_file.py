@@ -4,7 +4,9 @@ The file names handlers, which are code, and addresses, to which keys are sent. 
 current folder, and that nobody named, is read only where no other user could have put it there.
 """
 
+import grp
 import os
+import pwd
 import re
 import shlex
 import stat
@@ -57,14 +59,23 @@ class SettingFile:
 
 
 def _require_trust(path: Path, opened: os.stat_result) -> None:
-    """Raise ConfigError unless the file and its folder belong to this user, or root, and no other may write."""
+    """Raise ConfigError unless the file and its folder belong to this user, or root, and no other user may write."""
     folders = {folder: folder.stat() for folder in (path.parent, path.resolve().parent)}
     fix = f"name the file if you trust it: --config {FILE}"
     for place, status in {**folders, path: opened}.items():
         if status.st_uid not in {0, os.geteuid()}:
             raise ConfigError(f"{path} is not read: {place} belongs to another user; {fix}")
-        if stat.S_IMODE(status.st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+        if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid)):
             raise ConfigError(f"{path} is not read: other users may write to {place}; run: chmod go-w {shlex.quote(str(place))}, or {fix}")
+
+
+def _is_private(group_id: int) -> bool:
+    """Return whether a group has no member but this user: many systems give each user such a group, with a umask of 002."""
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(group_id)
+    except KeyError:
+        return False
+    return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
 def _bare(name: str) -> str:

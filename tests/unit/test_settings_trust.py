@@ -1,6 +1,8 @@
 """What the current folder holds is trusted only where nobody else could have put it there; no message shows a value."""
 
+import grp
 import os
+import pwd
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,13 @@ SENDS = "[llm]\nbase_url = 'http://theirs/v1'\n"
 
 def load(cwd: Path, flags: dict[str, Any] | None = None, **environ: str) -> Config:
     return load_config(flags=flags or {}, environ=environ, cwd=cwd)
+
+
+@pytest.fixture(autouse=True)
+def _shared_group(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the group of files have other members, whoever runs the tests."""
+    if "group" not in request.fixturenames:
+        monkeypatch.setattr("schemas.setting_file._is_private", lambda _group: False)
 
 
 @pytest.fixture
@@ -46,6 +55,32 @@ def test_a_found_file_that_others_may_write_is_refused(folder: Path, mode: int) 
 
     with pytest.raises(ConfigError, match=r"other users may write to .*docllm\.toml; run: chmod go-w .*docllm\.toml, or name"):
         load(folder)
+
+
+@pytest.mark.parametrize(
+    ("group", "trusted"),
+    [(("ann", []), True), (("ann", ["ann"]), True), (("ann", ["ann", "bob"]), False), (("staff", []), False), (None, False)],
+)
+def test_a_group_of_this_user_alone_may_write(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, group: tuple[str, list[str]] | None, *, trusted: bool
+) -> None:
+    """Many systems give each user a group and a umask of 002: every file of a person may then be written by their own group."""
+    folder.chmod(0o775)
+    (folder / "docllm.toml").chmod(0o664)
+
+    def find(number: int) -> grp.struct_group:
+        if group is None:
+            raise KeyError(number)
+        return grp.struct_group((group[0], "x", number, group[1]))
+
+    monkeypatch.setattr("schemas.setting_file.grp.getgrgid", find)
+    monkeypatch.setattr("schemas.setting_file.pwd.getpwuid", lambda user: pwd.struct_passwd(("ann", "x", user, 1, "", "/", "/bin/sh")))
+
+    if trusted:
+        assert load(folder).llm.base_url == "http://theirs/v1"
+    else:
+        with pytest.raises(ConfigError, match="other users may write to"):
+            load(folder)
 
 
 def test_a_link_to_a_file_in_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
