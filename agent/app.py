@@ -53,6 +53,7 @@ def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
         known_topic_ids=ids.current,
         admin=parts.admin,
         clock=parts.clock,
+        outage=parts.kafka,
     )
 
 
@@ -72,7 +73,7 @@ def make_heartbeat(parts: Parts, database: Database, notice: Callable[[], str], 
 
 def beat_database(parts: Parts) -> Database:
     """Return the ledger over one connection that is the heartbeat's own."""
-    return Database(ledger_url(parts.config), connections=1, timeout_s=HEARTBEAT_TIMEOUT_S)
+    return Database(ledger_url(parts.config), connections=1, timeout_s=HEARTBEAT_TIMEOUT_S, outage=parts.database.outage)
 
 
 def data_folder(parts: Parts) -> DataFolder:
@@ -167,6 +168,7 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
         sweep=Sweep(parts.config.agent.sweep_slack_s, asyncio.Event()),
         agents_gone=lambda _gone: None,
         finished=dict,
+        kafka=parts.kafka,
     )
     beating.start()
     ids = TopicIds(family=parts.family, clock=parts.clock, known=known)

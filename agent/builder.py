@@ -192,6 +192,7 @@ class Builder:
             sweep=self.sweep,
             agents_gone=loop.agents_gone,
             finished=lambda: loop.finished() | intake.finished(),
+            kafka=self.parts.kafka,
         )
 
     def progress(self) -> Progress:

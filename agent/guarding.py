@@ -15,6 +15,7 @@ from schemas import crash
 from schemas.database import Connection, Database, DatabaseError
 from schemas.errors import DocllmError
 from schemas.lanes import Lane
+from schemas.outage import DUTY, Outage
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class Guarding:
         self._ask = ask
         self._route_of = route_of
         self._ordered = ordered
+        self._trouble = Outage(name="looking after guards", clock=clock, words=DUTY)
         self._known: dict[int, Guard] = {}
         self._asking: set[asyncio.Task[None]] = set()
         self._looks = 0
@@ -150,4 +152,6 @@ class Guarding:
         try:
             await duty
         except (DatabaseError, DocllmError, OSError) as error:
-            log.warning("looking after guards failed and is tried again: %s", getattr(error, "orig", error))
+            self._trouble.failed(getattr(error, "orig", error))
+        else:
+            self._trouble.answered()

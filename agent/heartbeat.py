@@ -15,8 +15,9 @@ from agent.ledger.locks import AgentLocks
 from schemas import crash
 from schemas.clock import Clock
 from schemas.database import Database, DatabaseError
-from schemas.database_errors import deadlocked
+from schemas.database_errors import away, deadlocked
 from schemas.lanes import Lane
+from schemas.outage import DUTY, Outage
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class Heartbeat:
         self._locks = locks
         self._notice = notice
         self._leases: list[Lease] = []
+        self._trouble = Outage(name="the heartbeat", clock=clock, words=DUTY)
 
     @property
     def current(self) -> Lease:
@@ -81,8 +83,10 @@ class Heartbeat:
             if not self.current.fresh(self._clock.now_s()):
                 await self._replace()
         except Exception as error:  # noqa: BLE001 - whatever it is: without its heartbeat the agent would stay, and be taken for dead
-            log.warning("heartbeat failed: %s: %s", type(error).__name__, getattr(error, "orig", error))
+            if not away(error):  # an outage of the database is logged there
+                self._trouble.failed(f"{type(error).__name__}: {getattr(error, 'orig', error)}")
             return False
+        self._trouble.answered()
         return True
 
     async def stop(self) -> None:

@@ -20,8 +20,9 @@ from producer.relay import Relay
 from schemas import crash
 from schemas.clock import Clock
 from schemas.database import Connection, Database, DatabaseError
-from schemas.errors import DeniedError, DocllmError
+from schemas.errors import DeniedError, DocllmError, UnreachableError
 from schemas.lanes import Lane
+from schemas.outage import DUTY, Outage
 from schemas.task import Status
 from schemas.topics import Topics
 
@@ -65,6 +66,7 @@ class Reaper:
         sweep: Sweep,
         agents_gone: Callable[[frozenset[int]], None],
         finished: Callable[[], Mapping[tuple[str, int], int]],
+        kafka: Outage,
     ) -> None:
         self._database = database
         self._lane = lane
@@ -77,6 +79,8 @@ class Reaper:
         self._sweep = sweep
         self._agents_gone = agents_gone
         self._finished = finished
+        self._kafka = kafka
+        self._troubles: dict[str, Outage] = {}
         self._gone: frozenset[int] = frozenset()
         self._cancels_done: frozenset[tuple[int, datetime]] = frozenset()
 
@@ -84,11 +88,11 @@ class Reaper:
         """Judge, reset, tell, each second, until cancelled: what is asked about for being told is free by then."""
         looked_s = -REPEAT_S
         while True:
-            fresh = await self._guarded(self._look)
+            fresh = await self._guarded("judging other agents", self._look)
             now_s = self._clock.now_s()
             if fresh or now_s - looked_s >= REPEAT_S:
                 looked_s = now_s
-                await self._guarded(self.reap_once)
+                await self._guarded("resetting lost tasks", self.reap_once)
             self._agents_gone(self._gone)
             await self._clock.sleep(LOOK_S)
 
@@ -96,20 +100,20 @@ class Reaper:
         """Send orders that were left, until cancelled."""
         dropped_s = self._clock.now_s()
         while True:
-            await self._guarded(self._relay.relay_once)
+            await self._guarded("relaying orders", self._relay.relay_once)
             if self._clock.now_s() - dropped_s >= DROP_S:
                 dropped_s = self._clock.now_s()
-                await self._guarded(self._relay.drop_settled)
+                await self._guarded("dropping settled orders", self._relay.drop_settled)
             await self._clock.sleep(RELAY_S)
 
     async def tidy_forever(self) -> None:
         """Sweep, sum up counts, forget agents of long ago, go on with cancels, trim topics, each minute, until cancelled."""
         while True:
-            await self._guarded(self.sweep_once)
-            await self._guarded(self._cancel_on)
-            await self._guarded(lambda: self._run(sweep.compact))
-            await self._guarded(lambda: self._run(lease.forget))
-            await self._guarded(self._trim)
+            await self._guarded("the sweep", self.sweep_once)
+            await self._guarded("going on with cancels", self._cancel_on)
+            await self._guarded("summing up counts", lambda: self._run(sweep.compact))
+            await self._guarded("forgetting old agents", lambda: self._run(lease.forget))
+            await self._guarded("trimming topics", self._trim)
             await self._wait_for_sweep()
 
     async def _wait_for_sweep(self) -> None:
@@ -212,7 +216,7 @@ class Reaper:
             name = self._topics.name(destination)
             mine = {place: offset for place, offset in finished.items() if place[0] == name}
             if mine:
-                await self._guarded(partial(self._trim_topic, destination, mine))
+                await self._guarded(f"trimming {name}", partial(self._trim_topic, destination, mine))
 
     async def _trim_topic(self, destination: str, finished: Mapping[tuple[str, int], int]) -> None:
         """Delete the records that this agent's partitions are finished with and that the group has committed past.
@@ -226,15 +230,19 @@ class Reaper:
     async def _run(self, work: Callable[..., Result]) -> Result:
         return await self._lane(lambda: self._database.run(work))
 
-    async def _guarded(self, duty: Callable[[], Awaitable[Result]]) -> Result | None:
-        """Run a duty. One that fails is tried again later; a missing right ends the agent."""
+    async def _guarded(self, name: str, duty: Callable[[], Awaitable[Result]]) -> Result | None:
+        """Run a duty. One that fails is logged and tried again later; a missing right ends the agent."""
+        trouble = self._troubles.setdefault(name, Outage(name=name, clock=self._clock, words=DUTY, patience_s=0))
         try:
-            return await duty()
+            result = await duty()
         except DeniedError:
             raise
         except (DatabaseError, DocllmError, OSError) as error:
-            log.warning("%s failed and is tried again: %s", getattr(duty, "__name__", "a duty"), getattr(error, "orig", error))
+            if not (isinstance(error, UnreachableError) and self._kafka.told):
+                trouble.failed(getattr(error, "orig", error))
             return None
+        trouble.answered()
+        return result
 
 
 def _oldest(timestamps_ms: Iterable[int | None]) -> datetime | None:

@@ -8,6 +8,7 @@ from agent.ledger import resume
 from agent.ports import Clock
 from schemas.database import Database, DatabaseError
 from schemas.lanes import Lane
+from schemas.outage import DUTY, Outage
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +24,7 @@ class Resuming:
         self._clock = clock
         self._group = group
         self._resumed = resumed
+        self._trouble = Outage(name="looking for resumed routes", clock=clock, words=DUTY)
         self._heard: dict[str, datetime] | None = None
 
     async def run(self) -> None:
@@ -31,7 +33,9 @@ class Resuming:
             try:
                 await self.look()
             except DatabaseError as error:
-                log.warning("looking for resumed routes failed and is tried again: %s", getattr(error, "orig", error))
+                self._trouble.failed(getattr(error, "orig", error))
+            else:
+                self._trouble.answered()
             await self._clock.sleep(LOOK_S)
 
     async def look(self) -> None:

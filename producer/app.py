@@ -25,7 +25,9 @@ from schemas.config import Config
 from schemas.database import TIMEOUT_S, Database, DatabaseError
 from schemas.database_errors import too_long
 from schemas.errors import ConfigError, UnreachableError
+from schemas.kafka_client import outage_of
 from schemas.lanes import Lane, ThreadLane
+from schemas.outage import Outage
 from schemas.settings import LEDGER_FILE, ledger_url
 from schemas.topics import Topics
 
@@ -50,6 +52,7 @@ class Parts:
     publisher: Publisher
     family: Family
     ledger_id: str
+    kafka: Outage
 
 
 def bus_path(config: Config) -> Path:
@@ -119,7 +122,7 @@ def _require_rights(folder: Path) -> None:
             raise ConfigError(f"{name} of the data folder {folder} cannot be read and written; {_ELSEWHERE}")
 
 
-def make_admin(config: Config, clock: Clock) -> TopicAdmin:
+def make_admin(config: Config, clock: Clock, outage: Outage | None = None) -> TopicAdmin:
     """Return the topic administration of the configured bus."""
     if config.embedded:
         from producer.topics.embedded import EmbeddedTopicAdmin  # noqa: PLC0415 - a program loads the adapters that it uses
@@ -127,10 +130,10 @@ def make_admin(config: Config, clock: Clock) -> TopicAdmin:
         return EmbeddedTopicAdmin(bus_path(config))
     from producer.topics.kafka import KafkaTopicAdmin  # noqa: PLC0415 - the same
 
-    return KafkaTopicAdmin(config=config.kafka, clock=clock)
+    return KafkaTopicAdmin(config=config.kafka, clock=clock, outage=outage)
 
 
-def make_publisher(config: Config, clock: Clock) -> Publisher:
+def make_publisher(config: Config, clock: Clock, outage: Outage | None = None) -> Publisher:
     """Return the publisher of the configured bus."""
     if config.embedded:
         from producer.publisher.embedded import EmbeddedPublisher  # noqa: PLC0415 - the same
@@ -138,7 +141,7 @@ def make_publisher(config: Config, clock: Clock) -> Publisher:
         return EmbeddedPublisher(bus_path(config))
     from producer.publisher.kafka import KafkaPublisher  # noqa: PLC0415 - the same
 
-    return KafkaPublisher(config=config.kafka, clock=clock)
+    return KafkaPublisher(config=config.kafka, clock=clock, outage=outage)
 
 
 def make_reader(config: Config, clock: Clock) -> TopicReader:
@@ -191,13 +194,14 @@ async def opened(config: Config, group: str, *, check_topics: bool = True, conne
     clock, configured = SystemClock(), Topics(group, config.retry_tiers)
     async with opened_ledger(config, connections=connections) as ledger:
         topics = await ledger.lane(lambda: ledger.database.auto(lambda c: with_old_tiers(c, configured)))
-        admin, publisher = make_admin(config, clock), make_publisher(config, clock)
+        kafka = outage_of(config.kafka, clock)
+        admin, publisher = make_admin(config, clock, kafka), make_publisher(config, clock, kafka)
         family = Family(admin=admin, database=ledger.database, lane=ledger.lane, topics=topics, clock=clock)
         try:
             if check_topics:
                 async with _alone(config):
                     await _require_topics(config, family)
-            yield Parts(config, topics, clock, ledger.database, ledger.lane, admin, publisher, family, ledger.ledger_id)
+            yield Parts(config, topics, clock, ledger.database, ledger.lane, admin, publisher, family, ledger.ledger_id, kafka)
         finally:
             await publisher.close()
             await admin.close()

@@ -97,11 +97,19 @@ class Relay:
     async def _publish(self, part: Order) -> tuple[int, set[Item]]:
         records = await self._lane(lambda: self._database.auto(lambda c: letters.write(c, self._topics, part, self._clock.utc_s())))
         refused = await self._deliver(records)
+        if refused:
+            self._log_refused(part.destination, len(records), list(refused.values()))
         if records and len(refused) == len(records):
             self._failing.add(part.destination)
         elif records:
             self._failing.discard(part.destination)
         return len(records) - len(refused), set(refused)
+
+    def _log_refused(self, destination: str, count: int, refusals: Sequence[Refusal]) -> None:
+        """Log the first failure of a destination: while it takes nothing it is tried every few seconds."""
+        level = logging.DEBUG if destination in self._failing else logging.WARNING
+        message = "%d of %d records for %s were not delivered and are sent again: %s"
+        log.log(level, message, len(refusals), count, destination, refusals[0].reason)
 
     async def _deliver(self, records: dict[Item, Outgoing]) -> dict[Item, Refusal]:
         """Publish records; return the undelivered items that may still be delivered.
@@ -112,6 +120,7 @@ class Relay:
         hopeless = {item: refusal for item, refusal in refused.items() if refusal.permanent}
         if hopeless:
             crash.reach("publish.refused")
+            log.warning("%d records are refused by their topic for good: %s", len(hopeless), next(iter(hopeless.values())).reason)
             pointers = {item: letters.pointer(records[item]) for item in hopeless if records[item].value is not None}
             again = await self._attempt(pointers)
             for item, refusal in hopeless.items():
@@ -123,10 +132,7 @@ class Relay:
 
     async def _attempt(self, records: dict[Item, Outgoing]) -> dict[Item, Refusal]:
         answers = await self._publisher.publish(list(records.values())) if records else []
-        refused = {item: answer for item, answer in zip(records, answers, strict=True) if answer is not None}
-        if refused:
-            log.warning("%d of %d records were not delivered: %s", len(refused), len(records), next(iter(refused.values())).reason)
-        return refused
+        return {item: answer for item, answer in zip(records, answers, strict=True) if answer is not None}
 
     async def _set_aside(self, item: Item, record: Outgoing, refusal: Refusal) -> None:
         log.error("item %s of %s cannot be published: %s; it is in the quarantine table", item, record.topic, refusal.reason)

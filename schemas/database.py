@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from schemas.database_errors import READ_ONLY, code, denied, passing, refusal, too_long
+from schemas.clock import SystemClock
+from schemas.database_errors import READ_ONLY, away, code, denied, passing, refusal, too_long
 from schemas.database_mysql import Limits, Sockets, mysql_engine
 from schemas.errors import ConfigError, DeniedError, UnreachableError, UnsafeStateError
+from schemas.outage import Outage
 
 # What others than adapters need to name: a transaction in progress, and any error of the database.
 __all__ = ["Connection", "Database", "DatabaseError", "Stopped"]
@@ -27,7 +29,8 @@ Result = TypeVar("Result")
 
 _REFUSED = frozenset({1044, 1045, 1049, 1698})  # user, password or database are not known there
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
-_TOLD_AFTER = 10  # failures, some five seconds
+_LONG_S, _LONG_PAUSE_S = 10.0, 4.0  # an outage that lasts longer than the former is asked about more seldom
+_IN_VAIN = 10  # tries, some five seconds, after which what others do in the database holds us up too
 TIMEOUT_S = 30
 _TOO_LONG_PAUSE_S = 10.0
 # A record of 4 MiB as hexadecimal digits, in one statement with a megabyte of others.
@@ -55,6 +58,7 @@ class Database:
         timeout_s: int | None = TIMEOUT_S,
         reads_s: int | None = None,
         pause: Callable[[float], Any] | None = None,
+        outage: Outage | None = None,
     ) -> None:
         self._reads_only = reads_s is not None
         limits = Limits.of(timeout_s, reads_s)
@@ -63,6 +67,7 @@ class Database:
         self.sqlite = make_url(url).get_backend_name() == "sqlite"
         self.engine = _sqlite(url) if self.sqlite else mysql_engine(url, connections, limits, autocommit=False)
         self._auto = self.engine.execution_options(reads=True) if self.sqlite else mysql_engine(url, connections, limits, autocommit=True)
+        self.outage = outage or Outage(name=f"the database {self.where}", clock=SystemClock())
         self._sockets = Sockets()
         if not self.sqlite:
             self._sockets.watch(self.engine)
@@ -85,8 +90,10 @@ class Database:
         try:
             self._auto.dispose()
             self._alone(lambda connection: connection.exec_driver_sql("SELECT 1").scalar())
-        except SQLAlchemyError:
+        except SQLAlchemyError as error:
+            self.outage.failed(_said(error))
             return False
+        self.outage.answered()
         return True
 
     @property
@@ -110,7 +117,7 @@ class Database:
         try:
             packet = int(self._alone(lambda connection: connection.exec_driver_sql(question).scalar_one()))
         except SQLAlchemyError as error:
-            said = getattr(error, "orig", error)
+            said = _said(error)
             how = "does not let us in" if code(error) in _REFUSED else "does not answer"
             setting = "DOCLLM_DATA_DIR" if self.sqlite else "DOCLLM_DATABASE_URL"
             raise UnreachableError(f"the database {self.where} {how}: {said}; check {setting}") from None
@@ -147,18 +154,21 @@ class Database:
         count = 0
         while True:
             try:
-                return once()
+                result = once()
             except SQLAlchemyError as error:
                 count += 1
                 self.require_right(error)
                 if not self._reads_only and too_long(error):
                     log.warning("%s", self._ended(error))
+                if away(error) or (passing(error) and count >= _IN_VAIN):
+                    self.outage.failed(_said(error))
                 if not passing(error) or count == tries or (self._reads_only and too_long(error)):
                     raise
-                if count == _TOLD_AFTER:
-                    log.warning("waiting for the database %s: %s", self.where, getattr(error, "orig", None) or error)
                 if too_long(error):
                     self._pause(_TOO_LONG_PAUSE_S)
+            else:
+                self.outage.answered()
+                return result
             self.rest(count)
 
     def require_right(self, error: SQLAlchemyError) -> None:
@@ -168,15 +178,20 @@ class Database:
             raise DeniedError(f"the database {self.where} {refused}") from None
 
     def _ended(self, error: SQLAlchemyError) -> str:
-        said = getattr(error, "orig", None) or error
-        return f"the database {self.where} ended a statement that took too long: {said}; it is tried again, in 10 s at the earliest"
+        return f"the database {self.where} ended a statement that took too long: {_said(error)}; it is tried again, in 10 s at the earliest"
 
     def rest(self, count: int) -> None:
         """Pause before the next try, longer after each of `count` failures; raise Stopped when the program leaves."""
         if self.stopping.is_set():
             raise Stopped
-        longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(count, 10))
+        most = _LONG_PAUSE_S if self.outage.lasts_s > _LONG_S else _LONGEST_PAUSE_S
+        longest = min(most, _FIRST_PAUSE_S * 2 ** min(count, 10))
         self._pause(longest * random.uniform(0.5, 1))  # noqa: S311 - spreads retries, protects nothing
+
+
+def _said(error: SQLAlchemyError) -> object:
+    """Return what the driver says: SQLAlchemy adds the statement."""
+    return getattr(error, "orig", None) or error
 
 
 def _sqlite(url: str) -> Engine:

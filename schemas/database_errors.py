@@ -72,6 +72,11 @@ def refusal(error: BaseException, database: str | None) -> str:
     return f"refuses a right: {said}; {grant} to what SELECT CURRENT_USER() shows ({where})"
 
 
+def away(error: BaseException) -> bool:
+    """Return whether the server is unreachable or takes nothing, whatever others do in it."""
+    return lost(error) or code(error) in TURNED_AWAY | READ_ONLY | FULL
+
+
 def too_long(error: BaseException) -> bool:
     """Return whether a statement was ended for the time that it took."""
     return code(error) in TOO_LONG

@@ -106,8 +106,10 @@ def _connect_mysql(dialect: Any, _record: object, arguments: Any, settings: Any)
 
     A server that takes connections and does not greet is frozen; who waits for its greeting cannot be interrupted.
     """
+    from schemas.mysql_client import MySQLConnection  # noqa: PLC0415 - an embedded ledger needs no PyMySQL
+
     try:
-        connection = dialect.connect(*arguments, **settings | {"read_timeout": settings["connect_timeout"]})
+        connection = MySQLConnection(*arguments, **settings | {"read_timeout": settings["connect_timeout"]})
     except OSError as error:
         raise dialect.loaded_dbapi.OperationalError(NO_WAY, f"{error}; look at the files that the ssl_ options name") from None
     except UnicodeError:  # its text quotes the password

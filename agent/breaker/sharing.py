@@ -1,15 +1,13 @@
 """The duty that keeps the routes of one agent in step with those of the others, about twice a second. No call ever waits for it."""
 
-import logging
 from collections.abc import Callable
 
 from agent.breaker.routes import Routes
 from agent.breaker.shared import Board, BoardAwayError, Member
 from agent.ports import Clock
+from schemas.outage import Outage
 
-log = logging.getLogger(__name__)
-
-PAUSE_S, SHORTEST_S = 0.5, 0.05
+PAUSE_S, SHORTEST_S, AWAY_S = 0.5, 0.05, 2.0
 
 
 class Sharing:
@@ -21,7 +19,7 @@ class Sharing:
         self._clock = clock
         self._jitter = jitter
         self._members: dict[str, Member] = {}
-        self._away = False
+        self._redis = Outage(name="Redis", clock=clock, patience_s=0, hope="this agent watches its routes alone until it does")
 
     async def run(self) -> None:
         """Tell and hear until cancelled."""
@@ -41,9 +39,7 @@ class Sharing:
         except BoardAwayError as error:
             self._alone(error)
             return
-        if self._away:
-            self._away = False
-            log.info("Redis answers again: agents share what they know of routes")
+        self._redis.answered()
         for one, said in zip(members, answers, strict=True):
             one.hear(said, sent_s, self._clock.now_s())
 
@@ -57,9 +53,7 @@ class Sharing:
         return list(self._members.values())
 
     def _alone(self, error: BoardAwayError) -> None:
-        if not self._away:
-            self._away = True
-            log.warning("Redis does not answer (%s): this agent watches its routes alone until it does", error)
+        self._redis.failed(error)
         for one in self._members.values():
             one.alone()
 
@@ -67,5 +61,5 @@ class Sharing:
         """About half a second, and less when the turn to probe will be free before."""
         now_s = self._clock.now_s()
         waits = [wait_s for one in self._members.values() if (wait_s := one.waits_s(now_s)) is not None]
-        pause_s = PAUSE_S * (0.8 + 0.4 * self._jitter())
-        return max(SHORTEST_S, min(pause_s, *waits)) if waits and not self._away else pause_s
+        pause_s = (AWAY_S if self._redis.told else PAUSE_S) * (0.8 + 0.4 * self._jitter())
+        return max(SHORTEST_S, min(pause_s, *waits)) if waits and not self._redis.told else pause_s

@@ -19,7 +19,8 @@ from agent.consumer.kafka_topics import TopicWatch
 from agent.ports import AtRest, Event, Partition, Revoked, TopicAdmin
 from schemas.clock import Clock
 from schemas.config import KafkaConfig
-from schemas.kafka_client import consumer_settings
+from schemas.kafka_client import consumer_settings, outage_of
+from schemas.outage import Outage
 
 Answer = TypeVar("Answer")
 
@@ -42,8 +43,10 @@ class KafkaSource:
         known_topic_ids: Callable[[], Mapping[str, str]],
         admin: TopicAdmin,
         clock: Clock,
+        outage: Outage | None = None,
     ) -> None:
         self._config = config
+        self._outage = outage or outage_of(config, clock)
         self._settings = consumer_settings(config, group_id)
         self._topics = topics
         self._known = known_topic_ids
@@ -66,8 +69,9 @@ class KafkaSource:
             commits=self._commits,
             placement=placement,
             watch=watch,
-            pulse=Pulse(topic=self._topics[0], clock=self._clock),
+            pulse=Pulse(topic=self._topics[0], clock=self._clock, outage=self._outage),
             handover=handover,
+            outage=self._outage,
         )
         reader.start(self._gone.set)
         self._member = reader, handover

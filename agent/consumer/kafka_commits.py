@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from agent.consumer.kafka_assignment import Assignment
 from agent.consumer.kafka_offsets import Key
 from agent.ports import Partition
+from producer.topics.kafka_errors import level
 from schemas import crash
 from schemas.clock import Clock
 
@@ -126,5 +127,4 @@ class Commits:
     def _note(self, error: KafkaError | None, offset: TopicPartition | None) -> None:
         if error is not None:
             where = f"{offset.topic}[{offset.partition}]" if offset else "offsets"
-            level = logging.DEBUG if error.code() in MOVED_ON else logging.WARNING
-            _log.log(level, "%s not committed: %s", where, error.str())
+            _log.log(logging.DEBUG if error.code() in MOVED_ON else level(error), "%s not committed: %s", where, error.str())

@@ -16,6 +16,7 @@ from agent.consumer.kafka_handover import HandOver
 from agent.consumer.kafka_offsets import Key, Start, starts
 from agent.consumer.kafka_topics import TopicWatch
 from agent.ports import Assigned, Partition, Recreated, Revoked, SourceFailed
+from producer.topics.kafka_errors import level
 from schemas.clock import Clock
 
 _log = logging.getLogger("docllm.kafka.consumer")
@@ -151,7 +152,7 @@ class Placement:
         try:
             return starts(consumer, keys, ids=self._watch.ids or {}, lowest=self._lowest, labelled=self._labelled)
         except KafkaException as error:
-            _log.warning("no offsets to begin from: %s", error)
+            _log.log(level(error.args[0]), "no offsets to begin from: %s", error)
             return []
 
     def _begin(self, consumer: Consumer, places: list[Start]) -> None:

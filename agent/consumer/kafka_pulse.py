@@ -8,6 +8,7 @@ controller had taken all brokers for lost.
 from confluent_kafka import Consumer, KafkaException
 
 from schemas.clock import Clock
+from schemas.outage import Outage
 
 PERIOD_S = 10.0
 ANSWER_S = 2.0
@@ -18,13 +19,19 @@ SILENCE_S = 60.0
 class Pulse:
     """Tracks when the current handle last heard from a broker."""
 
-    def __init__(self, *, topic: str, clock: Clock) -> None:
+    def __init__(self, *, topic: str, clock: Clock, outage: Outage) -> None:
         self._topic = topic
         self._clock = clock
-        self.heard()
+        self._outage = outage
+        self.begin()
 
     def heard(self) -> None:
-        """Note that a broker has sent something, or that the handle is new."""
+        """Note that a broker has sent something."""
+        self._outage.answered()
+        self.begin()
+
+    def begin(self) -> None:
+        """Note that the handle is new."""
         self._heard_s = self._clock.now_s()
         self._next_s = self._heard_s + PERIOD_S
 
@@ -37,7 +44,8 @@ class Pulse:
             return False
         try:
             consumer.list_topics(self._topic, timeout=ANSWER_S)
-        except KafkaException:
+        except KafkaException as error:
+            self._outage.failed(error.args[0].str())
             self._next_s = self._clock.now_s() + PERIOD_S
             return self._clock.now_s() - self._heard_s >= SILENCE_S
         self.heard()

@@ -21,8 +21,10 @@ from agent.consumer.kafka_placement import Placement
 from agent.consumer.kafka_pulse import SILENCE_S, Pulse
 from agent.consumer.kafka_topics import TopicWatch
 from agent.ports import SourceFailed
+from producer.topics.kafka_errors import ALL_DOWN, UNREACHABLE
 from schemas.config import KafkaConfig
 from schemas.kafka_client import Settings, refused_setting
+from schemas.outage import Outage
 
 _log = logging.getLogger("docllm.kafka.consumer")
 
@@ -50,6 +52,7 @@ class Reader:
         watch: TopicWatch,
         pulse: Pulse,
         handover: HandOver,
+        outage: Outage,
     ) -> None:
         self._config = config
         self._settings = settings
@@ -59,6 +62,7 @@ class Reader:
         self._watch = watch
         self._pulse = pulse
         self._handover = handover
+        self._outage = outage
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._leaving = threading.Event()
         self._broken = False
@@ -102,7 +106,7 @@ class Reader:
     def _serve(self, consumer: Consumer) -> None:
         """Use one handle until it is broken or the thread must leave."""
         self._broken = False
-        self._pulse.heard()
+        self._pulse.begin()
         place = self._placement
         consumer.subscribe(list(self._watch.topics), on_assign=place.on_assign, on_revoke=place.on_revoke, on_lost=place.on_lost)
         while not self._broken and not self._leaving.is_set():
@@ -134,7 +138,7 @@ class Reader:
         self._commits.step(consumer)
         self._read(consumer)
         if self._pulse.has_stopped(consumer):
-            _log.warning("no broker has answered for %.0f s: a new consumer is opened", SILENCE_S)
+            _log.debug("no broker has answered for %.0f s: a new consumer is opened", SILENCE_S)
             self._broken = True
 
     def _obey(self, consumer: Consumer) -> None:
@@ -173,6 +177,7 @@ class Reader:
         if error.code() == KafkaError._AUTO_OFFSET_RESET and topic is not None and number is not None:  # noqa: SLF001 - its name
             self._placement.out_of_range((topic, number))
         elif error.code() == KafkaError._PARTITION_EOF and topic is not None and number is not None:  # noqa: SLF001 - the same
+            self._pulse.heard()
             self._assignment.ended((topic, number), message.offset() or 0)
         elif error.code() in UNREADABLE:
             self._tell(error, f"{topic}[{number}] is read no further until its group is moved past that, or the client can take it")
@@ -195,6 +200,10 @@ class Reader:
         """
         fatal = error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001 - its name
         self._broken = self._broken or fatal
+        if error.code() in UNREACHABLE and not fatal:
+            if error.code() != ALL_DOWN:
+                self._outage.failed(error.str())
+            return
         self._tell(error, "a new consumer is opened" if fatal else "goes on by itself")
 
     def _tell(self, error: KafkaError, hope: str) -> None:

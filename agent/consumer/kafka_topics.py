@@ -86,7 +86,7 @@ class TopicWatch:
         except (TimeoutError, concurrent.futures.CancelledError):
             return False
         except DocllmError as error:
-            _log.info("no topic ids: %s", error)
+            _log.debug("no topic ids: %s", error)
             self._asked = None
             return False
         self._asked = None

@@ -15,6 +15,8 @@ from producer.publisher.kafka_sender import Sender, refused
 from schemas.clock import Clock
 from schemas.config import KafkaConfig
 from schemas.envelope import Outgoing
+from schemas.kafka_client import outage_of
+from schemas.outage import Outage
 
 _log = logging.getLogger("docllm.kafka.producer")
 
@@ -47,9 +49,9 @@ class KafkaPublisher:
     Raises ConfigError for settings that break a promise or that the client refuses.
     """
 
-    def __init__(self, *, config: KafkaConfig, clock: Clock) -> None:
+    def __init__(self, *, config: KafkaConfig, clock: Clock, outage: Outage | None = None) -> None:
         self._clock = clock
-        self._sender = Sender(config=config, clock=clock)
+        self._sender = Sender(config=config, clock=clock, outage=outage or outage_of(config, clock))
         self._parcels: list[Parcel] = []
         self._change = threading.Condition()
         self._waiting = 0

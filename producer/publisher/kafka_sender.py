@@ -14,10 +14,12 @@ from contextlib import suppress
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from producer.ports import Refusal
+from producer.topics.kafka_errors import ALL_DOWN, UNREACHABLE
 from schemas.clock import Clock
 from schemas.config import KafkaConfig
 from schemas.envelope import Outgoing
 from schemas.kafka_client import MESSAGE_TIMEOUT_MS, producer_settings, refused_setting
+from schemas.outage import Outage
 
 _log = logging.getLogger("docllm.kafka.producer")
 
@@ -40,9 +42,10 @@ Failures = dict[tuple[str | None, bytes | None, bytes | None], KafkaError]
 class Sender:
     """The client, replaced after a fatal error."""
 
-    def __init__(self, *, config: KafkaConfig, clock: Clock) -> None:
+    def __init__(self, *, config: KafkaConfig, clock: Clock, outage: Outage) -> None:
         self._config = config
         self._clock = clock
+        self._outage = outage
         self._settings = producer_settings(config)
         self._failures: Failures = {}
         self._broken = False
@@ -83,6 +86,8 @@ class Sender:
             return refused(records, self._ended(error))
         if not self._failures:
             self._troubles.clear()
+            if records:
+                self._outage.answered()
             return refusals
         return [refusal or self._reported(record) for record, refusal in zip(records, refusals, strict=True)]
 
@@ -154,7 +159,10 @@ class Sender:
             self._failures[message.topic(), message.key(), message.value()] = error
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.code() not in self._troubles:
+        if error.code() in UNREACHABLE:
+            if error.code() != ALL_DOWN:
+                self._outage.failed(error.str())
+        elif error.code() not in self._troubles:
             self._troubles.add(error.code())
             _log.warning("%s; goes on by itself", error.str())
 

@@ -23,12 +23,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 
 from producer.ports import Backlog, TopicState
 from producer.topics.family import SETTINGS
+from producer.topics.kafka_errors import LED_ELSEWHERE, UNREACHABLE
 from producer.topics.kafka_peek import Peek
 from producer.topics.kafka_renewal import Renewal
 from schemas.clock import Clock
 from schemas.config import KafkaConfig
 from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.kafka_client import admin_settings, refused_setting, refusing, unreachable
+from schemas.kafka_client import admin_settings, outage_of, refused_setting, refusing, unreachable
+from schemas.outage import Outage
 
 Answered = TypeVar("Answered")
 Key = tuple[str, int]
@@ -37,34 +39,6 @@ REQUEST_S = 10.0
 LOOK_S, MOVED_S = 0.05, 0.5
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 MISSING = KafkaError.UNKNOWN_TOPIC_OR_PART
-LED_ELSEWHERE = {
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.OFFSET_NOT_AVAILABLE,
-}
-UNREACHABLE = {
-    KafkaError._TRANSPORT,  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
-    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-    KafkaError._TIMED_OUT,  # noqa: SLF001
-    KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
-    KafkaError._DESTROY_BROKER,  # noqa: SLF001 - the client gave up a connection on which it waited
-    KafkaError._WAIT_COORD,  # noqa: SLF001
-    KafkaError._RESOLVE,  # noqa: SLF001
-    KafkaError._SSL,  # noqa: SLF001
-    KafkaError._AUTHENTICATION,  # noqa: SLF001
-    KafkaError.REQUEST_TIMED_OUT,
-    # A broker that starts, or a leader that moves, answers the same question a moment later.
-    *LED_ELSEWHERE,
-    KafkaError.BROKER_NOT_AVAILABLE,
-    KafkaError.NOT_CONTROLLER,
-    KafkaError.NETWORK_EXCEPTION,
-    KafkaError.KAFKA_STORAGE_ERROR,
-}
 # A controller's words for brokers it has not heard of yet, or not for a while.
 FENCED = "currently fenced"
 
@@ -76,9 +50,10 @@ class LedElsewhereError(UnreachableError):
 class KafkaTopicAdmin:
     """TopicAdmin on Kafka."""
 
-    def __init__(self, *, config: KafkaConfig, clock: Clock) -> None:
+    def __init__(self, *, config: KafkaConfig, clock: Clock, outage: Outage | None = None) -> None:
         self._config = config
         self._clock = clock
+        self._outage = outage or outage_of(config, clock)
         self._trouble = ""
         self._settings = admin_settings(config)
         self._renewal = Renewal(opened=self._opened, clock=clock)
@@ -237,15 +212,19 @@ class KafkaTopicAdmin:
                 self._renewal.unanswered()
             raise explained or error from None
         self._renewal.answered()
+        self._outage.answered()
         return answer
 
     async def _peeked(self, answer: Awaitable[Answered]) -> Answered:
         try:
-            return await answer
+            found = await answer
         except KafkaException as error:
             raise self._explained(error) or refusing(self._config, error.args[0].str()) from None
         except TimeoutError as error:
+            self._outage.failed(error)
             raise unreachable(self._config, str(error)) from None
+        self._outage.answered()
+        return found
 
     def _explained(self, error: KafkaException) -> UnreachableError | None:
         """Return the error for an unreachable broker, or None if the cause is another."""
@@ -255,7 +234,10 @@ class KafkaTopicAdmin:
             return LedElsewhereError(str(unreachable(self._config, reason)))
         if code == KafkaError.INVALID_REPLICATION_FACTOR and FENCED in reason:
             return unreachable(self._config, reason)
-        return unreachable(self._config, self._trouble or reason) if code in UNREACHABLE else None
+        if code not in UNREACHABLE:
+            return None
+        self._outage.failed(self._trouble or reason)
+        return unreachable(self._config, self._trouble or reason)
 
     def _on_error(self, error: KafkaError) -> None:
         # "All brokers are down" only sums up the earlier error of each broker, which helps more.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from producer.ports import Incoming
-from producer.topics.kafka import UNREACHABLE
+from producer.topics.kafka_errors import UNREACHABLE
 from producer.topics.kafka_peek import close
 from schemas.clock import Clock
 from schemas.config import KafkaConfig

@@ -46,7 +46,7 @@ class Renewal:
         except ConfigError as error:  # a TLS file may be in the middle of a replacement
             _log.warning("the client is kept: %s", error)
             return
-        _log.info("no broker has answered for %.0f s: the client is opened anew", silent_s)
+        _log.debug("no broker has answered for %.0f s: the client is opened anew", silent_s)
         old, self._before, self.client = [self._before], self.client, client
         self._answered_s = self._clock.now_s()
         # Garbage-collecting a client waits for its threads.

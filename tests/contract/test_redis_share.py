@@ -223,7 +223,7 @@ async def test_two_agents_through_the_faults_of_redis(server: Redis, caplog: pyt
     await second.sharing.sync()
 
     assert not second.table.closed(ROUTE, clock.now_s())
-    said = [record.message for record in caplog.records if record.name == "agent.breaker.sharing"]
-    assert [text[:21] for text in said] == ["Redis does not answer"] * 2 + ["Redis answers again: "] * 2
+    said = [record.message for record in caplog.records if record.name == "schemas.outage"]
+    assert [text[:21] for text in said] == ["Redis does not answer"] * 2 + ["Redis answers again, "] * 2
     for one in (first, second):
         await one.board.close()

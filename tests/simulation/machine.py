@@ -9,6 +9,7 @@ from producer.app import Parts
 from producer.topics.family import Family, with_old_tiers
 from schemas.config import AgentConfig, Config, GuardConfig, KafkaConfig, LLMConfig, RouteConfig, TypeConfig
 from schemas.lanes import Lane
+from schemas.outage import Outage
 from schemas.topics import Topics
 from tests.simulation.broker import Broker
 from tests.simulation.bus import SimSource
@@ -65,7 +66,8 @@ class Machine:
         admin = SimTopicAdmin(broker=self.broker, clock=clock, weather=self.weather)
         family = Family(admin=admin, database=database, lane=lane, topics=topics, clock=clock)
         publisher = SimPublisher(broker=self.broker, clock=clock, weather=self.weather)
-        return Parts(self._config(), topics, clock, database, lane, admin, publisher, family, LEDGER_ID)
+        kafka = Outage(name="Kafka", clock=clock)
+        return Parts(self._config(), topics, clock, database, lane, admin, publisher, family, LEDGER_ID, kafka)
 
     def source(self, parts: Parts, destination: str, known: Callable[[], Mapping[str, str]]) -> SimSource:
         """Return the consumer handle of one destination."""

@@ -18,6 +18,7 @@ from sqlalchemy.exc import OperationalError
 from schemas import migrations
 from schemas.clock import Clock
 from schemas.database import Database
+from schemas.outage import Outage
 from tests.simulation.connection import QuickConnection
 from tests.simulation.weather import Weather
 
@@ -197,6 +198,7 @@ class SimDatabase(Database):
         self._store = store
         self._weather = weather
         self._clock = clock
+        self.outage = Outage(name="the database", clock=clock)
 
     @property
     def away_s(self) -> float:

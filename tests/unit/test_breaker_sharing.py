@@ -262,7 +262,7 @@ def test_a_redis_that_is_away_at_the_start_is_said_once(caplog: pytest.LogCaptur
 
     assert [(record.levelname, record.message[:21]) for record in caplog.records] == [
         ("WARNING", "Redis does not answer"),
-        ("INFO", "Redis answers again: "),
+        ("INFO", "Redis answers again, "),
     ]
 
 

@@ -1,6 +1,7 @@
 """Which database errors may pass, and how long is waited between tries."""
 
 import sqlite3
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import Mock
@@ -19,6 +20,9 @@ from schemas.database import LEAST_PACKET_BYTES, Database, Stopped
 from schemas.database_errors import CONFLICTS, DENIED, FULL, LOST, READ_ONLY, TOO_LONG, TURNED_AWAY, busy, code, lost, passing
 from schemas.envelope import MAX_TASK_BYTES
 from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
+from schemas.mysql_client import MySQLConnection, unverified
+from schemas.outage import Outage
+from tests.unit.test_bus_group import HandClock
 
 
 def server_error(number: int, *, cut: bool = False) -> OperationalError:
@@ -137,16 +141,20 @@ def test_work_is_done_again_until_it_is_through(database: Database, pauses: list
     assert all(0.5 * min(1.0, 0.02 * 2**count) <= pause <= min(1.0, 0.02 * 2**count) for count, pause in enumerate(pauses, start=1))
 
 
-@pytest.mark.usefixtures("pauses")
-def test_a_long_wait_is_told(database: Database, caplog: pytest.LogCaptureFixture) -> None:
-    """Once, after some seconds, with what the database says: who waits at a terminal would wait for ever."""
-    database.run(failing(*[server_error(1205)] * 9))
-    assert caplog.messages == []
+def test_an_outage_is_told_once_whoever_asks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With what the database says: who waits at a terminal would wait for ever."""
+    clock = HandClock()
 
-    database.run(failing(*[server_error(1021)] * 30))
+    def pause(seconds: float) -> None:
+        clock.at_s += seconds
+
+    outage = Outage(name="the database", clock=clock)
+    both = [Database(f"sqlite:///{tmp_path / 'ledger.db'}", pause=pause, outage=outage) for _ in range(2)]
+    for one in both:
+        one.run(failing(*[server_error(1021)] * 12))
 
     (message,) = caplog.messages
-    assert message.startswith("waiting for the database sqlite:")
+    assert message.startswith("the database does not answer (")
     assert "1021" in message
 
 
@@ -174,6 +182,30 @@ def test_a_missing_right_is_the_operators_to_give(database: Database, number: in
     assert raised.value.exit_code == 3
     assert said in str(raised.value)
     assert "GRANT INSERT ON" in str(raised.value)
+
+
+def test_what_others_do_in_the_database_is_no_outage_at_once(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """A deadlock passes with the next try: nobody is to look at the server."""
+    for _ in range(3):
+        database.run(failing(*[server_error(1213)] * 9))
+
+    assert database.outage.lasts_s == 0
+    assert caplog.messages == []
+
+
+def test_a_long_outage_is_asked_about_more_seldom(tmp_path: Path) -> None:
+    """Eight threads that try each second took a fifth of a core; the pause is a few seconds later on."""
+    clock, pauses = HandClock(), list[float]()
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        clock.at_s += seconds
+
+    database = Database(f"sqlite:///{tmp_path / 'ledger.db'}", pause=pause, outage=Outage(name="the database", clock=clock))
+    database.run(failing(*[server_error(2003)] * 80))
+
+    assert max(pauses[:10]) <= 1.0
+    assert 1.0 < max(pauses[50:]) <= 4.0
 
 
 def test_tries_are_limited_where_the_caller_says_so(database: Database, pauses: list[float]) -> None:
@@ -281,3 +313,16 @@ def test_the_least_packet_holds_the_largest_statement() -> None:
     written = PyMySQL(defer_connect=True).escape(kept)
     assert server.exec_driver_sql.call_count == 1
     assert max(len(statement), len(written)) + 10_000 < LEAST_PACKET_BYTES
+
+
+def test_connections_share_one_tls_context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each try loaded the system's certificates to verify nothing: 25 ms and megabytes, eight times a second in an outage."""
+    made: list[object] = []
+    monkeypatch.setattr(ssl, "create_default_context", lambda **options: made.append(options) or unverified())
+
+    tries = [MySQLConnection(host="127.0.0.1", user="u", defer_connect=True) for _ in range(3)]
+    MySQLConnection(host="127.0.0.1", user="u", ssl_ca=str(tmp_path / "ca.pem"), defer_connect=True)
+
+    assert [one.ctx for one in tries] == [unverified()] * 3  # type: ignore[attr-defined]
+    assert made == [{"cafile": str(tmp_path / "ca.pem"), "capath": None}]
+    assert unverified().verify_mode is ssl.CERT_NONE

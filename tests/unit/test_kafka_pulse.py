@@ -3,6 +3,7 @@
 from confluent_kafka import KafkaError, KafkaException
 
 from agent.consumer.kafka_pulse import PERIOD_S, SILENCE_S, Pulse
+from schemas.outage import Outage
 from tests.unit.test_bus_group import HandClock
 
 
@@ -26,7 +27,7 @@ class Watched:
     def __init__(self) -> None:
         self.handle = Handle()
         self.clock = HandClock()
-        self.pulse = Pulse(topic="topic", clock=self.clock)
+        self.pulse = Pulse(topic="topic", clock=self.clock, outage=Outage(name="Kafka", clock=self.clock))
 
     def seconds_until_stopped(self, most_s: int) -> int | None:
         for second in range(most_s):
@@ -44,7 +45,7 @@ def test_a_handle_that_reaches_nobody_for_a_minute_has_stopped() -> None:
     assert watched.seconds_until_stopped(200) == SILENCE_S
     assert watched.handle.asked == SILENCE_S / PERIOD_S
 
-    watched.pulse.heard()  # another handle is opened
+    watched.pulse.begin()  # another handle is opened
     assert watched.seconds_until_stopped(200) == SILENCE_S
 
 

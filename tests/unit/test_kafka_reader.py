@@ -36,7 +36,7 @@ class Client:
 
 def made(*, stopped: bool = False) -> Reader:
     """Return a reader whose other parts do nothing. `stopped`: its handle reaches no broker any more."""
-    parts = {name: MagicMock() for name in ("assignment", "commits", "placement", "watch", "pulse")}
+    parts = {name: MagicMock() for name in ("assignment", "commits", "placement", "watch", "pulse", "outage")}
     parts["pulse"].has_stopped.return_value = stopped
     return Reader(config=KafkaConfig("b:9092"), settings={}, handover=MagicMock(spec=HandOver), **parts)
 

@@ -21,12 +21,17 @@ class Rested(Exception):  # noqa: N818 - it is no error: the round is over
 class OneRound:
     """A clock on which nobody waits, a database that notes what it is asked, and topics that nobody reaches."""
 
+    told = False  # as of an outage of Kafka
+
     def __init__(self) -> None:
         self.asked: list[Any] = []
 
     def run(self, work: Any) -> frozenset[Any]:
         self.asked.append(work)
         return frozenset()
+
+    def now_s(self) -> float:
+        return 0.0
 
     async def lane(self, work: Any) -> Any:
         return work()
@@ -39,7 +44,7 @@ class OneRound:
 
 
 def reaper(parts: OneRound, tiers: tuple[str, ...] = ()) -> Reaper:
-    shared = dict.fromkeys(("database", "lane", "clock", "admin", "relay", "heartbeat"), cast("Any", parts)) | {"lane": parts.lane}
+    shared = dict.fromkeys(("database", "lane", "clock", "admin", "relay", "heartbeat", "kafka"), cast("Any", parts)) | {"lane": parts.lane}
     woken = Sweep(600.0, asyncio.Event())
     return Reaper(**shared, topics=Topics("g", tiers), locks=None, sweep=woken, agents_gone=lambda _: None, finished=dict)
 

@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from producer.topics.family import SETTINGS
-from producer.topics.kafka import LATEST, UNREACHABLE, KafkaTopicAdmin, LedElsewhereError
+from producer.topics.kafka import LATEST, KafkaTopicAdmin, LedElsewhereError
+from producer.topics.kafka_errors import UNREACHABLE
 from schemas.clock import SystemClock
 from schemas.config import KafkaConfig
 from schemas.errors import UnreachableError

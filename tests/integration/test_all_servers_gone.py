@@ -1,0 +1,74 @@
+"""An agent whose servers are all gone waits for them: quietly, cheaply, and it goes on by itself when they are back."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import monotonic
+from urllib.parse import urlsplit
+
+import pytest
+
+from schemas.task import Status
+from tests.integration.deployment import Deployment
+from tests.integration.programs import Program, pause
+from tests.servers import Kafka, MariaDB, Redis, Server
+
+SETTLE_S, MEASURED_S = 15.0, 60.0
+# Measured: 1.5 % of a core and 4 lines a minute; 30 % and 95 lines when each thread and each handle tried at once again.
+CORE_SHARE, LINES, GROWN_MB = 0.06, 12, 60
+BACK_S = 90.0  # until a Java program has started on a busy machine, and consumers have joined again
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(300)
+def test_all_servers_gone(on_kafka: Deployment, kafka_server: Kafka, mariadb_server: MariaDB, redis_server: Redis) -> None:
+    """Kafka, ledger, Redis and provider: next to no CPU, a few lines a minute, each outage begun and ended in the log."""
+    llm = on_kafka.llm("--latency", "0.2")
+    on_kafka.load(1500)
+    agent = on_kafka.agent("--slots", "16", "--until-done")
+    on_kafka.until_settled(100)
+    before_mb = _resident_mb(agent)
+
+    servers: list[Server] = [kafka_server, mariadb_server, redis_server]
+    for server in servers:
+        server.kill()
+    llm.end()
+    try:
+        pause(SETTLE_S)
+        share, lines = _measured(agent)
+        grown_mb = _resident_mb(agent) - before_mb
+    finally:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda server: server.start(), servers))
+    began_s, settled = monotonic(), on_kafka.ledger.counts()["succeeded"]
+    on_kafka.llm("--latency", "0.2", "--port", str(urlsplit(llm.url).port))
+    on_kafka.until_settled(settled + 1, timeout_s=BACK_S)
+    resumed_s = monotonic() - began_s
+
+    print(f"{share:.1%} of a core, {len(lines)} lines a minute, {grown_mb} MB more; resumed after {resumed_s:.0f} s")  # noqa: T201 - figures
+    assert share <= CORE_SHARE
+    assert len(lines) <= LINES, "\n".join(lines)
+    assert grown_mb <= GROWN_MB
+    assert agent.wait() == 0, agent.tail()
+    assert {task.status for task in on_kafka.evidence().tasks} == {Status.SUCCEEDED}
+    for name in ("the database", "Kafka at", "Redis"):
+        told = [line for line in agent.err.splitlines() if f"schemas.outage: {name}" in line]
+        assert sum("does not answer" in line for line in told) == 1, agent.err
+        assert sum("answers again" in line for line in told) == 1, agent.err
+
+
+def _measured(agent: Program) -> tuple[float, list[str]]:
+    """Return the share of a core that the agent takes, and the lines that it logs meanwhile."""
+    cpu_s, before, began_s = _cpu_s(agent), len(agent.err.splitlines()), monotonic()
+    pause(MEASURED_S)
+    return (_cpu_s(agent) - cpu_s) / (monotonic() - began_s), agent.err.splitlines()[before:]
+
+
+def _cpu_s(program: Program) -> float:
+    """Return the CPU time of a process and all its threads, those that have ended too."""
+    fields = Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _resident_mb(program: Program) -> int:
+    return int(Path(f"/proc/{program.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
