@@ -28,7 +28,7 @@ from agent.reaper import Reaper, Sweep
 from agent.resuming import Resuming
 from agent.settle import Ended, Settler
 from agent.slots import Slots
-from agent.telemetry import Counts
+from agent.telemetry import Counts, told_dead
 from agent.topic_ids import TopicIds
 from agent.worker import Worker
 from producer import outbox, status, store
@@ -202,7 +202,13 @@ class Builder:
         async def read() -> GroupStatus:
             return await lane(lambda: database.auto(lambda c: status.read(c, group)))
 
-        return Progress(read=read, clock=self.clock, summary=self.counts.summary, notice=self.counts.notice)
+        return Progress(
+            read=read,
+            clock=self.clock,
+            summary=self.counts.summary,
+            notice=self.counts.notice,
+            deaths=lambda: self.counts.deaths.news(group),
+        )
 
     def finished(self) -> Finished:
         """Return the question whether the group's work is done."""
@@ -227,7 +233,9 @@ class Builder:
                 return True  # who cannot tell does not leave
 
         async def notes() -> list[str]:
-            return [store.told_half_loaded(name) for name in await lane(lambda: database.auto(lambda c: store.half_loaded(c, group)))]
+            half_loaded = await lane(lambda: database.auto(lambda c: store.half_loaded(c, group)))
+            batches = (await lane(lambda: database.auto(lambda c: status.read(c, group)))).batches
+            return [*map(store.told_half_loaded, half_loaded), *told_dead(group, batches)]
 
         return Finished(open_tasks, orders, any_work, notes)
 

@@ -194,7 +194,8 @@ async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, sto
                 await agent.run(stop, until_done=options.until_done, drain_timeout_s=config.agent.drain_timeout_s)
             except UnreachableError as error:
                 _give_up(options, error)
-            log.info("%s", agent.summary())
+            for line in agent.summary(options.group):
+                log.info("%s", line)
 
 
 def _give_up(options: argparse.Namespace, error: UnreachableError) -> NoReturn:

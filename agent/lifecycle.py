@@ -13,10 +13,11 @@ from agent.ports import Clock, Event, Order, Source
 from agent.reaper import Reaper
 from agent.settle import Settler
 from agent.slots import Slots
-from agent.telemetry import Counts
+from agent.telemetry import Counts, look
 from producer.relay import Relay
 from schemas import crash
 from schemas.errors import DocllmError, UnreachableError
+from schemas.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -131,9 +132,10 @@ class Agent:
         """Say that this agent stopped; for one that never ran."""
         await self._leave()
 
-    def summary(self) -> str:
-        """Return what this agent did, in one line."""
-        return self._counts.summary()
+    def summary(self, group: str) -> list[str]:
+        """Return what this agent did: a line for each class of dead tasks, then the counts."""
+        where = f"; why tasks are dead: {look(group)}" if self._counts.dead else ""
+        return [*self._counts.deaths.all(group), self._counts.summary() + where]
 
     def failed(self, reason: str) -> None:
         """Note that a part has ended for good."""
@@ -180,7 +182,8 @@ class Agent:
 
     async def _drain(self, stop: Stop, timeout_s: float) -> None:
         """Leave the group at once, finish what runs, settle, publish, say that this agent stopped."""
-        log.info("draining: %d calls are running, at most %.0f s", self._slots.running, timeout_s)
+        if self._slots.running:
+            log.info("draining: waiting for %s, at most %.0f s", counted(self._slots.running, "call"), timeout_s)
         self._slots.close()
         await self._leave_group()
         crash.reach("drain.group_left")
@@ -208,7 +211,7 @@ class Agent:
         await asyncio.wait([finishing, hurry], return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         if not finishing.done():
-            log.info("hurrying: %d calls are ended, their tasks run again", self._slots.running)
+            log.info("hurrying: ending %s, their tasks run again", counted(self._slots.running, "call"))
             finishing.cancel()
             await self._slots.finish(0)
 

@@ -1,17 +1,68 @@
 """What an agent counts, and the one line in which it says how it is."""
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
+from agent.outcome import Cancelled, Dead, Failure, Moved, Outcome, Released, Retry, Snooze, Succeeded
 from agent.ports import Verdict
 from producer.shown import log_to_stderr
+from producer.status import BatchStatus
+from schemas.wording import counted, one_line
 
 _NAMES = {
     Succeeded: "succeeded", Dead: "dead", Snooze: "snoozed", Retry: "retried", Moved: "moved", Cancelled: "cancelled",
     Released: "released",
 }  # fmt: skip
+BATCHES_SHOWN = 5
 _INSTEAD = {Verdict.HELD_BACK: "moved", Verdict.REOPENED: "released"}
+
+
+@dataclass(slots=True)
+class Deaths:
+    """The tasks that this agent gave up, by class of error, each with the newest error as example."""
+
+    count: dict[str, int] = field(default_factory=dict)
+    example: dict[str, str] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)
+
+    def note(self, failure: Failure) -> None:
+        """Count a dead task."""
+        name = failure.error_class
+        self.count[name] = self.count.get(name, 0) + 1
+        self.example[name] = failure.text
+
+    def news(self, group: str) -> list[str]:
+        """Return a line for each class of which tasks died since the last call."""
+        fresh = [name for name, number in self.count.items() if number != self.told.get(name)]
+        self.told = dict(self.count)
+        return self._lines(fresh, group)
+
+    def all(self, group: str) -> list[str]:
+        """Return a line for each class."""
+        return self._lines(list(self.count), group)
+
+    def _lines(self, names: list[str], group: str) -> list[str]:
+        return [
+            f"{counted(self.count[name], 'dead task')} of class {name}, such as: {one_line(self.example[name])}; to see them: {look(group)}"
+            for name in names
+        ]
+
+
+def look(group: str) -> str:
+    """Return the command that shows dead tasks."""
+    return f"python -m producer dead list --group {group}"
+
+
+def told_dead(group: str, batches: Iterable[BatchStatus]) -> list[str]:
+    """Return what to say of the dead tasks of a group whose work is done, whoever gave them up."""
+    dead = {batch.name: batch.counts["dead"] for batch in batches if batch.counts["dead"]}
+    if not dead:
+        return []
+    named = ", ".join(f"{number:,} in {name}" for name, number in list(dead.items())[:BATCHES_SHOWN])
+    more = ", ..." if len(dead) > BATCHES_SHOWN else ""
+    total = counted(sum(dead.values()), "task")
+    return [f"done, with dead tasks: {total} of group {group} ({named}{more}); to see why: {look(group)}"]
 
 
 @dataclass(slots=True)
@@ -31,6 +82,7 @@ class Counts:
     attempts: int = 0  # that were begun; some end before a call, as where the document cannot be read
     last_settled_s: float | None = None
     notices: dict[str, str] = field(default_factory=dict)  # why nothing runs, by source of the reason
+    deaths: Deaths = field(default_factory=Deaths)
 
     def note(self, outcome: Outcome, verdict: Verdict, now_s: float) -> None:
         """Count a settlement."""
@@ -43,6 +95,8 @@ class Counts:
             setattr(self, name, getattr(self, name) + 1)
             if name != "released":
                 self.last_settled_s = now_s
+            if name == "dead" and isinstance(outcome, Dead):
+                self.deaths.note(outcome.failure)
 
     def notice(self) -> str:
         """Return the reasons why something does not run, for `status`."""
@@ -50,8 +104,9 @@ class Counts:
 
     def summary(self) -> str:
         """Return the counts for a log line."""
-        names = "succeeded retried dead cancelled moved snoozed released fenced given_up quarantined attempts".split()
-        return ", ".join(f"{getattr(self, name)} {name.replace('_', ' ')}" for name in names if getattr(self, name) or name == "succeeded")
+        names = "succeeded retried dead cancelled moved snoozed released fenced given_up quarantined".split()
+        counts = [f"{getattr(self, name)} {name.replace('_', ' ')}" for name in names if getattr(self, name) or name == "succeeded"]
+        return ", ".join([*counts, *([counted(self.attempts, "attempt")] if self.attempts else [])])
 
     def topic(self, name: str, *, known: bool) -> None:
         """Note whether a topic is the one whose id `topics apply` stored; any other is not read."""

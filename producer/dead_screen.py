@@ -18,6 +18,7 @@ from producer.dead_show import Attempt, Letter, Record, Result, Story
 from producer.moments import written
 from producer.selection import RECORD
 from producer.shown import shown
+from schemas.wording import counted
 
 FINGERPRINT_SHOWN = 8
 INPUT_SHOWN, ERROR_SHOWN = 1000, 500
@@ -60,7 +61,7 @@ def groups_lines(groups: Sequence[Group], width: int) -> Iterator[str]:
 
 def _example(one: Group) -> str:
     where = f"{one.example.batch}/{one.example.id}" if one.example.batch else one.example.id
-    spent = f"{one.spent.attempts} attempts, {one.spent.tokens_in}+{one.spent.tokens_out} tokens; " if one.tasks else ""
+    spent = f"{counted(one.spent.attempts, 'attempt')}, {one.spent.tokens_in}+{one.spent.tokens_out} tokens; " if one.tasks else ""
     return f"{spent}{shown(where, ERROR_SHOWN)}: {shown(one.example.error, ERROR_SHOWN)}"
 
 

@@ -10,6 +10,7 @@ from producer.replay_plan import SAMPLE, Plan
 from producer.replay_runs import ItemState, Run, Wish
 from producer.selection import OF_RECORDS, RECORD
 from producer.shown import shown
+from schemas.wording import counted
 
 UNREAD_SHOWN = 20
 
@@ -32,7 +33,7 @@ def plan_lines(plan: Plan, wish: Wish, estimate: Estimate, width: int) -> Iterat
     if plan.tasks:
         spent = plan.spent
         tokens = f"{spent.tokens_in:,}+{spent.tokens_out:,} tokens"
-        yield f"spent on them so far: {money(spent.cost_micro)}, {tokens} in {spent.attempts:,} attempts"
+        yield f"spent on them so far: {money(spent.cost_micro)}, {tokens} in {counted(spent.attempts, 'attempt')}"
         sample = f" (measured on the first {SAMPLE:,})" if plan.tasks > SAMPLE else ""
         yield f"one more attempt of each: {estimate}{sample}"
 

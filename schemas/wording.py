@@ -24,6 +24,11 @@ def masking(secret: str) -> Callable[[bytes], bytes]:
     return lambda body: pattern.sub(b"***", body)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as `1 attempt` or `2 attempts`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def one_line(text: str) -> str:
     """Return the text on one line of at most 500 characters, with whatever looks like a key masked."""
     flat = _UNPRINTABLE.sub(" ", text[:_READ_CHARS]).strip()

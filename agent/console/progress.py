@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from producer.screen import bar
 from producer.status import GroupStatus
@@ -13,7 +13,7 @@ from schemas.database import DatabaseError
 
 log = logging.getLogger(__name__)
 
-LOOK_S, LOG_S = 1.0, 30.0
+LOOK_S, LOG_S, WARN_S = 1.0, 30.0, 60.0
 
 
 def in_front() -> bool:
@@ -25,20 +25,31 @@ def in_front() -> bool:
 
 
 class Progress:
-    """The progress of one agent's group. `summary` is what this agent did, `notice` why it does nothing, if so."""
+    """The progress of one agent's group.
+
+    `summary` is what this agent did, `notice` why it does nothing, if so, `deaths` what is new of
+    the tasks that it gave up.
+    """
 
     def __init__(
-        self, *, read: Callable[[], Awaitable[GroupStatus]], clock: Clock, summary: Callable[[], str], notice: Callable[[], str]
+        self,
+        *,
+        read: Callable[[], Awaitable[GroupStatus]],
+        clock: Clock,
+        summary: Callable[[], str],
+        notice: Callable[[], str],
+        deaths: Callable[[], Sequence[str]],
     ) -> None:
         self._read = read
         self._clock = clock
         self._summary = summary
         self._notice = notice
+        self._deaths = deaths
 
     async def run(self) -> None:
         """Show progress until cancelled."""
         show = self._draw if in_front() else self._log
-        await asyncio.gather(show(), self._warn())
+        await asyncio.gather(show(), self._warn(), self._tell_deaths())
 
     async def _draw(self) -> None:
         with bar("tasks") as shown:
@@ -64,4 +75,11 @@ class Progress:
         while True:
             if notice := self._notice():
                 log.warning("%s", notice)
-            await self._clock.sleep(LOG_S if notice else LOOK_S)
+            await self._clock.sleep(WARN_S if notice else LOOK_S)
+
+    async def _tell_deaths(self) -> None:
+        """Say once a minute which errors have killed tasks since: a wrong parameter may kill a whole batch."""
+        while True:
+            await self._clock.sleep(WARN_S)
+            for line in self._deaths():
+                log.warning("%s", line)

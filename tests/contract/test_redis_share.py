@@ -199,7 +199,7 @@ def agent(url: str, name: str) -> Agent:
 
 async def test_two_agents_through_the_faults_of_redis(server: Redis, caplog: pytest.LogCaptureFixture) -> None:
     """They stop together; without Redis each goes on alone; what they know outlives its memory; loss and return are said once."""
-    caplog.set_level(logging.INFO, "agent.breaker.sharing")
+    caplog.set_level(logging.INFO, "schemas.outage")
     first, second = agent(server.url, "first"), agent(server.url, "second")
     clock = SystemClock()
     call(second.table, failed(), clock.now_s())

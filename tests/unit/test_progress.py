@@ -6,10 +6,11 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
-from agent.console.progress import LOG_S, Progress
+from agent.console.progress import WARN_S, Progress
 from producer.status import GroupStatus
 
 
@@ -36,26 +37,35 @@ async def nobody_looks() -> GroupStatus:
     raise AssertionError
 
 
-def warnings(notice: str, caplog: pytest.LogCaptureFixture) -> list[str]:
+def warnings(notice: str, caplog: pytest.LogCaptureFixture, deaths: Callable[[], list[str]] = list) -> list[str]:
     """Return what an agent with this notice warns of in an hour, without a terminal."""
     clock = Hour()
-    progress = Progress(read=nobody_looks, clock=clock, summary=lambda: "0 succeeded", notice=lambda: notice)
+    progress = Progress(read=nobody_looks, clock=clock, summary=lambda: "0 succeeded", notice=lambda: notice, deaths=deaths)
     with caplog.at_level(logging.INFO), pytest.raises(asyncio.CancelledError):
         asyncio.run(progress.run())
     return [record.message for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_reason_is_told_twice_a_minute_at_most(caplog: pytest.LogCaptureFixture) -> None:
-    """While a route waits, the log says so, each half minute and not more often."""
+def test_reason_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """While a route waits, the log says so, each minute and not more often."""
     said = warnings("route default waits 20 s: 429", caplog)
 
     assert set(said) == {"route default waits 20 s: 429"}
-    assert 1 < len(said) <= 3600 / LOG_S + 1
+    assert 1 < len(said) <= 3600 / WARN_S + 1
 
 
 def test_nothing_is_told_while_nothing_waits(caplog: pytest.LogCaptureFixture) -> None:
     """An agent that works warns of nothing."""
     assert warnings("", caplog) == []
+
+
+def test_deaths_are_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """What killed tasks meanwhile stands in the log while they die, and not only at the end."""
+    news = [["2 dead tasks of class BAD_REQUEST"], [], ["1 dead task of class TOO_LONG"]]
+
+    said = warnings("", caplog, lambda: news.pop(0) if news else [])
+
+    assert said == ["2 dead tasks of class BAD_REQUEST", "1 dead task of class TOO_LONG"]
 
 
 def test_bar_is_for_the_foreground_of_a_terminal() -> None:

@@ -1,0 +1,69 @@
+"""What an agent says of what it did, and of the tasks that it gave up."""
+
+from agent.outcome import Dead, Failure, Released, Spent, Succeeded
+from agent.ports import Verdict
+from agent.telemetry import Counts, told_dead
+from producer.status import BatchStatus
+
+GOOD = Succeeded(b"{}", 0, Spent())
+
+
+def dead(error_class: str, text: str) -> Dead:
+    return Dead(Failure(error_class, text), Spent())
+
+
+def noted(*outcomes: Dead | Succeeded | Released, verdict: Verdict = Verdict.SETTLED) -> Counts:
+    counts = Counts()
+    for outcome in outcomes:
+        counts.note(outcome, verdict, 1.0)
+    return counts
+
+
+def batch(name: str, number: int) -> BatchStatus:
+    return BatchStatus(name, {"dead": number}, 0.0, None, 0, 0, 0.0)
+
+
+def test_each_class_of_dead_tasks_is_told_with_an_example_and_where_to_look() -> None:
+    """Sixty of sixty tasks died of one parameter, and the log said "60 dead" and nothing else."""
+    refused = [dead("BAD_REQUEST", f"400: no parameter {number}") for number in range(2)]
+    counts = noted(*refused, dead("TOO_LONG", "400: too long\x1b[31m\nFORGED"), GOOD)
+
+    assert counts.deaths.all("g") == [
+        "2 dead tasks of class BAD_REQUEST, such as: 400: no parameter 1; to see them: python -m producer dead list --group g",
+        "1 dead task of class TOO_LONG, such as: 400: too long [31m FORGED; to see them: python -m producer dead list --group g",
+    ]
+
+
+def test_news_of_dead_tasks_are_told_once() -> None:
+    """Once a minute the log tells of the classes of which tasks died since, with their whole number."""
+    counts = noted(dead("BAD_REQUEST", "a"), dead("TOO_LONG", "b"))
+    assert len(counts.deaths.news("g")) == 2
+    assert counts.deaths.news("g") == []
+
+    counts.note(dead("TOO_LONG", "c"), Verdict.SETTLED, 1.0)
+
+    assert [line.partition(";")[0] for line in counts.deaths.news("g")] == ["2 dead tasks of class TOO_LONG, such as: c"]
+
+
+def test_a_death_that_the_ledger_refused_is_none() -> None:
+    """Another agent had the task by then."""
+    assert noted(dead("TOO_LONG", "x"), verdict=Verdict.FENCED).deaths.all("g") == []
+
+
+def test_what_an_agent_did_is_said_with_proper_plurals() -> None:
+    """It said "1 attempts"."""
+    counts = noted(GOOD)
+    counts.attempts = 1
+    assert counts.summary() == "1 succeeded, 1 attempt"
+
+    counts.attempts = 2
+    assert counts.summary() == "1 succeeded, 2 attempts"
+
+
+def test_who_waits_for_a_group_hears_of_all_its_dead() -> None:
+    """The last agent to leave may have given up none of them."""
+    assert told_dead("g", [batch("a", 0)]) == []
+    assert told_dead("g", [batch("a", 2), batch("b", 0), batch("c", 1)]) == [
+        "done, with dead tasks: 3 tasks of group g (2 in a, 1 in c); to see why: python -m producer dead list --group g"
+    ]
+    assert ", ...)" in told_dead("g", [batch(str(number), 1) for number in range(6)])[0]
