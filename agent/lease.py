@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
-OWNER_BITS = 24
+from schemas.task import OWNER_BITS
+
+__all__ = ["CLAIMS_PER_INCARNATION", "FRESH_S", "OWNER_BITS", "Lease"]
+
 CLAIMS_PER_INCARNATION = 1 << 23
 FRESH_S = 9.0
 

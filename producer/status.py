@@ -15,11 +15,12 @@ from producer.tally import LOADED, REPLAYED
 from schemas.migrations import ledger_id
 from schemas.sql import seconds_until, utc_after
 from schemas.tables import agent, batch, tally, task
-from schemas.task import Status
+from schemas.task import OWNER_BITS, Status
 
 RATE_WINDOW_S = 60.0
 SILENT_S = 6.0
 SHOWN_S, STOPPED_SHOWN_S = 600.0, 30.0
+LOST_SHOWN_S = 60.0  # after its last heartbeat a lost agent is a reason only while it holds tasks
 COUNTED_MOST = 20_000  # tasks that are looked at one by one
 MOVES = frozenset({"GUARD", "ROUTE"})  # what tasks were moved for: nothing was tried
 REAPER = " (reaper)"  # how the name of one ends that runs no tasks
@@ -88,7 +89,24 @@ def read(connection: Connection, group: str, name: str | None = None) -> GroupSt
     batches = tuple(_batches(connection, group, name))
     orders, _ = outbox.waiting(connection, group)
     raised = tuple(one for one in guards.raised(connection, group) if name in {None, one.batch})
-    return GroupStatus(group, ledger_id(connection), agents, batches, orders, _reasons(group, agents, batches, raised), raised)
+    reasons = _reasons(group, _told(connection, agents), agents, batches, raised)
+    return GroupStatus(group, ledger_id(connection), agents, batches, orders, reasons, raised)
+
+
+def _told(connection: Connection, agents: Sequence[AgentStatus]) -> list[AgentStatus]:
+    """Return the silent and lost agents that a person is told of.
+
+    What a lost agent had claimed runs again within seconds. After a minute only one that still
+    holds tasks is told of.
+    """
+    gone = [one for one in agents if one.state in {"lost", "silent"}]
+    late = {one.id for one in gone if one.state == "lost" and one.silent_s > LOST_SHOWN_S}
+    if not late:
+        return gone
+    holder = task.c.owner.op(">>")(OWNER_BITS)
+    held = select(holder).where(task.c.status == int(Status.PROCESSING), holder.in_(late)).distinct()
+    recovered = late - set(connection.execute(held).scalars())
+    return [one for one in gone if one.id not in recovered]
 
 
 def _agents(connection: Connection, group: str) -> tuple[AgentStatus, ...]:
@@ -204,12 +222,18 @@ def _rate(connection: Connection, batch_id: int) -> float:
     return round(int(count) / max(1.0, -float(oldest_s)), 2)
 
 
-def _reasons(group: str, agents: tuple[AgentStatus, ...], batches: tuple[BatchStatus, ...], raised: tuple[Guard, ...]) -> tuple[str, ...]:
+def _reasons(
+    group: str,
+    gone: Sequence[AgentStatus],
+    agents: tuple[AgentStatus, ...],
+    batches: tuple[BatchStatus, ...],
+    raised: tuple[Guard, ...],
+) -> tuple[str, ...]:
     """Return why work waits, for a person: what agents say always, the rest while a batch is open."""
     notices = tuple(dict.fromkeys(one.notice for one in agents if one.notice and one.state == "alive"))
     if not any(one.open for one in batches):
         return notices  # the lines of an inbox that is not read are in no batch yet
-    reasons = [f"agent {one.name} {one.state}, {one.silent_s:.0f} s" for one in agents if one.state in {"lost", "silent"}]
+    reasons = [f"agent {one.name} {one.state}, {one.silent_s:.0f} s" for one in gone]
     if not any(one.works for one in agents):
         reasons.append(f"no agent alive; start one: python -m agent --group {group}")
     reasons += [f"guard of {one.key}: {one.reason}; next probe in {one.probe_due_s:.0f} s" for one in raised]

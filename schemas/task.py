@@ -21,6 +21,7 @@ class Status(IntEnum):
 
 FINAL = (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
 WAITING = (Status.PENDING, Status.RETRYING)
+OWNER_BITS = 24  # of a claim's number; what stands above them is the agent's id
 OPEN = (Status.PENDING, Status.PROCESSING, Status.RETRYING)
 
 

@@ -205,6 +205,24 @@ def test_it_says_why_nothing_runs(books: Books) -> None:
     assert shown(books).reasons == ()
 
 
+def test_a_lost_agent_is_told_of_until_its_tasks_are_recovered(books: Books) -> None:
+    """It stood among the reasons for ten minutes after all its tasks ran again, and alerts went on."""
+    one, _ = books.load("a", "b")
+    books.agent("alive")
+    lost = books.agent("lost")
+    books.claimed(one, lost.next_owner())
+    books.run(lambda c: leases.declare_lost(c, lost.agent_id))
+    books.ago(tables.agent.c.seen_at, status.LOST_SHOWN_S + 60, lost.agent_id)
+    assert [reason.rpartition(",")[0] for reason in shown(books).reasons] == ["agent lost lost"]
+
+    books.run(lambda c: reap.reset_orphans(c, GROUP, [one]))
+    assert shown(books).reasons == ()
+
+    books.ago(tables.agent.c.seen_at, status.LOST_SHOWN_S - 30, lost.agent_id)
+    assert [reason.rpartition(",")[0] for reason in shown(books).reasons] == ["agent lost lost"]
+    assert any(found.state == "lost" for found in shown(books).agents)
+
+
 def test_a_reaper_is_no_agent_that_takes_tasks(books: Books) -> None:
     """It is listed among the agents, named as what it is; the tasks wait all the same, and the reason is given."""
     books.load("a")
