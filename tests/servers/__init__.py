@@ -1,6 +1,7 @@
-"""Real servers for tests and demos: Apache Kafka, MariaDB, MySQL and Redis as child processes on loopback, with throw-away data.
+"""Real servers for tests and demos, as child processes on loopback with throw-away data.
 
-Nothing of the product may import this package. `python -m tests.servers` installs and starts them by hand.
+They are Apache Kafka, MariaDB, MySQL and Redis. Nothing of the product may import this package.
+`python -m tests.servers` installs and starts them by hand.
 """
 
 from tests.servers.kafka import Kafka

@@ -17,7 +17,7 @@ from tests.servers.install import install
 
 
 def main() -> None:
-    """Read the command line and do what it says."""
+    """Read the command line and run its command."""
     parser = argparse.ArgumentParser(prog="python -m tests.servers", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("install")
@@ -33,7 +33,8 @@ def up(env_file: Path | None) -> None:
     """Run all servers with data in a temporary folder until a signal comes."""
     told = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        # A handler and no blocked signals: a mask would be inherited by the servers, which could then not be stopped.
+        # A handler is used and not blocked signals: the servers would inherit the mask and could
+        # then not be stopped.
         signal.signal(number, lambda *_: told.set())
     with tempfile.TemporaryDirectory(prefix="docllm-servers-") as folder, ExitStack() as stack:
         kafka, mariadb, redis = (

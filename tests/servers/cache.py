@@ -1,4 +1,4 @@
-"""Where downloaded servers are kept, and how a download becomes visible: whole or not at all."""
+"""The folder of downloaded servers. A download appears in it whole or not at all."""
 
 import os
 import tempfile
@@ -8,13 +8,16 @@ from pathlib import Path
 
 
 def cache() -> Path:
-    """Return the folder that keeps what was downloaded: DOCLLM_TEST_CACHE, or `.cache` in the checkout."""
+    """Return the folder of downloads: DOCLLM_TEST_CACHE, or `.cache` in the checkout."""
     return Path(os.environ.get("DOCLLM_TEST_CACHE") or Path(__file__).parents[2] / ".cache").resolve()
 
 
 @contextmanager
 def appears(target: Path) -> Iterator[Path]:
-    """Give an empty folder to fill, and rename it to `target` when the block ends well; otherwise nothing is left."""
+    """Yield an empty folder to fill, and rename it to `target` when the block ends well.
+
+    If the block fails, nothing is left.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         filled = Path(folder, target.name)

@@ -1,6 +1,6 @@
 """What MariaDB and MySQL have in common as servers under test.
 
-Both are set up like the servers that hurt: another time zone and another character set than docllm's.
+Both run with another time zone and another character set than docllm's, so that mistakes show.
 """
 
 import os
@@ -35,7 +35,10 @@ GRANT ALL PRIVILEGES ON *.* TO 'docllm'@'127.0.0.1' WITH GRANT OPTION;
 
 
 class DatabaseServer(Server):
-    """A single server with the database `docllm` and a user `docllm` without password who may do everything."""
+    """A single server with the database `docllm` and a user `docllm`.
+
+    The user has no password and all privileges.
+    """
 
     @property
     def url(self) -> str:
@@ -43,7 +46,7 @@ class DatabaseServer(Server):
         return self._url("docllm")
 
     def create_database(self, name: str) -> str:
-        """Make an empty database, in place of one that has this name, and return its address."""
+        """Make an empty database, replacing one of the same name, and return its address."""
         with closing(self._connect()) as connection, connection.cursor() as cursor:
             cursor.execute(f"DROP DATABASE IF EXISTS `{name}`")
             cursor.execute(f"CREATE DATABASE `{name}`")
@@ -64,5 +67,5 @@ class DatabaseServer(Server):
         return pymysql.connect(host="127.0.0.1", port=self.port, user="docllm", connect_timeout=2, read_timeout=10)
 
     def _where(self) -> list[str]:
-        # As root a server insists on being told that it may be root.
+        # A server that runs as root demands an explicit --user.
         return [f"--user={pwd.getpwuid(os.geteuid()).pw_name}", f"--datadir={self.folder}/data"]

@@ -1,4 +1,8 @@
-"""Bring what the servers need onto this machine: Debian packages by apt-get, Kafka's jars by Maven, MySQL unpacked apart."""
+"""Installs what the servers need.
+
+Debian packages come by apt-get, Kafka's jars by Maven, and MySQL is unpacked into a folder of its
+own.
+"""
 
 import os
 import shutil
@@ -8,7 +12,7 @@ import sys
 from tests.servers import kafka, mysql
 from tests.servers.process import ServerMissingError, program
 
-# program: Debian package
+# Program: Debian package.
 PROGRAMS = {
     "mariadbd": "mariadb-server-core",
     "my_print_defaults": "mariadb-client-core",
@@ -17,12 +21,15 @@ PROGRAMS = {
     "mvn": "maven",
     "docker-compose": "docker-compose",  # reads the compose file; starts nothing
     "faketime": "faketime",  # fault runs give an agent a clock that jumps
-    "cc": "build-essential",  # and build the waits that this clock lacks
+    "cc": "build-essential",  # builds the waits that faketime's clock lacks
 }
 
 
 def install() -> None:
-    """Install what is missing and say so; end the program with a command to type where that needs another user or system."""
+    """Install what is missing and report it.
+
+    If that needs another user or system, end the program with a command to type.
+    """
     packages = missing()
     if packages:
         _apt(packages)
@@ -40,7 +47,7 @@ def install() -> None:
 
 
 def missing() -> list[str]:
-    """Return the Debian packages whose program is not there."""
+    """Return the Debian packages whose program is missing."""
     return [package for name, package in PROGRAMS.items() if not _there(name, package)]
 
 

@@ -1,6 +1,7 @@
-"""Apache Kafka as one process: broker and controller together (KRaft), from its Maven Central jars.
+"""Apache Kafka as one process, broker and controller together (KRaft).
 
-The broker settings stand here once; `docker-compose.kafka.yml` is compared with them by a test.
+It runs from its Maven Central jars. The broker settings are defined here once; a test compares
+`docker-compose.kafka.yml` with them.
 """
 
 import subprocess
@@ -19,7 +20,7 @@ VERSION = "4.1.1"
 POM = Path(__file__).with_name("kafka-pom.xml")
 COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
-# What a broker must be told for docllm; DESIGN and docs say why.
+# The broker settings that docllm needs; DESIGN and docs give the reasons.
 SETTINGS = {
     "auto.create.topics.enable": "false",
     "group.coordinator.rebalance.protocols": "classic,consumer",
@@ -28,7 +29,7 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "message.max.bytes": str(5 << 20),
 }
-# What makes one broker on a small machine enough.
+# The settings that make one broker on a small machine enough.
 SINGLE = {
     "offsets.topic.num.partitions": "4",
     "offsets.topic.replication.factor": "1",
@@ -42,12 +43,15 @@ SINGLE = {
 
 
 def libraries() -> Path:
-    """Return the folder of the broker's jars, there or not."""
+    """Return the folder of the broker's jars, whether it exists or not."""
     return cache() / f"kafka-{VERSION}"
 
 
 def fetch() -> None:
-    """Download the broker's jars; raise ServerMissingError without Maven or when it fails."""
+    """Download the broker's jars.
+
+    Raises ServerMissingError without Maven or when the download fails.
+    """
     if libraries().exists():
         return
     with appears(libraries()) as jars:
@@ -60,7 +64,7 @@ def fetch() -> None:
 
 
 class Kafka(Server):
-    """A single Kafka node. `bootstrap` is what clients connect to."""
+    """A single Kafka node. `bootstrap` is the address that clients connect to."""
 
     name = "kafka"
 
@@ -91,7 +95,8 @@ class Kafka(Server):
         """Return whether the broker lists its topics."""
         if not listens(self.port):
             return False
-        # librdkafka prints connection errors by itself unless somebody takes them; here they only mean "not yet".
+        # Librdkafka prints connection errors unless a callback takes them; here they only mean "not
+        # yet".
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "error_cb": lambda _: None, "log_level": 0})  # type: ignore[dict-item]
         try:
             return bool(admin.list_topics(timeout=2).brokers)
@@ -123,5 +128,6 @@ class Kafka(Server):
 
 
 def _new_id() -> str:
-    bits = uuid.uuid4().int >> 1  # with its first bit 0 no id begins with a hyphen, which would be taken for an option
+    # With a first bit of 0 no id begins with a hyphen, which would look like an option.
+    bits = uuid.uuid4().int >> 1
     return urlsafe_b64encode(bits.to_bytes(16, "big")).decode().rstrip("=")

@@ -1,4 +1,7 @@
-"""A broker whose controller is a process of its own and can be made to take it for lost, as after a long pause or a cut of their link."""
+"""A broker with its controller in another process, which can take the broker for lost.
+
+This happens to a broker after a long pause, or after a cut of its link to the controller.
+"""
 
 import socket
 import struct
@@ -12,15 +15,16 @@ from tests.servers.kafka import Kafka
 from tests.servers.process import free_port, listens
 
 CONTROLLER_ID = 100
-SESSION_S = 9.0  # without a heartbeat for so long a broker is fenced
-HEARTBEAT = 63  # the key of BrokerHeartbeat in Kafka's protocol; a request begins with its length and its key
+SESSION_S = 9.0  # a broker without a heartbeat for this long is fenced
+# The key of BrokerHeartbeat in Kafka's protocol; a request begins with its length and its key.
+HEARTBEAT = 63
 
 
 class Controller(Kafka):
     """A controller alone; `port` is its listener."""
 
     def ready(self) -> bool:
-        """Return whether it takes connections."""
+        """Return whether it accepts connections."""
         return listens(self.port)
 
     def _settings(self) -> dict[str, str]:
@@ -41,13 +45,19 @@ class Broker(Kafka):
         self._heartbeats = Heartbeats(free_port(), controller.port)
 
     def fence(self) -> None:
-        """Have the controller take the broker for lost for a second; the broker knows it, and answers all who ask."""
+        """Make the controller take the broker for lost for a second.
+
+        The broker learns of it, and answers all clients.
+        """
         self._heartbeats.pass_on.clear()
         time.sleep(SESSION_S + 1)
         self._heartbeats.pass_on.set()
 
     def close(self) -> None:
-        """Kill the broker, which in order would wait for its controller, and end its proxy."""
+        """Kill the broker and end its proxy.
+
+        A broker that is stopped in order would wait for its controller.
+        """
         self.kill()
         self._heartbeats.close()
 
@@ -60,7 +70,7 @@ class Broker(Kafka):
 
 
 class Heartbeats:
-    """A proxy to a controller, where a broker's heartbeats wait until `pass_on` is set."""
+    """A proxy to a controller that holds a broker's heartbeats until `pass_on` is set."""
 
     def __init__(self, port: int, controller_port: int) -> None:
         self.port = port
@@ -71,7 +81,7 @@ class Heartbeats:
         threading.Thread(target=self._accept, name="heartbeats", daemon=True).start()
 
     def close(self) -> None:
-        """Take no more connections; those that are there end with their broker."""
+        """Accept no more connections; the present ones end with their broker."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
 
@@ -105,7 +115,10 @@ class Heartbeats:
 
 @contextmanager
 def _ending(mine: socket.socket, other: socket.socket) -> Iterator[None]:
-    """End both connections when one has ended, however; each thread closes the one that it reads."""
+    """End both connections when one has ended in any way.
+
+    Each thread closes the connection that it reads.
+    """
     with mine, suppress(OSError, struct.error):
         yield
     with suppress(OSError):

@@ -1,7 +1,7 @@
-"""MySQL, from the packages of Debian unstable, which is the one part of Debian that has it.
+"""MySQL, from the packages of Debian unstable, the only part of Debian that has it.
 
-They are unpacked apart with every library they need, the C library included, so that nothing of the machine's
-own system is touched; the version is whatever unstable has.
+The packages are unpacked into a folder of their own with every library they need, the C library
+included, so nothing of the machine's own system is touched. The version is whatever unstable has.
 """
 
 import shutil
@@ -24,12 +24,15 @@ Signed-By: {KEYRING}
 
 
 def tree() -> Path:
-    """Return the folder of the unpacked packages, there or not."""
+    """Return the folder of the unpacked packages, whether it exists or not."""
     return cache() / "mysql"
 
 
 def fetch() -> None:
-    """Download and unpack the server and its libraries; raise ServerMissingError where this is not Debian or apt-get fails."""
+    """Download and unpack the server and its libraries.
+
+    Raises ServerMissingError if this is not Debian or apt-get fails.
+    """
     if tree().exists():
         return
     if not Path(KEYRING).exists():
@@ -41,7 +44,8 @@ def fetch() -> None:
 
 
 def _download(folder: Path) -> list[Path]:
-    # apt-get with lists, cache and status of its own: an empty status makes it fetch every library as well.
+    # Apt-get runs with lists, cache and status of its own: an empty status makes it fetch every
+    # library as well.
     for part in ("lists/partial", "cache/archives/partial"):
         (folder / part).mkdir(parents=True)
     (folder / "debian.sources").write_text(SOURCE)
@@ -88,7 +92,8 @@ class MySQL(DatabaseServer):
         return [*self._program(), *self._where(), f"--port={self.port}", "--mysqlx=OFF", "--performance-schema=OFF", *SETTINGS]
 
     def _program(self) -> list[str]:
-        # Started by the loader that was unpacked with it, since the machine's C library may be older than it needs.
+        # Start it by the loader that was unpacked with it, because the machine's C library may be
+        # older than it needs.
         usr = tree() / "usr"
         (loader,) = usr.glob("lib*/ld-linux*.so.*")
         libraries = ":".join(str(path) for path in usr.glob("lib/*-linux-gnu*"))

@@ -1,4 +1,7 @@
-"""A server as a child process: start, stop, kill, freeze, thaw, restart. It knows processes and nothing of any protocol."""
+"""A server as a child process: start, stop, kill, freeze, thaw, restart.
+
+It knows processes and nothing of any protocol.
+"""
 
 import random
 import shutil
@@ -29,10 +32,11 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on, that was not returned before, and that the kernel gives to no outgoing connection.
+    """Return a loopback port on which nothing listens and that was not returned before.
 
-    Below the ephemeral range, since a client that keeps connecting to a stopped server's ephemeral port ends
-    up connected to itself, and the server cannot come back to it.
+    The port is below the ephemeral range, so the kernel gives it to no outgoing connection. A
+    client that keeps connecting to a stopped server's ephemeral port ends up connected to itself,
+    and the server cannot come back to that port.
     """
     while True:
         port = random.SystemRandom().randrange(20_000, 30_000)
@@ -42,7 +46,10 @@ def free_port() -> int:
 
 
 def program(name: str, *, package: str) -> str:
-    """Return the path of an installed program; raise ServerMissingError that names its package."""
+    """Return the path of an installed program.
+
+    Raises ServerMissingError, which names the program's package.
+    """
     path = shutil.which(name, path="/usr/sbin:/usr/local/sbin:/sbin:/usr/bin:/bin:/usr/local/bin") or shutil.which(name)
     if path is None:
         raise ServerMissingError(f"{name} (Debian package {package}) is not installed; run: python -m tests.servers install")
@@ -50,9 +57,10 @@ def program(name: str, *, package: str) -> str:
 
 
 class Server(ABC):
-    """One server with its files in `folder`. It dies with this process, however this process ends.
+    """One server with its files in `folder`. It dies with this process, however this ends.
 
-    A subclass says how to lay out the files (`prepare`), what to run (`command`) and when it answers (`ready`).
+    A subclass says how to lay out the files (`prepare`), what to run (`command`) and when it
+    answers (`ready`).
     """
 
     name: str
@@ -61,12 +69,16 @@ class Server(ABC):
         self.folder = folder
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        # The parent-death signal follows the thread that started the child, so that thread must live as long as this object.
+        # The parent-death signal follows the thread that started the child, so that thread must
+        # live as long as this object.
         self._spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix=self.name)
 
     @abstractmethod
     def prepare(self) -> None:
-        """Lay out the files before a start; a second call must keep what is there. Raises ServerMissingError."""
+        """Lay out the files before a start; a second call must keep the existing files.
+
+        Raises ServerMissingError.
+        """
 
     @abstractmethod
     def command(self) -> Sequence[str]:
@@ -78,7 +90,7 @@ class Server(ABC):
 
     @property
     def log(self) -> Path:
-        """Return the file with what the server and its set-up printed."""
+        """Return the file with the output of the server and its set-up."""
         return self.folder / f"{self.name}.log"
 
     @property
@@ -89,14 +101,17 @@ class Server(ABC):
         return self._process.pid
 
     def start(self, *, timeout_s: float = 60.0) -> None:
-        """Start on the same port and the same files as before, and return when the server answers."""
+        """Start on the same port and files as before, and return when the server answers."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.prepare()
         self._process = self._spawner.submit(self._spawn, self.command()).result()
         self._until(self.ready, timeout_s)
 
     def stop(self, *, timeout_s: float = 30.0) -> None:
-        """End the server in order; one that is frozen is woken, one that does not end in time is killed."""
+        """End the server in order.
+
+        A frozen server is woken; a server that does not end in time is killed.
+        """
         if self._process is None:
             return
         self._process.send_signal(signal.SIGCONT)
@@ -108,7 +123,7 @@ class Server(ABC):
         self._process = None
 
     def kill(self) -> None:
-        """Kill the server where it stands (SIGKILL) and return when it is gone."""
+        """Kill the server (SIGKILL) and return when it is gone."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -148,14 +163,18 @@ class Server(ABC):
         self._spawner.shutdown()
 
     def run(self, arguments: Sequence[str], *, stdin: str = "", timeout_s: float = 60.0) -> None:
-        """Run a set-up program to its end, its output into the log; raise ServerFailedError when it fails."""
+        """Run a set-up program to its end, with its output in the log.
+
+        Raises ServerFailedError when the program fails.
+        """
         with self.log.open("ab") as log:
             done = subprocess.run(arguments, input=stdin.encode(), stdout=log, stderr=log, timeout=timeout_s, check=False)
         if done.returncode != 0:
             raise ServerFailedError(f"{Path(arguments[0]).name} ended with {done.returncode}{self._log_end()}")
 
     def _spawn(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        # A session of its own, so that Ctrl-C reaches the tests and not the servers under them.
+        # The server gets a session of its own, so that Ctrl-C reaches the tests and not the servers
+        # under them.
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [*_die_with_parent(), *command],

@@ -1,4 +1,7 @@
-"""Redis as one process, with its append-only file on, so that a restart keeps what was written."""
+"""Redis as one process.
+
+Its append-only file is on, so that a restart keeps the written data.
+"""
 
 from collections.abc import Sequence
 
@@ -18,7 +21,7 @@ class Redis(Server):
         return f"redis://127.0.0.1:{self.port}/0"
 
     def prepare(self) -> None:
-        """Check that the program is there; Redis makes its own files."""
+        """Check that the program is installed; Redis makes its own files."""
         program("redis-server", package="redis-server")
 
     def command(self) -> Sequence[str]:
@@ -27,7 +30,7 @@ class Redis(Server):
         return [server, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", "", "--appendonly", "yes"]
 
     def ready(self) -> bool:
-        """Return whether the server answers a ping; not while it still loads its file."""
+        """Return whether the server answers a ping; it does not while it loads its file."""
         client = redis.Redis.from_url(self.url, socket_timeout=2, socket_connect_timeout=2)
         try:
             return bool(client.ping())

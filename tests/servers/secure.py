@@ -1,6 +1,6 @@
 """The servers with TLS and passwords, and the authority that signs their certificates.
 
-A certificate is good for the address 127.0.0.1 alone, so that `localhost` is a wrong host name.
+A certificate is valid for the address 127.0.0.1 alone, so `localhost` is a wrong host name.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ LOGIN = "org.apache.kafka.common.security"
 
 
 class Authority:
-    """A certificate authority with its files in a folder: `ca` is what clients trust."""
+    """A certificate authority with its files in a folder; clients trust the file `ca`."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -69,7 +69,10 @@ class Authority:
 
 
 class SecureKafka(Kafka):
-    """A Kafka node whose one listener for clients is SASL_SSL: SCRAM for the user `docllm`, PLAIN for the set-up."""
+    """A Kafka node whose only listener for clients is SASL_SSL.
+
+    The user `docllm` logs in with SCRAM, the set-up with PLAIN.
+    """
 
     def __init__(self, *, folder: Path, authority: Authority, password: str) -> None:
         super().__init__(folder=folder)
@@ -79,7 +82,7 @@ class SecureKafka(Kafka):
 
     @property
     def client(self) -> dict[str, str]:
-        """Return what [kafka.client] must say."""
+        """Return the settings that [kafka.client] needs."""
         return self._login("SCRAM-SHA-512", "docllm")
 
     def start(self, *, timeout_s: float = 60.0) -> None:
@@ -87,7 +90,8 @@ class SecureKafka(Kafka):
         super().start(timeout_s=timeout_s)
         scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         user = UserScramCredentialUpsertion("docllm", scram, self._password.encode())
-        admin = self._admin()  # kept until the answer is there: a client that is collected takes its answers along
+        # Kept until the answer arrives: a garbage-collected client takes its answers along.
+        admin = self._admin()
         admin.alter_user_scram_credentials([user])["docllm"].result(ANSWER_S)
 
     def ready(self) -> bool:
@@ -100,7 +104,7 @@ class SecureKafka(Kafka):
             return False
 
     def prepare(self) -> None:
-        """Write key and certificate as Kafka reads them, then as a node without TLS does."""
+        """Write key and certificate as Kafka reads them, then prepare as without TLS."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._keystore.touch(mode=0o600)
         self._keystore.write_text(self._key.read_text() + self._certificate.read_text())
@@ -143,7 +147,7 @@ class SecureKafka(Kafka):
 
 
 class SecureMariaDB(MariaDB):
-    """A MariaDB that takes connections with TLS only."""
+    """A MariaDB that accepts connections with TLS only."""
 
     def __init__(self, *, folder: Path, authority: Authority, password: str) -> None:
         super().__init__(folder=folder)
@@ -152,7 +156,10 @@ class SecureMariaDB(MariaDB):
         self._certificate, self._key = authority.issue("mariadb")
 
     def create_database(self, name: str) -> str:
-        """Make an empty database and a user of the same name with the password, and return their address."""
+        """Make an empty database and a user of the same name; return their address.
+
+        The user has the server's password.
+        """
         super().create_database(name)
         with closing(self._connect()) as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE USER '{name}'@'127.0.0.1' IDENTIFIED BY '{self._password}'")

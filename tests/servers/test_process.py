@@ -1,4 +1,4 @@
-"""A server under test stops, freezes and dies as it is told; shown with Redis, the quickest of them."""
+"""A server under test stops, freezes and dies on command; shown with Redis, the fastest."""
 
 import os
 import select
@@ -31,7 +31,7 @@ def client(redis_server: Redis) -> Iterator[redis.Redis]:
 
 
 def test_files_and_port_outlive_a_kill(redis_server: Redis, client: redis.Redis) -> None:
-    """What was written is there after SIGKILL and a new start, at the same address."""
+    """Written data is there after SIGKILL and a new start, at the same address."""
     client.set("name", "kept")
 
     redis_server.kill()
@@ -41,7 +41,7 @@ def test_files_and_port_outlive_a_kill(redis_server: Redis, client: redis.Redis)
 
 
 def test_frozen_server_does_not_answer_and_goes_on(redis_server: Redis) -> None:
-    """A frozen server takes connections and says nothing; thawed, it answers again."""
+    """A frozen server accepts connections and does not answer; thawed, it answers again."""
     redis_server.freeze()
     frozen = redis_server.ready()
     redis_server.thaw()
@@ -80,7 +80,7 @@ def test_a_frozen_server_stands_still_when_freeze_returns(tmp_path: Path) -> Non
 
 
 def test_stopped_server_has_no_process(tmp_path: Path) -> None:
-    """A server that does not run cannot be frozen, and says so."""
+    """A server that does not run cannot be frozen; an error says so."""
     server = Redis(folder=tmp_path)
 
     with pytest.raises(ServerFailedError, match="redis does not run"):
