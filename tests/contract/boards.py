@@ -1,6 +1,7 @@
-"""A board for tests: the rules of `agent/breaker/redis_share.py` in memory, on a clock that the test moves.
+"""A board for tests: the rules of `agent/breaker/redis_share.py` in memory.
 
-One suite runs on both, so that what is proved with this one holds for Redis.
+The test moves its clock. One suite runs on this board and on Redis, so what is proved with this
+board holds for Redis.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from agent.breaker.shared import TURN_S, BoardAwayError, Report, Said, Stance, T
 
 @dataclass(slots=True)
 class _Place:
-    """What the board has of one route."""
+    """What the board knows of one route."""
 
     generation: int = 0
     stopped: bool = False
@@ -27,7 +28,7 @@ class _Place:
 
 
 class MemoryServer:
-    """Stands for Redis: it can be away, and lose its memory."""
+    """Stands in for Redis: it can be away, and lose its memory."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.now_s = now_s
@@ -51,7 +52,7 @@ class MemoryBoard:
         self._agent = agent
 
     async def sync(self, reports: Sequence[Report]) -> list[Said]:
-        """Meet for each route."""
+        """Take the agent's report on each route and return what the board says of it."""
         if self._server.away:
             raise BoardAwayError("away")
         return [self._meet(self._server.places.setdefault(one.route, _Place()), one, self._server.now_s()) for one in reports]

@@ -1,4 +1,7 @@
-"""What the suites of the bus do again and again: make a topic, send, listen. Waits are for facts, never for time alone."""
+"""Helpers for the suites of the bus: make a topic, send, listen.
+
+Waits are for facts, never for time alone.
+"""
 
 import asyncio
 from collections import defaultdict
@@ -18,7 +21,7 @@ PATIENCE_S = 60.0
 
 @dataclass(eq=False)
 class Member:
-    """A source and all that it has said."""
+    """A source and all events that it has delivered."""
 
     source: Source
     news: asyncio.Event
@@ -51,7 +54,7 @@ class Member:
         await self.until(lambda: len(self.held) == count, within_s)
 
     async def obeyed(self) -> AtRest:
-        """Return when the handle has taken everything it was told before."""
+        """Return when the handle has obeyed all earlier commands."""
         return await self.source.at_rest()
 
     def values(self) -> list[bytes | None]:
@@ -94,7 +97,7 @@ class Bus:
         await self.admin.create(self.topic, 4, None)
 
     async def know(self) -> None:
-        """Do what `topics apply` does: store the topic's id."""
+        """Store the topic's id, as `topics apply` does."""
         there = await self.admin.describe([self.topic])
         self.parts.known[self.topic] = there[self.topic].topic_id
 

@@ -18,7 +18,7 @@ COMMIT = "INSERT OR REPLACE INTO committed SELECT ?, p.id, ? FROM partition p JO
 
 
 class KilledError(Exception):
-    """Ends a source's thread where it stands, as SIGKILL would: the kernel frees its lock, its rows stay."""
+    """Ends a source's thread at once, as SIGKILL would: its lock is freed, its rows stay."""
 
 
 def parts(folder: Path) -> Parts:

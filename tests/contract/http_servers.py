@@ -32,7 +32,7 @@ async def client(url: str, **options: Any) -> AsyncIterator[ChatClient]:
 
 @asynccontextmanager
 async def server(serve: Serve) -> AsyncIterator[str]:
-    """A raw server: `serve` gets each connection, and its connection is cut when it returns."""
+    """Run a raw server; `serve` gets each connection, which is cut when `serve` returns."""
     serving: set[asyncio.Task[None]] = set()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -65,7 +65,10 @@ def parts(bootstrap: str, protocol: str = "classic") -> Parts:
 
 
 async def _kill(source: Source) -> None:
-    """End the thread where it stands. A handle that is collected unclosed stops its heartbeats and tells the group nothing."""
+    """End the thread at once.
+
+    A handle that is garbage-collected unclosed stops its heartbeats and does not notify the group.
+    """
 
     def die(_: Consumer) -> None:
         raise SystemExit
@@ -73,7 +76,7 @@ async def _kill(source: Source) -> None:
     assert isinstance(source, KafkaSource)
     assert source._member is not None
     reader, _ = source._member
-    # A hook that kept the exception would keep the handle too, through the frames.
+    # An exception hook that kept the exception would keep the handle too, through the frames.
     with patch("threading.excepthook", lambda _: None):
         reader.tell(die)
         await asyncio.to_thread(reader._thread.join)
@@ -81,8 +84,12 @@ async def _kill(source: Source) -> None:
 
 
 def wear_out(client: Producer | Consumer) -> None:
-    """Let librdkafka have a fatal error in this client, as brokers cause one; `Producer` and `Consumer` have no word for it."""
+    """Cause a fatal error in this client, as brokers cause one.
+
+    `Producer` and `Consumer` have no method for it.
+    """
     library = ctypes.CDLL(cimpl.__file__)
     library.rd_kafka_test_fatal_error.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
-    handle = ctypes.c_void_p.from_address(id(client) + object.__basicsize__)  # the first field of the Python object
+    # The first field of the Python object.
+    handle = ctypes.c_void_p.from_address(id(client) + object.__basicsize__)
     library.rd_kafka_test_fatal_error(handle, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, b"worn out")

@@ -1,4 +1,4 @@
-"""Bugs that are planted into the real functions, to show that the checks are no decoration."""
+"""Bugs that are planted into the real functions, to show that the checks find bugs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

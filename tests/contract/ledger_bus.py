@@ -1,6 +1,7 @@
-"""Topics as lists, for a world of two agents: what is published lands there, what is finished with is committed.
+"""Topics as lists, for a world of two agents.
 
-Each thing that may not be published or passed is refused with the promise that it would break.
+Published records are appended to the lists, and finished records are committed. A record that may
+not be published or passed is refused with the promise that it would break.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,10 @@ class BrokenError(Exception):
 
 @dataclass(slots=True, eq=False)
 class View:
-    """What one agent has of one topic; not `current` when the topic went to the other agent and this one has not noticed."""
+    """What one agent knows of one topic.
+
+    It is not `current` when the topic has moved to the other agent and this agent has not noticed.
+    """
 
     topic: str
     position: int
@@ -39,7 +43,7 @@ class View:
 
 
 class Bus:
-    """The topics of one group, and the publisher that writes to them. A record that was lost is None."""
+    """The topics of one group, and the publisher that writes to them. A lost record is None."""
 
     def __init__(self, books: Books, *, only_loss_counts: bool) -> None:
         self.books = books
@@ -75,7 +79,7 @@ class Bus:
         return View(topic, self.committed[topic])
 
     def read(self, view: View) -> None:
-        """Let a view take in what came since; one that has lost its topic gets nothing more."""
+        """Let a view read the new records; a view that has lost its topic gets none."""
         log = self.logs[view.topic] if view.current else []
         while view.position < len(log):
             record = log[view.position]
@@ -102,10 +106,10 @@ class Bus:
         return any((task_id, fence) in self.logs[topic][self.committed[topic] :] for topic in READ)
 
     def lose(self, topic: str) -> None:
-        """Forget what is not committed of a topic."""
+        """Forget the uncommitted records of a topic."""
         left = len(self.logs[topic]) - self.committed[topic]
         self.logs[topic][self.committed[topic] :] = [None] * left
 
     def at_end(self) -> bool:
-        """Return whether everything that was not lost is committed."""
+        """Return whether every record that was not lost is committed."""
         return all(self.committed[topic] == len(self.logs[topic]) for topic in READ if None not in self.logs[topic])

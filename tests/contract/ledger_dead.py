@@ -1,4 +1,7 @@
-"""Tasks that died, and replays of them, for the suites of dead letters: short names for what those tests begin with."""
+"""Dead tasks and replays of them, for the suites of dead letters.
+
+It has short names for the first steps of those tests.
+"""
 
 import secrets
 from dataclasses import dataclass, field, replace
@@ -19,7 +22,7 @@ EXPIRED = Dead(Failure("EXPIRED", "its deadline passed"), SPENT, "expired")
 
 
 def killed(books: Books, task_id: int, outcome: Outcome = DEAD) -> None:
-    """End a task that is free."""
+    """End a free task with this outcome."""
     owner = books.agent().next_owner()
     books.settle(books.claimed(task_id, owner, books.task(task_id).fence), owner, outcome)
 
@@ -30,7 +33,7 @@ def delivered(books: Books) -> None:
 
 
 def dead(books: Books, *keys: str, into: str = "batch", outcome: Outcome = DEAD) -> list[int]:
-    """Load tasks that die at once, their letters delivered."""
+    """Load tasks that die at once and whose dead letters are delivered."""
     ids = books.load(*keys, into=into)
     for one in ids:
         killed(books, one, outcome)
@@ -51,7 +54,7 @@ def set_aside(books: Books, *values: bytes | None, reason: str = "line is not JS
 
 
 def stored(books: Books, wish: Wish, actor: str = "ann") -> Run | None:
-    """Store what a wish selects."""
+    """Store the items that a wish selects."""
     wish = replace(wish, nonce=secrets.token_hex(8))
     run_id = books.run(lambda c: replay_runs.begin(c, GROUP, actor, wish))
     place: Place | None = Place()
@@ -67,7 +70,7 @@ def wish(**said: Any) -> Wish:
 
 @dataclass
 class Applied:
-    """What came of applying a run."""
+    """The result of applying a run."""
 
     counts: dict[ItemState, int]
     ended: bool
@@ -90,12 +93,12 @@ def applied(books: Books, run: Run | None, size: int = 500) -> Applied:
 
 
 def replayed(books: Books, **said: Any) -> Applied:
-    """Store and apply what a selection means."""
+    """Store and apply the items of a selection."""
     return applied(books, stored(books, wish(**said)))
 
 
 def counts(books: Books) -> dict[str, int]:
-    """Return what `status` shows of all batches, without what is 0."""
+    """Return the counts that `status` shows for all batches, without zeros."""
     shown = books.run(lambda c: status.read(c, GROUP)).batches
     names = ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")
     sums = {name: sum(one.counts[name] for one in shown) for name in names}

@@ -1,4 +1,4 @@
-"""Short names for tests of guards: tasks that end in groups, and what is raised."""
+"""Short names for tests of guards: tasks that end in groups, and the raised guards."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,10 @@ def exhausted(text: str = "ValueError: no") -> Dead:
 
 
 def different(count: int) -> list[Outcome]:
-    """Return ends by as many errors; words differ, since numbers do not make another error."""
+    """Return ends with `count` different errors.
+
+    The errors differ in words, because numbers do not make a different error.
+    """
     return [exhausted("error " + "x" * (number + 1)) for number in range(count)]
 
 
@@ -32,17 +35,17 @@ def claimed(books: Books, count: int, into: str = BATCH) -> list[tuple[Row, int]
 
 
 def settlements(claims: Sequence[tuple[Row, int]], outcomes: Sequence[Outcome], route: str = ROUTE) -> list[Settlement]:
-    """Return how these claims end."""
+    """Return the settlements that end these claims."""
     return [Settlement(row, owner, outcome, route, ORIGIN) for (row, owner), outcome in zip(claims, outcomes, strict=True)]
 
 
 def end(books: Books, *outcomes: Outcome, into: str = BATCH, route: str = ROUTE) -> list[Verdict]:
-    """Let fresh tasks end so, in one transaction."""
+    """End fresh tasks with these outcomes, in one transaction."""
     return ended(books, claimed(books, len(outcomes), into), *outcomes, route=route)[0]
 
 
 def ended(books: Books, claims: Sequence[tuple[Row, int]], *outcomes: Outcome, route: str = ROUTE) -> tuple[list[Verdict], list[Order]]:
-    """Let these claims end so, in one transaction."""
+    """End these claims with these outcomes, in one transaction."""
     return books.settle_all(settlements(claims, outcomes, route))
 
 
@@ -57,6 +60,6 @@ def raised(books: Books) -> list[Guard]:
 
 
 def open_all(books: Books) -> None:
-    """Open every guard that is raised, as a person does."""
+    """Open every raised guard, as a person does."""
     for one in raised(books):
         assert books.run(lambda c, one=one: guards.open_one(c, one, "somebody", "by hand"))

@@ -1,4 +1,4 @@
-"""A ledger to test on, for each kind of database, and the moves with which most tests begin.
+"""A ledger to test on, for each kind of database, and the first moves of most tests.
 
 Nothing here waits: `ago` puts a stored time into the past instead.
 """
@@ -75,7 +75,7 @@ class Books:
         return Lease(self.run(lambda c: leases.register(c, name, group, "1")), 0.0)
 
     def steady_agent(self) -> Lease:
-        """Return an agent that has beaten for long enough to judge others."""
+        """Return an agent that has sent heartbeats for long enough to judge others."""
         lease = self.agent("judge")
         self.ago(tables.agent.c.steady_since, 60, lease.agent_id)
         return lease
@@ -102,7 +102,7 @@ class Books:
         return self.run(lambda c: claims.ask(c, [self.record(task_id, fence)]))[task_id][0]
 
     def claimed(self, task_id: int, owner: int, fence: int = 0) -> Row:
-        """Claim a task that must be free; return what was read back."""
+        """Claim a task that must be free; return its row."""
         said, row = self.answers([self.record(task_id, fence)], owner)[task_id]
         assert said is Answer.CLAIMED
         assert row is not None
@@ -115,7 +115,7 @@ class Books:
         return self.run(lambda c: settles.settle(c, GROUP, settlements, 1_700_000_000.0, LONGEST))
 
     def cancel(self, name: str = BATCH) -> None:
-        """Mark a batch as cancelled; its rows are not touched."""
+        """Mark a batch as cancelled; the rows of its tasks are not touched."""
         which = self.batch(name)
         self.run(lambda c: cancel.mark(c, which, "somebody"))
 
@@ -128,7 +128,10 @@ class Books:
         return Status(self.task(task_id).status)
 
     def due_in_s(self, task_id: int) -> float:
-        """Return the seconds until a task is due, by the database's clock, in milliseconds: SQLite's day is no more exact."""
+        """Return the seconds until a task is due, by the database's clock.
+
+        The result is rounded to milliseconds, because SQLite's day is no more exact.
+        """
         return round(self.run(lambda c: claims.ask(c, [self.record(task_id)]))[task_id][1].due_in_s, 3)
 
     def rows(self, table: Table[Any]) -> Sequence[Any]:

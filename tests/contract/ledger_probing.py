@@ -1,4 +1,4 @@
-"""The duty of an agent towards guards, and batches that fail as a whole, for the suites of guards."""
+"""An agent's duty towards guards, and batches that fail as a whole."""
 
 from collections.abc import Sequence
 
@@ -39,7 +39,7 @@ class Duty:
         self._books = books
 
     async def look(self) -> None:
-        """Look once, and let what it began end."""
+        """Look once, and wait for the questions that it began."""
         await self.duty.look()
         for one in list(self.duty._asking):
             await one
@@ -55,13 +55,13 @@ class Duty:
         self.orders += orders
 
     def stops(self, books: Books, batch: str) -> Guard | None:
-        """Return what stops a fresh task of a batch."""
+        """Return the guard that stops a fresh task of a batch."""
         ((row, _),) = claimed(books, 1, into=batch)
         return self.guards.stops(row, ROUTE)
 
     @property
     def called(self) -> list[int]:
-        """Return the tasks for which records were ordered."""
+        """Return the tasks whose records were ordered."""
         assert {order.destination for order in self.orders} <= {"tasks"}
         return [item[1] for order in self.orders for item in order.items]
 
@@ -75,7 +75,7 @@ def fail_as_a_whole(books: Books, count: int = 12) -> list[int]:
 
 
 def patient(books: Books) -> None:
-    """Let a probe be due for longer than agents are given to offer one that they have in hand."""
+    """Make the probe due for longer than agents have to offer a task in hand."""
     books.ago(tables.guard.c.probe_at, 4)
 
 
@@ -85,14 +85,14 @@ def the(found: Sequence[Guard]) -> Guard:
 
 
 def let_through(books: Books, task_id: int) -> None:
-    """Make a task the probe, and let its wait be over."""
+    """Make a task the probe, and end its wait."""
     guard = the(raised(books))
     assert books.run(lambda c: probe.take_turn(c, guard.id, task_id, PROBE_S))
     books.ago(tables.task.c.due_at, 1, task_id)
 
 
 def run_probe(books: Books, task_id: int, *outcome: object) -> None:
-    """Claim the task as an agent does, and let it end so."""
+    """Claim the task as an agent does, and end it with this outcome."""
     owner = books.agent().next_owner()
     row = books.claimed(task_id, owner, fence=books.task(task_id).fence)
     ended(books, [(row, owner)], *outcome)  # type: ignore[arg-type]

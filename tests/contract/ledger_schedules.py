@@ -1,4 +1,7 @@
-"""The shortest ways in which a mistake of the protocol shows, each in a world of two tasks whose records are on their topic."""
+"""The shortest schedules that show a mistake of the protocol.
+
+Each runs in a world of two tasks whose records are on their topic.
+"""
 
 from agent.ledger import lease as leases
 from tests.contract.ledger_bus import TASKS
@@ -7,7 +10,7 @@ from tests.contract.ledger_world import World
 
 
 def superseded(world: World) -> None:
-    """A claim is reaped while its call runs, and the task claimed by the other agent."""
+    """A claim is reaped while its call runs, and the other agent claims the task."""
     one, other = world.agents
     run = world.take(one)
     world.expire()
@@ -17,7 +20,7 @@ def superseded(world: World) -> None:
 
 
 def superseded_and_released(world: World) -> None:
-    """The same, and the other agent has given its claim back."""
+    """A claim is reaped while its call runs, and the other agent claims and releases the task."""
     one, other = world.agents
     run = world.take(one)
     world.expire()
@@ -27,7 +30,7 @@ def superseded_and_released(world: World) -> None:
 
 
 def settled_between_finding_and_reset(world: World) -> None:
-    """The reaper reads a lost agent's task, the agent settles it, the reaper resets what it had read."""
+    """The reaper reads a lost agent's task, the agent settles it, the reaper resets it."""
     one = world.agents[0]
     run = world.take(one)
     world.books.run(lambda c: leases.declare_lost(c, one.lease.agent_id))
@@ -37,7 +40,7 @@ def settled_between_finding_and_reset(world: World) -> None:
 
 
 def held_and_given_back(world: World) -> None:
-    """The new owner of a partition sees a held record, and its holder gives the claim back."""
+    """The new owner of a partition sees a held record, and its holder releases the claim."""
     one, other = world.agents
     run = world.take(one)
     world.move(TASKS, other)
@@ -94,14 +97,17 @@ def settled_late_before_its_order_is_sent(world: World) -> None:
 
 
 def released(world: World) -> None:
-    """A claim is given back, and the offset could move on."""
+    """A claim is released, and the offset could move on."""
     one = world.agents[0]
     world.settle_one(one, world.take(one), RELEASED)
     world.commit()
 
 
 def fenced_with_its_partition(world: World) -> None:
-    """A retried task is reaped and claimed by its other record; its first claim, whose partition never moved, is fenced."""
+    """A retried task is reaped and claimed by its other record.
+
+    Its first claim, whose partition never moved, is fenced.
+    """
     one, other = world.agents
     world.settle_one(one, world.take(one), RETRY)
     world.relay_all()

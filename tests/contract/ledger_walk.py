@@ -1,4 +1,7 @@
-"""Walks through a world: steps in a drawn order, every promise checked after each, and an end without faults."""
+"""Walks through a world: steps in random order, then an end without faults.
+
+Every promise is checked after each step.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -11,7 +14,7 @@ from tests.contract.ledger_bus import LETTERS, BrokenError
 from tests.contract.ledger_parts import SUCCEEDED
 from tests.contract.ledger_world import World
 
-# How often each step is taken, so that claims live long enough to be lost, reaped and superseded.
+# The weight of each step, chosen so that claims live long enough to be lost, reaped and superseded.
 WEIGHTS: dict[Callable[[World], None], int] = {
     World.relay_orders: 5,
     World.claim: 8,
@@ -28,7 +31,7 @@ WEIGHTS: dict[Callable[[World], None], int] = {
     World.crash: 1,
     World.release_doubts: 1,
 }
-# What repairs and what a person has begun, in one round of a world without faults.
+# One round of a world without faults: the repairs, and what a person has begun.
 REPAIRS = (
     World.register_anew,
     World.deadline,
@@ -43,7 +46,7 @@ ROUNDS = 12
 
 
 class Promises:
-    """What holds in every state of a world."""
+    """The promises that hold in every state of a world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -89,7 +92,11 @@ def walk(world: World, steps: int) -> None:
 
 
 def end(world: World, promises: Promises) -> None:
-    """Go on without faults until every task is final, no order is left, every death has its letter, all is committed."""
+    """Go on without faults until everything has ended.
+
+    Every task is final, no order is left, every dead task has its dead letter, and all offsets are
+    committed.
+    """
     world.notice()
     world.bus.delivery = "delivered"
     for _ in range(ROUNDS):
@@ -106,7 +113,7 @@ def end(world: World, promises: Promises) -> None:
 
 
 def work_off(world: World) -> None:
-    """Settle every call as a success, claim what can be claimed, settle that too."""
+    """Settle every call as a success, then claim and settle every task that can be claimed."""
     for agent in world.agents:
         while agent.runs:
             world.settle_one(agent, agent.runs[0], SUCCEEDED)

@@ -1,6 +1,7 @@
-"""A small world around the ledger: two agents, a relay and a reaper, with faults drawn from a seed.
+"""A small world around the ledger: two agents, a relay and a reaper, with random faults.
 
-The ledger is the real one; what the loop does with its answers is done here, in its simplest form.
+The faults follow from a seed. The ledger is the real one. The world does in its simplest form what
+the loop does with the ledger's answers.
 """
 
 import asyncio
@@ -50,11 +51,12 @@ class Agent:
     lease: Lease
     views: list[View] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
-    doubts: list[tuple[int, int]] = field(default_factory=list)  # claims without an answer, that were given up
+    # Claims without an answer that were given up.
+    doubts: list[tuple[int, int]] = field(default_factory=list)
 
 
 class World:
-    """Takes steps; `seed` draws what is left open, `quirks` name what this world does wrong on purpose."""
+    """Takes steps; `seed` decides the random ones, `quirks` name this world's planted mistakes."""
 
     def __init__(self, books: Books, seed: int, *, tasks: int = 1, losses: int = 0, cancels: int = 0, quirks: Sequence[str] = ()) -> None:
         self.books, self.quirks = books, quirks
@@ -90,14 +92,14 @@ class World:
             self.claim_one(*self.random.choice(offered), lost=self.random.random() < 0.15)
 
     def offered(self, agent: Agent) -> list[tuple[View, int]]:
-        """Return what an agent may claim, after it has read on: for each task that it has no call for, its records."""
+        """Let an agent read on; return the records of all tasks that it has no call for."""
         for view in agent.views:
             self.bus.read(view)
         busy = {run.row.task_id for run in agent.runs}
         return [(view, offset) for view in agent.views for offset, (task_id, _) in view.records.items() if task_id not in busy]
 
     def take(self, agent: Agent, which: int = 0) -> Run:
-        """Claim what an agent is offered, in a schedule that knows that it can be had; `which` counts from the first."""
+        """Claim an offered task, in a schedule where this must succeed; `which` counts from 0."""
         self.claim_one(agent, *self.offered(agent)[which])
         return agent.runs[-1]
 
@@ -171,7 +173,7 @@ class World:
     # ---- what happens to agents
 
     def rebalance(self) -> None:
-        """A topic moves, perhaps back to the same agent; the old one notices now or later."""
+        """Move a topic, perhaps back to the same agent; the old agent notices now or later."""
         topic, new = self.random.choice(READ), self.random.choice(self.agents)
         self.move(topic, new)
         for agent in self.agents:
@@ -189,7 +191,7 @@ class World:
             agent.views = [view for view in agent.views if view.current]
 
     def crash(self) -> None:
-        """Calls, views and doubts are gone; the process starts again under a new lease."""
+        """Drop an agent's calls, views and doubts; the process starts again under a new lease."""
         agent = self.random.choice(self.agents)
         self.dead_leases.append(agent.lease)
         topics = [view.topic for view in agent.views if view.current]
@@ -198,7 +200,7 @@ class World:
             self.random.choice(self.agents).views.append(self.bus.assign(topic))
 
     def declare_lost(self) -> None:
-        """A dead incarnation, or one that lives."""
+        """Declare a dead or a living incarnation lost."""
         lease = self.random.choice([*self.dead_leases, self.random.choice(self.agents).lease])
         lease.lost |= self.books.run(lambda c: leases.declare_lost(c, lease.agent_id))
 
@@ -208,7 +210,7 @@ class World:
                 agent.lease = self.books.agent()
 
     def find(self) -> None:
-        """The reaper reads; it resets in a later step, when all may have changed."""
+        """Let the reaper read; it resets in a later step, when everything may have changed."""
         self.found = self.books.run(lambda c: reap.orphans(c, GROUP)) + self.books.run(lambda c: reap.overdue(c, GROUP))
 
     def reset(self) -> None:
@@ -217,7 +219,7 @@ class World:
             self.seen["reaped"] += back + dead
 
     def expire(self) -> None:
-        """All running claims pass their hard deadline, and the reaper sees it at once."""
+        """End the hard deadline of all running claims, and let the reaper see it at once."""
         self.deadline()
         self.find()
         self.reset()
@@ -244,7 +246,7 @@ class World:
             self.books.run(lambda c: cancel.cancel_page(c, batch_id, b""))
 
     def lose_records(self) -> None:
-        """Kafka loses what is not committed of a topic."""
+        """Let Kafka lose the uncommitted records of a topic."""
         if self.losses:
             self.losses -= 1
             self.bus.lose(self.random.choice(READ))

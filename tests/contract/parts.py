@@ -1,4 +1,7 @@
-"""What a suite needs of one kind of real parts. `embedded_parts` and `kafka_parts` each build one, with `parts(...)`."""
+"""The interface of one kind of real parts for the suites.
+
+`embedded_parts` and `kafka_parts` each build one, with `parts(...)`.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -11,13 +14,17 @@ from producer.ports import Publisher, TopicAdmin
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Factories of one bus. The suite closes what it asks for; factories are called inside the test's event loop."""
+    """Factories of one bus.
 
-    # A source of these topics under this group id, not yet started. Its known_topic_ids() returns `known`, live.
+    The suite closes what it asks for. Factories are called inside the test's event loop.
+    """
+
+    # A source of these topics under this group id, not yet started. Its known_topic_ids() returns
+    # the live `known`.
     source: Callable[[Sequence[str], str], Awaitable[Source]]
     publisher: Callable[[], Awaitable[Publisher]]
     admin: Callable[[], Awaitable[TopicAdmin]]
-    # End a member at once: no leave, no commit, its thread or process is gone when this returns.
+    # End a member at once: no leave, no commit. Its thread or process is gone when this returns.
     kill: Callable[[Source], Awaitable[None]]
     delete_topic: Callable[[str], Awaitable[None]]
     # Forget every committed offset of a group id without members.
@@ -26,7 +33,7 @@ class Parts:
     set_offsets: Callable[[str, Mapping[tuple[str, int], int]], Awaitable[None]]
     # The longest time until a killed member's partitions move.
     session_s: float
-    # What `topics apply` has stored: topic to topic id. The suite changes it.
+    # The ids that `topics apply` has stored, by topic. The suite changes it.
     known: dict[str, str] = field(default_factory=dict)
-    # Runs a test to its end, on the clock that these parts go by.
+    # Runs a test to its end, on the clock of these parts.
     run: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run

@@ -1,4 +1,7 @@
-"""The simulation's bus as the suites need it, in good weather and on virtual time: what holds for the real ones holds for it."""
+"""The simulation's bus as the suites need it, without faults and on virtual time.
+
+The suites show that it keeps the contract of the real buses.
+"""
 
 import random
 from collections.abc import Coroutine, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What agents tell each other about a route: the same rules in memory and in Redis."""
+"""What agents share about a route: the same rules in memory and in Redis."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ STOPPED = replace(SAY, stance=Stance.STOPPED, failed=10, reason="SERVER: 503 ü"
 
 
 class Meeting:
-    """A board, and what a test does with it. `expire` lets a turn run out."""
+    """A board, and what a test does with it. `expire` ends a turn."""
 
     def __init__(self, board: Callable[[str], Board], expire: Callable[[], object], flush: Callable[[], object]) -> None:
         self._board = board
@@ -28,12 +28,12 @@ class Meeting:
         self.flush = flush
 
     async def says(self, agent: str, report: Report) -> Said:
-        """Let an agent tell one thing; return the answer."""
+        """Let an agent report on one route; return the answer."""
         (said,) = await self.say_all(agent, [report])
         return said
 
     async def say_all(self, agent: str, reports: Sequence[Report]) -> list[Said]:
-        """Let an agent tell of several routes at once."""
+        """Let an agent report on several routes at once."""
         board = self._board(agent)
         try:
             return await board.sync(reports)
@@ -59,7 +59,7 @@ def meeting(request: pytest.FixtureRequest) -> Iterator[Meeting]:
 
 
 async def stopped_by_all(meeting: Meeting, **more: object) -> int:
-    """Let a and b fail, and a stop; return the generation."""
+    """Let a and b fail, and stop a; return the generation."""
     await meeting.says("b", replace(SAY, failed=3))
     said = await meeting.says("a", replace(STOPPED, **more))
     assert said.stopped
@@ -72,7 +72,10 @@ async def test_nothing_is_said_at_first(meeting: Meeting) -> None:
 
 
 async def test_all_stop_when_others_fail_too(meeting: Meeting) -> None:
-    """The stop of one is told to all, with its reason, once another one bears it out; the time of the first probe with it."""
+    """Once another agent confirms a stop, all agents learn it, with its reason.
+
+    They also learn the time of the first probe.
+    """
     await meeting.says("b", replace(SAY, ok=1, failed=3))
 
     first = await meeting.says("a", STOPPED)
@@ -85,7 +88,10 @@ async def test_all_stop_when_others_fail_too(meeting: Meeting) -> None:
 
 @pytest.mark.parametrize("other", [replace(SAY, ok=10), replace(SAY, ok=2, failed=1), SAY])
 async def test_one_that_fails_alone_stops_alone(meeting: Meeting, other: Report) -> None:
-    """While the others have successes, or nothing to tell yet, it is its own affair: its network, its key."""
+    """While the others have successes, or nothing to report yet, the agent stops alone.
+
+    The cause may be its own network or its own key.
+    """
     await meeting.says("b", other)
 
     said = await meeting.says("a", STOPPED)
@@ -94,7 +100,10 @@ async def test_one_that_fails_alone_stops_alone(meeting: Meeting, other: Report)
 
 
 async def test_what_others_met_before_is_forgotten_by_what_they_meet_now(meeting: Meeting) -> None:
-    """Each agent's last outcomes count, so that minutes of success do not hide the outage that begins."""
+    """Only each agent's last outcomes count.
+
+    So minutes of success do not hide an outage that begins.
+    """
     await meeting.says("b", replace(SAY, ok=5000))
     assert not (await meeting.says("a", STOPPED)).stopped
 
@@ -104,13 +113,16 @@ async def test_what_others_met_before_is_forgotten_by_what_they_meet_now(meeting
 
 
 async def test_an_agent_without_others_speaks_for_all(meeting: Meeting) -> None:
-    """Those who start later hear of it."""
+    """Agents that start later learn of the stop."""
     assert (await meeting.says("a", STOPPED)).stopped
     assert (await meeting.says("b", SAY)).stopped
 
 
 async def test_an_answer_lets_all_go(meeting: Meeting) -> None:
-    """Whoever had it tells it with the generation that it ends; one that speaks of an older one changes nothing."""
+    """An agent with an answer reports it with the generation that it ends.
+
+    A report on an older generation changes nothing.
+    """
     generation = await stopped_by_all(meeting)
     old = await meeting.says("c", replace(SAY, stance=Stance.WELL, generation=generation - 1))
     assert old.stopped
@@ -122,7 +134,7 @@ async def test_an_answer_lets_all_go(meeting: Meeting) -> None:
 
 
 async def test_a_park_is_told_as_one(meeting: Meeting) -> None:
-    """So that the others say what a person must do, and wait as long."""
+    """The other agents then show what a person must do, and wait as long."""
     await stopped_by_all(meeting, parked=True, reason="MONEY: 402", retry_s=60.0, interval_s=60.0)
 
     said = await meeting.says("b", replace(SAY, interval_s=60.0))
@@ -132,7 +144,10 @@ async def test_a_park_is_told_as_one(meeting: Meeting) -> None:
 
 
 async def test_one_agent_at_a_time_has_the_turn(meeting: Meeting) -> None:
-    """It is given when the time has come, kept while its holder says so, and free an interval after it was given."""
+    """A turn is given when it is due, and kept while its holder says so.
+
+    It is free again an interval after it was given.
+    """
     generation = await stopped_by_all(meeting, retry_s=0.2)
     want = replace(SAY, stance=Stance.JOINED, generation=generation, turn=Turn.WANT, interval_s=0.3, retry_s=0.3)
     keep, leave = replace(want, turn=Turn.KEEP), replace(want, turn=Turn.LEAVE)
@@ -150,7 +165,7 @@ async def test_one_agent_at_a_time_has_the_turn(meeting: Meeting) -> None:
 
 
 async def test_a_turn_is_not_revived(meeting: Meeting) -> None:
-    """One that ran out is another agent's; its former holder cannot keep it, nor take it away."""
+    """An expired turn is another agent's; its former holder can neither keep nor take it."""
     generation = await stopped_by_all(meeting, retry_s=0.0)
     want = replace(SAY, stance=Stance.JOINED, generation=generation, turn=Turn.WANT, interval_s=0.0)
     assert (await meeting.says("a", want)).turn
@@ -175,7 +190,7 @@ async def test_nobody_has_the_turn_when_all_go(meeting: Meeting) -> None:
 
 
 async def test_a_board_that_lost_its_memory_learns_from_the_agents(meeting: Meeting) -> None:
-    """The newest generation that one of them knows holds, and so does a stop in it."""
+    """The newest generation that an agent knows counts, and so does a stop in it."""
     generation = await stopped_by_all(meeting)
     meeting.flush()
 
@@ -190,7 +205,7 @@ async def test_a_board_that_lost_its_memory_learns_from_the_agents(meeting: Meet
 
 
 async def test_routes_are_apart(meeting: Meeting) -> None:
-    """Whatever their names are, and in one meeting."""
+    """Routes are separate, whatever their names are, also in one call."""
     names = ["x", "x:state", "ü {y}", "z\n"]
 
     answers = await meeting.say_all("a", [replace(STOPPED, route=names[0]), *(replace(SAY, route=name) for name in names[1:])])

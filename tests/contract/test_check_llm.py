@@ -1,4 +1,7 @@
-"""`check` calls an LLM as agents do: to the same address, no redirect, one deadline; it shows neither secret nor terminal code."""
+"""`check` calls an LLM as agents do: same address, no redirect, one deadline.
+
+It shows neither a secret nor a terminal code.
+"""
 
 import asyncio
 from typing import Any
@@ -30,7 +33,7 @@ async def asked(answer: bytes, heads: list[bytes], query: str = "") -> str:
 
 
 async def bodies_of(answers: list[bytes], model: str | None = "m") -> list[dict[str, Any]]:
-    """Return what a server is sent that gives these answers one after the other."""
+    """Return the request bodies that a server gets which answers with these answers in turn."""
     sent: list[dict[str, Any]] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -47,7 +50,7 @@ async def bodies_of(answers: list[bytes], model: str | None = "m") -> list[dict[
 
 
 def refused(answer: bytes, query: str = "", route: str | None = None, key: Secret = KEY) -> str:
-    """Return what is said of a refusal."""
+    """Return the error text of a refusal."""
 
     async def run() -> None:
         async with server(answering(answer, [])) as url:
@@ -59,7 +62,7 @@ def refused(answer: bytes, query: str = "", route: str | None = None, key: Secre
 
 
 def test_a_redirect_is_a_failure_and_the_key_goes_nowhere_else() -> None:
-    """Whoever answers may name any host in a redirect; it would be sent the key."""
+    """A redirect may name any host, which would be sent the key."""
     elsewhere: list[bytes] = []
 
     async def run() -> None:
@@ -73,7 +76,7 @@ def test_a_redirect_is_a_failure_and_the_key_goes_nowhere_else() -> None:
 
 
 def test_the_address_is_the_one_that_agents_call_and_its_query_is_not_shown() -> None:
-    """The path stands before the query, which may hold a key."""
+    """The path comes before the query, which may hold a key."""
     heads: list[bytes] = []
 
     said = asyncio.run(asked(response("200 OK", WELL), heads, "?key=hunter2"))
@@ -84,7 +87,7 @@ def test_the_address_is_the_one_that_agents_call_and_its_query_is_not_shown() ->
 
 @pytest.mark.parametrize("answer", [response("401 Unauthorized", b""), response("200 OK", b"no JSON"), b""])
 def test_no_failure_shows_the_query(answer: bytes) -> None:
-    """A refusal, an answer that is none and a connection that is cut name the address without it."""
+    """Refusals, invalid answers and cut connections name the address without its query."""
     with pytest.raises(DocllmError) as failed:
         asyncio.run(asked(answer, [], "?key=hunter2"))
 
@@ -96,26 +99,26 @@ def test_no_failure_shows_the_query(answer: bytes) -> None:
     "body", [b"{}", b'{"choices":[]}', b'{"choices":null,"model":"m"}', b'{"object":"list","data":[{"id":"m"}]}', b"[]"]
 )
 def test_what_is_no_completion_is_no_answer(body: bytes) -> None:
-    """Agents make an outage of it, though any server of JSON can stand at an address that is wrong."""
+    """A wrong address may be served by any JSON server, and agents would treat it as an outage."""
     with pytest.raises(UnreachableError, match="answers with what is no completion; check DOCLLM_LLM_BASE_URL"):
         asyncio.run(asked(response("200 OK", body), []))
 
 
 @pytest.mark.parametrize(("error", "said"), [(b'{"message":"No credit.","code":402}', "No credit"), (b"7", '{"error":7}')])
 def test_an_error_in_a_success_is_a_refusal(error: bytes, said: str) -> None:
-    """Some providers answer so, and agents take it for what it says."""
+    """Some providers answer this way, and agents treat it as the error that it contains."""
     assert f"answers 200 with an error: {said}; check" in refused(response("200 OK", b'{"error":%s}' % error))
 
 
 @pytest.mark.parametrize("answer", [response("401 No", b"{}", "Content-Encoding: gzip"), response("401 No", b"{}")[:-2]])
 def test_a_refusal_outlives_its_broken_page(answer: bytes) -> None:
-    """Its status says what to do; that the server does not answer is not so."""
+    """The status says what to do; "does not answer" would be wrong."""
     assert refused(answer).endswith("answers 401; check DOCLLM_LLM_API_KEY")
 
 
 @pytest.mark.parametrize("base_url", ["http://u:hunter2@h/v1", "http://h:hunter2/v1", "http://h:99999/v1"])
 def test_an_address_that_agents_refuse_is_refused(base_url: str) -> None:
-    """A name, a password or a port that is none is told before any call, and not repeated."""
+    """An invalid name, password or port is reported before any call, and is not repeated."""
     with pytest.raises(ConfigError) as refused:
         asyncio.run(ask(LLMConfig(base_url=base_url, api_key=KEY)))
 
@@ -123,7 +126,7 @@ def test_an_address_that_agents_refuse_is_refused(base_url: str) -> None:
 
 
 def test_a_proxy_that_is_none_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its address may hold a password."""
+    """The proxy's address may hold a password."""
     for name in ("HTTP_PROXY", "http_proxy"):
         monkeypatch.setenv(name, "nonsense hunter2")
 
@@ -134,7 +137,7 @@ def test_a_proxy_that_is_none_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_server_that_drips_is_left_at_the_deadline() -> None:
-    """The time limit is for the whole call, not for each byte."""
+    """The timeout is for the whole call, not for each byte."""
 
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -153,14 +156,17 @@ def test_a_server_that_drips_is_left_at_the_deadline() -> None:
 
 
 def test_the_models_name_cannot_act_on_a_terminal() -> None:
-    """A server chooses that name: it forges no line and moves no cursor."""
+    """The server chooses that name: it must not forge a line or move the cursor."""
     said = asyncio.run(asked(response("200 OK", WELL.replace(b'"m"', b'"\\u001b[2J\\nok      topics: well"')), []))
 
     assert said.isprintable()
 
 
 def test_a_model_that_takes_no_limit_is_asked_again_without() -> None:
-    """Agents send no limit, so that such a model serves them; any other one is asked once, for a few tokens."""
+    """Agents send no limit, so such a model works for them.
+
+    Any other model is asked once, for a few tokens.
+    """
     no_limit = response("400 Bad Request", b'{"error":{"message":"Unsupported parameter: max_tokens"}}')
     well = response("200 OK", WELL)
 
@@ -170,13 +176,13 @@ def test_a_model_that_takes_no_limit_is_asked_again_without() -> None:
 
 @pytest.mark.parametrize("status", [401, 404, 422, 429, 500])
 def test_only_a_bad_request_is_made_again(status: int) -> None:
-    """Another refusal has another cause, and a second call might cost."""
+    """Another refusal has another cause, and a second call might cost money."""
     with pytest.raises(UnsafeStateError, match=f"answers {status}"):
         asyncio.run(bodies_of([response(f"{status} No", b"{}")]))
 
 
 def test_without_a_model_none_is_named() -> None:
-    """As agents do: the provider is to choose."""
+    """As for agents, the provider chooses the model."""
     (body,) = asyncio.run(bodies_of([response("200 OK", WELL)], model=None))
 
     assert "model" not in body
@@ -194,7 +200,7 @@ def test_without_a_model_none_is_named() -> None:
     ],
 )
 def test_the_advice_fits_the_status(status: int, advice: str) -> None:
-    """A person is sent to what can be wrong, and reads what the provider says of it."""
+    """A person learns what can be wrong, and reads the provider's message."""
     said = refused(response(f"{status} No", b'{"error":{"message":"The words of the provider.","code":"x"}}'))
 
     assert f"answers {status}: The words of the provider; " in said
@@ -202,7 +208,7 @@ def test_the_advice_fits_the_status(status: int, advice: str) -> None:
 
 
 def test_a_routes_refusal_names_its_own_settings() -> None:
-    """What is set for a route is not mended in the variables of the default one."""
+    """A route's settings are not corrected in the variables of the default route."""
     assert refused(response("401 No", b""), route="fast").endswith("answers 401; check routes.fast.api_key")
 
 
@@ -218,13 +224,13 @@ def test_a_routes_refusal_names_its_own_settings() -> None:
     ],
 )
 def test_the_message_is_found_where_servers_put_it(body: bytes) -> None:
-    """Their shapes differ, what a person wants to read does not."""
+    """The shapes of error bodies differ; the message that a person wants to read does not."""
     assert "answers 422: why; check" in refused(response("422 No", body))
 
 
 @pytest.mark.parametrize("secret", ["hunter2", "hunter%32", "sk-test-key-12345678", "sk-other-key-1234"])
 def test_a_refusal_that_repeats_a_secret_is_masked(secret: str) -> None:
-    """The key, whatever it looks like, what the address holds, and whatever looks like a key."""
+    """The key in any form, the secrets in the address, and whatever looks like a key."""
     body = b'{"error":{"message":"no entry with %s, %s"}}' % (secret.encode(), b"x" * 500)
 
     said = refused(response("403 No", body), "?key=hunter%32")
@@ -236,7 +242,10 @@ def test_a_refusal_that_repeats_a_secret_is_masked(secret: str) -> None:
 
 
 def test_a_refusal_is_one_line_that_is_safe_to_show() -> None:
-    """A server that is hostile or broken neither moves a cursor nor fills the screen nor ends the command."""
+    """A hostile or broken server neither moves a cursor nor fills the screen.
+
+    It does not end the command either.
+    """
     said = refused(response("418 No", b'{"message":"\\u001b[2J\\nok      topics: well\\u202e' + b"x" * 5000 + b'"}'))
     deep = refused(response("418 No", b'{"error":' * 500 + b"1" + b"}" * 500))
 

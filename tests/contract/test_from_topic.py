@@ -1,4 +1,4 @@
-"""Dead letters that are loaded back into a ledger: into the batches that they name."""
+"""Dead letters are loaded back into a ledger, into the batches that they name."""
 
 from collections.abc import AsyncIterator, Sequence
 
@@ -20,7 +20,7 @@ REJECTED = "rejected"
 
 
 class Shelf:
-    """A topic that holds these letters."""
+    """A topic that holds these dead letters."""
 
     def __init__(self, held: Sequence[Incoming]) -> None:
         self._held = held
@@ -30,7 +30,7 @@ class Shelf:
 
 
 def letters_of(books: Books, *headers: RawHeaders) -> list[Incoming]:
-    """Return the letters of records with these headers that are set aside, and forget the ledger."""
+    """Return the dead letters of quarantined records with these headers; forget the ledger."""
     suspects = [Suspect("id", f"{GROUP}.inbox", 0, place, None, LINE, each, "why", "rejected") for place, each in enumerate(headers)]
     orders = books.run(lambda c: quarantine.keep(c, GROUP, suspects))
     items = tuple(item for order in orders for item in order.items)
@@ -41,7 +41,7 @@ def letters_of(books: Books, *headers: RawHeaders) -> list[Incoming]:
 
 
 async def loaded(books: Books, held: Sequence[Incoming], *dispositions: str, dry: bool = False) -> Loaded:
-    """Load these letters; a dry run only says what would come of it."""
+    """Load these dead letters; a dry run only says what would be loaded."""
     lane, shelf = InlineLane(), Shelf(held)
     relay = Relay(database=books.database, lane=lane, publisher=FakePublisher(), topics=Topics(GROUP), clock=FakeClock())
     loader = FromTopic(
@@ -58,14 +58,14 @@ async def loaded(books: Books, held: Sequence[Incoming], *dispositions: str, dry
 
 
 def of_task(place: int, value: bytes | None = LINE, *, batch: str = "b", fence: int = 0, disposition: str = "permanent") -> Incoming:
-    """Return a letter of task 7 of a ledger that was lost."""
+    """Return a dead letter of task 7 of a lost ledger."""
     headers = encode(Publication("l" * 32, GROUP, batch, 7, fence))
     pointer = [("docllm-pointer", b"3 MiB in the ledger")] if value is None else []
     return Incoming(0, place, b"key", value, [*headers, *pointer, ("docllm-disposition", disposition.encode())])
 
 
 async def surveyed(held: Sequence[Incoming], *dispositions: str) -> Found:
-    """Return what is found in these letters."""
+    """Return the survey of these dead letters."""
     return await from_topic.survey(Shelf(held), TOPIC, "another ledger", dispositions)
 
 
@@ -76,7 +76,7 @@ def batches(books: Books) -> list[str]:
 
 
 async def test_a_quarantined_record_comes_back_to_its_batch(books: Books) -> None:
-    """To the one that it named, or else to the group's own."""
+    """It returns to the batch that it named, or else to the group's own."""
     held = letters_of(books, [("docllm-batch", b"q  1")], [])
 
     assert (await loaded(books, held, REJECTED)).new == 2
@@ -85,7 +85,10 @@ async def test_a_quarantined_record_comes_back_to_its_batch(books: Books) -> Non
 
 
 async def test_a_record_of_a_batch_that_takes_none_is_refused(books: Books) -> None:
-    """A cancelled one, as for any letter, and one that was loaded, as for the inbox; it became a task of the group's own batch, and ran."""
+    """A record of a cancelled batch is refused, and so is one of a batch that `load` made.
+
+    A bug once made it a task of the group's own batch, which ran.
+    """
     held = letters_of(books, [("docllm-batch", b"closed")], [("docllm-batch", b"loaded")])
     books.batch("closed", origin=store.Origin.INBOX)
     books.cancel("closed")
@@ -99,7 +102,7 @@ async def test_a_record_of_a_batch_that_takes_none_is_refused(books: Books) -> N
 
 
 async def test_a_record_whose_batch_cannot_be_read_is_refused(books: Books) -> None:
-    """Nobody knows whose it is."""
+    """Nobody knows which batch it belongs to."""
     held = letters_of(books, [("docllm-unreadable", b"")], [("docllm-batch", b"a\nb")])
 
     assert len((await loaded(books, held, REJECTED)).refused) == 2
@@ -107,7 +110,7 @@ async def test_a_record_whose_batch_cannot_be_read_is_refused(books: Books) -> N
 
 
 async def test_a_dry_run_says_what_the_run_does(books: Books) -> None:
-    """Also of a batch that another group has, or that was cancelled; and it writes nothing."""
+    """It also does for another group's or a cancelled batch, and it writes nothing."""
     held = letters_of(books, [("docllm-batch", b"theirs")], [("docllm-batch", b"closed")], [("docllm-batch", b"ours")])
     books.batch("theirs", group="other")
     books.batch("closed", origin=store.Origin.INBOX)
@@ -121,7 +124,7 @@ async def test_a_dry_run_says_what_the_run_does(books: Books) -> None:
 
 
 async def test_who_loads_letters_back_is_in_the_audit(books: Books) -> None:
-    """With how many and from where, each time."""
+    """The audit has their number and source, each time."""
     held = letters_of(books, [], [])
 
     await loaded(books, held, REJECTED)
@@ -131,7 +134,10 @@ async def test_who_loads_letters_back_is_in_the_audit(books: Books) -> None:
 
 
 async def test_quarantined_records_are_left_unless_they_are_asked_for(books: Books) -> None:
-    """A copy of a dead task that was set aside is a task no less, and ran in the group's own batch beside its original."""
+    """A quarantined copy of a dead task is still a task.
+
+    It would run in the group's own batch beside its original.
+    """
     held = [*letters_of(books, []), of_task(1)]
 
     found = await surveyed(held)
@@ -146,7 +152,7 @@ async def test_quarantined_records_are_left_unless_they_are_asked_for(books: Boo
 
 
 async def test_a_disposition_takes_its_letters_alone(books: Books) -> None:
-    """Of tasks and of records, as it does for a replay."""
+    """It selects dead letters of tasks and of records, as it does for a replay."""
     held = [of_task(0), of_task(1, OTHER, disposition="exhausted"), of_task(2, batch="c", disposition=REJECTED)]
 
     found = await surveyed(held, "exhausted", REJECTED)
@@ -157,7 +163,10 @@ async def test_a_disposition_takes_its_letters_alone(books: Books) -> None:
 
 
 async def test_tasks_that_had_one_number_are_told_apart(books: Books) -> None:
-    """A backup that is restored gives numbers out again: the second task was dropped as a letter of the first."""
+    """A restored backup gives numbers out again.
+
+    A bug once dropped the second task as a dead letter of the first.
+    """
     held = [of_task(0, fence=2), of_task(1, OTHER, fence=1), of_task(2, batch="c")]
 
     assert await loaded(books, held, dry=True) == await loaded(books, held) == Loaded(new=3)
@@ -165,7 +174,7 @@ async def test_tasks_that_had_one_number_are_told_apart(books: Books) -> None:
 
 
 async def test_several_letters_of_a_task_are_one(books: Books) -> None:
-    """Whichever comes first; one that only points to its value counts where no other has it."""
+    """The first one counts; a pointer counts only if no other letter has the value."""
     held = [of_task(0, None, fence=3), of_task(1, fence=1), of_task(2, fence=2), of_task(3, None, batch="c")]
 
     found = await loaded(books, held)
@@ -176,7 +185,7 @@ async def test_several_letters_of_a_task_are_one(books: Books) -> None:
 
 
 async def test_a_dry_run_compares_letters_with_each_other(books: Books) -> None:
-    """An id with two contents is refused the second time, one with the same is known."""
+    """An id with two contents is refused the second time, an equal one is known."""
     clash = b'{"id":"a","prompt":"hello again"}'
     twin = Incoming(0, 2, b"key", LINE, encode(Publication("m" * 32, GROUP, "b", 9, 0)))
     held = [of_task(0), of_task(1, clash), twin]
@@ -188,7 +197,7 @@ async def test_a_dry_run_compares_letters_with_each_other(books: Books) -> None:
 
 
 async def test_a_batch_of_another_group_is_told_with_what_can_be_done(books: Books) -> None:
-    """The letter names the batch: there is no `--batch` to choose another one with, as a load has."""
+    """The dead letter names the batch, so there is no `--batch` to choose another one."""
     books.run(lambda c: store.open_batch(c, "b", "other"))
 
     for dry in (True, False):

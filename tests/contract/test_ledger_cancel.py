@@ -1,4 +1,4 @@
-"""A cancel ends what waits, leaves what runs, and races with nobody."""
+"""A cancel ends waiting tasks, leaves running tasks, and races with nobody."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,7 +14,7 @@ from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RELEASED, RETRY, SUC
 
 
 def cancel_all(books: Books, name: str = BATCH) -> list[int]:
-    """Cancel page by page; return how many each page took."""
+    """Cancel page by page; return how many tasks each page cancelled."""
     batch_id = books.batch(name).id
     counts, after = [], b""
     while after is not None:
@@ -28,7 +28,7 @@ def one_by_key(books: Books, key: bytes, batch_id: int | None = None) -> list[tu
 
 
 def test_what_waits_is_cancelled_and_what_ran_or_runs_is_left(books: Books) -> None:
-    """Pending and retrying tasks end; a running one, and those that ended, keep their state."""
+    """Pending and retrying tasks end; running and final tasks keep their state."""
     pending, retrying, running, succeeded, dead = books.load("pending", "retrying", "running", "succeeded", "dead")
     lease = books.agent()
     owner = lease.next_owner()
@@ -47,7 +47,7 @@ def test_what_waits_is_cancelled_and_what_ran_or_runs_is_left(books: Books) -> N
 
 
 def test_every_page_is_visited_once(books: Books) -> None:
-    """More tasks than a page holds are all cancelled, whatever their keys, and other batches are not touched."""
+    """All tasks beyond one page are cancelled, whatever their keys; other batches are not."""
     ids = books.load(*(f"Key {number} ä" for number in range(1100)))
     (other,) = books.load("a", into="other")
     books.cancel()
@@ -59,7 +59,7 @@ def test_every_page_is_visited_once(books: Books) -> None:
 
 
 def test_a_cancel_is_marked_once(books: Books) -> None:
-    """The first call marks and writes the audit; the second says that it was already."""
+    """The first call marks and writes the audit; the second returns False."""
     which = books.batch()
 
     assert books.run(lambda c: cancel.mark(c, which, "ann"))
@@ -82,7 +82,10 @@ def test_a_task_that_comes_back_later_is_found_by_the_next_round(books: Books) -
 
 
 def test_one_task_is_cancelled_by_its_key(books: Books) -> None:
-    """Of the batch that is named, or of the only one that has the key; the answer says where, and which state it was in."""
+    """The task belongs to the named batch, or to the only batch with this key.
+
+    The answer has the batch and the task's former state.
+    """
     (here,), (there,), (alone,) = books.load("a"), books.load("a", into="other"), books.load("b")
 
     assert one_by_key(books, b"a", books.batch().id) == [(BATCH, Status.PENDING)]
@@ -94,7 +97,7 @@ def test_one_task_is_cancelled_by_its_key(books: Books) -> None:
 
 
 def test_a_key_of_several_batches_cancels_nothing(books: Books) -> None:
-    """One task is meant and nobody can know which; the answer names the batches."""
+    """Nobody can know which task is meant; the answer names the batches."""
     (here,), (there,) = books.load("a"), books.load("a", into="other")
 
     assert one_by_key(books, b"a") == [(BATCH, Status.PENDING), ("other", Status.PENDING)]
@@ -111,7 +114,7 @@ def test_a_task_of_another_group_is_not_cancelled_by_its_key(books: Books) -> No
 
 
 def test_a_batch_is_open_until_its_last_task_is_final(books: Books) -> None:
-    """A cancel is gone on with as long as one is."""
+    """A cancel continues as long as a task of the batch is open."""
     one, two = books.load("a", "b")
     owner = books.agent().next_owner()
     claimed = books.claimed(one, owner)
@@ -138,7 +141,10 @@ def test_a_running_task_is_not_cancelled_by_its_key(books: Books) -> None:
 
 @pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
 def test_a_task_that_is_claimed_between_reading_and_locking_is_left(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page is read without locks: what an agent claims meanwhile runs on, and is not counted as cancelled."""
+    """A page is read without locks.
+
+    A task that an agent claims meanwhile runs on, and is not counted as cancelled.
+    """
     one, two = books.load("a", "b")
     owner = books.agent().next_owner()
     books.cancel()
@@ -156,7 +162,7 @@ def test_a_task_that_is_claimed_between_reading_and_locking_is_left(books: Books
 
 
 def test_a_task_cancelled_alone_is_not_brought_back(books: Books) -> None:
-    """Its batch goes on; its own record is finished with."""
+    """The rest of its batch goes on; its own record is finished."""
     one, other = books.load("a", "b")
     one_by_key(books, b"a")
     lease = books.agent()

@@ -1,4 +1,4 @@
-"""A claim gives every record a named answer, takes what is free, and may be asked again with its own token."""
+"""A claim answers for every record, takes free tasks, and may be repeated with its token."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RELEASED, RETRY, SUC
 
 
 def test_a_free_task_is_claimed(books: Books) -> None:
-    """A due task that nobody has becomes the caller's, until the deadline that was asked for."""
+    """A due task without an owner becomes the caller's, until the requested deadline."""
     (one,) = books.load("a")
     owner = books.agent().next_owner()
 
@@ -24,7 +24,7 @@ def test_a_free_task_is_claimed(books: Books) -> None:
 
 
 def test_a_question_takes_nothing(books: Books) -> None:
-    """The question without locks says claimable and leaves the task as it is."""
+    """The question without locks answers "claimable" and leaves the task as it is."""
     (one,) = books.load("a")
 
     assert books.ask(one) is Answer.CLAIMABLE
@@ -32,7 +32,7 @@ def test_a_question_takes_nothing(books: Books) -> None:
 
 
 def test_another_owner_is_told_that_the_task_is_held(books: Books) -> None:
-    """A task in a live claim is held for everybody else, in a claim and in a question."""
+    """A task under a live claim is held for all others, in a claim and in a question."""
     (one,) = books.load("a")
     lease = books.agent()
     first = lease.next_owner()
@@ -44,7 +44,7 @@ def test_another_owner_is_told_that_the_task_is_held(books: Books) -> None:
 
 
 def test_the_same_token_claims_again_after_a_lost_answer(books: Books) -> None:
-    """A claim that committed and whose answer was lost is claimed again under its own token, and by no other."""
+    """A claim whose answer was lost is repeated under its own token, and under no other."""
     (one,) = books.load("a")
     lease = books.agent()
     token = lease.next_owner()
@@ -56,7 +56,7 @@ def test_the_same_token_claims_again_after_a_lost_answer(books: Books) -> None:
 
 @pytest.mark.parametrize("outcome", [SUCCEEDED, DEAD])
 def test_a_final_task_is_done(books: Books, outcome: object) -> None:
-    """A record of a task that ended is finished with."""
+    """A record of a final task is finished."""
     (one,) = books.load("a")
     lease = books.agent()
     owner = lease.next_owner()
@@ -67,7 +67,10 @@ def test_a_final_task_is_done(books: Books, outcome: object) -> None:
 
 
 def test_an_older_record_is_stale(books: Books) -> None:
-    """After a retry has ordered a newer record, the older one takes nothing, waiting or running."""
+    """After a retry has ordered a newer record, the older one takes nothing.
+
+    This holds for waiting and for running tasks.
+    """
     (one,) = books.load("a")
     lease = books.agent()
     owner = lease.next_owner()
@@ -81,7 +84,10 @@ def test_an_older_record_is_stale(books: Books) -> None:
 
 
 def test_a_task_that_is_not_due_is_early(books: Books) -> None:
-    """The database's clock decides: before its time a task is early, and the answer says how long it will be."""
+    """The database's clock decides: before its due time a task is early.
+
+    The answer says how long it will be.
+    """
     (one,) = books.load("a")
     lease = books.agent()
     owner = lease.next_owner()
@@ -96,7 +102,7 @@ def test_a_task_that_is_not_due_is_early(books: Books) -> None:
 
 
 def test_a_task_that_came_back_between_the_statements_is_again(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the task was busy for the update and free for the read, the caller is told to ask again."""
+    """The caller must ask again if the task was busy for the update and free for the read."""
     (one,) = books.load("a")
     lease = books.agent()
     first, second = lease.next_owner(), lease.next_owner()
@@ -125,7 +131,7 @@ def test_a_record_with_another_content_is_a_conflict_and_takes_nothing(books: Bo
 
 
 def test_the_right_content_is_no_conflict(books: Books) -> None:
-    """The digest of key and value as they were loaded is accepted."""
+    """The digest of the loaded key and value is accepted."""
     (one,) = books.load("a")
     genuine = books.record(one, stamp=digest(b"a", b"value of a"))
 
@@ -133,7 +139,7 @@ def test_the_right_content_is_no_conflict(books: Books) -> None:
 
 
 def test_a_fence_far_above_the_rows_is_a_conflict(books: Books) -> None:
-    """A record may run ahead of a ledger that lost transactions, but not by more than a thousand."""
+    """A record may run ahead of a ledger that lost transactions, by at most a thousand."""
     one, two = books.load("a", "b")
     lease = books.agent()
 
@@ -143,7 +149,7 @@ def test_a_fence_far_above_the_rows_is_a_conflict(books: Books) -> None:
 
 
 def test_a_conflicting_record_leaves_a_running_claim_alone(books: Books) -> None:
-    """A forged record of a task that somebody runs does not end that claim."""
+    """A forged record of a running task does not end that task's claim."""
     (one,) = books.load("a")
     lease = books.agent()
     first = lease.next_owner()
@@ -155,7 +161,7 @@ def test_a_conflicting_record_leaves_a_running_claim_alone(books: Books) -> None
 
 
 def test_a_task_without_a_row_is_unknown_or_done(books: Books) -> None:
-    """Without a row the record is unknown, unless its batch was archived: then its tasks are done."""
+    """Without a row a record is unknown, or done if its batch was archived."""
     books.load("a")
     lease = books.agent()
     assert books.claim(999_999, lease.next_owner()) is Answer.UNKNOWN
@@ -166,7 +172,7 @@ def test_a_task_without_a_row_is_unknown_or_done(books: Books) -> None:
 
 
 def test_one_call_answers_for_records_of_every_kind(books: Books) -> None:
-    """A call with records of several fences claims each by its own fence and leaves none without an answer."""
+    """Each record is claimed by its own fence, and none stays without an answer."""
     free, moved, ended = books.load("free", "moved", "ended")
     lease = books.agent()
     owner = lease.next_owner()
@@ -186,7 +192,7 @@ def test_one_call_answers_for_records_of_every_kind(books: Books) -> None:
 
 
 def test_a_task_past_its_deadline_is_claimed_as_expired(books: Books) -> None:
-    """The claim says that the deadline has passed, so that the task is settled without a call."""
+    """The claim reports the passed deadline, so that the task is settled without a call."""
     one, two = books.load("a", "b")
     books.ago(task.c.expires_at, 1, one)
     owner = books.agent().next_owner()
@@ -196,7 +202,7 @@ def test_a_task_past_its_deadline_is_claimed_as_expired(books: Books) -> None:
 
 
 def test_a_release_gives_back_only_what_is_the_owners(books: Books) -> None:
-    """A release counts nothing, publishes nothing, and leaves other people's claims and ended tasks alone."""
+    """A release counts and publishes nothing, and leaves others' claims and ended tasks."""
     mine, other, ended = books.load("mine", "other", "ended")
     lease = books.agent()
     owner, stranger = lease.next_owner(), lease.next_owner()
@@ -226,7 +232,7 @@ def test_a_settled_release_can_be_claimed_at_once(books: Books) -> None:
 
 
 def test_relief_orders_another_record_for_a_running_task_only(books: Books) -> None:
-    """Under the claim a same-fence order is written; without the claim nothing is."""
+    """Under the claim an order with the same fence is written; without it nothing is."""
     (one,) = books.load("a")
     lease = books.agent()
     owner = lease.next_owner()
@@ -242,7 +248,10 @@ def test_relief_orders_another_record_for_a_running_task_only(books: Books) -> N
 
 
 def test_relief_orders_another_record_for_a_task_that_waits_at_its_fence(books: Books) -> None:
-    """A snoozed task may be relieved by who holds its record; one that runs, or waits at another fence, may not."""
+    """The holder of a snoozed task's record may order its relief.
+
+    A running task, or one that waits at another fence, gets no relief.
+    """
     waiting, running = books.load("a", "b")
     books.claimed(running, books.agent().next_owner())
 
@@ -255,7 +264,10 @@ def test_relief_orders_another_record_for_a_task_that_waits_at_its_fence(books: 
 
 
 def test_relief_compares_a_record_with_its_task(books: Books) -> None:
-    """The record that is ordered has the task's value: one that only names the task would be gone, running or waiting."""
+    """The ordered record has the task's value.
+
+    A record that only names the task would be lost, whether the task waits or runs.
+    """
     waiting, running = books.load("a", "b")
     owner = books.agent().next_owner()
     books.claimed(running, owner)
@@ -268,7 +280,7 @@ def test_relief_compares_a_record_with_its_task(books: Books) -> None:
 
 
 def test_a_claim_tells_of_a_cancelled_batch(books: Books) -> None:
-    """A task that was claimed after its batch was cancelled is known as such, and no longer once the batch is open again."""
+    """A task claimed after its batch was cancelled is known as such, until the batch reopens."""
     one, two, three = books.load("a", "b", "c")
     lease = books.agent()
 
@@ -282,14 +294,14 @@ def test_a_claim_tells_of_a_cancelled_batch(books: Books) -> None:
 
 
 def test_bodies_come_back_byte_for_byte(books: Books) -> None:
-    """The ledger returns key and value of records that were kept without them; ids that are not there are left out."""
+    """The ledger returns key and value of records kept without them; missing ids are left out."""
     one, _ = books.load("a", "b")
 
     assert books.run(lambda c: claims.bodies(c, [one, 4711])) == {one: (b"a", b"value of a")}
 
 
 def test_the_longest_key_comes_back_whole(books: Books) -> None:
-    """A key of 191 bytes is kept and read back byte for byte."""
+    """A key of 191 bytes is stored and read back byte for byte."""
     (one,) = books.load("ü" * 95 + "k")
 
     assert books.claimed(one, books.agent().next_owner()).task_key == ("ü" * 95 + "k").encode()

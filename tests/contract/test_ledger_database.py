@@ -1,4 +1,7 @@
-"""Transactions on a real server: run again after a conflict, a lost connection or a failover, never half."""
+"""Transactions on a real server run again after a conflict or a lost connection.
+
+They also run again after a failover, and are never half done.
+"""
 
 import asyncio
 import threading
@@ -28,7 +31,7 @@ def pauses() -> list[float]:
 
 @pytest.fixture
 def database(books: Books, pauses: list[float]) -> Iterator[Database]:
-    """A database of its own, whose pauses are noted and not waited for."""
+    """A database of its own, whose pauses are recorded and not waited for."""
     database = Database(books.database.engine.url.render_as_string(hide_password=False), timeout_s=10, pause=pauses.append)
     yield database
     database.close()
@@ -57,7 +60,10 @@ def slowly(connection: Connection) -> object:
 
 @SERVERS
 async def test_a_screen_that_reads_for_too_long_is_told_so_once(books: Books) -> None:
-    """The server ends the query, and nobody asks it again: neither a person nor the server waits for what nobody reads."""
+    """The server ends the query, and it is not asked again.
+
+    Neither a person nor the server waits for an answer that nobody reads.
+    """
     url = books.database.engine.url.render_as_string(hide_password=False)
     config = Config(kafka=KafkaConfig("not asked"), database_url=Secret(url))
 
@@ -127,7 +133,10 @@ def test_a_migration_does_not_wait_for_long_for_a_table_in_use(books: Books, mon
 
 @SERVERS
 def test_a_deadlock_runs_the_whole_transaction_again(books: Books, database: Database, pauses: list[float]) -> None:
-    """Of two transactions that wait for each other one is undone by the server, runs again after a pause, and both are done."""
+    """Of two transactions that wait for each other, the server undoes one.
+
+    It runs again after a pause, and both are done.
+    """
     add_batches(books, "a", "b")
     met = threading.Barrier(2, timeout=20)
     runs = []
@@ -151,7 +160,10 @@ def test_a_deadlock_runs_the_whole_transaction_again(books: Books, database: Dat
 
 @SERVERS
 def test_a_lock_wait_that_ended_keeps_no_half(books: Books, database: Database, pauses: list[float]) -> None:
-    """The server undoes only the statement (1205); what the transaction wrote before it is undone before it runs again."""
+    """The server undoes only the statement (1205).
+
+    The transaction's earlier writes are undone before it runs again.
+    """
     add_batches(books, "free", "locked")
     tried = threading.Event()
     runs = []
@@ -181,7 +193,7 @@ def test_a_lock_wait_that_ended_keeps_no_half(books: Books, database: Database, 
 
 @SERVERS
 def test_a_connection_that_is_cut_runs_the_transaction_again(books: Books, database: Database) -> None:
-    """A connection that the server ends in mid-transaction loses its work; the next run does it once."""
+    """A connection that the server ends in mid-transaction loses its work; the rerun does it."""
     add_batches(books, "a")
     runs = []
 
@@ -201,7 +213,10 @@ def test_a_connection_that_is_cut_runs_the_transaction_again(books: Books, datab
 
 @SERVERS
 def test_a_commit_whose_answer_is_lost_runs_again(books: Books, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The transaction had committed: its function runs a second time, which is why each must be safe to run twice."""
+    """The transaction had committed, so its function runs a second time.
+
+    This is why each function must be safe to run twice.
+    """
     runs = []
     real = pymysql.connections.Connection.commit
 
@@ -223,7 +238,8 @@ def test_a_commit_whose_answer_is_lost_runs_again(books: Books, database: Databa
     assert list(notes(books)) == ["a"]
 
 
-# What makes a server refuse the test's user, who may write to one that is merely `read_only`: 1792 there, 1290 here.
+# The statements that make a server refuse the test's user, who may write to a merely `read_only`
+# server: 1792 on MariaDB, 1290 on MySQL.
 FAILOVER = [
     ("mariadb", "SET GLOBAL tx_read_only=1", "SET GLOBAL tx_read_only=0"),
     ("mysql", "SET GLOBAL super_read_only=1", "SET GLOBAL read_only=0"),
@@ -232,7 +248,10 @@ FAILOVER = [
 
 @pytest.mark.parametrize(("migrated", "on", "off"), FAILOVER, indirect=["migrated"])
 def test_a_read_only_server_is_left_for_a_new_connection(books: Books, database: Database, on: str, off: str) -> None:
-    """After a failover writes are refused: the connection is dropped, and the transaction goes through on a later one."""
+    """After a failover writes are refused.
+
+    The connection is dropped, and the transaction succeeds on a later connection.
+    """
     connections = []
 
     def work(connection: Connection) -> None:
@@ -253,7 +272,7 @@ def test_a_read_only_server_is_left_for_a_new_connection(books: Books, database:
 
 
 def test_an_error_that_cannot_pass_is_raised_at_once(books: Books, database: Database, pauses: list[float]) -> None:
-    """A duplicate is an error of the program; it is not tried again, and nothing of its transaction stays."""
+    """A duplicate is a program error: it is not retried, and nothing of it stays."""
     add_batches(books, "a")
 
     def work(connection: Connection) -> None:
@@ -268,7 +287,7 @@ def test_an_error_that_cannot_pass_is_raised_at_once(books: Books, database: Dat
 
 
 def test_an_error_of_the_program_undoes_its_transaction(books: Books, database: Database) -> None:
-    """Whatever is raised inside, nothing is committed."""
+    """Nothing is committed, whatever is raised inside."""
 
     def work(connection: Connection) -> None:
         connection.execute(insert(tables.batch), {"name": "a"})
@@ -298,7 +317,7 @@ def test_a_locked_file_is_waited_for(books: Books, database: Database, pauses: l
 
 @pytest.mark.parametrize("migrated", ["sqlite"], indirect=True)
 def test_readers_do_not_wait_for_a_writer(books: Books, database: Database, pauses: list[float]) -> None:
-    """While somebody writes, questions are answered from what was committed."""
+    """While somebody writes, questions are answered from committed data."""
     add_batches(books, "a")
     with books.database.engine.begin() as writer:
         writer.execute(insert(tables.batch), {"name": "b"})
@@ -310,7 +329,7 @@ def test_readers_do_not_wait_for_a_writer(books: Books, database: Database, paus
 
 @SERVERS
 def test_connections_are_set_up_for_the_ledger(books: Books, database: Database) -> None:
-    """UTC, READ COMMITTED, short waits for locks, on every connection of both kinds."""
+    """Every connection of both kinds has UTC, READ COMMITTED and short lock waits."""
     query = text("SELECT @@session.time_zone, @@session.innodb_lock_wait_timeout, @@session.wait_timeout")
     for way in (database.run, database.auto):
         assert tuple(way(lambda c: c.execute(query).one())) == ("+00:00", 5, 30)
@@ -319,7 +338,7 @@ def test_connections_are_set_up_for_the_ledger(books: Books, database: Database)
 
 @SERVERS
 def test_statements_of_a_claim_are_committed_one_by_one(books: Books, database: Database) -> None:
-    """What `auto` has written is there for others before it ends."""
+    """A row that `auto` has written is visible to others before `auto` ends."""
     seen: list[dict[str, str]] = []
 
     def work(connection: Connection) -> None:
@@ -332,7 +351,7 @@ def test_statements_of_a_claim_are_committed_one_by_one(books: Books, database: 
 
 
 def test_no_error_shows_a_parameter_or_a_password(books: Books, database: Database) -> None:
-    """Bodies and secrets are in no message."""
+    """No message contains a body or a secret."""
     add_batches(books, "a secret name")
 
     def work(connection: Connection) -> None:
@@ -345,7 +364,10 @@ def test_no_error_shows_a_parameter_or_a_password(books: Books, database: Databa
 
 
 def test_a_program_that_leaves_stops_trying(database: Database) -> None:
-    """Once the database is closed no transaction is tried again: Stopped says that it may or may not have committed."""
+    """Once the database is closed, no transaction is retried.
+
+    Stopped says that the transaction may or may not have committed.
+    """
 
     def work(_: Connection) -> None:
         database.stopping.set()

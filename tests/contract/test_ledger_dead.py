@@ -22,12 +22,15 @@ def groups(books: Books, **said: object) -> list[Group]:
 
 
 def names(books: Books, **said: object) -> set[str]:
-    """Return the examples of the groups that are selected."""
+    """Return the examples of the selected groups."""
     return {one.example.id for one in groups(books, **said)}
 
 
 def test_one_error_is_one_group(books: Books) -> None:
-    """Deaths that differ only in numbers are counted together, the largest group first, with the oldest as example."""
+    """Deaths that differ only in numbers are counted together.
+
+    The largest group comes first, and the oldest task is its example.
+    """
     failures = [Dead(Failure("TOO_LONG", f"{number} tokens are too many"), SPENT) for number in (9000, 8000, 7000)]
     for key, outcome in zip("abc", failures, strict=True):
         dead(books, key, outcome=outcome)
@@ -42,7 +45,7 @@ def test_one_error_is_one_group(books: Books) -> None:
 
 
 def test_a_disposition_parts_a_group(books: Books) -> None:
-    """The same error with two dispositions is two things to a person."""
+    """For a person the same error with two dispositions is two things."""
     dead(books, "a", outcome=EXPIRED)
     dead(books, "b", outcome=Dead(EXPIRED.failure, SPENT, "permanent"))
 
@@ -50,7 +53,7 @@ def test_a_disposition_parts_a_group(books: Books) -> None:
 
 
 def test_a_group_tells_when_and_how_dear(books: Books) -> None:
-    """First and last time, and what all attempts of its tasks cost, those before the last too."""
+    """First and last time, and the cost of all attempts, the earlier ones included."""
     one, two = books.load("a", "b")
     killed(books, one, RETRY)
     books.ago(tables.task.c.due_at, 1, one)
@@ -65,7 +68,7 @@ def test_a_group_tells_when_and_how_dear(books: Books) -> None:
 
 
 def test_quarantined_records_are_groups_too(books: Books) -> None:
-    """With their disposition and class, by their reason, until they are replayed."""
+    """They have disposition and class, and are grouped by reason until they are replayed."""
     first, *_ = set_aside(books, b"1", b"2", reason="line is not JSON at column 7")
     set_aside(books, b"3", reason="line is not JSON at column 99")
     gone, *_ = set_aside(books, b"4", reason="its id is in batch 'b' with other content", disposition="rejected")
@@ -81,7 +84,7 @@ def test_quarantined_records_are_groups_too(books: Books) -> None:
 
 
 def test_records_of_before_have_no_fingerprint(books: Books) -> None:
-    """What was set aside by an older version is shown all the same."""
+    """A record that an older version quarantined is shown all the same."""
     (one,) = set_aside(books, b"1")
     books.set(tables.quarantine, one, fingerprint=None)
 
@@ -91,7 +94,7 @@ def test_records_of_before_have_no_fingerprint(books: Books) -> None:
 
 
 def test_what_is_not_dead_is_not_shown(books: Books) -> None:
-    """Neither tasks in other states nor those of other groups."""
+    """Tasks in other states and tasks of other groups are not shown."""
     (done,) = books.load("done")
     killed(books, done, SUCCEEDED)
     books.load("waiting")
@@ -127,7 +130,10 @@ def test_every_selection_narrows(books: Books) -> None:
 
 @pytest.mark.parametrize("key", HOSTILE)
 def test_an_id_means_itself_alone(books: Books, key: str) -> None:
-    """Quotes, wildcards, signs of SQL and letters that look alike select the one task that has that id."""
+    """An id selects the one task with that id.
+
+    It may contain quotes, wildcards, SQL characters and letters that look alike.
+    """
     dead(books, *HOSTILE)
 
     (found,) = groups(books, key=key)
@@ -136,7 +142,7 @@ def test_an_id_means_itself_alone(books: Books, key: str) -> None:
 
 
 def test_many_groups_have_their_own_examples(books: Books) -> None:
-    """More groups than one statement asks for come all, each with its own text."""
+    """More groups than one statement asks for are all returned, each with its own text."""
     ids = books.load(*(f"k{number:04}" for number in range(600)))
     books.run(lambda c: c.execute(tables.task.update().values(status=int(Status.DEAD))))
     letters = [
@@ -163,7 +169,7 @@ def test_many_groups_have_their_own_examples(books: Books) -> None:
 
 
 def test_a_story_has_everything(books: Books) -> None:
-    """State, three numbers, the letter with its origin, each attempt with its cost, and the input byte for byte."""
+    """State, counters, dead letter with origin, attempts with cost, and the input's bytes."""
     body = bytes(range(256))
     (one,) = books.accept([new_task("kéy", body, b"\xff")], books.batch()).new.values()
     killed(books, one, RETRY)
@@ -190,7 +196,7 @@ def test_a_story_has_everything(books: Books) -> None:
 
 
 def test_a_story_of_a_task_that_is_not_dead(books: Books) -> None:
-    """It is told all the same: without a letter, with its result."""
+    """It is shown all the same: without a dead letter, with its result."""
     (one,) = books.load("a")
     killed(books, one, SUCCEEDED)
 
@@ -203,7 +209,7 @@ def test_a_story_of_a_task_that_is_not_dead(books: Books) -> None:
 
 
 def test_a_name_may_be_in_several_batches(books: Books) -> None:
-    """They are told apart by their batch; another group's are not told of."""
+    """The batch tells them apart; another group's tasks are not shown."""
     dead(books, "a", into="one")
     books.load("a", into="two")
     books.load("a", into="theirs", group="other")
@@ -218,7 +224,7 @@ def test_a_name_may_be_in_several_batches(books: Books) -> None:
 
 
 def test_a_record_has_everything(books: Books) -> None:
-    """Where it stood, its bytes, its headers, why, and whether its value is whole."""
+    """Its position, bytes, headers and reason, and whether its value is whole."""
     small, large, empty = set_aside(books, b"\xff", b"x" * (quarantine.KEPT_BYTES + 1), None, headers=[("h", b"v")])
 
     found, cut, none = (books.run(lambda c, one=one: dead_show.record(c, GROUP, one)) for one in (small, large, empty))

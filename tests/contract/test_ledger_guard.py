@@ -1,4 +1,7 @@
-"""What is given up on, and what waits because its batch fails as a whole: the settle decides under lock, all agents together."""
+"""Which tasks are given up, and which wait because their batch fails as a whole.
+
+The settle decides this under lock, for all agents together.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,7 +23,7 @@ WAITS_S = 0.5  # long enough for a transaction that does not wait
 
 
 def test_the_last_failure_of_a_task_is_death_while_its_route_works(books: Books) -> None:
-    """Something succeeded on the route lately, so it is the task's own fault."""
+    """Something succeeded on the route lately, so the failure is the task's own fault."""
     end(books, SUCCEEDED, into="another")
 
     assert end(books, exhausted()) == [Verdict.SETTLED]
@@ -33,7 +36,10 @@ def test_a_success_in_the_same_transaction_counts(books: Books) -> None:
 
 
 def test_without_a_success_on_the_route_the_task_waits(books: Books) -> None:
-    """In the longest tier, uncounted, with its own error; its guard is raised in the same transaction, and a probe is due."""
+    """The task waits in the longest tier, uncounted, with its own error.
+
+    Its guard is raised in the same transaction, and a probe is due.
+    """
     ((row, owner),) = claims = claimed(books, 1)
 
     verdicts, orders = ended(books, claims, exhausted())
@@ -68,7 +74,10 @@ def test_a_success_in_another_group_says_nothing(books: Books) -> None:
 
 
 def test_models_that_differ_by_blanks_alone_have_guards_of_their_own(books: Books) -> None:
-    """MariaDB takes texts with and without trailing blanks for one; their routes have names that do not differ so."""
+    """MariaDB compares texts without their trailing blanks.
+
+    So the names of such routes differ in more than blanks.
+    """
     names = Names(Config())
     ends = [one for model in ("m", "m ", "m  ") for one in settlements(claimed(books, 1), [exhausted()], names.name_of("document", model))]
 
@@ -88,13 +97,16 @@ def test_a_success_is_forgotten_after_ten_minutes(books: Books) -> None:
 
 @pytest.mark.parametrize("disposition", ["permanent", "expired", "rejected"])
 def test_other_deaths_are_never_held_back(books: Books, disposition: str) -> None:
-    """A batch whose documents are all too long dies on its own, raises nothing, and parks nobody."""
+    """A batch whose documents are all too long dies task by task.
+
+    It raises no guard and holds no task back.
+    """
     assert end(books, *[Dead(Failure("TOO_LONG", "too long"), SPENT, disposition)] * 30) == [Verdict.SETTLED] * 30
     assert (deaths(books), raised(books), books.count(tables.guard)) == (30, [], 0)
 
 
 def test_other_deaths_go_on_while_the_guard_is_raised(books: Books) -> None:
-    """A guard holds back what another attempt could change."""
+    """A guard holds back only tasks that another attempt could change."""
     end(books, exhausted())
 
     assert end(books, DEAD, RETRY, SNOOZE, SUCCEEDED) == [Verdict.SETTLED] * 4
@@ -102,7 +114,7 @@ def test_other_deaths_go_on_while_the_guard_is_raised(books: Books) -> None:
 
 
 def test_ten_deaths_in_a_row_are_the_limit_within_one_transaction(books: Books) -> None:
-    """A handler that raises on every task kills ten; the others of the same group wait."""
+    """A handler that raises on every task kills ten; the others of the group wait."""
     end(books, *[SUCCEEDED] * 20)
 
     verdicts = end(books, *[exhausted()] * 50)
@@ -114,7 +126,7 @@ def test_ten_deaths_in_a_row_are_the_limit_within_one_transaction(books: Books) 
 
 
 def test_ten_deaths_in_a_row_are_the_limit_over_many_transactions(books: Books) -> None:
-    """What other agents settled before counts, in its order."""
+    """Tasks that other agents settled before count, in their order."""
     end(books, *[SUCCEEDED] * 20)
 
     verdicts = [end(books, exhausted())[0] for _ in range(15)]
@@ -123,7 +135,10 @@ def test_ten_deaths_in_a_row_are_the_limit_over_many_transactions(books: Books) 
 
 
 def test_most_of_a_batch_failing_is_a_failure_as_a_whole(books: Books) -> None:
-    """By different errors too: beyond half of what ended, and not before."""
+    """The guard is raised beyond half of the ended tasks, even with different errors.
+
+    It is not raised before.
+    """
     end(books, *[SUCCEEDED] * 14)
     assert end(books, *different(14)) == [Verdict.SETTLED] * 14
 
@@ -140,7 +155,7 @@ def test_deaths_of_the_input_are_no_failure_as_a_whole(books: Books) -> None:
 
 
 def test_a_guard_is_its_own_batchs(books: Books) -> None:
-    """Another batch on the same route goes on dying one by one."""
+    """Tasks of another batch on the same route go on dying one by one."""
     end(books, SUCCEEDED, *[exhausted()] * 12)
     assert len(raised(books)) == 1
 
@@ -160,7 +175,10 @@ def test_two_keys_of_one_transaction_are_judged_apart(books: Books) -> None:
 
 
 def test_many_agents_together_give_up_ten(books: Books) -> None:
-    """A settle that gives up on a key waits for another one's that does: both count on from each other."""
+    """A settle that gives up tasks of a key waits for another settle of the same key.
+
+    So both count on from each other.
+    """
     end(books, *[SUCCEEDED] * 3, exhausted())
     first, second = (settlements(claimed(books, 5), [exhausted()] * 5) for _ in range(2))
 
@@ -177,7 +195,7 @@ def test_many_agents_together_give_up_ten(books: Books) -> None:
 
 
 def test_a_cancelled_batch_is_not_moved(books: Books) -> None:
-    """What a guard would hold back ends as cancelled where its batch was cancelled meanwhile."""
+    """A task that a guard would hold back ends as cancelled if its batch was cancelled."""
     claims = claimed(books, 1)
     books.cancel()
 
@@ -188,7 +206,7 @@ def test_a_cancelled_batch_is_not_moved(books: Books) -> None:
 
 
 def test_a_settle_that_ran_twice_holds_back_once(books: Books) -> None:
-    """After a lost COMMIT the transaction runs again, and finds what it had written."""
+    """After a lost COMMIT the transaction runs again, and finds its own rows."""
     claims = claimed(books, 1)
     ended(books, claims, exhausted())
     before = [books.rows(table) for table in tables.metadata.sorted_tables]
@@ -198,7 +216,7 @@ def test_a_settle_that_ran_twice_holds_back_once(books: Books) -> None:
 
 
 def test_opening_forgives_what_was_before(books: Books) -> None:
-    """Ten more may die, then the guard is raised again."""
+    """Ten more tasks may die, then the guard is raised again."""
     end(books, SUCCEEDED, *[exhausted()] * 12)
     open_all(books)
     assert raised(books) == []
@@ -208,7 +226,10 @@ def test_opening_forgives_what_was_before(books: Books) -> None:
 
 
 def test_opening_vouches_for_the_route(books: Books) -> None:
-    """Where nothing else succeeds, the last task dies after somebody said that the route works; ten minutes later no more."""
+    """After a person says that the route works, the last task dies.
+
+    Ten minutes later this no longer counts.
+    """
     end(books, exhausted())
     open_all(books)
 
@@ -218,7 +239,7 @@ def test_opening_vouches_for_the_route(books: Books) -> None:
 
 
 def test_an_opening_is_audited_once(books: Books) -> None:
-    """Who, what and why; a second one changes nothing."""
+    """The audit has actor, action and reason; a second opening changes nothing."""
     end(books, exhausted())
     (guard,) = raised(books)
     open_all(books)
@@ -237,7 +258,7 @@ def test_guards_are_their_groups_own(books: Books) -> None:
 
 
 def test_a_guard_for_lost_agents_holds_every_route_back(books: Books) -> None:
-    """Rows that name no route are meant for all."""
+    """A row that names no route applies to all routes."""
     end(books, exhausted())
     (guard,) = raised(books)
     books.set(tables.guard, guard.id, route="", cause="worker_lost")

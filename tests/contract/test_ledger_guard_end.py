@@ -1,4 +1,7 @@
-"""How a guard ends without a probe: because nothing is left, or by a person; and what it had moved runs again."""
+"""How a guard ends without a probe, and how the tasks that it moved run again.
+
+It ends because nothing is left, or by a person.
+"""
 
 from agent.guarding import MOST
 from agent.ledger import probe
@@ -14,7 +17,7 @@ from tests.contract.ledger_probing import Duty, fail_as_a_whole, look_at, the
 
 
 async def test_a_guard_with_nothing_left_is_opened(books: Books) -> None:
-    """A batch that was cancelled, or whose last task has ended, has nothing that a guard could hold back."""
+    """A cancelled or finished batch has nothing that a guard could hold back."""
     end(books, exhausted())
     for row in books.rows(tables.task):
         books.set(tables.task, row.id, status=int(Status.CANCELLED))
@@ -27,7 +30,7 @@ async def test_a_guard_with_nothing_left_is_opened(books: Books) -> None:
 
 
 async def test_while_a_task_runs_something_is_left(books: Books) -> None:
-    """It may fail as the others did; the guard is looked at again in some seconds."""
+    """The task may fail as the others did; the guard is checked again some seconds later."""
     running = claimed(books, 1)
     end(books, exhausted())
     for row in books.rows(tables.task):
@@ -40,7 +43,10 @@ async def test_while_a_task_runs_something_is_left(books: Books) -> None:
 
 
 async def test_an_opened_guard_calls_up_many_over_several_looks(books: Books) -> None:
-    """Some pages a second, so that nothing else waits for it; then its row says that it is done."""
+    """Some pages a second are called up, so that nothing else waits for it.
+
+    Then the guard's row is marked as done.
+    """
     count = 2 * probe.PAGE + 100
     ids = books.load(*(f"many {number}" for number in range(count)))
     fail_as_a_whole(books)
@@ -63,7 +69,7 @@ async def test_an_opened_guard_calls_up_many_over_several_looks(books: Books) ->
 
 
 async def test_many_guards_are_looked_after_in_turn(books: Books) -> None:
-    """A release that fails on hundreds of batches costs each agent a bounded number of questions a second."""
+    """A release that fails on hundreds of batches costs an agent few questions a second."""
     books.run(lambda c: c.execute(tables.batch.insert(), [{"name": f"b{number}", "group_name": GROUP} for number in range(3 * MOST)]))
     guards = [{"group_name": GROUP, "batch_id": row.id, "type": "document", "cause": "exhausted"} for row in books.rows(tables.batch)]
     books.run(lambda c: c.execute(tables.guard.insert(), guards))
@@ -92,7 +98,7 @@ async def test_what_was_moved_for_its_route_is_not_called_up(books: Books) -> No
 
 
 async def test_a_late_move_is_called_up_too(books: Books) -> None:
-    """An agent that had not heard of the opening may move a task for some seconds more."""
+    """An agent that has not learned of the opening may still move a task for some seconds."""
     fail_as_a_whole(books)
     late = claimed(books, 1)
     open_all(books)
@@ -106,7 +112,10 @@ async def test_a_late_move_is_called_up_too(books: Books) -> None:
 
 
 async def test_guards_of_the_past_are_forgotten(books: Books) -> None:
-    """Ten minutes after its last task was called up a guard decides nothing any more; a raised one stays."""
+    """Ten minutes after its last task was called up, a guard decides nothing any more.
+
+    A raised guard stays.
+    """
     fail_as_a_whole(books)
     ended(books, claimed(books, 1, into="healthy"), exhausted())
     assert books.count(tables.guard) == 2

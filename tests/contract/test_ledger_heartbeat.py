@@ -1,4 +1,7 @@
-"""The heartbeat keeps leases, and takes a new incarnation when one is not good any more. Its clock is a fake."""
+"""The heartbeat keeps leases, and replaces an incarnation that is no longer good.
+
+Its clock is a fake.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,10 @@ pytestmark = only_sqlite
 
 
 class FakeClock:
-    """Time that only the test moves; a sleep takes as long as it was asked to, and the last one ends the loop."""
+    """Time that only the test moves.
+
+    A sleep takes as long as requested, and the last one ends the loop.
+    """
 
     def __init__(self, sleeps: int = 0) -> None:
         self.now = 1000.0
@@ -61,7 +67,10 @@ def agents(books: Books) -> dict[int, object]:
 
 
 async def test_a_registered_agent_has_a_fresh_lease(books: Books) -> None:
-    """The lease counts from before the registration, so that it never seems younger than the ledger knows."""
+    """The lease counts from before the registration.
+
+    So it never seems younger than the ledger knows.
+    """
     clock = FakeClock()
     beating = heartbeat(books, clock)
 
@@ -75,7 +84,7 @@ async def test_a_registered_agent_has_a_fresh_lease(books: Books) -> None:
 
 
 async def test_a_beat_renews_the_lease(books: Books) -> None:
-    """In time, the same incarnation goes on, and the notice is shown."""
+    """After a beat in time the same incarnation goes on, and its notice is shown."""
     clock = FakeClock()
     beating = heartbeat(books, clock)
     lease = await beating.register()
@@ -88,7 +97,10 @@ async def test_a_beat_renews_the_lease(books: Books) -> None:
 
 
 async def test_a_late_agent_takes_a_new_incarnation(books: Books) -> None:
-    """After a gap of more than 9 s the old lease is not trusted any more, although nobody declared it lost."""
+    """After a gap of more than 9 s the old lease is no longer trusted.
+
+    This holds although nobody declared it lost.
+    """
     clock = FakeClock()
     beating = heartbeat(books, clock)
     old = await beating.register()
@@ -101,7 +113,10 @@ async def test_a_late_agent_takes_a_new_incarnation(books: Books) -> None:
 
 
 async def test_nothing_starts_under_an_incarnation_that_was_late(books: Books) -> None:
-    """It beats on for the calls that run, and is never fresh again, so that nothing claimed under it is begun."""
+    """The incarnation sends heartbeats for its running calls, but is never fresh again.
+
+    So nothing claimed under it is started.
+    """
     clock = FakeClock()
     beating = heartbeat(books, clock)
     old = await beating.register()
@@ -115,7 +130,7 @@ async def test_nothing_starts_under_an_incarnation_that_was_late(books: Books) -
 
 
 async def test_a_lost_agent_takes_a_new_incarnation(books: Books) -> None:
-    """A lease that was declared lost is never revived: claims go on under a new one, and the old row stays lost."""
+    """A lost lease is never revived: claims go on under a new one, the old row stays lost."""
     clock = FakeClock()
     beating = heartbeat(books, clock)
     old = await beating.register()
@@ -133,7 +148,10 @@ async def test_a_lost_agent_takes_a_new_incarnation(books: Books) -> None:
 
 
 async def test_an_old_incarnation_beats_while_its_calls_run_and_is_stopped_then(books: Books) -> None:
-    """Running calls keep their lease alive; with the last of them it ends in order, and its agent is not taken for dead."""
+    """Running calls keep their lease alive; after the last of them it is stopped.
+
+    So its agent is not taken for dead.
+    """
     clock = FakeClock()
     beating = heartbeat(books, clock)
     old = await beating.register()
@@ -157,7 +175,7 @@ async def test_an_old_incarnation_beats_while_its_calls_run_and_is_stopped_then(
 
 
 async def test_an_incarnation_whose_numbers_are_used_up_is_replaced(books: Books) -> None:
-    """Owner numbers are never used twice: when they end, a new incarnation begins."""
+    """Owner numbers are never reused: when they run out, a new incarnation begins."""
     beating = heartbeat(books, FakeClock())
     old = await beating.register()
     old.claims = CLAIMS_PER_INCARNATION
@@ -168,7 +186,7 @@ async def test_an_incarnation_whose_numbers_are_used_up_is_replaced(books: Books
 
 
 async def test_a_beat_that_fails_is_tried_again_soon(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the ledger does not answer the lease ages, and beats are tried each second."""
+    """While the ledger does not answer, the lease ages, and a beat is tried each second."""
     clock = FakeClock(sleeps=5)
     beating = heartbeat(books, clock)
     lease = await beating.register()
@@ -209,7 +227,10 @@ async def test_a_deadlock_is_tried_again_at_once(books: Books, monkeypatch: pyte
 
 
 async def test_an_outage_is_an_answer_and_no_end(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A beat without a ledger says False; when the ledger is back after 9 s, a new incarnation begins."""
+    """A beat without a ledger returns False.
+
+    When the ledger is back after 9 s, a new incarnation begins.
+    """
     clock = FakeClock()
     beating = heartbeat(books, clock)
     old = await beating.register()
@@ -226,7 +247,7 @@ async def test_an_outage_is_an_answer_and_no_end(books: Books, monkeypatch: pyte
 
 
 async def test_an_agent_that_leaves_stops_all_its_incarnations(books: Books, tmp_path: Path) -> None:
-    """Old and current rows are stopped, and the locks are let go, so that nobody waits for a verdict."""
+    """Old and current rows are stopped and the locks freed, so nobody waits for a verdict."""
     clock = FakeClock()
     locks = AgentLocks(tmp_path)
     beating = heartbeat(books, clock, locks=locks)
@@ -244,7 +265,7 @@ async def test_an_agent_that_leaves_stops_all_its_incarnations(books: Books, tmp
 
 
 async def test_the_lease_is_dated_before_its_beat(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A beat that takes long counts from when it was sent: the ledger may have seen it then."""
+    """A slow beat counts from when it was sent: the ledger may have seen it then."""
     clock = FakeClock()
     beating = heartbeat(books, clock)
     lease = await beating.register()

@@ -1,4 +1,4 @@
-"""The inbox's lines that their batch does not take are set aside with the reason; none is forgotten."""
+"""Inbox lines that their batch refuses are quarantined with the reason; none is lost."""
 
 import asyncio
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ LINE, OTHER = b'{"id":"a","prompt":"Sum."}', b'{"id":"a","prompt":"Add."}'
 
 
 class Source:
-    """Remembers the offset that it is to commit; `done` is set when that is `last`."""
+    """Remembers the offset to commit; `done` is set when it reaches `last`."""
 
     def __init__(self, last: int) -> None:
         self.last, self.marked, self.done = last, -1, asyncio.Event()
@@ -32,7 +32,7 @@ class Source:
             self.done.set()
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        """Take what is not to be read."""
+        """Accept the partitions that must not be read."""
 
 
 async def take_in(books: Books, *values: bytes) -> Source:
@@ -67,7 +67,7 @@ OBSTACLES = {
 
 @pytest.mark.parametrize("obstacle", OBSTACLES)
 def test_a_line_that_its_batch_does_not_take_is_set_aside(books: Books, obstacle: str) -> None:
-    """Its producer is nobody whom we could tell: the quarantine is where it is found, with the reason."""
+    """The line's producer cannot be notified, so the quarantine has the line and the reason."""
     origin = store.Origin.LOAD if obstacle == "made by a load" else store.Origin.INBOX
     into = books.batch("b", "other" if obstacle == "of another group" else GROUP, origin)
     if obstacle == "cancelled":

@@ -1,4 +1,7 @@
-"""Leases in the database: beats, the verdict and its amnesty. A lease that was lost is never revived."""
+"""Leases in the database: beats, the verdict and its amnesty.
+
+A lost lease is never revived.
+"""
 
 import itertools
 import secrets
@@ -26,7 +29,10 @@ def judge(books: Books, judge_lease: Lease) -> int:
 
 
 def test_an_incarnation_is_a_row_of_its_own(books: Books) -> None:
-    """Each registration has an id of its own, whose owner numbers fit a signed BIGINT, and begins without a record of steadiness."""
+    """Each registration has an id of its own, and begins without a steady time.
+
+    Its owner numbers fit a signed BIGINT.
+    """
     first, second = books.agent("one"), books.agent("one")
 
     assert first.agent_id != second.agent_id
@@ -45,7 +51,7 @@ def test_an_id_that_is_taken_is_drawn_again(books: Books, monkeypatch: pytest.Mo
 
 
 def test_owner_numbers_of_a_lease_lie_in_its_range(books: Books) -> None:
-    """Every owner that a lease gives out names its incarnation, and none comes twice."""
+    """Every owner of a lease names its incarnation, and none comes twice."""
     lease = books.agent()
     owners = [lease.next_owner() for _ in range(100)]
 
@@ -55,7 +61,7 @@ def test_owner_numbers_of_a_lease_lie_in_its_range(books: Books) -> None:
 
 
 def test_a_beat_renews_the_lease(books: Books) -> None:
-    """A beat in time moves `seen_at` and nothing else of the lease."""
+    """A beat in time changes `seen_at` and nothing else of the lease."""
     lease = books.agent()
     books.ago(tables.agent.c.seen_at, 3, lease.agent_id)
     books.ago(tables.agent.c.steady_since, 60, lease.agent_id)
@@ -69,7 +75,10 @@ def test_a_beat_renews_the_lease(books: Books) -> None:
 
 
 def test_a_late_beat_begins_a_new_steady_time(books: Books) -> None:
-    """The server sets `steady_since` from the old `seen_at`, on every kind of server, although both change in one statement."""
+    """The server sets `steady_since` from the old `seen_at`, on every kind of server.
+
+    This works although both columns change in one statement.
+    """
     lease = books.agent()
     books.ago(tables.agent.c.steady_since, 60, lease.agent_id)
     books.ago(tables.agent.c.seen_at, 7, lease.agent_id)
@@ -83,7 +92,7 @@ def test_a_late_beat_begins_a_new_steady_time(books: Books) -> None:
 
 
 def test_a_steady_agent_declares_a_silent_one_lost(books: Books) -> None:
-    """After 12 s without a beat an agent is lost, once; one that is merely late is not."""
+    """After 12 s without a beat an agent is lost, once; an agent that is only late is not."""
     me, silent, late = books.steady_agent(), books.agent(), books.agent()
     books.ago(tables.agent.c.seen_at, 13, silent.agent_id)
     books.ago(tables.agent.c.seen_at, 9, late.agent_id)
@@ -95,7 +104,7 @@ def test_a_steady_agent_declares_a_silent_one_lost(books: Books) -> None:
 
 
 def test_an_agent_that_has_just_begun_judges_nobody(books: Books) -> None:
-    """Without 15 s of steady beats behind it an agent may not judge."""
+    """Without 15 s of steady beats an agent may not judge."""
     me, silent = books.agent(), books.agent()
     books.ago(tables.agent.c.steady_since, 14, me.agent_id)
     books.ago(tables.agent.c.seen_at, 100, silent.agent_id)
@@ -104,7 +113,10 @@ def test_an_agent_that_has_just_begun_judges_nobody(books: Books) -> None:
 
 
 def test_after_a_stall_the_first_beat_gives_amnesty(books: Books) -> None:
-    """When server and agents stood still together, whoever beats first may judge nobody for 15 s."""
+    """When server and agents stood still together, the first to beat may judge nobody.
+
+    This lasts for 15 s.
+    """
     agents = [books.steady_agent() for _ in range(3)]
     books.ago(tables.agent.c.seen_at, 40)
 
@@ -116,7 +128,10 @@ def test_after_a_stall_the_first_beat_gives_amnesty(books: Books) -> None:
 
 
 def test_a_judge_whose_own_beat_is_late_judges_nobody(books: Books) -> None:
-    """A verdict that the server runs after a stall, before any beat, finds its own judge silent and condemns nobody."""
+    """A verdict that the server runs after a stall, before any beat, condemns nobody.
+
+    It finds that its own judge is silent.
+    """
     me, other = books.steady_agent(), books.steady_agent()
     books.ago(tables.agent.c.seen_at, 20)
 
@@ -126,7 +141,7 @@ def test_a_judge_whose_own_beat_is_late_judges_nobody(books: Books) -> None:
 
 
 def test_a_lost_judge_judges_nobody(books: Books) -> None:
-    """An agent that was itself declared lost has no say."""
+    """An agent that was itself declared lost may not judge."""
     me, silent = books.steady_agent(), books.agent()
     books.run(lambda c: leases.declare_lost(c, me.agent_id))
     books.ago(tables.agent.c.seen_at, 100, silent.agent_id)
@@ -135,7 +150,7 @@ def test_a_lost_judge_judges_nobody(books: Books) -> None:
 
 
 def test_stopped_agents_and_other_groups_are_not_judged(books: Books) -> None:
-    """An agent that left of its own accord, or belongs to another group, is not declared lost."""
+    """An agent that stopped, or belongs to another group, is not declared lost."""
     me, stopped, elsewhere = books.steady_agent(), books.agent(), books.agent(group="other")
     books.run(lambda c: leases.stop(c, stopped.agent_id))
     books.ago(tables.agent.c.seen_at, 100, stopped.agent_id, elsewhere.agent_id)
@@ -155,7 +170,7 @@ def test_a_lost_lease_is_not_revived(books: Books) -> None:
 
 @pytest.mark.parametrize("ending", [leases.declare_lost, leases.stop])
 def test_an_agent_that_is_gone_is_remembered_for_a_day(books: Books, ending: Callable[..., object]) -> None:
-    """Lost and stopped agents are told to everybody in their group for a day, and are not alive."""
+    """All agents of the group see lost and stopped agents for a day, and not as alive."""
     lease, living, other = books.agent(), books.agent("living"), books.agent(group="other")
     for one in (lease, other):
         books.run(lambda c, one=one: ending(c, one.agent_id))
@@ -168,7 +183,10 @@ def test_an_agent_that_is_gone_is_remembered_for_a_day(books: Books, ending: Cal
 
 @pytest.mark.parametrize("ending", [leases.declare_lost, leases.stop])
 def test_an_agent_that_left_long_ago_is_forgotten(books: Books, ending: Callable[..., object]) -> None:
-    """Every agent looks through these rows each second. One that is silent alone stays, for the verdict; so does one that left today."""
+    """Every agent reads these rows each second, so old ones are deleted.
+
+    A silent agent stays for the verdict, and so does one that left today.
+    """
     old, recent, silent = books.agent(), books.agent(), books.agent()
     for one in (old, recent):
         books.run(lambda c, one=one: ending(c, one.agent_id))
@@ -185,7 +203,7 @@ def test_an_agent_that_left_long_ago_is_forgotten(books: Books, ending: Callable
 
 
 def test_an_agent_with_a_task_in_hand_is_not_forgotten(books: Books) -> None:
-    """The reaper must know whose the task is, as long as it is processing."""
+    """The reaper must know the owner of a task that is processing."""
     one, other = books.lost_agent(), books.lost_agent()
     (task_id,) = books.load("a")
     row_in_hand = books.claimed(task_id, one.next_owner())
@@ -199,7 +217,7 @@ def test_an_agent_with_a_task_in_hand_is_not_forgotten(books: Books) -> None:
 
 
 def test_agents_are_forgotten_a_page_at_a_time(books: Books) -> None:
-    """A ledger that has run for long is put in order in steps."""
+    """A ledger that has run for long is cleaned up in steps."""
     rows = [{"id": number, "name": "pod", "group_name": GROUP} for number in range(1, leases.FORGET_MOST + 11)]
     books.run(lambda c: c.execute(insert(tables.agent), rows))
     books.ago(tables.agent.c.stopped_at, leases.FORGET_S + 60)
@@ -218,7 +236,7 @@ def test_an_agent_is_declared_lost_once(books: Books) -> None:
 
 
 def test_agents_learn_which_batches_are_cancelled(books: Books) -> None:
-    """A group hears of its own cancelled batches, since when they are, and no longer of archived ones."""
+    """A group learns its own cancelled batches with their times, except archived ones."""
     books.load("a", into="one")
     books.load("a", into="two")
     books.load("a", into="three", group="other")

@@ -1,4 +1,7 @@
-"""Records are built from the ledger alone: a task as it was loaded, a dead letter with the original bytes and the reason."""
+"""Records are built from the ledger alone: a task as loaded, a dead letter with its reason.
+
+A dead letter has the original bytes.
+"""
 
 import pytest
 
@@ -33,7 +36,10 @@ def suspect(offset: int = 5, **values: object) -> Suspect:
 
 
 def test_a_task_travels_as_it_was_loaded(books: Books) -> None:
-    """Key and value are the loaded bytes; the headers name ledger, group, batch, task and fence, and can be read back."""
+    """Key and value are the loaded bytes.
+
+    The headers name ledger, group, batch, task and fence, and can be read back.
+    """
     (one,) = books.accept([new_task("kéy", BYTES)], books.batch()).new.values()
 
     record = written(books, "tasks", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
@@ -46,7 +52,7 @@ def test_a_task_travels_as_it_was_loaded(books: Books) -> None:
 
 
 def test_a_retry_says_when_it_is_due(books: Books) -> None:
-    """The record of a retry goes to its tier with the new fence, the count of attempts and its due time."""
+    """The record of a retry goes to its tier with its new fence, attempts and due time."""
     (one,) = books.load("a")
     owner = books.agent().next_owner()
     books.settle(books.claimed(one, owner), owner, RETRY)
@@ -72,7 +78,7 @@ def test_a_record_that_could_do_nothing_is_not_written(books: Books) -> None:
 
 
 def test_a_running_task_gets_its_record(books: Books) -> None:
-    """An order for a task that is being worked on is sent: its agent may die."""
+    """An order for a running task is sent, because its agent may die."""
     (one,) = books.load("a")
     books.claimed(one, books.agent().next_owner())
 
@@ -80,7 +86,7 @@ def test_a_running_task_gets_its_record(books: Books) -> None:
 
 
 def test_a_dead_letter_is_the_original_byte_for_byte(books: Books) -> None:
-    """The key that the record came with, the value as it was loaded, and our headers with the reason."""
+    """It has the record's original key, the loaded value, and our headers with the reason."""
     one = killed(books)
 
     record = written(books, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
@@ -98,7 +104,7 @@ def test_a_dead_letter_is_the_original_byte_for_byte(books: Books) -> None:
 
 
 def test_a_dead_letter_speaks_to_existing_tools(books: Books) -> None:
-    """The text headers that other tools read are there, all of them text."""
+    """The headers that other tools read are present, and all of them are text."""
     one = killed(books)
 
     headers = dict(written(books, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0].headers)
@@ -120,7 +126,10 @@ def test_a_key_that_was_null_stays_null(books: Books) -> None:
 
 
 def test_a_dead_letter_is_written_as_long_as_its_task_is_dead_of_it(books: Books) -> None:
-    """A sender that was late finds the task replayed, which waits for the letter: a second one could not say any more why."""
+    """A late sender finds the task replayed, and the replay has waited for the dead letter.
+
+    A second dead letter could no longer say why the task died.
+    """
     one = killed(books)
     books.run(lambda c: c.execute(tables.dead_letter.delete()))
     bare = written(books, "dlq", (outbox.TASK, one, 0))
@@ -134,7 +143,10 @@ def test_a_dead_letter_is_written_as_long_as_its_task_is_dead_of_it(books: Books
 
 
 def test_a_pointer_keeps_everything_but_the_value(books: Books) -> None:
-    """What its topic refuses for its size is announced by key and headers, and says that the ledger has the bytes."""
+    """A record that is too large is announced by key and headers, without its value.
+
+    A header says that the ledger has the bytes.
+    """
     one = killed(books)
     record = written(books, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
 
@@ -145,7 +157,7 @@ def test_a_pointer_keeps_everything_but_the_value(books: Books) -> None:
 
 
 def test_a_quarantined_record_has_a_letter(books: Books) -> None:
-    """Its bytes as they were read, its place and the reason; a large value is named by its digest."""
+    """It has the record's bytes, position and reason; a large value is named by its digest."""
     suspects = [suspect(), suspect(6, value=b"x" * (MAX_TASK_BYTES + 1)), suspect(7, key=None, value=None)]
     orders = books.run(lambda c: quarantine.keep(c, GROUP, suspects))
     small, large, empty = books.run(lambda c: letters.write(c, TOPICS, orders[0], 0.0)).values()
@@ -169,7 +181,10 @@ def test_a_quarantined_record_has_a_letter(books: Books) -> None:
     ],
 )
 def test_a_quarantined_records_letter_says_its_batch(books: Books, headers: RawHeaders, said: RawHeaders) -> None:
-    """As it was named, so that it is loaded back into that one or refused; and nothing of what it claims to be else."""
+    """The batch is unchanged, so the record is loaded back into that batch or refused.
+
+    Nothing else that the record claims about itself is kept.
+    """
     orders = books.run(lambda c: quarantine.keep(c, GROUP, [suspect(headers=headers)]))
     (letter,) = books.run(lambda c: letters.write(c, TOPICS, orders[0], 0.0)).values()
 
@@ -177,7 +192,7 @@ def test_a_quarantined_records_letter_says_its_batch(books: Books, headers: RawH
 
 
 def test_letters_of_tasks_and_of_strangers_share_an_order(books: Books) -> None:
-    """One order for the dead-letter topic may name both kinds, also under the same number."""
+    """One order for the dead-letter topic may name both kinds, even under the same number."""
     one = killed(books)
     books.run(lambda c: quarantine.keep(c, GROUP, [suspect()]))
     stranger = books.rows(tables.quarantine)[0].id

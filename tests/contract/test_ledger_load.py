@@ -1,4 +1,4 @@
-"""A load accepts each task once, whatever is lost on the way, and says what it did not take."""
+"""A load accepts each task once, whatever is lost, and reports the tasks it refused."""
 
 import itertools
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from tests.contract.ledger_parts import GROUP, Books, new_task
 
 
 def snapshot(books: Books) -> list[Sequence[object]]:
-    """Return all rows except the counter, whose ids may be used up by a try that failed."""
+    """Return all rows except the counter, whose ids a failed try may use up."""
     return [books.rows(table) for table in tables.metadata.sorted_tables if table is not tables.id_block]
 
 
@@ -43,7 +43,7 @@ def test_a_new_task_is_rows_inputs_order_and_count(books: Books) -> None:
 
 
 def test_a_deadline_is_kept(books: Books) -> None:
-    """The time after which a task is not worth a call is stored as it was given, in UTC."""
+    """A task's deadline is stored as it was given, in UTC."""
     end = datetime(2031, 1, 2, 3, 4, 5, 678901)  # noqa: DTZ001 - the database's times are UTC without a zone
     one = new_task("a")
     due = store.NewTask(one.key, one.digest, one.value, one.type, "tenant", 7, end, None, b"[]")
@@ -55,7 +55,7 @@ def test_a_deadline_is_kept(books: Books) -> None:
 
 
 def test_the_same_file_again_loads_nothing(books: Books) -> None:
-    """What is there with the same content is known: no row, no order, no count."""
+    """A task that is there with the same content is known: no row, no order, no count."""
     into = books.batch()
     books.accept([new_task("a"), new_task("b")], into)
     before = snapshot(books)
@@ -67,7 +67,7 @@ def test_the_same_file_again_loads_nothing(books: Books) -> None:
 
 
 def test_other_content_under_a_known_key_clashes(books: Books) -> None:
-    """It is reported by its position and changes nothing; the others are loaded."""
+    """A clash is reported by its position and changes nothing; the other tasks are loaded."""
     into = books.batch()
     books.accept([new_task("a")], into)
 
@@ -78,7 +78,7 @@ def test_other_content_under_a_known_key_clashes(books: Books) -> None:
 
 
 def test_a_key_twice_in_one_chunk_is_loaded_once(books: Books) -> None:
-    """The first of equal lines is new, the second known; with other content it clashes."""
+    """The first of equal lines is new, the second known; other content clashes."""
     accepted = books.accept([new_task("a"), new_task("a"), new_task("a", b"other"), new_task("b")], books.batch())
 
     assert (list(accepted.new), accepted.known, accepted.clashing) == ([0, 3], (1,), (2,))
@@ -87,7 +87,10 @@ def test_a_key_twice_in_one_chunk_is_loaded_once(books: Books) -> None:
 
 
 def test_keys_that_only_look_alike_are_different_tasks(books: Books) -> None:
-    """Case, accents, trailing blanks and zero bytes make different keys, on a server whose default is another collation."""
+    """Case, accents, trailing blanks and zero bytes make different keys.
+
+    This holds on a server whose default is another collation.
+    """
     keys = ["a", "A", "a ", "á", "a\0", "ß", "ss", "\U0001f600", "\U0001f601"]
 
     accepted = books.accept([new_task(key) for key in keys], books.batch())
@@ -104,7 +107,10 @@ def test_the_same_key_in_another_batch_is_another_task(books: Books) -> None:
 
 
 def test_a_load_that_runs_again_after_a_lost_commit_counts_once(books: Books) -> None:
-    """The same transaction a second time finds its own rows: same answer, nothing written, the order left to the relay."""
+    """The same transaction a second time finds its own rows and gives the same answer.
+
+    It writes nothing, and the order is left to the relay.
+    """
     into = books.batch()
     books.accept([new_task("known")], into)
     tasks = [new_task("a"), new_task("known"), new_task("known", b"other"), new_task("b")]
@@ -131,7 +137,7 @@ def test_a_cancelled_batch_takes_nothing_more(books: Books) -> None:
 
 
 def test_a_batch_of_another_group_is_refused(books: Books) -> None:
-    """Batch names are unique over all groups: the second group is told to choose another."""
+    """Batch names are unique over all groups: the second group must choose another name."""
     books.batch("one", "theirs")
 
     with pytest.raises(ConfigError, match="belongs to group 'theirs'"):
@@ -139,7 +145,7 @@ def test_a_batch_of_another_group_is_refused(books: Books) -> None:
 
 
 def test_opening_a_batch_again_gives_the_same_batch(books: Books) -> None:
-    """A batch that is there is found, cancelled or not; names differ by case."""
+    """An existing batch is found, cancelled or not; names differ by case."""
     first = books.batch("One")
     books.cancel("One")
 
@@ -172,7 +178,7 @@ def test_two_loaders_never_get_the_same_ids(books: Books) -> None:
 
 
 def test_two_loads_of_one_file_at_once_load_it_once(books: Books) -> None:
-    """Of each task exactly one of two simultaneous loads says that it is new."""
+    """For each task exactly one of two simultaneous loads reports it as new."""
     into = books.batch()
     chunks = [[new_task(f"{chunk}/{number}") for number in range(50)] for chunk in range(4)]
 
@@ -187,9 +193,10 @@ def test_two_loads_of_one_file_at_once_load_it_once(books: Books) -> None:
 
 
 def test_what_does_not_fit_is_an_error_and_never_cut(books: Books) -> None:
-    """A key that is too long for its column is refused by a server, never shortened."""
+    """A server refuses a key that is too long for its column and never shortens it."""
     if books.database.sqlite:
-        assert books.accept([new_task("k" * 192)], books.batch()).new  # SQLite has no limits: lines are checked before
+        # SQLite has no limits: lines are checked before.
+        assert books.accept([new_task("k" * 192)], books.batch()).new
         return
     into = books.batch()
     with pytest.raises(Exception, match="Data too long"):

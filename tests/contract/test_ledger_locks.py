@@ -1,4 +1,4 @@
-"""On one machine a lock that is free proves a death."""
+"""On one machine a free lock proves a death."""
 
 from pathlib import Path
 
@@ -6,7 +6,10 @@ from agent.ledger.locks import AgentLocks
 
 
 def test_a_lock_that_is_free_is_a_death(tmp_path: Path) -> None:
-    """While its process holds it an agent is not dead; unknown agents cannot be told; a removed file says nothing."""
+    """An agent is not dead while its process holds its lock.
+
+    Unknown agents cannot be judged, and a removed file proves nothing.
+    """
     mine, others = AgentLocks(tmp_path), AgentLocks(tmp_path)
     mine.hold(7)
 
@@ -19,7 +22,7 @@ def test_a_lock_that_is_free_is_a_death(tmp_path: Path) -> None:
 
 
 def test_a_process_lets_go_of_all_its_locks_at_its_end(tmp_path: Path) -> None:
-    """Each incarnation of a process has a lock of its own; none of them outlives it."""
+    """Each incarnation of a process has its own lock; none of them outlives the process."""
     mine = AgentLocks(tmp_path / "made" / "here")
     for agent_id in (1, 2):
         mine.hold(agent_id)

@@ -1,6 +1,7 @@
-"""The protocol as a whole, on walks with faults of every kind: what the ledger's model promises holds for the real ledger.
+"""The protocol as a whole, on walks with all kinds of faults.
 
-The names A2 to A10 are those of the model's runs. What concerns a single move stands in that move's suite.
+The real ledger keeps the promises of its model. The names A2 to A10 are those of the model's runs.
+Tests of a single move are in that move's suite.
 """
 
 import logging
@@ -18,7 +19,7 @@ STEPS = 60
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    """Lost reports are what these worlds are made of."""
+    """Lost reports are normal in these worlds, so they are not logged."""
     caplog.set_level(logging.ERROR, "producer.relay")
 
 
@@ -28,7 +29,10 @@ def seeds(books: Books, on_a_file: int, on_a_server: int) -> range:
 
 @pytest.mark.parametrize("tasks", [1, 2])
 def test_with_faults_of_every_kind_all_promises_hold(books: Books, tasks: int) -> None:
-    """A2 to A5: crashes, rebalances, zombies, lost answers and reports, reapers that err: every task ends once, with its carrier."""
+    """A2 to A5: every task ends once, with its carrier.
+
+    The faults are crashes, rebalances, zombies, lost answers and reports, and reapers that err.
+    """
     seen: Counter[str] = Counter()
     for seed in seeds(books, 15, 4):
         world = World(books, seed, tasks=tasks)
@@ -40,7 +44,7 @@ def test_with_faults_of_every_kind_all_promises_hold(books: Books, tasks: int) -
 
 
 def test_with_a_limit_of_two_losses_all_promises_hold(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A6: tasks that die of lost agents have their letters too."""
+    """A6: tasks that die of lost agents have their dead letters too."""
     monkeypatch.setattr(reap, "LOSS_LIMIT", 2)
     for seed in seeds(books, 8, 2):
         walk(World(books, seed), STEPS)
@@ -53,6 +57,6 @@ def test_with_a_cancel_all_promises_hold(books: Books) -> None:
 
 
 def test_what_kafka_loses_is_found_and_published_again(books: Books) -> None:
-    """A10, D3: with the sweep, a topic that loses its records keeps no task from its end."""
+    """A10, D3: thanks to the sweep, a topic that loses its records prevents no task's end."""
     for seed in seeds(books, 8, 2):
         walk(World(books, seed, tasks=2, losses=2), STEPS)

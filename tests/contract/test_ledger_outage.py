@@ -1,4 +1,7 @@
-"""While the server is frozen or gone the ledger waits; when it is back the work goes on, and nothing was decided meanwhile."""
+"""While the server is frozen or gone the ledger waits; then the work goes on.
+
+Nothing is decided during the outage.
+"""
 
 import asyncio
 import threading
@@ -20,7 +23,7 @@ from tests.servers import Server
 pytestmark = pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
 
 TIMEOUT_S = 2
-OUTAGE_S = 4.0  # longer than the connection's time limit
+OUTAGE_S = 4.0  # longer than the connection's timeout
 
 
 @pytest.fixture
@@ -36,7 +39,7 @@ def server(migrated: Books, request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture
 def ledger(books: Books) -> Iterator[SqlLedger]:
-    """The port on connections of its own with a short time limit."""
+    """The port on connections of its own with a short timeout."""
     database = Database(books.database.engine.url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S)
     lanes = Lanes(ThreadLane("claim"), ThreadLane("settle"), ThreadLane("background"))
     yield SqlLedger(database=database, group=GROUP, clock=SystemClock(), lanes=lanes, longest_tier=LONGEST)
@@ -46,7 +49,10 @@ def ledger(books: Books) -> Iterator[SqlLedger]:
 
 
 def test_a_group_waits_for_a_frozen_server(books: Books, ledger: SqlLedger, server: Server) -> None:
-    """A settle that meets a frozen server neither splits nor gives up: it commits when the server goes on."""
+    """A settle that meets a frozen server neither splits nor gives up.
+
+    It commits when the server goes on.
+    """
     ids = books.load("a", "b", "c")
     owner = books.agent().next_owner()
     rows = [books.claimed(one, owner) for one in ids]
@@ -64,7 +70,7 @@ def test_a_group_waits_for_a_frozen_server(books: Books, ledger: SqlLedger, serv
 
 
 def test_a_group_waits_for_a_server_that_was_killed(books: Books, ledger: SqlLedger, server: Server) -> None:
-    """The same when the server is killed and started again: every outcome is there, once."""
+    """After the server is killed and restarted, every outcome is there, once."""
     ids = books.load("a", "b", "c")
     owner = books.agent().next_owner()
     rows = [books.claimed(one, owner) for one in ids]
@@ -80,7 +86,7 @@ def test_a_group_waits_for_a_server_that_was_killed(books: Books, ledger: SqlLed
 
 
 def test_a_claim_waits_for_the_server_with_its_own_token(books: Books, ledger: SqlLedger, server: Server) -> None:
-    """Whether its first try was done or not, the claim ends with an answer that is true."""
+    """Whether its first try committed or not, the claim ends with a true answer."""
     (one,) = books.load("a")
     owner = books.agent().next_owner()
     server.freeze()
@@ -93,7 +99,7 @@ def test_a_claim_waits_for_the_server_with_its_own_token(books: Books, ledger: S
 
 
 def test_a_server_that_does_not_answer_is_named(books: Books, server: Server) -> None:
-    """At the start a program says which server it cannot reach, without a password."""
+    """At the start a program names the server that it cannot reach, without a password."""
     url = books.database.engine.url.set(password="a-secret")  # noqa: S106 - it must not be shown
     database = Database(url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S)
     server.freeze()
@@ -107,9 +113,13 @@ def test_a_server_that_does_not_answer_is_named(books: Books, server: Server) ->
 
 
 def test_a_server_that_takes_small_statements_alone_is_named(books: Books) -> None:
-    """At the start, with what to set: it would end the connection at the first large task."""
+    """The error comes at the start, with the setting to change.
+
+    Otherwise the server would end the connection at the first large task.
+    """
     database = Database(books.database.engine.url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S)
-    books.run(lambda c: c.exec_driver_sql("SET GLOBAL max_allowed_packet=4194304"))  # for connections that are still to come
+    # For later connections.
+    books.run(lambda c: c.exec_driver_sql("SET GLOBAL max_allowed_packet=4194304"))
     try:
         with pytest.raises(UnsafeStateError, match=r"takes 4194304 bytes .* set max_allowed_packet=64M"):
             database.reach()

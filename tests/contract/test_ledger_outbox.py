@@ -1,4 +1,7 @@
-"""Publish orders: written with what makes them true, taken by one relay at a time, never dropped while a task needs them."""
+"""Publish orders are written with the state that requires them.
+
+One relay at a time takes an order, and an order is never dropped while a task needs it.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,7 +22,7 @@ def take(books: Books, limit: int = 20) -> list[Order]:
 
 
 def test_an_order_is_what_was_placed(books: Books) -> None:
-    """An order comes back from the database with its destination and its items in their order."""
+    """An order comes back from the database with its destination and its items in order."""
     items = [(outbox.TASK, 3, 1), (outbox.QUARANTINE, 1 << 40, 0), (outbox.TASK, 1, 7)]
     (placed,) = place(books, "retry.30s", *items)
     books.ago(tables.outbox.c.due_at, 1)
@@ -30,7 +33,7 @@ def test_an_order_is_what_was_placed(books: Books) -> None:
 
 
 def test_many_items_become_several_orders(books: Books) -> None:
-    """No order holds more than a thousand items, and none is left out."""
+    """No order holds more than a thousand items, and no item is left out."""
     orders = place(books, "tasks", *((outbox.TASK, number, 0) for number in range(2300)))
 
     assert [len(order.items) for order in orders] == [1000, 1000, 300]
@@ -39,7 +42,7 @@ def test_many_items_become_several_orders(books: Books) -> None:
 
 
 def test_an_order_is_left_to_its_writer_for_its_grace(books: Books) -> None:
-    """Before its grace of 30 s is over, no relay takes an order."""
+    """No relay takes an order before its grace of 30 s is over."""
     place(books, "tasks", (outbox.TASK, 1, 0), grace_s=outbox.GRACE_S)
     assert take(books) == []
 
@@ -49,7 +52,10 @@ def test_an_order_is_left_to_its_writer_for_its_grace(books: Books) -> None:
 
 
 def test_an_order_that_was_taken_is_kept_from_others(books: Books) -> None:
-    """For the relay's lease nobody else takes it; afterwards it comes again, since its relay may have died."""
+    """During the relay's lease nobody else takes it; then it comes again.
+
+    Its relay may have died.
+    """
     place(books, "tasks", (outbox.TASK, 1, 0))
     books.ago(tables.outbox.c.due_at, 1)
 
@@ -60,7 +66,7 @@ def test_an_order_that_was_taken_is_kept_from_others(books: Books) -> None:
 
 
 def test_the_oldest_orders_come_first(books: Books) -> None:
-    """A relay takes a limited number, those that wait longest, and of its own group only."""
+    """A relay takes a limited number of its group's orders, those that wait longest."""
     ids = [place(books, "tasks", (outbox.TASK, number, 0))[0].id for number in range(3)]
     place(books, "tasks", (outbox.TASK, 9, 0), group="other")
     for age, one in zip((10, 30, 20), ids, strict=True):
@@ -71,7 +77,7 @@ def test_the_oldest_orders_come_first(books: Books) -> None:
 
 
 def test_relays_side_by_side_take_each_order_once(books: Books) -> None:
-    """Four relays at once take no order twice, and what they left to each other is there for the next."""
+    """Four relays at once take no order twice, and none leaves an order out."""
     for number in range(30):
         place(books, "tasks", (outbox.TASK, number, 0))
     books.ago(tables.outbox.c.due_at, 1)
@@ -84,7 +90,7 @@ def test_relays_side_by_side_take_each_order_once(books: Books) -> None:
 
 
 def test_an_order_shrinks_to_what_is_left(books: Books) -> None:
-    """It keeps the items that were not delivered, and goes when there are none."""
+    """It keeps the items that were not delivered, and is deleted when there are none."""
     (order,) = place(books, "tasks", (outbox.TASK, 1, 0), (outbox.TASK, 2, 0))
     books.run(lambda c: outbox.shrink(c, order, [(outbox.TASK, 2, 0)]))
     books.ago(tables.outbox.c.due_at, 1)
@@ -96,7 +102,7 @@ def test_an_order_shrinks_to_what_is_left(books: Books) -> None:
 
 
 def test_shrinking_an_order_that_is_gone_writes_none(books: Books) -> None:
-    """Two senders of one order do no harm: the second one's report finds nothing."""
+    """Two senders of one order do no harm: the second one's report finds no order."""
     (order,) = place(books, "tasks", (outbox.TASK, 1, 0))
     books.run(lambda c: outbox.shrink(c, order, []))
 
@@ -106,7 +112,7 @@ def test_shrinking_an_order_that_is_gone_writes_none(books: Books) -> None:
 
 
 def test_ids_of_orders_are_never_used_again(books: Books) -> None:
-    """An order that comes after a deleted one has an id of its own, or a late report would delete it."""
+    """An order after a deleted one has a new id, or a late report would delete it."""
     (first,) = place(books, "tasks", (outbox.TASK, 1, 0))
     books.run(lambda c: outbox.shrink(c, first, []))
 
@@ -116,7 +122,7 @@ def test_ids_of_orders_are_never_used_again(books: Books) -> None:
 
 
 def test_orders_of_final_tasks_are_dropped_at_once(books: Books) -> None:
-    """Without waiting for their time; one open task keeps its order."""
+    """It does not wait for their due time; an open task keeps its order."""
     done, waiting = books.load("done", "waiting")
     owner = books.agent().next_owner()
     books.settle(books.claimed(done, owner), owner, SUCCEEDED)
@@ -128,7 +134,7 @@ def test_orders_of_final_tasks_are_dropped_at_once(books: Books) -> None:
 
 
 def test_a_dead_letters_order_is_never_dropped_for_its_tasks_state(books: Books) -> None:
-    """The task is dead, and its letter must still reach its topic."""
+    """The task is dead, and its dead letter must still reach its topic."""
     (one,) = books.load("a")
     owner = books.agent().next_owner()
     books.settle(books.claimed(one, owner), owner, DEAD)
@@ -147,7 +153,7 @@ def test_a_retrys_order_is_kept(books: Books) -> None:
 
 
 def test_the_waiting_orders_are_counted(books: Books) -> None:
-    """How many there are, and how long the oldest has been due; a grace that runs is no delay."""
+    """Their number, and how long the oldest has been due; a running grace is no delay."""
     assert books.run(lambda c: outbox.waiting(c, GROUP)) == (0, 0.0)
     place(books, "tasks", (outbox.TASK, 1, 0), grace_s=30)
     assert books.run(lambda c: outbox.waiting(c, GROUP)) == (1, 0.0)

@@ -1,4 +1,4 @@
-"""How a raised guard ends: by a probe, by a prompt, by a person, or because nothing is left; and what it had moved runs again."""
+"""How a raised guard ends by a probe or a prompt, and how its moved tasks run again."""
 
 from agent.ledger import probe, reap
 from agent.ledger.lease import declare_lost
@@ -23,7 +23,7 @@ async def test_a_healthy_group_has_nothing_to_do(books: Books) -> None:
 
 
 async def test_a_raised_guard_is_heard_of(books: Books) -> None:
-    """From the next look on its tasks are stopped, those of another batch are not."""
+    """From the next look on, its tasks are stopped; those of another batch are not."""
     fail_as_a_whole(books)
     duty = Duty(books)
 
@@ -34,7 +34,10 @@ async def test_a_raised_guard_is_heard_of(books: Books) -> None:
 
 
 async def test_a_task_in_hand_takes_the_turn_once(books: Books) -> None:
-    """Of all agents that offer one, one wins; the next turn is five minutes later; a lost answer may be asked for again."""
+    """One of the agents that offer a task wins; the next turn is five minutes later.
+
+    A lost answer may be requested again.
+    """
     fail_as_a_whole(books)
     guard = the(raised(books))
 
@@ -49,7 +52,10 @@ async def test_a_task_in_hand_takes_the_turn_once(books: Books) -> None:
 
 
 async def test_without_one_in_hand_the_task_that_is_due_first_is_called_up(books: Books) -> None:
-    """Its record is ordered on the main topic with the same fence, it is due now, and it passes its guard."""
+    """Its record is ordered on the main topic with the same fence.
+
+    It is due now, and it passes its guard.
+    """
     _, first, *_ = moved_ones = fail_as_a_whole(books, 14)
     books.ago(tables.task.c.due_at, -60, first)
     patient(books)
@@ -65,7 +71,7 @@ async def test_without_one_in_hand_the_task_that_is_due_first_is_called_up(books
 
 
 async def test_a_probe_that_is_just_due_is_left_to_tasks_in_hand(books: Books) -> None:
-    """A task that an agent holds anyway needs no record, and no way through a long topic."""
+    """A task that an agent has anyway needs no record, and no way through a long topic."""
     fail_as_a_whole(books)
     duty = Duty(books)
 
@@ -75,7 +81,10 @@ async def test_a_probe_that_is_just_due_is_left_to_tasks_in_hand(books: Books) -
 
 
 async def test_the_success_of_the_probe_opens_the_guard_and_calls_up_what_it_moved(books: Books) -> None:
-    """Each with its own fence, due now, and in one look of the next seconds; the counting begins anew."""
+    """Each task has its own fence and is due now, within the looks of some seconds.
+
+    The counting begins anew.
+    """
     one, *others = fail_as_a_whole(books, 14)
     retrying = claimed(books, 1)
     ended(books, retrying, RETRY)
@@ -95,7 +104,7 @@ async def test_the_success_of_the_probe_opens_the_guard_and_calls_up_what_it_mov
 
 
 async def test_the_success_of_another_task_opens_nothing(books: Books) -> None:
-    """What ran already when the guard was raised says nothing about what failed since."""
+    """A task that ran before the guard was raised says nothing about later failures."""
     running = claimed(books, 1)
     fail_as_a_whole(books)
     ended(books, running, SUCCEEDED)
@@ -106,7 +115,7 @@ async def test_the_success_of_another_task_opens_nothing(books: Books) -> None:
 
 
 async def test_a_probe_that_fails_is_moved_again_and_the_guard_stays(books: Books) -> None:
-    """Its attempts are used up and stay so: it waits, uncounted, and the next probe comes when it is time."""
+    """Its attempts are used up and stay so: it waits, uncounted, until the next probe."""
     one, *_ = fail_as_a_whole(books)
     let_through(books, one)
     before = deaths(books)
@@ -140,7 +149,7 @@ async def test_a_probe_that_loses_its_agent_is_stopped_like_the_others(books: Bo
 
 
 async def test_a_probe_that_dies_of_its_own_input_is_followed_at_once(books: Books) -> None:
-    """It told nothing about the others."""
+    """It says nothing about the other tasks."""
     one, *_ = fail_as_a_whole(books)
     let_through(books, one)
     run_probe(books, one, DEAD)
@@ -152,7 +161,10 @@ async def test_a_probe_that_dies_of_its_own_input_is_followed_at_once(books: Boo
 
 
 async def test_a_silent_route_is_asked_by_a_prompt_once_for_all_its_guards(books: Books) -> None:
-    """Two batches wait for the same route: one prompt, whose answer opens both, and their last tasks can die."""
+    """Two batches wait for the same route; the answer to one prompt opens both.
+
+    Their last tasks can die then.
+    """
     tasks = [claimed(books, 1, into=name) for name in ("one", "two")]
     for claim in tasks:
         ended(books, claim, exhausted())
@@ -186,7 +198,7 @@ async def test_a_route_that_does_not_answer_stays_closed(books: Books) -> None:
 
 
 async def test_a_success_of_others_opens_the_guard_of_a_silent_route(books: Books) -> None:
-    """Somebody else's task is as good as a prompt."""
+    """Another batch's success is as good as a prompt."""
     end(books, exhausted())
     end(books, SUCCEEDED, into="another")
     duty = Duty(books, answers=False)
@@ -197,7 +209,7 @@ async def test_a_success_of_others_opens_the_guard_of_a_silent_route(books: Book
 
 
 async def test_the_answer_to_a_prompt_vouches_for_the_route(books: Books) -> None:
-    """For another batch too, for ten minutes, and it counts as nobody's task."""
+    """It counts for another batch too, for ten minutes, and counts as nobody's task."""
     end(books, exhausted())
     await Duty(books).look()
 
@@ -206,7 +218,7 @@ async def test_the_answer_to_a_prompt_vouches_for_the_route(books: Books) -> Non
 
 
 async def test_a_probe_is_of_the_guards_own_route(books: Books) -> None:
-    """Tasks of a batch may name other models; the success of one of those would say nothing."""
+    """Tasks of a batch may name other models, whose success would say nothing."""
     values = {"a": b"for another", "b": b"for this one"}
     new = [new_task(key, value) for key, value in values.items()]
     accepted = books.accept(new, books.batch())
@@ -223,7 +235,10 @@ async def test_a_probe_is_of_the_guards_own_route(books: Books) -> None:
 
 
 async def test_a_probe_does_not_cut_an_attempts_own_wait_short(books: Books) -> None:
-    """A task that is tried again later, or whose provider wants a pause, is due at its time; only what was moved is called up."""
+    """Only moved tasks are called up.
+
+    A task that is retried later, or whose provider wants a pause, is due at its own time.
+    """
     last = claimed(books, 12)
     retried, snoozed = claimed(books, 1), claimed(books, 1)
     ended(books, claimed(books, 1, into="healthy"), SUCCEEDED)
@@ -242,7 +257,7 @@ async def test_a_probe_does_not_cut_an_attempts_own_wait_short(books: Books) -> 
 
 
 async def test_waiting_tasks_are_probes_where_none_was_moved(books: Books) -> None:
-    """A guard for lost agents is raised by the reaper, which moves nothing."""
+    """The reaper raises a guard for lost agents and moves nothing."""
     end(books, exhausted())
     books.set(tables.guard, the(raised(books)).id, route="", cause="worker_lost")
     for row in books.rows(tables.task):

@@ -1,4 +1,7 @@
-"""The quarantine keeps what names no task that we can trust, whatever its bytes are, once."""
+"""The quarantine keeps each rejected record once, whatever its bytes are.
+
+Such a record names no task that we can trust.
+"""
 
 import orjson
 import pytest
@@ -22,7 +25,7 @@ def kept(books: Books, *suspects: Suspect) -> list[tuple[int, ...]]:
 
 
 def test_a_suspect_is_a_row_and_an_order(books: Books) -> None:
-    """Where it stood, its bytes, its headers and the reason are kept, and its letter is ordered."""
+    """Its position, bytes, headers and reason are kept, and its dead letter is ordered."""
     items = kept(books, suspect(headers=[("a", b"\xff\x00"), ("b", None)]))
 
     (row,) = books.rows(tables.quarantine)
@@ -35,7 +38,7 @@ def test_a_suspect_is_a_row_and_an_order(books: Books) -> None:
 
 
 def test_the_same_record_again_is_only_counted(books: Books) -> None:
-    """Redelivered, or twice in one call, a record has one row and one order."""
+    """A record that is redelivered, or twice in one call, has one row and one order."""
     first = kept(books, suspect(), suspect())
 
     again = kept(books, suspect(), suspect(6))
@@ -54,8 +57,11 @@ def test_a_topic_made_again_has_records_of_its_own(books: Books) -> None:
 
 
 def test_a_large_value_is_cut_and_named_by_its_digest(books: Books) -> None:
-    """What may be a task with one letter wrong is kept whole, since its topic is trimmed; what is larger can be no task."""
-    largest = b"'\0\\" * (MAX_TASK_BYTES // 3)  # what a quoted text would escape
+    """A value that may be a task with one wrong letter is kept whole.
+
+    Its topic is trimmed, so the record would be lost. A larger value can be no task.
+    """
+    largest = b"'\0\\" * (MAX_TASK_BYTES // 3)  # bytes that a quoted text would escape
     kept(books, suspect(1, value=largest), suspect(2, value=largest + b"x"))
 
     whole, cut = books.rows(tables.quarantine)
@@ -79,7 +85,7 @@ STRANGE = {
 
 @pytest.mark.parametrize("strange", STRANGE.values(), ids=STRANGE)
 def test_nothing_is_too_strange_to_be_kept(books: Books, strange: dict[str, object]) -> None:
-    """Whatever a stranger wrote is stored as far as it can be, and the record is finished with."""
+    """A foreign record is stored as far as possible, and is finished."""
     assert len(kept(books, suspect(**strange))) == 1
 
     (row,) = books.rows(tables.quarantine)
@@ -89,7 +95,10 @@ def test_nothing_is_too_strange_to_be_kept(books: Books, strange: dict[str, obje
 
 
 def test_our_own_headers_are_kept_however_many_others_there_are(books: Books) -> None:
-    """A replay needs the batch: without it a record whose batch was cancelled became a task of another one."""
+    """A replay needs the batch.
+
+    Without it, a bug once made a record of a cancelled batch a task of another batch.
+    """
     kept(books, suspect(headers=[*((f"h{number}", b"x" * 500) for number in range(100)), ("docllm-batch", b"invoices")]))
 
     (row,) = books.rows(tables.quarantine)
@@ -97,7 +106,7 @@ def test_our_own_headers_are_kept_however_many_others_there_are(books: Books) ->
 
 
 def test_what_a_topic_refuses_for_good_leaves_a_trace(books: Books) -> None:
-    """An item that cannot be published even as a pointer has a row, once, and no letter."""
+    """An item that cannot be published even as a pointer has one row, and no dead letter."""
     record = Outgoing("group.dlq", b"key", b"value", [("h", b"x")])
     for _ in range(2):
         books.run(lambda c: quarantine.undeliverable(c, GROUP, (outbox.TASK, 7, 1), record, "too large"))

@@ -1,4 +1,7 @@
-"""The reaper resets what dead agents left, takes nothing from a live lease, and lets no bad release fill the dead-letter topic."""
+"""The reaper resets the tasks of dead agents and takes nothing from a live lease.
+
+It lets no bad release fill the dead-letter topic.
+"""
 
 import pytest
 
@@ -35,7 +38,10 @@ def lose(books: Books, lease: Lease) -> None:
 
 
 def test_tasks_of_a_lost_agent_wait_again(books: Books) -> None:
-    """They are due at once with the same fence, the loss is counted, the owner stays, and an order waits for its grace."""
+    """They are due at once with the same fence, and the loss is counted.
+
+    The owner stays, and an order waits for its grace.
+    """
     lease = books.agent()
     ((row, owner),) = run_by(books, lease, "a")
     lose(books, lease)
@@ -51,7 +57,10 @@ def test_tasks_of_a_lost_agent_wait_again(books: Books) -> None:
 
 @pytest.mark.parametrize("ending", [declare_lost, stop])
 def test_claims_made_after_the_verdict_are_found_on_every_pass(books: Books, ending: object) -> None:
-    """An agent that claims after it was declared lost, or after it stopped, leaves nothing behind: each pass looks at all of them."""
+    """Each pass checks all lost and stopped agents.
+
+    So an agent that claims after it was declared lost, or after it stopped, leaves nothing behind.
+    """
     lease = books.agent()
     books.run(lambda c: ending(c, lease.agent_id))
     assert reap_orphans(books) == (0, 0)
@@ -61,7 +70,10 @@ def test_claims_made_after_the_verdict_are_found_on_every_pass(books: Books, end
 
 
 def test_a_live_agent_keeps_its_tasks(books: Books) -> None:
-    """Neither another agent's loss nor a silent heartbeat without a verdict takes a task away."""
+    """Neither another agent's loss nor a silent heartbeat takes a task away.
+
+    Only a verdict does.
+    """
     live, silent = books.agent(), books.agent()
     lose(books, books.agent())
     tasks = run_by(books, live, "a") + run_by(books, silent, "b")
@@ -85,7 +97,7 @@ def test_another_groups_tasks_are_not_this_reapers(books: Books) -> None:
 
 
 def test_a_task_past_its_hard_deadline_waits_again(books: Books) -> None:
-    """A claim that leaked in a living agent ends at the attempt's hard deadline, and not before."""
+    """A leaked claim of a living agent ends at the attempt's hard deadline, and not before."""
     (early, _), (late, _) = run_by(books, books.agent(), "early", "late")
     books.ago(tables.task.c.due_at, 1, late.task_id)
 
@@ -95,7 +107,10 @@ def test_a_task_past_its_hard_deadline_waits_again(books: Books) -> None:
 
 
 def test_the_reason_is_checked_again_under_the_lock(books: Books) -> None:
-    """What was settled, released or claimed by a live agent between finding and resetting is left alone."""
+    """Tasks that changed between finding and resetting are left alone.
+
+    They were settled, released, or claimed by a live agent.
+    """
     lost, live = books.agent(), books.agent()
     (settled, owner), (released, _), (moved, _) = run_by(books, lost, "settled", "released", "moved")
     lose(books, lost)
@@ -112,7 +127,7 @@ def test_the_reason_is_checked_again_under_the_lock(books: Books) -> None:
 
 
 def test_a_deadline_that_was_renewed_is_not_past(books: Books) -> None:
-    """A task that was reaped and claimed again between finding and resetting keeps its new claim."""
+    """A task that was reaped and claimed again before the reset keeps its new claim."""
     lease = books.agent()
     ((row, _),) = run_by(books, lease, "a")
     books.ago(tables.task.c.due_at, 1, row.task_id)
@@ -125,7 +140,7 @@ def test_a_deadline_that_was_renewed_is_not_past(books: Books) -> None:
 
 
 def test_the_paid_answer_of_a_lost_agent_still_counts(books: Books) -> None:
-    """A late settle of a reaped task is accepted, since its owner stayed."""
+    """A late settle of a reaped task is accepted, because its owner stayed."""
     lease = books.agent()
     ((row, owner),) = run_by(books, lease, "a")
     lose(books, lease)
@@ -135,7 +150,10 @@ def test_the_paid_answer_of_a_lost_agent_still_counts(books: Books) -> None:
 
 
 def test_the_third_loss_is_death(books: Books) -> None:
-    """A task over which three agents were lost is dead, worker_lost, with letter, attempt, order and count."""
+    """A task over which three agents were lost is dead, worker_lost.
+
+    It has its dead letter, attempt, order and count.
+    """
     lease = books.agent()
     (second, _), (third, _) = run_by(books, lease, "second", losses=1) + run_by(books, lease, "third", losses=2)
     lose(books, lease)
@@ -154,7 +172,10 @@ def test_the_third_loss_is_death(books: Books) -> None:
 
 
 def test_the_answer_after_death_is_fenced(books: Books) -> None:
-    """Death by lost agents is final: the last owner's late answer is refused and writes no result."""
+    """Death by lost agents is final: the last owner's late answer is refused.
+
+    It writes no result.
+    """
     lease = books.agent()
     ((row, owner),) = run_by(books, lease, "a", losses=2)
     lose(books, lease)
@@ -165,7 +186,7 @@ def test_the_answer_after_death_is_fenced(books: Books) -> None:
 
 
 def test_ten_deaths_in_ten_minutes_are_the_limit(books: Books) -> None:
-    """However many tasks are lost for the third time at once, ten die and the others wait again."""
+    """However many tasks are lost for the third time at once, ten die; the others wait."""
     lease = books.agent()
     run_by(books, lease, *(f"task {number}" for number in range(25)), losses=2)
     lose(books, lease)
@@ -190,7 +211,10 @@ def test_deaths_of_the_last_ten_minutes_are_counted(books: Books) -> None:
 
 
 def test_beyond_the_limit_the_guard_is_raised(books: Books) -> None:
-    """What would be the eleventh death raises the guard of its batch and type, whatever the route; while it is up nobody dies so."""
+    """The eleventh death would raise the guard of its batch and type, for every route.
+
+    While the guard is up, no task dies this way.
+    """
     lease, later = books.agent(), books.agent()
     run_by(books, lease, *(f"task {number}" for number in range(11)), losses=2)
     lose(books, lease)
@@ -208,7 +232,7 @@ def test_beyond_the_limit_the_guard_is_raised(books: Books) -> None:
 
 
 def test_up_to_the_limit_no_guard_is_raised(books: Books) -> None:
-    """Ten poison tasks are ten poison tasks."""
+    """Up to ten poison tasks die."""
     lease = books.agent()
     run_by(books, lease, *(f"task {number}" for number in range(10)), losses=2)
     lose(books, lease)
@@ -218,7 +242,7 @@ def test_up_to_the_limit_no_guard_is_raised(books: Books) -> None:
 
 
 def test_the_limit_is_each_groups_own(books: Books) -> None:
-    """Deaths in another group use up nothing here."""
+    """Deaths in another group do not count here."""
     there, here = books.agent(group="other"), books.agent()
     ids = books.load(*(f"task {number}" for number in range(10)), into="elsewhere", group="other")
     owner = there.next_owner()
@@ -234,7 +258,10 @@ def test_the_limit_is_each_groups_own(books: Books) -> None:
 
 
 def test_a_cancelled_batch_ends_by_the_reaper(books: Books) -> None:
-    """A task of a cancelled batch that lost its agent is cancelled, not published again, and no loss kills it."""
+    """A task of a cancelled batch that lost its agent is cancelled.
+
+    It is not published again, and no loss kills it.
+    """
     lease = books.agent()
     (first, _), (third, _) = run_by(books, lease, "a") + run_by(books, lease, "b", losses=2)
     lose(books, lease)

@@ -1,4 +1,4 @@
-"""The relay sends what was ordered until it has arrived, and nothing that could do nothing."""
+"""The relay sends each order until it has arrived, and sends no inert record."""
 
 from collections.abc import Callable, Sequence
 
@@ -64,7 +64,10 @@ def dead(books: Books, key: str) -> int:
 
 
 async def test_what_arrives_is_no_longer_ordered(books: Books) -> None:
-    """Delivered records leave their order; an order without items goes. All go at one look, however many an outage left."""
+    """Delivered records leave their order; an order without items is deleted.
+
+    One pass publishes all orders, however many an outage left.
+    """
     ids = books.load("a", "b")
     for _ in range(outbox.TAKEN + 1):
         ordered(books, ids)
@@ -97,7 +100,7 @@ async def test_the_writer_sends_its_orders_at_once(books: Books) -> None:
 
 
 async def test_a_record_without_report_stays_ordered(books: Books) -> None:
-    """When the report is lost the item stays, and comes again after the relay's lease."""
+    """When the report is lost the item stays, and is sent again after the relay's lease."""
     one, two = books.load("a", "b")
     ordered(books, [one, two])
     publisher = FakePublisher(lambda record: LOST if record.key == b"b" else None)
@@ -127,7 +130,7 @@ async def test_a_publisher_that_breaks_leaves_the_order(books: Books) -> None:
 
 
 async def test_items_that_could_do_nothing_are_dropped(books: Books) -> None:
-    """A final task and a fence that moved on leave their order without a record."""
+    """Final tasks and tasks whose fence moved on leave their order without a record."""
     done, moved, waiting = books.load("done", "moved", "waiting")
     owner = books.agent().next_owner()
     books.settle(books.claimed(done, owner), owner, SUCCEEDED)
@@ -141,7 +144,7 @@ async def test_items_that_could_do_nothing_are_dropped(books: Books) -> None:
 
 
 async def test_a_dead_letter_is_sent_although_its_task_is_final(books: Books) -> None:
-    """The order of a death is kept until its letter has arrived."""
+    """The order of a death is kept until its dead letter has arrived."""
     dead(books, "a")
     books.ago(tables.outbox.c.due_at, 1)
     publisher = FakePublisher(lambda _: LOST)
@@ -159,7 +162,10 @@ async def test_a_dead_letter_is_sent_although_its_task_is_final(books: Books) ->
 
 
 async def test_what_is_too_large_becomes_a_pointer(books: Books) -> None:
-    """A record that its topic refuses for good is replaced by its pointer; the others are not held up."""
+    """A record that its topic refuses for good is replaced by its pointer record.
+
+    The other records are not held up.
+    """
     ordered(books, books.load("a", "b"))
     publisher = FakePublisher(lambda record: TOO_LARGE if record.key == b"a" and record.value is not None else None)
 
@@ -171,7 +177,7 @@ async def test_what_is_too_large_becomes_a_pointer(books: Books) -> None:
 
 
 async def test_what_is_refused_even_as_a_pointer_is_quarantined(books: Books) -> None:
-    """Then the quarantine has it, and its order does not come back for ever."""
+    """The quarantine has it then, and its order does not come back forever."""
     (one,) = books.load("a")
     ordered(books, [one])
 
@@ -183,7 +189,7 @@ async def test_what_is_refused_even_as_a_pointer_is_quarantined(books: Books) ->
 
 
 async def test_a_pointer_whose_report_is_lost_stays_ordered(books: Books) -> None:
-    """A pointer that may not have arrived is tried again, not given up."""
+    """A pointer record that may not have arrived is retried, not given up."""
     (one,) = books.load("a")
     ordered(books, [one])
 
@@ -194,7 +200,7 @@ async def test_a_pointer_whose_report_is_lost_stays_ordered(books: Books) -> Non
 
 
 async def test_while_nothing_arrives_one_slice_of_one_order_is_tried(books: Books) -> None:
-    """A bus that takes nothing is asked with one slice; when that arrives, everything follows."""
+    """A failing bus is probed with one slice; when that arrives, everything follows."""
     ids = books.load(*(f"task {number}" for number in range(3 * SLICE)))
     ordered(books, ids)
     ordered(books, ids[:10])
@@ -218,7 +224,10 @@ async def test_while_nothing_arrives_one_slice_of_one_order_is_tried(books: Book
 
 
 async def test_a_dead_destination_holds_up_no_other(books: Books) -> None:
-    """However many dead letters wait for a topic that takes nothing, tasks are published meanwhile, old orders and new ones."""
+    """Tasks are published, however many dead letters wait for a failing topic.
+
+    This holds for old and for new orders.
+    """
     old, new, *ids = books.load("old", "new", *(f"dead {number}" for number in range(outbox.TAKEN + 2)))
     for one in ids:
         owner = books.agent().next_owner()
@@ -245,7 +254,7 @@ async def test_a_dead_destination_holds_up_no_other(books: Books) -> None:
 
 
 async def test_an_order_with_nothing_to_send_proves_nothing(books: Books) -> None:
-    """While the bus takes nothing, dropping an order of final tasks does not count as a delivery."""
+    """While the bus fails, dropping an order of final tasks does not count as a delivery."""
     waiting, done = books.load("waiting", "done")
     owner = books.agent().next_owner()
     books.settle(books.claimed(done, owner), owner, SUCCEEDED)
@@ -261,7 +270,7 @@ async def test_an_order_with_nothing_to_send_proves_nothing(books: Books) -> Non
 
 
 async def test_a_crowded_queue_or_a_failing_bus_leaves_new_orders_to_the_relay(books: Books) -> None:
-    """Then `send` does not add to it; the order stays for later."""
+    """`send` does not add to the queue then; the order stays for later."""
     ids = books.load("a")
     orders = ordered(books, ids)
     publisher = FakePublisher(lambda _: LOST)
@@ -279,7 +288,7 @@ async def test_a_crowded_queue_or_a_failing_bus_leaves_new_orders_to_the_relay(b
 
 
 async def test_two_relays_send_an_order_once(books: Books) -> None:
-    """The relay's lease keeps the second one away while the first may still be sending."""
+    """The relay's lease keeps the second relay away while the first may still be sending."""
     ordered(books, books.load("a"))
     first, second = FakePublisher(lambda _: LOST), FakePublisher()
 
@@ -289,7 +298,7 @@ async def test_two_relays_send_an_order_once(books: Books) -> None:
 
 
 async def test_a_missing_task_ends_its_order(books: Books) -> None:
-    """An order for a row that is gone, archived or lost by a restored database, is dropped."""
+    """An order for a missing row is dropped; it was archived or lost by a restored database."""
     ordered(books, [999_999])
     sender = relay(books, FakePublisher())
 

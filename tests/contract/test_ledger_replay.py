@@ -1,4 +1,4 @@
-"""A replay gives a dead or cancelled task a fresh start, once, whoever else has his hands on it."""
+"""A replay gives a dead or cancelled task a fresh start, once, whatever else happens to it."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +15,10 @@ from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RETRY, SUCCEEDED, Bo
 
 
 def test_a_replayed_task_starts_afresh(books: Books) -> None:
-    """Pending and due at once, no attempt and no loss counted, a new fence, one more replay; its letter is gone."""
+    """The task is pending and due at once, with a new fence and one more replay.
+
+    No attempt and no loss is counted any more, and its dead letter is gone.
+    """
     (one,) = books.load("a")
     killed(books, one, RETRY)
     books.ago(tables.task.c.due_at, 1, one)
@@ -34,7 +37,7 @@ def test_a_replayed_task_starts_afresh(books: Books) -> None:
 
 
 def test_its_record_is_ordered_and_can_be_claimed(books: Books) -> None:
-    """One order for the main topic; the record with the new fence is free, the one of before is stale."""
+    """One order goes to the main topic; the new record is free, the old one is stale."""
     (one,) = dead(books, "a")
 
     replayed(books)
@@ -47,7 +50,10 @@ def test_its_record_is_ordered_and_can_be_claimed(books: Books) -> None:
 
 
 def test_the_story_goes_on(books: Books) -> None:
-    """What was tried before stays in the history, and the task may succeed, or die once more with a letter of its own."""
+    """Earlier attempts stay in the history.
+
+    The task may succeed, or die once more with a dead letter of its own.
+    """
     one, two = dead(books, "a", "b")
     replayed(books)
 
@@ -61,7 +67,10 @@ def test_the_story_goes_on(books: Books) -> None:
 
 
 def test_replaying_twice_is_replaying_once(books: Books) -> None:
-    """A second run over the same deaths finds nothing; one that was stored before the first was applied passes them over."""
+    """A second run over the same deaths finds none.
+
+    A run that was stored before the first was applied passes them over.
+    """
     ids = dead(books, "a", "b")
     first, second = stored(books, wish()), stored(books, wish())
 
@@ -74,7 +83,10 @@ def test_replaying_twice_is_replaying_once(books: Books) -> None:
 
 
 def test_a_later_death_is_not_the_one_that_was_stored(books: Books) -> None:
-    """A task that was replayed by others and died again has another fence: an old run leaves it alone."""
+    """A task that others replayed and that died again has another fence.
+
+    An old run leaves it alone.
+    """
     (one,) = dead(books, "a")
     old = stored(books, wish())
     replayed(books)
@@ -88,7 +100,7 @@ def test_a_later_death_is_not_the_one_that_was_stored(books: Books) -> None:
 
 
 def test_only_what_is_selected_is_replayed(books: Books) -> None:
-    """Everything else stays dead."""
+    """Every other task stays dead."""
     one, two = dead(books, "a", "b")
     (three,) = dead(books, "a", into="other")
 
@@ -98,7 +110,7 @@ def test_only_what_is_selected_is_replayed(books: Books) -> None:
 
 
 def test_a_limit_takes_the_oldest(books: Books) -> None:
-    """So many, in the order of loading."""
+    """It takes this many tasks, in the order of loading."""
     ids = dead(books, "a", "b", "c")
 
     replayed(books, limit=2)
@@ -120,7 +132,10 @@ def test_the_cap_ends_the_circle(books: Books) -> None:
 
 
 def test_a_letter_that_is_not_on_its_topic_holds_its_task_back(books: Books) -> None:
-    """A dead letter is built from its row: until it has arrived the task waits; the others of the page go."""
+    """A dead letter is built from its row, so the task waits until its dead letter arrived.
+
+    The other tasks of the page are replayed.
+    """
     one, two = books.load("a", "b")
     killed(books, one)
     delivered(books)
@@ -137,7 +152,7 @@ def test_a_letter_that_is_not_on_its_topic_holds_its_task_back(books: Books) -> 
 
 
 def test_pages_follow_one_another(books: Books) -> None:
-    """Each is a transaction with an order of its own; nothing is left out between them."""
+    """Each page is a transaction with an order of its own, and no task is left out."""
     ids = dead(books, *(f"k{number}" for number in range(7)))
 
     found = applied(books, stored(books, wish()), size=3)
@@ -148,7 +163,10 @@ def test_pages_follow_one_another(books: Books) -> None:
 
 
 def test_counts_stay_right(books: Books) -> None:
-    """`dead` and its class go down by a replay, `pending` up; the money that was spent stays spent."""
+    """A replay lowers `dead` and its error class, and raises `pending`.
+
+    The money that was spent stays spent.
+    """
     dead(books, "a", "b")
     dead(books, "c", outcome=EXPIRED)
     (done,) = books.load("d")
@@ -165,7 +183,7 @@ def test_counts_stay_right(books: Books) -> None:
 
 
 def test_counts_stay_right_over_many_deaths(books: Books) -> None:
-    """Replayed, dead again, replayed again and succeeded: the task is counted once, where it is."""
+    """Replayed, dead again, replayed again and succeeded: the task is counted once."""
     (one,) = dead(books, "a")
     for _ in range(2):
         replayed(books)
@@ -197,7 +215,7 @@ def test_a_late_settle_of_the_last_owner_is_fenced(books: Books) -> None:
 
 
 def test_two_replays_at_once_replay_each_task_once(books: Books) -> None:
-    """Two runs over the same deaths, and two processes at one run, share the work without a double."""
+    """Two runs over the same deaths, with two processes each, replay no task twice."""
     ids = dead(books, *(f"k{number}" for number in range(60)))
     runs = [stored(books, wish()), stored(books, wish())]
 
@@ -212,7 +230,7 @@ def test_two_replays_at_once_replay_each_task_once(books: Books) -> None:
 
 
 def test_a_cancel_at_once_with_a_replay(books: Books) -> None:
-    """Whoever comes last wins, and every task is in exactly one state that the counts agree with."""
+    """Whoever comes last wins; every task is in one state, and the counts agree with it."""
     ids = dead(books, *(f"k{number}" for number in range(40)))
     run = stored(books, wish())
     batch_id = books.batch().id
@@ -235,7 +253,7 @@ def test_a_cancel_at_once_with_a_replay(books: Books) -> None:
 
 
 def test_a_page_that_is_taken_twice_is_applied_once(books: Books) -> None:
-    """A page whose answer was lost is asked for again, and finds what is behind it."""
+    """A page whose answer was lost is requested again, and the next items are returned."""
     ids = dead(books, "a", "b")
     run = stored(books, wish())
     assert run is not None

@@ -1,4 +1,4 @@
-"""A replay of cancelled tasks opens their batches again."""
+"""A replay of cancelled tasks reopens their batches."""
 
 from agent.outcome import Cancelled
 from agent.ports import Verdict
@@ -20,7 +20,7 @@ def cancelled(books: Books, *keys: str) -> list[int]:
 
 
 def asked(books: Books) -> Run:
-    """Store a replay of what was cancelled, as if a while after the cancel and a while ago."""
+    """Store a replay of cancelled tasks, as if it were requested between the cancel and now."""
     run = stored(books, wish(cancelled=True))
     assert run is not None
     books.ago(tables.batch.c.cancelled_at, 20)
@@ -29,7 +29,10 @@ def asked(books: Books) -> Run:
 
 
 def test_cancelled_tasks_come_back(books: Books) -> None:
-    """Pending with a new fence; their batch is open again, takes tasks, and says in the audit who opened it."""
+    """They are pending with a new fence, and their batch is open again and takes tasks.
+
+    The audit says who reopened it.
+    """
     one, two = cancelled(books, "a", "b")
 
     found = replayed(books, cancelled=True)
@@ -43,7 +46,10 @@ def test_cancelled_tasks_come_back(books: Books) -> None:
 
 
 def test_what_came_back_is_not_cancelled_again(books: Books) -> None:
-    """A cancel that goes on behind the replay leaves the batch alone, and a claim finds it open."""
+    """A cancel that continues behind the replay leaves the batch alone.
+
+    A claim finds the batch open.
+    """
     (one,) = cancelled(books, "a")
     batch_id = books.batch().id
     replayed(books, cancelled=True)
@@ -55,7 +61,10 @@ def test_what_came_back_is_not_cancelled_again(books: Books) -> None:
 
 
 def test_a_cancel_that_comes_later_than_a_replay_wins(books: Books) -> None:
-    """The run is half done, and goes on: what it has replayed is cancelled again, and the rest stays as it is."""
+    """The half-finished run goes on: the tasks it replayed are cancelled again.
+
+    The other tasks stay as they are.
+    """
     one, two = cancelled(books, "a", "b")
     batch_id = books.batch().id
     run = asked(books)
@@ -72,7 +81,10 @@ def test_a_cancel_that_comes_later_than_a_replay_wins(books: Books) -> None:
 
 
 def test_a_run_that_replays_nothing_opens_nothing(books: Books) -> None:
-    """Its tasks were replayed by another run, or are at the cap; a batch is open only for tasks that come back."""
+    """Its tasks were replayed by another run, or are at the cap.
+
+    A batch is reopened only for tasks that come back.
+    """
     (one,) = cancelled(books, "a")
     run = asked(books)
     books.set(tables.task, one, fence=1)
@@ -84,7 +96,10 @@ def test_a_run_that_replays_nothing_opens_nothing(books: Books) -> None:
 
 
 def test_a_claim_that_saw_the_cancel_is_given_back_once_its_batch_is_open(books: Books) -> None:
-    """It ran, so that no replay has taken it: cancelled now, it would stay behind in a batch that goes on."""
+    """The task was running, so no replay has taken it.
+
+    If it were cancelled now, it would stay behind in a batch that goes on.
+    """
     running, waiting = books.load("running", "waiting")
     books.cancel()
     owner = books.agent().next_owner()
@@ -103,7 +118,7 @@ def test_a_claim_that_saw_the_cancel_is_given_back_once_its_batch_is_open(books:
 
 
 def test_a_claim_that_saw_the_cancel_is_cancelled_while_the_batch_is(books: Books) -> None:
-    """Nobody has opened it."""
+    """Nobody has reopened it."""
     (one,) = books.load("a")
     books.cancel()
     owner = books.agent().next_owner()
@@ -114,7 +129,7 @@ def test_a_claim_that_saw_the_cancel_is_cancelled_while_the_batch_is(books: Book
 
 
 def test_one_task_that_was_cancelled_alone(books: Books) -> None:
-    """Its batch was never cancelled, so nothing is opened."""
+    """Its batch was never cancelled, so nothing is reopened."""
     one, two = books.load("a", "b")
     books.run(lambda c: cancel.cancel_one(c, b"a", GROUP, None, "somebody"))
     books.run(lambda c: cancel.cancel_one(c, b"b", GROUP, None, "somebody"))
@@ -126,7 +141,7 @@ def test_one_task_that_was_cancelled_alone(books: Books) -> None:
 
 
 def test_a_dead_task_of_a_cancelled_batch_stays(books: Books) -> None:
-    """It would be cancelled at once; a cancel that comes after the storing is seen too."""
+    """It would be cancelled at once; a cancel after the storing is noticed too."""
     (one,) = dead(books, "a")
     run = stored(books, wish())
     books.cancel()
@@ -137,7 +152,7 @@ def test_a_dead_task_of_a_cancelled_batch_stays(books: Books) -> None:
 
 
 def test_cancelled_and_dead_are_not_mixed(books: Books) -> None:
-    """Each selection takes its own state alone."""
+    """Each selection takes only tasks in its own state."""
     (one,) = dead(books, "a")
     (two,) = books.load("b")
     books.run(lambda c: cancel.cancel_one(c, b"b", GROUP, None, "somebody"))

@@ -1,4 +1,4 @@
-"""A quarantined record is read again by today's rules: what is a task line now becomes a task, once."""
+"""A quarantined record is read again by today's rules and becomes a task, once."""
 
 from collections.abc import Sequence
 
@@ -37,13 +37,16 @@ def applied(books: Books, run: Run | None, size: int = 50) -> tuple[list[Page], 
 
 
 def replayed(books: Books, dispositions: Sequence[str] = ("undecodable", "rejected")) -> tuple[dict[int, str], dict[ItemState, int]]:
-    """Replay the quarantine; return the records that stay with the reason, and the counts of the run."""
+    """Replay the quarantine; return the records that stay with the reason, and the counts."""
     pages, states = applied(books, stored(books, wish(dispositions=tuple(dispositions))))
     return {number: why for page in pages for number, why in page.unread}, states
 
 
 def test_a_record_that_can_be_read_now_becomes_a_task(books: Books) -> None:
-    """In the group's own batch, with its key, value and headers, ordered and counted as any other; the row says when."""
+    """It becomes a task in the group's own batch, with its key, value and headers.
+
+    It is ordered and counted as any other task; the quarantine row says when.
+    """
     (one,) = set_aside(books, line("a"), headers=[("h", b"v")])
 
     unread, states = replayed(books)
@@ -62,7 +65,7 @@ def test_a_record_that_can_be_read_now_becomes_a_task(books: Books) -> None:
 
 
 def test_a_record_goes_into_the_batch_that_it_names(books: Books) -> None:
-    """As the intake does it."""
+    """The batch is the same as in the intake."""
     set_aside(books, line("a"), headers=[("docllm-batch", "n\u00e4cht".encode())])
 
     replayed(books)
@@ -71,7 +74,7 @@ def test_a_record_goes_into_the_batch_that_it_names(books: Books) -> None:
 
 
 def test_what_still_is_no_task_stays(books: Books) -> None:
-    """The row is as before, its reason is told, the others go."""
+    """The row is unchanged and its reason is reported; the other records become tasks."""
     bad, good, none = set_aside(books, b"garbage", line("a"), None)
 
     unread, states = replayed(books)
@@ -84,7 +87,10 @@ def test_what_still_is_no_task_stays(books: Books) -> None:
 
 
 def test_a_decoder_that_was_repaired(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record that was refused once is taken when the rules have changed; until then each replay tells why not."""
+    """A record that was refused once is taken when the rules have changed.
+
+    Until then each replay reports why it is refused.
+    """
 
     def refuse(_value: bytes) -> None:
         raise LineError("id", "is in Chinese", "wait for a later version")
@@ -99,7 +105,7 @@ def test_a_decoder_that_was_repaired(books: Books, monkeypatch: pytest.MonkeyPat
 
 
 def test_replaying_twice_makes_one_task(books: Books) -> None:
-    """A record that was replayed is not selected again, and two runs that both have it make one task."""
+    """A replayed record is not selected again, and two runs with one record make one task."""
     set_aside(books, line("a"))
     runs = [stored(books, wish(dispositions=("undecodable",))) for _ in range(2)]
 
@@ -109,7 +115,10 @@ def test_replaying_twice_makes_one_task(books: Books) -> None:
 
 
 def test_a_task_that_is_there_already_is_the_same_task(books: Books) -> None:
-    """The record of a line that was loaded since, or twice in one page, is done with and makes nothing new."""
+    """A record is finished and makes no new task if its line was loaded since.
+
+    The same holds for a record that is twice in one page.
+    """
     set_aside(books, line("a"), line("a"))
 
     unread, states = replayed(books)
@@ -119,7 +128,7 @@ def test_a_task_that_is_there_already_is_the_same_task(books: Books) -> None:
 
 
 def test_a_known_id_with_other_content_stays(books: Books) -> None:
-    """The batch has that task with other bytes: the record is told of and left."""
+    """The batch has that task with other bytes: the record is reported and left."""
     set_aside(books, line("a"))
     replayed(books)
     delivered(books)
@@ -132,7 +141,7 @@ def test_a_known_id_with_other_content_stays(books: Books) -> None:
 
 
 def test_a_batch_that_takes_no_tasks(books: Books) -> None:
-    """A cancelled batch, another group's, and one that was loaded: the record stays, with the reason."""
+    """A record stays, with the reason, if its batch is cancelled, another group's or loaded."""
     books.batch("closed", origin=Origin.INBOX)
     books.cancel("closed")
     books.batch("theirs", "other")
@@ -149,7 +158,10 @@ def test_a_batch_that_takes_no_tasks(books: Books) -> None:
 
 
 def test_a_value_that_was_cut_is_not_taken_for_the_whole(books: Books) -> None:
-    """Even if its beginning were a line: it is said where the whole record is."""
+    """It is refused even if its beginning is a valid line.
+
+    The error says where the whole record is.
+    """
     (one,) = set_aside(books, line("a") + b" " * MAX_TASK_BYTES)
 
     unread, _ = replayed(books)
@@ -160,7 +172,7 @@ def test_a_value_that_was_cut_is_not_taken_for_the_whole(books: Books) -> None:
 
 
 def test_one_record_by_its_number(books: Books) -> None:
-    """And none besides."""
+    """No other record is replayed."""
     _, two = set_aside(books, line("a"), line("b"))
 
     _, states = applied(books, stored(books, wish(record=two)))
@@ -170,7 +182,7 @@ def test_one_record_by_its_number(books: Books) -> None:
 
 
 def test_pages_of_records_follow_one_another(books: Books) -> None:
-    """None is left out, none is taken twice."""
+    """No record is left out, and none is taken twice."""
     set_aside(books, *(line(f"k{number}") for number in range(5)))
 
     pages, states = applied(books, stored(books, wish(dispositions=("undecodable",))), size=2)

@@ -1,4 +1,7 @@
-"""A run of a replay is stored whole before anything is applied; what is torn is dropped, what is whole is resumed."""
+"""A run of a replay is stored whole before anything is applied.
+
+A half-stored run is dropped, a whole run is resumed.
+"""
 
 from datetime import timedelta
 
@@ -37,7 +40,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_says_who_wants_what(books: Books) -> None:
-    """The row has the person, the time, the selection and how many; so has the audit."""
+    """The row and the audit have the person, the time, the selection and the number of items."""
     dead(books, "a", "b")
 
     run = stored(books, wish(batch=BATCH, dispositions=("permanent",)))
@@ -69,7 +72,7 @@ def test_items_are_deaths(books: Books) -> None:
 
 @pytest.mark.usefixtures("small_pages")
 def test_pages_store_everything_once(books: Books) -> None:
-    """Whatever the size of the last page, every task and record is stored, tasks first."""
+    """Every task and record is stored, tasks first, whatever the size of the last page."""
     ids = dead(books, "a", "b", "c", "d")
     records = set_aside(books, b"1", b"2", b"3")
 
@@ -87,7 +90,7 @@ def test_pages_store_everything_once(books: Books) -> None:
     ("limit", "kinds"), [(1, [TASK]), (2, [TASK] * 2), (3, [TASK] * 3), (4, [TASK] * 3 + [QUARANTINE]), (9, [TASK] * 3 + [QUARANTINE] * 2)]
 )
 def test_a_limit_counts_tasks_and_records(books: Books, limit: int, kinds: list[int]) -> None:
-    """Tasks first, then records, over all pages."""
+    """Tasks come first, then records, over all pages."""
     dead(books, "a", "b", "c")
     set_aside(books, b"1", b"2")
 
@@ -104,7 +107,10 @@ def test_nothing_selected_is_no_run(books: Books) -> None:
 
 @pytest.mark.usefixtures("small_pages")
 def test_a_run_that_was_killed_while_it_was_stored_is_dropped(books: Books) -> None:
-    """It is neither shown nor resumed, and its process, should it live, is told to begin again."""
+    """It is neither shown nor resumed.
+
+    If its process lives, an error makes it begin again.
+    """
     ids = dead(books, "a", "b", "c")
     one = wish()
     run_id, place = begun(books, one)
@@ -120,7 +126,7 @@ def test_a_run_that_was_killed_while_it_was_stored_is_dropped(books: Books) -> N
 
 
 def test_a_stored_run_is_never_dropped(books: Books) -> None:
-    """It is unfinished until its last item is done with; then it has ended."""
+    """It is unfinished until its last item is finished; then it has ended."""
     dead(books, "a")
     run = stored(books, wish())
     assert run is not None
@@ -150,7 +156,10 @@ def test_another_groups_runs_are_its_own(books: Books) -> None:
 
 
 def test_storing_is_safe_to_run_again(books: Books) -> None:
-    """A transaction whose answer was lost is run again: the same run, the same items, one line in the audit."""
+    """A transaction whose answer was lost is run again.
+
+    It gives the same run, the same items and one audit row.
+    """
     dead(books, "a", "b")
     one = Wish(Selection(), nonce="drawn once")
 
@@ -161,7 +170,7 @@ def test_storing_is_safe_to_run_again(books: Books) -> None:
 
 
 def test_the_newest_runs_are_shown_first(books: Books) -> None:
-    """As many as are asked for."""
+    """As many runs as requested are shown."""
     ids = []
     for key in ("a", "b", "c"):
         dead(books, key)
@@ -176,7 +185,7 @@ def test_the_newest_runs_are_shown_first(books: Books) -> None:
 
 
 def test_a_plan_is_what_a_run_would_be(books: Books) -> None:
-    """Counts by group, what it cost so far, and nothing is changed by looking."""
+    """It has the counts by group and the cost so far, and it changes nothing."""
     dead(books, "a", "b")
     dead(books, "c", outcome=EXPIRED)
     set_aside(books, b"1")
@@ -190,7 +199,7 @@ def test_a_plan_is_what_a_run_would_be(books: Books) -> None:
 
 
 def test_a_plan_says_what_is_left(books: Books) -> None:
-    """At the cap, in a cancelled batch; and what is taken though it is too late."""
+    """It counts tasks at the cap and in a cancelled batch, and tasks past their deadline."""
     capped, _, late = dead(books, "a", "b", "c")
     dead(books, "d", into="closed")
     books.cancel("closed")
@@ -205,7 +214,7 @@ def test_a_plan_says_what_is_left(books: Books) -> None:
 
 @pytest.mark.parametrize(("limit", "tasks", "records"), [(1, 1, 0), (2, 2, 0), (3, 2, 1), (9, 2, 2)])
 def test_a_plan_knows_its_limit(books: Books, limit: int, tasks: int, records: int) -> None:
-    """The groups have what the limit leaves of them."""
+    """The groups have only the items within the limit."""
     dead(books, "a", "b")
     set_aside(books, b"1", b"2")
 
@@ -217,7 +226,7 @@ def test_a_plan_knows_its_limit(books: Books, limit: int, tasks: int, records: i
 
 
 def test_a_plan_of_cancelled_tasks_counts_batches(books: Books) -> None:
-    """They died of nothing, so there are no errors to group by."""
+    """Cancelled tasks died of nothing, so there are no errors to group by."""
     for name in ("one", "two"):
         (first, _) = books.load("a", "b", into=name)
         books.set(tables.task, first, status=int(Status.CANCELLED))
@@ -228,7 +237,10 @@ def test_a_plan_of_cancelled_tasks_counts_batches(books: Books) -> None:
 
 
 def test_one_more_attempt_is_measured_on_the_inputs(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes by model of the first inputs, scaled to all; a price where the model has one."""
+    """The bytes by model of the first inputs are scaled to all tasks.
+
+    The estimate has a price if the model has one.
+    """
     monkeypatch.setattr(replay_plan, "SAMPLE", 2)
     tasks = [new_task(key, LINE.replace(b'"a"', f'"{key}"'.encode())) for key in ("a", "b", "c", "d")]
     for one in books.accept(tasks, books.batch()).new.values():
@@ -242,7 +254,10 @@ def test_one_more_attempt_is_measured_on_the_inputs(books: Books, monkeypatch: p
 
 
 def test_one_more_attempt_of_the_first_ones_is_measured_on_these_alone(books: Books) -> None:
-    """With a limit the others are not taken, so their inputs, which may be a thousand times as large, neither count nor are read."""
+    """With a limit the other tasks are not replayed, so their inputs are not read.
+
+    They do not count either, although they may be a thousand times as large.
+    """
     short, long = LINE.replace(b"hello", b"hi"), LINE.replace(b'"a"', b'"b"').replace(b"hello", b"x" * 4000)
     tasks = [new_task("a", short), new_task("b", long)]
     for one in books.accept(tasks, books.batch()).new.values():

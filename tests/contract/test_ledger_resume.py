@@ -1,4 +1,7 @@
-"""A person's word that a route may take calls again: written once, audited, and heard by every agent that runs."""
+"""A person says that a route may take calls again: written once, audited, heard by all.
+
+Every running agent learns it.
+"""
 
 from agent.ledger.resume import resume, resumed, routes_in_use
 from agent.ports import Clock
@@ -14,7 +17,7 @@ def say(books: Books, route: str, group: str = GROUP) -> None:
 
 
 class Agent:
-    """The duty of one agent, and the routes that it was told of."""
+    """The duty of one agent, and the routes that it learned of."""
 
     def __init__(self, books: Books) -> None:
         self.told: list[str] = []
@@ -22,14 +25,14 @@ class Agent:
         self._duty = Resuming(database=books.database, lane=InlineLane(), clock=clock, group=GROUP, resumed=self.told.append)
 
     async def hears(self) -> list[str]:
-        """Look once; return what is new."""
+        """Look once; return the new routes."""
         self.told.clear()
         await self._duty.look()
         return sorted(self.told)
 
 
 async def test_every_agent_hears_it_once(books: Books) -> None:
-    """Each time that it is said, and each agent that runs then."""
+    """Each time a person says it, each running agent learns it once."""
     first, second = Agent(books), Agent(books)
     assert (await first.hears(), await second.hears()) == ([], [])
 
@@ -43,7 +46,10 @@ async def test_every_agent_hears_it_once(books: Books) -> None:
 
 
 async def test_what_was_said_before_was_for_others(books: Books) -> None:
-    """An agent that starts takes calls on every route anyway; another group's word is none of its business."""
+    """An agent that starts takes calls on every route anyway.
+
+    What a person says about another group does not concern it.
+    """
     say(books, "a")
     agent = Agent(books)
     assert await agent.hears() == []
@@ -54,7 +60,10 @@ async def test_what_was_said_before_was_for_others(books: Books) -> None:
 
 
 def test_it_is_written_once_and_audited_each_time(books: Books) -> None:
-    """One row per group and route, stamped by the database's clock; the audit says who."""
+    """There is one row per group and route, with the database's time.
+
+    The audit says who did it.
+    """
     for group in (GROUP, GROUP, "other"):
         say(books, "ü" * 64, group)
 
@@ -65,7 +74,10 @@ def test_it_is_written_once_and_audited_each_time(books: Books) -> None:
 
 
 def test_routes_in_use_are_those_of_the_last_day(books: Books) -> None:
-    """Where an attempt of the group ended, whatever came of it; what was only loaded has no route."""
+    """A route is in use if an attempt of the group ended on it, whatever its outcome.
+
+    A task that was only loaded has no route.
+    """
     tried, _, old = books.load("tried", "loaded", "old")
     (others,) = books.load("others", into="others", group="other")
     owner = books.agent().next_owner()

@@ -1,6 +1,6 @@
-"""On the shortest ways to a mistake the real ledger makes none, and each planted mistake is caught.
+"""On the shortest schedules that show a mistake the real ledger makes none.
 
-The names A9 to B17 are those of the model's runs.
+Each planted mistake is caught. The names A9 to B17 are those of the model's runs.
 """
 
 import logging
@@ -18,7 +18,7 @@ from tests.contract.ledger_world import World
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    """Lost reports are what these worlds are made of."""
+    """Lost reports are normal in these worlds, so they are not logged."""
     caplog.set_level(logging.ERROR, "producer.relay")
 
 
@@ -26,7 +26,7 @@ Schedule = Callable[[World], None]
 
 
 def played(books: Books, schedule: Schedule, *quirks: str) -> str:
-    """Play a schedule to its end; return which promise was found broken, or nothing."""
+    """Play a schedule to its end; return the broken promise, or an empty text."""
     world = World(books, 0, tasks=2, quirks=quirks)
     promises = Promises(world)
     try:
@@ -41,7 +41,7 @@ def played(books: Books, schedule: Schedule, *quirks: str) -> str:
 
 @pytest.mark.parametrize("schedule", ways.SCHEDULES)
 def test_the_ledger_keeps_its_promises_on_every_schedule(books: Books, schedule: Schedule) -> None:
-    """On each way in which a mistake would show, the real ledger makes none."""
+    """The real ledger makes no mistake on any schedule that would show one."""
     assert played(books, schedule) == ""
 
 
@@ -60,7 +60,7 @@ QUIRKS = {
 
 @pytest.mark.parametrize(("schedule", "quirks", "promise"), QUIRKS.values(), ids=QUIRKS)
 def test_an_agent_that_does_it_wrong_is_caught(books: Books, schedule: Schedule, quirks: Sequence[str], promise: str) -> None:
-    """The checks are no decoration: each mistake of an agent breaks the promise that the model names."""
+    """Each mistake of an agent breaks the promise that the model names."""
     assert played(books, schedule, *quirks).startswith(promise)
 
 
@@ -83,7 +83,7 @@ BUGS = {
 def test_a_ledger_that_does_it_wrong_is_caught(
     books: Books, monkeypatch: pytest.MonkeyPatch, bug: Callable[[pytest.MonkeyPatch], None], schedule: Schedule, promise: str
 ) -> None:
-    """Each bug that is planted into the real functions breaks the promise that the model names."""
+    """Each bug that is planted into the real functions breaks the promise the model names."""
     bug(monkeypatch)
 
     assert played(books, schedule).startswith(promise)

@@ -1,4 +1,4 @@
-"""A settle is accepted once, under its claim's owner; what is not accepted is an echo or fenced out."""
+"""A settle is accepted once, under its claim's owner; any other is an echo or fenced."""
 
 from dataclasses import replace
 
@@ -23,7 +23,10 @@ def reaped(books: Books, task_id: int) -> None:
 
 
 def test_a_task_that_waits_for_days_keeps_one_row_of_its_moves(books: Books) -> None:
-    """A raised guard and a closed route move it each hour. Attempts that were made stay, with a move that followed one of them."""
+    """A raised guard and a closed route move the task each hour.
+
+    Real attempts stay in the history, with the move that followed one of them.
+    """
     (one,) = books.load("a")
     owner = books.agent().next_owner()
     failures = [REFUSED, Failure("GUARD", "raised"), Failure("ROUTE", "closed"), Failure("GUARD", "raised still")]
@@ -38,7 +41,10 @@ def test_a_task_that_waits_for_days_keeps_one_row_of_its_moves(books: Books) -> 
 
 
 def test_a_success_is_written_whole(books: Books) -> None:
-    """State, answer, cost and count are one transaction; nothing is ordered and nobody owns the task any more."""
+    """State, answer, cost and count are one transaction.
+
+    Nothing is ordered, and the task has no owner any more.
+    """
     (one,) = books.load("a")
     owner = books.agent().next_owner()
 
@@ -56,7 +62,10 @@ def test_a_success_is_written_whole(books: Books) -> None:
 
 
 def test_a_retry_raises_fence_and_attempt_and_orders_the_new_record(books: Books) -> None:
-    """The task waits for its delay; the order for its tier carries the new fence; the attempt is kept."""
+    """The task waits for its delay.
+
+    The order for its tier carries the new fence, and the attempt is stored.
+    """
     (one,) = books.load("a")
     owner = books.agent().next_owner()
 
@@ -74,7 +83,10 @@ def test_a_retry_raises_fence_and_attempt_and_orders_the_new_record(books: Books
 
 
 def test_a_snooze_counts_nothing_and_keeps_the_record(books: Books) -> None:
-    """The same fence and attempt, a time to wait, no order; the same record claims again when it is due."""
+    """Fence and attempt stay the same, there is a time to wait and no order.
+
+    The same record claims again when the task is due.
+    """
     (one,) = books.load("a")
     lease = books.agent()
     owner = lease.next_owner()
@@ -90,7 +102,10 @@ def test_a_snooze_counts_nothing_and_keeps_the_record(books: Books) -> None:
 
 
 def test_a_death_leaves_a_letter_and_an_order(books: Books) -> None:
-    """The dead letter says why, where the record stood and at which fence; the order is for the dead-letter topic."""
+    """The dead letter has the reason, the record's position and the fence.
+
+    The order is for the dead-letter topic.
+    """
     (one,) = books.load("a")
     owner = books.agent().next_owner()
 
@@ -108,7 +123,10 @@ def test_a_death_leaves_a_letter_and_an_order(books: Books) -> None:
 
 @pytest.mark.parametrize("outcome", COUNTED)
 def test_a_settle_that_ran_twice_settles_once(books: Books, outcome: Outcome) -> None:
-    """After a lost COMMIT the transaction runs again: it says settled, and writes, orders and counts nothing more."""
+    """After a lost COMMIT the transaction runs again.
+
+    It returns SETTLED, and writes, orders and counts nothing more.
+    """
     (one,) = books.load("a")
     owner = books.agent().next_owner()
     row = books.claimed(one, owner)
@@ -123,7 +141,7 @@ def test_a_settle_that_ran_twice_settles_once(books: Books, outcome: Outcome) ->
 
 @pytest.mark.parametrize("outcome", [*COUNTED, RELEASED])
 def test_a_late_settle_is_accepted_while_nobody_else_has_claimed(books: Books, outcome: Outcome) -> None:
-    """A task that was reaped keeps its owner, so that the paid answer still counts."""
+    """A reaped task keeps its owner, so that the paid answer still counts."""
     (one,) = books.load("a")
     owner = books.agent().next_owner()
     row = books.claimed(one, owner)
@@ -135,7 +153,7 @@ def test_a_late_settle_is_accepted_while_nobody_else_has_claimed(books: Books, o
 
 @pytest.mark.parametrize("outcome", [*COUNTED, RELEASED])
 def test_a_settle_after_another_claim_is_fenced(books: Books, outcome: Outcome) -> None:
-    """Once somebody else has claimed, the old owner's outcome changes nothing at all."""
+    """Once another owner has claimed, the old owner's outcome changes nothing at all."""
     (one,) = books.load("a")
     lease = books.agent()
     old, new = lease.next_owner(), lease.next_owner()
@@ -151,7 +169,10 @@ def test_a_settle_after_another_claim_is_fenced(books: Books, outcome: Outcome) 
 
 
 def test_a_late_settle_is_refused_to_everybody_but_the_last_owner(books: Books) -> None:
-    """A reaped task that was claimed and released since belongs to nobody: the first owner is fenced."""
+    """A reaped task that was claimed and released since belongs to nobody.
+
+    So the first owner is fenced.
+    """
     (one,) = books.load("a")
     lease = books.agent()
     old, new = lease.next_owner(), lease.next_owner()
@@ -165,7 +186,7 @@ def test_a_late_settle_is_refused_to_everybody_but_the_last_owner(books: Books) 
 
 
 def test_a_settle_after_its_release_is_fenced(books: Books) -> None:
-    """A claim that was given back cannot be settled."""
+    """A claim that was released cannot be settled."""
     (one,) = books.load("a")
     owner = books.agent().next_owner()
     row = books.claimed(one, owner)
@@ -175,7 +196,10 @@ def test_a_settle_after_its_release_is_fenced(books: Books) -> None:
 
 
 def test_two_claims_settle_once(books: Books) -> None:
-    """The second owner's success stands; the first owner's comes too late, and there is one result."""
+    """The second owner's success stands; the first owner's comes too late.
+
+    There is one result.
+    """
     (one,) = books.load("a")
     lease = books.agent()
     old, new = lease.next_owner(), lease.next_owner()
@@ -207,7 +231,7 @@ def test_in_a_cancelled_batch_what_would_wait_again_is_cancelled(books: Books, o
 
 @pytest.mark.parametrize(("outcome", "status"), [(SUCCEEDED, Status.SUCCEEDED), (DEAD, Status.DEAD)])
 def test_in_a_cancelled_batch_what_ended_is_kept(books: Books, outcome: Outcome, status: Status) -> None:
-    """A paid answer of a cancelled batch is kept, and a death is a death."""
+    """A paid answer of a cancelled batch is stored, and a death is a death."""
     (one,) = books.load("a")
     owner = books.agent().next_owner()
     row = books.claimed(one, owner)
@@ -218,7 +242,10 @@ def test_in_a_cancelled_batch_what_ended_is_kept(books: Books, outcome: Outcome,
 
 
 def test_a_group_writes_every_kind_in_one_transaction(books: Books) -> None:
-    """Outcomes of all kinds settle together, one order per destination, and each gets its own verdict in order."""
+    """Outcomes of all kinds settle together, with one order per destination.
+
+    Each gets its own verdict, in order.
+    """
     ids = books.load("succeeded", "retry", "snooze", "dead", "released", "fenced", "retry too")
     lease = books.agent()
     owner = lease.next_owner()
@@ -237,7 +264,7 @@ def test_a_group_writes_every_kind_in_one_transaction(books: Books) -> None:
 
 
 def test_a_counted_settle_forgets_lost_leases(books: Books) -> None:
-    """An attempt that was settled sets the count of lost leases to 0; a snooze does not."""
+    """A settled attempt sets the count of lost leases to 0; a snooze does not."""
     for outcome, losses in ((RETRY, 0), (SNOOZE, 2), (SUCCEEDED, 0)):
         (one,) = books.load(type(outcome).__name__)
         owner = books.agent().next_owner()

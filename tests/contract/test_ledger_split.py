@@ -1,4 +1,7 @@
-"""A group of settles does not fail together: one row that cannot be written dies alone, the others settle."""
+"""A group of settles does not fail together.
+
+A row that cannot be written dies alone, and the others settle.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -60,7 +63,10 @@ BAD = {
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 def test_one_bad_row_dies_alone(books: Books, lanes: Lanes, bad: object) -> None:
-    """Whatever the driver says of one outcome, the others of its group settle and it is dead, class SETTLE, without its body."""
+    """Whatever the driver says of one outcome, the others of its group settle.
+
+    Its task is dead with class SETTLE, without its body.
+    """
     verdicts, states = settled_group(books, lanes, bad)
 
     good = Status.SUCCEEDED
@@ -73,7 +79,10 @@ def test_one_bad_row_dies_alone(books: Books, lanes: Lanes, bad: object) -> None
 
 
 def test_a_row_whose_result_exists_dies_alone(books: Books, lanes: Lanes) -> None:
-    """A result that nobody can have written (1062) concerns one task: that one is dead, the result that was there stays."""
+    """An impossible existing result (1062) concerns one task.
+
+    That task is dead, and the existing result stays.
+    """
     rows = claimed(books, 3)
     strange = {"task_id": rows[1][0].task_id, "owner": 99, "body": b"strange"}
     books.run(lambda c: c.execute(insert(tables.task_result), strange))
@@ -87,7 +96,10 @@ def test_a_row_whose_result_exists_dies_alone(books: Books, lanes: Lanes) -> Non
 
 @pytest.mark.parametrize("text", ["broken \ud800 half", "bytes \udcff", "nul \0 and ünïcode \U0001f600", "long " * 5000])
 def test_any_error_text_can_be_settled(books: Books, lanes: Lanes, text: str) -> None:
-    """A text with half a surrogate pair, a NUL or too many letters is stored as far as it can be, and its outcome stands."""
+    """A text with half a surrogate pair, a NUL or too many letters is stored as far as possible.
+
+    Its outcome stands.
+    """
     verdicts, states = settled_group(books, lanes, Dead(Failure("BAD_REQUEST", text), SPENT))
 
     assert verdicts == [Verdict.SETTLED] * 5
@@ -109,7 +121,7 @@ def test_a_reply_with_any_bytes_comes_back_as_it_was(books: Books, lanes: Lanes)
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: Callable[[list[Settlement]], Exception | None]) -> list[int]:
-    """Let settles raise what `error` returns for their group; return the sizes of the groups that were tried."""
+    """Let settles raise what `error` returns for their group; return the tried group sizes."""
     sizes: list[int] = []
     real = settle.settle
 
@@ -129,7 +141,10 @@ def mysql_error(number: int) -> OperationalError:
 
 
 def test_a_row_that_cannot_even_die_is_given_up(books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row that cannot be settled as dead either is left to its hard deadline; the others settle."""
+    """A row that cannot even be settled as dead is left to its hard deadline.
+
+    The others settle.
+    """
     rows = claimed(books, 4)
     cursed = rows[0][0].task_id
     failing(monkeypatch, lambda group: ValueError("no") if any(one.row.task_id == cursed for one in group) else None)
@@ -141,7 +156,10 @@ def test_a_row_that_cannot_even_die_is_given_up(books: Books, lanes: Lanes, monk
 
 
 def test_a_broken_promise_of_one_row_ends_no_other(books: Books, lanes: Lanes) -> None:
-    """A row whose fence is not its claim's under the same owner is given up; its neighbours settle."""
+    """A row whose fence is not its claim's under the same owner is given up.
+
+    Its neighbours settle.
+    """
     rows = claimed(books, 2)
     books.set(tables.task, rows[0][0].task_id, fence=7)
 
@@ -154,7 +172,10 @@ def test_a_broken_promise_of_one_row_ends_no_other(books: Books, lanes: Lanes) -
 def test_a_server_that_cannot_take_them_now_decides_nothing(
     books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """However often a deadlock, a lock wait, a read-only server or one without a free connection is in the way, the group stays whole."""
+    """The group stays whole, however often the server cannot take it now.
+
+    The cause may be a deadlock, a lock wait, a read-only server, or no free connection.
+    """
     rows = claimed(books, 3)
     errors = [mysql_error(number) for _ in range(12)]
     sizes = failing(monkeypatch, lambda _: errors.pop() if errors else None)
@@ -168,7 +189,10 @@ def test_a_server_that_cannot_take_them_now_decides_nothing(
 
 
 def test_a_group_that_loses_its_connection_again_and_again_is_split(books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row that makes the server hang up, while it answers others, is found by halving the group."""
+    """A row that makes the server hang up, while it answers others, is found.
+
+    The group is halved until the row is alone.
+    """
     rows = claimed(books, 4)
     poison = rows[3][0].task_id
 
@@ -188,7 +212,7 @@ def test_a_group_that_loses_its_connection_again_and_again_is_split(books: Books
 
 
 def test_a_way_that_breaks_now_and_then_costs_no_paid_answer(books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that answers, and loses forty connections in a row within a settle, takes the answers all the same."""
+    """A server that answers takes all results, although a settle loses forty connections."""
     rows = claimed(books, 2)
     losses = [mysql_error(2013) for _ in range(40)]
     sizes = failing(monkeypatch, lambda _: losses.pop() if losses else None)
@@ -205,7 +229,10 @@ def test_a_way_that_breaks_now_and_then_costs_no_paid_answer(books: Books, lanes
 def test_while_the_server_does_not_answer_nothing_is_decided(
     books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """A server that goes away again and again, with whatever error, makes no group smaller and gives up no row."""
+    """A server that goes away again and again, with any error, splits no group.
+
+    No row is given up.
+    """
     rows = claimed(books, 3)
     outages = [3, 1, 4, 1, 5]  # how often in a row the server does not answer
     sizes = failing(monkeypatch, lambda _: mysql_error(number) if outages else None)
@@ -229,7 +256,10 @@ def test_while_the_server_does_not_answer_nothing_is_decided(
 
 @only_sqlite
 def test_a_program_that_leaves_ends_the_wait(books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the program leaves during an outage, the settle says that it was stopped, and nothing was decided."""
+    """When the program leaves during an outage, the settle raises Stopped.
+
+    Nothing was decided.
+    """
     ((row, owner),) = claimed(books, 1)
     failing(monkeypatch, lambda _: mysql_error(2003))
     database = Database(str(books.database.engine.url))
@@ -245,7 +275,10 @@ def test_a_program_that_leaves_ends_the_wait(books: Books, lanes: Lanes, monkeyp
 
 
 def test_the_port_claims_settles_and_releases_through_threads(books: Books, lanes: Lanes) -> None:
-    """More records than one page hold are claimed, some settled, the rest released, on real threads side by side."""
+    """More records than one page are claimed, some settled, the rest released.
+
+    This runs on real threads side by side.
+    """
     ids = books.load(*(f"task {number}" for number in range(600)))
     lease = books.agent()
     first, second = lease.next_owner(), lease.next_owner()
@@ -268,7 +301,7 @@ def test_the_port_claims_settles_and_releases_through_threads(books: Books, lane
 
 
 def test_the_port_relieves_and_quarantines_through_threads(books: Books, lanes: Lanes) -> None:
-    """Both come back with the orders that were written, in the ledger's own group."""
+    """Both return the orders that were written, in the ledger's own group."""
     ((row, owner),) = claimed(books, 1)
     ledger = sql_ledger(books, lanes)
     stranger = Suspect("topic-id", "group.tasks", 2, 5, None, b"value", [], "no headers of ours")

@@ -35,7 +35,7 @@ def settled(books: Books, task_id: int, outcome: Outcome) -> None:
 
 
 def test_loaded_tasks_are_pending(books: Books) -> None:
-    """After a load the total and the pending are what was loaded, once."""
+    """After a load the total and the pending count are the number of loaded tasks."""
     books.load("a", "b")
     books.accept([], books.batch())
 
@@ -43,7 +43,7 @@ def test_loaded_tasks_are_pending(books: Books) -> None:
 
 
 def test_a_claimed_task_is_processing(books: Books) -> None:
-    """A claim moves a task from pending to processing, a release back."""
+    """A claim moves a task from pending to processing, a release moves it back."""
     one, _ = books.load("a", "b")
     owner = books.agent().next_owner()
     row = books.claimed(one, owner)
@@ -67,7 +67,10 @@ def test_a_settled_task_is_shown_where_it_went(books: Books, outcome: Outcome, n
 
 
 def test_no_more_than_a_page_of_tasks_that_are_retried_is_counted(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An outage sends a million to their tier. Those that are due first are shown as retrying, and the others wait too."""
+    """An outage sends a million tasks to their tier.
+
+    The tasks due first are shown as retrying, the others as pending.
+    """
     monkeypatch.setattr(status, "COUNTED_MOST", 2)
     for one in books.load("a", "b", "c"):
         settled(books, one, RETRY)
@@ -76,7 +79,7 @@ def test_no_more_than_a_page_of_tasks_that_are_retried_is_counted(books: Books, 
 
 
 def test_nothing_is_counted_for_a_group_of_which_nothing_waits(books: Books) -> None:
-    """The tally says so; the tasks of other groups are looked at for none but their own."""
+    """The tally shows that nothing waits, so no task is read, whatever other groups have."""
     (one,) = books.load("a")
     settled(books, one, SUCCEEDED)
     (theirs,) = books.load("a", into="theirs", group="other")
@@ -98,7 +101,10 @@ def test_nothing_is_counted_for_a_group_of_which_nothing_waits(books: Books) -> 
 
 
 def test_a_retried_task_that_succeeds_is_one_success(books: Books) -> None:
-    """Failed attempts cost money and are shown as tried again, but there is one task, and it succeeded."""
+    """Failed attempts cost money and are shown as tried again.
+
+    But there is one task, and it succeeded.
+    """
     (one,) = books.load("a")
     settled(books, one, SNOOZE)
     books.ago(tables.task.c.due_at, 1, one)
@@ -124,7 +130,7 @@ def test_failures_are_told_by_class(books: Books) -> None:
 
 
 def test_cancelled_tasks_are_counted(books: Books) -> None:
-    """After a cancel the waiting ones are cancelled and the batch says so."""
+    """After a cancel the waiting tasks are cancelled, and the batch is shown as cancelled."""
     one, _, _ = books.load("a", "b", "c")
     settled(books, one, SUCCEEDED)
     batch_id = books.batch().id
@@ -136,7 +142,7 @@ def test_cancelled_tasks_are_counted(books: Books) -> None:
 
 
 def test_reaped_tasks_are_pending_or_dead(books: Books) -> None:
-    """A lost agent's tasks wait again, or are dead of it, and are shown so."""
+    """A lost agent's tasks are shown as pending again, or as dead because of it."""
     one, two = books.load("a", "b")
     books.set(tables.task, two, lease_losses=2)
     lease = books.agent()
@@ -151,7 +157,10 @@ def test_reaped_tasks_are_pending_or_dead(books: Books) -> None:
 
 
 def test_a_rate_gives_an_end(books: Books) -> None:
-    """What ended in the last minute gives a rate, and the rate an estimate; without either there is none."""
+    """The tasks that ended in the last minute give a rate, and the rate an estimate.
+
+    Without a rate there is no estimate.
+    """
     one, _ = books.load("a", "b")
     assert (batch(books).rate_per_s, batch(books).eta_s) == (0.0, None)
     settled(books, one, SUCCEEDED)
@@ -164,7 +173,10 @@ def test_a_rate_gives_an_end(books: Books) -> None:
 
 
 def test_a_group_sees_its_own_batches(books: Books) -> None:
-    """Another group's batches, agents and orders are not shown; one batch can be asked for alone."""
+    """Another group's batches, agents and orders are not shown.
+
+    One batch can be requested alone.
+    """
     books.load("a", into="one")
     books.load("a", into="two")
     books.load("a", into="three", group="other")
@@ -179,7 +191,10 @@ def test_a_group_sees_its_own_batches(books: Books) -> None:
 
 
 def test_it_says_why_nothing_runs(books: Books) -> None:
-    """No agent, a lost one, a silent one, and what a living one waits for; nothing when all is done."""
+    """No agent, a lost agent, a silent agent, and what a living agent waits for.
+
+    There are no reasons when all is done.
+    """
     (one,) = books.load("a")
     assert any("no agent alive" in reason for reason in shown(books).reasons)
     alive, lost, silent, stopped = (books.agent(name) for name in ("alive", "lost", "silent", "stopped"))
@@ -224,7 +239,10 @@ def test_a_lost_agent_is_told_of_until_its_tasks_are_recovered(books: Books) -> 
 
 
 def test_a_reaper_is_no_agent_that_takes_tasks(books: Books) -> None:
-    """It is listed among the agents, named as what it is; the tasks wait all the same, and the reason is given."""
+    """It is listed among the agents as a reaper.
+
+    The tasks wait all the same, and the reason is shown.
+    """
     books.load("a")
     books.agent(f"host:7{status.REAPER}")
 
@@ -237,7 +255,10 @@ def test_a_reaper_is_no_agent_that_takes_tasks(books: Books) -> None:
 
 
 def test_what_an_agent_does_not_read_is_told_without_an_open_batch(books: Books) -> None:
-    """The lines of an inbox that is paused are in no batch, and nobody else would say why none of them becomes a task."""
+    """The lines of a paused inbox are in no batch.
+
+    Nothing else would say why none of them becomes a task.
+    """
     alive, notice = books.agent(), "topic docllm.inbox paused: it is missing or was made again"
     books.run(lambda c: leases.beat(c, alive.agent_id, notice))
 
@@ -260,7 +281,10 @@ def test_the_json_form_is_whole(books: Books) -> None:
 
 
 def test_open_tasks_end_with_the_last_one(books: Books) -> None:
-    """A group has work while a task waits, runs or is to be tried again, and has had work for ever after."""
+    """A group has work while a task waits, runs or is to be retried.
+
+    It keeps having had a batch forever after.
+    """
     assert not books.run(lambda c: facts.any_batch(c, GROUP))
     for outcome in (SUCCEEDED, DEAD):
         (one,) = books.load(type(outcome).__name__)

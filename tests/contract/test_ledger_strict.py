@@ -1,4 +1,4 @@
-"""What a server is set to do with values that do not fit, and with quotes, is no matter of the ledger's."""
+"""A server's settings for values that do not fit, and for quotes, do not matter."""
 
 from functools import partial
 
@@ -12,7 +12,7 @@ from tests.contract.ledger_parts import Books
 
 
 def set_mode(books: Books, mode: str) -> str:
-    """Let connections that are made from now on have this mode, where they ask for none; return the former."""
+    """Set the mode of later connections that request none; return the former mode."""
     usual = books.run(lambda c: c.execute(text("SELECT @@global.sql_mode")).scalar_one())
     books.run(lambda c: c.execute(text("SET GLOBAL sql_mode=:mode"), {"mode": mode}))
     return str(usual)
@@ -25,7 +25,7 @@ def add_batch(connection: Connection, name: str, note: str) -> None:
 @pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
 @pytest.mark.parametrize("mode", ["", "ANSI,NO_BACKSLASH_ESCAPES"])
 def test_a_server_that_is_set_to_cut_values_cuts_none(books: Books, mode: str) -> None:
-    """A value that was cut or clamped would be stored as if it were right, with a warning that nobody reads."""
+    """A cut value would be stored as if it were right, with a warning that nobody reads."""
     usual = set_mode(books, mode)
     database = Database(books.database.engine.url.render_as_string(hide_password=False), timeout_s=10)
     try:

@@ -1,4 +1,7 @@
-"""The sweep finds tasks that no record can reach, nothing else; compaction changes no sum."""
+"""The sweep finds tasks that no record can reach, and nothing else.
+
+Compaction changes no sum.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -32,7 +35,10 @@ def utc_ago(seconds: float) -> datetime:
 
 
 def test_a_task_that_waits_for_long_without_a_record_is_ordered(books: Books) -> None:
-    """With no lag anywhere, a task due for longer than the slack has no carrier: it is ordered at once, and only once."""
+    """With no lag anywhere, a task due for longer than the slack has no carrier.
+
+    It is ordered at once, and only once.
+    """
     lost, fresh = books.load("lost", "fresh")
     books.ago(tables.task.c.due_at, SLACK_S + 60, lost)
 
@@ -59,7 +65,7 @@ def test_a_retry_that_was_lost_is_ordered_with_its_fence(books: Books) -> None:
 
 
 def test_a_task_behind_the_horizon_still_has_its_record(books: Books) -> None:
-    """What waits since after the oldest record that is not committed, less the slack, may still be read."""
+    """A task due after the oldest uncommitted record, less the slack, may still have a record."""
     old, young = books.load("old", "young")
     books.ago(tables.task.c.due_at, 7200, old)
     books.ago(tables.task.c.due_at, 3600, young)
@@ -112,7 +118,7 @@ def test_an_order_that_cannot_carry_a_task_does_not_hold_up_its_sweep(books: Boo
 
 
 def test_nothing_is_swept_while_an_older_order_waits(books: Books) -> None:
-    """Its tasks look as if they had no record: the relay comes first."""
+    """The tasks of that order look as if they had no record, so the relay comes first."""
     lost, other = books.load("lost", "other")
     (order,) = books.run(lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, other, 0)]))
     books.ago(tables.task.c.due_at, SLACK_S + 60, lost)
@@ -148,7 +154,7 @@ def test_only_waiting_tasks_of_the_group_are_swept(books: Books) -> None:
 
 
 def test_a_sweep_takes_a_page_at_a_time(books: Books) -> None:
-    """More lost tasks than a page holds are found by the next calls, the oldest first."""
+    """Lost tasks beyond one page are found by the next calls, the oldest first."""
     ids = books.load(*(f"task {number}" for number in range(sweep.PAGE + 10)))
     books.ago(tables.task.c.due_at, SLACK_S + 60)
     books.ago(tables.task.c.due_at, SLACK_S + 90, ids[-1])
@@ -189,7 +195,7 @@ def sums(books: Books) -> list[tuple[object, ...]]:
 
 
 def test_compaction_keeps_every_sum(books: Books) -> None:
-    """Old rows become one for each key; what they add up to stays, and a second run finds nothing."""
+    """Old rows become one for each key; their sum stays, and a second run finds nothing."""
     add_counts(books, 300)
     books.ago(tables.tally.c.created_at, sweep.COMPACT_AFTER_S + 1)
     before = sums(books)
@@ -201,7 +207,10 @@ def test_compaction_keeps_every_sum(books: Books) -> None:
 
 
 def test_compaction_leaves_young_and_few_rows_alone(books: Books) -> None:
-    """Rates and the guard need the last minutes row by row; and a few old rows are not worth the work."""
+    """Rates and the guard need the last minutes row by row.
+
+    A few old rows are not worth the work.
+    """
     add_counts(books, 300)
     assert books.run(sweep.compact) == 0
 
@@ -211,7 +220,10 @@ def test_compaction_leaves_young_and_few_rows_alone(books: Books) -> None:
 
 
 def test_a_sum_has_the_time_of_the_newest_of_its_kind(books: Books) -> None:
-    """No rate rises by it, since all are old; and a route on which something failed lately is in use, whatever else is summed up."""
+    """No rate rises by it, because all rows are old.
+
+    A route on which something failed lately stays in use, whatever else is summed up.
+    """
     add_counts(books, 300)
     books.ago(tables.tally.c.created_at, 2 * KNOWN_S)
     books.set(tables.tally, books.rows(tables.tally)[-1].id, created_at=utc_ago(sweep.COMPACT_AFTER_S + 60))
@@ -223,7 +235,10 @@ def test_a_sum_has_the_time_of_the_newest_of_its_kind(books: Books) -> None:
 
 
 def test_counts_of_many_kinds_are_not_written_again(books: Books) -> None:
-    """What is alone of its kind keeps its row, however many such rows there are, and does not hide what can be summed up."""
+    """A row that is alone of its kind is kept, however many such rows there are.
+
+    Such rows do not hide rows that can be summed up.
+    """
     kinds = sweep.COMPACT_MOST + 1
     rows = [change(number) | {"fingerprint": number.to_bytes(16)} for number in range(1, kinds + 1)]
     books.run(lambda c: c.execute(insert(tables.tally), rows))
@@ -238,7 +253,7 @@ def test_counts_of_many_kinds_are_not_written_again(books: Books) -> None:
 
 
 def test_agents_that_compact_at_once_keep_every_sum(books: Books) -> None:
-    """Each sums up what it has locked; what another one has is left to that one."""
+    """Each agent sums up the rows it has locked and leaves the others' rows."""
     add_counts(books, 3000)
     books.ago(tables.tally.c.created_at, sweep.COMPACT_AFTER_S + 1)
     before = sums(books)
@@ -252,7 +267,10 @@ def test_agents_that_compact_at_once_keep_every_sum(books: Books) -> None:
 
 
 def test_brokers_whose_clock_is_ahead_sweep_nothing_that_is_not_overdue(books: Books) -> None:
-    """The horizon is an append time of the brokers' clock; a retry that is due later would run too soon."""
+    """The horizon is an append time of the brokers' clock.
+
+    A retry that is due later would run too soon.
+    """
     early, overdue = books.load("early", "overdue")
     books.ago(tables.task.c.due_at, -60, early)
     books.ago(tables.task.c.due_at, SLACK_S + 60, overdue)

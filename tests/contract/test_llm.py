@@ -1,4 +1,4 @@
-"""The port `LLM`: what a provider, or something that is none, can do to a call, and the value that it ends as."""
+"""The port `LLM`: what a provider or another server can do to a call, and its result."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def rehearsal() -> Iterator[str]:
 
 
 async def test_a_completion(rehearsal: str) -> None:
-    """A call to a server that works gives its status, its headers in lower case, and its body."""
+    """A call to a working server gives its status, headers in lower case, and body."""
     async with client(rehearsal) as llm:
         reply = await llm.complete(call())
 
@@ -45,7 +45,10 @@ async def test_a_completion(rehearsal: str) -> None:
 
 
 def test_a_thousand_calls_at_once(rehearsal: str) -> None:
-    """A thousand calls of half a second are in flight together, none fails, and each is made once."""
+    """A thousand calls of half a second are in flight together.
+
+    None fails, and each is made once.
+    """
 
     async def run() -> tuple[list[Reply | CallFailed], float]:
         loop = asyncio.get_running_loop()
@@ -59,11 +62,14 @@ def test_a_thousand_calls_at_once(rehearsal: str) -> None:
 
     assert {reply.status for reply in replies if isinstance(reply, Reply)} == {200}
     assert not [reply for reply in replies if isinstance(reply, CallFailed)]
-    assert took_s < 20  # one after another they would take 500 s, a hundred at a time 5 s and more
+    assert took_s < 20  # One after another they would take 500 s, a hundred at a time 5 s and more.
 
 
 async def test_what_is_sent() -> None:
-    """The request is a POST with our request id, the key, and the body as it was given; the key is in no repr."""
+    """The request is a POST with our request id, the key and the given body.
+
+    The key is in no repr.
+    """
     heads = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -99,7 +105,10 @@ async def test_a_connection_is_used_again() -> None:
 
 
 async def test_a_cut_call_is_not_made_again_behind_our_back() -> None:
-    """A kept connection that is cut in the middle of the second call fails that call; the client does not repeat it."""
+    """A kept connection is cut in the middle of the second call, which fails.
+
+    The client does not repeat the call.
+    """
     seen = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -121,7 +130,7 @@ async def test_a_cut_call_is_not_made_again_behind_our_back() -> None:
 
 
 async def test_a_redirect_is_not_followed() -> None:
-    """A redirect is an answer: the key does not travel to another address."""
+    """A redirect is an answer: the key is not sent to another address."""
     reply = await ended(answering(response("307 Moved", b"", "Location: http://127.0.0.1:1/")))
 
     assert isinstance(reply, Reply)
@@ -137,7 +146,7 @@ async def test_a_header_that_is_no_text_loses_no_reply() -> None:
 
 
 async def test_a_cancelled_call_ends_at_once() -> None:
-    """A cancellation passes through, and does not wait for the call's own limit."""
+    """A cancellation passes through, and does not wait for the call's own timeout."""
     arrived = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -182,7 +191,7 @@ async def test_cancelled_calls_do_not_block_the_next() -> None:
 
 
 async def test_a_proxy_from_the_environment_is_not_used_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """HTTP_PROXY says nothing about a server on this machine."""
+    """HTTP_PROXY does not apply to a server on this machine."""
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
 
@@ -190,7 +199,7 @@ async def test_a_proxy_from_the_environment_is_not_used_for_this_machine(monkeyp
 
 
 async def test_calls_after_the_end_are_values() -> None:
-    """A call on a closed client fails as any other."""
+    """A call on a closed client fails like any other call."""
     llm = ChatClient(base_url="http://127.0.0.1:1", api_key=None)
     await llm.close()
 
@@ -208,7 +217,10 @@ def test_a_key_that_is_none_is_refused(key: str) -> None:
 
 @pytest.mark.parametrize("url", ["http://256.256.256.256/v1", "http://<host>/v1", "http://{host}/v1"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
-    """At the start, with the route that has it: each call would raise, and use up an attempt of its task."""
+    """It is refused at the start, with its route.
+
+    Otherwise each call would raise, and use up an attempt of its task.
+    """
     config = Config(llm=LLMConfig(base_url="http://127.0.0.1:1"), routes={"fast": RouteConfig(base_url=url)})
 
     with pytest.raises(ConfigError, match=r"route fast: llm\.base_url"):

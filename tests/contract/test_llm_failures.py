@@ -1,4 +1,7 @@
-"""The port `LLM`: calls that fail on the way, and the class that tells whether they may have been billed."""
+"""The port `LLM`: calls that fail on the way.
+
+The error class tells whether they may have been billed.
+"""
 
 import asyncio
 import gzip
@@ -45,7 +48,7 @@ AMBIGUOUS = {
 
 @pytest.mark.parametrize("serve", AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
 async def test_what_may_have_been_billed_is_ambiguous(serve: Serve) -> None:
-    """Once the connection stood, whatever goes wrong may have been billed."""
+    """Once the connection stood, any failure may have been billed."""
     failed = await ended(serve, timeout_s=0.5)
 
     assert isinstance(failed, CallFailed)
@@ -69,7 +72,10 @@ CUT_PAGES = {
 
 @pytest.mark.parametrize("name", CUT_PAGES)
 async def test_a_status_outlives_its_cut_page(name: str) -> None:
-    """A refusal whose body cannot be read is that refusal, with its headers: an attempt would be counted for a rate limit."""
+    """A refusal whose body cannot be read is still that refusal, with its headers.
+
+    Otherwise a rate limit would count as an attempt.
+    """
     serve, came = CUT_PAGES[name]
 
     reply = await ended(serve, timeout_s=0.5)
@@ -79,7 +85,7 @@ async def test_a_status_outlives_its_cut_page(name: str) -> None:
 
 
 async def test_a_refused_connection_is_network() -> None:
-    """Where nobody listens nothing was sent."""
+    """Nothing was sent if nobody listens."""
     async with client(f"http://127.0.0.1:{free_port()}") as llm:
         failed = await llm.complete(call())
 
@@ -97,7 +103,7 @@ async def test_an_unknown_name_is_network() -> None:
 
 
 async def test_a_failed_handshake_is_network() -> None:
-    """A server that does not speak TLS has got nothing of the request."""
+    """A server that does not speak TLS has received nothing of the request."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
@@ -120,7 +126,10 @@ async def test_a_failed_handshake_is_network() -> None:
     ],
 )
 async def test_a_proxy_that_does_not_connect_is_named(status: str, error_class: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that wants a password is a matter for a person; of another status the client library does not tell."""
+    """A person must act if the proxy wants a password.
+
+    The client library does not report any other status of a proxy.
+    """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -138,7 +147,7 @@ async def test_a_proxy_that_does_not_connect_is_named(status: str, error_class: 
 
 
 async def test_a_connection_that_is_not_made_in_time_is_network() -> None:
-    """When the connect limit passes, and not the total one, nothing was sent."""
+    """If only the connect timeout has passed, nothing was sent."""
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)
@@ -156,7 +165,10 @@ async def test_a_connection_that_is_not_made_in_time_is_network() -> None:
 
 
 async def test_a_reply_that_is_too_large_when_unpacked() -> None:
-    """The limit counts decompressed bytes: a small body that unpacks to much is refused, and not kept in memory."""
+    """The limit counts decompressed bytes.
+
+    A small body that unpacks to a large one is refused, and not kept in memory.
+    """
     bomb = response("200 OK", gzip.compress(bytes(50 << 20)), "Content-Encoding: gzip")
 
     failed = await ended(answering(bomb), max_reply_bytes=1 << 20)
@@ -165,7 +177,7 @@ async def test_a_reply_that_is_too_large_when_unpacked() -> None:
 
 
 async def test_a_reply_at_the_limit_is_whole() -> None:
-    """A reply of exactly the limit is taken."""
+    """A reply of exactly the limit is accepted."""
     reply = await ended(answering(response("200 OK", b"x" * 1000)), max_reply_bytes=1000)
 
     assert isinstance(reply, Reply)
@@ -173,7 +185,7 @@ async def test_a_reply_at_the_limit_is_whole() -> None:
 
 
 async def test_a_long_error_page_is_cut() -> None:
-    """A failure is read as far as a person would, since its status decides."""
+    """An error page is read as far as a person would, because its status decides."""
     reply = await ended(answering(response("500 Oops", b"x" * (1 << 20))))
 
     assert isinstance(reply, Reply)
@@ -183,7 +195,7 @@ async def test_a_long_error_page_is_cut() -> None:
 
 @pytest.mark.parametrize("status", ["401 No", "500 Oops", "200 OK"])
 async def test_a_key_that_the_provider_repeats_is_masked(status: str) -> None:
-    """Whatever is no completion may end in a log or a dead letter."""
+    """Any body that is no completion may end in a log or a dead letter."""
     key = "4f9a8c7b6d5e4f3a"
     body = f'{{"error":{{"message":"no entry with {key}","code":"invalid_api_key"}}}}'.encode()
 
@@ -194,7 +206,7 @@ async def test_a_key_that_the_provider_repeats_is_masked(status: str) -> None:
 
 
 async def test_a_completion_is_kept_as_it_came() -> None:
-    """A paid answer is not changed, whatever stands in it."""
+    """A paid answer is not changed, whatever it contains."""
     body = b'{"choices":[{"message":{"content":"my-own-key"}}]}'
 
     reply = await ended(answering(response("200 OK", body)), api_key=Secret("my-own-key"))

@@ -1,4 +1,4 @@
-"""The port Publisher: what writing to a bus promises."""
+"""The port Publisher: the promises of writing to a bus."""
 
 import os
 
@@ -62,7 +62,7 @@ async def test_record_of_three_mebibytes_is_taken(parts: Parts) -> None:
 
 
 async def test_nothing_waits_after_the_answers(parts: Parts) -> None:
-    """When the answers are there the local queue is empty, and publishing nothing answers nothing."""
+    """After the answers the local queue is empty; publishing nothing returns no answers."""
     async with opened(parts) as bus:
         nothing = await bus.publisher.publish([])
         await bus.send(texts(100))

@@ -1,4 +1,7 @@
-"""The board in Redis when Redis is frozen, killed, emptied, slow to know the script, or not Redis at all."""
+"""The board in Redis when Redis is frozen, killed, emptied, or not Redis at all.
+
+Redis may also have lost the script.
+"""
 
 import asyncio
 import logging
@@ -30,7 +33,7 @@ def board(url: str, agent: str = "a") -> RedisBoard:
 
 @pytest.fixture
 def server(redis_server: Redis) -> Iterator[Redis]:
-    """An empty Redis, which is well again afterwards."""
+    """An empty Redis, which is restarted afterwards."""
     with redis.Redis.from_url(redis_server.url) as client:
         client.flushall()
     yield redis_server
@@ -46,7 +49,10 @@ async def away_s(one: RedisBoard) -> float:
 
 
 async def test_a_frozen_redis_holds_nobody_for_long(server: Redis) -> None:
-    """It takes connections and answers nothing; both a new and an old connection give up, and the next one works."""
+    """A frozen Redis accepts connections and answers nothing.
+
+    A new and an old connection both give up, and the next one works.
+    """
     old, new = board(server.url), board(server.url)
     await old.sync([SAY])
     server.freeze()
@@ -60,7 +66,10 @@ async def test_a_frozen_redis_holds_nobody_for_long(server: Redis) -> None:
 
 
 async def test_an_address_that_asks_for_texts_gives_them(server: Redis) -> None:
-    """`decode_responses` in the address makes texts of what is bytes otherwise, and the board means the same."""
+    """With `decode_responses` in the address Redis returns text instead of bytes.
+
+    The board works the same.
+    """
     url = f"{server.url}?decode_responses=True"
     tell, ask = board(url), board(url, "b")
 
@@ -72,7 +81,7 @@ async def test_an_address_that_asks_for_texts_gives_them(server: Redis) -> None:
 
 
 async def test_a_restarted_redis_is_found_again(server: Redis) -> None:
-    """A connection that died makes one failure; the script is loaded again by itself."""
+    """A dead connection causes one failure; the script is loaded again automatically."""
     one = board(server.url)
     await one.sync([SAY])
     server.kill()
@@ -90,7 +99,7 @@ async def test_a_restarted_redis_is_found_again(server: Redis) -> None:
     "part", ["redis://127.0.0.1:{port}/0", "redis://127.0.0.1:{port}/0?pasword=hunter2", "redis://:hunter2@127.0.0.1:{port}/x"]
 )
 async def test_an_address_that_leads_nowhere_is_told_without_secrets(part: str) -> None:
-    """Nobody listens, or the address holds what no client knows: that is an answer like any other."""
+    """A dead address and an unknown option are answers like any other."""
     with pytest.raises(BoardAwayError) as told:
         await board(part.format(port=free_port())).sync([SAY])
 
@@ -98,14 +107,14 @@ async def test_an_address_that_leads_nowhere_is_told_without_secrets(part: str) 
 
 
 async def test_a_server_that_is_no_redis_is_told() -> None:
-    """It takes the connection, and says nothing that a client could read."""
+    """The server accepts the connection, and sends nothing that a client could read."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         one = board(f"redis://127.0.0.1:{listener.getsockname()[1]}/0")
         assert await away_s(one) < PATIENCE_S
 
 
 async def test_keys_have_names_and_an_end(server: Redis) -> None:
-    """They say whose they are, and are gone an hour after the last agent."""
+    """The keys name their owner, and expire an hour after the last agent."""
     one = board(server.url)
     stopped = Report("m/1", 0, 3, 0, Stance.STOPPED, parked=False, reason="SERVER", retry_s=0.0, turn=Turn.NONE, interval_s=3.0)
     await one.sync([stopped])
@@ -198,7 +207,10 @@ def agent(url: str, name: str) -> Agent:
 
 
 async def test_two_agents_through_the_faults_of_redis(server: Redis, caplog: pytest.LogCaptureFixture) -> None:
-    """They stop together; without Redis each goes on alone; what they know outlives its memory; loss and return are said once."""
+    """They stop together, and without Redis each goes on alone.
+
+    Their knowledge outlives the memory of Redis, and loss and return are logged once.
+    """
     caplog.set_level(logging.INFO, "schemas.outage")
     first, second = agent(server.url, "first"), agent(server.url, "second")
     clock = SystemClock()

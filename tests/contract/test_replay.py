@@ -1,4 +1,4 @@
-"""The program of a replay over a real ledger: stored, paced, applied, published, and told."""
+"""The program of a replay over a real ledger: stored, paced, applied, published, reported."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 class FakeClock:
-    """Time that passes only in sleeps; each may have a witness."""
+    """Time that passes only in sleeps; `witness` is called after each."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -43,7 +43,7 @@ class FakeClock:
 
 
 class FakePublisher:
-    """Takes every record, or refuses all while it is down."""
+    """Accepts every record, or refuses all while it is down."""
 
     def __init__(self) -> None:
         self.records: list[Outgoing] = []
@@ -63,7 +63,7 @@ class FakePublisher:
 
 
 class Site:
-    """A replay over these books, and what it has said."""
+    """A replay over these books, and its notes."""
 
     def __init__(self, books: Books) -> None:
         self.books = books
@@ -90,11 +90,11 @@ class Site:
         return run
 
     def skip_waits(self) -> None:
-        """Let the time for which the rate makes it sleep pass at once, in the database too."""
+        """Let the sleeps that the rate causes pass at once, in the database too."""
         self.clock.witness = lambda: self.books.ago(tables.replay_run.c.next_at, 1)
 
     def page(self, run: Run) -> Page:
-        """Return what comes of the next page of tasks."""
+        """Return the next page of tasks."""
         found = self.books.run(lambda c: self.replay._page(c, run=run, kind=outbox.TASK, after=0))
         assert found is not None
         return found
@@ -111,7 +111,10 @@ def site(books: Books) -> Site:
 
 
 async def test_a_replay_is_stored_applied_and_published(site: Site, books: Books) -> None:
-    """Tasks and records in one run; each new record is on the topic when it ends, and no order is left."""
+    """One run has tasks and records.
+
+    When it ends, each new record is on the topic, and no order is left.
+    """
     ids = dead(books, "a", "b")
     set_aside(books, b'{"id":"c","prompt":"Say hello"}', b"garbage")
     run = await site.stored(wish(dispositions=("permanent", "undecodable")))
@@ -127,13 +130,13 @@ async def test_a_replay_is_stored_applied_and_published(site: Site, books: Books
 
 
 async def test_nothing_selected_is_nothing(site: Site, books: Books) -> None:
-    """No run, no record."""
+    """There is no run and no record."""
     assert await site.replay.store("ann", wish()) is None
     assert books.count(tables.replay_run) == 0
 
 
 async def test_a_resumed_run_goes_on_where_it_was(site: Site, books: Books) -> None:
-    """What was applied is not applied again; the progress counts it."""
+    """Applied items are not applied again; the progress counts them."""
     first, *_ = dead(books, "a", "b", "c")
     run = await site.stored(wish(limit=3))
     books.run(lambda c: replay_runs.mark(c, run.id, outbox.TASK, [first], ItemState.REPLAYED))
@@ -146,7 +149,10 @@ async def test_a_resumed_run_goes_on_where_it_was(site: Site, books: Books) -> N
 
 
 async def test_a_run_that_was_dropped_is_stored_anew(site: Site, books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another replay that started meanwhile took it for one that was killed: nothing was applied, so it begins again."""
+    """Another replay that started meanwhile took the run for one that was killed.
+
+    Nothing was applied, so it begins again.
+    """
     monkeypatch.setattr(replay_runs, "STORED_PAGE", 2)
     dead(books, "a", "b", "c")
     store, calls = replay_runs.store, 0
@@ -176,7 +182,7 @@ async def test_a_run_that_was_dropped_is_stored_anew(site: Site, books: Books, m
 
 
 async def test_a_rate_spreads_the_items(site: Site, books: Books) -> None:
-    """Ten at four a second: pages of four, a second after each whole one."""
+    """Ten items at four a second: pages of four, a second after each whole page."""
     dead(books, *(f"k{number}" for number in range(10)))
     run = await site.stored(Wish(Selection(), rate=4.0))
     site.skip_waits()
@@ -188,7 +194,10 @@ async def test_a_rate_spreads_the_items(site: Site, books: Books) -> None:
 
 
 async def test_all_who_work_at_a_run_have_one_rate(site: Site, books: Books) -> None:
-    """Each had the whole rate for itself: a replay that was resumed beside the first spared the provider half as much."""
+    """A bug once gave each process the whole rate.
+
+    A replay that was resumed beside the first then doubled the load on the provider.
+    """
     dead(books, *(f"k{number}" for number in range(10)))
     run = await site.stored(Wish(Selection(), rate=4.0))
     other = Site(books)
@@ -202,7 +211,7 @@ async def test_all_who_work_at_a_run_have_one_rate(site: Site, books: Books) -> 
 
 
 async def test_a_clock_that_was_set_back_holds_nothing_up(site: Site, books: Books) -> None:
-    """The next items would wait for as long as it was set back."""
+    """Otherwise the next items would wait for as long as the clock was set back."""
     dead(books, "a")
     run = await site.stored(Wish(Selection(), rate=0.5))
     books.ago(tables.replay_run.c.next_at, -3600)
@@ -211,7 +220,7 @@ async def test_a_clock_that_was_set_back_holds_nothing_up(site: Site, books: Boo
 
 
 async def test_a_task_waits_for_its_letter(site: Site, books: Books) -> None:
-    """It is told once; when the letter has arrived the task is replayed."""
+    """This is reported once; when the dead letter has arrived the task is replayed."""
     (one,) = books.load("a")
     killed(books, one, DEAD)
     run = await site.stored(wish())
@@ -232,7 +241,10 @@ async def test_a_task_waits_for_its_letter(site: Site, books: Books) -> None:
 
 
 async def test_a_replay_is_the_relay_of_letters_that_nobody_sends(site: Site, books: Books) -> None:
-    """The agent of the death was killed, and no other runs: the order that it left is sent here, once its grace is over."""
+    """The agent of the dead task was killed, and no other agent runs.
+
+    The replay sends the order that the agent left, once its grace is over.
+    """
     (one,) = books.load("a")
     killed(books, one, DEAD)
     books.ago(tables.outbox.c.due_at, 1)
@@ -247,7 +259,7 @@ async def test_a_replay_is_the_relay_of_letters_that_nobody_sends(site: Site, bo
 
 
 async def test_without_a_bus_the_ledger_is_right_all_the_same(site: Site, books: Books) -> None:
-    """Every task is replayed, the orders wait for any agent, and a person is told."""
+    """Every task is replayed, the orders wait for any agent, and a person is notified."""
     ids = dead(books, *(f"k{number}" for number in range(5)))
     site.publisher.down = True
     run = await site.stored(Wish(Selection(), rate=2.0))
@@ -261,7 +273,7 @@ async def test_without_a_bus_the_ledger_is_right_all_the_same(site: Site, books:
 
 
 async def test_what_another_replay_has_in_hand_is_waited_for(site: Site, books: Books) -> None:
-    """A run ends when nothing of it waits, whoever did the last of it."""
+    """A run ends when none of its items waits, whoever finished the last one."""
     dead(books, "a")
     run = stored(books, wish())
     assert run is not None
@@ -282,5 +294,5 @@ async def test_what_another_replay_has_in_hand_is_waited_for(site: Site, books: 
 
 @pytest.mark.parametrize(("rate", "size"), [(0.5, 1), (1.0, 1), (3.7, 3), (10_000.0, 500)])
 def test_a_page_is_a_seconds_share(rate: float, size: int) -> None:
-    """At least one, at most a page."""
+    """A page has at least one item, and at most a full page."""
     assert share(rate, 500) == size

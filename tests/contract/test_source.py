@@ -1,4 +1,4 @@
-"""The port Source: what every consumer handle promises, whatever bus is behind it."""
+"""The port Source: what every consumer handle promises, on any bus."""
 
 import asyncio
 from collections import defaultdict
@@ -24,7 +24,10 @@ async def test_lone_member_reads_everything_once_and_in_order(parts: Parts) -> N
 
 
 async def test_records_arrive_as_they_were_sent(parts: Parts) -> None:
-    """Null keys, null values, empty and binary bytes and headers arrive as they were sent, with the bus's timestamp."""
+    """Null, empty and binary keys, values and headers arrive unchanged.
+
+    They have the bus's timestamp.
+    """
     everything = bytes(range(256))
     sent = [(None, b"v"), (b"k", None), (b"", b""), (everything, everything)]
     headers = [("empty", b""), ("binary", everything), ("twice", b"1"), ("twice", b"2")]
@@ -40,7 +43,7 @@ async def test_records_arrive_as_they_were_sent(parts: Parts) -> None:
 
 
 async def test_killed_members_records_come_again_from_the_last_commit(parts: Parts) -> None:
-    """After a kill the next member reads on from the last commit, and within the session."""
+    """After a kill the next member reads on from the last commit, within the session."""
     async with opened(parts) as bus:
         await bus.send(texts(8), number=0)
         first = await bus.join()
@@ -58,7 +61,7 @@ async def test_killed_members_records_come_again_from_the_last_commit(parts: Par
 
 
 async def test_two_members_share_and_read_nothing_twice(parts: Parts) -> None:
-    """Two members share the partitions evenly, and while both live no record is read by both."""
+    """Two members share the partitions evenly, and no record is read by both."""
     async with opened(parts) as bus:
         await bus.send(texts(100))
         first = await bus.join()
@@ -76,7 +79,7 @@ async def test_two_members_share_and_read_nothing_twice(parts: Parts) -> None:
 
 
 async def test_mark_is_committed_within_about_a_second(parts: Parts) -> None:
-    """A mark is committed without being asked for, in about a second."""
+    """A mark is committed without a request, in about a second."""
     async with opened(parts) as bus:
         await bus.send(texts(5), number=0)
         member = await bus.join()
@@ -90,7 +93,7 @@ async def test_mark_is_committed_within_about_a_second(parts: Parts) -> None:
 
 
 async def test_mark_is_committed_on_revoke(parts: Parts) -> None:
-    """What was marked when a partition is taken away is committed before the next member reads it."""
+    """A mark is committed on revoke, before the next member reads the partition."""
     async with opened(parts) as bus:
         for number in range(4):
             await bus.send(texts(5), number=number)
@@ -108,7 +111,10 @@ async def test_mark_is_committed_on_revoke(parts: Parts) -> None:
 
 
 async def test_leave_commits_and_may_be_called_twice(parts: Parts) -> None:
-    """Leaving commits what was marked and says that the partitions went; leaving again does nothing."""
+    """Leaving commits the marked offsets and reports the revoked partitions.
+
+    Leaving again does nothing.
+    """
     async with opened(parts) as bus:
         await bus.send(texts(5), number=0)
         member = await bus.join()
@@ -141,7 +147,10 @@ async def test_marks_never_go_back(parts: Parts) -> None:
 
 
 async def test_mark_of_an_old_epoch_is_void(parts: Parts) -> None:
-    """A partition that went and came back is another assignment: marks of the first are void, those of the second count."""
+    """A partition that was lost and came back is another assignment.
+
+    Marks of the first assignment are void, those of the second count.
+    """
     async with opened(parts) as bus:
         for number in range(4):
             await bus.send(texts(3), number=number)
@@ -169,7 +178,10 @@ async def test_mark_of_an_old_epoch_is_void(parts: Parts) -> None:
 
 
 async def test_paused_partition_delivers_nothing_until_it_is_resumed(parts: Parts) -> None:
-    """A paused partition is silent while the others run; resumed, it goes on where it stopped and skips nothing."""
+    """A paused partition is silent while the others run.
+
+    After its resumption it goes on where it stopped and skips nothing.
+    """
     async with opened(parts) as bus:
         for number in (0, 1):
             await bus.send(texts(5), number=number)
@@ -190,7 +202,7 @@ async def test_paused_partition_delivers_nothing_until_it_is_resumed(parts: Part
 
 
 async def test_pause_survives_a_rebalance(parts: Parts) -> None:
-    """What is paused stays paused when other partitions come and go."""
+    """Paused partitions stay paused when other partitions come and go."""
     async with opened(parts) as bus:
         first = await bus.join()
         await first.holds(4)
@@ -213,7 +225,7 @@ async def test_pause_survives_a_rebalance(parts: Parts) -> None:
 
 
 async def test_no_record_comes_outside_its_assignment(parts: Parts) -> None:
-    """Every record belongs to a partition that was assigned before it and not yet revoked."""
+    """Every record's partition was assigned before it and not yet revoked."""
     async with opened(parts) as bus:
         await bus.send(texts(200))
         first = await bus.join()

@@ -1,11 +1,14 @@
-"""The port Source: where a member begins to read when the committed offset, the records or the topic are gone."""
+"""The port Source: where reading begins when offset, records or topic are gone."""
 
 from tests.contract.bus import opened, texts
 from tests.contract.parts import Parts
 
 
 async def test_offset_beyond_the_end_starts_at_the_low_watermark(parts: Parts) -> None:
-    """A committed offset above the log's end is out of range: reading starts at the low watermark and says so."""
+    """A committed offset above the log's end is out of range.
+
+    Reading starts at the low watermark and is reported.
+    """
     async with opened(parts) as bus:
         await bus.send(texts(5), number=0)
         await parts.set_offsets(bus.group, {(bus.topic, 0): 1000})
@@ -21,7 +24,10 @@ async def test_offset_beyond_the_end_starts_at_the_low_watermark(parts: Parts) -
 
 
 async def test_committed_offset_that_was_deleted_starts_at_the_low_watermark(parts: Parts) -> None:
-    """A committed offset below the low watermark is out of range: reading starts at the low watermark and says so."""
+    """A committed offset below the low watermark is out of range.
+
+    Reading starts at the low watermark and is reported.
+    """
     async with opened(parts) as bus:
         await bus.send(texts(8), number=0)
         await parts.set_offsets(bus.group, {(bus.topic, 0): 2})
@@ -35,7 +41,10 @@ async def test_committed_offset_that_was_deleted_starts_at_the_low_watermark(par
 
 
 async def test_records_deleted_under_a_running_member_are_passed_over_aloud(parts: Parts) -> None:
-    """Records that are deleted before a running member has read them are reported; it goes on at the low watermark."""
+    """Records deleted before a running member has read them are reported.
+
+    The member goes on at the low watermark.
+    """
     async with opened(parts) as bus:
         await bus.send(texts(2), number=0)
         member = await bus.join()
@@ -53,7 +62,10 @@ async def test_records_deleted_under_a_running_member_are_passed_over_aloud(part
 
 
 async def test_group_without_offsets_starts_at_the_low_watermark(parts: Parts) -> None:
-    """When a group's offsets were deleted it starts again; it says so where records are missing, and only there."""
+    """A group whose offsets were deleted starts again.
+
+    It reports this where records are missing, and only there.
+    """
     async with opened(parts) as bus:
         for number in (0, 1):
             await bus.send(texts(5), number=number)
@@ -75,7 +87,10 @@ async def test_group_without_offsets_starts_at_the_low_watermark(parts: Parts) -
 
 
 async def test_topic_made_again_is_read_from_its_start_once_it_is_known(parts: Parts) -> None:
-    """A topic made again under a running member is silent until its new id is known, then read from its start."""
+    """A topic recreated under a running member is silent until its new id is known.
+
+    Then it is read from its start.
+    """
     async with opened(parts) as bus:
         await bus.send(texts(5), number=0)
         member = await bus.join()
@@ -124,7 +139,10 @@ async def test_topic_of_an_unknown_id_is_not_read(parts: Parts) -> None:
 
 
 async def test_at_rest_counts_what_is_not_committed(parts: Parts) -> None:
-    """The distance from the end falls with commits, not with reading, and grows with new records."""
+    """The distance from the end falls with commits, not with reading.
+
+    It grows with new records.
+    """
     async with opened(parts) as bus:
         await bus.send(texts(10))
         member = await bus.join()

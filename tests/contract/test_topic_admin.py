@@ -8,7 +8,10 @@ from tests.contract.parts import Parts
 
 
 async def test_topic_is_described_as_it_was_made(parts: Parts) -> None:
-    """A new topic has an id, its partitions, no retention limit, append time and room for records of 4 MiB."""
+    """A new topic has an id, its partitions, no retention limit and append time.
+
+    It has room for records of 4 MiB.
+    """
     async with opened(parts) as bus:
         there = await bus.admin.describe([bus.topic, "no-such-topic"])
 
@@ -23,7 +26,7 @@ async def test_topic_is_described_as_it_was_made(parts: Parts) -> None:
 
 
 async def test_topic_is_there_when_create_returns(parts: Parts) -> None:
-    """Who makes a topic can at once read its id, ask for its backlog and write to it."""
+    """A caller can at once read a new topic's id, get its backlog and write to it."""
     async with opened(parts) as bus:
         for number in range(5):
             name = f"{bus.topic}-{number}"
@@ -48,7 +51,7 @@ async def test_topic_is_not_made_twice(parts: Parts) -> None:
 
 
 async def test_topic_made_again_has_another_id(parts: Parts) -> None:
-    """A topic that is deleted and made again has another id, no records and no committed offsets."""
+    """A recreated topic has another id, no records and no committed offsets."""
     async with opened(parts) as bus:
         await bus.send(texts(5))
         await parts.set_offsets(bus.group, {(bus.topic, 0): 1})
@@ -63,7 +66,7 @@ async def test_topic_made_again_has_another_id(parts: Parts) -> None:
 
 
 async def test_partitions_rise_and_never_fall(parts: Parts) -> None:
-    """Partitions can be added, which keeps the topic's id, and cannot be taken away."""
+    """Partitions can be added, which keeps the topic's id, and cannot be removed."""
     async with opened(parts) as bus:
         before = (await bus.admin.describe([bus.topic]))[bus.topic]
 
@@ -77,7 +80,7 @@ async def test_partitions_rise_and_never_fall(parts: Parts) -> None:
 
 
 async def test_added_partition_is_read_by_a_running_member(parts: Parts) -> None:
-    """A member that runs gets the partitions that are added."""
+    """A running member gets added partitions."""
     async with opened(parts) as bus:
         member = await bus.join()
         await member.holds(4)
@@ -98,7 +101,7 @@ async def test_configure_keeps_a_topic_as_it_was_made(parts: Parts) -> None:
 
 
 async def test_backlog_counts_from_the_committed_offsets(parts: Parts) -> None:
-    """Lag and oldest timestamp are those of the records at and above the committed offsets."""
+    """Lag and oldest timestamp belong to records at and above the committed offsets."""
     async with opened(parts) as bus:
         for number in (0, 1):
             await bus.send(texts(5), number=number)
@@ -120,7 +123,10 @@ async def test_backlog_counts_from_the_committed_offsets(parts: Parts) -> None:
 
 
 async def test_trim_deletes_what_lies_below(parts: Parts) -> None:
-    """Trimmed records are gone, the others stay, and a group without offsets counts from the low watermark."""
+    """Trimmed records are gone, and the others stay.
+
+    A group without offsets counts from the low watermark.
+    """
     async with opened(parts) as bus:
         await bus.send(texts(10), number=2)
 
@@ -134,7 +140,7 @@ async def test_trim_deletes_what_lies_below(parts: Parts) -> None:
 
 
 async def test_negative_offset_is_never_trimmed_to(parts: Parts) -> None:
-    """Kafka takes -1 for "everything": a negative offset is refused before anything is deleted."""
+    """Kafka reads -1 as "everything", so a negative offset is refused before any delete."""
     async with opened(parts) as bus:
         await bus.send(texts(4), number=0)
 
@@ -145,7 +151,7 @@ async def test_negative_offset_is_never_trimmed_to(parts: Parts) -> None:
 
 
 async def test_cluster_has_one_id(parts: Parts) -> None:
-    """The id of the cluster is the same for whoever asks."""
+    """The id of the cluster is the same for all callers."""
     async with opened(parts) as bus:
         other = await parts.admin()
 

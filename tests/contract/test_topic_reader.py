@@ -1,4 +1,7 @@
-"""The port TopicReader: a topic is read from its beginning to the end that it has, by nobody whom a group would notice."""
+"""The port TopicReader: a topic is read from its beginning to its present end.
+
+No group notices the reader.
+"""
 
 import asyncio
 import os
@@ -71,7 +74,10 @@ def values(read: Sequence[Incoming]) -> list[bytes | None]:
 
 
 async def test_every_record_is_read_once(bootstrap: str | None, tmp_path: Path) -> None:
-    """Over all partitions, with key, headers and place; a null stays a null; twice gives the same."""
+    """Records of all partitions have key, headers and position; a null stays a null.
+
+    A second reading gives the same.
+    """
     async with site(bootstrap, tmp_path) as found:
         sent = [b"v%d" % number for number in range(1200)]
         await found.send(*sent)
@@ -91,7 +97,7 @@ async def test_every_record_is_read_once(bootstrap: str | None, tmp_path: Path) 
 
 
 async def test_the_end_is_where_it_was_at_the_beginning(bootstrap: str | None, tmp_path: Path) -> None:
-    """What is written while a topic is read is not waited for, so that the reading ends."""
+    """A reading does not wait for records written meanwhile, so it ends."""
     async with site(bootstrap, tmp_path) as found:
         await found.send(*(b"v%d" % number for number in range(600)))
         read: list[Incoming] = []
@@ -111,7 +117,7 @@ async def test_an_empty_topic_is_read_at_once(bootstrap: str | None, tmp_path: P
 
 
 async def test_it_begins_at_what_is_left(bootstrap: str | None, tmp_path: Path) -> None:
-    """Records that were deleted are passed over."""
+    """Deleted records are skipped."""
     async with site(bootstrap, tmp_path) as found:
         await found.send(*(b"v%d" % number for number in range(30)), key=b"one partition")
         (number,) = {one.partition for one in await found.read()}
@@ -123,7 +129,7 @@ async def test_it_begins_at_what_is_left(bootstrap: str | None, tmp_path: Path) 
 
 
 async def test_large_records_come_in_small_pages(bootstrap: str | None, tmp_path: Path) -> None:
-    """A page holds some MiB at most, whatever a record weighs."""
+    """A page holds some MiB at most, however large a record is."""
     async with site(bootstrap, tmp_path) as found:
         for number in range(8):
             await found.send(os.urandom(3 << 20), key=b"%d" % number)
@@ -144,7 +150,7 @@ async def test_a_topic_that_is_missing_is_named(bootstrap: str | None, tmp_path:
 
 
 async def test_a_kafka_that_does_not_answer_is_told() -> None:
-    """Within seconds, with its address."""
+    """The error comes within seconds, with the address."""
     bootstrap = f"127.0.0.1:{free_port()}"
     reader = KafkaTopicReader(config=KafkaConfig(bootstrap), clock=SystemClock())
 

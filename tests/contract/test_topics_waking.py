@@ -1,4 +1,7 @@
-"""A broker that stood still knows of no broker for a moment, itself included: its answer must end nobody who asks."""
+"""A broker that stood still knows of no broker for a moment, itself included.
+
+Its answer must end no client.
+"""
 
 import socketserver
 import struct
@@ -35,7 +38,7 @@ class Broker(socketserver.ThreadingTCPServer):
 
 
 class Waking(socketserver.StreamRequestHandler):
-    """Answers two questions of Kafka's protocol: which versions it speaks, and which brokers and topics there are."""
+    """Answers two questions of Kafka's protocol: its versions, and its brokers and topics."""
 
     server: Broker
 
@@ -48,7 +51,10 @@ class Waking(socketserver.StreamRequestHandler):
             self.wfile.write(struct.pack(">i", len(answer)) + answer)
 
     def metadata(self, body: bytes) -> bytes:
-        """Return the broker, once, then none; the cluster's id; the topics that were asked for, as unknown."""
+        """Return the broker, once, then none, with the cluster's id.
+
+        The requested topics are returned as unknown.
+        """
         port = struct.pack(">i", self.server.server_address[1])
         me = struct.pack(">i", 1) + text(b"127.0.0.1") + port + text(None)
         known, self.server.known = self.server.known, False
@@ -84,7 +90,10 @@ def port() -> Iterator[int]:
 
 
 def test_a_cluster_that_knows_no_broker_yet_has_an_id(port: int) -> None:
-    """The admin client's question for it ended a reaper with SIGABRT, half a second after Kafka had stood still."""
+    """The admin client's question for the id once ended a reaper with SIGABRT.
+
+    That was half a second after Kafka had stood still.
+    """
     done = subprocess.run([sys.executable, "-c", ASK, str(port)], capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.returncode, done.stdout) == (0, "waker\n"), done.stderr
