@@ -1,1 +1,4 @@
-"""The promises P1 to P9 as functions of what was seen of a run, for simulations, integration runs and fault runs alike."""
+"""The promises P1 to P9 as functions of the evidence of a run.
+
+Simulations, integration runs and fault runs use them alike.
+"""

@@ -1,4 +1,4 @@
-"""Calls of the LLM: each one under a claim that is its caller's, and none twice without a cause."""
+"""Calls of the LLM: each is under its caller's claim, and none is repeated without cause."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -11,13 +11,17 @@ from tests.invariants.evidence import Attempt, Call, Evidence
 from tests.invariants.history import History
 
 OK = 200
-PROMPTS = "docllm-probe/"  # of no task: a route is tried
-READ_LATE_S = 2.0  # a busy server reads what a victim had sent a while after its death
-CLOCK_ERROR_S = 0.05  # between the log's clock and the database's, which counts milliseconds on SQLite
+PROMPTS = "docllm-probe/"  # they belong to no task: a route is probed
+READ_LATE_S = 2.0  # a busy server may read a victim's request a while after the victim's death
+# Between the log's clock and the database's, which counts milliseconds on SQLite.
+CLOCK_ERROR_S = 0.05
 
 
 def without_claim(run: Evidence) -> list[str]:
-    """A call begins while its caller's claim runs and its lease is good, unless the program stood still in between."""
+    """A call begins while its caller's claim runs and its lease is good.
+
+    The exception is a program that stood still between claim and call.
+    """
     odd = []
     history = History(run)
     for call in run.calls:
@@ -34,7 +38,11 @@ def more_than_claims(run: Evidence) -> list[str]:
 
 
 def not_fitting_the_ends(run: Evidence) -> list[str]:
-    """The LLM answered every task that succeeded, knows no other, and heard of none after its result was stored."""
+    """The LLM's calls fit the ends of the tasks.
+
+    The LLM answered every task that succeeded, got calls for no unknown task, and none after a
+    task's result was stored.
+    """
     called, tasks = by_name(run.calls), {task.name: task for task in run.tasks}
     if not called:
         return []
@@ -51,7 +59,10 @@ def not_fitting_the_ends(run: Evidence) -> list[str]:
 
 
 def given_back(run: Evidence) -> list[str]:
-    """An answer is not thrown away: its claim is not given back, unless its agent was asked to leave."""
+    """The claim of an answered call is not released, unless its agent was asked to leave.
+
+    Otherwise the answer would be thrown away.
+    """
     told = {(one.task, one.owner) for one in run.attempts}
     answered = {(call.task_id, call.claim.owner): call for call in run.calls if call.status == OK and call.claim is not None}
     odd = []
@@ -64,9 +75,10 @@ def given_back(run: Evidence) -> list[str]:
 
 
 def repeated(run: Evidence) -> list[str]:
-    """A task is called once, and once more for each kill that met it in its victim's claims, and for each attempt that failed.
+    """A task is called once, and again only for a reason.
 
-    Where claims are known, they say more.
+    A reason is a kill that met the task in its victim's claims, or an attempt that failed. Where
+    claims are recorded, they say more.
     """
     odd, failures = [], _by_task(run.attempts)
     for name, some in by_name(call for call in run.calls if call.claim is None).items():
@@ -83,7 +95,10 @@ def repeated(run: Evidence) -> list[str]:
 
 
 def overlapping(run: Evidence) -> list[str]:
-    """Nobody calls for a task while another call for it runs. Where claims are known, they say more."""
+    """No call for a task begins while another call for it runs.
+
+    Where claims are recorded, they say more.
+    """
     odd = []
     for name, some in by_name(call for call in run.calls if call.claim is None).items():
         pairs = (second for first, second in pairwise(some) if first.end_s is None or first.end_s > second.start_s)
@@ -92,12 +107,13 @@ def overlapping(run: Evidence) -> list[str]:
 
 
 def retried_early(run: Evidence) -> list[str]:
-    """After a counted failure the next attempt does not begin before the delay of its tier is over."""
+    """After a counted failure the next attempt does not begin before its tier's delay is over."""
     calls, history, odd = by_name(run.calls), History(run), []
     for one in run.attempts:
         if one.outcome == "retry":
             due_s = one.settled_s + run.tiers_s[min(one.number, len(run.tiers_s) - 1)]
-            # Calls beyond the first are after a snooze or a release, which have a time of their own. A lower number is of a replay.
+            # Calls after the first follow a snooze or a release, which have a due time of their
+            # own. A lower number belongs to a replay.
             following = next((call for call in calls[one.task] if _after(call, one, history)), None)
             if following is None or following.label != one.number + 2:
                 continue
@@ -107,13 +123,20 @@ def retried_early(run: Evidence) -> list[str]:
 
 
 def _after(call: Call, attempt: Attempt, history: History) -> bool:
-    """Return whether a call began after an attempt had ended; by the database's clock, which may be set back, where no more is known."""
+    """Return whether a call began after an attempt had ended.
+
+    If no more is known, the database's clock decides, which may have been set back.
+    """
     ended = history.ended(call.task_id, attempt.owner) if attempt.owner else None
     return call.start_utc_s > attempt.settled_s if ended is None else call.order > ended.order
 
 
 def _begun_s(call: Call, history: History) -> float:
-    """Return when an attempt began by the database's clock: at its claim, where that is known, since then the clock may be set back."""
+    """Return when an attempt began by the database's clock.
+
+    This is the time of its claim, if it is known, because the clock may be set back after the
+    claim.
+    """
     agents = frozenset() if call.claim is None else frozenset({call.claim.owner >> OWNER_BITS})
     claim = history.last_claim(call.task_id, call.order, agents)
     return call.start_utc_s if claim is None else claim.at_s
@@ -129,7 +152,7 @@ def by_name(calls: Iterable[Call]) -> dict[str, list[Call]]:
 
 
 def _not_allowed(call: Call, run: Evidence) -> str:
-    """Return why a call is not its caller's to make; empty when it is, or when claims were not recorded."""
+    """Return why a caller may not make a call; empty if it may or claims are unrecorded."""
     claim = call.claim
     if claim is None:
         return ""
@@ -144,7 +167,10 @@ def _not_allowed(call: Call, run: Evidence) -> str:
 
 
 def _stood_still(call: Call, run: Evidence, history: History) -> bool:
-    """Return whether the program stood still between its claim and its call: then it could not know better."""
+    """Return whether the program stood still between its claim and its call.
+
+    Then it could not know better.
+    """
     mine = [agent for agent in run.agents.values() if agent.program == _caller(call)]
     claimed = history.last_claim(call.task_id, call.order, frozenset(agent.agent_id for agent in mine))
     return claimed is not None and any(agent.stood_still(claimed.clock_s - TICK_S, call.start_s) for agent in mine)
@@ -160,7 +186,7 @@ def _leaving(run: Evidence, owner: int) -> bool:
 
 
 def _between(first: Call, failure: Attempt, second: Call) -> bool:
-    """Return whether the failure is that of the first call, and was settled before the second one."""
+    """Return whether the failure belongs to the first call and was settled before the second."""
     after = failure.settled_s >= first.start_utc_s - CLOCK_ERROR_S
     return failure.number + 1 == first.label and after and failure.settled_s <= second.start_utc_s + CLOCK_ERROR_S
 

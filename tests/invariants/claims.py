@@ -9,7 +9,7 @@ from schemas.task import Status
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Incarnation, Move
 
-TICK_S = 0.01  # times in a database may have milliseconds
+TICK_S = 0.01  # times in a database may be in milliseconds
 
 
 def ended_twice(run: Evidence) -> list[str]:
@@ -18,7 +18,7 @@ def ended_twice(run: Evidence) -> list[str]:
 
 
 def ended_by_others(run: Evidence) -> list[str]:
-    """What is written of an attempt, or as a result, carries the owner of a claim that ended."""
+    """A written attempt or result carries the owner of a claim that ended."""
     if run.moves is None:
         return []
     ids, ends = {task.name: task.id for task in run.tasks}, _ends(run)
@@ -29,13 +29,13 @@ def ended_by_others(run: Evidence) -> list[str]:
 
 
 def taken_over(run: Evidence) -> list[str]:
-    """A claim that runs is not replaced by another one without a reset."""
+    """A running claim is not replaced by another claim without a reset."""
     moves = [move for move in run.moves or () if move.before is Status.PROCESSING and move.old_owner]
     return [str(move) for move in moves if move.owner not in {0, move.old_owner}]
 
 
 def early(run: Evidence) -> list[str]:
-    """A task is claimed when it is due."""
+    """A task is not claimed before it is due."""
     moves = [move for move in run.moves or () if move.claims and move.old_due_s > move.at_s]
     return [f"{move}, {move.old_due_s - move.at_s:.3f} s before it was due" for move in moves]
 
@@ -47,7 +47,7 @@ def reaped_alive(run: Evidence) -> list[str]:
 
 
 def judged_alive(run: Evidence) -> list[str]:
-    """No agent is declared lost whose heartbeat was young, nor one that lived and was not kept from beating."""
+    """No agent is declared lost that had a recent heartbeat, or that could send heartbeats."""
     odd = []
     for verdict in run.verdicts:
         if verdict.silent_s < DEAD_AFTER_S - TICK_S:
@@ -59,7 +59,7 @@ def judged_alive(run: Evidence) -> list[str]:
 
 
 def leaked(run: Evidence) -> list[str]:
-    """A claim of an agent that lives ends before its hard deadline."""
+    """A claim of a living agent ends before its hard deadline."""
     late = [move for move in run.moves or () if move.losses > 0 and move.old_due_s < move.at_s]
     return [f"{move}, of {agent.program}" for move in late if (agent := _agent(run, move)) is not None and _was_well(agent, move)]
 
@@ -90,5 +90,8 @@ def _with_before(moves: Sequence[Move]) -> Iterator[tuple[Move, Move | None]]:
 
 
 def _undone(move: Move, before: Move | None) -> bool:
-    """Return whether a claim took its hand off in its own transaction, because the record was not the task's: it may be run again."""
+    """Return whether a claim was undone in its own transaction.
+
+    This happens when the record was not the task's; the claim may be repeated.
+    """
     return before is not None and before.claims and before.at_s == move.at_s and move.after is Status.PENDING

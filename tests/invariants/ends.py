@@ -1,4 +1,4 @@
-"""How tasks ended: each one once, in one state, with what belongs to it."""
+"""How tasks ended: each once, in one state, with the rows of that state."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ from tests.invariants.evidence import Evidence
 
 
 def lost_or_invented(run: Evidence) -> list[str]:
-    """Every accepted task has one row, and no row is of another one."""
+    """Every accepted task has one row, and every row is of an accepted task."""
     rows = Counter(task.name for task in run.tasks)
     return [f"{name} has {rows[name]} rows" for name in sorted(run.loaded | rows.keys()) if rows[name] != 1 or name not in run.loaded]
 
@@ -23,7 +23,7 @@ def orders_left(run: Evidence) -> list[str]:
 
 
 def final_left(run: Evidence) -> list[str]:
-    """A final state is left by a replay only, and a success never."""
+    """Only a replay leaves a final state, and nothing leaves a success."""
     return [str(move) for move in run.moves or () if move.before in FINAL and (not move.replays or move.before is Status.SUCCEEDED)]
 
 

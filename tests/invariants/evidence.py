@@ -1,6 +1,7 @@
-"""What was seen of a run from outside, after its end, as values. Each run fills what it can see; `happened` has the rest.
+"""The evidence of a run, seen from outside after its end, as values.
 
-Nothing here asks docllm itself: rows are the database's, records and offsets the bus's, calls the LLM server's.
+Each run fills the fields that it can see; `happened` has the rest. Nothing here asks docllm itself:
+rows come from the database, records and offsets from the bus, calls from the LLM server.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +21,14 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A row of the ledger, with its input and its result. `settled_s` is the UTC time of the result in seconds.
+    """A row of the ledger, with its input and its result.
 
-    `result_owner` is the claim under which the result was written, None where it was not recorded.
+    `settled_s` is the UTC time of the result in seconds. `result_owner` is the claim under which
+    the result was written, None if it was not recorded.
     """
 
     id: int
-    name: str  # batch/key, as the request id spells it
+    name: str  # batch/key, as in the request id
     status: int
     attempt: int = 0
     max_attempts: int = 5
@@ -43,9 +45,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An ended attempt that did not succeed. `number`: counted ones before it. `settled_s`: UTC time in seconds, by the agent's clock.
+    """An ended attempt that did not succeed.
 
-    `owner` is the claim's, 0 where the reaper wrote it, None where it was not recorded.
+    `number`: the counted attempts before it. `settled_s`: UTC time in seconds, by the agent's
+    clock. `owner`: the claim's owner, 0 if the reaper wrote the attempt, None if it was not
+    recorded.
     """
 
     task: str
@@ -69,9 +73,10 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A record of the dead letter topic; `task_id` or `quarantine_id` says whose it is. A copy is equal.
+    """A record of the dead-letter topic. Copies are equal.
 
-    `pointer`: its topic refused the value, the ledger has it.
+    `task_id` or `quarantine_id` names its task or its quarantine row. `pointer`: its topic refused
+    the value, and the ledger has it.
     """
 
     key: bytes | None
@@ -84,9 +89,10 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call as the LLM server saw it. Times in seconds; `end_s` is None while it has not ended, `status` 0 when the client left.
+    """One call as the LLM server saw it.
 
-    `label`: which attempt the caller said it is, from 1.
+    Times are in seconds. `end_s` is None while the call has not ended, `status` is 0 when the
+    client left. `label`: the number of the attempt as the caller gave it, from 1.
     """
 
     name: str
@@ -104,7 +110,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A SIGKILL, and the tasks that the ledger showed in the claims of its victim at that moment."""
+    """A SIGKILL, and the tasks in its victim's claims by the ledger at that moment."""
 
     at_s: float
     claimed: frozenset[str]
@@ -112,11 +118,12 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that was seen of one run. `loaded` holds every accepted task once, by name.
+    """Everything that was seen of one run.
 
-    `tiers_s`: the delays of the configured tiers. `moves` is None where the rows' history was not recorded. `failures`: programs
-    that ended by an error, and bugs that they logged. `slots`: of each agent. `relief`: another record of its task may stand in for
-    one that a commit passes.
+    `loaded` holds every accepted task once, by name. `tiers_s`: the delays of the configured tiers.
+    `moves` is None if the history of the rows was not recorded. `failures`: programs that ended by
+    an error, and bugs that they logged. `slots`: the slots of each agent. `relief`: another record
+    of its task may replace a record that a commit passes.
     """
 
     loaded: frozenset[str]

@@ -1,4 +1,4 @@
-"""What failures cost: those of the provider nothing, and a program never its life."""
+"""The cost of failures: the provider's cost no attempt, and none ends a program."""
 
 from collections import Counter
 
@@ -11,26 +11,33 @@ from tests.invariants.evidence import Call, Evidence
 from tests.invariants.happened import Count, Guarded, Outage
 
 COUNTED = ("retry", "dead")
-FREE = {"RATE", "RAMP", "CAPACITY", "MONEY", "AUTH", "ROUTE", "GUARD"}  # what the provider, or docllm, does to all alike
+# Causes that the provider or docllm applies to all tasks alike.
+FREE = {"RATE", "RAMP", "CAPACITY", "MONEY", "AUTH", "ROUTE", "GUARD"}
 COUNTS = {"SERVER", "NETWORK", "AMBIGUOUS"}  # until the route has stopped
 SHORTEST_PAUSE_S = 0.5
 
 
 def free_counted(run: Evidence) -> list[str]:
-    """A rate limit, a lack of room, of money or of a key, a closed route and a guard consume no attempt and end no task."""
+    """Failures that are not the task's own consume no attempt and end no task.
+
+    These are a rate limit, a lack of room, of money or of a key, a closed route, and a guard.
+    """
     odd = [one for one in run.attempts if one.outcome in COUNTED and one.error_class in FREE]
     return [f"{one.task}: {one.outcome} for {one.error_class}" for one in odd]
 
 
 def miscounted(run: Evidence) -> list[str]:
-    """A task's count is that of its attempts that failed of their own."""
+    """A task's attempt count is the number of its attempts that failed of their own."""
     counted = Counter(one.task for one in run.attempts if one.outcome in COUNTED)
     odd = [task for task in run.tasks if not task.replays and task.attempt != counted[task.name]]
     return [f"{task.name}: {task.attempt}, but {counted[task.name]} attempts ended as {' or '.join(COUNTED)}" for task in odd]
 
 
 def outages_counted(run: Evidence) -> list[str]:
-    """An outage counts no more attempts than those that stopped the route: in each agent its slots, and the run that shows it."""
+    """An outage counts no more attempts than those that stopped the route.
+
+    In each agent these are its slots, and the run of failures that shows the outage.
+    """
     counted = {(one.task, one.owner) for one in run.attempts if one.outcome in COUNTED and one.error_class in COUNTS}
     odd = []
     for outage in run.outages:
@@ -41,7 +48,7 @@ def outages_counted(run: Evidence) -> list[str]:
 
 
 def calls_into_outages(run: Evidence) -> list[str]:
-    """While a route fails, what is called are the calls that show it, and then one at a time."""
+    """While a route fails, only the calls that show it are made, and then one at a time."""
     odd = []
     for outage in run.outages:
         calls = len(_calls(run, outage))
@@ -52,7 +59,10 @@ def calls_into_outages(run: Evidence) -> list[str]:
 
 
 def deaths_not_held_back(run: Evidence) -> list[str]:
-    """No task dies of used-up attempts while its guard is raised, or when nothing succeeded on its route for the guard's window."""
+    """No task dies of used-up attempts under a raised guard or on a silent route.
+
+    A silent route had no success for the guard's window.
+    """
     odd = []
     for death in run.counts:
         if death.state is Status.DEAD and death.disposition == "exhausted" and death.delta > 0:
@@ -77,7 +87,10 @@ def _most(run: Evidence) -> int:
 
 
 def _begun_again(run: Evidence, outage: Outage) -> int:
-    """Return how many failures at most do not count as a run since an answer came between: from a call that began before the outage."""
+    """Return the most failures that an answer in between may keep from counting as a run.
+
+    Such an answer is to a call that began before the outage.
+    """
     earlier = [call for call in run.calls if call.route == outage.route and call.start_s < outage.from_s]
     good = sum(call.status == OK and call.end_s is not None and outage.from_s <= call.end_s < outage.to_s for call in earlier)
     return good * (run_for(run.slots) - 1)
@@ -95,12 +108,15 @@ def _holds(guard: Guarded, death: Count) -> bool:
 
 
 def _trusted(guard: Guarded, death: Count) -> bool:
-    """Return whether the guard was opened not long ago: whoever did it knows that the route works."""
+    """Return whether the guard was opened before: whoever did so knows that the route works."""
     about = (guard.batch_id, guard.type, guard.route) == (death.batch_id, death.type, death.route)
     return about and guard.opened is not None and guard.opened < death.order
 
 
 def _works(run: Evidence, death: Count) -> bool:
-    """Return whether something succeeded on the route lately; by a clock that was set back it may be later than the death."""
+    """Return whether something succeeded on the route lately.
+
+    After a backward clock jump the success may be dated later than the death.
+    """
     vouching = (one for one in run.counts if one.state is Status.SUCCEEDED and one.route == death.route)
     return any(death.at_s - one.at_s <= WINDOW_S and (one.order < death.order or death.at_s - one.at_s >= -1) for one in vouching)

@@ -1,6 +1,7 @@
-"""What was seen of a run while it went on, as values: the history of rows, records and commits, and how its programs fared.
+"""What happened during a run, as values: the history of rows, records and commits.
 
-`order` numbers events of all kinds in the order in which they happened; it is a count where one process sees all, else a time.
+It also has how the run's programs fared. `order` numbers events of all kinds in the order in which
+they happened. It is a count if one process sees all events, else a time.
 """
 
 from collections.abc import Sequence
@@ -11,9 +12,9 @@ from schemas.task import Status
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """An item of a replay run: the death of a task, by its fence, that a person let be tried again.
+    """An item of a replay run: the death of a task, by its fence, that a person replays.
 
-    `applied`: the run says that it did so; `waits`: it is still to come.
+    `applied`: the run says that it applied the item. `waits`: the item is still to come.
     """
 
     run_id: int
@@ -25,9 +26,11 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One change of a task's row. `before` is None where the row was written for the first time.
+    """One change of a task's row.
 
-    `at_s` and `old_due_s` are the database's time, `clock_s` is the run's. `losses`, `attempts` and `replays`: by how much they rose.
+    `before` is None when the row was written for the first time. `at_s` and `old_due_s` are the
+    database's time, `clock_s` is the run's. `losses`, `attempts` and `replays`: by how much they
+    rose.
     """
 
     order: float
@@ -51,7 +54,7 @@ class Move:
 
     @property
     def claims(self) -> bool:
-        """Return whether somebody took the task."""
+        """Return whether an owner took the task."""
         return self.after is Status.PROCESSING and self.before is not Status.PROCESSING
 
     @property
@@ -76,7 +79,10 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """An item of a publish order, from when to when it was in the outbox (None: it still is)."""
+    """An item of a publish order, and its time in the outbox.
+
+    `gone` is None if it still is in the outbox.
+    """
 
     task_id: int
     fence: int
@@ -86,7 +92,10 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """A guard, from when to when it was raised (None: it still is). `route` is empty where any is meant."""
+    """A guard, and the time while it was raised.
+
+    `opened` is None if it still is raised. `route` is empty if it applies to every route.
+    """
 
     batch_id: int
     type: str
@@ -97,7 +106,11 @@ class Guarded:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """An agent was declared lost, `silent_s` after its last heartbeat by the database's time. `clock_s` is the run's."""
+    """An agent was declared lost.
+
+    `silent_s` is the time since its last heartbeat, by the database's clock. `clock_s` is the run's
+    time.
+    """
 
     order: float
     clock_s: float
@@ -107,9 +120,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A record of a topic, and when it was written. `task_id` and `fence` are of its headers; None where they are not ours.
+    """A record of a topic, and when it was written.
 
-    `kept`: when it came into the quarantine. `known`: when its bytes became a task's input. `lost`: when the bus lost it, by a fault.
+    `task_id` and `fence` come from its headers; `task_id` is None for a foreign record. `kept`:
+    when it came into the quarantine. `known`: when its bytes became a task's input. `lost`: when
+    the bus lost it, by a fault.
     """
 
     topic: str
@@ -137,7 +152,8 @@ class Commit:
 class Claim:
     """What the ledger said of a task when a call for it began, and which program called.
 
-    `expired`, `cancelled`: the task's deadline had passed, or its batch was cancelled, when it was claimed.
+    `expired`, `cancelled`: the task's deadline had passed, or its batch was cancelled, when it was
+    claimed.
     """
 
     program: str
@@ -149,7 +165,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A time of the run's clock in which every call on a route that began then failed so."""
+    """A time of the run's clock in which every call that began on a route failed alike."""
 
     route: str
     error_class: str
@@ -157,16 +173,17 @@ class Outage:
     to_s: float
 
     def until(self, to_s: float) -> "Outage":
-        """Return the outage as it was when something ended it then, if it still lasted."""
+        """Return the outage, cut off at `to_s` if it still lasted then."""
         return replace(self, to_s=min(self.to_s, to_s))
 
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """An agent's incarnation. Times are of the run's clock. `lost` and `gone`: the order in which the ledger knew its end.
+    """An agent's incarnation. Times are of the run's clock.
 
-    `stalls`: when its program stood still, `beat_stalls`: when its heartbeat did. `served`: the database answered it all the time,
-    `served_at_once`: without delay too. `asked_s`: when it was asked to leave.
+    `lost` and `gone`: the order in which the ledger knew its end. `stalls`: when its program stood
+    still. `beat_stalls`: when its heartbeat did. `served`: the database answered it all the time.
+    `served_at_once`: it also answered without delay. `asked_s`: when it was asked to leave.
     """
 
     agent_id: int

@@ -1,4 +1,4 @@
-"""The ledger as it was at each moment of a run, from the history of its rows and orders."""
+"""The ledger at each moment of a run, from the history of its rows and orders."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -20,7 +20,7 @@ class History:
             self._ordered[item.task_id, item.fence].append(item)
 
     def last(self, task_id: int, order: float) -> Move | None:
-        """Return the last change of a task's row up to `order`, None when it was not there yet."""
+        """Return the last change of a task's row up to `order`, None if it did not exist yet."""
         moves = self._moves.get(task_id, [])
         position = bisect_right(moves, order, key=_order)
         return moves[position - 1] if position else None

@@ -10,9 +10,10 @@ DISPOSITIONS = {"undecodable", "permanent", "exhausted", "expired", "worker_lost
 
 
 def not_fitting(run: Evidence) -> list[str]:
-    """Every death has one letter, with its reason, and every letter a death; a task has a row of it while it is dead.
+    """Every death has one dead letter with its reason, and every dead letter has a death.
 
-    Copies are one letter. A task that was replayed keeps those of its earlier deaths.
+    A task has a dead letter's row while it is dead. Copies are one dead letter. A replayed task
+    keeps the dead letters of its earlier deaths.
     """
     found: dict[int | None, set[Letter]] = defaultdict(set)
     for letter in run.letters:
@@ -31,14 +32,17 @@ def not_fitting(run: Evidence) -> list[str]:
 
 
 def other_bytes(run: Evidence) -> list[str]:
-    """A letter has its task's key and value, byte for byte; one that its topic refused has the key."""
+    """A dead letter has its task's key and value, byte for byte.
+
+    A pointer record, whose topic refused the value, has the key.
+    """
     tasks = {task.id: task for task in run.tasks}
     own = [(tasks[one.task_id], one) for one in _of_tasks(run.letters) if one.task_id in tasks]
     return [task.name for task, one in own if (one.key, one.value) != (task.raw_key, None if one.pointer else task.value)]
 
 
 def unfounded(run: Evidence) -> list[str]:
-    """A disposition is one of those there are, and what is exhausted has used up its attempts."""
+    """Every disposition is a known one, and an exhausted task has used up its attempts."""
     dead = [(task, task.death) for task in run.tasks if task.death is not None]
     strange = [(task, death) for task, death in dead if death.disposition not in DISPOSITIONS]
     early = [(task, death) for task, death in dead if death.disposition == "exhausted" and task.attempt < task.max_attempts]
@@ -46,7 +50,10 @@ def unfounded(run: Evidence) -> list[str]:
 
 
 def replayed_twice(run: Evidence) -> list[str]:
-    """A death is taken back once for each item that says so, and none that waits is left; how often is counted in the row."""
+    """A death is taken back once for each applied item, and no item is left waiting.
+
+    The row counts its replays.
+    """
     if run.moves is None:
         return []
     applied = Counter((item.task_id, item.fence) for item in run.replayed if item.applied)
@@ -62,7 +69,10 @@ def replayed_twice(run: Evidence) -> list[str]:
 
 
 def quarantine_not_fitting(run: Evidence) -> list[str]:
-    """Every quarantined record has a letter, and no letter lacks its row. Copies count once."""
+    """Every quarantined record has a dead letter, and no such dead letter lacks its row.
+
+    Copies count once.
+    """
     rows, sent = set(run.quarantined), {one.quarantine_id for one in run.letters if one.quarantine_id is not None}
     odd = [f"row {row} has no letter" for row in sorted(rows - sent)]
     return odd + [f"a letter of row {row}, which is not there" for row in sorted(sent - rows)]

@@ -1,4 +1,4 @@
-"""Committed offsets: what they passed, and where they stand after the end."""
+"""Committed offsets: which records they passed, and where they are after the end."""
 
 from collections import defaultdict
 
@@ -11,7 +11,7 @@ Place = tuple[str, int]
 
 
 def passed_open_work(run: Evidence) -> list[str]:
-    """No record below a committed offset was open at that moment, unless the ledger carried it."""
+    """No record below a committed offset was open then, unless the ledger carried it."""
     if run.moves is None:
         return []
     history, records, passed = History(run), _by_place(run), defaultdict[Place, int](int)
@@ -50,7 +50,10 @@ def _open(record: Stored, history: History, commit: Commit) -> str:
 
 
 def _stood_in_for(record: Stored, carriers: dict[tuple[int, int], list[Stored]], passed: dict[Place, int], commit: Commit) -> bool:
-    """Return whether another record of the same task and fence is on its way: relief ordered it."""
+    """Return whether relief ordered another record of the same task and fence.
+
+    That record must be on its topic and not passed yet.
+    """
     if record.task_id is None:
         return False
     others = carriers.get((record.task_id, record.fence), [])

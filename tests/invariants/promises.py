@@ -1,6 +1,7 @@
-"""P1 to P9, one function each: what is wrong with a run, a line each. An empty list means that the promise held.
+"""P1 to P9, one function each: each returns a run's violations, a line each.
 
-A function judges by what the run recorded, and says nothing about what it did not.
+An empty list means that the promise held. A function judges by what the run recorded, and says
+nothing about what it did not record.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +20,10 @@ def p1_every_task_ends_once(run: Evidence) -> list[str]:
 
 
 def p2_one_settle_per_claim(run: Evidence) -> list[str]:
-    """P2: a claim has one accepted end, written under its owner, and a result if and only if the task succeeded."""
+    """P2: a claim has one accepted end, written under its owner.
+
+    A task has a result if and only if it succeeded.
+    """
     checks = (claims.ended_twice, claims.ended_by_others, claims.taken_over, steps.not_a_step)
     return _said("P2", run, ends.results_not_fitting, ends.owned_at_the_end, *checks)
 
@@ -30,18 +34,27 @@ def p3_no_offset_passes_open_work(run: Evidence) -> list[str]:
 
 
 def p4_no_answer_is_bought_twice(run: Evidence) -> list[str]:
-    """P4: one call for each claim and none without, no answer is thrown away, and every repeated call has a cause."""
+    """P4: each claim has one call and no call lacks a claim.
+
+    No answer is thrown away, and every repeated call has a cause.
+    """
     return _said("P4", run, calls.without_claim, calls.more_than_claims, calls.given_back, calls.not_fitting_the_ends, calls.repeated)
 
 
 def p5_outages_cost_nothing(run: Evidence) -> list[str]:
-    """P5: an outage of the provider, of the quota or of the money consumes no attempt and dead-letters nothing."""
+    """P5: an outage of the provider, the quota or the money consumes no attempt.
+
+    It dead-letters nothing.
+    """
     checks = (failures.free_counted, failures.miscounted, failures.outages_counted, failures.calls_into_outages)
     return _said("P5", run, *checks, failures.deaths_not_held_back)
 
 
 def p6_nothing_runs_early(run: Evidence) -> list[str]:
-    """P6: a task is not claimed before it is due, by the database's clock, and a retry is not due before its tier's delay is over."""
+    """P6: a task is not claimed before it is due, by the database's clock.
+
+    A retry is not due before its tier's delay is over.
+    """
     return _said("P6", run, claims.early, calls.retried_early)
 
 
@@ -51,12 +64,15 @@ def p7_live_leases_are_kept(run: Evidence) -> list[str]:
 
 
 def p8_dead_letters_keep_everything(run: Evidence) -> list[str]:
-    """P8: each death has its letter with the original bytes; replaying twice equals replaying once."""
+    """P8: each death has its dead letter with the original bytes.
+
+    Replaying twice equals replaying once.
+    """
     return _said("P8", run, letters.not_fitting, letters.other_bytes, letters.unfounded, letters.replayed_twice)
 
 
 def p9_bad_input_stops_nothing(run: Evidence) -> list[str]:
-    """P9: what cannot be read is quarantined, with a letter; no program ends of it."""
+    """P9: an unreadable record is quarantined, with a dead letter; no program ends of it."""
     return _said("P9", run, letters.quarantine_not_fitting, failures.programs_ended)
 
 
@@ -74,7 +90,7 @@ PROMISES: dict[str, Promise] = {
 
 
 def violations(run: Evidence) -> list[str]:
-    """Return what is wrong with a run that has ended, whatever happened in it."""
+    """Return the violations of a run that has ended, whatever happened in it."""
     return [line for promise in PROMISES.values() for line in promise(run)]
 
 

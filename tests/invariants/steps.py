@@ -1,4 +1,4 @@
-"""The life of a row: each change is a step that there is, and changes of the row what that step changes and nothing else."""
+"""The life of a row: each change is a known step, and changes only that step's columns."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -13,7 +13,10 @@ Owner = Literal["nobody", "somebody", "the same", "let go"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One way in which a row changes. `fence`, `attempts`, `losses`, `replays`: by how much they rise; None: to 0."""
+    """One way in which a row changes.
+
+    `fence`, `attempts`, `losses`, `replays`: by how much they rise; None: they are set to 0.
+    """
 
     name: str
     before: tuple[Status | None, ...]
@@ -25,7 +28,7 @@ class Step:
     replays: int = 0
 
 
-_TAKEN = (Status.PROCESSING, Status.PENDING)  # reaped, and settled late by who had it
+_TAKEN = (Status.PROCESSING, Status.PENDING)  # PENDING: reaped, and settled late by its last owner
 STEPS = (
     Step("load", (None,), Status.PENDING, "nobody"),
     Step("claim", WAITING, Status.PROCESSING, "somebody"),
