@@ -100,7 +100,7 @@ class Sites:
 
 
 def environment() -> dict[str, str]:
-    """Return an environment without docllm's variables of the present environment."""
+    """Return an environment in which no variable of the present one configures docllm."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     return kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 

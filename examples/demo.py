@@ -90,7 +90,7 @@ def show(results: Path, took_s: float, *, rehearsal: bool) -> int:
 
 
 def plain(value: object) -> Text:
-    """Return a foreign text on one line, without anything that is markup or a terminal acts on."""
+    """Return foreign text on one line, without markup or characters that a terminal acts on."""
     return Text("".join(letter if letter.isprintable() else " " for letter in " ".join(str(value).split())))
 
 

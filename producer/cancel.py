@@ -21,7 +21,7 @@ FIRST_KEY: bytes | None = b""
 
 
 def mark(connection: Connection, which: Batch, actor: str) -> bool:
-    """Mark the batch as cancelled and write it to the audit; return False if it was already."""
+    """Mark the batch as cancelled and record it in the audit; return False if it was already."""
     marked = update(batch).where(batch.c.id == which.id, batch.c.cancelled_at.is_(None)).values(cancelled_at=utc_now())
     if connection.execute(marked).rowcount == 0:
         return False

@@ -39,8 +39,8 @@ def read_documents(
     One file at a time is in memory. A text of up to 256 KiB goes into the task. A larger text, or
     every text with `by_uri`, stays where it is, and the task names its URI, size and SHA-256.
 
-    Raises ConfigError at once for a prompt without {document}, for a wrong schema, and when there
-    is no document.
+    Raises ConfigError at once for a prompt without {document}, for an invalid schema, and when
+    there is no document.
     """
     question = _question(prompt, model, schema)
     tree = Tree.of(source, leave_out=leave_out)

@@ -59,7 +59,7 @@ class Found:
 
     `places`: the position of one dead letter of each task or record. `left`: tasks and records that
     were not asked for. `letters`: the number of dead letters. `own`: the number of dead letters of
-    the ledger in question.
+    the given ledger.
     """
 
     places: dict[Name, Place] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class FromTopic:
         return loaded
 
     def _note(self, connection: Connection, topic: str, found: Found) -> None:
-        """Write to the audit who loads what.
+        """Record in the audit who loads what.
 
         This happens before the load, so a load that is killed is audited too.
         """

@@ -19,7 +19,7 @@ def closed(connection: Connection, chosen: Selection) -> Batch | None:
 
 
 def reopen(connection: Connection, which: Batch, actor: str) -> None:
-    """Reopen a batch and write it to the audit, once even if it is called again."""
+    """Reopen a batch and record it in the audit, once even if it is called again."""
     opened = update(batch).where(batch.c.id == which.id, batch.c.cancelled_at.is_not(None)).values(cancelled_at=None)
     if connection.execute(opened).rowcount:
         detail = f"batch {which.name}: it has no cancelled task"

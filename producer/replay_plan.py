@@ -1,4 +1,4 @@
-"""Tells what a replay would do and cost before it runs. Read only."""
+"""The plan of a replay: what it would do and cost. Read only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -68,7 +68,7 @@ def plan(connection: Connection, group: str, wish: Wish) -> Plan:
 def _left(connection: Connection, group: str, wish: Wish) -> tuple[int, int]:
     """Return how many selected tasks are at the cap, and how many others are in closed batches.
 
-    A closed batch is a cancelled batch with dead tasks.
+    A closed batch is a cancelled batch.
     """
     capped = func.coalesce(func.sum(case((task.c.replays >= wish.cap, 1), else_=0)), 0)
     closed = func.coalesce(func.sum(case(((task.c.replays < wish.cap) & batch.c.cancelled_at.is_not(None), 1), else_=0)), 0)

@@ -231,7 +231,7 @@ def candidates(group: str, wish: Wish, kind: int) -> Select[Any]:
 def _seal(connection: Connection, group: str, run_id: int, stored: int) -> None:
     """Mark a run as stored, and write the audit row that names its actor and its wish.
 
-    A run without items is deleted instead. From here on the run can only be resumed.
+    From here on the run can only be resumed. A run without items is deleted instead.
     """
     if not stored:
         connection.execute(delete(replay_run).where(replay_run.c.id == run_id, replay_run.c.stored_at.is_(None)))

@@ -74,7 +74,7 @@ def _to_open(connection: Connection, ids: Collection[int], run_id: int) -> dict[
 
 
 def _reopen(connection: Connection, names: Mapping[int, str], run_id: int) -> None:
-    """Reopen these batches, and write it to the audit."""
+    """Reopen these batches, and record it in the audit."""
     run = replay_runs.find(connection, run_id) if names else None
     for batch_id, name in names.items():
         connection.execute(update(batch).where(batch.c.id == batch_id).values(cancelled_at=None))

@@ -1,6 +1,6 @@
 """Turns a selection into queries on the ledger. Changes nothing.
 
-`dead` shows dead letters by these queries, and replays are stored by them.
+`dead` shows dead letters with these queries, and replays store their items with them.
 """
 
 from datetime import datetime

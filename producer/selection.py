@@ -61,7 +61,7 @@ class Selection:
 
     @property
     def with_records(self) -> bool:
-        """Return whether it may include quarantined records.
+        """Return whether the selection may include quarantined records.
 
         Quarantined records have no batch, type, tenant or id.
         """
@@ -71,7 +71,7 @@ class Selection:
     def names_records(self) -> bool:
         """Return whether the selection asks for quarantined records by name.
 
-        Otherwise it only does not exclude them.
+        A selection that only does not exclude them does not ask for them.
         """
         return self.with_records and bool(OF_RECORDS & set(self.dispositions) or self.fingerprint or self.record is not None)
 

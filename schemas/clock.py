@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What a loop needs of time."""
+    """The functions of time that a loop needs."""
 
     def now_s(self) -> float:
         """Return seconds that only rise, even while the machine is suspended (CLOCK_BOOTTIME)."""

@@ -41,7 +41,8 @@ def end(signals: Sequence[signal.Signals], code: int) -> NoReturn:
 def take_standard_files() -> None:
     """Make sure that standard input, output and error are open and take any text.
 
-    A closed one would be reopened as the program's first file or socket, and be written to.
+    A closed standard file would be reopened as the program's first file or socket, and be written
+    to.
     """
     for number, (name, mode) in enumerate(_STANDARD):
         if not _is_open(number):

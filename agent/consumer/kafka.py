@@ -122,7 +122,7 @@ class KafkaSource:
         done(AtRest(self._assignment.joined, self._assignment.lag(consumer)))
 
     async def _ask(self, question: Callable[[Consumer, Callable[[Answer], None]], None]) -> Answer | None:
-        """Let the thread answer; return None when it does not run or ends before."""
+        """Let the thread answer; return None when it does not run or ends first."""
         if self._member is None:
             return None
         reader, handover = self._member

@@ -28,7 +28,7 @@ class Held:
     end: int = 0  # the offset at which the client last found the partition's end
     # None: the client's flag is unknown, because it survives reassignment.
     paused: bool | None = None
-    # (first offset, leader epoch), ascending.
+    # Pairs of (first offset, leader epoch), ascending.
     leader_epochs: list[tuple[int, int]] = field(default_factory=list)
 
     def note(self, offset: int, leader_epoch: int | None) -> None:

@@ -1,7 +1,7 @@
 """The thread that owns one consumer handle and replaces a handle that has failed.
 
 It reads, commits and obeys commands. Every call of the client is made on this thread, because the
-client serialises its calls: a call from another thread would wait for a poll to end. The client's
+client serializes its calls: a call from another thread would wait for a poll to end. The client's
 callbacks run inside those calls and never raise.
 """
 

@@ -1,4 +1,4 @@
-"""The faults that a person can order, and the draw that decides a call's fault.
+"""The faults that a person can configure, and the draw that decides a call's fault.
 
 Pure: the draw follows from the seed, the request and the number of the call.
 """
@@ -19,7 +19,7 @@ _WHOLE = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """The ordered faults.
+    """The configured faults.
 
     `shares` maps a fault (an HTTP status or one of KINDS) to its share of all calls. `retry_after`
     is the header of a 429, in seconds.

@@ -1,13 +1,15 @@
 """One member of a consumer group: joins, heartbeats, commits, and exchanges partitions.
 
-It also sees to it that dead members are replaced.
+It also replaces dead members.
 
 A group is a set of rows that every member reconciles in its own write transactions; there is no
-coordinator. A partition has an owner, the member that reads it, and an heir, the member that shall
+coordinator. A partition has an owner, the member that reads it, and an heir, the member that will
 read it. A partition moves in two steps. First its owner releases it in the transaction that commits
 the marked offsets, or the owner is found dead. Then the heir takes it. Only the owner's commits are
-accepted. A member id is never reused, so an evicted member that comes back can change nothing under
-its old name.
+accepted.
+
+A member id is never reused, so an evicted member that comes back can change nothing under its old
+name.
 """
 
 import sqlite3

@@ -49,7 +49,7 @@ def first_place(partition_id: int) -> int:
 
 
 def chunks(records: Sequence[Outgoing]) -> Iterator[slice]:
-    """Cut records into transactions that are short, so that no other writer waits for long."""
+    """Cut records into short transactions, so that no other writer waits for long."""
     start, size = 0, 0
     for index, record in enumerate(records):
         if index - start == _CHUNK_ROWS or size > _CHUNK_BYTES:

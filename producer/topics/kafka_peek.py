@@ -27,7 +27,7 @@ POLL_S = 0.2
 CLOSE_S = 5.0
 # Errors after which a partition never gives a record, however long we wait.
 LASTING = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG}  # noqa: SLF001 - its own codes
-# Metadata of one topic that every cluster has is small; that of all topics may be large.
+# Every cluster has this topic. The metadata of one topic is small; that of all may be large.
 INTERNAL = "__consumer_offsets"
 # The smallest prefetch: one record of each partition is wanted.
 PREFETCH: Settings = {
@@ -123,7 +123,7 @@ async def apart(ask: Callable[[], Answered]) -> Answered:
     Raises TimeoutError when `ask` takes much longer than its own limit.
     """
     answer: Future[Answered] = Future()
-    # A caller that gives up cannot cancel it under the thread.
+    # From here on a caller that gives up cannot cancel the future under the thread.
     answer.set_running_or_notify_cancel()
 
     def run() -> None:

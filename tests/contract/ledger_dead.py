@@ -1,7 +1,4 @@
-"""Dead tasks and replays of them, for the suites of dead letters.
-
-It has short names for the first steps of those tests.
-"""
+"""Dead tasks and replays of them: short names for the first steps of those tests."""
 
 import secrets
 from dataclasses import dataclass, field, replace

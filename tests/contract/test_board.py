@@ -178,7 +178,7 @@ async def test_a_turn_is_not_revived(meeting: Meeting) -> None:
 
 
 async def test_nobody_has_the_turn_when_all_go(meeting: Meeting) -> None:
-    """There is nothing to probe."""
+    """There is nothing to probe when all agents go."""
     generation = await stopped_by_all(meeting, retry_s=0.0)
     want = replace(SAY, stance=Stance.JOINED, generation=generation, turn=Turn.WANT)
     assert (await meeting.says("a", want)).turn

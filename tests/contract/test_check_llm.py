@@ -33,7 +33,7 @@ async def asked(answer: bytes, heads: list[bytes], query: str = "") -> str:
 
 
 async def bodies_of(answers: list[bytes], model: str | None = "m") -> list[dict[str, Any]]:
-    """Return the request bodies that a server gets which answers with these answers in turn."""
+    """Run a server that gives these answers in turn; return the request bodies it got."""
     sent: list[dict[str, Any]] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -230,7 +230,7 @@ def test_the_message_is_found_where_servers_put_it(body: bytes) -> None:
 
 @pytest.mark.parametrize("secret", ["hunter2", "hunter%32", "sk-test-key-12345678", "sk-other-key-1234"])
 def test_a_refusal_that_repeats_a_secret_is_masked(secret: str) -> None:
-    """The key in any form, the secrets in the address, and whatever looks like a key."""
+    """The key in any form, the secrets in the address, and texts that look like a key."""
     body = b'{"error":{"message":"no entry with %s, %s"}}' % (secret.encode(), b"x" * 500)
 
     said = refused(response("403 No", body), "?key=hunter%32")

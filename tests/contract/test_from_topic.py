@@ -76,7 +76,7 @@ def batches(books: Books) -> list[str]:
 
 
 async def test_a_quarantined_record_comes_back_to_its_batch(books: Books) -> None:
-    """It returns to the batch that it named, or else to the group's own."""
+    """The record returns to the batch that it named, or else to the group's own batch."""
     held = letters_of(books, [("docllm-batch", b"q  1")], [])
 
     assert (await loaded(books, held, REJECTED)).new == 2
@@ -110,7 +110,10 @@ async def test_a_record_whose_batch_cannot_be_read_is_refused(books: Books) -> N
 
 
 async def test_a_dry_run_says_what_the_run_does(books: Books) -> None:
-    """It also does for another group's or a cancelled batch, and it writes nothing."""
+    """A dry run's report equals the run's, also for another group's or a cancelled batch.
+
+    A dry run writes nothing.
+    """
     held = letters_of(books, [("docllm-batch", b"theirs")], [("docllm-batch", b"closed")], [("docllm-batch", b"ours")])
     books.batch("theirs", group="other")
     books.batch("closed", origin=store.Origin.INBOX)
@@ -124,7 +127,7 @@ async def test_a_dry_run_says_what_the_run_does(books: Books) -> None:
 
 
 async def test_who_loads_letters_back_is_in_the_audit(books: Books) -> None:
-    """The audit has their number and source, each time."""
+    """The audit row has the number of dead letters and their topic, for each load."""
     held = letters_of(books, [], [])
 
     await loaded(books, held, REJECTED)
@@ -134,9 +137,9 @@ async def test_who_loads_letters_back_is_in_the_audit(books: Books) -> None:
 
 
 async def test_quarantined_records_are_left_unless_they_are_asked_for(books: Books) -> None:
-    """A quarantined copy of a dead task is still a task.
+    """A quarantined copy of a dead task would run beside its original.
 
-    It would run in the group's own batch beside its original.
+    It would run in the group's own batch, because a copy is a task, too.
     """
     held = [*letters_of(books, []), of_task(1)]
 
@@ -152,7 +155,7 @@ async def test_quarantined_records_are_left_unless_they_are_asked_for(books: Boo
 
 
 async def test_a_disposition_takes_its_letters_alone(books: Books) -> None:
-    """It selects dead letters of tasks and of records, as it does for a replay."""
+    """A disposition selects dead letters of tasks and of records, as it does for a replay."""
     held = [of_task(0), of_task(1, OTHER, disposition="exhausted"), of_task(2, batch="c", disposition=REJECTED)]
 
     found = await surveyed(held, "exhausted", REJECTED)

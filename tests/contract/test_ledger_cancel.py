@@ -59,7 +59,7 @@ def test_every_page_is_visited_once(books: Books) -> None:
 
 
 def test_a_cancel_is_marked_once(books: Books) -> None:
-    """The first call marks and writes the audit; the second returns False."""
+    """The first call marks the batch and writes the audit row; the second returns False."""
     which = books.batch()
 
     assert books.run(lambda c: cancel.mark(c, which, "ann"))
@@ -129,7 +129,7 @@ def test_a_batch_is_open_until_its_last_task_is_final(books: Books) -> None:
 
 
 def test_a_running_task_is_not_cancelled_by_its_key(books: Books) -> None:
-    """It finishes; the answer says that it runs, and nothing is counted."""
+    """A running task finishes; the answer says that it runs, and nothing is counted."""
     (one,) = books.load("a")
     owner = books.agent().next_owner()
     books.claimed(one, owner)
@@ -162,7 +162,7 @@ def test_a_task_that_is_claimed_between_reading_and_locking_is_left(books: Books
 
 
 def test_a_task_cancelled_alone_is_not_brought_back(books: Books) -> None:
-    """The rest of its batch goes on; its own record is finished."""
+    """The rest of the task's batch goes on; the task's own record is finished."""
     one, other = books.load("a", "b")
     one_by_key(books, b"a")
     lease = books.agent()

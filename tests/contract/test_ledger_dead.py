@@ -53,7 +53,7 @@ def test_a_disposition_parts_a_group(books: Books) -> None:
 
 
 def test_a_group_tells_when_and_how_dear(books: Books) -> None:
-    """First and last time, and the cost of all attempts, the earlier ones included."""
+    """A group has its first and last time, and the cost of all attempts of its tasks."""
     one, two = books.load("a", "b")
     killed(books, one, RETRY)
     books.ago(tables.task.c.due_at, 1, one)
@@ -68,7 +68,10 @@ def test_a_group_tells_when_and_how_dear(books: Books) -> None:
 
 
 def test_quarantined_records_are_groups_too(books: Books) -> None:
-    """They have disposition and class, and are grouped by reason until they are replayed."""
+    """Quarantined records have disposition and class, and are grouped by their reason.
+
+    They are shown until they are replayed.
+    """
     first, *_ = set_aside(books, b"1", b"2", reason="line is not JSON at column 7")
     set_aside(books, b"3", reason="line is not JSON at column 99")
     gone, *_ = set_aside(books, b"4", reason="its id is in batch 'b' with other content", disposition="rejected")
@@ -105,7 +108,10 @@ def test_what_is_not_dead_is_not_shown(books: Books) -> None:
 
 
 def test_every_selection_narrows(books: Books) -> None:
-    """Disposition, fingerprint, batch, type, tenant, time and id, and all of them together."""
+    """Each filter selects fewer dead letters, and so do all filters together.
+
+    The filters are disposition, fingerprint, batch, type, tenant, time and id.
+    """
     outcomes: dict[str, Outcome] = {"a": DEAD, "b": OTHER, "c": EXPIRED}
     ids = {key: dead(books, key, into=f"batch {key}", outcome=outcome)[0] for key, outcome in outcomes.items()}
     books.set(tables.task, ids["b"], type="special", tenant="acme")
@@ -142,7 +148,7 @@ def test_an_id_means_itself_alone(books: Books, key: str) -> None:
 
 
 def test_many_groups_have_their_own_examples(books: Books) -> None:
-    """More groups than one statement asks for are all returned, each with its own text."""
+    """More groups than one statement reads are all returned, each with its own text."""
     ids = books.load(*(f"k{number:04}" for number in range(600)))
     books.run(lambda c: c.execute(tables.task.update().values(status=int(Status.DEAD))))
     letters = [
@@ -196,7 +202,7 @@ def test_a_story_has_everything(books: Books) -> None:
 
 
 def test_a_story_of_a_task_that_is_not_dead(books: Books) -> None:
-    """It is shown all the same: without a dead letter, with its result."""
+    """A task that is not dead is shown without a dead letter, with its result."""
     (one,) = books.load("a")
     killed(books, one, SUCCEEDED)
 
@@ -224,7 +230,7 @@ def test_a_name_may_be_in_several_batches(books: Books) -> None:
 
 
 def test_a_record_has_everything(books: Books) -> None:
-    """Its position, bytes, headers and reason, and whether its value is whole."""
+    """Position, bytes, headers and reason are shown, and whether the value is whole."""
     small, large, empty = set_aside(books, b"\xff", b"x" * (quarantine.KEPT_BYTES + 1), None, headers=[("h", b"v")])
 
     found, cut, none = (books.run(lambda c, one=one: dead_show.record(c, GROUP, one)) for one in (small, large, empty))

@@ -66,7 +66,7 @@ def test_a_success_on_another_route_says_nothing(books: Books) -> None:
 
 
 def test_a_success_in_another_group_says_nothing(books: Books) -> None:
-    """Its route of the same name may be another provider."""
+    """The other group's route of the same name may be another provider."""
     end(books, SUCCEEDED)
     books.set(tables.batch, books.batch().id, group_name="other")
 
@@ -135,9 +135,9 @@ def test_ten_deaths_in_a_row_are_the_limit_over_many_transactions(books: Books) 
 
 
 def test_most_of_a_batch_failing_is_a_failure_as_a_whole(books: Books) -> None:
-    """The guard is raised beyond half of the ended tasks, even with different errors.
+    """The guard is raised when more than half of the ended tasks were given up, not before.
 
-    It is not raised before.
+    The tasks may have different errors.
     """
     end(books, *[SUCCEEDED] * 14)
     assert end(books, *different(14)) == [Verdict.SETTLED] * 14
@@ -147,7 +147,7 @@ def test_most_of_a_batch_failing_is_a_failure_as_a_whole(books: Books) -> None:
 
 
 def test_deaths_of_the_input_are_no_failure_as_a_whole(books: Books) -> None:
-    """They count as tasks that ended otherwise, whatever their class."""
+    """Deaths of the input count as tasks that ended otherwise, whatever their class."""
     end(books, SUCCEEDED, *[Dead(Failure("HANDLER", "ValueError: no"), SPENT)] * 40)
 
     assert end(books, *[exhausted("another")] * 9) == [Verdict.SETTLED] * 9
@@ -177,7 +177,7 @@ def test_two_keys_of_one_transaction_are_judged_apart(books: Books) -> None:
 def test_many_agents_together_give_up_ten(books: Books) -> None:
     """A settle that gives up tasks of a key waits for another settle of the same key.
 
-    So both count on from each other.
+    So each counts the other's deaths.
     """
     end(books, *[SUCCEEDED] * 3, exhausted())
     first, second = (settlements(claimed(books, 5), [exhausted()] * 5) for _ in range(2))

@@ -1,6 +1,6 @@
 """How a guard ends without a probe, and how the tasks that it moved run again.
 
-It ends because nothing is left, or by a person.
+A guard ends because nothing is left, or because a person opens it.
 """
 
 from agent.guarding import MOST
@@ -84,7 +84,7 @@ async def test_many_guards_are_looked_after_in_turn(books: Books) -> None:
 
 
 async def test_what_was_moved_for_its_route_is_not_called_up(books: Books) -> None:
-    """It waits for another reason."""
+    """A task that was moved for its route waits for another reason."""
     fail_as_a_whole(books)
     elsewhere = claimed(books, 1)
     ended(books, elsewhere, Moved(Failure(ROUTE_CLOSED, "route x is closed"), SPENT, "1h", 3600.0))

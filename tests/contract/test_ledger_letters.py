@@ -86,7 +86,7 @@ def test_a_running_task_gets_its_record(books: Books) -> None:
 
 
 def test_a_dead_letter_is_the_original_byte_for_byte(books: Books) -> None:
-    """It has the record's original key, the loaded value, and our headers with the reason."""
+    """A dead letter has the original key, the loaded value, and our headers with the reason."""
     one = killed(books)
 
     record = written(books, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
@@ -157,7 +157,10 @@ def test_a_pointer_keeps_everything_but_the_value(books: Books) -> None:
 
 
 def test_a_quarantined_record_has_a_letter(books: Books) -> None:
-    """It has the record's bytes, position and reason; a large value is named by its digest."""
+    """The dead letter of a record has the record's bytes, position and reason.
+
+    A large value is named by its digest.
+    """
     suspects = [suspect(), suspect(6, value=b"x" * (MAX_TASK_BYTES + 1)), suspect(7, key=None, value=None)]
     orders = books.run(lambda c: quarantine.keep(c, GROUP, suspects))
     small, large, empty = books.run(lambda c: letters.write(c, TOPICS, orders[0], 0.0)).values()

@@ -90,7 +90,7 @@ def test_relays_side_by_side_take_each_order_once(books: Books) -> None:
 
 
 def test_an_order_shrinks_to_what_is_left(books: Books) -> None:
-    """It keeps the items that were not delivered, and is deleted when there are none."""
+    """An order keeps its undelivered items, and is deleted when there are none."""
     (order,) = place(books, "tasks", (outbox.TASK, 1, 0), (outbox.TASK, 2, 0))
     books.run(lambda c: outbox.shrink(c, order, [(outbox.TASK, 2, 0)]))
     books.ago(tables.outbox.c.due_at, 1)
@@ -122,7 +122,7 @@ def test_ids_of_orders_are_never_used_again(books: Books) -> None:
 
 
 def test_orders_of_final_tasks_are_dropped_at_once(books: Books) -> None:
-    """It does not wait for their due time; an open task keeps its order."""
+    """Orders are dropped before their due time; an open task keeps its order."""
     done, waiting = books.load("done", "waiting")
     owner = books.agent().next_owner()
     books.settle(books.claimed(done, owner), owner, SUCCEEDED)
@@ -153,7 +153,10 @@ def test_a_retrys_order_is_kept(books: Books) -> None:
 
 
 def test_the_waiting_orders_are_counted(books: Books) -> None:
-    """Their number, and how long the oldest has been due; a running grace is no delay."""
+    """The orders' number is right, and how long the oldest has been due.
+
+    A running grace is no delay.
+    """
     assert books.run(lambda c: outbox.waiting(c, GROUP)) == (0, 0.0)
     place(books, "tasks", (outbox.TASK, 1, 0), grace_s=30)
     assert books.run(lambda c: outbox.waiting(c, GROUP)) == (1, 0.0)

@@ -52,9 +52,9 @@ async def test_a_task_in_hand_takes_the_turn_once(books: Books) -> None:
 
 
 async def test_without_one_in_hand_the_task_that_is_due_first_is_called_up(books: Books) -> None:
-    """Its record is ordered on the main topic with the same fence.
+    """The task's record is ordered on the main topic with the same fence.
 
-    It is due now, and it passes its guard.
+    The task is due now, and it passes its guard.
     """
     _, first, *_ = moved_ones = fail_as_a_whole(books, 14)
     books.ago(tables.task.c.due_at, -60, first)
@@ -81,7 +81,7 @@ async def test_a_probe_that_is_just_due_is_left_to_tasks_in_hand(books: Books) -
 
 
 async def test_the_success_of_the_probe_opens_the_guard_and_calls_up_what_it_moved(books: Books) -> None:
-    """Each task has its own fence and is due now, within the looks of some seconds.
+    """Each task keeps its fence and is due now, after a few looks.
 
     The counting begins anew.
     """
@@ -115,7 +115,7 @@ async def test_the_success_of_another_task_opens_nothing(books: Books) -> None:
 
 
 async def test_a_probe_that_fails_is_moved_again_and_the_guard_stays(books: Books) -> None:
-    """Its attempts are used up and stay so: it waits, uncounted, until the next probe."""
+    """The probe's attempts stay used up: it waits, uncounted, until the next probe."""
     one, *_ = fail_as_a_whole(books)
     let_through(books, one)
     before = deaths(books)
@@ -149,7 +149,7 @@ async def test_a_probe_that_loses_its_agent_is_stopped_like_the_others(books: Bo
 
 
 async def test_a_probe_that_dies_of_its_own_input_is_followed_at_once(books: Books) -> None:
-    """It says nothing about the other tasks."""
+    """Such a probe says nothing about the other tasks."""
     one, *_ = fail_as_a_whole(books)
     let_through(books, one)
     run_probe(books, one, DEAD)
@@ -161,7 +161,7 @@ async def test_a_probe_that_dies_of_its_own_input_is_followed_at_once(books: Boo
 
 
 async def test_a_silent_route_is_asked_by_a_prompt_once_for_all_its_guards(books: Books) -> None:
-    """Two batches wait for the same route; the answer to one prompt opens both.
+    """Two batches wait for the same route, and the answer to one prompt opens both.
 
     Their last tasks can die then.
     """
@@ -209,7 +209,7 @@ async def test_a_success_of_others_opens_the_guard_of_a_silent_route(books: Book
 
 
 async def test_the_answer_to_a_prompt_vouches_for_the_route(books: Books) -> None:
-    """It counts for another batch too, for ten minutes, and counts as nobody's task."""
+    """The answer counts for another batch too, for ten minutes, but counts as nobody's task."""
     end(books, exhausted())
     await Duty(books).look()
 

@@ -25,7 +25,7 @@ def kept(books: Books, *suspects: Suspect) -> list[tuple[int, ...]]:
 
 
 def test_a_suspect_is_a_row_and_an_order(books: Books) -> None:
-    """Its position, bytes, headers and reason are kept, and its dead letter is ordered."""
+    """The record's position, bytes, headers and reason are kept; its dead letter is ordered."""
     items = kept(books, suspect(headers=[("a", b"\xff\x00"), ("b", None)]))
 
     (row,) = books.rows(tables.quarantine)

@@ -38,7 +38,7 @@ def lose(books: Books, lease: Lease) -> None:
 
 
 def test_tasks_of_a_lost_agent_wait_again(books: Books) -> None:
-    """They are due at once with the same fence, and the loss is counted.
+    """The tasks are due at once with the same fence, and the loss is counted.
 
     The owner stays, and an order waits for its grace.
     """
@@ -150,7 +150,7 @@ def test_the_paid_answer_of_a_lost_agent_still_counts(books: Books) -> None:
 
 
 def test_the_third_loss_is_death(books: Books) -> None:
-    """A task over which three agents were lost is dead, worker_lost.
+    """A task over which three agents were lost is dead, with disposition worker_lost.
 
     It has its dead letter, attempt, order and count.
     """

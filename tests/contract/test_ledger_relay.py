@@ -79,7 +79,7 @@ async def test_what_arrives_is_no_longer_ordered(books: Books) -> None:
 
 
 async def test_an_order_in_its_grace_is_left_to_its_writer(books: Books) -> None:
-    """Its writer sends it at once; the relay does not touch it before its time."""
+    """The order's writer sends it at once; the relay does not touch it before its time."""
     (one,) = books.load("a")
     orders = books.run(lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, one, 0)]))
 
@@ -177,7 +177,7 @@ async def test_what_is_too_large_becomes_a_pointer(books: Books) -> None:
 
 
 async def test_what_is_refused_even_as_a_pointer_is_quarantined(books: Books) -> None:
-    """The quarantine has it then, and its order does not come back forever."""
+    """The quarantine has the record then, and its order does not come back forever."""
     (one,) = books.load("a")
     ordered(books, [one])
 

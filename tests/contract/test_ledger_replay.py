@@ -110,7 +110,7 @@ def test_only_what_is_selected_is_replayed(books: Books) -> None:
 
 
 def test_a_limit_takes_the_oldest(books: Books) -> None:
-    """It takes this many tasks, in the order of loading."""
+    """A limit takes the first tasks, in the order of loading."""
     ids = dead(books, "a", "b", "c")
 
     replayed(books, limit=2)

@@ -29,7 +29,7 @@ def asked(books: Books) -> Run:
 
 
 def test_cancelled_tasks_come_back(books: Books) -> None:
-    """They are pending with a new fence, and their batch is open again and takes tasks.
+    """The tasks are pending with a new fence, and their batch is open and takes tasks.
 
     The audit says who reopened it.
     """
@@ -81,7 +81,7 @@ def test_a_cancel_that_comes_later_than_a_replay_wins(books: Books) -> None:
 
 
 def test_a_run_that_replays_nothing_opens_nothing(books: Books) -> None:
-    """Its tasks were replayed by another run, or are at the cap.
+    """The run's tasks were replayed by another run, or are at the cap.
 
     A batch is reopened only for tasks that come back.
     """
@@ -129,7 +129,7 @@ def test_a_claim_that_saw_the_cancel_is_cancelled_while_the_batch_is(books: Book
 
 
 def test_one_task_that_was_cancelled_alone(books: Books) -> None:
-    """Its batch was never cancelled, so nothing is reopened."""
+    """The task's batch was never cancelled, so nothing is reopened."""
     one, two = books.load("a", "b")
     books.run(lambda c: cancel.cancel_one(c, b"a", GROUP, None, "somebody"))
     books.run(lambda c: cancel.cancel_one(c, b"b", GROUP, None, "somebody"))
@@ -141,7 +141,10 @@ def test_one_task_that_was_cancelled_alone(books: Books) -> None:
 
 
 def test_a_dead_task_of_a_cancelled_batch_stays(books: Books) -> None:
-    """It would be cancelled at once; a cancel after the storing is noticed too."""
+    """The replayed task would be cancelled at once.
+
+    A cancel after the storing of the run is noticed too.
+    """
     (one,) = dead(books, "a")
     run = stored(books, wish())
     books.cancel()

@@ -43,7 +43,7 @@ def replayed(books: Books, dispositions: Sequence[str] = ("undecodable", "reject
 
 
 def test_a_record_that_can_be_read_now_becomes_a_task(books: Books) -> None:
-    """It becomes a task in the group's own batch, with its key, value and headers.
+    """The task is in the group's own batch, with the record's key, value and headers.
 
     It is ordered and counted as any other task; the quarantine row says when.
     """
@@ -158,7 +158,7 @@ def test_a_batch_that_takes_no_tasks(books: Books) -> None:
 
 
 def test_a_value_that_was_cut_is_not_taken_for_the_whole(books: Books) -> None:
-    """It is refused even if its beginning is a valid line.
+    """A cut value is refused even if its beginning is a valid line.
 
     The error says where the whole record is.
     """

@@ -35,7 +35,7 @@ def planned(books: Books, one: Wish) -> Plan:
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two items a page."""
+    """Two items per page."""
     monkeypatch.setattr(replay_runs, "STORED_PAGE", 2)
 
 
@@ -107,7 +107,7 @@ def test_nothing_selected_is_no_run(books: Books) -> None:
 
 @pytest.mark.usefixtures("small_pages")
 def test_a_run_that_was_killed_while_it_was_stored_is_dropped(books: Books) -> None:
-    """It is neither shown nor resumed.
+    """Such a run is neither shown nor resumed.
 
     If its process lives, an error makes it begin again.
     """
@@ -126,7 +126,7 @@ def test_a_run_that_was_killed_while_it_was_stored_is_dropped(books: Books) -> N
 
 
 def test_a_stored_run_is_never_dropped(books: Books) -> None:
-    """It is unfinished until its last item is finished; then it has ended."""
+    """A stored run is unfinished until its last item is finished; then it has ended."""
     dead(books, "a")
     run = stored(books, wish())
     assert run is not None
@@ -144,7 +144,7 @@ def test_a_stored_run_is_never_dropped(books: Books) -> None:
 
 
 def test_another_groups_runs_are_its_own(books: Books) -> None:
-    """They are neither shown, resumed nor dropped here."""
+    """Another group's runs are neither shown, resumed nor dropped here."""
     (one,) = books.load("a", into="theirs", group="other")
     killed(books, one)
     run_id = books.run(lambda c: replay_runs.begin(c, "other", "bob", wish()))
@@ -185,7 +185,7 @@ def test_the_newest_runs_are_shown_first(books: Books) -> None:
 
 
 def test_a_plan_is_what_a_run_would_be(books: Books) -> None:
-    """It has the counts by group and the cost so far, and it changes nothing."""
+    """A plan has the counts by group and the cost so far, and it changes nothing."""
     dead(books, "a", "b")
     dead(books, "c", outcome=EXPIRED)
     set_aside(books, b"1")
@@ -199,7 +199,10 @@ def test_a_plan_is_what_a_run_would_be(books: Books) -> None:
 
 
 def test_a_plan_says_what_is_left(books: Books) -> None:
-    """It counts tasks at the cap and in a cancelled batch, and tasks past their deadline."""
+    """A plan counts the tasks left at the cap or in a cancelled batch.
+
+    It also counts tasks that are replayed past their deadline.
+    """
     capped, _, late = dead(books, "a", "b", "c")
     dead(books, "d", into="closed")
     books.cancel("closed")

@@ -1,4 +1,4 @@
-"""A person says that a route may take calls again: written once, audited, heard by all.
+"""A person's word that a route may take calls again: written once, audited, heard by all.
 
 Every running agent learns it.
 """
@@ -60,9 +60,9 @@ async def test_what_was_said_before_was_for_others(books: Books) -> None:
 
 
 def test_it_is_written_once_and_audited_each_time(books: Books) -> None:
-    """There is one row per group and route, with the database's time.
+    """Each group and route has one row, with the database's time.
 
-    The audit says who did it.
+    The audit says who did it, each time.
     """
     for group in (GROUP, GROUP, "other"):
         say(books, "ü" * 64, group)

@@ -83,7 +83,7 @@ def test_a_retry_raises_fence_and_attempt_and_orders_the_new_record(books: Books
 
 
 def test_a_snooze_counts_nothing_and_keeps_the_record(books: Books) -> None:
-    """Fence and attempt stay the same, there is a time to wait and no order.
+    """Fence and attempt stay the same, the task waits, and there is no order.
 
     The same record claims again when the task is due.
     """

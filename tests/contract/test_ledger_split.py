@@ -79,9 +79,9 @@ def test_one_bad_row_dies_alone(books: Books, lanes: Lanes, bad: object) -> None
 
 
 def test_a_row_whose_result_exists_dies_alone(books: Books, lanes: Lanes) -> None:
-    """An impossible existing result (1062) concerns one task.
+    """A result that nobody can have written (1062) concerns one task.
 
-    That task is dead, and the existing result stays.
+    That task is dead, and the result that was there stays.
     """
     rows = claimed(books, 3)
     strange = {"task_id": rows[1][0].task_id, "owner": 99, "body": b"strange"}
@@ -301,7 +301,7 @@ def test_the_port_claims_settles_and_releases_through_threads(books: Books, lane
 
 
 def test_the_port_relieves_and_quarantines_through_threads(books: Books, lanes: Lanes) -> None:
-    """Both return the orders that were written, in the ledger's own group."""
+    """Both calls return the orders that were written, in the ledger's own group."""
     ((row, owner),) = claimed(books, 1)
     ledger = sql_ledger(books, lanes)
     stranger = Suspect("topic-id", "group.tasks", 2, 5, None, b"value", [], "no headers of ours")

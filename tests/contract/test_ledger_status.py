@@ -101,7 +101,7 @@ def test_nothing_is_counted_for_a_group_of_which_nothing_waits(books: Books) -> 
 
 
 def test_a_retried_task_that_succeeds_is_one_success(books: Books) -> None:
-    """Failed attempts cost money and are shown as tried again.
+    """Failed attempts cost money and are shown as "tried again".
 
     But there is one task, and it succeeded.
     """
@@ -239,7 +239,7 @@ def test_a_lost_agent_is_told_of_until_its_tasks_are_recovered(books: Books) -> 
 
 
 def test_a_reaper_is_no_agent_that_takes_tasks(books: Books) -> None:
-    """It is listed among the agents as a reaper.
+    """A reaper is listed among the agents as a reaper.
 
     The tasks wait all the same, and the reason is shown.
     """
@@ -281,9 +281,9 @@ def test_the_json_form_is_whole(books: Books) -> None:
 
 
 def test_open_tasks_end_with_the_last_one(books: Books) -> None:
-    """A group has work while a task waits, runs or is to be retried.
+    """A group has open tasks while a task waits, runs or is to be retried.
 
-    It keeps having had a batch forever after.
+    After its first batch a group has a batch forever.
     """
     assert not books.run(lambda c: facts.any_batch(c, GROUP))
     for outcome in (SUCCEEDED, DEAD):
@@ -307,5 +307,5 @@ def test_every_state_that_is_not_final_is_open(books: Books, state: Status) -> N
 
 
 def test_the_limit_of_a_reply_fits_the_server(books: Books) -> None:
-    """A quarter of the largest packet, and 16 MiB at most."""
+    """The limit is a quarter of the largest packet, and 16 MiB at most."""
     assert books.run(facts.reply_limit_bytes) == 16 << 20

@@ -65,7 +65,10 @@ def test_a_retry_that_was_lost_is_ordered_with_its_fence(books: Books) -> None:
 
 
 def test_a_task_behind_the_horizon_still_has_its_record(books: Books) -> None:
-    """A task due after the oldest uncommitted record, less the slack, may still have a record."""
+    """A task due after the oldest uncommitted record may still have its record unread.
+
+    The slack is subtracted from that record's time.
+    """
     old, young = books.load("old", "young")
     books.ago(tables.task.c.due_at, 7200, old)
     books.ago(tables.task.c.due_at, 3600, young)

@@ -167,7 +167,7 @@ async def test_a_cancelled_call_ends_at_once() -> None:
 
 
 async def test_cancelled_calls_do_not_block_the_next() -> None:
-    """Their connections live on for a while, but take no place from other calls."""
+    """The connections of cancelled calls live on for a while, but block no other calls."""
     hung, all_hang = 0, asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -217,7 +217,7 @@ def test_a_key_that_is_none_is_refused(key: str) -> None:
 
 @pytest.mark.parametrize("url", ["http://256.256.256.256/v1", "http://<host>/v1", "http://{host}/v1"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
-    """It is refused at the start, with its route.
+    """An invalid address is refused at the start, with its route.
 
     Otherwise each call would raise, and use up an attempt of its task.
     """

@@ -48,7 +48,7 @@ AMBIGUOUS = {
 
 @pytest.mark.parametrize("serve", AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
 async def test_what_may_have_been_billed_is_ambiguous(serve: Serve) -> None:
-    """Once the connection stood, any failure may have been billed."""
+    """Once the connection was made, any failure may have been billed."""
     failed = await ended(serve, timeout_s=0.5)
 
     assert isinstance(failed, CallFailed)
@@ -195,7 +195,7 @@ async def test_a_long_error_page_is_cut() -> None:
 
 @pytest.mark.parametrize("status", ["401 No", "500 Oops", "200 OK"])
 async def test_a_key_that_the_provider_repeats_is_masked(status: str) -> None:
-    """Any body that is no completion may end in a log or a dead letter."""
+    """The key is masked in all other bodies, which may end in a log or a dead letter."""
     key = "4f9a8c7b6d5e4f3a"
     body = f'{{"error":{{"message":"no entry with {key}","code":"invalid_api_key"}}}}'.encode()
 

@@ -207,7 +207,7 @@ def agent(url: str, name: str) -> Agent:
 
 
 async def test_two_agents_through_the_faults_of_redis(server: Redis, caplog: pytest.LogCaptureFixture) -> None:
-    """They stop together, and without Redis each goes on alone.
+    """Two agents stop together, and without Redis each goes on alone.
 
     Their knowledge outlives the memory of Redis, and loss and return are logged once.
     """

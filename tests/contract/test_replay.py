@@ -130,7 +130,7 @@ async def test_a_replay_is_stored_applied_and_published(site: Site, books: Books
 
 
 async def test_nothing_selected_is_nothing(site: Site, books: Books) -> None:
-    """There is no run and no record."""
+    """If nothing is selected, there is no run and no record."""
     assert await site.replay.store("ann", wish()) is None
     assert books.count(tables.replay_run) == 0
 
@@ -182,7 +182,7 @@ async def test_a_run_that_was_dropped_is_stored_anew(site: Site, books: Books, m
 
 
 async def test_a_rate_spreads_the_items(site: Site, books: Books) -> None:
-    """Ten items at four a second: pages of four, a second after each whole page."""
+    """Ten items at four a second pass in pages of four, a second after each whole page."""
     dead(books, *(f"k{number}" for number in range(10)))
     run = await site.stored(Wish(Selection(), rate=4.0))
     site.skip_waits()
@@ -220,7 +220,7 @@ async def test_a_clock_that_was_set_back_holds_nothing_up(site: Site, books: Boo
 
 
 async def test_a_task_waits_for_its_letter(site: Site, books: Books) -> None:
-    """This is reported once; when the dead letter has arrived the task is replayed."""
+    """The wait is reported once; when the dead letter has arrived the task is replayed."""
     (one,) = books.load("a")
     killed(books, one, DEAD)
     run = await site.stored(wish())

@@ -111,7 +111,7 @@ async def test_the_end_is_where_it_was_at_the_beginning(bootstrap: str | None, t
 
 
 async def test_an_empty_topic_is_read_at_once(bootstrap: str | None, tmp_path: Path) -> None:
-    """There is nothing to wait for."""
+    """An empty topic has nothing to wait for."""
     async with site(bootstrap, tmp_path) as found, asyncio.timeout(20):
         assert await found.read() == []
 
@@ -142,7 +142,7 @@ async def test_large_records_come_in_small_pages(bootstrap: str | None, tmp_path
 
 
 async def test_a_topic_that_is_missing_is_named(bootstrap: str | None, tmp_path: Path) -> None:
-    """A person has mistyped it."""
+    """The person has mistyped the topic's name."""
     async with site(bootstrap, tmp_path) as found:
         found.topic = "nowhere.dlq"
         with pytest.raises(ConfigError, match=r"no topic nowhere\.dlq"):

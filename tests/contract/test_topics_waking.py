@@ -31,7 +31,7 @@ asyncio.run(ask())
 
 
 class Broker(socketserver.ThreadingTCPServer):
-    """`known`: whether it still knows of itself."""
+    """A broker's server. `known`: whether it still knows of itself."""
 
     daemon_threads = True
     known = True

@@ -47,7 +47,7 @@ def reaped_alive(run: Evidence) -> list[str]:
 
 
 def judged_alive(run: Evidence) -> list[str]:
-    """No agent is declared lost that had a recent heartbeat, or that could send heartbeats."""
+    """No agent is declared lost whose heartbeat was recent, or that was able to send one."""
     odd = []
     for verdict in run.verdicts:
         if verdict.silent_s < DEAD_AFTER_S - TICK_S:

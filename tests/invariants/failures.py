@@ -1,4 +1,4 @@
-"""The cost of failures: the provider's cost no attempt, and none ends a program."""
+"""The cost of failures: a provider's failure costs no attempt, and none ends a program."""
 
 from collections import Counter
 

@@ -44,7 +44,7 @@ def p4_no_answer_is_bought_twice(run: Evidence) -> list[str]:
 def p5_outages_cost_nothing(run: Evidence) -> list[str]:
     """P5: an outage of the provider, the quota or the money consumes no attempt.
 
-    It dead-letters nothing.
+    No task dies of it.
     """
     checks = (failures.free_counted, failures.miscounted, failures.outages_counted, failures.calls_into_outages)
     return _said("P5", run, *checks, failures.deaths_not_held_back)

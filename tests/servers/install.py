@@ -12,7 +12,7 @@ import sys
 from tests.servers import kafka, mysql
 from tests.servers.process import ServerMissingError, program
 
-# Program: Debian package.
+# Each program and its Debian package.
 PROGRAMS = {
     "mariadbd": "mariadb-server-core",
     "my_print_defaults": "mariadb-client-core",

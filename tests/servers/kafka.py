@@ -95,8 +95,8 @@ class Kafka(Server):
         """Return whether the broker lists its topics."""
         if not listens(self.port):
             return False
-        # Librdkafka prints connection errors unless a callback takes them; here they only mean "not
-        # yet".
+        # Connection errors are printed by librdkafka unless a callback takes them; here they only
+        # mean "not yet".
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "error_cb": lambda _: None, "log_level": 0})  # type: ignore[dict-item]
         try:
             return bool(admin.list_topics(timeout=2).brokers)

@@ -44,7 +44,7 @@ def fetch() -> None:
 
 
 def _download(folder: Path) -> list[Path]:
-    # Apt-get runs with lists, cache and status of its own: an empty status makes it fetch every
+    # The lists, cache and status of this apt-get are its own: an empty status makes it fetch every
     # library as well.
     for part in ("lists/partial", "cache/archives/partial"):
         (folder / part).mkdir(parents=True)

@@ -90,7 +90,7 @@ class SecureKafka(Kafka):
         super().start(timeout_s=timeout_s)
         scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         user = UserScramCredentialUpsertion("docllm", scram, self._password.encode())
-        # Kept until the answer arrives: a garbage-collected client takes its answers along.
+        # Kept until the answer arrives: a garbage-collected client never delivers its answers.
         admin = self._admin()
         admin.alter_user_scram_credentials([user])["docllm"].result(ANSWER_S)
 
