@@ -1,10 +1,11 @@
-"""Texts of strangers, made fit to be shown: errors of a provider, above all. Every pattern runs in linear time."""
+"""Make texts of strangers fit to be stored and shown: errors of a provider, above all. Every pattern runs in linear time."""
 
 import re
 from collections.abc import Callable
 
 TEXT_CHARS = 500
 _READ_CHARS = 4000
+_REPLACEMENT = "\ufffd"
 
 _LEAST_SECRET_CHARS = 6  # a shorter one is a word that local servers take for a key, and may be any word of an error
 
@@ -13,7 +14,7 @@ _KEY = re.compile(
     r"|\b(?:bearer|api[_-]?key)[\\\"']*[\s:=]+[\\\"']*[\w*.+/=~-]{6,}"
     r"|\b(?:api key|access[_-]?key|token|secret|password)[\\\"']*\s?[:=]\s?[\\\"']*[\w*.+/=~-]{16,}"
 )
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
+_BLANK = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
 
 
 def masking(secret: str) -> Callable[[bytes], bytes]:
@@ -30,6 +31,11 @@ def counted(number: int, noun: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text on one line of at most 500 characters, with whatever looks like a key masked."""
-    flat = _UNPRINTABLE.sub(" ", text[:_READ_CHARS]).strip()
+    """Return the text on one line of at most 500 characters that every database takes and no terminal acts on, without keys.
+
+    Half a surrogate pair, and marks that change the direction of text or are not shown, become U+FFFD.
+    """
+    flat = _BLANK.sub(" ", text[:_READ_CHARS]).strip()
+    if not flat.isprintable():
+        flat = "".join(letter if letter.isprintable() else _REPLACEMENT for letter in flat)
     return _KEY.sub("***", flat)[:TEXT_CHARS]
