@@ -102,7 +102,7 @@ def _examples(connection: Connection, ids: Sequence[int]) -> dict[int, Example]:
     found = {}
     for start in range(0, len(ids), _PAGE):
         for row in connection.execute(query.where(task.c.id.in_(ids[start : start + _PAGE]))):
-            found[row.id] = Example(row.task_key.decode(), row.name, row.error_class, row.error_text)
+            found[row.id] = Example(row.task_key.decode(errors="backslashreplace"), row.name, row.error_class, row.error_text)
     return found
 
 

@@ -10,14 +10,14 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-import orjson
-
 from producer.columns import Column, fitted
 from producer.dead import Group
 from producer.dead_show import Attempt, Letter, Record, Result, Story
 from producer.moments import written
+from producer.quarantine import headers_of
 from producer.selection import RECORD
 from producer.shown import shown
+from schemas.line_json import LineError
 from schemas.wording import counted
 
 FINGERPRINT_SHOWN = 8
@@ -100,7 +100,10 @@ def _body(value: bytes) -> dict[str, str]:
 
 
 def _headers(kept: bytes | None) -> Any:
-    return orjson.loads(kept) if kept else []
+    try:
+        return headers_of(kept)
+    except LineError as error:
+        return {"unreadable": str(error)}
 
 
 def _money(values: dict[str, Any]) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         return None
     return Story(
         number=row.id,
-        key=row.task_key.decode(),
+        key=row.task_key.decode(errors="backslashreplace"),
         batch=row.name,
         type=row.type,
         tenant=row.tenant,

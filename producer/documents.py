@@ -18,7 +18,7 @@ from producer.tree import Entry, Tree, shown
 from schemas.document_text import DocumentText, NoTextError
 from schemas.errors import ConfigError
 from schemas.line import LineError, parse
-from schemas.line_json import read_object, refuse_rounded
+from schemas.line_json import read_object, reading, refuse_rounded
 
 MAX_TEXT_BYTES = 256 << 10
 MAX_DOCUMENT_BYTES = 32 << 20  # an agent reads no more
@@ -65,8 +65,9 @@ def _question(prompt: str, model: str | None, schema: Path | None) -> dict[str, 
     try:
         if schema is not None:
             raw = schema.read_bytes()
-            question["schema"] = read_object(raw)
-            refuse_rounded(question, "schema", b'{"schema":%s}' % raw)
+            with reading(memory=True):
+                question["schema"] = read_object(raw)
+                refuse_rounded(question, "schema", b'{"schema":%s}' % raw)
         parse(_line("a", question, {"text": ""}))
     except OSError as error:
         raise ConfigError(f"--schema {schema} cannot be read: {error.strerror}") from None
@@ -80,6 +81,14 @@ def _line(key: str, question: dict[str, Any], source: dict[str, Any]) -> bytes:
 
 
 def _read(number: int, entry: Entry, question: dict[str, Any], limit: int) -> Good | Bad:
+    try:
+        with reading(memory=True):
+            return _task(number, entry, question, limit)
+    except LineError as error:
+        return _bad(number, entry, error.error, error.fix)
+
+
+def _task(number: int, entry: Entry, question: dict[str, Any], limit: int) -> Good | Bad:
     if entry.problem:
         return _bad(number, entry, entry.problem, entry.fix)
     try:

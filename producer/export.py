@@ -4,6 +4,7 @@ It reads the ledger and changes nothing. Pages follow the primary key, each in a
 own, so an export of millions holds no snapshot and no lock.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -11,9 +12,13 @@ from typing import Any, BinaryIO, Protocol, TypeVar
 
 from sqlalchemy import Connection, Row, func, select
 
-from producer.result_lines import Ended, Letter, LineOf, Result
+from producer.result_lines import Ended, Letter, LineOf, Result, unreadable
 from schemas.tables import dead_letter, task, task_attempt, task_input, task_result
 from schemas.task import OPEN, Status
+from schemas.untrusted import contained, told
+from schemas.wording import one_line
+
+log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
@@ -36,9 +41,19 @@ def export(read: Read, batch_ids: Sequence[int], line_of: LineOf, out: BinaryIO)
         mine = counts[batch_id] = Counter()
         for ended in _tasks(read, batch_id):
             mine[ended.status] += 1
-            if line := line_of(ended):
+            if line := _written(ended, line_of):
                 out.write(line)
     return counts
+
+
+def _written(ended: Ended, line_of: LineOf) -> bytes | None:
+    """Return the line of a task; where its stored end makes a library fail, a line that says so."""
+    try:
+        with contained():
+            return line_of(ended)
+    except Exception as error:  # noqa: BLE001 - one task may not keep the others from being exported
+        log.warning("the end of task %d cannot be written: %s", ended.task_id, one_line(told(error)))
+        return line_of(unreadable(ended, error))
 
 
 def unfinished(counts: Counter[Status]) -> int:
@@ -123,7 +138,7 @@ def _task(row: Row[Any], spent: tuple[int, int, int]) -> Ended:
     tokens_in, tokens_out, cost_micro = spent
     return Ended(
         task_id=row.id,
-        key=row.task_key.decode(),
+        key=row.task_key.decode(errors="backslashreplace"),
         status=status,
         attempt=row.attempt,
         input=row.body,

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import orjson
 from sqlalchemy import Connection, Row, select
 
 from producer.outbox import QUARANTINE, TASK, Item
 from producer.ports import Order
+from producer.quarantine import headers_of
 from schemas.envelope import BATCH_HEADER, UNREADABLE, Outgoing, Publication, encode, encode_each, text
+from schemas.line_json import LineError
 from schemas.migrations import ledger_id
 from schemas.sql import seconds_until
 from schemas.tables import batch, dead_letter, quarantine, task, task_input
@@ -170,7 +171,10 @@ def _batch_as_named(kept: bytes | None) -> list[tuple[str, bytes]]:
 
     A record that is loaded back belongs to that batch, or is refused as before.
     """
-    pairs = orjson.loads(kept) if kept else ()
+    try:
+        pairs = headers_of(kept)
+    except LineError:
+        pairs = [(UNREADABLE, "")]
     said = {name: value for name, value in pairs if name == UNREADABLE or (name == BATCH_HEADER and value)}
     return [(name, (value or "").encode()) for name, value in said.items()]
 

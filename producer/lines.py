@@ -18,7 +18,7 @@ import orjson
 from schemas.envelope import MAX_TASK_BYTES
 from schemas.errors import ConfigError
 from schemas.line import BOM, LineError, TaskLine, parse, too_large
-from schemas.line_json import NOT_UTF8
+from schemas.line_json import NOT_UTF8, reading
 
 STDIN = "-"
 REJECTS_SUFFIX = ".rejects.jsonl"
@@ -79,10 +79,20 @@ def _lines(opened: AbstractContextManager[IO[bytes]], *, packed: bool) -> Iterat
 def read_line(number: int, value: bytes) -> Good | Bad:
     """Return the task of one line, which may be a line of a rejects file."""
     try:
-        task = parse(value)
+        with reading(memory=True):
+            return _read(number, value)
     except LineError as error:
+        return _bad(number, error, value.decode("utf-8", "replace"))
+
+
+def _read(number: int, value: bytes) -> Good | Bad:
+    try:
+        task = parse(value)
+    except LineError:
         reject = _rejected(value)
-        return _bad(number, error, value.decode("utf-8", "replace")) if reject is None else _repaired(number, reject)
+        if reject is None:
+            raise
+        return _repaired(number, reject)
     return Good(number, task.key, value, task)
 
 
@@ -172,7 +182,11 @@ def _damaged(number: int, broken: Exception) -> Bad:
 
 def is_reject(value: bytes) -> bool:
     """Return whether a line is one of a rejects file."""
-    return _rejected(value) is not None
+    try:
+        with reading(memory=True):
+            return _rejected(value) is not None
+    except LineError:
+        return False
 
 
 def _rejected(value: bytes) -> dict[str, Any] | None:

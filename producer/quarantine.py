@@ -5,7 +5,7 @@ Nothing here may fail for ever: values are cut to what fits, and a record that c
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import orjson
@@ -15,8 +15,11 @@ from producer import outbox
 from producer.ports import Order
 from schemas.envelope import BATCH_HEADER, MAX_TASK_BYTES, Outgoing, RawHeaders
 from schemas.fingerprint import fingerprint
+from schemas.line_json import reading
 from schemas.sql import insert_new
 from schemas.tables import quarantine
+from schemas.untrusted import contained, told
+from schemas.wording import one_line
 
 KEPT_BYTES = MAX_TASK_BYTES  # of a value; what is larger can be no task
 BEGINNING_BYTES = 64 << 10  # of a larger value, and of a key
@@ -88,8 +91,23 @@ def headers_blob(headers: RawHeaders) -> bytes:
     return b"[" + b",".join(kept) + b"]"
 
 
+def headers_of(blob: bytes | None) -> list[tuple[str, str | None]]:
+    """Return the headers that `headers_blob` wrote. Raises LineError where the row was damaged."""
+    with reading(memory=True):
+        return [(str(name), None if value is None else str(value)) for name, value in orjson.loads(blob or b"[]")]
+
+
 def _rank(header: tuple[str, bytes | None]) -> bool:
     return not header[0].startswith(OURS)
+
+
+def _row(group: str, suspect: Suspect) -> dict[str, object]:
+    """Return the row of a suspect; one whose headers or reason make a library fail is kept without them."""
+    try:
+        with contained():
+            return _whole_row(group, suspect)
+    except Exception as error:  # noqa: BLE001 - what cannot be kept would be read again for ever
+        return _whole_row(group, replace(suspect, headers=(), reason=one_line(f"its headers cannot be kept: {told(error)}")))
 
 
 def error_class(disposition: str) -> str:
@@ -97,7 +115,7 @@ def error_class(disposition: str) -> str:
     return disposition.upper()
 
 
-def _row(group: str, suspect: Suspect) -> dict[str, object]:
+def _whole_row(group: str, suspect: Suspect) -> dict[str, object]:
     value, digest = suspect.value, None
     if value is not None and len(value) > KEPT_BYTES:
         value, digest = value[:BEGINNING_BYTES], hashlib.blake2b(value, digest_size=16).digest()

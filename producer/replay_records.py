@@ -8,13 +8,12 @@ it was.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import orjson
 from sqlalchemy import Connection, Row, select, update
 
 from producer import replay_runs, store, strangers
 from producer.outbox import QUARANTINE
 from producer.ports import Order
-from producer.quarantine import KEPT_BYTES
+from producer.quarantine import KEPT_BYTES, headers_of
 from producer.replay_runs import ItemState, Page
 from schemas.envelope import RawHeaders
 from schemas.errors import ConfigError, UnsafeStateError
@@ -83,5 +82,4 @@ def _value(row: Row[Any]) -> bytes:
 
 
 def _headers(kept: bytes | None) -> RawHeaders:
-    pairs = orjson.loads(kept) if kept else []
-    return [(name, None if value is None else value.encode()) for name, value in pairs]
+    return [(name, None if value is None else value.encode()) for name, value in headers_of(kept)]

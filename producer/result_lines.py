@@ -5,7 +5,7 @@ Pure: no database, no file.
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,10 @@ import orjson
 from schemas.codec import is_value, unpacked
 from schemas.message_text import text_of
 from schemas.task import Status
+from schemas.untrusted import told
+from schemas.wording import one_line
 
+UNREADABLE = "UNREADABLE"  # the code of an error: a task's end is stored, and cannot be read
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -35,7 +38,7 @@ class Letter:
 
     error_class: str
     error_text: str
-    died_at: datetime
+    died_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,13 @@ def openai_line(task: Ended) -> bytes | None:
     if task.status == Status.CANCELLED:
         return _line(head | {"response": None, "error": {"code": "cancelled", "message": "the task was cancelled"}})
     return None
+
+
+def unreadable(task: Ended, error: Exception) -> Ended:
+    """Return a task whose stored end cannot be read, with the reason in the place of its result."""
+    ended_at = task.result.created_at if task.result else task.letter.died_at if task.letter else None
+    why = one_line(f"what the ledger has stored of this task cannot be read: {told(error)}")
+    return replace(task, result=None, letter=Letter(UNREADABLE, why, ended_at))
 
 
 LineOf = Callable[[Ended], bytes | None]

@@ -1,24 +1,49 @@
-"""From a record that names no task of ours to a task: what the intake, and a replay of the quarantine, make of it. Pure."""
+"""Turn a record that names no task of ours into a task: for the intake, and for a replay of the quarantine. Pure.
+
+Whatever a library raises over the record is a LineError, which concerns this record alone.
+"""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from producer.accept import new_task
 from producer.quarantine import headers_blob
 from producer.store import NewTask, direct_batch
 from schemas.batch_name import RULE, is_batch_name
 from schemas.envelope import BATCH_HEADER, UNREADABLE, RawHeaders
-from schemas.line import BOM, LineError, parse
+from schemas.line import BOM, LineError, TaskLine, parse
+from schemas.line_json import reading
 
 _NOT_UTF8 = "\ufffd"
 
 
 def read(
-    key: bytes | None, value: bytes | None, headers: RawHeaders, group: str, max_attempts_of: Callable[[str], int]
+    key: bytes | None,
+    value: bytes | None,
+    headers: RawHeaders,
+    group: str,
+    max_attempts_of: Callable[[str], int],
+    parsed: TaskLine | None = None,
 ) -> tuple[str, NewTask]:
-    """Return the batch that a record belongs to, and its task; raise LineError when it is none."""
-    name = _batch_name(headers, group)
-    body = _line(value or b"")
-    return name, new_task(parse(body), body, max_attempts_of, raw_key=key, headers=headers_blob(headers))
+    """Return the batch that a record belongs to, and its task; raise LineError when it is none.
+
+    `parsed` is its line where that was read before, by `head`.
+    """
+    with reading(memory=True):
+        name = _batch_name(headers, group)
+        body = line(value)
+        return name, new_task(parsed or parse(body), body, max_attempts_of, raw_key=key, headers=headers_blob(headers))
+
+
+def line(value: bytes | None) -> bytes:
+    """Return a line as `load` reads it from a file: a byte order mark and a line end are not content."""
+    return (value or b"").removeprefix(BOM).removesuffix(b"\n").removesuffix(b"\r")
+
+
+def head(body: bytes) -> TaskLine:
+    """Return what `read` needs of a line, without the parts that may be large; for a process apart. Raises LineError."""
+    with reading(memory=True):
+        return replace(parse(body), prompt=None, text=None, params={}, schema=None, body=None, metadata=None)
 
 
 def reason(error: LineError) -> str:
@@ -29,11 +54,6 @@ def reason(error: LineError) -> str:
 def clash(batch_name: str) -> str:
     """Return why a batch does not take a task whose id it has."""
     return f"its id is in batch {batch_name!r} with other content"
-
-
-def _line(value: bytes) -> bytes:
-    """Return a line as `load` reads it from a file: a byte order mark and a line end are not content."""
-    return value.removeprefix(BOM).removesuffix(b"\n").removesuffix(b"\r")
 
 
 def _batch_name(headers: RawHeaders, group: str) -> str:

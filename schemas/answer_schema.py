@@ -8,12 +8,13 @@ the part in each.
 
 from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urljoin
 
-from schemas.validator import objects_in
+from schemas.patterns import objects_in
 
 MOST = 100_000
 MOST_COPIED = 300_000
+MOST_COMPOSITE = 1_000
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 _LISTS, _ONES, _NAMED = ("allOf", "anyOf", "oneOf"), ("not", "if", "then", "else"), ("dependentSchemas", "dependencies")
@@ -23,6 +24,7 @@ _EACH_NAMED, _ONE_LISTS, _ONE_NAMED = ("patternProperties",), ("items", "prefixI
 # To see what was looked at, the validator goes through the subschemas beside it again, and so does each of these that asks the same.
 _UNEVALUATED, _TIMES_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems"), 3
 _MOST_LOOKUPS = 1_000_000
+_DATA = ("enum", "const", "default", "examples")  # hold values, no subschemas
 
 
 def too_much(schema: dict[str, Any]) -> bool:
@@ -34,6 +36,11 @@ def too_much(schema: dict[str, Any]) -> bool:
     return document.lookups > _MOST_LOOKUPS or document.most > MOST
 
 
+def trials(schema: dict[str, Any]) -> int:
+    """Return how many subschemas a value, one part of it, and one part of that are tried on, counted up to just above `MOST`."""
+    return _Document(schema).most
+
+
 def is_soon_explained(schema: dict[str, Any], value: Any) -> bool:
     """Return whether the errors of a value that does not fit hold about `MOST_COPIED` parts of it at most; `schema` is not `too_much`."""
     document = _Document(schema)
@@ -43,6 +50,38 @@ def is_soon_explained(schema: dict[str, Any], value: Any) -> bool:
     most = document.most
     trials: int = most ** (min(depth, 64) if document.circles else 1)
     return parts * depth * trials * document.most_listed(parts) <= MOST_COPIED
+
+
+def repeated_id(schema: dict[str, Any]) -> str | None:
+    """Return an `$id` that two subschemas have, which the validator fails on; None where each has one of its own."""
+    seen: set[str] = set()
+    waiting: list[tuple[Any, str]] = [(schema, "")]
+    while waiting:
+        node, base = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend((inner, base) for inner in node)
+        elif isinstance(node, dict):
+            name = _id(node)
+            if name and not name.startswith("#"):
+                base = _joined(base, name)
+                if base in seen:
+                    return name
+                seen.add(base)
+            waiting.extend((inner, base) for key, inner in node.items() if key not in _DATA)
+    return None
+
+
+def _joined(base: str, name: str) -> str:
+    try:
+        return urljoin(base, name)
+    except ValueError:  # it is no URI, which the validator says better
+        return name
+
+
+def composite_choices(schema: dict[str, Any]) -> int:
+    """Return how many lists and objects the `enum`s of a schema hold: each is compared as a whole, one after another."""
+    choices = (one for node in objects_in(schema) if isinstance(some := node.get("enum"), list) for one in some)
+    return sum(isinstance(one, dict | list) for one in choices)
 
 
 class _Document:

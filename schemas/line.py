@@ -13,9 +13,9 @@ from typing import Any, Literal
 from schemas import line_fields
 from schemas.envelope import MAX_TASK_BYTES
 from schemas.line_fields import Check
-from schemas.line_json import LineError, read_object, refuse_rounded
+from schemas.line_json import LineError, read_object, reading, refuse_many, refuse_rounded
 
-__all__ = ["BOM", "MAX_PROMPT_CHARS", "PLACEHOLDER", "LineError", "TaskLine", "parse", "prompt_chars"]
+__all__ = ["BOM", "MAX_PROMPT_CHARS", "PLACEHOLDER", "LineError", "TaskLine", "parse", "parse_again", "prompt_chars"]
 
 BOM = b"\xef\xbb\xbf"
 PLACEHOLDER = "{document}"
@@ -54,13 +54,25 @@ class TaskLine:
 
 def parse(value: bytes) -> TaskLine:
     """Return the task of a line's bytes, without line end and byte order mark; raise LineError when it is none."""
-    if len(value) > MAX_TASK_BYTES:
-        raise too_large(len(value))
-    line = read_object(value)
-    task = _openai(line) if "custom_id" in line or "body" in line else _docllm(line)
-    for name in _SENT:
-        refuse_rounded(line, name, value)
-    return task
+    return _task(value, _DOCLLM, again=False)
+
+
+def parse_again(value: bytes) -> TaskLine:
+    """Return the task of a line that was accepted before: its size and its schema are not looked at once more."""
+    return _task(value, _DOCLLM | {"schema": line_fields.json_object}, again=True)
+
+
+def _task(value: bytes, checks: Mapping[str, Check], *, again: bool) -> TaskLine:
+    with reading(memory=False):
+        if len(value) > MAX_TASK_BYTES:
+            raise too_large(len(value))
+        line = read_object(value)
+        if not again:
+            refuse_many(line, value)
+        task = _openai(line) if "custom_id" in line or "body" in line else _docllm(line, checks)
+        for name in _SENT:
+            refuse_rounded(line, name, value)
+        return task
 
 
 def prompt_chars(prompt: str, document: str) -> int:
@@ -74,8 +86,8 @@ def too_large(size_bytes: int) -> LineError:
     return LineError("", f"is {size_bytes} bytes long", fix)
 
 
-def _docllm(line: dict[str, Any]) -> TaskLine:
-    found = _checked(line, _DOCLLM)
+def _docllm(line: dict[str, Any], checks: Mapping[str, Check]) -> TaskLine:
+    found = _checked(line, checks)
     if "id" not in found:
         raise LineError("id", "is missing", 'give each task an id of its own, for example "id": "report-2024.txt"')
     source: dict[str, Any] = found.pop("input", {})

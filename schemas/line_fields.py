@@ -8,10 +8,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from schemas.answer_schema import MOST, too_much
+from schemas.answer_schema import MOST, MOST_COMPOSITE, composite_choices, repeated_id, too_much
 from schemas.envelope import MAX_KEY_BYTES
 from schemas.line_json import LineError
-from schemas.validator import excess_of_patterns, validator_of
+from schemas.patterns import excess_of_patterns
+from schemas.validator import validator_of
 
 MAX_MODEL_CHARS = 191
 
@@ -114,6 +115,12 @@ def answer_schema(field: str, value: Any) -> dict[str, Any]:
     """
     if (excess := excess_of_patterns(json_object(field, value))) is not None:
         raise LineError(field, excess, "use fewer or simpler patterns; what they shall refuse can be said in the prompt")
+    if (name := repeated_id(value)) is not None:
+        fix = "give each subschema an $id of its own, or leave the second one out and refer to the first by $ref"
+        raise LineError(field, f"has the $id {name} twice", fix)
+    if composite_choices(value) > MOST_COMPOSITE:
+        fix = "list texts and numbers, or describe the lists and objects by items and properties"
+        raise LineError(field, f"has more than {MOST_COMPOSITE} lists and objects in its enums", fix)
     if too_much(value):
         found = f"tries more than {MOST} subschemas on one value and its parts"
         raise LineError(field, found, "name fewer alternatives that refer to alternatives")

@@ -6,12 +6,16 @@ file knows nothing of the fields of a line.
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
 
+from schemas.untrusted import contained, told
+
 # orjson writes 254 levels of brackets; the agent writes parts of a line again.
 MAX_DEPTH = 250
+MAX_VALUES = 200_000
 NOT_UTF8 = "is not UTF-8"
 _SHOWN_CHARS = 500
 _WHOLE = range(-(2**63), 2**64)  # what orjson reads and writes; a number beyond becomes a float
@@ -31,6 +35,25 @@ class LineError(ValueError):
         self.field = field
         self.error = error
         self.fix = fix
+
+    def __reduce__(self) -> tuple[type["LineError"], tuple[str, str, str]]:
+        """Return how another process makes it anew."""
+        return LineError, (self.field, self.error, self.fix)
+
+
+@contextmanager
+def reading(*, memory: bool) -> Iterator[None]:
+    """Turn whatever the body raises over a line into a LineError; a MemoryError only with `memory`, as it may not be the line's."""
+    try:
+        with contained():
+            yield
+    except LineError:
+        raise
+    except Exception as error:
+        if isinstance(error, MemoryError) and not memory:
+            raise
+        fix = "correct the line; if it is right as it is, report it to docllm's authors with this text"
+        raise LineError("", f"cannot be read: {told(error)}", fix) from error
 
 
 def _shown(text: str) -> str:
@@ -77,6 +100,12 @@ def _refuse_duplicates(line: dict[str, Any], value: bytes) -> None:
             raise _too_deep() from None
 
 
+def refuse_many(line: dict[str, Any], value: bytes) -> None:
+    """Raise LineError if the line of `value` holds more values than an agent can read without standing still."""
+    if value.count(b",") + value.count(b"[") >= MAX_VALUES and values_in(line, MAX_VALUES) > MAX_VALUES:
+        raise LineError("", f"holds more than {MAX_VALUES} JSON values", "pass what is so large as text, or as a document by input.uri")
+
+
 def refuse_rounded(line: dict[str, Any], field: str, value: bytes) -> None:
     """Raise LineError if the object in a field of the line of `value` has a whole number that was read with fewer digits than it has."""
     if any(type(leaf) is float and abs(leaf) >= -_WHOLE.start for leaf in _leaves(line.get(field))):
@@ -88,6 +117,19 @@ def refuse_rounded(line: dict[str, Any], field: str, value: bytes) -> None:
 
 def _exact(digits: str) -> Any:
     return int(digits) if len(digits) <= _WHOLE_CHARS and int(digits) in _WHOLE else _BEYOND
+
+
+def values_in(value: Any, most: int) -> int:
+    """Return how many JSON values a value holds, itself included; above `most` the count stops."""
+    count, waiting = 0, [value]
+    while waiting and count <= most:
+        one = waiting.pop()
+        count += 1
+        if isinstance(one, dict):
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+    return count
 
 
 def _leaves(found: Any) -> Iterator[Any]:

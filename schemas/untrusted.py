@@ -4,10 +4,14 @@ Native code can end in an exception that is no `Exception`: a panic in Rust arri
 BaseException (`pyo3_runtime.PanicException`). Uncaught, one record would stop the whole process.
 """
 
+import pickle
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+Result = TypeVar("Result")
 
 
 class ContainedError(Exception):
@@ -28,7 +32,32 @@ def contained() -> Iterator[None]:
     except BaseException as error:
         if _is_interrupt(error):
             raise
-        raise ContainedError(f"{type(error).__name__}: {described(error)}") from error
+        raise ContainedError(told(error)) from error
+
+
+def sealed(call: Callable[[], Result]) -> Result:
+    """Run a call whose failures are Exceptions that pass from a child process to its parent."""
+    try:
+        with contained():
+            return call()
+    except Exception as error:  # noqa: BLE001 - whatever it is, another process must be able to read it
+        raise _portable(error) from None
+
+
+def _portable(error: Exception) -> Exception:
+    try:
+        with contained():
+            pickle.loads(pickle.dumps(error))  # noqa: S301 - it was made here
+    except Exception:  # noqa: BLE001 - a class that cannot be made anew in the parent would end its pool
+        return ContainedError(told(error))
+    return error
+
+
+def told(error: BaseException) -> str:
+    """Return the class and the message of an exception; those of what was contained."""
+    if isinstance(error, ContainedError):
+        return described(error)
+    return f"{type(error).__name__}: {described(error)}"
 
 
 def described(error: BaseException) -> str:

@@ -1,68 +1,55 @@
-r"""The validator of an answer's JSON Schema, made at a bounded price.
+"""Make the validator of an answer's JSON Schema, at a bounded price and once for each schema."""
 
-Its patterns are what costs: `\pL{200}` alone is 10 MB, and the library reads a pattern once more for each class in it. It holds the
-interpreter's lock meanwhile, which the heartbeat needs.
-"""
-
-import re
-from collections.abc import Iterator
 from typing import Any
 
 import jsonschema_rs
+import orjson
 
-MOST_PATTERNS = 100
-MOST_PATTERN_CHARS = 20_000
-_MOST_PATTERN_WORK = 40_000
+from schemas.patterns import compiled_kb, excess_of_patterns, patterns_in, pieces
+from schemas.remembered import Remembered
+from schemas.untrusted import contained, told
+
 # All patterns of a schema together; of one that has look-arounds or references back each piece is compiled by itself.
 _COMPILED_BYTES = 16 << 20
 _MOST_STEPS_BACK = 10_000
-
-_PIECE = re.compile(r"[(|]")
-_IN_PIECES = re.compile(r"\(\?[=!<>(]|\\[1-9kgGKzZA]|[*+?}]\+")
-_CLASS = re.compile(r"\\[0-9A-Za-z]")
-_ANY_CASE = re.compile(r"\(\?[A-Za-z-]*i")
-# Of a class without case each of a million characters may be looked up.
-_WIDE = re.compile(r"\\[0-9A-Za-z]|[^\x00-\x7f]")
-_WIDE_WORK = 2_000
+_VALIDATORS: Remembered[jsonschema_rs.Validator] = Remembered(64 << 20)
+_LEAST_BYTES, _TIMES_AS_WRITTEN = 1_000, 8  # a validator takes some times the bytes of its schema
 
 
-def objects_in(schema: Any) -> Iterator[dict[str, Any]]:
-    """Yield every JSON object in a value, itself included."""
-    waiting: list[Any] = [schema]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            yield one
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)
+def validator_of(schema: dict[str, Any]) -> jsonschema_rs.Validator:
+    """Return the validator of a schema; its errors call the value "the value". Nothing is fetched.
 
-
-def excess_of_patterns(schema: dict[str, Any]) -> str | None:
-    """Return what of a schema's patterns is too much to be compiled, in words; None where they are soon compiled."""
-    patterns = _patterns(schema)
-    if len(patterns) > MOST_PATTERNS:
-        return f"has more than {MOST_PATTERNS} different patterns"
-    if sum(map(len, patterns)) > MOST_PATTERN_CHARS:
-        return f"has patterns of more than {MOST_PATTERN_CHARS} characters"
-    if sum(map(_work, patterns)) > _MOST_PATTERN_WORK:
-        return "has patterns with too many classes"
-    return None
-
-
-def validator_of(schema: dict[str, Any], *, mask: str | None = None) -> jsonschema_rs.Validator:
-    """Return the validator of a schema; `mask` stands for the value in its errors. Nothing is fetched.
-
-    Raises ValueError for what is no JSON Schema, refers to other documents, or has patterns that take too much to compile.
+    Raises ValueError for what is no JSON Schema, refers to other documents, has patterns that take too much to compile, or
+    makes the library fail.
     """
+    try:
+        packed = orjson.dumps(schema)
+    except orjson.JSONEncodeError:
+        return _compiled(schema)
+    return _VALIDATORS.get(packed, lambda: (_compiled(schema), _size(schema, len(packed))))
+
+
+def _compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     if (excess := excess_of_patterns(schema)) is not None:
         raise ValueError(excess)
-    pieces = max(1, sum(map(_pieces, _patterns(schema))))
-    limits = jsonschema_rs.FancyRegexOptions(size_limit=_COMPILED_BYTES // pieces, backtrack_limit=_MOST_STEPS_BACK)
+    limit_bytes = _COMPILED_BYTES // max(1, sum(map(pieces, patterns_in(schema))))
+    options = jsonschema_rs.FancyRegexOptions(size_limit=limit_bytes, backtrack_limit=_MOST_STEPS_BACK)
     try:
-        return jsonschema_rs.validator_for(schema, mask=mask, offline=True, pattern_options=limits)
+        with contained():
+            # The mask keeps a value's own text, which may be private and long, out of the errors.
+            return jsonschema_rs.validator_for(schema, mask="the value", offline=True, pattern_options=options)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as wrong:
         raise ValueError(_first_line(str(wrong))) from None
+    except MemoryError:
+        raise  # it says nothing of the schema
+    except Exception as error:
+        raise ValueError(f"the validator fails on it ({told(error)})") from error
+
+
+def _size(schema: dict[str, Any], written_bytes: int) -> int:
+    """Return about how many bytes the validator of a schema takes."""
+    patterns_bytes = round(sum(map(compiled_kb, patterns_in(schema)))) << 10
+    return _LEAST_BYTES + _TIMES_AS_WRITTEN * written_bytes + patterns_bytes
 
 
 def first_error(validator: jsonschema_rs.Validator, value: Any) -> jsonschema_rs.ValidationError | None:
@@ -80,23 +67,3 @@ def first_error(validator: jsonschema_rs.Validator, value: Any) -> jsonschema_rs
 def _first_line(text: str) -> str:
     line = " ".join(text.splitlines()[:1])
     return f"{line[-180:]} that takes at most {_COMPILED_BYTES >> 20} MiB with the others" if line.endswith('is not a "regex"') else line
-
-
-def _patterns(schema: dict[str, Any]) -> set[str]:
-    found: set[str] = set()
-    for node in objects_in(schema):
-        if isinstance(pattern := node.get("pattern"), str):
-            found.add(pattern)
-        if isinstance(named := node.get("patternProperties"), dict):
-            found.update(named)
-    return found
-
-
-def _work(pattern: str) -> int:
-    """Return how much work it is to read a pattern, which grows with the square of its classes."""
-    wide = len(_WIDE.findall(pattern)) if _ANY_CASE.search(pattern) else 0
-    return len(_CLASS.findall(pattern)) ** 2 + wide * _WIDE_WORK
-
-
-def _pieces(pattern: str) -> int:
-    return 1 + (len(_PIECE.findall(pattern)) if _IN_PIECES.search(pattern) else 0)

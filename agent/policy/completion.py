@@ -9,6 +9,7 @@ from agent.outcome import Failure
 from agent.policy.signals import hidden_status, of_value
 from schemas.answer_schema import is_soon_explained
 from schemas.message_text import text_of
+from schemas.untrusted import contained, told
 from schemas.validator import first_error, validator_of
 from schemas.wording import one_line
 
@@ -47,7 +48,8 @@ def read(body: bytes, *, schema: dict[str, Any] | None, verbatim: bool) -> Compl
     `verbatim`: the person gets the whole body and reads `finish_reason` there, so that any answer but an error is an answer.
     """
     try:
-        value = orjson.loads(body)
+        with contained():
+            value = orjson.loads(body)
     except orjson.JSONDecodeError as wrong:
         if body.lstrip().startswith(b"{"):
             return Completion(Failure("BAD_OUTPUT", one_line(f"the reply is not JSON: {wrong.msg} ({len(body)} bytes)")))
@@ -56,11 +58,25 @@ def read(body: bytes, *, schema: dict[str, Any] | None, verbatim: bool) -> Compl
         return Completion(Failure("SERVER", "the reply is not a JSON object; is the address that of an OpenAI-compatible API?"))
     model, usage = value.get("model"), value.get("usage")
     return Completion(
-        _check(value, schema, verbatim=verbatim),
+        _contained_check(value, schema, verbatim=verbatim),
         model if isinstance(model, str) else "",
         _count(usage, "prompt_tokens", "input_tokens"),
         _count(usage, "completion_tokens", "output_tokens"),
     )
+
+
+def _contained_check(value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool) -> Failure | None:
+    """Return what `_check` returns; where a library fails on the reply, what was used is counted all the same."""
+    try:
+        with contained():
+            return _check(value, schema, verbatim=verbatim)
+    except Exception as error:  # noqa: BLE001 - the answer is one task's, and so is the failure
+        return unjudged(error)
+
+
+def unjudged(error: BaseException) -> Failure:
+    """Return the failure of a reply whose judging failed."""
+    return Failure("BAD_OUTPUT", one_line(f"the reply cannot be judged: {told(error)}"))
 
 
 def _count(usage: Any, *names: str) -> int:
@@ -112,8 +128,7 @@ def _fits(content: str, schema: dict[str, Any]) -> Failure | None:
     except orjson.JSONDecodeError as wrong:
         return Failure("BAD_OUTPUT", one_line(f"the answer is not JSON: {wrong.msg}"))
     try:
-        # The mask keeps the answer's own text, which may be private and long, out of the message.
-        validator = validator_of(schema, mask="the value")
+        validator = validator_of(schema)
     except ValueError as wrong:
         return Failure("BAD_REQUEST", one_line(f"the schema of the request cannot be used: {wrong}"))
     try:

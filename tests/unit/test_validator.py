@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from schemas.answer_schema import too_much
-from schemas.validator import MOST_PATTERN_CHARS, MOST_PATTERNS, excess_of_patterns, validator_of
+from schemas.patterns import MOST_PATTERN_CHARS, MOST_PATTERNS, excess_of_patterns
+from schemas.validator import validator_of
 
 WIDE = r"\pL{200}"
 ORDINARY = {

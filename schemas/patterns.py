@@ -1,0 +1,110 @@
+r"""The regular expressions of a JSON Schema: which it has, and what they cost to compile and to match.
+
+Patterns are what costs most of a schema: `\pL{200}` alone is 10 MB, and the library reads a pattern once more for each class in it.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+MOST_PATTERNS = 100
+MOST_PATTERN_CHARS = 20_000
+_MOST_PATTERN_WORK = 40_000
+
+_PIECE = re.compile(r"[(|]")
+_IN_PIECES = re.compile(r"\(\?[=!<>(]|\\[1-9kgGKzZA]|[*+?}]\+")
+_CLASS = re.compile(r"\\[0-9A-Za-z]")
+_ANY_CASE = re.compile(r"\(\?[A-Za-z-]*i")
+# Of a class without case each of a million characters may be looked up.
+_WIDE = re.compile(r"\\[0-9A-Za-z]|[^\x00-\x7f]")
+_WIDE_WORK = 2_000
+
+_TOKEN = re.compile(r"\\[pP](?:\{[^}]*\}|.)?|\\.|\[(?:\\.|[^\]\\])*\]|\{(\d*),?(\d*)\}|[()]|.", re.DOTALL)
+_MOST_REPEATED = 10_000
+_MOST_KB = 1_000_000.0
+_UNICODE_KB, _WIDE_KB, _NARROW_KB = 50.0, 1.0, 0.1
+_NEGATED = (".", "[^", "\\S", "\\D", "\\W")
+
+
+def objects_in(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield every JSON object in a value, itself included."""
+    waiting: list[Any] = [schema]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            yield one
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+
+
+def patterns_in(schema: dict[str, Any]) -> set[str]:
+    """Return the patterns of a schema."""
+    found: set[str] = set()
+    for node in objects_in(schema):
+        if isinstance(pattern := node.get("pattern"), str):
+            found.add(pattern)
+        if isinstance(named := node.get("patternProperties"), dict):
+            found.update(named)
+    return found
+
+
+def excess_of_patterns(schema: dict[str, Any]) -> str | None:
+    """Return what of a schema's patterns is too much to be compiled, in words; None where they are soon compiled."""
+    patterns = patterns_in(schema)
+    if len(patterns) > MOST_PATTERNS:
+        return f"has more than {MOST_PATTERNS} different patterns"
+    if sum(map(len, patterns)) > MOST_PATTERN_CHARS:
+        return f"has patterns of more than {MOST_PATTERN_CHARS} characters"
+    if sum(map(_work, patterns)) > _MOST_PATTERN_WORK:
+        return "has patterns with too many classes"
+    return None
+
+
+def _work(pattern: str) -> int:
+    """Return how much work it is to read a pattern, which grows with the square of its classes."""
+    wide = len(_WIDE.findall(pattern)) if _ANY_CASE.search(pattern) else 0
+    return len(_CLASS.findall(pattern)) ** 2 + wide * _WIDE_WORK
+
+
+def pieces(pattern: str) -> int:
+    """Return of how many pieces a pattern is of which the library compiles each by itself."""
+    return 1 + (len(_PIECE.findall(pattern)) if backtracks(pattern) else 0)
+
+
+def backtracks(pattern: str) -> bool:
+    """Return whether a pattern looks around or back, so that it is not matched in linear time."""
+    return _IN_PIECES.search(pattern) is not None
+
+
+def compiled_kb(pattern: str) -> float:
+    r"""Return about how large a pattern is when it is compiled.
+
+    Counted repetitions are written out: `(\pL{10}x){3}` has 30 classes.
+    """
+    outer: list[float] = []
+    total = last = 0.0
+    for token in _TOKEN.finditer(pattern):
+        text = token[0]
+        if token[1] is not None:  # {n}, {n,} or {n,m} repeats what stands before it
+            more = last * (max(_count(token[1]), _count(token[2]), 1) - 1)
+            total, last = min(total + more, _MOST_KB), min(last + more, _MOST_KB)
+        elif text == "(":
+            outer.append(total)
+            total = last = 0.0
+        elif text == ")":
+            last, total = total, (outer.pop() if outer else 0.0) + total
+        else:
+            last = _atom_kb(text)
+            total += last
+    return min(total + sum(outer), _MOST_KB)
+
+
+def _atom_kb(text: str) -> float:
+    if r"\p" in text.lower():
+        return _UNICODE_KB
+    return _WIDE_KB if text.startswith(_NEGATED) or not text.isascii() else _NARROW_KB
+
+
+def _count(digits: str) -> int:
+    return min(int(digits[:6] or "0"), _MOST_REPEATED)

@@ -1,0 +1,54 @@
+"""A cache of bounded size."""
+
+import pytest
+
+from schemas import validator
+from schemas.remembered import Remembered
+from schemas.validator import validator_of
+
+
+def test_what_was_made_is_not_made_again() -> None:
+    """Until there is no room: then what was used longest ago goes."""
+    made: list[bytes] = []
+
+    def get(value: bytes, size: int = 1) -> int:
+        return cache.get(value, lambda: (made.append(value) or len(made), size))  # type: ignore[func-returns-value]
+
+    cache: Remembered[int] = Remembered(2)
+
+    assert [get(b"a"), get(b"b"), get(b"a")] == [1, 2, 1]
+    assert [get(b"c"), get(b"a"), get(b"b")] == [3, 1, 4]
+    assert get(b"large", 3) == 5
+    assert [get(b"a"), get(b"b"), get(b"large", 3)] == [1, 4, 6]
+
+
+def test_what_cannot_be_made_is_tried_again() -> None:
+    """A failure may pass."""
+    cache: Remembered[int] = Remembered(2)
+
+    def fail() -> tuple[int, int]:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        cache.get(b"a", fail)
+    assert cache.get(b"a", lambda: (7, 1)) == 7
+
+
+def test_a_schema_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of a million tasks has one schema, and each attempt compiled it twice."""
+    compiled: list[object] = []
+    real = validator.jsonschema_rs.validator_for
+    monkeypatch.setattr(validator.jsonschema_rs, "validator_for", lambda schema, **rest: compiled.append(schema) or real(schema, **rest))
+
+    for _ in range(3):
+        assert validator_of({"title": "compiled once", "minimum": 3}).is_valid(4)
+        assert not validator_of({"title": "compiled once", "minimum": 5}).is_valid(4)
+
+    assert len(compiled) == 2
+
+
+def test_patterns_that_take_much_memory_are_not_kept_for_ever() -> None:
+    """A class of letters that is repeated takes 50 KB each time."""
+    size = validator._size({"pattern": r"\pL{200}"}, 30)
+
+    assert 5 << 20 < size < 20 << 20
