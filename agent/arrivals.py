@@ -4,6 +4,8 @@ from agent.breaker import Names, route_of
 from agent.entry import Entry
 from agent.ports import Record, Suspect
 from schemas.envelope import BATCH_HEADER, MAX_KEY_BYTES, MAX_TASK_BYTES, NotOursError, decode, digest
+from schemas.untrusted import contained, told
+from schemas.wording import one_line
 
 
 class Arrivals:
@@ -15,11 +17,17 @@ class Arrivals:
         self._naming = naming
 
     def read(self, record: Record) -> Entry | Suspect:
-        """Return the entry of a record; a suspect when it is not a publication of our ledger for our group."""
+        """Return the entry of a record; a suspect when it is not a publication of our ledger for our group, or cannot be read."""
         try:
-            publication = decode(record.headers)
+            with contained():
+                return self._read(record)
         except NotOursError as error:
             return suspect(record, f"not a publication of docllm: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever one record makes a library do concerns this record alone
+            return suspect(record, one_line(f"cannot be read: {told(error)}"))
+
+    def _read(self, record: Record) -> Entry | Suspect:
+        publication = decode(record.headers)
         if publication.ledger != self._ledger_id or publication.group != self._group:
             return suspect(record, f"belongs to ledger {publication.ledger}, group {publication.group}", "rejected")
         if len(record.key or b"") > MAX_KEY_BYTES:

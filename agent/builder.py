@@ -66,7 +66,7 @@ class Builder:
         self.accounts = Accounts(config=config, naming=self.routes.naming, connect=connect)
         self.prober = Prober(routes=self.routes, accounts=self.accounts, clock=self.clock)
         self.deadline_s = self.routes.longest_timeout_s + DEADLINE_MARGIN_S
-        self.locks = locks
+        self.locks, self._apart = locks, apart
         self.heartbeat = heartbeat(self._notice)
         self.ids = TopicIds(family=parts.family, clock=self.clock, known=known)
         self.relay = Relay(database=parts.database, lane=parts.lane, publisher=parts.publisher, topics=parts.topics, clock=self.clock)
@@ -170,6 +170,7 @@ class Builder:
             partitions=Partitions({self.parts.topics.name("inbox"): inbox} if inbox is not None else {}),
             database=self.parts.database,
             lane=self.parts.lane,
+            apart=self._apart,
             clock=self.clock,
             counts=self.counts,
             group=self.parts.topics.group,

@@ -1,13 +1,15 @@
 """Intake: turns the task lines that other people's producers write to `<group>.inbox` into tasks.
 
 Row, input and publish order are committed before the offset moves. What is not a task line goes to the quarantine, and stops
-nothing. Producers need to know nothing of docllm: key or no key, no headers.
+nothing. A line that takes long to read is read in a process apart. Producers need to know nothing of docllm: key or no key, no
+headers.
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from agent.arrivals import suspect
@@ -21,11 +23,15 @@ from schemas.envelope import record_bytes
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.lanes import Lane
 from schemas.line import LineError
+from schemas.schema_cost import is_heavy_line
+from schemas.untrusted import contained, sealed, told
+from schemas.wording import one_line
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 PAGE, PAGE_BYTES = 200, 4 << 20
+TURN_S = 0.02  # of reading without a pause
 HIGH, HIGH_BYTES = 2000, 64 << 20
 
 
@@ -38,6 +44,7 @@ class Intake:
         partitions: Partitions,
         database: Database,
         lane: Lane,
+        apart: Lane,
         clock: Clock,
         counts: Counts,
         group: str,
@@ -48,6 +55,7 @@ class Intake:
         self._partitions = partitions
         self._database = database
         self._lane = lane
+        self._apart = apart
         self._clock = clock
         self._counts = counts
         self._group = group
@@ -114,12 +122,16 @@ class Intake:
     async def _take(self, records: Sequence[Record]) -> None:
         by_batch: dict[str, list[tuple[Record, store.NewTask]]] = {}
         suspects: list[Suspect] = []
+        began_s = self._clock.now_s()
         for record in records:
-            try:
-                name, task = strangers.read(record.key, record.value, record.headers, self._group, self._max_attempts_of)
-                by_batch.setdefault(name, []).append((record, task))
-            except LineError as error:
-                suspects.append(suspect(record, strangers.reason(error)))
+            read = await self._read(record)
+            if isinstance(read, Suspect):
+                suspects.append(read)
+            else:
+                by_batch.setdefault(read[0], []).append((record, read[1]))
+            if (took_s := self._clock.now_s() - began_s) > TURN_S:
+                await self._clock.sleep(took_s)  # as much for everything else, however many such lines come
+                began_s = self._clock.now_s()
         for name, some in by_batch.items():
             suspects += await self._accept(name, some)
         if suspects:
@@ -129,6 +141,21 @@ class Intake:
         for record in records:
             self._partitions.finish(record.partition, record.offset)
         self._partitions.flush()
+
+    async def _read(self, record: Record) -> tuple[str, store.NewTask] | Suspect:
+        """Return the batch and the task of a record; a suspect where it is none, or where whatever reads it fails."""
+        try:
+            body = strangers.line(record.value)
+            is_heavy = sealed(partial(is_heavy_line, body))
+            parsed = await self._apart(partial(sealed, partial(strangers.head, body))) if is_heavy else None
+            with contained():
+                return strangers.read(record.key, record.value, record.headers, self._group, self._max_attempts_of, parsed)
+        except LineError as error:
+            return suspect(record, strangers.reason(error))
+        except TimeoutError:
+            return suspect(record, "its schema takes too long to check; make it smaller, or simplify its patterns")
+        except Exception as error:  # noqa: BLE001 - the next agent would read it too, and the one after that
+            return suspect(record, one_line(f"cannot be read: {told(error)}"))
 
     async def _accept(self, name: str, some: Sequence[tuple[Record, store.NewTask]]) -> list[Suspect]:
         """Accept the tasks of these records; return the records that the batch does not take."""

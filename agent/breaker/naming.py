@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from schemas.config import DEFAULT_ROUTE, MAX_ROUTE_CHARS, Config
+from schemas.untrusted import contained
 
 DEFAULT = DEFAULT_ROUTE
 _DIGEST_BYTES = 8
@@ -64,10 +65,11 @@ def route_of(value: bytes | None, names: Names) -> str:
     if value is None:
         return DEFAULT
     try:
-        line = orjson.loads(value)
-    except orjson.JSONDecodeError:
+        with contained():
+            line = orjson.loads(value)
+            return names.name_of(*_type_and_model(line)) if isinstance(line, dict) else DEFAULT
+    except Exception:  # noqa: BLE001 - a body that cannot be read is given up by the attempt, not here
         return DEFAULT
-    return names.name_of(*_type_and_model(line)) if isinstance(line, dict) else DEFAULT
 
 
 def _type_and_model(line: dict[str, Any]) -> tuple[str, str | None]:

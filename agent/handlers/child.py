@@ -3,10 +3,12 @@
 import asyncio
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from typing import TypeVar
 
 from agent import parent
@@ -14,39 +16,51 @@ from agent import parent
 Result = TypeVar("Result")
 
 LEAVE_S = 1.0
+LIMIT_S = 10.0  # of one call: what takes longer would keep all others from their turn
 
 
 class ChildLane:
-    """Runs picklable calls in one child, started at the first call and again after it died."""
+    """Runs picklable calls one after another in a child, started at the first call and again after it died.
 
-    def __init__(self) -> None:
+    One at a time: so it is known whose time runs, and who brought the child down.
+    """
+
+    def __init__(self, *, limit_s: float = LIMIT_S) -> None:
+        self._limit_s = limit_s
         self._pools: list[ProcessPoolExecutor] = []
         self._shared: ProcessPoolExecutor | None = None
         self._ending: list[threading.Thread] = []
-        self._alone = asyncio.Lock()
+        self._turn = asyncio.Lock()
         self._closed = False
 
     async def __call__(self, call: Callable[[], Result]) -> Result:
-        """Return what `call` returns; one whose child dies has a second one for itself, whose death is raised as BrokenProcessPool.
+        """Return what `call` returns.
 
-        A call that is cancelled may never end, and ends with its child; those behind it have children of their own.
+        Raises TimeoutError for a call that takes longer than its limit, and BrokenProcessPool for one that brings down two children.
+        Either ends with its child, as does a call that is cancelled; those behind it have another child.
         """
+        async with self._turn:
+            try:
+                return await self._run(call)
+            except BrokenProcessPool:
+                if self._closed:
+                    raise
+            return await self._run(call)  # the child may have died before
+
+    async def _run(self, call: Callable[[], Result]) -> Result:
+        if self._closed:
+            raise BrokenProcessPool("the lane is closed")
+        is_new = self._shared is None
         pool = self._shared = self._shared or self._open()
+        run = partial(asyncio.get_running_loop().run_in_executor, pool)
         try:
-            return await _run(pool, call)
-        except BrokenProcessPool:
-            self._end(pool)
-            if self._closed:
-                raise
-        except asyncio.CancelledError:
+            if is_new:
+                await run(os.getpid)  # its start is not the call's time
+            async with asyncio.timeout(self._limit_s):
+                return await run(call)
+        except (BrokenProcessPool, TimeoutError, asyncio.CancelledError):
             self._end(pool)
             raise
-        async with self._alone:
-            own = self._open()
-            try:
-                return await _run(own, call)
-            finally:
-                self._end(own)
 
     def close(self) -> None:
         """End the children, in the middle of a call too: the interpreter would wait for them at its exit.
@@ -63,7 +77,7 @@ class ChildLane:
         # A fork would copy the threads' locks; a spawned child imports only what the call needs.
         # It waits on a pipe whose other end it holds itself, so nothing but the kernel tells it that the agent was killed.
         spawn = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=parent.tie, initargs=(os.getpid(),))
+        pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=_begin, initargs=(os.getpid(),))
         self._pools.append(pool)
         return pool
 
@@ -75,10 +89,12 @@ class ChildLane:
         children = list((pool._processes or {}).values())  # noqa: SLF001 - before Python 3.14 there is no other way to them
         ending = (*self._ending, pool._executor_manager_thread)  # noqa: SLF001 - nor to this
         self._ending = [one for one in ending if isinstance(one, threading.Thread) and one.is_alive()]
-        pool.shutdown(wait=False)  # without its child it fails the calls that wait in it: each of them has another try
+        pool.shutdown(wait=False)
         for child in children:
             child.kill()
 
 
-async def _run(pool: ProcessPoolExecutor, call: Callable[[], Result]) -> Result:
-    return await asyncio.get_running_loop().run_in_executor(pool, call)
+def _begin(parent_pid: int) -> None:
+    """Leave Ctrl-C, which a terminal sends to the child too, to the parent; end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent.tie(parent_pid)

@@ -2,15 +2,15 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import orjson
 
 from agent.handlers.documents import Documents
+from agent.handlers.judging import Judged, judged
 from agent.handlers.request import packed, request_id
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
-from agent.policy import Terms, Tier, judge, refused
+from agent.policy import Terms, Tier, refused
 from agent.ports import Account, Call, Clock, Reply
 from schemas import crash
 from schemas.config import Price, TypeConfig
@@ -18,11 +18,7 @@ from schemas.lanes import Lane
 from schemas.line import TaskLine
 from schemas.message_text import text_of
 
-# Parsing more than this in the event loop's process would hold up its threads, the heartbeat's among them.
-PARSE_APART_BYTES = 1 << 20
 _NO_RULES = TypeConfig()
-
-Judged = Succeeded | Retry | Snooze | Dead
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +126,7 @@ class Context:
         reply = await self._account.llm.complete(call)
         crash.reach("call.answered")
         terms = self._terms(model, call.request_id, schema, verbatim=verbatim)
-        if isinstance(reply, Reply) and len(reply.body) > PARSE_APART_BYTES:
-            outcome = await self._tools.apart(partial(judge, reply, terms))
-        else:
-            outcome = judge(reply, terms)
-        outcome = self._with_all_spent(outcome)
+        outcome = self._with_all_spent(await judged(reply, terms, self._tools.apart))
         if isinstance(outcome, Succeeded):
             return Answer(reply.body if isinstance(reply, Reply) else b"", outcome)
         raise CallRefusedError(outcome)

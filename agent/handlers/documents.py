@@ -20,6 +20,7 @@ from agent.policy import one_line
 from producer.no_documents import resolved, root_of
 from schemas.document_text import DocumentText, NoTextError
 from schemas.lanes import Lane
+from schemas.untrusted import contained, told
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +50,20 @@ class Documents:
 
     async def read(self, uri: str, *, size: int | None = None, sha256: str | None = None) -> str:
         """Return the text of the document; `size` (bytes) and `sha256` are what it must still have. Raises DocumentError."""
-        raw = await self._lane(partial(self._read, uri, size))
-        if sha256 is not None and hashlib.sha256(raw).hexdigest() != sha256:
-            raise DocumentError(_CHANGED, f"{uri} has changed since it was loaded: its SHA-256 is another one")
+        return await self._lane(partial(self._text, uri, size, sha256))
+
+    def _text(self, uri: str, size: int | None, sha256: str | None) -> str:
         try:
-            return DocumentText().read(raw, final=True)
+            with contained():
+                raw = self._read(uri, size)
+                _compare(raw, uri, sha256)
+                return DocumentText().read(raw, final=True)
+        except (DocumentError, MemoryError):
+            raise
         except NoTextError as wrong:
             raise DocumentError(_REFUSED, f"{uri} {wrong}") from None
+        except Exception as error:
+            raise DocumentError(_UNREADABLE, f"{uri} makes its reader fail: {told(error)}") from error
 
     def _read(self, uri: str, size: int | None) -> bytes:
         try:
@@ -95,6 +103,11 @@ class Documents:
         if not self._roots_told:
             self._roots_told = True
             log.warning("a document is not below an allowed root; allowed are: %s", ", ".join(map(str, self._roots)) or "none")
+
+
+def _compare(raw: bytes, uri: str, sha256: str | None) -> None:
+    if sha256 is not None and hashlib.sha256(raw).hexdigest() != sha256:
+        raise DocumentError(_CHANGED, f"{uri} has changed since it was loaded: its SHA-256 is another one")
 
 
 def _path(uri: str) -> Path:

@@ -15,7 +15,8 @@ from agent.handlers.decisions import GiveUpError, TryAgainError
 from agent.handlers.documents import DocumentError
 from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Released, Spent, Succeeded
 from agent.policy import Action, action_of, one_line
-from schemas.line import LineError, parse
+from schemas.line import parse_again
+from schemas.untrusted import contained, described
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +36,12 @@ class Handlers:
     async def run(self, attempt: Attempt) -> Outcome:
         """Return how the attempt ended."""
         try:
-            task = parse(attempt.value)
-        except LineError as wrong:
-            return Dead(Failure("UNDECODABLE", one_line(f"the record is no task line: {wrong}")), Spent(), "undecodable")
+            with contained():
+                task = parse_again(attempt.value)
+        except MemoryError:
+            raise
+        except Exception as wrong:  # noqa: BLE001 - whatever reading this task raises concerns this task alone
+            return Dead(Failure("UNDECODABLE", one_line(f"the record is no task line: {described(wrong)}")), Spent(), "undecodable")
         return await self._handle(Context(task=task, attempt=attempt, tools=self._tools), attempt.left_s)
 
     async def _handle(self, context: Context, left_s: float) -> Outcome:

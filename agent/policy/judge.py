@@ -12,6 +12,7 @@ from agent.policy.classes import CLASSES, REFUSED, Action
 from agent.policy.tiers import Tier, choose, retry_delay
 from agent.ports import CallFailed, Reply
 from schemas.config import Price
+from schemas.untrusted import contained
 from schemas.wording import one_line
 
 _SUCCESS = range(200, 300)
@@ -49,18 +50,40 @@ class Terms:
 
 
 def judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooze | Dead:
-    """Return the outcome of a call."""
+    """Return the outcome of a call. A reply on which a library fails is BAD_OUTPUT: it is one task's, and so is the failure."""
+    try:
+        with contained():
+            return _judge(answer, terms)
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        return refused(completion.unjudged(error), _spent(terms, _NO_HEADERS), terms)
+
+
+def unjudged(failure: Failure, judged: Succeeded | Retry | Snooze | Dead | None, terms: Terms) -> Retry | Snooze | Dead:
+    """Return the outcome of a reply that was not compared with its schema; `judged` says what it has cost, None if nobody knows."""
+    return refused(failure, _spent(terms, _NO_HEADERS) if judged is None else judged.spent, terms)
+
+
+def _judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooze | Dead:
     if terms.refused_alone and not (isinstance(answer, Reply) and answer.status in _OF_ONE):
         terms = replace(terms, refused_alone=False)
     if isinstance(answer, CallFailed):
         return refused(Failure(answer.error_class, one_line(answer.text)), _spent(terms, _NO_HEADERS), terms)
     if answer.status not in _SUCCESS:
-        return refused(signals.classify(answer.status, answer.body, cut=answer.cut), _spent(terms, answer.headers), terms, answer.headers)
+        return refused(_classified(answer), _spent(terms, answer.headers), terms, answer.headers)
     found = completion.read(answer.body, schema=terms.schema, verbatim=terms.verbatim)
     spent = _spent(terms, answer.headers, found)
     if found.failure is not None:
         return refused(found.failure, spent, terms, answer.headers)
     return Succeeded(*_packed(answer.body), spent)
+
+
+def _classified(answer: Reply) -> Failure:
+    """Return the class of a reply that is no success; a body on which a library fails leaves its status to decide."""
+    try:
+        with contained():
+            return signals.classify(answer.status, answer.body, cut=answer.cut)
+    except Exception:  # noqa: BLE001 - the status alone tells what the whole route must know
+        return signals.classify(answer.status, b"")
 
 
 def refused(failure: Failure, spent: Spent, terms: Terms, headers: Mapping[str, str] = _NO_HEADERS) -> Retry | Snooze | Dead:

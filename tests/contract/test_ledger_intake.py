@@ -42,6 +42,7 @@ async def take_in(books: Books, *values: bytes) -> Source:
         partitions=Partitions({INBOX.topic: source}),
         database=books.database,
         lane=InlineLane(),
+        apart=InlineLane(),
         clock=SystemClock(),
         counts=Counts(),
         group=GROUP,
@@ -82,3 +83,17 @@ def test_a_line_that_its_batch_does_not_take_is_set_aside(books: Books, obstacle
     assert row.disposition == "rejected"
     assert source.marked == len(before) + 1
     assert len(books.rows(tables.task)) == len(before)
+
+
+def test_a_line_that_makes_the_validator_panic_is_set_aside(books: Books) -> None:
+    """The offset passes it, and the lines around it become tasks: it stopped every agent of a group for good."""
+    schema = b'{"anyOf":[{"$id":"b","$ref":"#a","$defs":{"r":{"$anchor":"a"}}},{"$id":"./b"}]}'
+    panic = b'{"id":"p","prompt":"Sum.","schema":%s}' % schema
+
+    source = asyncio.run(take_in(books, LINE, panic, b'{"id":"b","prompt":"Sum."}'))
+
+    (row,) = books.rows(tables.quarantine)
+    assert (row.record_offset, row.record_value, row.disposition) == (1, panic, "undecodable")
+    assert "PanicException" in row.error_text
+    assert source.marked == 3
+    assert books.count(tables.task) == 2

@@ -19,6 +19,10 @@ def with_schema(schema: object) -> bytes:
     return orjson.dumps(task_line(2, schema=schema))
 
 
+# Their anchor makes the validator panic, which is no Exception: the first is refused beforehand, the second by the guard.
+PANICS = {name: {"anyOf": [{"$id": one, "$ref": "#a", "$defs": {"r": {"$anchor": "a"}}}, {"$id": other}]} for name, one, other in (
+    ("an $id twice", "x:y", "x:y"), ("an $id twice, spelled otherwise", "b", "./b")
+)}  # fmt: skip
 INBOX: dict[str, tuple[bytes | None, list[tuple[str, bytes]]]] = {
     "nothing": (None, []),
     "no JSON": (b"\0" * 100, []),
@@ -32,6 +36,7 @@ INBOX: dict[str, tuple[bytes | None, list[tuple[str, bytes]]]] = {
     "patterns that fill the memory": (with_schema(BOMB), []),
     "a pattern that takes minutes": (with_schema({"pattern": r"\s" * 5000}), []),
     "alternatives of alternatives": (with_schema({"allOf": [{"$ref": "#/$defs/a"}] * 400, "$defs": {"a": {"anyOf": [{}] * 400}}}), []),
+    **{name: (with_schema(schema), []) for name, schema in PANICS.items()},
     "a model with blanks": (orjson.dumps(task_line(2, model="m ")), []),
     "a batch that is no text": (GOOD, [("docllm-batch", b"\xff")]),
     "a batch on two lines": (GOOD, [("docllm-batch", b"a\nb")]),
@@ -88,3 +93,21 @@ def test_hostile_records_among_the_tasks_stop_nobody(deployment: Deployment) -> 
     assert checker.violations(run) == []
     assert len(run.quarantined) == len(bad)
     assert len(llm.calls()) == 1
+
+
+@pytest.mark.timeout(300)
+def test_load_names_a_line_that_makes_the_validator_panic(deployment: Deployment) -> None:
+    """The lines around it are loaded and run; the line has its number, and `load` ends with 1."""
+    deployment.llm("--latency", "0")
+    lines = [task_line(1), task_line(2, schema=PANICS["an $id twice, spelled otherwise"]), task_line(3)]
+    path = deployment.folder / "tasks.jsonl"
+    path.write_bytes(b"\n".join(map(orjson.dumps, lines)))
+
+    done = deployment.run("producer", "load", str(path), "--group", deployment.group)
+    deployment.expect("tasks", ["t1", "t3"])
+    deployment.until_done()
+
+    assert done.code == 1, done
+    assert "line 2: schema" in done.err
+    assert "Traceback" not in done.err
+    assert checker.violations(deployment.evidence()) == []

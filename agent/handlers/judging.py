@@ -1,0 +1,54 @@
+"""Decide where a reply is judged: here, or in a child process where it would hold the interpreter's lock for long."""
+
+from dataclasses import replace
+from functools import partial
+
+from agent.outcome import Dead, Failure, Retry, Snooze, Succeeded
+from agent.policy import Terms, judge, unjudged
+from agent.ports import CallFailed, Reply
+from schemas.lanes import Lane
+from schemas.schema_cost import is_heavy_for
+from schemas.untrusted import contained, sealed, told
+from schemas.wording import one_line
+
+# Parsing more than this in the event loop's process would hold up its threads, the heartbeat's among them.
+PARSE_APART_BYTES = 1 << 20
+_TOO_LONG = Failure(
+    "BAD_OUTPUT",
+    "the answer takes too long to compare with the schema; simplify the schema: fewer alternatives, shorter enums, patterns "
+    "without look-arounds",
+)
+
+Judged = Succeeded | Retry | Snooze | Dead
+
+
+async def judged(reply: Reply | CallFailed, terms: Terms, apart: Lane) -> Judged:
+    """Return the outcome of a call."""
+    if not isinstance(reply, Reply) or not _is_heavy(reply, terms):
+        return judge(reply, terms)
+    try:
+        return await apart(partial(sealed, partial(judge, reply, terms)))
+    except TimeoutError:
+        return unjudged(_TOO_LONG, await _without_schema(reply, terms, apart), terms)
+    except Exception as error:  # noqa: BLE001 - a child that dies twice over a reply says something of this reply alone
+        failure = Failure("BAD_OUTPUT", one_line(f"the reply ended the process that judged it: {told(error)}"))
+        return unjudged(failure, await _without_schema(reply, terms, apart), terms)
+
+
+def _is_heavy(reply: Reply, terms: Terms) -> bool:
+    """Return whether judging would hold the interpreter's lock for long; what cannot be weighed is taken for heavy."""
+    if len(reply.body) > PARSE_APART_BYTES:
+        return True
+    try:
+        with contained():
+            return terms.schema is not None and is_heavy_for(terms.schema, reply.body)
+    except Exception:  # noqa: BLE001 - the child finds out
+        return True
+
+
+async def _without_schema(reply: Reply, terms: Terms, apart: Lane) -> Judged | None:
+    """Return what the reply is but for its schema, so that what it has cost is known; None where that fails too."""
+    try:
+        return await apart(partial(sealed, partial(judge, reply, replace(terms, schema=None))))
+    except Exception:  # noqa: BLE001 - its cost stays unknown
+        return None

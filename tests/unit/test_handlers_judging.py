@@ -1,0 +1,156 @@
+"""Where a reply is judged, and what becomes of it where that takes too long."""
+
+import asyncio
+import os
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import orjson
+import pytest
+
+from agent.handlers import ChildLane, judging
+from agent.handlers.judging import judged
+from agent.outcome import Outcome, Retry, Succeeded
+from agent.ports import Reply
+from schemas.untrusted import ContainedError, sealed
+from tests.hostile import FAILURES, PanicError, failing, names
+from tests.unit.handling import CountingLane, bench, completion, failure_of
+from tests.unit.judged import TERMS
+from tests.unit.test_schema_cost import ANSWER, BOMBS, INVOICE
+
+FAST = {name: bomb for name, bomb in BOMBS.items() if name in {"a slow pattern", "a pattern of many letters"}}
+
+
+def answered(answer: Any) -> Reply:
+    return completion(orjson.dumps(answer).decode())
+
+
+class Broken(CountingLane):
+    """A child that does to each call with a schema what it is told to."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    async def __call__(self, call: Any) -> Any:
+        self.calls += 1
+        if call.args[0].args[1].schema is not None:
+            raise self.error
+        return call()
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_an_answer_that_takes_long_to_judge_is_judged_apart(name: str) -> None:
+    """In this process it would keep the heartbeat from its turn, and lose the lease of all that runs here."""
+    schema, answer = FAST[name]
+    it = bench(answered(answer))
+
+    it.run({"id": "a", "prompt": "p", "schema": schema})
+
+    assert it.apart.calls == 1
+
+
+def test_what_people_ask_for_is_judged_at_once() -> None:
+    """A process apart is for what needs it."""
+    it = bench(answered(ANSWER))
+
+    outcome = it.run({"id": "a", "prompt": "p", "schema": INVOICE})
+
+    assert isinstance(outcome, Succeeded)
+    assert it.apart.calls == 0
+
+
+def test_a_schema_that_takes_long_to_compile_is_never_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither when a task is read at its attempt, nor when its answer is judged."""
+    monkeypatch.setattr("schemas.validator.jsonschema_rs.validator_for", failing(AssertionError("compiled here")))
+    lane = Broken(TimeoutError())
+
+    outcome = asyncio.run(judged(answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), lane))
+
+    assert failure_of(outcome).error_class == "BAD_OUTPUT"
+    assert isinstance(bench(completion("cut", "length")).run({"id": "a", "prompt": "p", "schema": {"pattern": r"\pL{299}"}}), Outcome)
+
+
+def test_an_answer_that_takes_too_long_to_judge_is_bad_output_and_is_paid() -> None:
+    """The text tells what to do, and what the call has used is counted."""
+    outcome = asyncio.run(judged(answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), Broken(TimeoutError())))
+
+    assert isinstance(outcome, Retry)
+    assert outcome.failure.error_class == "BAD_OUTPUT"
+    assert "takes too long to compare with the schema; simplify the schema" in outcome.failure.text
+    assert (outcome.spent.tokens_in, outcome.spent.tokens_out) == (10, 2)
+
+
+@pytest.mark.timeout(120)
+def test_the_two_bombs_are_ended_in_the_child() -> None:
+    """They held every thread of the agent for 13 and 22 seconds; the lane goes on behind them."""
+    lists = {"items": {"enum": [[1] * 50 + [number] for number in range(900)]}}
+    bombs = [(lists, [[1] * 50 + [899]] * 20_000), ({"items": {"allOf": [{"minimum": -n} for n in range(50_000)]}}, [0] * 400_000)]
+
+    async def run() -> list[Outcome]:
+        lane = ChildLane(limit_s=0.5)
+        outcomes = [await judged(answered(answer), replace(TERMS, schema=schema), lane) for schema, answer in bombs]
+        outcomes.append(await judged(Reply(200, {}, b" " * judging.PARSE_APART_BYTES + answered("fine").body), TERMS, lane))
+        lane.close()
+        return outcomes
+
+    *bad, good = asyncio.run(run())
+
+    assert ["too long" in failure_of(outcome).text for outcome in bad] == [True, True]
+    assert isinstance(good, Succeeded)
+
+
+def test_a_reply_that_ends_its_child_twice_is_bad_output() -> None:
+    """One that takes all memory says nothing of the provider."""
+    outcome = asyncio.run(judged(answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), Broken(OSError("no child"))))
+
+    assert failure_of(outcome).error_class == "BAD_OUTPUT"
+    assert "ended the process that judged it" in failure_of(outcome).text
+
+
+def test_a_cancellation_passes() -> None:
+    """An agent that leaves waits for no child."""
+
+    class Waits(CountingLane):
+        async def __call__(self, _call: Any) -> Any:
+            await asyncio.get_running_loop().create_future()
+
+    async def run() -> None:
+        judging_it = asyncio.ensure_future(judged(answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), Waits()))
+        await asyncio.sleep(0)
+        judging_it.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await judging_it
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=names)
+def test_a_schema_that_cannot_be_weighed_is_judged_apart(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """What makes the scales fail may make the judge fail too."""
+    monkeypatch.setattr("signal.getsignal", lambda _number: None)
+    monkeypatch.setattr(judging, "is_heavy_for", failing(error))
+    it = bench(answered([]))
+
+    assert isinstance(it.run({"id": "a", "prompt": "p", "schema": {"type": "array"}}), Succeeded)
+    assert it.apart.calls == 1
+
+
+@pytest.mark.parametrize("error", [PanicError("lost"), SystemExit(3), KeyboardInterrupt()], ids=names)
+def test_what_a_call_raises_in_its_child_comes_back_as_an_exception(error: BaseException) -> None:
+    """A panic that came back as it was would end the agent; one that nobody can unpickle ends the whole pool."""
+
+    async def run() -> int:
+        lane = ChildLane()
+        with pytest.raises(ContainedError, match=names(error)):
+            await lane(partial(sealed, partial(_fail, error)))
+        alive: int = await lane(partial(sealed, os.getpid))
+        lane.close()
+        return alive
+
+    assert asyncio.run(run()) > 0
+
+
+def _fail(error: BaseException) -> None:
+    raise error

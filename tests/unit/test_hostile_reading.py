@@ -1,0 +1,460 @@
+"""Whatever a library does over one record, line, schema, reply or document, that one item fails alone."""
+
+import asyncio
+import io
+import signal
+from datetime import UTC, datetime
+from typing import Any
+from unittest.mock import AsyncMock, MagicMock
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent import arrivals
+from agent.arrivals import Arrivals
+from agent.breaker import naming
+from agent.handlers import ChildLane, runner
+from agent.handlers import documents as agent_documents
+from agent.handlers.documents import DocumentError, Documents
+from agent.intake import Intake
+from agent.outcome import Dead, Retry, Succeeded
+from agent.partitions import Partitions
+from agent.policy import completion as completions
+from agent.policy import judge, signals
+from agent.ports import Partition, Record, Reply, Suspect
+from agent.telemetry import Counts
+from producer import export as exports
+from producer import lines, quarantine, strangers
+from producer.lines import Bad, Good, read_lines
+from producer.quarantine import headers_of
+from producer.result_lines import Ended, Result, docllm_line, openai_line
+from schemas import validator
+from schemas.clock import SystemClock
+from schemas.envelope import Publication, encode
+from schemas.lanes import InlineLane
+from schemas.line import LineError, parse
+from schemas.task import Status
+from tests.hostile import FAILURES, failing, names
+from tests.unit.handling import CountingLane, bench, failure_of
+from tests.unit.judged import TERMS, completion
+
+INBOX = Partition("g.inbox", "id", 0, 1)
+LEDGER = "0" * 32
+# Makes the validator of jsonschema-rs 0.60 panic; the spelling of its second $id evades the check for doubled ones.
+PANIC = {"anyOf": [{"$id": "b", "$ref": "#a", "$defs": {"r": {"$anchor": "a"}}}, {"$id": "./b"}]}
+
+every_failure = pytest.mark.parametrize("error", FAILURES, ids=names)
+
+
+@pytest.fixture(autouse=True)
+def nobody_presses_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an agent, which handles its signals itself: a KeyboardInterrupt is a library's."""
+    monkeypatch.setattr(signal, "getsignal", lambda _number: signal.SIG_IGN)
+
+
+def line(key: str, **fields: Any) -> bytes:
+    return orjson.dumps({"id": key, "prompt": "Sum."} | fields)
+
+
+def intake() -> Intake:
+    parts: dict[str, Any] = {name: MagicMock() for name in ("database", "lane", "ordered")}
+    return Intake(
+        partitions=Partitions({}),
+        apart=InlineLane(),
+        clock=SystemClock(),
+        counts=Counts(),
+        group="g",
+        max_attempts_of=lambda _kind: 5,
+        failed=lambda _reason: None,
+        **parts,
+    )
+
+
+def read_inbox(values: list[bytes]) -> list[object]:
+    inbox = intake()
+
+    async def run() -> list[object]:
+        return [await inbox._read(Record(INBOX, offset, 0, None, value, [])) for offset, value in enumerate(values)]
+
+    return asyncio.run(run())
+
+
+# ---- lines of a file
+
+
+@every_failure
+def test_load_names_the_line_that_cannot_be_read_and_goes_on(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """The lines before and after it are loaded."""
+    monkeypatch.setattr(lines, "parse", failing(error, parse, on=lambda value: b'"b"' in value))
+
+    first, bad, last = read_lines("-", stdin=io.BytesIO(b"\n".join(map(line, "abc"))))
+
+    assert (type(first), type(last)) == (Good, Good)
+    assert isinstance(bad, Bad)
+    assert (bad.line, bad.text) == (2, line("b").decode())
+    assert names(error) in str(bad)
+    str(bad).encode()
+
+
+def test_load_names_a_line_that_makes_the_validator_panic() -> None:
+    """It ended `load` with a traceback and the exit code of a load that had done the good part."""
+    good, bad, last = read_lines("-", stdin=io.BytesIO(b"\n".join([line("a"), line("b", schema=PANIC), line("c")])))
+
+    assert (type(good), type(last)) == (Good, Good)
+    assert isinstance(bad, Bad)
+    assert str(bad).startswith("line 2: schema is not a valid JSON Schema: the validator fails on it (PanicException")
+
+
+def test_an_id_that_is_there_twice_is_refused_with_its_name() -> None:
+    """A person who bundles schemas learns which one is doubled, not that a library failed."""
+    with pytest.raises(LineError, match=r"has the \$id x:y twice; give each subschema an \$id of its own"):
+        parse(line("a", schema={"$defs": {"a": {"$id": "x:y"}, "b": {"items": {"$id": "x:y"}}}}))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$id": "http://a/", "$defs": {"a": {"$id": "1/", "$defs": {"c": {"$id": "c"}}}, "b": {"$id": "2/", "$defs": {"c": {"$id": "c"}}}}},
+        {"enum": [{"$id": "x:y"}, {"$id": "x:y", "a": 1}], "examples": [{"$id": "x:y"}]},
+        {"properties": {"$id": {"type": "string"}}, "$defs": {"a": {"properties": {"$id": {"type": "string"}}}}},
+    ],
+    ids=["relative to others", "data", "a property"],
+)
+def test_what_only_looks_like_a_doubled_id_is_taken(schema: dict[str, Any]) -> None:
+    """Bundled schemas name their parts relative to themselves."""
+    assert parse(line("a", schema=schema)).schema == schema
+
+
+@every_failure
+def test_a_schema_on_which_the_validator_fails_is_a_fault_of_its_line(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """A MemoryError says nothing of the schema, and is the line's all the same where lines are read."""
+    monkeypatch.setattr(validator.jsonschema_rs, "validator_for", failing(error))
+
+    (bad,) = read_lines("-", stdin=io.BytesIO(line("b", schema={"title": "never compiled before"})))
+
+    assert isinstance(bad, Bad)
+    assert names(error) in str(bad)
+
+
+# ---- records of the inbox
+
+
+@every_failure
+def test_the_intake_sets_a_record_aside_whose_reading_fails(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """An agent that ended of it would end again at each start, and the next agent too."""
+    monkeypatch.setattr(strangers, "parse", failing(error, parse, on=lambda value: b'"b"' in value))
+
+    first, suspect, last = read_inbox([line("a"), line("b"), line("c")])
+
+    assert isinstance(first, tuple)
+    assert isinstance(last, tuple)
+    assert isinstance(suspect, Suspect)
+    assert names(error) in suspect.reason
+    suspect.reason.encode()
+
+
+def test_the_intake_sets_a_record_aside_that_makes_the_validator_panic() -> None:
+    """This one record, 114 bytes, stopped every agent of a group for good."""
+    first, suspect, last = read_inbox([line("a"), line("b", schema=PANIC), line("c")])
+
+    assert isinstance(first, tuple)
+    assert isinstance(last, tuple)
+    assert isinstance(suspect, Suspect)
+    assert "PanicException" in suspect.reason
+
+
+@given(failing_lines=st.dictionaries(st.integers(0, 9), st.sampled_from(FAILURES)))
+def test_any_lines_may_fail_in_any_way(failing_lines: dict[int, BaseException]) -> None:
+    """Exactly those that fail are set aside."""
+
+    def parse_or_fail(value: bytes) -> Any:
+        task = parse(value)
+        if (error := failing_lines.get(int(task.key))) is not None:
+            raise error
+        return task
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strangers, "parse", parse_or_fail)
+        read = read_inbox([line(str(number)) for number in range(10)])
+
+    assert {number for number, one in enumerate(read) if isinstance(one, Suspect)} == failing_lines.keys()
+
+
+SLOW = rb'{"id":"s","prompt":"x","schema":{"pattern":"\\pL{300}"}}'
+
+
+def test_a_line_that_takes_long_to_read_is_read_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six hundred lines of 56 bytes stopped an agent for a minute."""
+    here: list[bytes] = []
+    monkeypatch.setattr(strangers, "parse", lambda value: here.append(value) or parse(value))
+    inbox = intake()
+    inbox._apart = apart = CountingLane()
+
+    async def run() -> list[object]:
+        return [await inbox._read(Record(INBOX, 0, 0, None, value, [])) for value in (line("a"), SLOW, line("b"))]
+
+    first, slow, last = asyncio.run(run())
+
+    assert isinstance(slow, tuple)
+    assert (slow[1].key, slow[1].value) == (b"s", SLOW)
+    assert apart.calls == 1
+    assert here == [line("a"), SLOW, line("b")]  # the slow one once, by the call that went apart
+    assert isinstance(first, tuple)
+    assert isinstance(last, tuple)
+
+
+def test_a_line_that_takes_too_long_to_read_is_set_aside() -> None:
+    """With the reason, and without a second try."""
+
+    class TooLong:
+        async def __call__(self, _call: object) -> Any:
+            raise TimeoutError
+
+    inbox = intake()
+    inbox._apart = TooLong()
+
+    read = asyncio.run(inbox._read(Record(INBOX, 0, 0, None, SLOW, [])))
+
+    assert isinstance(read, Suspect)
+    assert "takes too long to check" in read.reason
+
+
+@pytest.mark.timeout(60)
+def test_a_line_is_read_in_a_real_child() -> None:
+    """What comes back is what is read here; so is what is wrong with a line."""
+    bad = line("a", schema={"pattern": r"\pL{300}", "type": "no such type"})
+    inbox = intake()
+
+    async def run() -> list[object]:
+        inbox._apart = lane = ChildLane()
+        read = [await inbox._read(Record(INBOX, 0, 0, None, value, [])) for value in (SLOW, bad)]
+        lane.close()
+        return read
+
+    slow, suspect = asyncio.run(run())
+
+    assert slow == strangers.read(None, SLOW, [], "g", lambda _kind: 5)
+    assert isinstance(suspect, Suspect)
+    assert suspect.reason.startswith("schema is not a valid JSON Schema")
+
+
+def test_a_page_gives_way_as_long_as_it_has_read() -> None:
+    """However many slow lines there are, half of the time is everybody else's."""
+    slept: list[float] = []
+
+    class Clock(SystemClock):
+        time_s = 0.0
+
+        def now_s(self) -> float:
+            self.time_s += 0.004
+            return self.time_s
+
+        async def sleep(self, delay_s: float) -> None:
+            slept.append(delay_s)
+
+    inbox = intake()
+    inbox._clock = clock = Clock()
+    inbox._accept = accepted = AsyncMock(return_value=[])
+
+    asyncio.run(inbox._take([Record(INBOX, offset, 0, None, line(str(offset)), []) for offset in range(60)]))
+
+    assert sum(slept) > clock.time_s / 3
+    assert len(accepted.call_args.args[1]) == 60
+
+
+def test_a_true_cancellation_of_the_intake_passes() -> None:
+    """Only who cancels the intake itself ends it."""
+
+    class Waits:
+        async def __call__(self, _call: object) -> Any:
+            await asyncio.get_running_loop().create_future()
+
+    inbox = intake()
+    inbox._apart = Waits()
+
+    async def run() -> None:
+        reading = asyncio.ensure_future(inbox._read(Record(INBOX, 0, 0, None, line("a", schema={"pattern": r"\pL{300}"}), [])))
+        await asyncio.sleep(0)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+
+    asyncio.run(run())
+
+
+@every_failure
+def test_a_record_of_the_quarantine_or_of_dead_letters_is_refused_alone(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Whoever replays catches LineError."""
+    monkeypatch.setattr(strangers, "headers_blob", failing(error))
+
+    with pytest.raises(LineError, match=names(error)):
+        strangers.read(None, line("a"), [], "g", lambda _kind: 5)
+
+
+@every_failure
+def test_a_suspect_whose_headers_cannot_be_kept_is_kept_without_them(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Its value is what a replay needs."""
+    monkeypatch.setattr(quarantine, "headers_blob", failing(error, quarantine.headers_blob, on=bool))
+    suspect = Suspect("id", "g.inbox", 0, 5, b"k", b"value", [("h", b"x")], "is not JSON")
+
+    row = quarantine._row("g", suspect)
+
+    assert (row["record_value"], row["headers"], row["record_offset"]) == (b"value", b"[]", 5)
+    assert names(error) in str(row["error_text"])
+
+
+def test_stored_headers_that_were_damaged_are_told_of() -> None:
+    """Taken for none, they would make a replay put the task into another batch."""
+    with pytest.raises(LineError, match="cannot be read"):
+        headers_of(b'[["docllm-batch"')
+
+
+# ---- records of the tasks
+
+
+@every_failure
+def test_a_publication_whose_reading_fails_is_set_aside(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Headers come from anybody."""
+    monkeypatch.setattr(arrivals, "decode", failing(error))
+    record = Record(INBOX, 3, 0, b"k", b"{}", encode(Publication(LEDGER, "g", "b", 7, 0)))
+
+    read = Arrivals(ledger_id=LEDGER, group="g", naming=MagicMock()).read(record)
+
+    assert isinstance(read, Suspect)
+    assert names(error) in read.reason
+    assert (read.key, read.value, read.offset) == (b"k", b"{}", 3)
+
+
+@every_failure
+def test_a_body_that_cannot_be_read_has_the_default_route(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Its attempt gives it up; who only asks for its route does not end."""
+    monkeypatch.setattr(naming.orjson, "loads", failing(error))
+
+    assert naming.route_of(b"{}", MagicMock()) == naming.DEFAULT
+
+
+@pytest.mark.parametrize("error", [one for one in FAILURES if not isinstance(one, MemoryError)], ids=names)
+def test_a_task_that_cannot_be_read_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """No call is made for it."""
+    monkeypatch.setattr(runner, "parse_again", failing(error))
+    it = bench()
+
+    outcome = it.run()
+
+    assert isinstance(outcome, Dead)
+    assert (outcome.failure.error_class, outcome.disposition) == ("UNDECODABLE", "undecodable")
+    outcome.failure.text.encode()
+    assert not it.llm.calls
+
+
+# ---- replies
+
+
+@every_failure
+def test_a_reply_whose_judging_fails_is_bad_output_and_is_paid(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """What it has used is counted: the call was made."""
+    monkeypatch.setattr(completions, "first_error", failing(error))
+    monkeypatch.setattr(completions, "is_soon_explained", lambda *_: True)
+
+    outcome = bench().run({"id": "a", "prompt": "p", "schema": {"type": "array"}})
+
+    assert isinstance(outcome, Retry)
+    assert outcome.failure.error_class == "BAD_OUTPUT"
+    outcome.failure.text.encode()
+    assert outcome.spent.model == "m"
+
+
+@every_failure
+@pytest.mark.parametrize("place", ["_check", "_count", "text_of"])
+def test_whatever_fails_in_judging_is_bad_output(monkeypatch: pytest.MonkeyPatch, error: BaseException, place: str) -> None:
+    """The judge has an outcome for every reply."""
+    monkeypatch.setattr(completions, place, failing(error))
+
+    outcome = judge(Reply(200, {}, completion()), TERMS)
+
+    assert isinstance(outcome, Retry)
+    assert outcome.failure.error_class == "BAD_OUTPUT"
+
+
+@every_failure
+def test_a_status_decides_where_the_body_cannot_be_read(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """A rate limit stays one: it is free of charge, and the whole route must hear of it."""
+    monkeypatch.setattr(signals.orjson, "loads", failing(error, orjson.loads, on=bool))
+
+    outcome = judge(Reply(429, {}, b'{"error": {}}'), TERMS)
+
+    assert failure_of(outcome).error_class == "RATE"
+
+
+def test_a_schema_that_makes_the_validator_panic_fails_its_task_alone() -> None:
+    """A handler may bring a schema of its own, which nobody has compiled before."""
+    outcome = judge(Reply(200, {}, completion("[]")), _with_schema(PANIC))
+
+    assert failure_of(outcome).error_class == "BAD_REQUEST"
+    assert "PanicException" in failure_of(outcome).text
+
+
+def _with_schema(schema: dict[str, Any]) -> Any:
+    return type(TERMS)(**{name: getattr(TERMS, name) for name in TERMS.__dataclass_fields__} | {"schema": schema})
+
+
+# ---- documents
+
+
+@pytest.mark.parametrize("error", [one for one in FAILURES if not isinstance(one, MemoryError)], ids=names)
+def test_a_document_whose_reading_fails_is_one_tasks_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, error: BaseException) -> None:
+    """A SystemExit in a thread would end the agent."""
+    (tmp_path / "a.txt").write_text("text")
+    monkeypatch.setattr(agent_documents.DocumentText, "read", failing(error))
+    reader = Documents(roots=(tmp_path,), lane=InlineLane())
+
+    with pytest.raises(DocumentError) as raised:
+        asyncio.run(reader.read((tmp_path / "a.txt").as_uri()))
+
+    assert raised.value.failure.error_class == "DOCUMENT_UNREADABLE"
+    raised.value.failure.text.encode()
+
+
+# ---- exports
+
+
+@pytest.fixture
+def ended() -> Ended:
+    """A task that has succeeded."""
+    at = datetime(2027, 1, 31, 18, 0, tzinfo=UTC).replace(tzinfo=None)
+    return Ended(7, "a", Status.SUCCEEDED, 0, line("a"), 1, 1, 0, Result(0, completion(), "m", "t", at), None)
+
+
+@every_failure
+def test_one_result_that_cannot_be_written_keeps_no_other_from_being_exported(
+    monkeypatch: pytest.MonkeyPatch, ended: Ended, error: BaseException
+) -> None:
+    """It has a line of its own that says so, in either format."""
+    for line_of in (docllm_line, openai_line):
+        written = exports._written(ended, failing(error, line_of, on=lambda task: task.result is not None))
+
+        assert written is not None
+        assert orjson.loads(written)["error"]["code"] == "UNREADABLE"
+
+
+# ---- texts
+
+
+def test_a_handlers_error_with_half_a_letter_keeps_its_text() -> None:
+    """And its task another attempt."""
+
+    async def handler(_context: object) -> None:
+        raise ValueError("page 7: \ud800 is no letter \u202eevil\x9b31m")
+
+    outcome = bench(document=handler).run()
+
+    assert isinstance(outcome, Retry)
+    assert outcome.failure.text == "ValueError: page 7: \ufffd is no letter \ufffdevil 31m"
+
+
+def test_what_a_success_needs_is_not_in_the_way(ended: Ended) -> None:
+    """The guards change nothing for what is well."""
+    assert isinstance(judge(Reply(200, {}, completion()), TERMS), Succeeded)
+    assert exports._written(ended, docllm_line) == docllm_line(ended)
