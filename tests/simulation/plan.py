@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass, field
 
+from tests.simulation.mishaps import MISJUDGED, UNDECODABLE, UNREADABLE
 from tests.simulation.points import POINTS
 
 # Chances while there are faults; a run turns each on with the probability in front.
@@ -67,7 +68,10 @@ _EVENTS = {
 _RECORDS_LOST = {"lose", "forget_offsets", "make_again"}
 # What the tasks of a run are like: weights. A run mixes the usual ones with one rare kind, if any.
 USUAL = {"t": 60, "refused": 6, "poison": 4, "unpublishable-refused": 3, "toolong": 3, "filtered": 2, "huge": 2, "schema": 3}
-RARE = {"raises": 0.12, "broken": 0.1, "kills": 0.04, "waits": 0.05, "hangs": 0.02, "deadline": 0.1, "future": 0.1}
+RARE = {
+    "raises": 0.12, "broken": 0.1, "kills": 0.04, "waits": 0.05, "hangs": 0.02, "deadline": 0.1, "future": 0.1,
+    UNREADABLE: 0.1, UNDECODABLE: 0.1, MISJUDGED: 0.1,
+}  # fmt: skip
 
 
 @dataclass(slots=True)

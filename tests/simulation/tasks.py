@@ -10,8 +10,10 @@ from producer.lines import Good
 from schemas.line import parse
 from tests.simulation.eventloop import EPOCH_S
 from tests.simulation.machine import HANDLED
+from tests.simulation.mishaps import MISJUDGED, UNREADABLE
 
 FUTURE = "future"  # of a format that is understood only after an update
+OF_THE_INBOX = (FUTURE, UNREADABLE)  # set aside until then
 _SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
@@ -29,6 +31,8 @@ def _line(number: int, key: str, kind: str, rng: random.Random, models: Sequence
         line["type"] = kind
     if kind == "schema":
         line["schema"] = _SCHEMA
+    if kind == MISJUDGED and rng.random() < 0.5:
+        line["schema"] = {"title": MISJUDGED}
     if kind == "deadline":
         line["deadline"] = datetime.fromtimestamp(EPOCH_S + rng.uniform(1, 2 * horizon_s), UTC).isoformat()
     if model := rng.choice(models):

@@ -17,7 +17,7 @@ from tests.simulation.broker import Topic
 from tests.simulation.eventloop import EPOCH_S
 from tests.simulation.machine import BATCH, GROUP, LEDGER_ID, TIERS
 from tests.simulation.store import TURN, seconds
-from tests.simulation.tasks import FUTURE
+from tests.simulation.tasks import OF_THE_INBOX
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -77,7 +77,7 @@ class _Witness:
         world = self._world
         direct = {f"{DIRECT}/{line.key}" for line in world.inbox}
         own = {f"{BATCH}/{line.key}" for line in world.lines}
-        optional = {name for name in direct if FUTURE in name} | (own if world.cancelled else set())
+        optional = {name for name in direct if any(kind in name for kind in OF_THE_INBOX)} | (own if world.cancelled else set())
         return frozenset((own | direct) - (optional - rows))
 
     def _tiers_s(self) -> list[float]:

@@ -11,12 +11,15 @@ from typing import Any
 from unittest.mock import patch
 
 from agent import partitions, relief
+from agent.handlers import runner
 from agent.ledger import lease
+from agent.policy import completion
 from producer import load, strangers
 from schemas import crash
 from schemas.envelope import Outgoing
 from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.line import LineError, TaskLine, parse
+from schemas.line import LineError, TaskLine, parse, parse_again
+from schemas.untrusted import told
 from tests.invariants.happened import Outage
 from tests.invariants.promises import violations
 from tests.simulation import people, tasks, watch, witness
@@ -24,6 +27,7 @@ from tests.simulation.broker import Broker, Group, Place
 from tests.simulation.eventloop import EPOCH_S, PROCESS, Process, VirtualClock, VirtualLoop
 from tests.simulation.events import Events
 from tests.simulation.machine import GROUP, Machine
+from tests.simulation.mishaps import Mishaps
 from tests.simulation.plan import Plan
 from tests.simulation.programs import AgentProgram, LoaderProgram, Program
 from tests.simulation.provider import SimLLM
@@ -73,7 +77,7 @@ class World:
         self.agents: list[AgentProgram] = []
         self.others: list[Program] = []  # cancels, replays, and what else people do
         self.incarnations: dict[int, AgentProgram | None] = {}
-        own = {kind: weight for kind, weight in plan.kinds.items() if kind != tasks.FUTURE}
+        own = {kind: weight for kind, weight in plan.kinds.items() if kind not in tasks.OF_THE_INBOX}
         self.lines = tasks.lines(plan.tasks, self.rng, own, plan.models, plan.horizon_s)
         self.inbox = tasks.lines(plan.inbox, self.rng, plan.kinds, plan.models, plan.horizon_s, "inbox-")
         self.outages: list[Outage] = []
@@ -94,8 +98,10 @@ class World:
             self.store.begin(lambda: EPOCH_S + self.loop.time() + self.database_ahead_s, self.loop.time)
             try:
                 self.loop.run_until_complete(self.loop.spawn(Process("world"), self._run()))
-            except Exception as error:  # noqa: BLE001 - whatever ended the run is what the run is about
-                self.problem("RUN", f"{type(error).__name__}: {error}")
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 - whatever ended the run is what the run is about
+                self.problem("RUN", told(error))
             finally:
                 self.loop.bury()
         return self.problems
@@ -236,7 +242,11 @@ class World:
         with ExitStack() as stack:
             gc.disable()  # a collection in the middle would let killed programs end at a time that no seed decides
             stack.callback(gc.enable)
-            replaced = [(lease, "_draw", self._draw), (crash, "reach", self._reach), (strangers, "parse", self._parse)]
+            mishaps = Mishaps(self.rng, lambda: self.well)
+            replaced = [(lease, "_draw", self._draw), (crash, "reach", self._reach)]
+            replaced += [(strangers, "parse", mishaps.parsing(self._parse)), (runner, "parse_again", mishaps.parsing_again(parse_again))]
+            replaced += [(completion, "_answered", mishaps.judging(completion._answered))]
+            replaced += [(completion, "validator_of", mishaps.validating(completion.validator_of))]
             replaced += [(load, name, LOAD_CHUNK) for name in ("CHUNK", "SQLITE_CHUNK")]
             if self.plan.narrow:
                 replaced += [(partitions, name, value) for name, value in (("SPAN", 8), ("RESUME_SPAN", 6))]

@@ -1,0 +1,77 @@
+"""Libraries that fail over some records and replies of a run, in ways that most code does not expect."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+UNREADABLE = "unreadable"  # a line of the inbox on which its parser fails until there is a better release
+UNDECODABLE = "undecodable"  # a task on which its agent's parser fails until then
+MISJUDGED = "misjudged"  # a task over whose answers the judge, or the validator of its schema, fails now and then
+
+
+class PanicError(BaseException):
+    """What a panic in native code looks like."""
+
+
+class MuteError(Exception):
+    """An error whose message cannot be made."""
+
+    def __str__(self) -> str:
+        raise PanicError
+
+
+# A MemoryError over a task that is known well is its agent's trouble, no task's.
+_OF_A_TASK: tuple[type[BaseException], ...] = (
+    PanicError, SystemExit, GeneratorExit, asyncio.CancelledError, RecursionError, ValueError, MuteError,
+)  # fmt: skip
+_ANY = (*_OF_A_TASK, MemoryError)
+_TEXT = "half \ud800, turned \u202e"
+
+
+class Mishaps:
+    """Decides by a seed which call of a library fails, and how. `well`: whether the better release is there."""
+
+    def __init__(self, rng: Random, well: Callable[[], bool]) -> None:
+        self._rng = rng
+        self._well = well
+
+    def parsing(self, parse: Callable[[bytes], Result]) -> Callable[[bytes], Result]:
+        """Return the parser of the inbox's lines."""
+        return self._failing(parse, UNREADABLE, _ANY)
+
+    def parsing_again(self, parse: Callable[[bytes], Result]) -> Callable[[bytes], Result]:
+        """Return the parser of an agent's tasks."""
+        return self._failing(parse, UNDECODABLE, _OF_A_TASK)
+
+    def _failing(self, parse: Callable[[bytes], Result], kind: str, errors: tuple[type[BaseException], ...]) -> Callable[[bytes], Result]:
+        def read(value: bytes) -> Result:
+            if kind.encode() in value and not self._well():
+                raise self._rng.choice(errors)(_TEXT)
+            return parse(value)
+
+        return read
+
+    def judging(self, judge: Callable[..., Result]) -> Callable[..., Result]:
+        """Return what judges the text of an answer, which names its task; or fails over it."""
+
+        def judged(text: Any, *rest: Any) -> Result:
+            self._fail_sometimes(MISJUDGED in str(text))
+            return judge(text, *rest)
+
+        return judged
+
+    def validating(self, make: Callable[..., Result]) -> Callable[..., Result]:
+        """Return what makes the validator of a schema, or fails."""
+
+        def made(schema: dict[str, Any]) -> Result:
+            self._fail_sometimes(schema.get("title") == MISJUDGED)
+            return make(schema)
+
+        return made
+
+    def _fail_sometimes(self, about_ours: bool) -> None:  # noqa: FBT001 - it has no other meaning
+        if about_ours and self._rng.random() < 0.5:
+            raise self._rng.choice(_ANY)(_TEXT)
