@@ -4,6 +4,7 @@ Native code can end in an exception that is no `Exception`: a panic in Rust arri
 BaseException (`pyo3_runtime.PanicException`). Uncaught, one record would stop the whole process.
 """
 
+import asyncio
 import pickle
 import signal
 import threading
@@ -68,6 +69,12 @@ def described(error: BaseException) -> str:
         if _is_interrupt(wrong):
             raise
         return f"(its message cannot be read: {type(wrong).__name__})"
+
+
+def is_panic(error: BaseException) -> bool:
+    """Return whether native code ended in this, in a coroutine: it is neither an Exception nor an end from outside."""
+    ends = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+    return not isinstance(error, (Exception, *ends))
 
 
 def _is_interrupt(error: BaseException) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from agent.outcome import Dead, Failure, Moved, Outcome, Retry, Snooze, Succeeded
 from agent.policy import Effect, effect_of, one_line
 from agent.policy.completion import read
-from agent.policy.signals import classify
+from agent.policy.judge import classified
 from agent.ports import CallFailed, Reply
 
 _SUCCESS = range(200, 300)
@@ -37,7 +37,7 @@ def by_answer(answer: Reply | CallFailed) -> Told:
     if isinstance(answer, CallFailed):
         return _of(Failure(answer.error_class, one_line(answer.text)))
     if answer.status not in _SUCCESS:
-        return _of(classify(answer.status, answer.body, cut=answer.cut))
+        return _of(classified(answer))
     failure = read(answer.body, schema=None, verbatim=True).failure
     if failure is None:
         return Told(Effect.UP)

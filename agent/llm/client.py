@@ -17,6 +17,7 @@ from agent.ports import Call, CallFailed, Reply
 from schemas.config import Secret, authorization
 from schemas.http_client import causes, connected, wants_login, why
 from schemas.llm_address import endpoint
+from schemas.untrusted import is_panic, told
 from schemas.wording import TEXT_CHARS, masking
 
 MAX_REPLY_BYTES = 16 << 20
@@ -57,6 +58,10 @@ class ChatClient:
                 return _too_large(self._max_reply_bytes) if body is None else self._reply(response, body)
         except PyreqwestError as error:
             return self._failure(error)
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            return CallFailed("AMBIGUOUS", self._masked(f"the HTTP client fails: {told(error)}".encode("utf-8", "replace")).decode())
 
     async def close(self) -> None:
         """Close the connections; calls that still run end as AMBIGUOUS."""

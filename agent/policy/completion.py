@@ -46,10 +46,18 @@ def read(body: bytes, *, schema: dict[str, Any] | None, verbatim: bool) -> Compl
     """Return what the completion holds.
 
     `verbatim`: the person gets the whole body and reads `finish_reason` there, so that any answer but an error is an answer.
+    A body on which a library fails is BAD_OUTPUT.
     """
     try:
         with contained():
-            value = orjson.loads(body)
+            return _read(body, schema, verbatim=verbatim)
+    except Exception as error:  # noqa: BLE001 - the reply is one task's, and so is the failure
+        return Completion(unjudged(error))
+
+
+def _read(body: bytes, schema: dict[str, Any] | None, *, verbatim: bool) -> Completion:
+    try:
+        value = orjson.loads(body)
     except orjson.JSONDecodeError as wrong:
         if body.lstrip().startswith(b"{"):
             return Completion(Failure("BAD_OUTPUT", one_line(f"the reply is not JSON: {wrong.msg} ({len(body)} bytes)")))

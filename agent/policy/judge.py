@@ -69,7 +69,7 @@ def _judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snoo
     if isinstance(answer, CallFailed):
         return refused(Failure(answer.error_class, one_line(answer.text)), _spent(terms, _NO_HEADERS), terms)
     if answer.status not in _SUCCESS:
-        return refused(_classified(answer), _spent(terms, answer.headers), terms, answer.headers)
+        return refused(classified(answer), _spent(terms, answer.headers), terms, answer.headers)
     found = completion.read(answer.body, schema=terms.schema, verbatim=terms.verbatim)
     spent = _spent(terms, answer.headers, found)
     if found.failure is not None:
@@ -77,7 +77,7 @@ def _judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snoo
     return Succeeded(*_packed(answer.body), spent)
 
 
-def _classified(answer: Reply) -> Failure:
+def classified(answer: Reply) -> Failure:
     """Return the class of a reply that is no success; a body on which a library fails leaves its status to decide."""
     try:
         with contained():

@@ -96,6 +96,23 @@ def test_hostile_records_among_the_tasks_stop_nobody(deployment: Deployment) -> 
 
 
 @pytest.mark.timeout(300)
+def test_lines_with_slow_patterns_hold_nobody_up(embedded: Deployment) -> None:
+    """Each took 0.1 s of the event loop, twice at each attempt; they are read and judged in the child, and run."""
+    embedded.llm("--latency", "0")
+    embedded.producer("topics", "apply")
+    slow = [task_line(number, schema={"anyOf": [{"pattern": rf"\pL{{300}}{number}"}, {}]}) for number in range(60)]
+    embedded.bus.write([Outgoing(embedded.topics.name("inbox"), KEY, orjson.dumps(one), []) for one in slow])
+    embedded.expect(f"{embedded.group}-direct", [f"t{number}" for number in range(60)])
+
+    embedded.until_done()
+
+    run = embedded.evidence()
+    assert checker.violations(run) == []
+    assert len(run.calls) == len(slow)
+    assert "silent for too long" not in embedded.said()
+
+
+@pytest.mark.timeout(300)
 def test_load_names_a_line_that_makes_the_validator_panic(deployment: Deployment) -> None:
     """The lines around it are loaded and run; the line has its number, and `load` ends with 1."""
     deployment.llm("--latency", "0")

@@ -15,15 +15,17 @@ from hypothesis import strategies as st
 from agent import arrivals
 from agent.arrivals import Arrivals
 from agent.breaker import naming
+from agent.breaker.told import by_answer
 from agent.handlers import ChildLane, runner
 from agent.handlers import documents as agent_documents
 from agent.handlers.documents import DocumentError, Documents
 from agent.intake import Intake
+from agent.llm.client import ChatClient
 from agent.outcome import Dead, Retry, Succeeded
 from agent.partitions import Partitions
+from agent.policy import Effect, judge, signals
 from agent.policy import completion as completions
-from agent.policy import judge, signals
-from agent.ports import Partition, Record, Reply, Suspect
+from agent.ports import Call, CallFailed, Partition, Record, Reply, Suspect
 from agent.telemetry import Counts
 from producer import export as exports
 from producer import lines, quarantine, strangers
@@ -36,7 +38,7 @@ from schemas.envelope import Publication, encode
 from schemas.lanes import InlineLane
 from schemas.line import LineError, parse
 from schemas.task import Status
-from tests.hostile import FAILURES, failing, names
+from tests.hostile import FAILURES, PanicError, failing, names
 from tests.unit.handling import CountingLane, bench, failure_of
 from tests.unit.judged import TERMS, completion
 
@@ -386,6 +388,33 @@ def test_a_status_decides_where_the_body_cannot_be_read(monkeypatch: pytest.Monk
     outcome = judge(Reply(429, {}, b'{"error": {}}'), TERMS)
 
     assert failure_of(outcome).error_class == "RATE"
+
+
+@every_failure
+def test_a_probe_whose_answer_cannot_be_read_tells_what_its_status_does(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """It is asked for by the agent itself, which would end."""
+    monkeypatch.setattr(signals.orjson, "loads", failing(error, orjson.loads, on=bool))
+
+    assert by_answer(Reply(429, {}, b"{}")).effect is Effect.REFUSAL
+    assert by_answer(Reply(200, {}, completion())).effect is Effect.OUTAGE
+
+
+def test_a_panic_of_the_http_client_is_one_calls_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call may have been billed; a cancellation is none."""
+
+    async def call(error: BaseException) -> object:
+        client = ChatClient(base_url="http://localhost:9", api_key=None)
+        monkeypatch.setattr(client, "_request", failing(error))
+        try:
+            return await client.complete(Call(b"{}", "id", 1.0))
+        finally:
+            await client.close()
+
+    answer = asyncio.run(call(PanicError("lost")))
+    assert isinstance(answer, CallFailed)
+    assert (answer.error_class, answer.text) == ("AMBIGUOUS", "the HTTP client fails: PanicError: lost")
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(call(asyncio.CancelledError()))
 
 
 def test_a_schema_that_makes_the_validator_panic_fails_its_task_alone() -> None:
