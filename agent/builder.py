@@ -9,6 +9,7 @@ from agent.breaker import Routes, route_of
 from agent.breaker.accounts import Accounts, Connect
 from agent.breaker.prober import Prober
 from agent.console.progress import Progress
+from agent.containment import MemoryWatch
 from agent.guard import Guards
 from agent.guarding import Guarding
 from agent.handlers import Documents, Handlers, registry
@@ -73,6 +74,7 @@ class Builder:
         self.publishing = Publishing(self.relay)
         self.sweep = Sweep(config.agent.sweep_slack_s, asyncio.Event())
         self.longest_tier = tiers_of(parts.topics.tiers)[-1]
+        self.memory = MemoryWatch(self.clock)
         self.ledger = SqlLedger(
             database=parts.database, group=parts.topics.group, clock=self.clock, lanes=lanes, longest_tier=self.longest_tier
         )
@@ -87,6 +89,7 @@ class Builder:
             prices=config.prices,
             tiers=tiers_of(config.retry_tiers),
             types=config.types,
+            failed=self.memory.note,
         )
         handlers = Handlers(tools=tools, by_type=registry.load(config.types))
         self.worker = Worker(handlers=handlers, clock=self.clock, deadline_s=self.deadline_s)
@@ -145,6 +148,7 @@ class Builder:
             longest_tier=self.longest_tier,
             clock=self.clock,
             counts=self.counts,
+            memory=self.memory,
             freed=freed,
         )
 
@@ -276,7 +280,7 @@ class Builder:
             reaper=self.reaper(loop, intake),
             publishing=self.publishing,
             finished=self.finished(),
-            duties=(*duties, self.guarding.run, self.prober.run, self._resuming().run),
+            duties=(*duties, self.guarding.run, self.prober.run, self._resuming().run, self.memory.run),
             clock=self.clock,
             counts=self.counts,
             leave=leave,

@@ -1,11 +1,11 @@
 """One task in one agent: the record that brought it, and where it stands."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 
 from agent.lease import Lease
-from agent.outcome import Outcome
+from agent.outcome import Outcome, Spent
 from agent.ports import Claimable, Partition, Row
 from schemas.envelope import Publication
 
@@ -47,6 +47,7 @@ class Entry:
     claimed_s: float = 0.0
     key: bytes | None = None
     paid: Outcome | None = None  # an answer that was fenced out: the next claim settles it without a call
+    spent: Spent = field(default_factory=Spent)  # by the attempt that runs, so far
 
     @property
     def task_id(self) -> int:
@@ -57,6 +58,10 @@ class Entry:
     def suspect(self) -> bool:
         """Return whether agents were lost over its task so often that it may be what kills them."""
         return self.row is not None and self.row.lease_losses >= SUSPECT_LOSSES
+
+    def pay(self, spent: Spent) -> None:
+        """Note what the attempt that runs has spent so far."""
+        self.spent = spent
 
     def leased(self, now_s: float) -> bool:
         """Return whether a call may begin for it: its claim's lease is good."""

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from schemas.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 
 __all__ = [
-    "COMPLETION", "COMPLETION_ZLIB", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead", "Failure", "Moved", "Outcome", "Released", "Retry",
-    "Snooze", "Spent", "Succeeded",
+    "COMPLETION", "COMPLETION_ZLIB", "INTERNAL", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead", "Failure", "Moved", "Outcome", "Released",
+    "Retry", "Snooze", "Spent", "Succeeded",
 ]  # fmt: skip
+
+INTERNAL = "INTERNAL"  # the class of an attempt that ended in a bug of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,11 @@ class Spent:
     cost_micro: int = 0
     trace_id: str = ""
     duration_ms: int = 0
+
+    @property
+    def called(self) -> bool:
+        """Return whether a call was made: it may have been billed, also where no usage is known."""
+        return bool(self.trace_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +86,16 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """The task's batch was cancelled before the call."""
+    """The task's batch was cancelled. `spent`: what the attempt had paid by then."""
+
+    spent: Spent = Spent()
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Nothing was tried: the agent drains, or lost the partition or its lease before the call."""
+    """The claim is given back: the agent drains, or lost the partition or its lease. `spent`: what was paid before."""
+
+    spent: Spent = Spent()
 
 
 Outcome = Succeeded | Retry | Snooze | Moved | Dead | Cancelled | Released

@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from agent.breaker import Routes
+from agent.containment import MemoryWatch, current_task, is_to_end
 from agent.entry import Entry, State
 from agent.guard import Guards
-from agent.outcome import Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent
+from agent.outcome import INTERNAL, Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent
 from agent.policy import REFUSED, Tier
 from agent.policy.guard import ROUTE_CLOSED, moved
 from agent.ports import Clock
@@ -41,6 +42,7 @@ class Slots:
         longest_tier: Tier,
         clock: Clock,
         counts: Counts,
+        memory: MemoryWatch,
         freed: Callable[[], None],
     ) -> None:
         self.size = size
@@ -51,6 +53,7 @@ class Slots:
         self._longest_tier = longest_tier
         self._clock = clock
         self._counts = counts
+        self._memory = memory
         self._freed = freed
         self._running: dict[Entry, asyncio.Task[None]] = {}
         self._busy: Counter[str] = Counter()  # by route: what runs, and what is being claimed
@@ -165,17 +168,21 @@ class Slots:
         self._running[entry] = task
 
     async def _work(self, entry: Entry, guard: Guard | None) -> None:
-        outcome: Outcome = Released()
+        entry.spent, attempt = Spent(), current_task()
+        outcome: Outcome | None = None
         try:
             stopped = await self._guards.moved(guard, entry.task_id) if guard else None
             outcome = stopped or await self._attempt(entry)
-        except Exception as error:
+        except BaseException as error:
+            if is_to_end(error, attempt):
+                raise
             log.exception("the attempt at task %d ended in a bug", entry.task_id)
-            outcome = Snooze(Failure("INTERNAL", type(error).__name__), Spent(), INTERNAL_S)
+            self._memory.note(error)
+            outcome = Snooze(Failure(INTERNAL, type(error).__name__), entry.spent, INTERNAL_S)
         finally:
             del self._running[entry]
             self._free(entry.route)
-            self._end(entry, outcome)
+            self._end(entry, outcome or Released(entry.spent))
             self._freed()
 
     async def _attempt(self, entry: Entry) -> Outcome:
@@ -184,12 +191,13 @@ class Slots:
         if ticket is None:
             return Released()
         self._counts.attempts += 1
-        outcome: Outcome = Released()
+        outcome: Outcome | None = None
         try:
             alone = self._routes.answered_since(entry.route, entry.refused_s)
             outcome = await self._worker.work(entry, ticket.limit_s, refused_alone=alone)
         finally:
-            outcome = self._routes.ended(ticket, outcome, self._clock.now_s())
+            ended = outcome or Released(entry.spent)
+            outcome = self._routes.ended(ticket, ended, self._clock.now_s())
         if isinstance(outcome, Snooze) and outcome.failure.error_class == REFUSED:
             entry.refused_s = self._clock.now_s()
         return outcome

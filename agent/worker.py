@@ -1,4 +1,4 @@
-"""One attempt of one task: from the claimed record to its outcome. Nothing that goes wrong here escapes as an exception."""
+"""One attempt of one task: from the claimed record to its outcome."""
 
 from agent.entry import Entry
 from agent.handlers import Attempt, Handlers
@@ -19,8 +19,8 @@ class Worker:
     async def work(self, entry: Entry, limit_s: float | None, *, refused_alone: bool) -> Outcome:
         """Return how the attempt ended; None for `limit_s`: its calls take what the route gives them.
 
-        `refused_alone`: it met AUTH before, and its route answered other calls since. Cancelling it ends the call; the caller releases
-        the claim then.
+        `refused_alone`: it met AUTH before, and its route answered other calls since. A cancelled attempt raises
+        CancelledError; `entry.spent` says what it had paid, and the caller releases the claim.
         """
         row = entry.row
         if row is None or entry.value is None:
@@ -40,5 +40,6 @@ class Worker:
             limit_s=limit_s,
             refused_alone=refused_alone,
             may_call=lambda: entry.leased(self._clock.now_s()),
+            paid=entry.pay,
         )
         return await self._handlers.run(attempt)

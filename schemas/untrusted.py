@@ -31,7 +31,7 @@ def contained() -> Iterator[None]:
     except Exception:
         raise
     except BaseException as error:
-        if _is_interrupt(error):
+        if is_interrupt(error):
             raise
         raise ContainedError(told(error)) from error
 
@@ -66,18 +66,21 @@ def described(error: BaseException) -> str:
     try:
         return str(error)
     except BaseException as wrong:
-        if _is_interrupt(wrong):
+        if is_interrupt(wrong):
             raise
         return f"(its message cannot be read: {type(wrong).__name__})"
 
 
 def is_panic(error: BaseException) -> bool:
-    """Return whether native code ended in this, in a coroutine: it is neither an Exception nor an end from outside."""
+    """Return whether a panic of native code ended a coroutine.
+
+    It is neither an Exception nor an end from outside.
+    """
     ends = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
     return not isinstance(error, (Exception, *ends))
 
 
-def _is_interrupt(error: BaseException) -> bool:
+def is_interrupt(error: BaseException) -> bool:
     """Return whether a person pressed Ctrl-C: Python raises it in the main thread by its own handler."""
     return (
         isinstance(error, KeyboardInterrupt)

@@ -10,7 +10,7 @@ from agent.handlers.documents import Documents
 from agent.handlers.judging import Judged, judged
 from agent.handlers.request import packed, request_id
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
-from agent.policy import Terms, Tier, refused
+from agent.policy import Terms, Tier, one_line, refused
 from agent.ports import Account, Call, Clock, Reply
 from schemas import crash
 from schemas.config import Price, TypeConfig
@@ -28,7 +28,8 @@ class Attempt:
     `value`: the record's bytes. `attempt`: how many were counted before this one, of `max_attempts`. `snoozes`: how often in a row
     the task was snoozed before. `left_s`: what is left of the claim, which no call may outlast. `route`: whose account is used.
     `limit_s`: how long a call may take where it is to tell whether the provider is well; None otherwise. `refused_alone`: whether it
-    met AUTH before, and its route answered other calls since. `may_call`: whether the claim's lease is good.
+    met AUTH before, and its route answered other calls since. `may_call`: whether the claim's lease is good. `paid` hears what the
+    attempt has spent so far, after each call: an attempt that is cancelled returns no outcome.
     """
 
     task_id: int
@@ -42,6 +43,7 @@ class Attempt:
     limit_s: float | None
     refused_alone: bool
     may_call: Callable[[], bool]
+    paid: Callable[[Spent], None] = lambda _spent: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Tools:
     """What all contexts share.
 
     `account`: by route. `apart` runs what is too heavy for this process; `jitter` draws from 0 to 1; `types`: by task type.
+    `failed` hears every error that a handler raises.
     """
 
     account: Callable[[str], Account]
@@ -59,6 +62,7 @@ class Tools:
     prices: Mapping[str, Price]
     tiers: Sequence[Tier]
     types: Mapping[str, TypeConfig]
+    failed: Callable[[BaseException], None] = lambda _error: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,11 @@ class Context:
         self._account = tools.account(attempt.route)
         self._calls = 0
         self._began_s = tools.clock.now_s()
+
+    @property
+    def name(self) -> str:
+        """Return the task's number, batch and id, for a line in the log."""
+        return f"task {self._attempt.task_id} ({one_line(self._attempt.batch)}/{one_line(self.task.key)})"
 
     @property
     def model(self) -> str | None:
@@ -180,6 +189,7 @@ class Context:
             )
             outcome = replace(outcome, spent=spent)
         self.spent = spent
+        self._attempt.paid(spent)
         return outcome
 
 

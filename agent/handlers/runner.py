@@ -1,7 +1,12 @@
-"""Runs the handler of a task's type, and turns whatever it does into an outcome: nothing but a cancellation or a dying process escapes."""
+"""Runs the handler of a task's type, and turns whatever it does into an outcome.
+
+Only what ends the attempt from outside passes: its cancellation, its coroutine's close, a person's Ctrl-C. Everything
+else that a handler raises is its own counted failure: `sys.exit`, a panic of a native library, an error without a message.
+"""
 
 import asyncio
 import logging
+import traceback
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -9,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from agent.containment import current_task, is_to_end
 from agent.handlers.chat import chat
 from agent.handlers.context import Answer, Attempt, CallRefusedError, Context, Handler, LeaseLostError, Tools
 from agent.handlers.decisions import GiveUpError, TryAgainError
@@ -24,6 +30,7 @@ _PACK_FROM_BYTES = 4 << 10
 # A call ends by its own limit first, so that a provider that hangs is not taken for a handler that does.
 _GRACE_S = 5.0
 _ABANDONED = "something that the handler waited for was cancelled"
+_FRAMES = 20  # of a traceback in the log
 
 
 class Handlers:
@@ -47,23 +54,15 @@ class Handlers:
     async def _handle(self, context: Context, left_s: float) -> Outcome:
         handler = self._by_type.get(context.task.type, chat)
         limit = asyncio.timeout(left_s + _GRACE_S)
+        attempt = current_task()
         try:
             async with limit:
                 return _outcome(await handler(context), context)
-        except MemoryError:
-            raise
-        except asyncio.CancelledError as error:
-            if _is_to_end():
+        except BaseException as error:
+            if is_to_end(error, attempt):
                 raise
-            return _raised(asyncio.CancelledError(*(error.args or (_ABANDONED,))), context, late=False)
-        except Exception as error:  # noqa: BLE001 - a handler may raise anything; it becomes an outcome and a line in the log
+            self._tools.failed(error)
             return _raised(error, context, late=limit.expired())
-
-
-def _is_to_end() -> bool:
-    """Return whether the attempt itself is cancelled, rather than something that its handler waited for."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
 
 
 def _outcome(result: Any, context: Context) -> Outcome:
@@ -72,7 +71,8 @@ def _outcome(result: Any, context: Context) -> Outcome:
         last = result.outcome.spent is context.spent
         return result.outcome if last else replace(result.outcome, spent=context.spent)
     if isinstance(result, Succeeded | Dead):
-        return result
+        own = result.spent.called or not context.spent.called
+        return result if own else replace(result, spent=context.spent)
     if isinstance(result, Outcome):
         raise TypeError(f"a handler does not return {type(result).__name__}; raise TryAgainError or GiveUpError")
     body = orjson.dumps(result)
@@ -87,17 +87,32 @@ def _raised(raised: BaseException, context: Context, *, late: bool) -> Outcome:
     if isinstance(error, CallRefusedError):
         return error.outcome
     if isinstance(error, LeaseLostError):
-        return Released()
+        return Released(context.spent)
     if isinstance(error, DocumentError):
         return context.failed(error.failure)
     if isinstance(error, TryAgainError):
-        return context.failed(Failure("HANDLER", one_line(str(error))), after_s=error.after_s)
+        return context.failed(Failure("HANDLER", one_line(described(error))), after_s=error.after_s)
     if isinstance(error, GiveUpError):
-        return context.failed(Failure("HANDLER_GAVE_UP", one_line(str(error))))
-    text = one_line("the handler did not end within its claim" if late else f"{type(error).__name__}: {error}")
-    log.warning("handler of type %s failed: %s", context.task.type, text)
+        return context.failed(Failure("HANDLER_GAVE_UP", one_line(described(error))))
+    text = one_line("the handler did not end within its claim" if late else _named(error))
+    log.warning("%s: handler of type %s failed: %s%s", context.name, context.task.type, text, _where(error))
     given_up = not late and action_of(error, context.rules) is Action.GIVE_UP
     return context.failed(Failure("HANDLER_GAVE_UP" if given_up else "HANDLER", text))
+
+
+def _named(error: BaseException) -> str:
+    if isinstance(error, asyncio.CancelledError) and not error.args:
+        return f"{type(error).__name__}: {_ABANDONED}"
+    return f"{type(error).__name__}: {described(error)}"
+
+
+def _where(error: BaseException) -> str:
+    """Return the traceback from the handler on, without the error's message, which may hold a secret."""
+    frames = traceback.extract_tb(error.__traceback__)
+    frames = traceback.StackSummary.from_list(frames[1:] if len(frames) > 1 else frames)
+    if len(frames) > _FRAMES:
+        frames = traceback.StackSummary.from_list([*frames[: _FRAMES // 2], *frames[-_FRAMES // 2 :]])
+    return "".join(["\n", *frames.format()]).rstrip() if frames else ""
 
 
 def _cause(error: BaseException) -> BaseException:
@@ -107,7 +122,7 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, ExceptionGroup):
+    if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from _leaves(inner)
     else:

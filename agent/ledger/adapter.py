@@ -129,8 +129,9 @@ class SqlLedger:
         """Settle a row that cannot be written as dead, without its body; if that fails too, leave it to its hard deadline."""
         why = f"{type(error).__name__}: {getattr(error, 'orig', '')}"[:500]
         log.error("the outcome of task %d cannot be written (%s); it is settled as dead", one.row.task_id, why)
-        written = self._write([replace(one, outcome=Dead(Failure("SETTLE", why), Spent()))])
-        if not isinstance(written, Exception):
-            return written
+        for spent in (one.outcome.spent, Spent()):  # the cost may be what cannot be written
+            written = self._write([replace(one, outcome=Dead(Failure("SETTLE", why), spent))])
+            if not isinstance(written, Exception):
+                return written
         log.error("task %d cannot be settled as dead either: %s", one.row.task_id, getattr(written, "orig", type(written).__name__))
         return [Verdict.GIVEN_UP], []

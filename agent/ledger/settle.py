@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Update, bindparam, delete, select, update
 
+from agent.ledger import free_ends
 from agent.ledger.guard import hold_back
 from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
 from agent.policy import Tier, fingerprint
@@ -58,6 +59,7 @@ _NO_ROW = (None, None, None)
 
 Kind = TypeVar("Kind", bound=Outcome)
 Ended = Retry | Snooze | Moved | Dead
+Left = Released | Cancelled
 _BY_BATCH = Retry | Snooze | Moved | Released | Cancelled
 
 
@@ -69,7 +71,7 @@ def settle(
     What a guard holds back is moved to the longest tier; what would wait again in a cancelled batch is cancelled; what was claimed in
     a cancelled batch that a replay has opened since is given back.
     """
-    accepted = _accepted(connection, settlements)
+    accepted = free_ends.counted(connection, _accepted(connection, settlements), longest_tier)
     decided = hold_back(connection, group, accepted, longest_tier)
     doomed = _cancelled_batches(connection, decided)
     chosen = [(one, _as_the_batch_is(outcome, cancelled=one.row.batch_id in doomed)) for one, outcome in decided]
@@ -104,7 +106,9 @@ def _cancelled_batches(connection: Connection, decided: Sequence[tuple[Settlemen
 def _as_the_batch_is(outcome: Outcome, *, cancelled: bool) -> Outcome:
     """Return what may be written: nothing waits in a cancelled batch, and nothing is cancelled for the sake of an open one."""
     if isinstance(outcome, _BY_BATCH):
-        return Cancelled() if cancelled else Released() if isinstance(outcome, Cancelled) else outcome
+        if cancelled:
+            return Cancelled(outcome.spent)
+        return Released(outcome.spent) if isinstance(outcome, Cancelled) else outcome
     return outcome
 
 
@@ -143,7 +147,7 @@ def _result(one: Settlement, outcome: Succeeded) -> dict[str, Any]:
     return {"task_id": one.row.task_id, "owner": one.owner, "codec": outcome.codec, "body": outcome.body} | _spent(outcome)
 
 
-def _spent(outcome: Succeeded | Ended) -> dict[str, Any]:
+def _spent(outcome: Outcome) -> dict[str, Any]:
     spent = outcome.spent
     return {
         "tokens_in": spent.tokens_in,
@@ -177,7 +181,11 @@ def _letter(one: Settlement, outcome: Dead) -> dict[str, Any]:
 
 def _write_attempts(connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]], now_utc_s: float) -> None:
     _forget_moves(connection, sorted(one.row.task_id for one, outcome in _of(chosen, Moved) if outcome.failure.error_class in _UNTRIED))
-    rows = [_attempt(one, outcome, now_utc_s) for one, outcome in chosen if isinstance(outcome, Ended)]
+    rows = [
+        _attempt(one, outcome, now_utc_s)
+        for one, outcome in chosen
+        if isinstance(outcome, Ended) or (isinstance(outcome, Left) and outcome.spent.called)
+    ]
     insert_rows(connection, task_attempt, rows)
 
 
@@ -188,7 +196,8 @@ def _forget_moves(connection: Connection, ids: Sequence[int]) -> None:
         connection.execute(delete(task_attempt).where(task_attempt.c.id.in_(former)))
 
 
-def _attempt(one: Settlement, outcome: Ended, now_utc_s: float) -> dict[str, Any]:
+def _attempt(one: Settlement, outcome: Ended | Left, now_utc_s: float) -> dict[str, Any]:
+    failure = free_ends.failure_of(outcome)
     ended = datetime.fromtimestamp(now_utc_s, UTC).replace(tzinfo=None)
     return {
         "task_id": one.row.task_id,
@@ -196,8 +205,8 @@ def _attempt(one: Settlement, outcome: Ended, now_utc_s: float) -> dict[str, Any
         "attempt": one.row.attempt,
         "fence": one.row.fence,
         "outcome": type(outcome).__name__.lower(),
-        "error_class": outcome.failure.error_class[:64],
-        "error_text": _text(outcome.failure.text, 2000),
+        "error_class": failure.error_class[:64],
+        "error_text": _text(failure.text, 2000),
         "started_at": ended - timedelta(milliseconds=outcome.spent.duration_ms),
     } | _spent(outcome)
 
@@ -216,6 +225,7 @@ _STATES = {
     Succeeded: Status.SUCCEEDED,
     Retry: Status.RETRYING,
     Snooze: Status.PENDING,
+    Released: Status.PENDING,
     Moved: Status.RETRYING,
     Dead: Status.DEAD,
     Cancelled: Status.CANCELLED,
@@ -223,18 +233,17 @@ _STATES = {
 
 
 def _changes(one: Settlement, outcome: Outcome) -> list[tally.Change]:
-    if isinstance(outcome, Released):
+    state, spent = _STATES[type(outcome)], outcome.spent
+    if isinstance(outcome, Released) and not spent.called:
         return []
-    state = _STATES[type(outcome)]
-    if isinstance(outcome, Cancelled):
-        return [tally.Change(tally.Key(one.row.batch_id, one.row.type, one.route, state, "cancelled"))]
-    spent = outcome.spent
-    if isinstance(outcome, Succeeded):
-        key = tally.Key(one.row.batch_id, one.row.type, one.route, state, "succeeded")
+    if isinstance(outcome, Succeeded | Cancelled):
+        name = type(outcome).__name__.lower()
+        key = tally.Key(one.row.batch_id, one.row.type, one.route, state, name)
     else:
-        stamp = fingerprint(outcome.failure.error_class, outcome.failure.text)
+        failure = free_ends.failure_of(outcome)
+        stamp = fingerprint(failure.error_class, failure.text)
         disposition = outcome.disposition if isinstance(outcome, Dead) else ""
-        key = tally.Key(one.row.batch_id, one.row.type, one.route, state, outcome.failure.error_class, stamp, disposition)
+        key = tally.Key(one.row.batch_id, one.row.type, one.route, state, failure.error_class, stamp, disposition)
     return [tally.Change(key, 1, spent.tokens_in, spent.tokens_out, spent.cost_micro)]
 
 

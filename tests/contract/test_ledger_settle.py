@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from agent.ledger import reap
-from agent.outcome import Failure, Moved, Outcome, Snooze
+from agent.ledger.free_ends import FREE_ENDS
+from agent.outcome import INTERNAL, Cancelled, Failure, Moved, Outcome, Released, Snooze
 from agent.policy import fingerprint
 from agent.ports import Answer, Verdict
 from schemas import tables
@@ -289,3 +290,50 @@ def test_fences_only_rise(books: Books) -> None:
         fences.append(books.task(one).fence)
 
     assert fences == [0, 1, 1, 2, 2]
+
+
+BUG = Snooze(Failure(INTERNAL, "ValueError"), SPENT, 0.0)
+
+
+@pytest.mark.parametrize("outcome", [Released(SPENT), Cancelled(SPENT), BUG])
+def test_what_was_paid_for_is_on_the_bill_however_it_ended(books: Books, outcome: Outcome) -> None:
+    """An attempt that was given back, cancelled or ended in a bug has a row and a count with its cost."""
+    (one,) = books.load("a")
+    owner = books.agent().next_owner()
+    row = books.claimed(one, owner)
+    if isinstance(outcome, Cancelled):
+        books.cancel()
+
+    assert books.settle(row, owner, outcome) is Verdict.SETTLED
+
+    (attempt,) = books.rows(tables.task_attempt)
+    assert (attempt.owner, attempt.outcome, attempt.cost_micro) == (owner, type(outcome).__name__.lower(), SPENT.cost_micro)
+    assert sum(row.cost_micro for row in books.rows(tables.tally)) == SPENT.cost_micro
+    assert books.task(one).attempt == 0
+
+
+def test_what_was_given_back_before_a_call_leaves_no_row(books: Books) -> None:
+    """Claims are given back at each rebalance: only those that cost something are noted."""
+    (one,) = books.load("a")
+    owner = books.agent().next_owner()
+
+    books.settle(books.claimed(one, owner), owner, Released())
+
+    assert books.count(tables.task_attempt) == 0
+
+
+@pytest.mark.parametrize("outcome", [Released(SPENT), BUG])
+def test_ends_that_count_as_no_attempt_are_few(books: Books, outcome: Outcome) -> None:
+    """After three the same end counts: nothing is paid for ever, and the task is dead when its attempts are used up."""
+    one, other = books.load("a", "other")
+    books.set(tables.task, one, max_attempts=2)
+    lease, seen = books.agent(), []
+    books.settle(books.claimed(other, owner := lease.next_owner()), owner, SUCCEEDED)  # its route works
+    for _ in range(FREE_ENDS + 2):
+        books.ago(tables.task.c.due_at, 1, one)
+        owner = lease.next_owner()
+        books.settle(books.claimed(one, owner, fence=books.task(one).fence), owner, outcome)
+        seen.append((books.status(one), books.task(one).attempt))
+
+    assert seen == [(Status.PENDING, 0)] * FREE_ENDS + [(Status.RETRYING, 1), (Status.DEAD, 2)]
+    assert [order.destination for order in books.rows(tables.outbox)] == ["retry.1h", "dlq"]

@@ -78,6 +78,14 @@ def test_one_bad_row_dies_alone(books: Books, lanes: Lanes, bad: object) -> None
     assert [order.destination for order in books.rows(tables.outbox)] == ["dlq"]
 
 
+def test_what_a_row_cost_that_cannot_be_written_is_on_the_bill(books: Books, lanes: Lanes) -> None:
+    """Its answer is lost; that it was paid for is not."""
+    settled_group(books, lanes, BAD["a body of the wrong type"])
+
+    (attempt,) = books.rows(tables.task_attempt)
+    assert (attempt.error_class, attempt.cost_micro) == ("SETTLE", SPENT.cost_micro)
+
+
 def test_a_row_whose_result_exists_dies_alone(books: Books, lanes: Lanes) -> None:
     """A result that nobody can have written (1062) concerns one task.
 

@@ -65,6 +65,40 @@ def test_a_handler_of_ones_own_runs_its_type(embedded: Deployment) -> None:
     assert "KeyError" in agent.err
 
 
+PAID = """
+import sys
+
+class Panic(BaseException):
+    "What a panic of a Rust library is in Python."
+
+async def extract(context):
+    await context.complete({"model": context.model, "messages": [{"role": "user", "content": "hi"}]})
+    if context.task.key.startswith("good"):
+        return "fine"
+    if context.task.key.startswith("exit"):
+        sys.exit(0)
+    raise Panic("index out of bounds")
+"""
+
+
+def test_a_handler_that_panics_pays_for_its_attempts_and_no_more(embedded: Deployment) -> None:
+    """A panic and `sys.exit` are failures of the handler: counted, told with file and line, and no end of the agent."""
+    llm = embedded.llm("--latency", "0")
+    configured(embedded, "invoices:extract")
+    (embedded.folder / "invoices.py").write_text(PAID)
+    keys = [f"{kind} {number}" for kind in ("good", "panic", "exit") for number in range(3)]
+    lines = [{"id": key, "type": "invoice", "max_attempts": 2, "input": {"text": "x"}} for key in keys]
+    embedded.producer("load", str(embedded.write_lines(lines)))
+
+    (agent,) = embedded.until_done()
+
+    assert len(llm.calls()) == 3 + 2 * 6
+    died = {(row.error_class, row.disposition, row.error_text) for row in embedded.ledger.dead_letters()}
+    texts = ("Panic: index out of bounds", "SystemExit: 0")
+    assert died == {("HANDLER", "exhausted", text) for text in texts}
+    assert 'invoices.py", line 13, in extract' in agent.err
+
+
 def test_a_handler_that_cannot_be_used_is_exit_2(embedded: Deployment) -> None:
     """The agent does not start; the error names the setting and says what to do, and no task is touched."""
     embedded.llm("--latency", "0")

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import cast
 
 from agent.breaker import Routes
+from agent.containment import MemoryWatch
 from agent.entry import Entry
 from agent.guard import Guards
 from agent.lease import Lease
@@ -94,6 +95,7 @@ class Bench:
             longest_tier=LONGEST,
             clock=self.clock,
             counts=self.counts,
+            memory=MemoryWatch(self.clock),
             freed=lambda: None,
         )
 

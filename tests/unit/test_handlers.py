@@ -163,6 +163,19 @@ def test_a_handler_may_decide_itself() -> None:
     assert bench(document=decide).run() is decided
 
 
+def test_a_death_that_a_handler_returns_has_the_cost_of_its_calls() -> None:
+    """What the handler does not say of its calls is known all the same."""
+
+    async def decide(context: Context) -> Outcome:
+        await context.complete({"messages": []})
+        return Dead(Failure("BAD_REQUEST", "not an invoice"), Spent())
+
+    outcome = bench(document=decide).run()
+
+    assert isinstance(outcome, Dead)
+    assert outcome.spent.tokens_in == 10
+
+
 @pytest.mark.parametrize("error", [ValueError("broken \n sk-abcdefgh"), TimeoutError("mine"), AssertionError(), BrokenProcessPool()])
 def test_a_handlers_error_becomes_an_outcome(error: Exception) -> None:
     """Whatever a handler raises is tried again, then exhausted; its own TimeoutError is an error like another."""
@@ -201,15 +214,57 @@ def test_what_was_spent_before_an_error_is_kept() -> None:
     assert outcome.spent.tokens_in == 10
 
 
-@pytest.mark.parametrize("error", [MemoryError, SystemExit, KeyboardInterrupt])
-def test_what_ends_the_process_or_the_task_passes(error: type[BaseException]) -> None:
-    """These are not the handler's: nobody here may swallow them."""
+class PanicError(BaseException):
+    """What a panic of a Rust library is in Python."""
 
-    async def end(context: Context) -> None:
+
+class UnreadableError(Exception):
+    """An error whose message cannot be made."""
+
+    def __str__(self) -> str:
+        raise PanicError("no message")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PanicError("index out of bounds"), "PanicError: index out of bounds"),
+        (SystemExit(0), "SystemExit: 0"),
+        (KeyboardInterrupt(), "KeyboardInterrupt: "),
+        (GeneratorExit(), "GeneratorExit: "),
+        (MemoryError("no room"), "MemoryError: no room"),
+        (UnreadableError(), "UnreadableError: (its message cannot be read: PanicError)"),
+        (BaseExceptionGroup("both", [SystemExit(3), ValueError("x")]), "SystemExit: 3"),
+        (asyncio.CancelledError(), "CancelledError: something that the handler waited for was cancelled"),
+    ],
+)
+def test_whatever_a_handler_raises_is_its_counted_failure(error: BaseException, said: str) -> None:
+    """Uncounted, its task would run again at once and pay for each attempt; unguarded, it would end the agent."""
+
+    async def fail(context: Context) -> None:
+        await context.complete({"messages": []})
         raise error
 
-    with pytest.raises(error):
-        bench(document=end).run()
+    tried = bench(document=fail)
+    ended = [tried.run(attempt=attempt) for attempt in (0, 4)]
+
+    assert [type(outcome) for outcome in ended] == [Retry, Dead]
+    assert failure_of(ended[0]) == Failure("HANDLER", said.strip())
+    assert [outcome.spent.tokens_in for outcome in ended] == [10, 10]
+
+
+def test_the_log_says_where_a_handler_failed(caplog: pytest.LogCaptureFixture) -> None:
+    """Task, class, file and line are what a person needs; the text is masked as in the ledger."""
+
+    async def fail(context: Context) -> None:
+        raise KeyError(secret)
+
+    secret = "sk-abcdefgh"
+    bench(document=fail).run()
+
+    assert "task 7 (b/a/1): handler of type document failed: KeyError" in caplog.text
+    assert f'File "{__file__}", line {fail.__code__.co_firstlineno + 1}, in fail' in caplog.text
+    assert "abcdefgh" not in caplog.text
 
 
 def test_an_attempt_that_is_cancelled_ends() -> None:
@@ -271,5 +326,8 @@ def test_a_second_call_is_not_made_when_the_lease_has_run_out() -> None:
 
     tried = bench(document=ask_twice)
 
-    assert tried.run() == Released()
+    outcome = tried.run()
+
+    assert isinstance(outcome, Released)
+    assert outcome.spent.tokens_in == 10
     assert len(tried.llm.calls) == 1

@@ -1,0 +1,65 @@
+"""An attempt that ends in no outcome: a bug of ours, or a cancellation. What it had paid is not forgotten."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from agent.entry import Entry
+from agent.outcome import INTERNAL, Outcome, Released, Snooze, Spent
+from tests.unit.breakers import routes
+from tests.unit.slotting import Bench, claimed
+
+PAID = Spent(model="m", tokens_in=10, trace_id="b/a#1")
+
+
+class PanicError(BaseException):
+    """What a panic of a Rust library is in Python."""
+
+
+def ended(act: Callable[[Entry], Awaitable[Outcome]], *, cancel: bool = False) -> Outcome:
+    """Run an attempt that acts so; return how it is settled."""
+
+    async def run() -> Outcome:
+        entry = claimed(1, bench.clock.now_s())
+        bench.worker.act = lambda: act(entry)
+        slots = bench.slots()
+        slots.start(entry)
+        await asyncio.sleep(0)
+        await slots.finish(0 if cancel else 5.0)
+        (outcome,) = bench.settler.outcomes
+        return outcome
+
+    async def unset() -> Outcome:
+        raise AssertionError("replaced before it is used")
+
+    bench = Bench(routes(), unset)
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("x"), PanicError("x"), SystemExit(0), MemoryError(), asyncio.CancelledError(), GeneratorExit()]
+)
+def test_a_bug_of_ours_is_told_with_what_was_paid(error: BaseException) -> None:
+    """Given back in silence, its task would run again at once, and pay again; the ledger counts bugs."""
+
+    async def act(entry: Entry) -> Outcome:
+        entry.pay(PAID)
+        raise error
+
+    outcome = ended(act)
+
+    assert isinstance(outcome, Snooze)
+    assert (outcome.failure.error_class, outcome.failure.text) == (INTERNAL, type(error).__name__)
+    assert outcome.spent == PAID
+
+
+def test_a_cancelled_attempt_is_given_back_with_what_was_paid() -> None:
+    """An agent that drains ends its calls; what the attempt paid before belongs on the bill."""
+
+    async def act(entry: Entry) -> Outcome:
+        entry.pay(PAID)
+        await asyncio.Event().wait()
+        raise AssertionError("it is cancelled")
+
+    assert ended(act, cancel=True) == Released(PAID)
