@@ -32,7 +32,7 @@ from agent.slots import Slots
 from agent.telemetry import Counts, told_dead
 from agent.topic_ids import TopicIds
 from agent.worker import Worker
-from producer import outbox, status, store
+from producer import dead, outbox, status, store
 from producer.app import Parts
 from producer.no_documents import own_files
 from producer.relay import Relay
@@ -242,7 +242,10 @@ class Builder:
             batches = (await lane(lambda: database.auto(lambda c: status.read(c, group)))).batches
             return [*map(store.told_half_loaded, half_loaded), *told_dead(group, batches)]
 
-        return Finished(open_tasks, orders, any_work, notes)
+        async def any_dead() -> bool:
+            return await lane(lambda: database.auto(lambda c: dead.any_dead(c, group)))
+
+        return Finished(open_tasks, orders, any_work, notes, any_dead)
 
     def agent(
         self,

@@ -16,6 +16,7 @@ import uvloop
 
 from agent import app, overdue, parent, rehearsal, resume
 from agent.lifecycle import Stop
+from agent.parent import Report, Word
 from agent.rehearsal.child import rehearsal_child
 from agent.setback import set_back
 from agent.stops import stops
@@ -27,7 +28,7 @@ from producer.shown import shown_lines
 from schemas import collector
 from schemas.clock import SystemClock
 from schemas.config import Config, LLMConfig
-from schemas.errors import ConfigError, DocllmError, UnreachableError
+from schemas.errors import ConfigError, DocllmError, InputError, UnreachableError
 from schemas.next_command import with_config
 from schemas.settings import current_folder, load_config, require_llm
 from schemas.starting import INTERRUPTED
@@ -47,8 +48,9 @@ examples:
   python -m agent resume ROUTE --group docllm  let a parked route take calls
   python -m agent rehearsal-llm --port 8000    an OpenAI-compatible server
 
-exit codes: 0 done or drained, 2 usage, 3 a server cannot be reached,
-            4 wrong schema or topics, 5 internal, 130 forced by a third signal
+exit codes: 0 done or drained, 1 a task is dead (--fail-on-dead), 2 usage,
+            3 a server cannot be reached, 4 wrong schema or topics,
+            5 internal, 130 forced by a third signal
 """
 
 
@@ -58,7 +60,10 @@ def main(argv: Sequence[str]) -> int:
         return rehearsal.run(argv[1:])
     if argv[:1] == ["resume"]:
         return resume.run(argv[1:])
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.fail_on_dead and not options.until_done:
+        parser.error("--fail-on-dead says how the work ended: give --until-done too")
     configure_logging(options.log_level, options.child, options.config)
     command = _reap if options.command == "reaper" else _run
     try:
@@ -69,13 +74,20 @@ def main(argv: Sequence[str]) -> int:
             anew = runner.run(command(config, options))
     except DocllmError as error:
         _complain(options, error)
-        return error.exit_code
-    except Exception:  # a bug of ours: shown whole, with the exit code that scripts know it by
+        return _ended(options, error.exit_code)
+    except (Exception, SystemExit):  # a bug, or a part of a handler that called sys.exit: shown whole
         log.exception("internal error")
-        return DocllmError.exit_code
+        return _ended(options, DocllmError.exit_code)
     if anew:
-        os.execv(sys.executable, [sys.executable, "-m", "agent", *argv])  # noqa: S606 - itself, as it was started
-    return 0
+        safe = ["-P"] if sys.flags.safe_path else []
+        os.execv(sys.executable, [sys.executable, *safe, "-m", "agent", *argv])  # noqa: S606 - itself, as it was started
+    return _ended(options, 0)
+
+
+def _ended(options: argparse.Namespace, code: int) -> int:
+    """Return the exit code, after telling a parent that it is the agent's own."""
+    Report(options.report).say(Word.ENDED)
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -90,9 +102,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slots", metavar="N", help="calls in flight at once (64)")
     parser.add_argument("--processes", type=up_to(_MAX_PROCESSES), metavar="N", help="run N child processes; a dead one is started again")
     parser.add_argument("--until-done", action="store_true", help="leave when the group's work is done")
+    parser.add_argument("--fail-on-dead", action="store_true", help="with --until-done: exit code 1 if a task of the group is dead")
     parser.add_argument("--rehearsal", action="store_true", help="use the rehearsal LLM, in a child process")
     parser.add_argument("--rehearsal-options", default="", metavar="TEXT", help="its options, for example '--latency 1 --faults 429=0.05'")
     parser.add_argument("--child", type=up_to(_MAX_PROCESSES), help=argparse.SUPPRESS)  # what a supervisor adds: the number of this agent,
+    parser.add_argument("--report", type=int, help=argparse.SUPPRESS)  # the descriptor on which it tells how it fares,
     parser.add_argument("--rehearsal-url", help=argparse.SUPPRESS)  # and the rehearsal LLM that all its agents use
     parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="what to log (INFO)")
@@ -124,7 +138,7 @@ def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str])
         shared = ["--rehearsal-url", llm.base_url or ""] if options.rehearsal else []
         return Supervisor(
             # Ours stand first: after a `--` in theirs nothing is an option.
-            command=lambda number: [sys.executable, "-m", "agent", "--child", str(number), *shared, *argv],
+            command=lambda number, report: parent.program("--child", str(number), "--report", str(report), *shared, *argv),
             count=options.processes,
             until_done=options.until_done,
             clock=SystemClock(),
@@ -185,10 +199,13 @@ async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, sto
         if options.rehearsal:
             log.warning("rehearsal LLM: the answers are extracts of the documents, no model is asked")
         async with app.built(replace(parts, config=replace(config, llm=llm)), rehearsal=options.rehearsal) as agent:
+            report = Report(options.report)
             if options.until_done and not await agent.any_work():
                 log.info("group %s has no tasks: nothing to do", options.group)
                 await agent.leave()
+                report.say(Word.DONE)
                 return
+            report.say(Word.BEGAN)
             collector.calm()
             try:
                 await agent.run(stop, until_done=options.until_done, drain_timeout_s=config.agent.drain_timeout_s)
@@ -196,6 +213,12 @@ async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, sto
                 _give_up(options, error)
             for line in agent.summary(options.group):
                 log.info("%s", line)
+            if options.until_done and not stop.asked.is_set():
+                dead = options.fail_on_dead and await agent.any_dead()
+                report.say(Word.DONE)
+                if dead:
+                    look = f"python -m producer dead list --group {options.group}"
+                    raise InputError(f"tasks of group {options.group} are dead; look at them: {look}")
 
 
 def _give_up(options: argparse.Namespace, error: UnreachableError) -> NoReturn:

@@ -83,12 +83,16 @@ class Publishing:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Whether the group's work is done, as the ledger and the bus see it; `notes`: what is to be said to who takes it for done."""
+    """Whether the group's work is done, as the ledger and the bus see it.
+
+    `notes`: what is to be said to who takes it for done; `any_dead`: whether a task of the group is dead.
+    """
 
     open_tasks: Callable[[], Awaitable[bool]]
     orders: Callable[[], Awaitable[int]]
     any_work: Callable[[], Awaitable[bool]]
     notes: Callable[[], Awaitable[Sequence[str]]]
+    any_dead: Callable[[], Awaitable[bool]]
 
 
 class Agent:
@@ -127,6 +131,10 @@ class Agent:
     async def any_work(self) -> bool:
         """Return whether the group has, or ever had, tasks, or records in its inbox."""
         return await self._finished.any_work()
+
+    async def any_dead(self) -> bool:
+        """Return whether a task of the group is dead."""
+        return await self._finished.any_dead()
 
     async def leave(self) -> None:
         """Say that this agent stopped; for one that never ran."""

@@ -10,7 +10,7 @@ from agent.breaker import Routes
 from agent.containment import MemoryWatch, current_task, is_to_end
 from agent.entry import Entry, State
 from agent.guard import Guards
-from agent.outcome import INTERNAL, Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent
+from agent.outcome import Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent
 from agent.policy import REFUSED, Tier
 from agent.policy.guard import ROUTE_CLOSED, moved
 from agent.ports import Clock
@@ -178,7 +178,7 @@ class Slots:
                 raise
             log.exception("the attempt at task %d ended in a bug", entry.task_id)
             self._memory.note(error)
-            outcome = Snooze(Failure(INTERNAL, type(error).__name__), entry.spent, INTERNAL_S)
+            outcome = Snooze(Failure("INTERNAL", type(error).__name__), entry.spent, INTERNAL_S)
         finally:
             del self._running[entry]
             self._free(entry.route)

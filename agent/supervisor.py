@@ -15,14 +15,16 @@ from dataclasses import dataclass
 from subprocess import Popen
 
 from agent import parent
+from agent.parent import Word
 from agent.stops import stops
 from schemas.clock import Clock
-from schemas.errors import ConfigError, DocllmError, UnsafeStateError
+from schemas.errors import ConfigError, DocllmError, InputError, UnsafeStateError
 from schemas.starting import INTERRUPTED
 
 log = logging.getLogger(__name__)
 
 _FORCING = 3  # the signal that ends everything
+_DONE = (0, InputError.exit_code)  # the latter by --fail-on-dead
 _HOPELESS = (ConfigError.exit_code, UnsafeStateError.exit_code)  # another start would end in the same way
 
 
@@ -44,17 +46,21 @@ class _Child:
     number: int
     due_s: float | None  # when to start it; None while it runs, and for good when it is done
     process: "Popen[bytes] | None" = None
+    report: int = -1  # the descriptor from which its words are read
     started_s: float = 0.0
     failures: int = 0
 
 
 class Supervisor:
-    """Runs `count` children. `command` gives the arguments of a child by its number, from 1."""
+    """Runs `count` children.
+
+    `command` gives the arguments of a child by its number, from 1, and by the descriptor to which it reports.
+    """
 
     def __init__(
         self,
         *,
-        command: Callable[[int], Sequence[str]],
+        command: Callable[[int, int], Sequence[str]],
         count: int,
         until_done: bool,
         clock: Clock,
@@ -104,10 +110,18 @@ class Supervisor:
     def _start(self, child: _Child) -> None:
         """Start one; that the machine has no process or memory for it now, or its program is being replaced, ends no other."""
         try:
-            child.process = parent.start(self._command(child.number))
+            child.report, report = os.pipe()
         except OSError as error:
             self._again(child, f"cannot be started: {error.strerror or error}")
             return
+        try:
+            child.process = parent.start(self._command(child.number, report), keep=(report,))
+        except OSError as error:
+            os.close(child.report)
+            self._again(child, f"cannot be started: {error.strerror or error}")
+            return
+        finally:
+            os.close(report)
         log.info("agent %d started, process %d", child.number, child.process.pid)
 
     def _signalled(self, number: int) -> None:
@@ -133,15 +147,19 @@ class Supervisor:
             for child in self._children:
                 if child.process is not None and child.process.pid == pid:
                     child.process.returncode, child.process = code, None
-                    self._judge(child, code)
+                    self._judge(child, code, _words(child.report))
 
-    def _judge(self, child: _Child, code: int) -> None:
-        """Decide whether a child that ended is started again."""
+    def _judge(self, child: _Child, code: int, words: frozenset[Word]) -> None:
+        """Decide whether a child that ended is started again. A handler may have ended it, with any exit code."""
+        cut_short = Word.BEGAN in words and words.isdisjoint({Word.DONE, Word.ENDED})
         if self._stopping:
-            self._left(child, code)
-        elif code == 0 and self._until_done:
+            self._left(child, DocllmError.exit_code if cut_short and code == 0 else code)
+        elif self._until_done and Word.DONE in words and code in _DONE:
             log.info("agent %d is done", child.number)
+            self._code = self._code or code
             self._over()
+        elif cut_short and code >= 0:
+            self._again(child, f"{_said(code)} in the middle of its work")
         elif code in _HOPELESS:
             log.error("agent %d ended with %d, which another start would not mend: stopping all", child.number, code)
             self._code = code
@@ -170,6 +188,18 @@ class Supervisor:
         wait_s = self._backoff.wait_s(child.failures, self._jitter())
         child.due_s = now_s + wait_s
         log.warning("agent %d %s; it starts again in %.1f s", child.number, said, wait_s)
+
+
+def _words(report: int) -> frozenset[Word]:
+    """Return what a child that has ended told; what it started may hold the other end open."""
+    os.set_blocking(report, False)
+    try:
+        told = os.read(report, 64)
+    except BlockingIOError:
+        told = b""
+    finally:
+        os.close(report)
+    return frozenset(word for word in Word if word.value in told)
 
 
 def _said(code: int) -> str:

@@ -14,6 +14,7 @@ from producer import selected
 from producer.quarantine import error_class
 from producer.selection import RECORD, Selection
 from schemas.tables import batch, dead_letter, quarantine, task, task_attempt
+from schemas.task import Status
 
 _PAGE = 500
 _SPENT = ("tokens_in", "tokens_out", "cost_micro")
@@ -60,6 +61,13 @@ class Group:
     last_at: datetime
     example: Example
     spent: Spent = Spent()
+
+
+def any_dead(connection: Connection, group: str) -> bool:
+    """Return whether a task of the group is dead."""
+    query = select(task.c.id).join(batch, batch.c.id == task.c.batch_id)
+    query = query.where(task.c.status == int(Status.DEAD), batch.c.group_name == group).limit(1)
+    return connection.execute(query).scalar() is not None
 
 
 def listed(connection: Connection, group: str, chosen: Selection) -> list[Group]:

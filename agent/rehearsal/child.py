@@ -5,7 +5,6 @@ It serves one agent or several.
 
 import select
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from subprocess import PIPE
@@ -23,7 +22,7 @@ def rehearsal_child(options: str) -> Iterator[str]:
 
     Raises ConfigError when the server does not start.
     """
-    with parent.start([sys.executable, "-m", "agent", "rehearsal-llm", "--child", *_split(options)], stdout=PIPE) as child:
+    with parent.start(parent.program("rehearsal-llm", "--child", *_split(options)), stdout=PIPE) as child:
         try:
             yield _address(child.stdout)
         finally:

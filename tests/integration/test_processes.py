@@ -99,6 +99,30 @@ def test_agents_share_one_rehearsal_llm(embedded: Deployment) -> None:
     assert embedded.ledger.counts()["succeeded"] == 100
 
 
+SETTINGS = """
+[types.document]
+handler = "mine:handle"
+give_up = ["ValueError"]
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--processes", "2")])
+def test_dead_tasks_are_exit_code_1_for_who_asks(embedded: Deployment, options: tuple[str, ...]) -> None:
+    """No agent is started again for it, and the error says where to look."""
+    embedded.llm("--latency", "0")
+    (embedded.folder / "mine.py").write_text("async def handle(context):\n    raise ValueError('x')\n")
+    (embedded.folder / "docllm.toml").write_text(SETTINGS)
+    embedded.load(2)
+
+    done = embedded.run("agent", "--group", embedded.group, "--until-done", "--fail-on-dead", *options)
+    again = embedded.run("agent", "--group", embedded.group, "--until-done", *options)
+
+    assert done.code == 1, done
+    assert "starts again" not in done.err
+    assert f"are dead; look at them: python -m producer dead list --group {embedded.group}" in done.err
+    assert again.code == 0, again
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

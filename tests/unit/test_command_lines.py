@@ -127,8 +127,8 @@ def test_what_a_parent_adds_for_its_agents_counts_after_any_arguments(line: str,
     found: list[argparse.Namespace] = []
 
     class Parent:
-        def __init__(self, *, command: Callable[[int], Sequence[str]], **_: object) -> None:
-            found.append(cli._parser().parse_args(command(2)[3:]))
+        def __init__(self, *, command: Callable[[int, int], Sequence[str]], **_: object) -> None:
+            found.append(cli._parser().parse_args(command(2, 9)[4:]))
 
         def run(self) -> int:
             return 0

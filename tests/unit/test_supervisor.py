@@ -19,16 +19,19 @@ from agent.supervisor import Backoff, Supervisor
 from schemas.clock import SystemClock
 logging.basicConfig(level="INFO", format="%(message)s")
 child, count, until_done = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "until-done"
-command = lambda number: [sys.executable, "-c", child, str(number)]
+command = lambda number, report: [sys.executable, "-c", child, str(number), str(report)]
 backoff = Backoff(float(sys.argv[4]), float(sys.argv[4]), 60)
 sys.exit(Supervisor(command=command, count=count, until_done=until_done, clock=SystemClock(), jitter=lambda: 0.0, backoff=backoff).run())
 """
 # What process 1 of a container is by nature: orphans become its children.
 ADOPT = "import ctypes; ctypes.CDLL(None).prctl(36, 1)"
 # What a child does first: it knows its number, says that it runs, and answers each SIGTERM with a line.
+# `tell` is for its parent, as an agent does it.
 CHILD = """
 import os, signal, sys, time
+from agent.parent import Word
 number = int(sys.argv[1])
+tell = lambda word: os.write(int(sys.argv[2]), word.value)
 say = lambda text: os.write(1, f"{text} {number} {os.getpid()}\\n".encode())
 told = []
 signal.signal(signal.SIGTERM, lambda *_: (told.append(1), say("told")))
@@ -119,7 +122,7 @@ def alive(pid: int) -> bool:
 
 def test_done_children_are_not_started_again(family: Start) -> None:
     """Until the work is done: every child leaves with 0, none is started again, and the parent ends with 0."""
-    found = family("sys.exit(0)", 3, until_done=True)
+    found = family("tell(Word.DONE)\nsys.exit(0)", 3, until_done=True)
 
     assert found.code() == 0
     assert sorted(number for number, _ in found.lines("runs")) == ["1", "2", "3"]
@@ -150,9 +153,52 @@ def test_dead_child_is_started_again(family: Start, end: str) -> None:
 
 def test_what_died_before_the_end_is_not_waited_for(family: Start) -> None:
     """When one child saw that the work is done, one that fails again and again is let go, whenever it dies."""
-    found = family("if number == 2: sys.exit(3)\ntime.sleep(0.3)", until_done=True)
+    found = family("if number == 2: sys.exit(3)\ntime.sleep(0.3)\ntell(Word.DONE)", until_done=True)
 
     assert found.code() == 0
+
+
+def test_children_that_are_done_with_dead_tasks_are_not_started_again(family: Start) -> None:
+    """By `--fail-on-dead` they leave with 1: the work is done, and 1 is the code of them all."""
+    found = family("tell(Word.BEGAN)\ntell(Word.DONE)\nsys.exit(1)", 2, until_done=True)
+
+    assert found.code() == 1
+    assert sorted(number for number, _ in found.lines("runs")) == ["1", "2"]
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 4])
+def test_an_exit_code_in_the_middle_of_the_work_says_nothing(family: Start, code: int) -> None:
+    """A handler may end its agent with any code: the work is not done by that, nor is the next start hopeless."""
+    found = family(f"tell(Word.BEGAN)\nif number == 2 and life() < 3: os._exit({code})\nuntil_told(1)\ntell(Word.ENDED)", until_done=True)
+
+    found.until_said("runs", 4)
+    found.signal(signal.SIGTERM)
+
+    assert found.code() == 0
+    assert f"agent 2 ended with {code} in the middle of its work; it starts again" in found.log
+
+
+def test_a_child_that_was_drained_is_not_done(family: Start) -> None:
+    """Somebody who stops one agent has not finished the work of the group."""
+    found = family(
+        "tell(Word.BEGAN)\nif number == 1 and life() < 2:\n    tell(Word.ENDED)\n    sys.exit(0)\nuntil_told()\ntell(Word.ENDED)",
+        until_done=True,
+    )
+
+    found.until_said("runs", 3)
+    found.signal(signal.SIGTERM)
+
+    assert found.code() == 0
+
+
+def test_a_handler_that_ends_its_agent_during_a_drain_is_told(family: Start) -> None:
+    """What ran in it was lost, whatever its exit code says."""
+    found = family("tell(Word.BEGAN)\nuntil_told()\nif number == 2: os._exit(0)\ntell(Word.ENDED)")
+    found.until_said("runs", 2)
+
+    found.signal(signal.SIGTERM)
+
+    assert found.code() == 5
 
 
 @pytest.mark.parametrize("code", [2, 4])

@@ -21,7 +21,13 @@ def test_a_start_that_fails_is_tried_again(tmp_path: Path) -> None:
     """A machine without a free process, or a program that is just being replaced, ends none of the others."""
     command = [[str(tmp_path / "agent")], [sys.executable, "-c", ""]]
     began_s = SystemClock().now_s()
-    both = Supervisor(command=lambda number: command[number - 1], count=2, until_done=False, clock=SystemClock(), jitter=lambda: 0.0)
+    both = Supervisor(
+        command=lambda number, _report: command[number - 1],
+        count=2,
+        until_done=False,
+        clock=SystemClock(),
+        jitter=lambda: 0.0,
+    )
 
     both._start_due()
 
