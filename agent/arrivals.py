@@ -17,7 +17,10 @@ class Arrivals:
         self._naming = naming
 
     def read(self, record: Record) -> Entry | Suspect:
-        """Return the entry of a record; a suspect when it is not a publication of our ledger for our group, or cannot be read."""
+        """Return the entry of a record, or a suspect.
+
+        A suspect is no publication of our ledger for our group, or a library fails on it.
+        """
         try:
             with contained():
                 return self._read(record)

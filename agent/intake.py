@@ -1,8 +1,8 @@
 """Intake: turns the task lines that other people's producers write to `<group>.inbox` into tasks.
 
-Row, input and publish order are committed before the offset moves. What is not a task line goes to the quarantine, and stops
-nothing. A line that takes long to read is read in a process apart. Producers need to know nothing of docllm: key or no key, no
-headers.
+Row, input and publish order are committed before the offset moves. What is not a task line goes to
+the quarantine, and stops nothing. A line that takes long to read is read in the child process.
+Producers need to know nothing of docllm: key or no key, no headers.
 """
 
 import asyncio
@@ -143,7 +143,7 @@ class Intake:
         self._partitions.flush()
 
     async def _read(self, record: Record) -> tuple[str, store.NewTask] | Suspect:
-        """Return the batch and the task of a record; a suspect where it is none, or where whatever reads it fails."""
+        """Return the batch and the task of a record; a suspect if it is none, or if reading it fails."""
         try:
             body = strangers.line(record.value)
             is_heavy = sealed(partial(is_heavy_line, body))

@@ -102,7 +102,7 @@ def _rank(header: tuple[str, bytes | None]) -> bool:
 
 
 def _row(group: str, suspect: Suspect) -> dict[str, object]:
-    """Return the row of a suspect; one whose headers or reason make a library fail is kept without them."""
+    """Return the row of a suspect, without its headers and reason if a library fails on them."""
     try:
         with contained():
             return _whole_row(group, suspect)

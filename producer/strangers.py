@@ -1,6 +1,6 @@
-"""Turn a record that names no task of ours into a task: for the intake, and for a replay of the quarantine. Pure.
+"""Turn a record that names no task of ours into a task, for the intake and for replays. Pure.
 
-Whatever a library raises over the record is a LineError, which concerns this record alone.
+Whatever a library raises over a record becomes a LineError, which concerns this record alone.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def read(
 ) -> tuple[str, NewTask]:
     """Return the batch that a record belongs to, and its task; raise LineError when it is none.
 
-    `parsed` is its line where that was read before, by `head`.
+    `parsed`: its line, if `head` has read it before.
     """
     with reading(memory=True):
         name = _batch_name(headers, group)
@@ -36,12 +36,12 @@ def read(
 
 
 def line(value: bytes | None) -> bytes:
-    """Return a line as `load` reads it from a file: a byte order mark and a line end are not content."""
+    """Return a record's line as `load` reads it: without byte order mark and line end."""
     return (value or b"").removeprefix(BOM).removesuffix(b"\n").removesuffix(b"\r")
 
 
 def head(body: bytes) -> TaskLine:
-    """Return what `read` needs of a line, without the parts that may be large; for a process apart. Raises LineError."""
+    """Return the small fields of a line, for `read`; a child process sends them back. Raises LineError."""
     with reading(memory=True):
         return replace(parse(body), prompt=None, text=None, params={}, schema=None, body=None, metadata=None)
 

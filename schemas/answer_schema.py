@@ -37,7 +37,10 @@ def too_much(schema: dict[str, Any]) -> bool:
 
 
 def trials(schema: dict[str, Any]) -> int:
-    """Return how many subschemas a value, one part of it, and one part of that are tried on, counted up to just above `MOST`."""
+    """Return how many subschemas a value, a part of it, and a part of that are tried on.
+
+    The count stops just above `MOST`.
+    """
     return _Document(schema).most
 
 
@@ -53,7 +56,7 @@ def is_soon_explained(schema: dict[str, Any], value: Any) -> bool:
 
 
 def repeated_id(schema: dict[str, Any]) -> str | None:
-    """Return an `$id` that two subschemas have, which the validator fails on; None where each has one of its own."""
+    """Return an `$id` that two subschemas share, which makes the validator fail; None without one."""
     seen: set[str] = set()
     waiting: list[tuple[Any, str]] = [(schema, "")]
     while waiting:
@@ -79,7 +82,7 @@ def _joined(base: str, name: str) -> str:
 
 
 def composite_choices(schema: dict[str, Any]) -> int:
-    """Return how many lists and objects the `enum`s of a schema hold: each is compared as a whole, one after another."""
+    """Return how many lists and objects the enums of a schema hold; each is compared whole."""
     choices = (one for node in objects_in(schema) if isinstance(some := node.get("enum"), list) for one in some)
     return sum(isinstance(one, dict | list) for one in choices)
 

@@ -58,7 +58,7 @@ def parse(value: bytes) -> TaskLine:
 
 
 def parse_again(value: bytes) -> TaskLine:
-    """Return the task of a line that was accepted before: its size and its schema are not looked at once more."""
+    """Return the task of a line that was accepted before; its schema is not checked again."""
     return _task(value, _DOCLLM | {"schema": line_fields.json_object}, again=True)
 
 

@@ -43,7 +43,10 @@ class LineError(ValueError):
 
 @contextmanager
 def reading(*, memory: bool) -> Iterator[None]:
-    """Turn whatever the body raises over a line into a LineError; a MemoryError only with `memory`, as it may not be the line's."""
+    """Turn whatever the body raises over a line into a LineError.
+
+    A MemoryError, which may not be the line's fault, becomes one only with `memory`.
+    """
     try:
         with contained():
             yield
@@ -101,7 +104,7 @@ def _refuse_duplicates(line: dict[str, Any], value: bytes) -> None:
 
 
 def refuse_many(line: dict[str, Any], value: bytes) -> None:
-    """Raise LineError if the line of `value` holds more values than an agent can read without standing still."""
+    """Raise LineError for a line with so many values that reading it holds up an agent."""
     if value.count(b",") + value.count(b"[") >= MAX_VALUES and values_in(line, MAX_VALUES) > MAX_VALUES:
         raise LineError("", f"holds more than {MAX_VALUES} JSON values", "pass what is so large as text, or as a document by input.uri")
 

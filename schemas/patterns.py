@@ -1,6 +1,7 @@
 r"""The regular expressions of a JSON Schema: which it has, and what they cost to compile and to match.
 
-Patterns are what costs most of a schema: `\pL{200}` alone is 10 MB, and the library reads a pattern once more for each class in it.
+They cost more than anything else in a schema: `\pL{200}` alone compiles to 10 MB, and the library
+reads a pattern once more for each class in it.
 """
 
 import re
@@ -50,7 +51,7 @@ def patterns_in(schema: dict[str, Any]) -> set[str]:
 
 
 def excess_of_patterns(schema: dict[str, Any]) -> str | None:
-    """Return what of a schema's patterns is too much to be compiled, in words; None where they are soon compiled."""
+    """Return why a schema's patterns take too much to compile, in words; None if they do not."""
     patterns = patterns_in(schema)
     if len(patterns) > MOST_PATTERNS:
         return f"has more than {MOST_PATTERNS} different patterns"

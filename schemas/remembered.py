@@ -12,7 +12,7 @@ _DIGEST_BYTES = 16
 
 
 class Remembered(Generic[Made]):
-    """A cache with `room` for things of some size each; the one that was used longest ago goes first."""
+    """A cache whose entries have sizes, `room` together; the least recently used one goes first."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -21,7 +21,10 @@ class Remembered(Generic[Made]):
         self._lock = threading.Lock()
 
     def get(self, value: bytes, make: Callable[[], tuple[Made, int]]) -> Made:
-        """Return what `make` gives for this value, with its size. What `make` raises is not kept."""
+        """Return what was made for this value; `make` returns it with its size.
+
+        An error of `make` is not kept.
+        """
         name = hashlib.blake2b(value, digest_size=_DIGEST_BYTES).digest()
         with self._lock:
             if name in self._kept:

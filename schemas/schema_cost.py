@@ -1,7 +1,8 @@
-r"""Estimate how long a JSON Schema holds the interpreter: when it is compiled, and when an answer is judged by it.
+r"""Estimate how long a JSON Schema holds the interpreter's lock, compiled or judged by.
 
-The library releases the interpreter's lock nowhere, so the heartbeat stands still meanwhile. The figures are microseconds on a
-slow machine. They err on the high side, since what looks expensive is merely done in another process.
+The library never releases the lock, so the heartbeat stands still meanwhile. Figures are
+microseconds on a slow machine, rather too high than too low: what looks expensive is only done in
+another process.
 """
 
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ _SEPARATORS = (b",", b"[", b"{", b"\\u")  # before each value but the first; JSO
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a schema costs. `trials`: how many values of it one part of an answer may be compared with."""
+    """What a schema costs. `trials`: with how much of it one part of an answer is compared."""
 
     compile_us: float
     trials: int

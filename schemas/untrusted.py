@@ -72,10 +72,7 @@ def described(error: BaseException) -> str:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Return whether a panic of native code ended a coroutine.
-
-    It is neither an Exception nor an end from outside.
-    """
+    """Return whether an error in a coroutine is a panic: no Exception, and no end from outside."""
     ends = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
     return not isinstance(error, (Exception, *ends))
 

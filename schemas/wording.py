@@ -1,4 +1,7 @@
-"""Make texts of strangers fit to be stored and shown: errors of a provider, above all. Every pattern runs in linear time."""
+"""Make texts of strangers, such as a provider's errors, fit to be stored and shown.
+
+Every pattern runs in linear time.
+"""
 
 import re
 from collections.abc import Callable
@@ -31,9 +34,10 @@ def counted(number: int, noun: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text on one line of at most 500 characters that every database takes and no terminal acts on, without keys.
+    """Return one line of at most 500 characters, with whatever looks like a key masked.
 
-    Half a surrogate pair, and marks that change the direction of text or are not shown, become U+FFFD.
+    Every database takes it and no terminal acts on it: half a surrogate pair, and marks that turn
+    or hide text, become U+FFFD.
     """
     flat = _BLANK.sub(" ", text[:_READ_CHARS]).strip()
     if not flat.isprintable():

@@ -20,9 +20,10 @@ LIMIT_S = 10.0  # of one call: what takes longer would keep all others from thei
 
 
 class ChildLane:
-    """Runs picklable calls one after another in a child, started at the first call and again after it died.
+    """Runs picklable calls in a child process, one at a time.
 
-    One at a time: so it is known whose time runs, and who brought the child down.
+    The child is started at the first call, and again after it died. Since calls take turns, it is
+    known whose time runs, and which call brought the child down.
     """
 
     def __init__(self, *, limit_s: float = LIMIT_S) -> None:
@@ -36,8 +37,9 @@ class ChildLane:
     async def __call__(self, call: Callable[[], Result]) -> Result:
         """Return what `call` returns.
 
-        Raises TimeoutError for a call that takes longer than its limit, and BrokenProcessPool for one that brings down two children.
-        Either ends with its child, as does a call that is cancelled; those behind it have another child.
+        Raises TimeoutError for a call that takes longer than the limit, and BrokenProcessPool for
+        one that brings down two children. Either ends the child, as a cancelled call does; the next
+        call has a new one.
         """
         async with self._turn:
             try:
@@ -95,6 +97,6 @@ class ChildLane:
 
 
 def _begin(parent_pid: int) -> None:
-    """Leave Ctrl-C, which a terminal sends to the child too, to the parent; end with it."""
+    """Ignore Ctrl-C, which a terminal sends to the child too, and end with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent.tie(parent_pid)

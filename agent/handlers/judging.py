@@ -1,4 +1,4 @@
-"""Decide where a reply is judged: here, or in a child process where it would hold the interpreter's lock for long."""
+"""Judge a reply: here, or in a child process where that would hold the interpreter's lock."""
 
 from dataclasses import replace
 from functools import partial
@@ -11,7 +11,7 @@ from schemas.schema_cost import is_heavy_for
 from schemas.untrusted import contained, sealed, told
 from schemas.wording import one_line
 
-# Parsing more than this in the event loop's process would hold up its threads, the heartbeat's among them.
+# Parsing more than this here would hold up all threads of the agent, the heartbeat's among them.
 PARSE_APART_BYTES = 1 << 20
 _TOO_LONG = Failure(
     "BAD_OUTPUT",
@@ -36,7 +36,7 @@ async def judged(reply: Reply | CallFailed, terms: Terms, apart: Lane) -> Judged
 
 
 def _is_heavy(reply: Reply, terms: Terms) -> bool:
-    """Return whether judging would hold the interpreter's lock for long; what cannot be weighed is taken for heavy."""
+    """Return whether judging takes long; a schema on which the estimate fails counts as heavy."""
     if len(reply.body) > PARSE_APART_BYTES:
         return True
     try:
@@ -47,7 +47,7 @@ def _is_heavy(reply: Reply, terms: Terms) -> bool:
 
 
 async def _without_schema(reply: Reply, terms: Terms, apart: Lane) -> Judged | None:
-    """Return what the reply is but for its schema, so that what it has cost is known; None where that fails too."""
+    """Judge the reply without its schema, to learn what it has cost; None if that fails too."""
     try:
         return await apart(partial(sealed, partial(judge, reply, replace(terms, schema=None))))
     except Exception:  # noqa: BLE001 - its cost stays unknown

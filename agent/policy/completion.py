@@ -52,7 +52,7 @@ def read(body: bytes, *, schema: dict[str, Any] | None, verbatim: bool) -> Compl
         with contained():
             return _read(body, schema, verbatim=verbatim)
     except Exception as error:  # noqa: BLE001 - the reply is one task's, and so is the failure
-        return Completion(unjudged(error))
+        return Completion(judging_failed(error))
 
 
 def _read(body: bytes, schema: dict[str, Any] | None, *, verbatim: bool) -> Completion:
@@ -74,15 +74,15 @@ def _read(body: bytes, schema: dict[str, Any] | None, *, verbatim: bool) -> Comp
 
 
 def _contained_check(value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool) -> Failure | None:
-    """Return what `_check` returns; where a library fails on the reply, what was used is counted all the same."""
+    """Return what `_check` returns. If a library fails on the reply, its usage is still counted."""
     try:
         with contained():
             return _check(value, schema, verbatim=verbatim)
     except Exception as error:  # noqa: BLE001 - the answer is one task's, and so is the failure
-        return unjudged(error)
+        return judging_failed(error)
 
 
-def unjudged(error: BaseException) -> Failure:
+def judging_failed(error: BaseException) -> Failure:
     """Return the failure of a reply whose judging failed."""
     return Failure("BAD_OUTPUT", one_line(f"the reply cannot be judged: {told(error)}"))
 

@@ -50,16 +50,19 @@ class Terms:
 
 
 def judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooze | Dead:
-    """Return the outcome of a call. A reply on which a library fails is BAD_OUTPUT: it is one task's, and so is the failure."""
+    """Return the outcome of a call. A reply on which a library fails is BAD_OUTPUT."""
     try:
         with contained():
             return _judge(answer, terms)
     except Exception as error:  # noqa: BLE001 - whatever it is
-        return refused(completion.unjudged(error), _spent(terms, _NO_HEADERS), terms)
+        return refused(completion.judging_failed(error), _spent(terms, _NO_HEADERS), terms)
 
 
 def unjudged(failure: Failure, judged: Succeeded | Retry | Snooze | Dead | None, terms: Terms) -> Retry | Snooze | Dead:
-    """Return the outcome of a reply that was not compared with its schema; `judged` says what it has cost, None if nobody knows."""
+    """Return the outcome of a reply that could not be compared with its schema.
+
+    `judged` is its outcome without the schema, which knows the cost; None if there is none.
+    """
     return refused(failure, _spent(terms, _NO_HEADERS) if judged is None else judged.spent, terms)
 
 
@@ -78,7 +81,7 @@ def _judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snoo
 
 
 def classified(answer: Reply) -> Failure:
-    """Return the class of a reply that is no success; a body on which a library fails leaves its status to decide."""
+    """Return the failure of a reply that is no success: by its status alone if its body fails."""
     try:
         with contained():
             return signals.classify(answer.status, answer.body, cut=answer.cut)

@@ -19,7 +19,8 @@ def with_schema(schema: object) -> bytes:
     return orjson.dumps(task_line(2, schema=schema))
 
 
-# Their anchor makes the validator panic, which is no Exception: the first is refused beforehand, the second by the guard.
+# Their anchor makes the validator panic, which is no Exception. The first is refused beforehand,
+# the second by the guard.
 PANICS = {name: {"anyOf": [{"$id": one, "$ref": "#a", "$defs": {"r": {"$anchor": "a"}}}, {"$id": other}]} for name, one, other in (
     ("an $id twice", "x:y", "x:y"), ("an $id twice, spelled otherwise", "b", "./b")
 )}  # fmt: skip
