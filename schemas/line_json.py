@@ -6,12 +6,11 @@ file knows nothing of the fields of a line.
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import orjson
 
-from schemas.untrusted import contained, told
+from schemas.untrusted import is_interrupt, told
 
 # orjson writes 254 levels of brackets; the agent writes parts of a line again.
 MAX_DEPTH = 250
@@ -41,22 +40,33 @@ class LineError(ValueError):
         return LineError, (self.field, self.error, self.fix)
 
 
-@contextmanager
-def reading(*, memory: bool) -> Iterator[None]:
+class _Reading:
+    """The guard of `reading`."""
+
+    def __init__(self, *, memory: bool) -> None:
+        self._memory = memory
+
+    def __enter__(self) -> None:
+        """Let the body run."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        """Turn what was raised into a LineError."""
+        if error is None or isinstance(error, LineError) or is_interrupt(error):
+            return
+        if self._memory or not isinstance(error, MemoryError):
+            fix = "correct the line; if it is right as it is, report it to docllm's authors with this text"
+            raise LineError("", f"cannot be read: {told(error)}", fix) from error
+
+
+_READING = {memory: _Reading(memory=memory) for memory in (True, False)}
+
+
+def reading(*, memory: bool) -> _Reading:
     """Turn whatever the body raises over a line into a LineError.
 
     A MemoryError, which may not be the line's fault, becomes one only with `memory`.
     """
-    try:
-        with contained():
-            yield
-    except LineError:
-        raise
-    except Exception as error:
-        if isinstance(error, MemoryError) and not memory:
-            raise
-        fix = "correct the line; if it is right as it is, report it to docllm's authors with this text"
-        raise LineError("", f"cannot be read: {told(error)}", fix) from error
+    return _READING[memory]
 
 
 def _shown(text: str) -> str:

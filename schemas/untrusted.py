@@ -8,8 +8,7 @@ import asyncio
 import pickle
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -19,21 +18,28 @@ class ContainedError(Exception):
     """A library ended in something that is no Exception; the message names its class."""
 
 
-@contextmanager
-def contained() -> Iterator[None]:
+class _Contained:
+    """The guard of `contained`. It has no state, so that one is enough for every line of a file."""
+
+    def __enter__(self) -> None:
+        """Let the body run."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        """Turn what is no Exception into one."""
+        if error is not None and not isinstance(error, Exception) and not is_interrupt(error):
+            raise ContainedError(told(error)) from error
+
+
+_CONTAINED = _Contained()
+
+
+def contained() -> _Contained:
     """Turn a BaseException of the body into a ContainedError; let an Exception pass as it is.
 
     For synchronous code only, in which nothing is cancelled: a CancelledError there is the
     library's own. A person's Ctrl-C passes.
     """
-    try:
-        yield
-    except Exception:
-        raise
-    except BaseException as error:
-        if is_interrupt(error):
-            raise
-        raise ContainedError(told(error)) from error
+    return _CONTAINED
 
 
 def sealed(call: Callable[[], Result]) -> Result:
