@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import threading
+import time
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import orjson
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from agent.handlers import ChildLane, judging
 from agent.handlers.judging import judged
 from agent.outcome import Outcome, Retry, Succeeded
+from agent.policy import judge
 from agent.ports import Reply
 from schemas.untrusted import ContainedError, sealed
 from tests.hostile import FAILURES, PanicError, failing, names
@@ -99,6 +102,51 @@ def test_the_two_bombs_are_ended_in_the_child() -> None:
 
     assert ["too long" in failure_of(outcome).text for outcome in bad] == [True, True]
     assert isinstance(good, Succeeded)
+
+
+class Ticker(threading.Thread):
+    """Beats like an agent's heartbeat; `gap_s` is the longest time for which it stood still."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.ended = threading.Event()
+        self.gap_s = 0.0
+
+    def run(self) -> None:
+        beat_s = time.monotonic()
+        while not self.ended.wait(0.005):
+            now_s = time.monotonic()
+            self.gap_s, beat_s = max(self.gap_s, now_s - beat_s), now_s
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.join()
+
+
+@pytest.mark.timeout(120)
+def test_a_bomb_stops_no_heartbeat() -> None:
+    """Judged in this process it stops every thread for as long as it takes; judged in the child, for a fraction of that."""
+    schema = {"items": {"enum": [[1] * 50 + [number] for number in range(900)]}}
+    reply, terms = answered([[1] * 50 + [899]] * 80), replace(TERMS, schema=schema)
+
+    async def apart() -> Outcome:
+        lane = ChildLane(limit_s=60.0)
+        await lane(os.getpid)
+        outcome = await judged(reply, terms, lane)
+        lane.close()
+        return outcome
+
+    with Ticker() as here:
+        judge(reply, terms)
+    with Ticker() as there:
+        outcome = asyncio.run(apart())
+
+    assert isinstance(outcome, Succeeded)
+    assert there.gap_s < here.gap_s / 2
 
 
 def test_a_reply_that_ends_its_child_twice_is_bad_output() -> None:
