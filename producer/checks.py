@@ -1,4 +1,6 @@
-"""The tests of `producer check`: each server, the schema, the topics, the LLM and its routes. Nothing is changed, no secret is shown.
+"""The tests of `producer check`: each server, schema, rights, topics, the LLM and its routes.
+
+Nothing is changed, no secret is shown.
 
 Embedded parts that were never made are not made here: the first load or agent makes them.
 """
@@ -12,16 +14,18 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoPermissionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from producer import check_llm
+from producer import check_llm, redis_rights, rights
 from producer.app import bus_path, bus_to_come, ledger_to_come, make_admin, open_database
 from producer.topics.family import Family, with_old_tiers
 from schemas import migrations
 from schemas.clock import SystemClock
 from schemas.config import DEFAULT_ROUTE, Config, LLMConfig
-from schemas.database import Database
-from schemas.errors import ConfigError, DocllmError, UnreachableError, UnsafeStateError
+from schemas.database import Database, DatabaseError
+from schemas.database_errors import WHERE_GRANTS
+from schemas.errors import ConfigError, DeniedError, DocllmError, UnreachableError, UnsafeStateError
 from schemas.lanes import ThreadLane
 from schemas.settings import LEDGER_FILE, account, require_llm
 from schemas.topics import Topics
@@ -53,12 +57,11 @@ class Checks:
 
     def all(self) -> list[Check]:
         """Return every test there is for this configuration."""
-        tests = [
-            Check("database", self._database),
-            Check("schema", self._schema, after=("database",)),
-            Check("bus", self._bus),
-            Check("topics", self._topics, after=("database", "schema", "bus")),
-        ]
+        tests = [Check("database", self._database), Check("schema", self._schema, after=("database",))]
+        if self._config.database_url is not None:
+            tests.append(Check("rights", self._rights, after=("database", "schema")))
+        tests.append(Check("bus", self._bus))
+        tests.append(Check("topics", self._topics, after=("database", "schema", "bus")))
         if self._config.redis_url is not None:
             tests.append(Check("redis", self._redis, needed=False))
         return [*tests, Check("llm", self._llm), *self._routes()]
@@ -80,6 +83,20 @@ class Checks:
             return f"revision {migrations.wanted()}, ledger {database.auto(migrations.ledger_id)}"
 
         return f"{TO_COME} it" if ledger_to_come(self._config) else await self._with_database(compare)
+
+    async def _rights(self) -> str:
+        def compare(database: Database) -> str:
+            migrations.require(database)
+            try:
+                lacking = database.run(rights.missing, tries=1)
+            except DatabaseError as error:
+                said = getattr(error, "orig", error)
+                raise UnreachableError(f"{database.where} takes no writes: {said}") from None
+            if lacking:
+                raise DeniedError(f"{database.where} refuses {', '.join(lacking)}; {WHERE_GRANTS}")
+            return "reads, writes, deletes and locks"
+
+        return await self._with_database(compare)
 
     async def _with_database(self, test: Callable[[Database], str]) -> str:
         def run() -> str:
@@ -132,12 +149,18 @@ class Checks:
         try:
             async with Redis.from_url(url, retry=once, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S) as client:
                 version = (await client.info("server")).get("redis_version", "that it does not tell")
+                refused = await redis_rights.refused(client, self._group)
+        except NoPermissionError:
+            refused = "INFO"
         except (TypeError, ValueError):
             raise ConfigError(
                 "the address holds what Redis clients do not know; check DOCLLM_REDIS_URL, above all what follows '?'"
             ) from None
         except Exception as error:  # noqa: BLE001 - agents run whatever Redis or its client does, so that is what is said
             raise UnreachableError(f"does not answer ({_reason(error)}); agents run without it; check DOCLLM_REDIS_URL") from None
+        if refused:
+            grant = f"ACL SETUSER NAME {redis_rights.ENOUGH}"
+            raise DeniedError(f"refuses {refused} to its user; agents run without it; run: {grant}")
         return f"version {version}"
 
     async def _llm(self) -> str:

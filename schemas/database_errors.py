@@ -24,6 +24,7 @@ DENIED = frozenset({1142, 1143, 1227, 1370, 1044})
 READ_ONLY = frozenset({1290, 1792, 1836})
 # The server's disk is full: it takes what needs no room, and all again when somebody has made some.
 FULL = frozenset({1021, 1026, 1114})
+WHERE_GRANTS = "see Rights in the database in docs/operations.md"
 _DENIED_RIGHT = re.compile(r"([A-Z][A-Z ,]*) command denied to user ")
 _SQLITE_BUSY = (
     "database is locked",
@@ -66,10 +67,15 @@ def refusal(error: BaseException, database: str | None) -> str:
     No account is named: the server's text has our address, which need not be the account's.
     """
     said = str(getattr(error, "orig", error).args[-1])
-    right = _DENIED_RIGHT.match(said)
-    grant = f"GRANT {right[1]} ON `{database}`.*" if right else "grant it"
-    where = "see Rights in the database in docs/operations.md"
-    return f"refuses a right: {said}; {grant} to what SELECT CURRENT_USER() shows ({where})"
+    right = denied_right(error)
+    grant = f"run: GRANT {right} ON `{database}`.* TO ..." if right else "grant it"
+    return f"refuses a right: {said}; {grant} ({WHERE_GRANTS})"
+
+
+def denied_right(error: BaseException) -> str:
+    """Return the right that is missing, such as INSERT; nothing where the server does not say."""
+    found = _DENIED_RIGHT.match(str(getattr(error, "orig", error).args[-1]))
+    return found[1] if found else ""
 
 
 def away(error: BaseException) -> bool:

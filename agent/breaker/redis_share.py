@@ -13,9 +13,11 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from agent.breaker.shared import TURN_S, BoardAwayError, Report, Said
+from producer.redis_rights import refused
 from producer.shown import shown
 from schemas.config import Secret
 from schemas.wording import one_line
@@ -114,6 +116,7 @@ class RedisBoard:
 
     def __init__(self, *, url: Secret, group: str, agent: str) -> None:
         self._url = url
+        self._group = group
         self._prefix = f"docllm:{group}:route:"
         self._agent = agent
         self._client: Redis | None = None
@@ -124,8 +127,9 @@ class RedisBoard:
             async with asyncio.timeout(ALL_S):
                 return [_said(answer) for answer in await self._run(reports)]
         except Exception as error:  # noqa: BLE001 - an agent goes on whatever Redis, its client or the options of its address do
+            reason = await self._refused(error) or _reason(error)
             await self.close()  # a connection that did not answer may answer late
-            raise BoardAwayError(_reason(error)) from None
+            raise BoardAwayError(reason) from None
 
     async def close(self) -> None:
         """Drop the connection; the next call makes another."""
@@ -134,6 +138,16 @@ class RedisBoard:
             with suppress(Exception):
                 async with asyncio.timeout(TIMEOUT_S):
                     await client.aclose()
+
+    async def _refused(self, error: Exception) -> str:
+        """Name what Redis refuses to its user, if that is the error: for a script it does not."""
+        if not isinstance(error, ResponseError) or self._client is None:
+            return ""
+        with suppress(Exception):
+            async with asyncio.timeout(TIMEOUT_S):
+                if names := await refused(self._client, self._group):
+                    return f"it refuses {names} to its user; run: python -m producer check"
+        return ""
 
     async def _run(self, reports: Sequence[Report]) -> list[Any]:
         if self._client is None:

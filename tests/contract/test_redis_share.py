@@ -5,20 +5,26 @@ Redis may also have lost the script.
 
 import asyncio
 import logging
+import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import redis
+from redis.asyncio import Redis as AsyncRedis
 
 from agent.breaker import Routes
-from agent.breaker.redis_share import KEEP_S, RedisBoard
+from agent.breaker.redis_share import KEEP_S, MEET, RedisBoard
 from agent.breaker.shared import BoardAwayError, Report, Stance, Turn
 from agent.breaker.sharing import Sharing
+from producer.checks import Checks, outcome
+from producer.redis_rights import ENOUGH, NAMES, refused
 from schemas.clock import SystemClock
 from schemas.config import AgentConfig, Secret
+from schemas.settings import load_config
 from tests.servers import Redis
 from tests.servers.process import free_port
 from tests.unit.breakers import GOOD, ROUTE, call, failed, routes
@@ -38,6 +44,75 @@ def server(redis_server: Redis) -> Iterator[Redis]:
         client.flushall()
     yield redis_server
     redis_server.restart()
+
+
+FEW = "+ping +hello +info +eval +evalsha +script|load +script|exists +get +set +del +expire"
+
+
+@pytest.fixture
+def user(server: Redis) -> Iterator[Callable[[str], str]]:
+    """Return a function that gives a user these rights, and returns the user's address."""
+    with redis.Redis.from_url(server.url) as admin:
+
+        def rights(rules: str) -> str:
+            admin.execute_command("ACL", "SETUSER", "app", "reset", "on", ">pw", *rules.split())
+            return server.url.replace("redis://", "redis://app:pw@")
+
+        yield rights
+        admin.execute_command("ACL", "DELUSER", "app")
+
+
+async def test_the_documented_rights_are_enough(user: Callable[[str], str], server: Redis) -> None:
+    """With them the script runs and `check` finds nothing refused, and leaves no key behind."""
+    url = user(ENOUGH)
+    one = board(url)
+
+    assert (await one.sync([SAY]))[0].generation == 0
+    await one.close()
+
+    async with AsyncRedis.from_url(url) as client:
+        assert await refused(client, "group") == ""
+    with redis.Redis.from_url(server.url) as admin:
+        assert list(admin.scan_iter("docllm:group:check:*")) == []
+
+
+async def test_a_command_that_is_refused_is_named(user: Callable[[str], str]) -> None:
+    """The script's error does not name it: it is tried by itself, for the log and for `check`."""
+    url = user(f"~docllm:* {FEW}")
+    one = board(url)
+
+    with pytest.raises(BoardAwayError, match=r"refuses TIME, PTTL, PEXPIRE, HSET, HGET, .* to its"):
+        await one.sync([SAY])
+
+    user("~docllm:* +@all -hget")
+    with pytest.raises(BoardAwayError, match=r"refuses HGET to its user; run: .* check"):
+        await one.sync([SAY])
+
+
+async def test_keys_that_are_refused_are_named(user: Callable[[str], str]) -> None:
+    """A user of other keys may send every command, and use none of ours."""
+    with pytest.raises(BoardAwayError, match=r"refuses the keys docllm:\* to its user"):
+        await board(user("~others:* +@all")).sync([SAY])
+
+
+async def test_check_names_what_redis_refuses(user: Callable[[str], str], tmp_path: Path) -> None:
+    """It passed with these rights, and agents could not use Redis."""
+    url = user(f"~docllm:* {FEW}")
+    config = load_config(flags={}, environ={"DOCLLM_REDIS_URL": url}, cwd=tmp_path)
+    (test,) = (one for one in Checks(config, "group").all() if one.name == "redis")
+
+    code, word, said = await outcome(test)
+
+    assert (code, word) == (0, "WARNING")
+    assert "HGET" in said
+    assert f"ACL SETUSER NAME {ENOUGH}" in said
+
+
+def test_every_command_of_the_script_is_tried() -> None:
+    """A command that is new in the script is new in the list that `check` goes through."""
+    commands = set(re.findall(r"redis\.call\('(\w+)'", MEET))
+
+    assert commands <= NAMES
 
 
 async def away_s(one: RedisBoard) -> float:

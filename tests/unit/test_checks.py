@@ -143,7 +143,11 @@ def test_nothing_that_redis_does_ends_the_check(
             raise answer
         return dict(answer)
 
+    async def refused(_client: object, _group: str) -> str:
+        return ""
+
     monkeypatch.setattr(checks.Redis, "info", info)
+    monkeypatch.setattr(checks.redis_rights, "refused", refused)
 
     assert check(configured(tmp_path, DOCLLM_REDIS_URL="redis://127.0.0.1:1/0")) == 0
     assert said in capsys.readouterr().out

@@ -1,10 +1,20 @@
 """Revisions are read from the files' names, without Alembic."""
 
+import argparse
+import asyncio
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
+import pytest
+
+from producer import app
+from producer.commands import admin
 from schemas import migrations
+from schemas.database import TIMEOUT_S, Database
 from schemas.migrations.upgrade import scripts
+from schemas.settings import load_config
 
 
 def test_the_wanted_revision_is_alembics_head() -> None:
@@ -24,3 +34,18 @@ def test_asking_for_the_revision_loads_no_alembic() -> None:
     ended = subprocess.run([sys.executable, "-c", code], check=False)
 
     assert ended.returncode == 0
+
+
+def test_migrate_waits_for_its_statements_as_long_as_they_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index on 50 million rows takes minutes; other programs give up after half a minute."""
+    limits: list[object] = []
+
+    def opened(url: str, *, timeout_s: int | None = TIMEOUT_S, **rest: Any) -> Database:
+        limits.append(timeout_s)
+        return Database(url, timeout_s=timeout_s, **rest)
+
+    monkeypatch.setattr(app, "Database", opened)
+    config = load_config(flags={}, environ={}, cwd=tmp_path)
+
+    assert asyncio.run(admin.migrate(config, argparse.Namespace())) == 0
+    assert limits == [None]

@@ -1,0 +1,151 @@
+"""What the database's user may not do is named, with exit code 3, and no outcome is lost for it."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+import pymysql
+import pytest
+from sqlalchemy import delete, make_url
+
+from agent.ledger.adapter import Lanes, SqlLedger
+from producer import rights
+from schemas import migrations, tables
+from schemas.clock import SystemClock
+from schemas.database import Database
+from schemas.errors import DeniedError
+from schemas.lanes import InlineLane
+from schemas.task import Status
+from tests.contract.ledger_parts import GROUP, LONGEST, SUCCEEDED, Books, driven, settlement
+
+RUN = "SELECT, INSERT, UPDATE, DELETE"
+MIGRATE = f"{RUN}, CREATE, ALTER, INDEX"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An empty database, its administrator, and a user who may do nothing yet."""
+
+    url: str
+    user: str
+
+    @property
+    def name(self) -> str:
+        return str(make_url(self.url).database)
+
+    def sql(self, *statements: str) -> None:
+        """Let the administrator run these; `{db}` and `{user}` stand for the names."""
+        url = make_url(self.url)
+        server = {"host": str(url.host), "port": int(url.port or 0), "user": str(url.username)}
+        with closing(pymysql.connect(**server, autocommit=True)) as connection:
+            for statement in statements:
+                named = statement.format(db=f"`{self.name}`", user=f"'{self.user}'@'127.0.0.1'")
+                connection.query(named)
+
+    def opened(self) -> Database:
+        """Return the database as the user has it, on connections of its own."""
+        return Database(driven(self.url.replace("docllm@", f"{self.user}:pw@")))
+
+
+@pytest.fixture(params=["mariadb", "mysql"])
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    name = f"rights_{secrets.token_hex(4)}"
+    server = request.getfixturevalue(f"{request.param}_server")
+    site = Site(server.create_database(name), name)
+    site.sql("CREATE USER {user} IDENTIFIED BY 'pw'", "GRANT SELECT ON {db}.* TO {user}")
+    yield site
+    site.sql("DROP USER {user}", "DROP DATABASE {db}")
+
+
+@pytest.fixture
+def migrated_site(site: Site) -> Site:
+    with closing(Database(driven(site.url))) as database:
+        migrations.migrate(database)
+    return site
+
+
+def test_the_documented_rights_are_enough_to_migrate(site: Site) -> None:
+    """Without one of them `migrate` names it; with all it goes on where it stopped."""
+    granted = "SELECT"
+    for right in ("CREATE", "INDEX", "ALTER"):
+        site.sql(f"GRANT {granted} ON {{db}}.* TO {{user}}")
+        with (
+            closing(site.opened()) as database,
+            pytest.raises(DeniedError, match=f"{right} command denied"),
+        ):
+            migrations.migrate(database)
+        granted = f"{RUN}, {right}"
+    site.sql(f"GRANT {MIGRATE} ON {{db}}.* TO {{user}}")
+
+    with closing(site.opened()) as database:
+        assert migrations.migrate(database)[1] == migrations.wanted()
+
+
+def test_the_documented_rights_are_enough_to_run(migrated_site: Site) -> None:
+    """`check` tries what the programs do, on each table, and finds nothing missing."""
+    migrated_site.sql(f"GRANT {RUN} ON {{db}}.* TO {{user}}")
+
+    with closing(migrated_site.opened()) as database:
+        assert database.run(rights.missing) == []
+        books = Books(database)
+        (one,) = books.load("a")
+        owner = books.agent().next_owner()
+        books.settle(books.claimed(one, owner), owner, SUCCEEDED)
+        assert books.status(one) is Status.SUCCEEDED
+
+
+def test_each_missing_right_is_named_with_its_table(migrated_site: Site) -> None:
+    """A user of screens may only read; one who may all but delete from one table lacks that."""
+    with closing(migrated_site.opened()) as database:
+        lacking = database.run(rights.missing)
+    wanted = {f"{right} on task" for right in ("INSERT", "UPDATE", "DELETE")}
+    assert wanted <= set(lacking)
+
+    names = [table.name for table in tables.metadata.sorted_tables]
+    grants = [f"GRANT {RUN} ON {{db}}.{name} TO {{user}}" for name in names if name != "tally"]
+    migrated_site.sql(*grants, "GRANT SELECT, INSERT, UPDATE ON {db}.tally TO {user}")
+    with closing(migrated_site.opened()) as database:
+        assert database.run(rights.missing) == ["DELETE on tally"]
+
+
+def test_a_right_that_is_revoked_in_mid_run_is_named(migrated_site: Site) -> None:
+    """A right on a table is looked up for each statement: the next one says so, and is exit 3."""
+    grants = [f"GRANT {RUN} ON {{db}}.{table} TO {{user}}" for table in tables.metadata.tables]
+    migrated_site.sql("REVOKE SELECT ON {db}.* FROM {user}", *grants)
+    with closing(migrated_site.opened()) as database:
+        database.run(lambda c: c.execute(delete(tables.tally)))
+        migrated_site.sql("REVOKE DELETE ON {db}.tally FROM {user}")
+
+        with pytest.raises(DeniedError, match=r"DELETE command denied to user .*tally") as raised:
+            database.run(lambda c: c.execute(delete(tables.tally)))
+
+    assert raised.value.exit_code == 3
+    assert f"GRANT DELETE ON `{migrated_site.name}`.*" in str(raised.value)
+
+
+async def test_no_outcome_is_given_up_for_a_missing_right(migrated_site: Site) -> None:
+    """An answer that may not be written is no fault of its task: it waits as it is."""
+    migrated_site.sql(f"GRANT {RUN} ON {{db}}.* TO {{user}}")
+    with closing(Database(driven(migrated_site.url))) as admin:
+        books = Books(admin)
+        (one,) = books.load("a")
+        owner = books.agent().next_owner()
+        row = books.claimed(one, owner)
+        names = [name for name in tables.metadata.tables if name != "task_result"]
+        grants = [f"GRANT {RUN} ON {{db}}.{name} TO {{user}}" for name in names]
+        migrated_site.sql("REVOKE INSERT, UPDATE, DELETE ON {db}.* FROM {user}", *grants)
+        with closing(migrated_site.opened()) as database:
+            lane = InlineLane()
+            ledger = SqlLedger(
+                database=database,
+                group=GROUP,
+                clock=SystemClock(),
+                lanes=Lanes(claim=lane, settle=lane, background=lane),
+                longest_tier=LONGEST,
+            )
+            with pytest.raises(DeniedError, match="task_result"):
+                await ledger.settle([settlement(row, owner, SUCCEEDED)])
+
+        assert books.status(one) is Status.PROCESSING
+        assert books.count(tables.dead_letter) == 0

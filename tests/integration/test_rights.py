@@ -1,0 +1,99 @@
+"""Without a right in the database every program ends with 3 and names it, without a traceback."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pymysql
+import pytest
+from sqlalchemy import make_url
+
+from schemas.tables import metadata
+from tests.integration.deployment import BATCH, Deployment, task_line
+from tests.integration.installations import group_on
+from tests.integration.programs import until
+from tests.servers import Kafka, Redis
+
+RUN = "SELECT, INSERT, UPDATE, DELETE"
+Sql = Callable[[str], None]
+
+
+@pytest.fixture(params=["mariadb", "mysql"])
+def site(request: pytest.FixtureRequest, tmp_path: Path, kafka_server: Kafka, redis_server: Redis) -> Iterator[Deployment]:
+    """A group on Kafka with an empty ledger, and a user of that who may do what is documented."""
+    server = request.getfixturevalue(f"{request.param}_server")
+    found = group_on(kafka_server, server, redis_server, folder=tmp_path / "site")
+    url = found.environ["DOCLLM_DATABASE_URL"]
+    found.environ["DOCLLM_DATABASE_URL"] = url.replace("docllm@", f"{found.group}:pw@")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def sql(site: Deployment) -> Iterator[Sql]:
+    """Return how the administrator runs a statement about the database {db} and the user {user}."""
+    url = make_url(site.environ["DOCLLM_DATABASE_URL"])
+    server = {"host": str(url.host), "port": int(url.port or 0), "user": "docllm"}
+
+    def run(statement: str) -> None:
+        named = statement.format(db=f"`{site.group}`", user=f"'{site.group}'@'127.0.0.1'")
+        with closing(pymysql.connect(**server, autocommit=True)) as connection:
+            connection.query(named)
+
+    run("CREATE USER {user} IDENTIFIED BY 'pw'")
+    run(f"GRANT {RUN}, CREATE, ALTER, INDEX ON {{db}}.* TO {{user}}")
+    yield run
+    run("DROP USER {user}")
+
+
+def refused(site: Deployment, right: str, *arguments: str) -> None:
+    """Check that a program ends with 3, names the right, and shows no traceback."""
+    done = site.run(*arguments, "--group", site.group)
+
+    said = done.out + done.err
+    assert (done.code, right in said, "Traceback" in said) == (3, True, False), said
+
+
+def test_each_program_names_the_right_that_its_user_lacks(site: Deployment, sql: Sql) -> None:
+    """With the rights to run no table can be made; with those of screens nothing can be written."""
+    sql("REVOKE CREATE ON {db}.* FROM {user}")
+    refused(site, "CREATE command denied", "producer", "migrate")
+    sql("GRANT CREATE ON {db}.* TO {user}")
+    site.producer("migrate")
+    sql("REVOKE CREATE, ALTER, INDEX ON {db}.* FROM {user}")
+    site.producer("topics", "apply", "--partitions", "1", "--replication-factor", "1")
+    site.llm()
+    site.load(1)
+    assert "ok      rights" in site.producer("check")
+
+    sql("REVOKE INSERT, UPDATE, DELETE ON {db}.* FROM {user}")
+
+    site.producer("status", "--json")
+    for screen in ("dead list", "guard list", "replay --list", "replay --all --dry-run"):
+        assert site.run("producer", *screen.split(), "--group", site.group).code == 0, screen
+    site.producer("export", "--batch", BATCH)
+    site.write_lines([task_line(7)], "more")
+    refused(site, "INSERT, UPDATE command denied", "producer", "load", "more.jsonl")
+    refused(site, "UPDATE command denied", "producer", "cancel", "--batch", BATCH)
+    refused(site, "INSERT command denied", "agent", "--until-done")
+    refused(site, "INSERT on task", "producer", "check")
+
+
+def test_an_agent_ends_when_a_right_is_revoked(site: Deployment, sql: Sql) -> None:
+    """It says which one, and no task is given up for it."""
+    site.producer("migrate")
+    for table in metadata.tables:
+        sql(f"GRANT {RUN} ON {{db}}.{table} TO {{user}}")
+    sql("REVOKE INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX ON {db}.* FROM {user}")
+    site.producer("topics", "apply", "--partitions", "1", "--replication-factor", "1")
+    site.llm("--latency", "0")
+    agent = site.agent()
+    until(lambda: site.ledger.agents() or not agent.running, "the agent to start")
+    sql("REVOKE INSERT ON {db}.task_result FROM {user}")
+    site.load(1)
+
+    assert agent.wait() == 3, agent.tail()
+    assert "INSERT command denied" in agent.err
+    assert "task_result" in agent.err
+    assert "Traceback" not in agent.err
+    assert site.ledger.open() == 1
