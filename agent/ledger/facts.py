@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, select, text
+from sqlalchemy import BindParameter, ColumnElement, Connection, Select, select, text
 
 from schemas.tables import batch, task
 from schemas.task import OPEN
@@ -18,7 +18,10 @@ def reply_limit_bytes(connection: Connection) -> int:
     return min(MAX_REPLY_BYTES, packet // 4)
 
 
-def in_group(group: str, *batch_is: ColumnElement[bool]) -> ColumnElement[bool]:
+def in_group(
+    group: str | BindParameter[Any],
+    *batch_is: ColumnElement[bool],
+) -> ColumnElement[bool]:
     """Return the condition that a task belongs to a batch of this group.
 
     No optimizer turns a subquery that gives one value into a join. With a join, servers began

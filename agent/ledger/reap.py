@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, bindparam, exists, func, insert, or_, select, update
 
 from agent.lease import OWNER_BITS
+from agent.ledger import facts
 from agent.ledger import guard as guards
 from agent.ledger.lease import REMEMBER_S
 from agent.policy import fingerprint
@@ -33,10 +34,9 @@ _ORPHANS = (
     .where(or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S)))
     .limit(PAGE)
 )
-_OVERDUE = (
+_OVERDUE = facts.along_due(
     select(task.c.id)
-    .join(batch, batch.c.id == task.c.batch_id)
-    .where(task.c.status == int(Status.PROCESSING), _LATE, batch.c.group_name == bindparam("of_group"))
+    .where(task.c.status == int(Status.PROCESSING), _LATE, facts.in_group(bindparam("of_group")))
     .order_by(task.c.due_at)
     .limit(PAGE)
 )

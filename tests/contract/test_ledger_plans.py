@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, delete, event, insert, select, text, update
 
-from agent.ledger import facts, sweep
+from agent.ledger import facts, reap, sweep
 from schemas import migrations
 from schemas.database import Database
 from schemas.sql import NEVER_TIME, utc_after
@@ -213,3 +213,14 @@ def test_no_statistics_change_the_plan(ledger: Ledger, old: Work, new: Work) -> 
     indexes = {index for table, index in ledger.plan(new) if table == "task"}
     assert indexes <= {"ix_task_due", "PRIMARY"}
     assert ledger.reads(new) < 10 * sweep.PAGE
+
+
+@on_servers
+def test_no_statistics_change_how_overdue_claims_are_found(ledger: Ledger) -> None:
+    """With thousands of them MySQL went from each batch to all its tasks, each five seconds."""
+    ledger.fill(LARGE, waiting=6 * sweep.PAGE)
+    waiting = update(task).where(task.c.status.in_(WAITING))
+    ledger.database.run(lambda c: c.execute(waiting.values(status=int(Status.PROCESSING))))
+    ledger.mislead(BATCHES * LARGE)
+
+    assert ledger.reads(lambda c: reap.overdue(c, GROUP)) < 10 * reap.PAGE
