@@ -6,7 +6,7 @@ import random
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from agent.breaker.shared import Board
@@ -118,28 +118,27 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
     )
     board = make_board(parts)
     sharing = Sharing(routes=builder.routes, board=board, clock=parts.clock, jitter=random.random) if board else None
-    reply_limit_bytes = await parts.lane(lambda: parts.database.auto(facts.reply_limit_bytes))
-    await builder.heartbeat.register()
-    beating = HeartbeatThread(builder.heartbeat)
-    agent = builder.agent(
-        work={destination: make_source(parts, destination, builder.ids) for destination in ("tasks", *parts.topics.tier_destinations)},
-        inbox=make_source(parts, "inbox", builder.ids) if parts.config.inbox.enabled else None,
-        reply_limit_bytes=reply_limit_bytes,
-        duties=(builder.ids.run, builder.progress().run, data_folder(parts).run, *((sharing.run,) if sharing else ())),
-        leave=lambda: parts.lane(beating.stop),
-    )
-    beating.start()
-    try:
-        yield agent
-    finally:
-        beats.close()
-        await builder.accounts.close()
+    async with AsyncExitStack() as closing:  # each is closed, whatever went wrong before it
+        for lane in (reading, settle, claim):
+            closing.callback(lane.close)
+        closing.callback(child.close)
+        closing.callback(parts.database.abandon)
         if board is not None:
-            await board.close()
-        parts.database.abandon()
-        child.close()
-        for lane in (claim, settle, reading):
-            lane.close()
+            closing.push_async_callback(board.close)
+        closing.push_async_callback(builder.accounts.close)
+        closing.callback(beats.close)
+        reply_limit_bytes = await parts.lane(lambda: parts.database.auto(facts.reply_limit_bytes))
+        await builder.heartbeat.register()
+        beating = HeartbeatThread(builder.heartbeat)
+        agent = builder.agent(
+            work={destination: make_source(parts, destination, builder.ids) for destination in ("tasks", *parts.topics.tier_destinations)},
+            inbox=make_source(parts, "inbox", builder.ids) if parts.config.inbox.enabled else None,
+            reply_limit_bytes=reply_limit_bytes,
+            duties=(builder.ids.run, builder.progress().run, data_folder(parts).run, *((sharing.run,) if sharing else ())),
+            leave=lambda: parts.lane(beating.stop),
+        )
+        beating.start()
+        yield agent
 
 
 def _rehearsed(config: Config) -> Config:

@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NoReturn
+from urllib.request import getproxies_environment
 
 import uvloop
 
 from agent import app, overdue, parent, rehearsal, resume
+from agent.breaker.accounts import keys_in_clear
 from agent.lifecycle import Stop
 from agent.parent import Report, Word
 from agent.rehearsal.child import rehearsal_child
@@ -196,6 +198,9 @@ def _started_anew(config: Config, stop: Stop) -> Iterator[asyncio.Event]:
 async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, stop: Stop) -> None:
     async with opened(config, options.group) as parts:
         log.info("%s", app.describe(parts))
+        if options.child in {None, 1}:
+            for warning in keys_in_clear(replace(config, llm=llm), getproxies_environment()):
+                log.warning("%s", warning)
         if options.rehearsal:
             log.warning("rehearsal LLM: the answers are extracts of the documents, no model is asked")
         async with app.built(replace(parts, config=replace(config, llm=llm)), rehearsal=options.rehearsal) as agent:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote_plus, urlsplit
+from urllib.request import getproxies_environment
 
 import orjson
 from pyreqwest.client import Client
@@ -54,7 +55,8 @@ async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TI
         raise UnsafeStateError(f"{where} answers {status}{': ' if said else ''}{said}; {_advice(status, route)}")
     if said := _message_of_failure(body, llm, url):
         raise UnsafeStateError(f"{where} answers {status} with an error: {said}; {_advice(status, route)}")
-    return f"{where} answers as {_model(where, body, address)}"
+    warning = llm_address.in_clear(url, getproxies_environment()) if llm.api_key else ""
+    return f"{where} answers as {_model(where, body, address)}{'; WARNING: ' if warning else ''}{warning}"
 
 
 def _setting(route: str | None, key: str) -> str:

@@ -2,7 +2,9 @@
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from urllib.parse import SplitResult, urlsplit, urlunsplit
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # its stubs do not name it
 
 from schemas.errors import ConfigError
 
@@ -54,3 +56,18 @@ def is_loopback(url: str) -> bool:
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     # Servers say that they listen on 0.0.0.0.
     return address.is_unspecified or (mapped or address).is_loopback
+
+
+def in_clear(url: str, proxies: Mapping[str, str]) -> str:
+    """Return a warning for an address to which a key goes unencrypted; empty for any other.
+
+    `proxies` is what `urllib.request.getproxies_environment` returns. To an https:// address a
+    proxy only passes on what it cannot read.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "http" or is_loopback(url):
+        return ""
+    proxied = proxies.get("http") or proxies.get("all")
+    bypassed = proxy_bypass_environment(parts.netloc, dict(proxies))
+    through = " and through the proxy of HTTP_PROXY or ALL_PROXY" if proxied and not bypassed else ""
+    return f"the API key is sent to {parts.hostname} unencrypted{through}; use an https:// address if there is one"

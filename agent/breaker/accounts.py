@@ -1,11 +1,13 @@
 """With what the calls of a route are made: the client of its account, its model, its time limit. Clients are made by `connect`."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
 
 from agent.breaker.naming import DEFAULT, Names
 from agent.ports import LLM, Account
 from schemas.config import Config, Secret
 from schemas.errors import ConfigError
+from schemas.llm_address import in_clear
 from schemas.settings import account
 
 Connect = Callable[[str, Secret | None], LLM]
@@ -30,9 +32,11 @@ class Accounts:
         return Account(default.llm, self._naming.model_of(route), default.timeout_s)
 
     async def close(self) -> None:
-        """Close every client."""
-        for client in self._clients.values():
-            await client.close()
+        """Close every client, also where closing another one fails: one that is left open may abort the interpreter's end."""
+        closed = await asyncio.gather(*(client.close() for client in self._clients.values()), return_exceptions=True)
+        for failure in closed:
+            if failure is not None:
+                raise failure
 
     def _made(self, name: str) -> Account:
         own = account(self._config, name)
@@ -44,3 +48,10 @@ class Accounts:
             except ConfigError as wrong:
                 raise ConfigError(f"route {name}: {wrong}") from None
         return Account(client, own.model, own.timeout_s)
+
+
+def keys_in_clear(config: Config, proxies: Mapping[str, str]) -> list[str]:
+    """Return a warning for each address that the key of a route goes to unencrypted."""
+    accounts = [account(config, name) for name in (DEFAULT, *sorted(config.routes))]
+    addresses = dict.fromkeys(one.base_url for one in accounts if one.base_url and one.api_key)
+    return [warning for address in addresses if (warning := in_clear(address, proxies))]

@@ -252,3 +252,18 @@ def test_a_refusal_is_one_line_that_is_safe_to_show() -> None:
     assert said.isprintable()
     assert len(said.partition("answers 418: ")[2].rpartition("; check")[0]) == 200
     assert deep.isprintable()
+
+
+async def test_a_key_that_a_proxy_reads_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For an http:// address the proxy gets the whole request; only HTTPS_PROXY stood in the documents."""
+    heads: list[bytes] = []
+    for name in ("http_proxy", "no_proxy", "NO_PROXY", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    async with server(answering(response("200 OK", WELL), heads)) as url:
+        monkeypatch.setenv("HTTP_PROXY", url.removesuffix("/v1"))
+        said = await ask(LLMConfig(base_url="http://llm.test/v1", api_key=KEY, model="m"))
+        open_to_all = await ask(LLMConfig(base_url="http://llm.test/v1", api_key=None, model="m"))
+
+    assert KEY.reveal().encode() in heads[0]
+    assert "; WARNING: the API key is sent to llm.test unencrypted and through the proxy of HTTP_PROXY" in said
+    assert "WARNING" not in open_to_all

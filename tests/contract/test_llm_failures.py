@@ -213,3 +213,20 @@ async def test_a_completion_is_kept_as_it_came() -> None:
 
     assert isinstance(reply, Reply)
     assert reply.body == body
+
+
+async def test_informational_replies_for_ever_end_at_the_limit() -> None:
+    """The HTTP client reads on for each 1xx and tells nobody of it, so the call's own limit has to end it."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        while True:
+            writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 10)
+            await writer.drain()
+            await asyncio.sleep(0.001)
+
+    async with asyncio.timeout(30):
+        failed = await ended(serve, timeout_s=1.0)
+
+    assert isinstance(failed, CallFailed)
+    assert failed.error_class == "AMBIGUOUS"

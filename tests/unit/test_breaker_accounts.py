@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from agent.breaker import Names, Routes
-from agent.breaker.accounts import Accounts
+from agent.breaker.accounts import Accounts, keys_in_clear
 from agent.breaker.prober import Prober
 from agent.policy import Effect
 from agent.ports import LLM, Call, CallFailed, Reply
@@ -35,6 +35,7 @@ class FakeLLM:
     answer: Reply | CallFailed | Exception = OK
     calls: list[Call] = field(default_factory=list)
     closed: int = 0
+    broken: bool = False
 
     async def complete(self, call: Call) -> Reply | CallFailed:
         self.calls.append(call)
@@ -44,6 +45,8 @@ class FakeLLM:
 
     async def close(self) -> None:
         self.closed += 1
+        if self.broken:
+            raise RuntimeError("broken")
 
 
 def connected(made: list[FakeLLM]) -> Callable[[str, Secret | None], LLM]:
@@ -87,6 +90,29 @@ def test_each_client_is_closed_once() -> None:
     asyncio.run(accounts.close())
 
     assert [one.closed for one in made] == [1, 1, 1]
+
+
+def test_a_client_that_cannot_be_closed_leaves_no_other_open() -> None:
+    """One that is left open may abort the interpreter's end, and the exit code with it."""
+    made: list[FakeLLM] = []
+    accounts = Accounts(config=CONFIG, naming=Names(CONFIG), connect=connected(made))
+    made[0].broken = True
+
+    with pytest.raises(RuntimeError, match="broken"):
+        asyncio.run(accounts.close())
+
+    assert [one.closed for one in made] == [1, 1, 1]
+
+
+def test_each_address_that_a_key_goes_to_in_clear_is_told_once() -> None:
+    """Two keys of one address are one warning; an address without a key, or on this machine, is none."""
+    keyed = RouteConfig(base_url="http://near:8000/v1", api_key=Secret("k"))
+    routes = {"near": keyed, "here": RouteConfig(base_url="http://localhost/v1", api_key=Secret("k"))}
+    config = Config(llm=CONFIG.llm, routes={**CONFIG.routes, **routes})
+
+    told = [warning.split(" unencrypted")[0] for warning in keys_in_clear(config, {})]
+
+    assert told == ["the API key is sent to main", "the API key is sent to near"]
 
 
 def test_a_bad_account_names_its_route() -> None:

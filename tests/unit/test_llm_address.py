@@ -6,7 +6,7 @@ import pytest
 
 from schemas.errors import ConfigError
 from schemas.http_client import connected
-from schemas.llm_address import endpoint, is_loopback
+from schemas.llm_address import endpoint, in_clear, is_loopback
 
 
 @pytest.mark.parametrize(
@@ -80,3 +80,27 @@ def test_an_odd_address_is_taken(url: str) -> None:
 def test_loopback(url: str, here: bool) -> None:  # noqa: FBT001 - a parameter of the test
     """This machine is known by its names and numbers."""
     assert is_loopback(url) is here
+
+
+PROXY = {"http": "http://proxy:3128"}
+
+
+@pytest.mark.parametrize(
+    ("url", "proxies", "told"),
+    [
+        ("https://api.openai.com/v1", PROXY, ""),
+        ("http://localhost:8000/v1", PROXY, ""),
+        ("http://127.0.0.1:8000/v1", {}, ""),
+        ("http://vllm:8000/v1", {}, "the API key is sent to vllm unencrypted;"),
+        ("http://vllm:8000/v1", {"https": "http://proxy:3128"}, "the API key is sent to vllm unencrypted;"),
+        ("http://vllm:8000/v1", PROXY, "unencrypted and through the proxy of HTTP_PROXY or ALL_PROXY;"),
+        ("http://vllm:8000/v1", {"all": "http://proxy:3128"}, "unencrypted and through the proxy of"),
+        ("http://vllm:8000/v1", {**PROXY, "no": "vllm"}, "the API key is sent to vllm unencrypted;"),
+    ],
+)
+def test_a_key_that_goes_in_clear_is_told(url: str, proxies: dict[str, str], told: str) -> None:
+    """HTTP_PROXY was honoured without a word in the documents, and the proxy read the key."""
+    warning = in_clear(url, proxies)
+
+    assert told in warning
+    assert bool(warning) == bool(told)

@@ -1,0 +1,35 @@
+"""An agent that ends by a bug, with calls under way, ends with its exit code: nothing aborts the interpreter."""
+
+import pytest
+
+from schemas.errors import DocllmError
+from tests.integration.deployment import Deployment
+
+# The parts of an agent as they are, but for a bug that shows while calls are in flight.
+WITH_A_BUG = """
+import sys
+from agent import cli
+from agent.slots import Slots
+
+def tick(slots):
+    if slots.running >= 4:
+        raise RuntimeError("a bug of ours")
+
+Slots.tick = tick
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.timeout(200)
+def test_a_bug_with_calls_under_way_ends_with_its_exit_code(embedded: Deployment) -> None:
+    """A client of the HTTP library that was left open aborted the interpreter (SIGABRT) at its end."""
+    llm = embedded.llm("--latency", "60")
+    embedded.load(20)
+    (embedded.folder / "docllm.toml").write_text("[agent]\ndrain_timeout_s = 2\n")
+    (embedded.folder / "with_a_bug.py").write_text(WITH_A_BUG)
+
+    agent = embedded.start("with_a_bug", "--slots", "8")
+
+    assert agent.wait(120) == DocllmError.exit_code, agent.tail()
+    assert "a bug of ours" in agent.err
+    assert len(llm.calls()) >= 4
