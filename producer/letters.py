@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, select
 from producer.outbox import QUARANTINE, TASK, Item
 from producer.ports import Order
 from producer.quarantine import headers_of
-from schemas.envelope import BATCH_HEADER, UNREADABLE, Outgoing, Publication, encode, encode_each, text
+from schemas.envelope import BATCH_HEADER, UNREADABLE, VERSION, Outgoing, Publication, encode, encode_each, text
 from schemas.line_json import LineError
 from schemas.migrations import ledger_id
 from schemas.sql import seconds_until
@@ -151,8 +151,9 @@ def _quarantined(connection: Connection, topics: Topics, ledger: str, items: Seq
 
 
 def _quarantined_letter(row: Any, topics: Topics, ledger: str) -> Outgoing:
-    found = {**row._mapping, "error_class": row.disposition.upper(), "fingerprint": None}  # noqa: SLF001 - a row as a mapping
+    found = {**row._mapping, "error_class": row.disposition.upper()}  # noqa: SLF001 - a row as a mapping
     values = {
+        "docllm-v": VERSION,
         "docllm-ledger": ledger,
         "docllm-group": topics.group,
         "docllm-quarantine": row.id,

@@ -32,7 +32,7 @@ def read(
     with reading(memory=True):
         name = _batch_name(headers, group)
         body = line(value)
-        return name, new_task(parsed or parse(body), body, max_attempts_of, raw_key=key, headers=headers_blob(headers))
+        return name, new_task(parsed or _parsed(body), body, max_attempts_of, raw_key=key, headers=headers_blob(headers))
 
 
 def line(value: bytes | None) -> bytes:
@@ -43,7 +43,7 @@ def line(value: bytes | None) -> bytes:
 def head(body: bytes) -> TaskLine:
     """Return the small fields of a line, for `read`; a child process sends them back. Raises LineError."""
     with reading(memory=True):
-        return replace(parse(body), prompt=None, text=None, params={}, schema=None, body=None, metadata=None)
+        return replace(_parsed(body), prompt=None, text=None, params={}, schema=None, body=None, metadata=None)
 
 
 def reason(error: LineError) -> str:
@@ -54,6 +54,17 @@ def reason(error: LineError) -> str:
 def clash(batch_name: str) -> str:
     """Return why a batch does not take a task whose id it has."""
     return f"its id is in batch {batch_name!r} with other content"
+
+
+def _parsed(body: bytes) -> TaskLine:
+    """Return the line of a record; say of several lines that they should be several records."""
+    try:
+        return parse(body)
+    except LineError as error:
+        if error.field or b"\n" not in body.strip():
+            raise
+        fix = "one record is one line, and this one has several; with kcat add -l"
+        raise LineError(error.field, error.error, fix) from None
 
 
 def _batch_name(headers: RawHeaders, group: str) -> str:

@@ -9,7 +9,7 @@ from producer import letters, outbox, quarantine
 from producer.ports import Order
 from producer.quarantine import Suspect
 from schemas import tables
-from schemas.envelope import MAX_TASK_BYTES, Outgoing, RawHeaders, decode
+from schemas.envelope import MAX_TASK_BYTES, VERSION, Outgoing, RawHeaders, decode
 from schemas.task import Status
 from schemas.topics import Topics
 from tests.contract.ledger_parts import BATCH, DEAD, GROUP, ORIGIN, RETRY, SUCCEEDED, Books, new_task
@@ -168,6 +168,8 @@ def test_a_quarantined_record_has_a_letter(books: Books) -> None:
     assert (small.topic, small.key, small.value) == ("group.dlq", b"\xffkey", BYTES)
     headers = dict(small.headers)
     assert (headers["docllm-disposition"], headers["docllm-error"]) == (b"undecodable", b"no headers of ours")
+    assert headers["docllm-v"] == VERSION.encode()
+    assert headers["docllm-fingerprint"] == books.rows(tables.quarantine)[0].fingerprint.hex().encode()
     assert (headers["docllm-origin"], headers["__dlq.errors.offset"]) == (b"group.tasks/2/5", b"5")
     assert large.value is None
     assert len(dict(large.headers)["docllm-value-digest"]) == 32

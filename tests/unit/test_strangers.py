@@ -37,3 +37,15 @@ def test_a_batch_is_named_by_the_last_header_that_has_a_name() -> None:
     headers = [("docllm-batch", b"first"), ("docllm-batch", "caf\u00e9".encode()), ("docllm-batch", b""), ("docllm-batch", None)]
 
     assert [read(LINE, some)[0] for some in (headers, ())] == ["caf\u00e9", "group-direct"]
+
+
+def test_a_file_in_one_record_is_told_that_a_record_is_a_line() -> None:
+    """It said "unexpected content after document at column 1"; kcat without -l makes one record of a file."""
+    with pytest.raises(LineError, match="one record is one line, and this one has several; with kcat add -l"):
+        read(LINE + b"\n" + LINE)
+
+    with pytest.raises(LineError) as one_line:
+        read(LINE + LINE + b"\n")
+    with pytest.raises(LineError) as pretty:
+        read(b'{"id":"a",\n"promt":"p"}')
+    assert "kcat" not in f"{one_line.value} {pretty.value}"
