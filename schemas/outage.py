@@ -85,8 +85,8 @@ class Outage:
             if self._since_s is None or now_s - self._failed_s < self._patience_s:
                 return
             if self._told_s is not None:
-                lasted_s, ends = now_s - self._since_s, self._words.ends
-                log.info("%s %s, after %.0f s and %d tries", self._name, ends, lasted_s, self._tries)
+                message = "%s %s, after %.0f s and %d tries"
+                log.info(message, self._name, self._words.ends, now_s - self._since_s, self._tries)
             self._since_s = self._told_s = None
 
     def _tell(self, error: object, now_s: float, lasts_s: float) -> None:

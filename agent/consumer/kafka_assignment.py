@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from agent.consumer.kafka_offsets import LABEL, Key, Start, highs, lows
 from agent.ports import Partition, Record
+from producer.topics.kafka_errors import level
 from schemas.kafka_client import raw_headers
 
 _log = logging.getLogger("docllm.kafka.consumer")
@@ -169,7 +170,7 @@ class Assignment:
         try:
             low, high = lows(consumer, live), highs(consumer, live)
         except KafkaException as error:
-            _log.info("no watermarks: %s", error.args[0].str())
+            _log.log(level(error.args[0]), "no watermarks: %s", error.args[0].str())
             return len(self._held)
         known = low.keys() & high
         return sum(held.lag(low[key], high[key]) if key in known else 1 for key, held in self._held.items())

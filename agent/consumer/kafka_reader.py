@@ -29,7 +29,7 @@ from schemas.outage import Outage
 _log = logging.getLogger("docllm.kafka.consumer")
 
 BATCH = 500
-POLL_S = 0.1
+POLL_S, AWAY_POLL_S = 0.1, 0.5
 REOPEN_S = 2.0
 LAST_POLLS, LAST_POLLS_MOST = 3, 30
 # The client cannot unpack the batch, or the batch is damaged, and the client fetches it again
@@ -146,7 +146,7 @@ class Reader:
             self._commands.get_nowait()(consumer)
 
     def _read(self, consumer: Consumer) -> None:
-        wanted, timeout_s = BATCH, POLL_S
+        wanted, timeout_s = BATCH, AWAY_POLL_S if self._outage.told else POLL_S
         if self._handover.full:
             # The client must be polled even when the loop is behind; one record at a time is the
             # least that does so.
