@@ -1,4 +1,4 @@
-"""`python -m producer`: arguments, and which command they mean."""
+"""`python -m producer`: parses the arguments and runs the command."""
 
 import signal
 import sys
@@ -6,7 +6,8 @@ import sys
 from schemas.starting import INTERRUPTED, leave_on, take_standard_files
 
 if __name__ == "__main__":
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as it is for a job in the background
+    # a shell starts background jobs with SIGINT ignored
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         leave_on([signal.SIGINT], INTERRUPTED)
     take_standard_files()
 
@@ -56,7 +57,8 @@ def main(argv: Sequence[str]) -> int:
     log_to_stderr("%(message)s", "WARNING", options.config)
     try:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # so that asyncio has a say
+            # lets asyncio handle the interrupt
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         config = load_config(flags={"config": options.config}, environ=os.environ, cwd=current_folder())
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return int(runner.run(options.run(config, options)))
@@ -65,8 +67,10 @@ def main(argv: Sequence[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.flush()
-        os._exit(INTERRUPTED)  # everything is closed but a thread that may wait for standard input, which would hold up the end
-    except Exception as error:  # noqa: BLE001 - a bug of ours: shown whole, with the exit code that scripts know it by
+        # Everything is closed but a thread that may wait for standard input; it would hold up the
+        # exit.
+        os._exit(INTERRUPTED)
+    except Exception as error:  # noqa: BLE001 - a bug of ours: shown whole, with its own exit code
         note(shown_traceback(error))
         return DocllmError.exit_code
 
@@ -192,7 +196,7 @@ def _add_topics(parser: argparse.ArgumentParser) -> None:
 
 
 def _interrupt(_number: int, _frame: object) -> NoReturn:
-    """Let SIGTERM mean Ctrl-C: what was begun, as the draft of a file, is cleared away."""
+    """Treat SIGTERM like Ctrl-C, so that unfinished work, such as a file's draft, is removed."""
     raise KeyboardInterrupt
 
 

@@ -1,4 +1,4 @@
-"""From a task line to the row that the ledger stores."""
+"""Turns a task line into the row that the ledger stores."""
 
 from collections.abc import Callable
 from datetime import UTC
@@ -13,8 +13,8 @@ def new_task(
 ) -> NewTask:
     """Return the task to accept.
 
-    `value` is the line as it was read, `raw_key` the key of the record that brought it. `max_attempts_of` a type is used where the
-    line names no number of attempts.
+    `value` is the line as it was read, `raw_key` the key of the record that brought it.
+    `max_attempts_of` gives the attempts for a type if the line sets none.
     """
     key = line.key.encode()
     return NewTask(

@@ -1,6 +1,7 @@
-"""The composition root of the producer: opens database, bus and publisher for one command, and closes them.
+"""The producer's composition root: opens the parts that a command needs, and closes them.
 
-The agent's own root builds on `Parts` too. Nothing else of the project makes an adapter.
+The parts are database, bus and publisher. The agent's own root builds on `Parts` too. No other
+module creates an adapter.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ _ELSEWHERE = "allow it, or name another one with DOCLLM_DATA_DIR"
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a program works with. Publisher and admin are made once and closed with the parts."""
+    """The parts that a program works with. Publisher and admin are closed with them."""
 
     config: Config
     topics: Topics
@@ -56,22 +57,22 @@ class Parts:
 
 
 def bus_path(config: Config) -> Path:
-    """Return the embedded bus's file."""
+    """Return the path of the embedded bus's file."""
     return config.data_dir / BUS_FILE
 
 
 def ledger_to_come(config: Config) -> bool:
-    """Return whether the ledger is embedded and was never made."""
+    """Return whether the ledger is embedded and not yet created."""
     return config.embedded and config.database_url is None and not _is_there(config.data_dir / LEDGER_FILE)
 
 
 def bus_to_come(config: Config) -> bool:
-    """Return whether the bus is embedded and was never made."""
+    """Return whether the bus is embedded and not yet created."""
     return config.embedded and not _is_there(bus_path(config))
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether the data folder has this file. Raises ConfigError where it cannot be told."""
+    """Return whether the file exists. Raises ConfigError if the folder cannot be read."""
     try:
         path.stat()
     except FileNotFoundError:
@@ -88,7 +89,7 @@ def open_database(
     timeout_s: int | None = TIMEOUT_S,
     reads_s: int | None = None,
 ) -> Database:
-    """Return the ledger's database; an embedded one gets its data folder.
+    """Return the ledger's database; create the data folder of an embedded one.
 
     Raises UnreachableError and ConfigError.
     """
@@ -115,7 +116,11 @@ def _make_folder(path: Path) -> None:
 
 
 def _require_rights(folder: Path) -> None:
-    """What another user has made may be closed to us. SQLite says only that it is unable to, as of a file that will soon be there."""
+    """Raise ConfigError if another user's files in the data folder are closed to us.
+
+    SQLite would only say that it cannot open them, as it does for a file that is about to be
+    created.
+    """
     files = [f"{name}{part}" for name in (LEDGER_FILE, BUS_FILE) for part in ("", "-wal", "-shm")]
     for name, rights in {**dict.fromkeys(files, os.R_OK | os.W_OK), **dict.fromkeys(LOCK_FOLDERS, os.R_OK | os.W_OK | os.X_OK)}.items():
         if _is_there(folder / name) and not os.access(folder / name, rights):
@@ -125,7 +130,8 @@ def _require_rights(folder: Path) -> None:
 def make_admin(config: Config, clock: Clock, outage: Outage | None = None) -> TopicAdmin:
     """Return the topic administration of the configured bus."""
     if config.embedded:
-        from producer.topics.embedded import EmbeddedTopicAdmin  # noqa: PLC0415 - a program loads the adapters that it uses
+        # A program loads only the adapters that it uses.
+        from producer.topics.embedded import EmbeddedTopicAdmin  # noqa: PLC0415
 
         return EmbeddedTopicAdmin(bus_path(config))
     from producer.topics.kafka import KafkaTopicAdmin  # noqa: PLC0415 - the same
@@ -145,7 +151,7 @@ def make_publisher(config: Config, clock: Clock, outage: Outage | None = None) -
 
 
 def make_reader(config: Config, clock: Clock) -> TopicReader:
-    """Return the reader of whole topics of the configured bus."""
+    """Return the whole-topic reader of the configured bus."""
     if config.embedded:
         from producer.topics.embedded_reader import EmbeddedTopicReader  # noqa: PLC0415 - the same
 
@@ -157,7 +163,7 @@ def make_reader(config: Config, clock: Clock) -> TopicReader:
 
 @dataclass(frozen=True, slots=True)
 class LedgerParts:
-    """What a program works with that needs no bus."""
+    """The parts of a program that needs no bus."""
 
     database: Database
     lane: Lane
@@ -166,9 +172,10 @@ class LedgerParts:
 
 @asynccontextmanager
 async def opened_ledger(config: Config, *, connections: int = 1, reads_s: int | None = None) -> AsyncIterator[LedgerParts]:
-    """Open the ledger, its schema checked; an embedded one is made where it is missing. Raises UnreachableError and UnsafeStateError.
+    """Open the ledger and check its schema; create a missing embedded ledger.
 
-    A screen has `reads_s` for each of its reads, as a large ledger takes minutes for some.
+    `reads_s` limits each read of a screen, because some reads of a large ledger take minutes.
+    Raises UnreachableError and UnsafeStateError.
     """
     database = await asyncio.to_thread(open_database, config, connections=connections, reads_s=reads_s)
     lane = ThreadLane("database", connections)
@@ -187,7 +194,7 @@ async def opened_ledger(config: Config, *, connections: int = 1, reads_s: int | 
 
 @asynccontextmanager
 async def opened(config: Config, group: str, *, check_topics: bool = True, connections: int = 4) -> AsyncIterator[Parts]:
-    """Open ledger and bus, with schema and topics checked; embedded ones are made where they are missing.
+    """Open ledger and bus, check schema and topics, and create missing embedded ones.
 
     Raises UnreachableError and UnsafeStateError.
     """
@@ -209,7 +216,10 @@ async def opened(config: Config, group: str, *, check_topics: bool = True, conne
 
 @asynccontextmanager
 async def _alone(config: Config) -> AsyncIterator[None]:
-    """Two programs that start at once in a new folder must not both make the embedded parts."""
+    """Hold the setup lock, so that two programs do not both make the embedded parts.
+
+    Otherwise two programs that start at once in a new folder would.
+    """
     if not config.embedded:
         yield
         return
@@ -219,7 +229,10 @@ async def _alone(config: Config) -> AsyncIterator[None]:
 
 
 async def _take(file: BinaryIO) -> None:
-    """Wait for the lock; on no thread, for which a program that is told to end would wait in turn."""
+    """Wait for the lock by polling on the event loop.
+
+    A thread that waits for the lock would delay the end of a program that is asked to stop.
+    """
     for count in itertools.count():
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

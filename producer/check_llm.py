@@ -1,6 +1,7 @@
-"""The test of an LLM of `producer check`: the cheapest call there is, to the address and in the way that agents call.
+"""The LLM test of `producer check`: the cheapest call, made the way agents call.
 
-Neither the key nor the address's query is ever shown, and what the server says is not trusted with a terminal.
+It goes to the address that agents use. Neither the key nor the address's query is ever shown. The
+server's text is made safe for a terminal.
 """
 
 from collections.abc import Iterator
@@ -30,14 +31,20 @@ _BAD_REQUEST, _NO_SUCH, _TOO_MANY = 400, 404, 429
 _NOT_ALLOWED = (401, 403)
 _CHEAP = {"max_tokens": 16}
 _MESSAGES, _MESSAGE_DEPTH = ("error", "message", "detail", "msg"), 5
-_LEAST_SECRET = 4  # characters: a shorter part of a query is a version or a switch
+_LEAST_SECRET = 4  # characters; a shorter part of a query is a version or a switch
 
 
 async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TIMEOUT_S) -> str:
-    """Return which model answers. `route`: whose settings to name in advice, None for `[llm]`; `timeout_s`: for each call, all of it.
+    """Return which model answers.
 
-    Some models refuse a request that limits the answer, which agents do not; a 400 is therefore asked again without the limit.
-    Raises ConfigError for an address or a key that cannot be used, UnreachableError, UnsafeStateError for an answer that is a refusal.
+    `route` is the route whose settings the advice names, None for `[llm]`. `timeout_s` limits each
+    whole call.
+
+    Some models refuse a request that limits the answer, and agents do not limit it. After a 400 the
+    call is therefore repeated without the limit.
+
+    Raises ConfigError for an unusable address or key, UnreachableError, and UnsafeStateError if the
+    answer is a refusal.
     """
     url = llm_address.endpoint(llm.base_url or "")
     where, address = llm_address.shown(url), _setting(route, "base_url")
@@ -60,28 +67,35 @@ async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TI
 
 
 def _setting(route: str | None, key: str) -> str:
-    """Return the name of what is to be looked at."""
+    """Return the name of the setting to check."""
     return f"DOCLLM_LLM_{key.upper()}" if route is None else f"routes.{route}.{key}"
 
 
 async def _answer(client: Client, url: str, llm: LLMConfig, timeout_s: float, limit: dict[str, int]) -> tuple[int, bytes]:
-    """Return status and body."""
+    """Return the response's status and body."""
     async with _call(client.post(url), llm, timeout_s, limit) as response:
         return response.status, await _read(response)
 
 
 def _call(request: RequestBuilder, llm: LLMConfig, timeout_s: float, limit: dict[str, int]) -> StreamRequest:
-    """Ask for one word; without a configured model the provider is to choose, as when agents ask."""
+    """Ask for one word.
+
+    Without a configured model the provider chooses one, as it does when agents call.
+    """
     chosen = {"model": llm.model} if llm.model else {}
     body = {**chosen, "messages": [{"role": "user", "content": "Say ok."}], **limit}
     request = request.timeout(timedelta(seconds=timeout_s)).header("Content-Type", "application/json")
     if (bearer := authorization(llm.api_key)) is not None:
         request = request.header("Authorization", bearer.reveal(), is_sensitive=True)
-    return request.body_bytes(orjson.dumps(body)).streamed_read_buffer_limit(0).build_streamed()  # a broken body leaves the status
+    # a broken body still leaves the status
+    return request.body_bytes(orjson.dumps(body)).streamed_read_buffer_limit(0).build_streamed()
 
 
 async def _read(response: Response) -> bytes:
-    """Return the body as far as it can be a completion of a few words; of a refusal what comes of it."""
+    """Return the body, up to the size of a completion of a few words.
+
+    If the body of a refusal breaks off, the part that arrived is returned.
+    """
     body = b""
     try:
         while len(body) < _MOST_BYTES and (piece := await response.body_reader.read_chunk()) is not None:
@@ -93,9 +107,13 @@ async def _read(response: Response) -> bytes:
 
 
 def _message(body: bytes, llm: LLMConfig, url: str) -> str:
-    """Return what the provider says of its refusal, without the secrets that it may repeat; empty where it says nothing."""
+    """Return the provider's message about its refusal, empty if there is none.
+
+    Secrets that the message repeats are masked.
+    """
     try:
-        text = _told(value := orjson.loads(body)) or orjson.dumps(value).decode()  # written anew: no escape hides a secret
+        # encoded anew, so that no escape hides a secret
+        text = _told(value := orjson.loads(body)) or orjson.dumps(value).decode()
     except orjson.JSONDecodeError:
         text = body.decode("utf-8", "replace")
     except orjson.JSONEncodeError:  # nested deeper than any message
@@ -106,7 +124,10 @@ def _message(body: bytes, llm: LLMConfig, url: str) -> str:
 
 
 def _message_of_failure(body: bytes, llm: LLMConfig, url: str) -> str:
-    """Return what a success says of a failure that it holds, as some providers send one; empty where it holds none."""
+    """Return the error message inside a successful answer, empty if it contains no error.
+
+    Some providers send such answers.
+    """
     try:
         failure = orjson.loads(body)["error"]
     except (orjson.JSONDecodeError, LookupError, TypeError):
@@ -115,7 +136,7 @@ def _message_of_failure(body: bytes, llm: LLMConfig, url: str) -> str:
 
 
 def _told(value: Any, depth: int = _MESSAGE_DEPTH) -> str:
-    """Return the first text of an error body that is under a name which providers give their messages."""
+    """Return the first text of an error body under a name that providers use for messages."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -126,7 +147,7 @@ def _told(value: Any, depth: int = _MESSAGE_DEPTH) -> str:
 
 
 def _secrets(llm: LLMConfig, url: str) -> Iterator[str]:
-    """Yield the key, and what the address's query holds, as written and as it is read."""
+    """Yield the key and the values of the address's query, both as written and decoded."""
     if llm.api_key is not None and (key := llm.api_key.reveal().strip()):
         yield key
     for pair in urlsplit(url).query.split("&"):

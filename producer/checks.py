@@ -1,8 +1,7 @@
-"""The tests of `producer check`: each server, schema, rights, topics, the LLM and its routes.
+"""The tests of `producer check`: servers, schema, topics, the LLM and its routes.
 
-Nothing is changed, no secret is shown.
-
-Embedded parts that were never made are not made here: the first load or agent makes them.
+They change nothing and show no secret. They do not create missing embedded parts: the first load or
+agent does.
 """
 
 import asyncio
@@ -37,9 +36,10 @@ TO_COME = "not there yet; the first load or agent makes"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A test; `run` returns what is well, or raises DocllmError with what to do.
+    """A test; `run` returns a text about its success, or raises DocllmError with advice.
 
-    docllm works without what is not `needed`. Where a test of `after` failed, this one would say the same again.
+    docllm works without a part that is not `needed`. If a test in `after` failed, this one would
+    only report the same fault again.
     """
 
     name: str
@@ -156,7 +156,7 @@ class Checks:
             raise ConfigError(
                 "the address holds what Redis clients do not know; check DOCLLM_REDIS_URL, above all what follows '?'"
             ) from None
-        except Exception as error:  # noqa: BLE001 - agents run whatever Redis or its client does, so that is what is said
+        except Exception as error:  # noqa: BLE001 - agents run whatever Redis or its client does
             raise UnreachableError(f"does not answer ({_reason(error)}); agents run without it; check DOCLLM_REDIS_URL") from None
         if refused:
             grant = f"ACL SETUSER NAME {redis_rights.ENOUGH}"
@@ -168,7 +168,10 @@ class Checks:
         return await check_llm.ask(account(self._config, DEFAULT_ROUTE), DEFAULT_ROUTE if DEFAULT_ROUTE in self._config.routes else None)
 
     def _routes(self) -> list[Check]:
-        """Return a test for each route that is asked otherwise than those before it; the default one is the test `llm`."""
+        """Return a test for each route whose address, key or model differs from earlier ones.
+
+        The test `llm` covers the default route.
+        """
         asked, tests = {_asked(account(self._config, DEFAULT_ROUTE))}, []
         for name in sorted(self._config.routes.keys() - {DEFAULT_ROUTE}):
             llm = account(self._config, name)
@@ -183,12 +186,18 @@ def _asked(llm: LLMConfig) -> tuple[object, ...]:
 
 
 def _reason(error: Exception) -> str:
-    """What the way to a server says can be shown; other errors of the client quote what is in the address."""
+    """Return what may be shown of an error: a connection error's text, else only the type.
+
+    Other errors of the client quote the address, which may hold secrets.
+    """
     return str(error) if isinstance(error, RedisConnectionError | RedisTimeoutError) else type(error).__name__
 
 
 async def outcome(test: Check, failed: Container[str] = ()) -> tuple[int, str, str]:
-    """Run one test unless one before it `failed`; return exit code, 0 when nothing hinders, one word, what to say."""
+    """Run one test, unless a test it depends on has `failed`.
+
+    Returns the exit code (0 if docllm can work), one word, and the message.
+    """
     before = [name for name in test.after if name in failed]
     if before:
         return 0, "-", f"not tried, since it needs what failed: {', '.join(before)}"

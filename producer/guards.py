@@ -1,6 +1,7 @@
-"""Guards of the dead-letter topic: while one is raised, tasks of its key (batch, type, route) wait instead of being given up on.
+"""Guards of the dead-letter topic: while one is raised, tasks of its key wait, not die.
 
-What agents decide about them is in `agent/ledger/guard.py`; here they are read and opened, by whoever it is.
+A guard's key is batch, type and route. Agents decide about guards in `agent/ledger/guard.py`; this
+module reads and opens them, for agents and commands alike.
 """
 
 from dataclasses import dataclass
@@ -13,12 +14,15 @@ from producer.moments import written
 from schemas.sql import seconds_until, utc_now
 from schemas.tables import audit, batch, guard
 
-ANY_ROUTE = ""  # no route is named so; a task may name one by any text
+ANY_ROUTE = ""  # no route has this name; a task may name a route by any other text
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A guard. Ages are by the database's clock: `probe_in_s` is negative once the probe is due, `opened_s` None while it is raised."""
+    """A guard; ages are by the database's clock.
+
+    `probe_in_s` is negative once the probe is due. `opened_s` is None while the guard is raised.
+    """
 
     id: int
     batch_id: int
@@ -34,27 +38,27 @@ class Guard:
 
     @property
     def raised(self) -> bool:
-        """Return whether it stops tasks."""
+        """Return whether the guard stops tasks."""
         return self.opened_s is None
 
     @property
     def key(self) -> str:
-        """Return what it is about, for a person."""
+        """Return the guard's key, for a person."""
         return f"batch {self.batch}, type {self.type}, {'any route' if self.route == ANY_ROUTE else f'route {self.route}'}"
 
     @property
     def probe_due_s(self) -> float:
-        """Return the seconds until its next probe, 0 when that is due."""
+        """Return the seconds until its next probe, 0 if the probe is due."""
         return round(max(0.0, self.probe_in_s), 1)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the form of `--json`."""
+        """Return the form for `--json`."""
         names = ("batch", "type", "route", "cause", "reason")
         times = {"raised_at": written(self.raised_at), "probe_in_s": self.probe_due_s}
         return {name: getattr(self, name) for name in names} | times
 
 
-_READ = (  # asked each second by every agent: it stands here whole
+_READ = (  # built once, because every agent runs this query each second
     select(
         guard,
         batch.c.name.label("batch"),
@@ -68,12 +72,12 @@ _READ = (  # asked each second by every agent: it stands here whole
 
 
 def read(connection: Connection, group: str) -> list[Guard]:
-    """Return the guards that are raised, and those whose tasks are still to be called up."""
+    """Return the raised guards, and the opened guards whose tasks still have to be called up."""
     return [_guard(row) for row in connection.execute(_READ, {"of_group": group})]
 
 
 def raised(connection: Connection, group: str) -> list[Guard]:
-    """Return the guards that are raised."""
+    """Return the raised guards."""
     return [one for one in read(connection, group) if one.raised]
 
 
@@ -94,7 +98,10 @@ def _guard(row: Any) -> Guard:
 
 
 def open_one(connection: Connection, one: Guard, actor: str, why: str) -> bool:
-    """Let the tasks of a guard run again, and say so in the audit; return False when it was open already."""
+    """Open a guard, so that its tasks run again, and write an audit row.
+
+    Returns False if the guard was open already.
+    """
     raised = update(guard).where(guard.c.id == one.id, guard.c.opened_at.is_(None))
     if connection.execute(raised.values(opened_at=utc_now(), called_at=None)).rowcount == 0:
         return False

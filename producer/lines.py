@@ -1,6 +1,7 @@
-"""The reading side of `producer load`: a file or standard input, packed or not, becomes good and bad lines, in bounded memory.
+"""Reads the input of `producer load` in bounded memory, and yields good and bad lines.
 
-Nothing that the input holds raises: what is no task is a `Bad` with its line number, and reading goes on behind it.
+The input is a file or standard input, gzipped or not. No content of the input raises an error: a
+line that is no task becomes a `Bad` with its line number, and reading continues behind it.
 """
 
 import gzip
@@ -24,14 +25,17 @@ STDIN = "-"
 REJECTS_SUFFIX = ".rejects.jsonl"
 
 _BUFFER_BYTES = 1 << 20
-_GZIP = b"\x1f\x8b"  # no text begins so
+_GZIP = b"\x1f\x8b"  # no text begins with these bytes
 _REJECT_FIELDS = {"line", "field", "error", "fix", "text"}
-_REPLACEMENT = "\ufffd"  # stands in the text of a line that is not UTF-8 for its bytes
+_REPLACEMENT = "\ufffd"  # replaces the bad bytes in the text of a line that is not UTF-8
 
 
 @dataclass(frozen=True, slots=True)
 class Good:
-    """A task to load. `line` counts from 1, `value` is the record's value: the line's bytes without its end."""
+    """A task to load.
+
+    `line` counts from 1. `value` is the record's value: the line's bytes without the line end.
+    """
 
     line: int
     key: str
@@ -41,7 +45,10 @@ class Good:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A line that is no task. `text` is the line as read, None where it was too large to keep or could not be read."""
+    """A line that is no task.
+
+    `text` is the line as read, None if it was too large to keep or could not be read.
+    """
 
     line: int
     field: str
@@ -55,9 +62,10 @@ class Bad:
 
 
 def read_lines(source: str, *, stdin: BinaryIO) -> Iterator[Good | Bad]:
-    """Return every line of a path, or of `stdin` for `-`, unpacked where it is gzip; empty lines are skipped but counted.
+    """Return every line of the file `source`, or of `stdin` if `source` is `-`.
 
-    A line of a rejects file stands for its repaired `text`. Raises ConfigError at once when the source cannot be opened.
+    Gzip is unpacked. Empty lines are skipped but counted. A line of a rejects file stands for its
+    repaired `text`. Raises ConfigError at once if the source cannot be opened.
     """
     return _lines(nullcontext(stdin) if source == STDIN else _open(source), packed=source.endswith(".gz"))
 
@@ -77,7 +85,7 @@ def _lines(opened: AbstractContextManager[IO[bytes]], *, packed: bool) -> Iterat
 
 
 def read_line(number: int, value: bytes) -> Good | Bad:
-    """Return the task of one line, which may be a line of a rejects file."""
+    """Read the task of one line, which may be a line of a rejects file."""
     try:
         with reading(memory=True):
             return _read(number, value)
@@ -97,14 +105,17 @@ def _read(number: int, value: bytes) -> Good | Bad:
 
 
 def clashing(line: Good, batch: str) -> Bad:
-    """Return the error of a line whose id is in the batch already, with other content."""
+    """Return the error for a line whose id is already in the batch with other content."""
     error = f"{line.key!r} is in batch {batch!r} already with other content; white space and the order of fields count as content"
     fix = "give the line another id, or load it into another batch with --batch"
     return Bad(line.line, "custom_id" if line.task.format == "openai" else "id", error, fix, line.value.decode())
 
 
 def batch_name(source: str, now: datetime) -> str:
-    """Return the batch that a source is loaded into unless a person names one; a rejects file belongs to its file's batch."""
+    """Return the default batch name of a source.
+
+    A rejects file belongs to the batch of the file that it was made from.
+    """
     if source == STDIN:
         return f"stdin-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
     name = os.path.basename(source)  # noqa: PTH119 - a source is a text, not always a path
@@ -121,12 +132,15 @@ def _open(source: str) -> IO[bytes]:
 
 
 def _is_gzip(file: IO[bytes]) -> bool:
-    """Look at what comes first without taking it, since a pipe cannot go back."""
+    """Check the first bytes without consuming them, because a pipe cannot seek back."""
     return isinstance(file, io.BufferedReader) and file.peek(len(_GZIP)).startswith(_GZIP)
 
 
 class _Unpacked(io.RawIOBase):
-    """A gzip stream that hands over what it has before it meets damage, and reads lines without a Python call for each."""
+    """A gzip stream that delivers everything before damaged data.
+
+    Reads through a buffer, so that a line does not cost a Python call of its own.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._gzip = gzip.GzipFile(fileobj=file)
@@ -145,7 +159,10 @@ class _Unpacked(io.RawIOBase):
 
 
 def _split(stream: IO[bytes]) -> Iterator[tuple[int, bytes | int]]:
-    """Yield number and bytes of each line without its end, or its size in bytes when it is too large to be read."""
+    """Yield the number and bytes of each line without its end.
+
+    A line that is too large to read is yielded as its size in bytes.
+    """
     number, longest = 0, MAX_TASK_BYTES + len(BOM) + len(b"\r\n")
     while line := stream.readline(longest):
         number += 1
@@ -181,7 +198,7 @@ def _damaged(number: int, broken: Exception) -> Bad:
 
 
 def is_reject(value: bytes) -> bool:
-    """Return whether a line is one of a rejects file."""
+    """Return whether a line comes from a rejects file."""
     try:
         with reading(memory=True):
             return _rejected(value) is not None
@@ -190,7 +207,7 @@ def is_reject(value: bytes) -> bool:
 
 
 def _rejected(value: bytes) -> dict[str, Any] | None:
-    """Return the object of a line of a rejects file, None for every other line."""
+    """Return the object of a rejects file's line, None for any other line."""
     try:
         line = orjson.loads(value)
     except orjson.JSONDecodeError:

@@ -1,6 +1,7 @@
-"""Loads tasks: chunks of lines become rows, inputs and one publish order in one transaction, then records.
+"""Loads tasks. A chunk of lines becomes rows, inputs and one publish order, then records.
 
-A load that is killed is simply started again: what is there is known, and orders that were left are sent by any relay.
+Rows, inputs and order are written in one transaction. A load that is killed is simply started
+again: it recognizes the tasks that exist, and any relay sends the orders that were left.
 """
 
 import asyncio
@@ -27,7 +28,11 @@ IN_FLIGHT = 4  # chunks between reading and delivery report
 
 @dataclass(slots=True)
 class Summary:
-    """What a load did. `before`: tasks that the batch had when it began; `unsent`: records that the relay will publish."""
+    """The counts of a load.
+
+    `before` is the number of tasks that the batch had when the load began; `unsent` is the number
+    of records that the relay will publish.
+    """
 
     before: int = 0
     new: int = 0
@@ -71,14 +76,16 @@ class Loader:
         self.summary = Summary()
 
     async def load(self, lines: Iterable[Good | Bad]) -> Summary:
-        """Load every good line, report every bad one. Lines are read on a thread: standard input may be slow.
+        """Load every good line and report every bad one.
 
-        Raises what stopped the load: UnsafeStateError for a cancelled batch, an error of the database that does not pass.
+        Lines are read on a thread, because standard input may be slow. Raises what stopped the
+        load: UnsafeStateError for a cancelled batch, or a permanent database error.
         """
         try:
             await self._load(lines)
         except ExceptionGroup as group:
-            stopped = group.subgroup(DocllmError)  # `except*` would hand on a group with Python 3.11.0 to 3.11.3
+            # With Python 3.11.0 to 3.11.3, `except*` would raise a group here.
+            stopped = group.subgroup(DocllmError)
             if stopped is None:
                 raise
             raise stopped.exceptions[0] from None
@@ -96,7 +103,7 @@ class Loader:
                 good = [line for line in chunk if isinstance(line, Good)]
                 if good:
                     await room.acquire()
-                    # Ids are taken in the order of the lines: an export follows them.
+                    # Take ids in the order of the lines, because an export follows the ids.
                     first = await self._run(partial(store.take_ids, count=len(good)))
                     crash.reach("load.ids_taken")
                     group.create_task(self._load_chunk(good, first)).add_done_callback(lambda _: room.release())
@@ -120,7 +127,7 @@ class Loader:
             await self._publish(accepted.orders, {key: tasks[position] for position, key in accepted.new.items()})
 
     async def _publish(self, orders: Sequence[Order], tasks: dict[int, store.NewTask]) -> None:
-        """Publish what was just written, from memory; shrink each order by what arrived."""
+        """Publish the new tasks from memory; shrink each order by the records that arrived."""
         for order in orders:
             records = self._records(order.items, tasks)
             answers = await self._publisher.publish(records)

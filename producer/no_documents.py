@@ -1,6 +1,7 @@
-"""Tell which files are never documents: docllm's own, which hold keys and other tasks, and hidden ones.
+"""Knows which files are never documents: hidden files, and docllm's own.
 
-`load --documents` leaves them out, and agents refuse them below every root. This opens no file.
+docllm's own files hold keys and other tasks. `load --documents` leaves such files out, and agents
+refuse them below every root. This module opens no file.
 """
 
 import os
@@ -13,27 +14,30 @@ from schemas.setting_file import FILE
 
 
 def own_files(config: Config) -> tuple[Path, ...]:
-    """Return the configuration file and the data folder."""
+    """Return the paths of the configuration file and the data folder."""
     return (config.data_dir, *((config.file,) if config.file is not None else ()))
 
 
 def resolved(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Return these paths without links."""
+    """Return these paths with all links resolved."""
     return tuple(Path(os.path.realpath(path)) for path in paths)
 
 
 def is_own(path: Path, own: Collection[Path]) -> bool:
-    """Return whether a path without links is a configuration or rejects file, or is, or lies in, one of `own`."""
+    """Return whether a path is a configuration or rejects file, or lies in or is one of `own`.
+
+    The path must have no links.
+    """
     return path.name == FILE or path.name.endswith(REJECTS_SUFFIX) or any(path.is_relative_to(one) for one in own)
 
 
 def is_hidden(parts: Iterable[str]) -> bool:
-    """Return whether a name of these, of folders or of the file, begins with a dot."""
+    """Return whether any name in a path, of a folder or of the file, begins with a dot."""
     return any(part.startswith(".") for part in parts)
 
 
 def root_of(path: Path, roots: Iterable[Path], own: Collection[Path]) -> Path | None:
-    """Return the root below which agents may read a file, None where there is none; all paths without links."""
+    """Return the root below which agents may read a file, or None. All paths must have no links."""
     if is_own(path, own):
         return None
     return next(

@@ -1,6 +1,7 @@
-"""Keeps what names no task that we can trust: the row, and the order for its dead letter, in one transaction.
+"""Quarantines records that name no trustworthy task.
 
-Nothing here may fail for ever: values are cut to what fits, and a record that comes again is only counted.
+The row and the order for its dead letter are written in one transaction. Nothing in here may fail
+for ever: values are cut to the size that fits, and a record that comes again is only counted.
 """
 
 import hashlib
@@ -21,16 +22,16 @@ from schemas.tables import quarantine
 from schemas.untrusted import contained, told
 from schemas.wording import one_line
 
-KEPT_BYTES = MAX_TASK_BYTES  # of a value; what is larger can be no task
-BEGINNING_BYTES = 64 << 10  # of a larger value, and of a key
+KEPT_BYTES = MAX_TASK_BYTES  # of a value; a larger value cannot be a task
+BEGINNING_BYTES = 64 << 10  # stored of a larger value, and of a key
 KEPT_HEADER_BYTES = 8 << 10
-KEPT_BATCH_BYTES = 1000  # of a batch; what is larger can be no name
+KEPT_BATCH_BYTES = 1000  # of a batch name; a larger value cannot be a name
 OURS = "docllm-"
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A record to set aside, where it stood, and why."""
+    """A rejected record, its place, and the reason."""
 
     topic_id: str
     topic: str
@@ -44,7 +45,10 @@ class Suspect:
 
 
 def keep(connection: Connection, group: str, suspects: Sequence[Suspect]) -> list[Order]:
-    """Write the suspects and the order for the letters of those that are new; count the others once more."""
+    """Store rejected records; return the order for the dead letters of the new ones.
+
+    A record that is stored already is only counted once more.
+    """
     new = []
     for suspect in suspects:
         place = (
@@ -64,22 +68,27 @@ def keep(connection: Connection, group: str, suspects: Sequence[Suspect]) -> lis
 
 
 def undeliverable(connection: Connection, group: str, item: outbox.Item, record: Outgoing, reason: str) -> None:
-    """Keep a trace of an order's item that its topic refuses even as a pointer; there is no letter for it."""
+    """Store a trace of an order's item that its topic refuses even as a pointer.
+
+    There is no dead letter for it.
+    """
     where = f"order:{record.topic}:{item[0]}:{item[1]}:{item[2]}"
     suspect = Suspect("", where[:249], 0, item[1], record.key, None, record.headers, reason, "rejected")
     connection.execute(insert_new(connection, quarantine), _row(group, suspect))
 
 
 def headers_blob(headers: RawHeaders) -> bytes:
-    """Return headers as JSON pairs of texts (what is no UTF-8 becomes escapes), at most 8 KiB.
+    """Return headers as JSON pairs of texts, at most 8 KiB.
 
-    The batch comes first, the last that is named, which counts: a replay without it makes a task of another one. Then the rest of ours,
-    as they say what it is.
+    Bytes that are not UTF-8 become escapes. The batch header comes first, because a replay without
+    it would put the task into another batch. Only the last batch header is kept: it is the one that
+    counts. Then come the other docllm headers, since they say what the record is, and last all
+    others.
     """
     kept: list[bytes] = []
     size = len("[]")
     named = islice((header for header in reversed(headers) if header[0] == BATCH_HEADER and header[1]), 1)
-    first = islice(headers, KEPT_HEADER_BYTES)  # a record of 4 MiB may have half a million
+    first = islice(headers, KEPT_HEADER_BYTES)  # a record of 4 MiB may have half a million headers
     others = sorted((header for header in first if header[0] != BATCH_HEADER), key=_rank)
     for name, raw in (*named, *others):
         value = raw[:KEPT_BATCH_BYTES] if raw and name == BATCH_HEADER else raw
@@ -92,7 +101,7 @@ def headers_blob(headers: RawHeaders) -> bytes:
 
 
 def headers_of(blob: bytes | None) -> list[tuple[str, str | None]]:
-    """Return the headers that `headers_blob` wrote. Raises LineError where the row was damaged."""
+    """Return the headers that `headers_blob` wrote. Raises LineError if the row is damaged."""
     with reading(memory=True):
         return [(str(name), None if value is None else str(value)) for name, value in orjson.loads(blob or b"[]")]
 
@@ -102,7 +111,10 @@ def _rank(header: tuple[str, bytes | None]) -> bool:
 
 
 def _row(group: str, suspect: Suspect) -> dict[str, object]:
-    """Return the row of a suspect, without its headers and reason if a library fails on them."""
+    """Return the row of a rejected record.
+
+    If its headers or reason make a library fail, the record is stored without headers.
+    """
     try:
         with contained():
             return _whole_row(group, suspect)
@@ -111,7 +123,7 @@ def _row(group: str, suspect: Suspect) -> dict[str, object]:
 
 
 def error_class(disposition: str) -> str:
-    """Return the class of error under which a quarantined record is shown."""
+    """Return the error class under which a quarantined record is shown."""
     return disposition.upper()
 
 

@@ -1,6 +1,8 @@
-"""`FILE.rejects.jsonl`: what a load refused, one object a line, to be repaired and loaded. Each load writes it anew, whole.
+"""Writes `FILE.rejects.jsonl`: the lines that a load refused, for repair and another load.
 
-It never touches a file of that name that docllm did not write. Only its owner may read it: it holds the input.
+The file has one object a line. Each load writes it anew, as a whole. The module never touches a
+file of that name that docllm did not write. Only the owner may read the file, because it holds
+parts of the input.
 """
 
 import os
@@ -18,16 +20,17 @@ from producer.whole_file import whole_file
 from schemas.envelope import MAX_TASK_BYTES
 from schemas.errors import ConfigError, InputError
 
-MAX_REJECTS = 10_000  # more have one cause, which nobody repairs line by line
-MAX_REJECTS_BYTES = 1 << 30  # a packed input of some megabytes could fill the disk
-_LONGEST_NAME = 240  # bytes: a file system takes 255, and a draft is called a little longer
+MAX_REJECTS = 10_000  # more rejects have one cause, which nobody repairs line by line
+MAX_REJECTS_BYTES = 1 << 30  # a packed input of some megabytes could otherwise fill the disk
+_LONGEST_NAME = 240  # bytes; a file system takes 255, and the draft has a slightly longer name
 
 
 def rejects_path(source: str, batch: str, cwd: Path) -> Path:
-    """Return where the rejects of a load go.
+    """Return the path of a load's rejects file.
 
-    Beside its file; for standard input and documents (`-`), and for a file in a folder that cannot be written, into `cwd`. They are
-    called after the batch where the source has no name, or a longer one than another could follow.
+    It lies beside the input file. For standard input and documents (`-`), and for a file in a
+    folder that cannot be written, it lies in `cwd`. It is named after the batch if the source has
+    no name, or a name too long to get a suffix.
     """
     path = cwd / f"{source}{REJECTS_SUFFIX}"
     if source == STDIN or len(os.fsencode(path.name)) > _LONGEST_NAME:
@@ -36,14 +39,17 @@ def rejects_path(source: str, batch: str, cwd: Path) -> Path:
 
 
 class TooManyRejectsError(InputError):
-    """More was refused than the rejects file may hold."""
+    """A load refused more lines than the rejects file may hold."""
 
 
 class Rejects:
-    """The rejects file of one load: a context; when it ends without an error the file is there, or gone if nothing was refused.
+    """The rejects file of one load, as a context manager.
 
-    `most`: how many lines it takes, 0 for any number and size. `count`: what was refused; `repairable`: how much of it is there as
-    a text, so that it can be repaired in the file.
+    If the context ends without an error, the file is complete, or removed if no line was refused.
+
+    `most` is the number of lines that the file takes, 0 for any number and size. `count` is the
+    number of refused lines. `repairable` is how many of them the file holds as text, so that they
+    can be repaired there.
     """
 
     def __init__(self, path: Path, most: int = MAX_REJECTS) -> None:
@@ -56,15 +62,15 @@ class Rejects:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Raise ConfigError when a file of that name is not a rejects file."""
+        """Enter the context. Raises ConfigError if a file of that name is not a rejects file."""
         if _is_there(self.path) and not _is_ours(self.path):
             raise ConfigError(f"{self.path} is there and is no rejects file; move it, rejected lines would be written there")
         return self
 
     def add(self, bad: Bad) -> None:
-        """Write one refused line, without its text where no load would take it from here.
+        """Write one refused line, without its text if no load would take the line from here.
 
-        Raises TooManyRejectsError when the file is full, and ConfigError when the disk is.
+        Raises TooManyRejectsError if the file is full, and ConfigError if the disk is full.
         """
         if len(line := _line(bad)) > MAX_TASK_BYTES:
             bad = replace(bad, text=None)
@@ -94,7 +100,8 @@ class Rejects:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             self._stack.__exit__(kind, error, trace)
-            if error is None and not self.count and _is_there(self.path):  # a read-only disk refuses to remove what is not there
+            # a read-only disk refuses to remove even a missing file
+            if error is None and not self.count and _is_there(self.path):
                 self.path.unlink(missing_ok=True)
         except OSError as failed:
             if error is None:
@@ -109,7 +116,7 @@ def _line(bad: Bad) -> bytes:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether the file is there, as far as can be seen."""
+    """Return whether the file exists, as far as can be seen."""
     try:
         return path.exists()
     except OSError:

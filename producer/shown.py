@@ -1,7 +1,8 @@
-"""Make text from outside fit for a terminal: names, answers and errors may move its cursor or forge a line.
+"""Makes text from outside safe for a terminal: it may move the cursor or forge a line.
 
-An error's text, a batch's name, a header or a field of Redis may hold escape sequences, line ends or
-characters that change the direction of writing. None of them reaches a terminal or a log unchanged.
+Names, answers and errors come from outside. An error's text, a batch's name, a header or a field of
+Redis may hold escape sequences, line ends or characters that change the direction of writing. None
+of them reaches a terminal or a log unchanged.
 """
 
 import logging
@@ -11,9 +12,9 @@ from types import TracebackType
 
 from schemas.next_command import with_config
 
-# C1 controls, soft hyphen, bidirectional and other format controls, line ends, surrogates: in a JSON
-# text they occur only within strings, where \uXXXX means the same. The controls below U+0020 are
-# escaped in JSON already, but for the line ends between its lines.
+# C1 controls, soft hyphen, bidirectional and other format controls, line ends, surrogates. In a
+# JSON text they occur only within strings, where \uXXXX means the same. JSON escapes the controls
+# below U+0020 already, except the line ends between its lines.
 _UNSAFE = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
@@ -33,7 +34,7 @@ def shown_lines(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return lines of JSON of the same values, safe to show: unsafe characters are JSON escapes."""
+    """Return the same JSON lines, safe to show: unsafe characters become JSON escapes."""
     return _UNSAFE.sub(lambda found: _escape(found[0]), text)
 
 
@@ -43,10 +44,11 @@ def _escape(letter: str) -> str:
 
 
 class ShownFormatter(logging.Formatter):
-    """Format log records so that no text in them can forge a line or reach the terminal's controls.
+    """Formats log records so that no text can forge a line or reach the terminal's controls.
 
-    A message becomes one line. A traceback keeps its lines, each indented, so that none of them looks
-    like a record. Commands name the configuration file that the program was started with.
+    A message becomes one line. A traceback keeps its lines, each indented, so that none of them
+    looks like a record. Commands in messages name the configuration file that the program was
+    started with.
     """
 
     def __init__(self, form: str, config_file: str | None = None) -> None:

@@ -1,6 +1,6 @@
-"""What a group is doing, from the ledger: counts per batch, agents, failures by class, and why nothing runs. Read only.
+"""Reads a group's status from the ledger: batches, agents, failures, and why nothing runs.
 
-Counts come from the tally; no query here grows with the number of tasks.
+Read only. Counts come from the tally; no query in here grows with the number of tasks.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,10 +20,11 @@ from schemas.task import OWNER_BITS, Status
 RATE_WINDOW_S = 60.0
 SILENT_S = 6.0
 SHOWN_S, STOPPED_SHOWN_S = 600.0, 30.0
-LOST_SHOWN_S = 60.0  # after its last heartbeat a lost agent is a reason only while it holds tasks
-COUNTED_MOST = 20_000  # tasks that are looked at one by one
-MOVES = frozenset({"GUARD", "ROUTE"})  # what tasks were moved for: nothing was tried
-REAPER = " (reaper)"  # how the name of one ends that runs no tasks
+# a lost agent is shown this long after its last heartbeat, then only while it holds tasks
+LOST_SHOWN_S = 60.0
+COUNTED_MOST = 20_000  # tasks that are read row by row
+MOVES = frozenset({"GUARD", "ROUTE"})  # outcomes of tasks that were moved without an attempt
+REAPER = " (reaper)"  # the suffix in the name of an agent that runs no tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class AgentStatus:
 
     @property
     def works(self) -> bool:
-        """Return whether it takes tasks: it is alive, and more than a reaper."""
+        """Return whether this agent takes tasks: it is alive, and does more than reaping."""
         return self.state == "alive" and not self.name.endswith(REAPER)
 
 
@@ -94,10 +95,10 @@ def read(connection: Connection, group: str, name: str | None = None) -> GroupSt
 
 
 def _told(connection: Connection, agents: Sequence[AgentStatus]) -> list[AgentStatus]:
-    """Return the silent and lost agents that a person is told of.
+    """Return the silent and lost agents to show to a person.
 
-    What a lost agent had claimed runs again within seconds. After a minute only one that still
-    holds tasks is told of.
+    A lost agent's claims run again within seconds. After a minute, a lost agent is shown only if it
+    still holds tasks.
     """
     gone = [one for one in agents if one.state in {"lost", "silent"}]
     late = {one.id for one in gone if one.state == "lost" and one.silent_s > LOST_SHOWN_S}
@@ -138,10 +139,11 @@ def _batches(connection: Connection, group: str, name: str | None) -> list[Batch
 
 
 def _running(connection: Connection, sums: Mapping[int, Sequence[Any]]) -> dict[int, dict[str, int]]:
-    """Return, by batch, how many tasks are processing and retrying, as far as the sums say that there can be any.
+    """Return, by batch, how many tasks are processing and retrying.
 
-    What is processing is in the hands of agents, and never much. Of what is retrying in the whole ledger those that are due first are
-    counted, so that an outage makes no screen slow; the others are shown as pending.
+    Only batches whose sums allow such tasks are queried. Processing tasks are held by agents and
+    are never many. Of all retrying tasks in the ledger, only those due first are counted, so that
+    an outage makes no screen slow. The others are shown as pending.
     """
     found: dict[int, dict[str, int]] = {}
     for status, most in ((Status.PROCESSING, None), (Status.RETRYING, COUNTED_MOST)):
@@ -154,7 +156,11 @@ def _running(connection: Connection, sums: Mapping[int, Sequence[Any]]) -> dict[
 
 
 def _may_have(rows: Sequence[Any], status: Status) -> bool:
-    """Return whether a batch of these sums may have tasks in this state: some are not final, and some were ever sent to a tier."""
+    """Return whether a batch with these sums may have tasks in this state.
+
+    It needs tasks that are not final; for the retrying state, some must once have been sent to a
+    tier.
+    """
     return _counts(rows, {})["pending"] > 0 and (status is Status.PROCESSING or any(row.state == status for row in rows))
 
 
@@ -200,9 +206,11 @@ def _counts(rows: Any, running: Mapping[str, int]) -> dict[str, int]:
 
 
 def _failures(rows: Any) -> dict[str, int]:
-    """Return how many tasks are dead, as `dead BAD_REQUEST`, and how many attempts were not the last, as `tried again RATE`.
+    """Return the numbers of dead tasks and of retried attempts, by outcome.
 
-    Counted attempts are among the latter, and those that are not; a claim that was given back is no attempt.
+    The keys are `dead BAD_REQUEST` for tasks and `tried again RATE` for attempts that were not the
+    last. The latter include attempts that do not count against the task's limit. A claim that was
+    given back is no attempt.
     """
     found: dict[str, int] = {}
     for row in rows:
@@ -229,10 +237,13 @@ def _reasons(
     batches: tuple[BatchStatus, ...],
     raised: tuple[Guard, ...],
 ) -> tuple[str, ...]:
-    """Return why work waits, for a person: what agents say always, the rest while a batch is open."""
+    """Return why work waits, for a person.
+
+    Notices of agents are always included, the other reasons only while a batch is open.
+    """
     notices = tuple(dict.fromkeys(one.notice for one in agents if one.notice and one.state == "alive"))
     if not any(one.open for one in batches):
-        return notices  # the lines of an inbox that is not read are in no batch yet
+        return notices  # inbox lines that nobody reads are in no batch yet
     reasons = [f"agent {one.name} {one.state}, {one.silent_s:.0f} s" for one in gone]
     if not any(one.works for one in agents):
         reasons.append(f"no agent alive; start one: python -m agent --group {group}")

@@ -1,7 +1,8 @@
-"""Accepts tasks: rows, inputs and publish order in one transaction, before anything is on a topic.
+"""Accepts tasks in the ledger, before their records are published.
 
-Used by `producer load` and by the agent's intake. A key that is there with the same content is "already loaded", with other
-content it is an error of that line; neither stops the others.
+Rows, inputs and publish order are written in one transaction. Used by `producer load` and by the
+agent's intake. If the batch already has a key with the same content, the task is "already loaded".
+If the content differs, that line is an error. Neither case stops the other lines.
 """
 
 from collections import Counter
@@ -28,27 +29,31 @@ PAGE = 500  # ids in one statement
 
 
 class Origin(StrEnum):
-    """Who made a batch, as its row notes it."""
+    """The origin of a batch, as its row stores it."""
 
     LOAD = ""
     INBOX = "intake"
     QUARANTINE = "replay of the quarantine"
-    LETTERS = "dead letters"  # of a lost ledger, whoever made the batch there
+    LETTERS = "dead letters"  # for a lost ledger, whoever made the batch there
 
     @classmethod
     def _missing_(cls, _value: object) -> "Origin":
-        """Take what another version notes for a load's: the inbox adds nothing to it."""
+        """Treat an origin stored by another version as a load's: the inbox adds nothing to it."""
         return cls.LOAD
 
     @property
     def foreign(self) -> bool:
-        """Return whether a stranger chose the ids and the batch: whoever may write to the inbox."""
+        """Return whether someone with write access to the inbox chose the ids and the batch."""
         return self in {Origin.INBOX, Origin.QUARANTINE}
 
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
-    """A task to accept. `raw_key` is the key of the record that brought it, `headers` that record's headers as JSON."""
+    """A task to accept.
+
+    `raw_key` is the key of the record that brought the task, `headers` that record's headers as
+    JSON.
+    """
 
     key: bytes
     digest: bytes
@@ -63,7 +68,11 @@ class NewTask:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What became of a chunk, by position: `new` maps to task ids; `known` were there; `clashing` are there with other content."""
+    """The outcome of a chunk, by position in it.
+
+    `new` maps positions to task ids. `known` tasks were there already with the same content;
+    `clashing` tasks are there with other content.
+    """
 
     new: dict[int, int]
     known: tuple[int, ...]
@@ -83,12 +92,12 @@ class Batch:
 
 
 def direct_batch(group: str) -> str:
-    """Return the batch of the inbox's records that name none."""
+    """Return the batch for inbox records that name no batch."""
     return f"{group}-direct"
 
 
 def open_batch(connection: Connection, name: str, group: str, origin: Origin = Origin.LOAD) -> Batch:
-    """Return the batch of this name, made if it is not there. Raises what `own_batch` raises."""
+    """Return the batch of this name; create it if it is missing. Raises what `own_batch` raises."""
     found = own_batch(connection, name, group, origin)
     if found is None:
         connection.execute(insert_new(connection, batch), {"name": name, "group_name": group, "note": origin.value})
@@ -99,11 +108,12 @@ def open_batch(connection: Connection, name: str, group: str, origin: Origin = O
 
 
 def own_batch(connection: Connection, name: str, group: str, origin: Origin) -> Batch | None:
-    """Return the batch of this name, None when it is not there.
+    """Return the batch of this name, or None if it does not exist.
 
-    Raises ConfigError when it belongs to another group, and UnsafeStateError when it takes no tasks of
-    this origin. Whoever may write to the inbox must neither add to what was loaded nor take its ids
-    first; a batch that came back from dead letters takes both, as nobody knows who made it.
+    Raises ConfigError if the batch belongs to another group, and UnsafeStateError if it takes no
+    tasks of this origin. Someone with write access to the inbox must neither add to a loaded batch
+    nor take its ids first. A batch that came back from dead letters takes tasks of both origins,
+    because nobody knows who made it.
     """
     found = find_batch(connection, name)
     if found is not None and found.group != group:
@@ -117,13 +127,13 @@ def own_batch(connection: Connection, name: str, group: str, origin: Origin) -> 
 
 
 def find_batch(connection: Connection, name: str) -> Batch | None:
-    """Return the batch of this name."""
+    """Return the batch of this name, or None."""
     row = connection.execute(select(batch).where(batch.c.name == name)).one_or_none()
     return None if row is None else Batch(row.id, row.name, row.group_name, row.cancelled_at is not None, Origin(row.note))
 
 
 def require_batch(connection: Connection, group: str, name: str) -> Batch:
-    """Return the batch of this name. Raises ConfigError when the group has none."""
+    """Return the batch of this name. Raises ConfigError if the group has no such batch."""
     found = find_batch(connection, name)
     if found is None or found.group != group:
         raise ConfigError(f"group {group} has no batch {name!r}; see: python -m producer status --group {group}")
@@ -131,7 +141,7 @@ def require_batch(connection: Connection, group: str, name: str) -> Batch:
 
 
 def batches_of(connection: Connection, group: str, name: str | None) -> dict[int, str]:
-    """Return the names of a group's batches, or the one of this name, by id, in the order in which they were made."""
+    """Return a group's batch names by id, oldest first; with `name`, only that batch."""
     query = select(batch.c.id, batch.c.name).where(batch.c.group_name == group, batch.c.archived_at.is_(None)).order_by(batch.c.id)
     return {row.id: row.name for row in connection.execute(query if name is None else query.where(batch.c.name == name))}
 
@@ -145,10 +155,10 @@ def take_ids(connection: Connection, count: int) -> int:
 
 
 def accept(connection: Connection, into: Batch, tasks: Sequence[NewTask], first_id: int) -> Accepted:
-    """Write the tasks that are new under the ids from `first_id` on, and the order to publish them.
+    """Write the new tasks under the ids from `first_id` on, and the order to publish them.
 
-    Safe to run again after a lost answer: ids that are there already were written by the earlier try, order included.
-    Raises UnsafeStateError when the batch is cancelled.
+    Safe to run again after a lost answer: ids that exist already were written by the earlier try,
+    together with their order. Raises UnsafeStateError if the batch is cancelled.
     """
     _lock_open(connection, into)
     ids = range(first_id, first_id + len(tasks))
@@ -167,9 +177,10 @@ def accept(connection: Connection, into: Batch, tasks: Sequence[NewTask], first_
 
 
 def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> Accepted:
-    """Return what `accept` would say of these tasks, without writing; of the new ones their positions alone.
+    """Return what `accept` would return for these tasks, without writing.
 
-    Raises UnsafeStateError when the batch was cancelled as it was read.
+    New tasks have no ids yet; only their positions count. Raises UnsafeStateError if the batch was
+    cancelled when it was read.
     """
     if into.cancelled:
         raise _cancelled(into)
@@ -181,29 +192,33 @@ def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> A
 
 
 def begin_load(connection: Connection, into: Batch) -> None:
-    """Note that an input is read into a batch, which is a load's from now on."""
+    """Mark the batch as one whose load has begun. From now on it counts as a load's batch."""
     connection.execute(update(batch).where(batch.c.id == into.id).values(closed_at=None, note=Origin.LOAD.value))
 
 
 def close_batch(connection: Connection, into: Batch) -> None:
-    """Note that the whole input was read."""
+    """Mark the batch as closed: its whole input was read."""
     connection.execute(update(batch).where(batch.c.id == into.id, batch.c.closed_at.is_(None)).values(closed_at=utc_now()))
 
 
 def told_half_loaded(name: str) -> str:
-    """Return what a person is told of such a batch."""
+    """Return the message for a person about a half-loaded batch."""
     return f"batch {shown(name)}: its load has not ended; if none is running, start the same load again for the rest"
 
 
 def half_loaded(connection: Connection, group: str) -> list[str]:
-    """Return the batches of which a load has begun and not ended, by name: it runs, or was stopped. What others make is never closed."""
+    """Return the names of the batches whose load has begun and not ended.
+
+    Such a load still runs, or was stopped. Batches that were not loaded are never closed, and are
+    left out.
+    """
     begun = (batch.c.closed_at.is_(None), batch.c.note == Origin.LOAD.value, batch.c.cancelled_at.is_(None), batch.c.archived_at.is_(None))
     query = select(batch.c.name).where(batch.c.group_name == group, *begun).order_by(batch.c.id)
     return list(connection.execute(query).scalars())
 
 
 def _lock_open(connection: Connection, into: Batch) -> None:
-    """A cancel that comes later waits for this transaction and finds its rows."""
+    """Lock the batch's row: a later cancel waits for this transaction and finds its rows."""
     cancelled = connection.execute(select(batch.c.cancelled_at).where(batch.c.id == into.id).with_for_update(read=True)).scalar_one()
     if cancelled is not None:
         raise _cancelled(into)
@@ -226,7 +241,10 @@ def _present(connection: Connection, ids: range) -> Collection[int]:
 
 
 def _earlier(connection: Connection, into: Batch, tasks: Sequence[NewTask], ids: range) -> Accepted:
-    """Read back which ids exist; look at the digests of the others, whose keys were there before."""
+    """Read back which ids exist; compare the digests of the other tasks.
+
+    Their keys existed before.
+    """
     present = _present(connection, ids)
     new = {position: key for position, key in enumerate(ids) if key in present}
     others = [position for position in range(len(tasks)) if position not in new]

@@ -1,6 +1,7 @@
-"""Turn a record that names no task of ours into a task, for the intake and for replays. Pure.
+"""Turns a foreign record, one that names no docllm task, into a task. Pure.
 
-Whatever a library raises over a record becomes a LineError, which concerns this record alone.
+The intake and a replay of the quarantine use this module. Whatever a library raises while it reads
+the record becomes a LineError, which concerns this record alone.
 """
 
 from collections.abc import Callable
@@ -25,9 +26,9 @@ def read(
     max_attempts_of: Callable[[str], int],
     parsed: TaskLine | None = None,
 ) -> tuple[str, NewTask]:
-    """Return the batch that a record belongs to, and its task; raise LineError when it is none.
+    """Return a record's batch name and its task. Raises LineError if the record is no task.
 
-    `parsed`: its line, if `head` has read it before.
+    `parsed` is the record's line if `head` has read it before.
     """
     with reading(memory=True):
         name = _batch_name(headers, group)
@@ -36,12 +37,15 @@ def read(
 
 
 def line(value: bytes | None) -> bytes:
-    """Return a record's line as `load` reads it: without byte order mark and line end."""
+    """Return the line as `load` reads it from a file, without byte order mark and line end."""
     return (value or b"").removeprefix(BOM).removesuffix(b"\n").removesuffix(b"\r")
 
 
 def head(body: bytes) -> TaskLine:
-    """Return the small fields of a line, for `read`; a child process sends them back. Raises LineError."""
+    """Return what `read` needs of a line, without the parts that may be large.
+
+    For a separate process, which hands the result back. Raises LineError.
+    """
     with reading(memory=True):
         return replace(_parsed(body), prompt=None, text=None, params={}, schema=None, body=None, metadata=None)
 
@@ -52,7 +56,7 @@ def reason(error: LineError) -> str:
 
 
 def clash(batch_name: str) -> str:
-    """Return why a batch does not take a task whose id it has."""
+    """Return why a batch does not take a task whose id it has already."""
     return f"its id is in batch {batch_name!r} with other content"
 
 
@@ -68,14 +72,15 @@ def _parsed(body: bytes) -> TaskLine:
 
 
 def _batch_name(headers: RawHeaders, group: str) -> str:
-    """Return the batch that the producer names, or the group's own."""
+    """Return the batch that the producer names, or else the group's own batch."""
     if any(name == UNREADABLE for name, _ in headers):
         raise LineError("headers", "have a name that is not UTF-8", "which batch is meant cannot be read; name headers in UTF-8")
     named = [value for name, value in headers if name == BATCH_HEADER and value]
     if not named:
         return direct_batch(group)
     text = named[-1].decode("utf-8", "replace")
-    if _NOT_UTF8 in text:  # the quarantine keeps such a header with that character, and it may be replayed from there
+    # The quarantine stores such a header with this character, and may replay the record from there.
+    if _NOT_UTF8 in text:
         raise LineError(BATCH_HEADER, "is not UTF-8", "which batch is meant cannot be read; name it in UTF-8")
     if not is_batch_name(text):
         raise LineError(BATCH_HEADER, "is no batch name", RULE)

@@ -1,1 +1,4 @@
-"""What each command of `python -m producer` does once its arguments are read; each returns its exit code."""
+"""The commands of `python -m producer`, called once arguments are read.
+
+Each command returns its exit code.
+"""

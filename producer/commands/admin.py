@@ -11,12 +11,12 @@ from schemas.config import Config
 from schemas.errors import ConfigError, UnsafeStateError
 from schemas.next_command import with_config
 
-MOST_EMBEDDED = 1000  # partitions: each is looked at in every turn of every agent
+MOST_EMBEDDED = 1000  # partitions; every agent looks at each of them in every turn
 
 
 async def migrate(config: Config, _options: argparse.Namespace) -> int:
     """Bring the ledger's schema to this version's."""
-    # An index on a large table takes minutes; a client that gave up would leave the server at it.
+    # An index on a large table takes minutes. A client that gave up would leave the server working.
     database = await asyncio.to_thread(open_database, config, timeout_s=None)
     try:
         before, after = await asyncio.to_thread(migrations.migrate, database)
@@ -42,7 +42,10 @@ async def topics(config: Config, options: argparse.Namespace) -> int:
 
 
 async def _compare(family: Family, options: argparse.Namespace, *, embedded: bool) -> int:
-    """Say how the topics differ from what they must be; embedded ones that were never made are to come, which is no failure."""
+    """Print how the topics differ from what they must be.
+
+    Embedded topics that were never made are still to come, which is no failure.
+    """
     to_come = await family.to_come() if embedded else []
     differences = [] if to_come and await family.known() is None else await family.differences(leave_out=to_come)
     lines = [f"topic {name} is not there yet; the next load or agent makes it" for name in to_come]
@@ -54,8 +57,12 @@ async def _compare(family: Family, options: argparse.Namespace, *, embedded: boo
 
 
 async def check(config: Config, options: argparse.Namespace) -> int:
-    """Test each server, the schema, the topics, the LLM and its routes; print one line each; return the worst exit code."""
-    from producer.checks import Checks, outcome  # noqa: PLC0415 - it loads the client of Redis, which no other command needs
+    """Test servers, schema, topics, the LLM and its routes; print one line for each.
+
+    Returns the worst exit code.
+    """
+    # This loads the Redis client, which no other command needs.
+    from producer.checks import Checks, outcome  # noqa: PLC0415
 
     tests = Checks(config, options.group)
     worst, failed = 0, set[str]()

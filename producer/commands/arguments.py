@@ -1,4 +1,7 @@
-"""What the arguments of commands may be: each function returns a value, or raises what argparse shows with exit code 2."""
+"""Types of command-line arguments.
+
+Each function returns a value, or raises the error that argparse shows with exit code 2.
+"""
 
 import argparse
 import math
@@ -7,13 +10,14 @@ from collections.abc import Callable
 from schemas.errors import ConfigError
 from schemas.topics import Topics
 
-MOST = 10**18 - 1  # what ledgers and libraries can count to, in a number that can be read
+MOST = 10**18 - 1  # the largest readable number that ledgers and libraries can count to
 LEAST_A_SECOND = 1 / 3600
-MOST_PARTITIONS, MOST_REPLICAS = 10_000, 1_000  # of one topic; more would stop a cluster before it told
+# of one topic; more would stop a cluster before it could report an error
+MOST_PARTITIONS, MOST_REPLICAS = 10_000, 1_000
 
 
 def up_to(most: int, least: int = 1) -> Callable[[str], int]:
-    """Return what reads a whole number from `least` on."""
+    """Return a parser for whole numbers from `least` to `most`."""
 
     def count(text: str) -> int:
         if not text.isdecimal() or len(text) > len(str(most)) or not least <= int(text) <= most:
@@ -24,7 +28,7 @@ def up_to(most: int, least: int = 1) -> Callable[[str], int]:
 
 
 def written(text: str) -> str:
-    """Return a text that a ledger can hold; refuse one that is no UTF-8."""
+    """Return the text; refuse one that is not UTF-8, as no ledger can hold it."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -33,14 +37,14 @@ def written(text: str) -> str:
 
 
 def named(text: str) -> str:
-    """Return a text that names something: one that a ledger can hold, and not empty."""
+    """Return the text of a name; refuse an empty one, and one that no ledger can hold."""
     if not text:
         raise argparse.ArgumentTypeError("it is empty and names nothing; write what is meant, or leave it out")
     return written(text)
 
 
 def group(text: str) -> str:
-    """Return the name of a group; refuse one that no topic can have."""
+    """Return a group name; refuse one that no topic can have."""
     try:
         return Topics(text).group
     except ConfigError as error:
@@ -48,7 +52,10 @@ def group(text: str) -> str:
 
 
 def per_second(text: str) -> float:
-    """Return N of `N/s` or `N`; refuse one so slow that the next item would be due when no ledger can write it down."""
+    """Return N of `N/s` or `N`.
+
+    Refuses a rate so slow that the next item would be due at a time that no ledger can store.
+    """
     try:
         found = float(text.removesuffix("/s"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Asks a person before something is done that costs money."""
+"""Asks a person before a command does something that costs money."""
 
 import argparse
 import sys
@@ -9,17 +9,19 @@ from schemas.lanes import ThreadLane
 
 
 def require_answer(options: argparse.Namespace) -> None:
-    """Raise ConfigError where nobody can be asked and nobody has agreed."""
+    """Raise ConfigError if nobody can be asked and --yes is not set."""
     if not options.yes and not sys.stdin.isatty():
         raise ConfigError("nobody can be asked here: look with --dry-run, then agree with --yes")
 
 
 async def agreed(options: argparse.Namespace, question: str) -> bool:
-    """Return whether a person agrees, with --yes or now."""
+    """Return whether a person agrees, either with --yes or by an answer now."""
     if options.yes:
         return True
     note(f"{question} [y/N]")
-    asking = ThreadLane("question")  # on a thread, so that Ctrl-C is heard; one of our own, for which the event loop does not wait then
+    # A thread lets Ctrl-C be heard. It is our own thread, so that the event loop does not wait for
+    # it.
+    asking = ThreadLane("question")
     try:
         answer = await asking(sys.stdin.readline)
     finally:

@@ -1,4 +1,4 @@
-"""`cancel`: end a batch or a task that should not run."""
+"""`cancel`: ends a batch or a task that should not run."""
 
 import argparse
 import getpass
@@ -21,7 +21,10 @@ from schemas.task import WAITING, Status
 
 
 async def cancel(config: Config, options: argparse.Namespace) -> int:
-    """Cancel what waits; what runs finishes; what would wait again ends as cancelled."""
+    """Cancel waiting tasks.
+
+    Running attempts finish. A task that would wait again after its attempt ends as cancelled.
+    """
     async with opened_ledger(config) as parts:
         if (options.id or options.batch) is None:
             raise ConfigError("name what to cancel: --batch NAME, or --id ID")
@@ -75,7 +78,10 @@ async def _find(parts: LedgerParts, options: argparse.Namespace) -> store.Batch:
 
 
 def actor() -> str:
-    """Return who types, for the audit; in a container a user may have no name, and what names one may be no UTF-8."""
+    """Return the user's name and host, for the audit.
+
+    In a container a user may have no name, and a user name need not be UTF-8.
+    """
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

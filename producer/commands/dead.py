@@ -1,4 +1,4 @@
-"""`dead`: what was given up on, in groups of one error, and everything about one task or record."""
+"""`dead`: lists dead tasks and records by error, and shows everything about one of them."""
 
 import argparse
 import shutil
@@ -24,7 +24,7 @@ SHOW = "State, attempts with error, trace id and cost, the dead letter, the inpu
 
 
 async def list_groups(config: Config, options: argparse.Namespace) -> int:
-    """List the groups of what is selected."""
+    """List the selected dead letters in groups of one error."""
 
     def work(connection: Connection) -> tuple[Selection, list[Group]]:
         chosen = read_selection(connection, options)
@@ -44,7 +44,7 @@ async def list_groups(config: Config, options: argparse.Namespace) -> int:
 
 
 async def show(config: Config, options: argparse.Namespace) -> int:
-    """Show one task or record, whatever its state; return 1 when there is none, or more than one."""
+    """Show one task or record in any state; return 1 if the id is unknown or ambiguous."""
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         found = await parts.lane(lambda: parts.database.auto(lambda c: _found(c, options)))
     if isinstance(found, list):
@@ -58,7 +58,7 @@ async def show(config: Config, options: argparse.Namespace) -> int:
 
 
 def _found(connection: Connection, options: argparse.Namespace) -> dead_show.Story | dead_show.Record | list[str]:
-    """Return what the ID names, or the batches that have a task of that id when that is not one."""
+    """Return what the ID names, or, if it does not name one task, the batches that contain it."""
     number = record_number(options.id) if options.batch is None else None
     if number is not None and (record := dead_show.record(connection, options.group, number)) is not None:
         return record
@@ -78,5 +78,5 @@ def _not_one(names: list[str], options: argparse.Namespace) -> int:
 
 
 def width() -> int:
-    """Return how many columns there are: those of the terminal, or many where nobody looks."""
+    """Return the terminal's width in columns, or a large width if the output is piped."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH

@@ -1,4 +1,4 @@
-"""`replay --from-topic`: load dead letters back, for a ledger that was lost."""
+"""`replay --from-topic`: loads dead letters back after a ledger was lost."""
 
 import argparse
 from contextlib import nullcontext
@@ -16,7 +16,7 @@ REFUSED_SHOWN = 20
 
 
 async def load(config: Config, options: argparse.Namespace) -> int:
-    """Load the letters of a topic into this ledger; return 1 when some cannot be loaded."""
+    """Load a topic's dead letters into this ledger; return 1 if some cannot be loaded."""
     if not options.dry_run:
         require_answer(options)
     async with opened(config, options.group) as parts:

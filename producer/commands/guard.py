@@ -1,4 +1,4 @@
-"""`guard`: which batches wait because their tasks failed as a whole, and letting them run again."""
+"""`guard`: shows batches that wait because nearly all their tasks failed, and releases them."""
 
 import argparse
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ OPEN = "Lets the tasks of a batch that is held back run again."
 
 
 async def list_guards(config: Config, options: argparse.Namespace) -> int:
-    """Show the guards that are raised."""
+    """Show the raised guards."""
     async with opened_ledger(config, reads_s=SCREEN_S) as parts:
         return await _list(parts, options)
 
@@ -60,7 +60,10 @@ async def _open(parts: LedgerParts, options: argparse.Namespace) -> int:
 
 
 def _raised(connection: Connection, options: argparse.Namespace) -> list[Guard]:
-    """Return the raised guards of the batch that is named, or of all. Raises ConfigError for a batch that the group has not."""
+    """Return the raised guards of the named batch, or of all batches.
+
+    Raises ConfigError if the group has no such batch.
+    """
     if options.batch is not None:
         require_batch(connection, options.group, options.batch)
     return [one for one in guards.raised(connection, options.group) if options.batch in {None, one.batch}]

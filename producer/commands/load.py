@@ -1,4 +1,4 @@
-"""`load`: from lines or documents to tasks; every bad line is reported, the good ones are loaded."""
+"""`load`: turns lines or documents into tasks. It reports bad lines and loads the good ones."""
 
 import argparse
 import asyncio
@@ -28,7 +28,10 @@ SHOWN = 20
 
 
 async def load(config: Config, options: argparse.Namespace) -> int:
-    """Load, or with --dry-run only check; return 1 when a line was bad, 4 when the input changed after it was checked."""
+    """Load the input, or with --dry-run only check it.
+
+    Returns 1 if a line was bad, and 4 if the input changed after it was checked.
+    """
     with ExitStack() as stack:
         source = Input(config, options, stack)
         rejects = stack.enter_context(Rejects(source.rejects, options.max_rejects))
@@ -61,26 +64,29 @@ async def _load_all(config: Config, options: argparse.Namespace, source: Input, 
 
 
 class Sums:
-    """What an input comes to: what its new tasks will cost, and which of its documents agents may not read."""
+    """Sums up an input: the cost of its new tasks, and the documents that agents may not read."""
 
     def __init__(self, config: Config) -> None:
         self.estimate = Estimate(config)
         self.outside = OutOfReach(config.roots(), own_files(config))
 
     def add(self, line: Good) -> None:
-        """Look at one task, new or not."""
+        """Check one task, new or not, for a document out of reach."""
         if line.task.uri is not None:
             self.outside.add(line.task.uri)
 
 
 class Report:
-    """Says what is bad, the first lines on stderr and all of them in the rejects file."""
+    """Reports bad lines: the first ones on stderr, all of them in the rejects file."""
 
     def __init__(self, rejects: Rejects) -> None:
         self._rejects = rejects
 
     def bad(self, line: Bad) -> None:
-        """Report one line. Raises TooManyRejectsError, and ConfigError when the rejects file cannot be written."""
+        """Report one line.
+
+        Raises TooManyRejectsError, and ConfigError if the rejects file cannot be written.
+        """
         self._rejects.add(line)
         if self._rejects.count <= SHOWN:
             note(shown(str(line)))
@@ -91,7 +97,7 @@ class Report:
 async def _check(
     config: Config, options: argparse.Namespace, source: Input, report: Report, sums: Sums | None, imprint: Imprint
 ) -> Summary:
-    """Report every line that would be refused; return what a load would do."""
+    """Report every line that a load would refuse; return what the load would do."""
     reading = ThreadLane("reading")
     try:
         await reading(source.spool)
@@ -106,9 +112,10 @@ async def _check(
 
 @asynccontextmanager
 async def _ledger(config: Config, options: argparse.Namespace, batch: str) -> AsyncIterator[Ask | None]:
-    """Give the way to ask what clashes with the batch; None where nothing can, as before the first load. Makes nothing.
+    """Yield a function that finds clashes with the batch, or None; create nothing.
 
-    A dry run goes on without a ledger that does not answer: it estimates, and nothing hangs on it.
+    None means that nothing can clash, as before the first load. A dry run goes on without a ledger
+    that does not answer: it only estimates, and no result depends on it.
     """
     if ledger_to_come(config):
         yield None
@@ -150,7 +157,7 @@ def _checked_only(source: Input, options: argparse.Namespace, would: Summary, su
 
 
 async def _load(parts: Parts, batch: str, lines: Iterable[Good | Bad], report: Report, is_new: Callable[[Good], None]) -> Summary:
-    """Load the lines of an input that is open: one that cannot be opened leaves no batch behind."""
+    """Load the lines of an open input; an input that cannot be opened leaves no batch behind."""
     into = await parts.lane(lambda: parts.database.run(lambda c: store.open_batch(c, batch, parts.topics.group)))
     await parts.lane(lambda: parts.database.run(lambda c: store.begin_load(c, into)))
     before = await parts.lane(lambda: parts.database.auto(lambda c: tally.loaded(c, into.id)))
@@ -207,7 +214,10 @@ def _tell(source: Input, summary: Summary, sums: Sums) -> None:
 
 
 def _tell_rejects(source: Input, rejects: Rejects, options: argparse.Namespace) -> None:
-    """Say how each bad line comes into the same batch: from the rejects file, or where it has no text there, from the input."""
+    """Print how to get each bad line into the same batch.
+
+    The way is the rejects file, or the input itself for lines without text in that file.
+    """
     if not rejects.count:
         return
     path, batch = shlex.quote(str(rejects.path)), shlex.quote(source.batch)
@@ -220,7 +230,7 @@ def _tell_rejects(source: Input, rejects: Rejects, options: argparse.Namespace) 
 
 
 def _repair(source: Input) -> str:
-    """Return what to do where the rejects file holds nothing that could be repaired in it."""
+    """Return the advice for lines that cannot be repaired in the rejects file."""
     return "repair or convert the documents, and load them again" if source.documents else "repair the input, and load it again"
 
 
@@ -239,7 +249,7 @@ def _result(summary: Summary, done: str) -> str:
 
 
 def _cost(summary: Summary, sums: Sums) -> str:
-    """Return what the new tasks will cost; nothing where none is new."""
+    """Return the cost of the new tasks, empty if there are none."""
     return f"; {sums.estimate}" if summary.new else ""
 
 

@@ -1,4 +1,7 @@
-"""What `load` reads: task lines of a file, a pipe or standard input, or documents; and which batch and rejects file are its."""
+"""The input of `load`, with its batch and its rejects file.
+
+The input is task lines from a file, a pipe or standard input, or documents.
+"""
 
 import argparse
 import os
@@ -26,7 +29,10 @@ DOCUMENTS_ONLY = ("prompt", "model", "schema", "by_uri")
 
 
 class Input:
-    """What is to be loaded: it knows its batch and the place of its rejects, and once it is spooled it can be read more than once."""
+    """The input of one load, with its batch name and the path of its rejects.
+
+    Once it is spooled, it can be read more than once.
+    """
 
     def __init__(self, config: Config, options: argparse.Namespace, stack: ExitStack) -> None:
         if (options.file is None) == (options.documents is None):
@@ -70,7 +76,10 @@ class Input:
         )
 
     def spool(self) -> None:
-        """Keep what flows by once, as a pipe does, in a file, so that it can be read twice. Raises ConfigError."""
+        """Copy a stream, such as a pipe, to a file, so that it can be read twice.
+
+        Raises ConfigError.
+        """
         if not self._flows:
             return
         try:
@@ -85,7 +94,10 @@ class Input:
 
 
 def _flows(source: str) -> bool:
-    """Return whether it is no file that can be read again; what is a folder, or cannot be seen, fails when it is opened."""
+    """Return whether the source is a stream that cannot be read again.
+
+    A folder, or a path that cannot be examined, is no stream: it fails when it is opened.
+    """
     if source == STDIN:
         return True
     try:
@@ -96,7 +108,7 @@ def _flows(source: str) -> bool:
 
 
 def _flowing(source: str) -> Iterator[bytes]:
-    """Yield what flows by, in parts; raise ConfigError where it cannot be read."""
+    """Yield a stream in parts. Raises ConfigError if it cannot be read."""
     try:
         with nullcontext(sys.stdin.buffer) if source == STDIN else Path(source).open("rb") as file:
             yield from iter(lambda: file.read(_PART_BYTES), b"")
@@ -105,19 +117,25 @@ def _flowing(source: str) -> Iterator[bytes]:
 
 
 def _wait_at_standard_input() -> None:
-    """Let reads of it wait; where whoever started the program made them not wait, a pause would look like the end of the input."""
+    """Make reads of standard input blocking.
+
+    If the parent process made them non-blocking, a pause would look like the end of the input.
+    """
     with suppress(OSError):
         os.set_blocking(sys.stdin.fileno(), True)
 
 
 @contextmanager
 def _temporary(source: str) -> Iterator[IO[bytes]]:
-    """Give a file for what flows; its name says, as the source's does, whether it is packed. Raises OSError."""
+    """Yield a temporary file for a stream. Raises OSError.
+
+    Its name shows, like the source's name, whether the content is packed.
+    """
     file = tempfile.NamedTemporaryFile(prefix="docllm-stdin-", suffix=".gz" if source.endswith(".gz") else None)  # noqa: SIM115
     try:
         yield file
     finally:
-        with suppress(OSError):  # a full disk was told of when it was written to
+        with suppress(OSError):  # a full disk was reported when it was written to
             file.close()
 
 

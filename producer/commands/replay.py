@@ -1,4 +1,4 @@
-"""`replay`: try dead letters again, after a look at how many and at what cost."""
+"""`replay`: tries dead letters again, after it has shown their number and cost."""
 
 import argparse
 import asyncio
@@ -37,7 +37,7 @@ SELECTS = ("disposition", "fingerprint", "batch", "type", "tenant", "since", "un
 
 
 async def replay(config: Config, options: argparse.Namespace) -> int:
-    """Replay what is selected, or do what one of the modes says."""
+    """Replay the selection, or run one of the modes."""
     _check(options)
     if options.from_topic is not None:
         return await from_topic.load(config, options)
@@ -52,7 +52,7 @@ async def replay(config: Config, options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raise ConfigError for options that do not go together."""
+    """Raise ConfigError for options that exclude each other."""
     modes = [name for name in MODES if getattr(options, name) not in {None, False}]
     selects = [name for name in SELECTS if getattr(options, name) and not (name == "disposition" and modes == ["from_topic"])]
     others = modes[1:] + selects + [name for name in ("cancelled", "limit", "rate", "cap") if getattr(options, name)]
@@ -93,14 +93,14 @@ async def _dry_plan(config: Config, parts: LedgerParts, options: argparse.Namesp
 
 
 async def _closed(parts: LedgerParts | Parts, wish: Wish, plan: Plan) -> Batch | None:
-    """Return the cancelled batch that is to be opened though none of its tasks is taken, None where there is none."""
+    """Return the cancelled batch to open again although no task is replayed, or None."""
     if plan.tasks or plan.capped:
         return None
     return await parts.lane(lambda: parts.database.auto(lambda c: reopen.closed(c, wish.selection)))
 
 
 async def _planned(config: Config, parts: LedgerParts | Parts, options: argparse.Namespace) -> tuple[Wish, Plan]:
-    """Read what is meant, and show what that is."""
+    """Read the selection; show what a replay of it would do."""
     chosen = await parts.lane(lambda: parts.database.auto(lambda c: read_selection(c, options)))
     wish = Wish(chosen, options.cap or replay_runs.CAP, options.rate)
     plan = await parts.lane(lambda: parts.database.auto(lambda c: replay_plan.plan(c, options.group, wish)))
@@ -111,7 +111,7 @@ async def _planned(config: Config, parts: LedgerParts | Parts, options: argparse
 
 
 async def _why_nothing(parts: LedgerParts | Parts, options: argparse.Namespace, wish: Wish) -> int:
-    """Say what became of that which was named; return 1 when it is not there."""
+    """Report the state of the named task or record; return 1 if it does not exist."""
     chosen, group = wish.selection, options.group
     if chosen.record is not None:
         number = chosen.record
@@ -148,7 +148,10 @@ async def _replay(parts: Parts, options: argparse.Namespace, unread: int) -> int
 
 
 async def _open(parts: Parts, options: argparse.Namespace, closed: Batch) -> int:
-    """Open a batch that has no cancelled task; its dead letters are not replayed by that, but can be."""
+    """Open a batch that has no cancelled task.
+
+    This does not replay its dead letters, but makes a replay possible.
+    """
     say(TO_OPEN)
     if not await agreed(options, f"open batch {closed.name}?"):
         say("nothing is opened")
@@ -159,7 +162,7 @@ async def _open(parts: Parts, options: argparse.Namespace, closed: Batch) -> int
 
 
 async def _resume(parts: Parts, options: argparse.Namespace) -> int:
-    """Go on with what was interrupted; return how many records could not be read."""
+    """Continue interrupted replays; return how many records could not be read."""
     group, unread = parts.topics.group, 0
     await parts.lane(lambda: parts.database.run(lambda c: replay_runs.drop_unstored(c, group)))
     runs = await parts.lane(lambda: parts.database.auto(lambda c: replay_runs.unfinished(c, group)))
@@ -172,7 +175,7 @@ async def _resume(parts: Parts, options: argparse.Namespace) -> int:
 
 
 async def _apply(parts: Parts, options: argparse.Namespace, run: Run) -> int:
-    """Apply a run, tell what became of it; return how many records could not be read."""
+    """Apply a replay run and report its result; return how many records could not be read."""
     try:
         with bar(f"replay {run.id}") as shown:
             report = await _replayer(parts, lambda done: shown.show(done, run.total)).apply(run)

@@ -1,4 +1,4 @@
-"""The options by which a person names dead letters, the same for every command that takes them."""
+"""The options that select dead letters, the same for every command that uses them."""
 
 import argparse
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _MOST_DIGITS = 18
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the selection options to a parser."""
     add = parser.add_argument
     add("--disposition", action="append", choices=DISPOSITIONS, metavar="D", help=f"why: {', '.join(DISPOSITIONS)}; may be repeated")
     add("--fingerprint", type=named, metavar="HEX", help="the error, as `dead list` shows it; its first 6 digits suffice")
@@ -30,7 +30,10 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def read_selection(connection: Connection, options: argparse.Namespace) -> Selection:
-    """Return what the options mean, times by the database's clock. Raises ConfigError, also for a batch that the group has not."""
+    """Return the selection that the options mean, with times by the database's clock.
+
+    Raises ConfigError, also if the group has no such batch.
+    """
     found = None if options.batch is None else find_batch(connection, options.batch)
     if options.batch is not None and (found is None or found.group != options.group):
         raise ConfigError(f"group {options.group} has no batch {options.batch!r}; see: python -m producer status --group {options.group}")
@@ -38,7 +41,7 @@ def read_selection(connection: Connection, options: argparse.Namespace) -> Selec
 
 
 def selection(options: argparse.Namespace, at: datetime) -> Selection:
-    """Return what the options mean; `at` is the present, UTC without a zone.
+    """Return the selection that the options mean; `at` is the present, UTC without a zone.
 
     Raises ConfigError.
     """
@@ -59,11 +62,11 @@ def selection(options: argparse.Namespace, at: datetime) -> Selection:
 
 
 def record_number(name: str) -> int | None:
-    """Return N of `quarantine:N`, None for the id of a task."""
+    """Return N of `quarantine:N`, None for a task's id."""
     digits = name.removeprefix(RECORD)
     return int(digits) if digits != name and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS else None
 
 
 def several(key: str, batches: Sequence[str]) -> str:
-    """Return the error for an id that several batches have, where one task is meant."""
+    """Return the error for an id that several batches have, where one task is required."""
     return f"{len(batches)} batches have a task {key!r}: {', '.join(batches)}; name one with --batch"

@@ -1,4 +1,4 @@
-"""`status` and `export`: what a person looks at."""
+"""`status` and `export`: commands that show the state and write the results."""
 
 import argparse
 import asyncio
@@ -29,7 +29,8 @@ from schemas.errors import ConfigError
 from schemas.next_command import with_config
 from schemas.task import Status
 
-STDOUT = frozenset({"-", "/dev/stdout"})  # the latter may be a file that is appended to, which must not be replaced
+# /dev/stdout may be a file in append mode, which must not be replaced
+STDOUT = frozenset({"-", "/dev/stdout"})
 REFRESH_S = 1.0
 INCOMPLETE_SHOWN = 20
 
@@ -65,7 +66,7 @@ def _below(found: statuses.GroupStatus, options: argparse.Namespace) -> Text:
 
 
 async def _batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int, str]:
-    """Return the names of the batches that are meant by id, one at least. Raises ConfigError where there is none."""
+    """Return the names of the selected batches by id. Raises ConfigError if there are none."""
     found = await parts.lane(lambda: parts.database.auto(lambda c: store.batches_of(c, options.group, options.batch)))
     if not found and options.batch is None:
         raise ConfigError(f"group {options.group} has no batch yet; load one: python -m producer load FILE --group {options.group}")
@@ -92,7 +93,7 @@ async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
 
 
 async def export(config: Config, options: argparse.Namespace) -> int:
-    """Write the results to stdout, or to a file that appears whole; say when a batch is not final."""
+    """Write the results to stdout, or to a file as a whole; report batches that are not final."""
     line_of: LineOf = openai_line if options.format == "openai" else docllm_line
     output = None if options.output in STDOUT else options.output
     if output is None and sys.stdout.isatty():
@@ -111,7 +112,10 @@ async def export(config: Config, options: argparse.Namespace) -> int:
 
 
 def _escaped(line_of: LineOf) -> LineOf:
-    """Return lines for a terminal: the same JSON, in which no answer can move the cursor or hide text."""
+    """Return lines for a terminal: the same JSON, with unsafe characters escaped.
+
+    No answer can move the cursor or hide text.
+    """
 
     def line(ended: Ended) -> bytes | None:
         found = line_of(ended)
