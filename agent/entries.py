@@ -19,6 +19,7 @@ class Entries:
         self._to_ask: deque[Entry] = deque()
         self._ready = Ready()
         self._hold = Hold()
+        self._suspects: list[Entry] = []
         self._paid: deque[Entry] = deque()
         self.bodies_bytes = 0
 
@@ -80,7 +81,10 @@ class Entries:
     def ready(self, entry: Entry, *, back: bool = False) -> None:
         """Let it be claimed when a slot is free; `back`: it waited already, and its offset holds up the watermark."""
         entry.state = State.READY
-        if self._may_wait(entry):
+        if entry.suspect:
+            self.shed(entry)  # it may wait for long, and the ledger is known to have its body
+            self._suspects.append(entry)
+        elif self._may_wait(entry):
             self._ready.put(entry, back=back)
 
     def park(self, route: str) -> None:
@@ -128,6 +132,19 @@ class Entries:
     def take_ready(self, limit: int, room: Callable[[str], int]) -> list[Entry]:
         """Take entries to claim, no more of a route than `room` says."""
         return _claiming(self._ready.take(limit, room))
+
+    def take_suspect(self, may: Callable[[Entry], bool]) -> Entry | None:
+        """Take the suspect to claim next, of those that `may` run: one over which most agents were lost."""
+        self._suspects = [entry for entry in self._suspects if entry.state is State.READY]
+        chosen = max(filter(may, self._suspects), key=_losses, default=None)
+        if chosen is not None:
+            self._suspects.remove(chosen)
+            chosen.state = State.CLAIMING
+        return chosen
+
+    def any_suspect(self, which: Callable[[Entry], bool]) -> bool:
+        """Return whether one of these suspects waits."""
+        return any(entry.state is State.READY and which(entry) for entry in self._suspects)
 
     def take_ready_for(self, route: str, limit: int) -> list[Entry]:
         """Take entries of one route to claim."""
@@ -223,6 +240,10 @@ class Entries:
 def _alike(one: Entry, other: Entry) -> bool:
     """Return whether two records have the same key and value; of one without a value nobody knows."""
     return one.digest is not None and one.digest == other.digest
+
+
+def _losses(entry: Entry) -> int:
+    return 0 if entry.row is None else entry.row.lease_losses
 
 
 def _claiming(entries: list[Entry]) -> list[Entry]:

@@ -9,8 +9,6 @@ from agent.outcome import Outcome, Spent
 from agent.ports import Claimable, Partition, Row
 from schemas.envelope import Publication
 
-SUSPECT_LOSSES = 2
-
 
 class State(Enum):
     """Where an entry stands; it changes in the event loop's thread only."""
@@ -18,7 +16,6 @@ class State(Enum):
     ASKING = "asking"  # waits for, or is in, a question without locks
     READY = "ready"  # may be claimed when a slot is free
     CLAIMING = "claiming"  # in a claim call
-    WAITING = "waiting"  # claimed, a suspect that waits for its slot
     RUNNING = "running"  # claimed, its call is under way
     SETTLING = "settling"  # its outcome waits to be durable
     HELD = "held"  # asked about again later
@@ -57,7 +54,12 @@ class Entry:
     @property
     def suspect(self) -> bool:
         """Return whether agents were lost over its task so often that it may be what kills them."""
-        return self.row is not None and self.row.lease_losses >= SUSPECT_LOSSES
+        return self.row is not None and self.row.suspect
+
+    @property
+    def alone(self) -> bool:
+        """Return whether nothing may run beside its task."""
+        return self.row is not None and self.row.alone
 
     def pay(self, spent: Spent) -> None:
         """Note what the attempt that runs has spent so far."""

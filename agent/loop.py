@@ -112,7 +112,6 @@ class Loop:
         """Forget entries whose partition went. What is claimed goes on under its lease; only its offset is void."""
         for entry in entries:
             if entry.state not in {State.CLAIMING, State.RUNNING, State.SETTLING}:
-                self._slots.forget(entry)
                 self._entries.end(entry)
         self._entries.forget_gone()
 
@@ -147,6 +146,7 @@ class Loop:
             if self._slots.room() < GATHER_SHARE * self._slots.size:
                 await self._clock.sleep(GATHER_S)
             self._wake_claim.clear()
+            await self._claim_suspect()
             if batch := self._entries.take_ready(min(PAGE, self._room()), self._slots.room_for):
                 await self._claim(batch, self._slots.start)
 
@@ -156,18 +156,28 @@ class Loop:
             return
 
     def _room(self) -> int:
-        return self._slots.room() if self._lease().fresh(self._clock.now_s()) else 0
+        waits = self._entries.any_suspect(lambda one: one.alone and self._slots.room_for(one.route) > 0)
+        return self._slots.room() if self._lease().fresh(self._clock.now_s()) and not waits else 0
 
-    async def _claim(self, batch: Sequence[Entry], begin: Callable[[Entry], None]) -> None:
+    async def _claim_suspect(self) -> None:
+        """Claim one suspect, if none runs; claimed with others it would be lost, or found guilty, with them."""
+        lease = self._lease()
+        if not lease.fresh(self._clock.now_s()):
+            return
+        suspect = self._entries.take_suspect(lambda one: self._slots.takes_suspect(one) and not (one.alone and lease.running))
+        if suspect is not None:
+            await self._claim([suspect], self._slots.start, suspects=True)
+
+    async def _claim(self, batch: Sequence[Entry], begin: Callable[[Entry], None], *, suspects: bool = False) -> None:
         async with self._claiming:
-            await self._claim_now(batch, begin)
+            await self._claim_now(batch, begin, suspects=suspects)
 
-    async def _claim_now(self, batch: Sequence[Entry], begin: Callable[[Entry], None]) -> None:
+    async def _claim_now(self, batch: Sequence[Entry], begin: Callable[[Entry], None], *, suspects: bool) -> None:
         lease, began_s = self._lease(), self._clock.now_s()
         owner = lease.next_owner()
         lease.running += 1  # nobody may take the lease for idle while its claim is under way
         with self._slots.reserved(batch):
-            answers = await self._ledger.claim([entry.claimable() for entry in batch], owner, self._deadline_s)
+            answers = await self._ledger.claim([entry.claimable() for entry in batch], owner, self._deadline_s, suspects=suspects)
             crash.reach("claim.claimed")
             claimed = (entry for entry in batch if answers[entry.task_id][0] is Answer.CLAIMED)
             astray = await self._bodies.fetch(claimed, moving=begin == self._slots.move)
@@ -271,7 +281,6 @@ class Loop:
             await self._clock.sleep(TICK_S)
             self._parking.look(self._clock.now_s(), full=self._pressure.full)
             self._pressure.look()
-            self._slots.tick()
             self.wake()
             await self._relief.relieve(self._clock.now_s())
             await self._move_on()

@@ -127,6 +127,9 @@ class AtRest:
 
 # ---- Ledger: claims, settles, leases
 
+SUSPECT_LOSSES = 2  # a task over which so many agents were lost may be what kills them
+ALONE_LOSSES = 3  # and one that may have killed another one beside other tasks runs alone, which proves it
+
 
 @dataclass(frozen=True, slots=True)
 class Claimable:
@@ -170,6 +173,16 @@ class Row:
     batch: str
     cancelled: bool = False  # its batch
 
+    @property
+    def suspect(self) -> bool:
+        """Return whether it may be what kills agents: one such task at a time runs in an agent."""
+        return self.lease_losses >= SUSPECT_LOSSES
+
+    @property
+    def alone(self) -> bool:
+        """Return whether nothing may run beside it: if its agent is lost again, it is known why."""
+        return self.lease_losses >= ALONE_LOSSES
+
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
@@ -202,8 +215,11 @@ class Ledger(Protocol):
         """Answer for records that may be waiting, without a lock."""
         ...
 
-    async def claim(self, records: Sequence[Claimable], owner: int, deadline_s: float) -> Answers:
-        """Take what can be taken under `owner` until `deadline_s` from now; answer for all. One record for each task id."""
+    async def claim(self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False) -> Answers:
+        """Take what can be taken under `owner` until `deadline_s` from now; answer for all. One record for each task id.
+
+        Without `suspects` a task is left that agents were lost over: it would be lost with the others, or they with it.
+        """
         ...
 
     async def bodies(self, task_ids: Sequence[int]) -> dict[int, tuple[bytes, bytes]]:

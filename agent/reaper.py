@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from agent.heartbeat import Heartbeat
-from agent.ledger import facts, lease, reap, sweep
+from agent.ledger import facts, lease, losses, reap, sweep
 from agent.ledger.locks import AgentLocks
 from producer import cancel
 from producer.ports import TopicAdmin
@@ -107,12 +107,14 @@ class Reaper:
             await self._clock.sleep(RELAY_S)
 
     async def tidy_forever(self) -> None:
-        """Sweep, sum up counts, forget agents of long ago, go on with cancels, trim topics, each minute, until cancelled."""
+        """Sweep, sum up counts, forget agents and losses of long ago, go on with cancels, trim topics, each minute, until cancelled."""
         while True:
             await self._guarded("the sweep", self.sweep_once)
             await self._guarded("going on with cancels", self._cancel_on)
             await self._guarded("summing up counts", lambda: self._run(sweep.compact))
             await self._guarded("forgetting old agents", lambda: self._run(lease.forget))
+            await self._guarded("taking back losses", self._absolve)
+            await self._guarded("forgetting old losses", lambda: self._run(losses.forget))
             await self._guarded("trimming topics", self._trim)
             await self._wait_for_sweep()
 
@@ -127,7 +129,7 @@ class Reaper:
 
     async def reap_once(self) -> int:
         """Reset the tasks of agents that are gone, and those past their hard deadline; return how many."""
-        total = 0
+        total = died = 0
         for find, reset in ((reap.orphans, reap.reset_orphans), (reap.overdue, reap.reset_overdue)):
             while ids := await self._run(lambda c, find=find: find(c, self._topics.group)):
                 back, dead = await self._run(lambda c, ids=ids, reset=reset: reset(c, self._topics.group, ids))
@@ -135,9 +137,19 @@ class Reaper:
                     crash.reach("reap.reset")
                     log.warning("%d tasks of lost agents or past their deadline wait again, %d are dead of it", back, dead)
                 total += back + dead
+                died += dead
                 if len(ids) < reap.PAGE or not (back or dead):
                     break
+        if died:
+            await self._absolve()
         return total
+
+    async def _absolve(self) -> None:
+        """Take back the losses of tasks that were only beside one that killed its agent."""
+        while undone := await self._run(lambda c: reap.absolve(c, self._topics.group)):
+            log.warning("%d losses of tasks beside one that killed its agent are taken back", undone)
+            if undone < losses.PAGE:
+                break
 
     async def sweep_once(self) -> int:
         """Order records for tasks that no record can reach; return how many."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
@@ -19,9 +19,6 @@ from agent.telemetry import Counts
 from agent.worker import Worker
 from producer.guards import Guard
 
-# A task that agents were lost over twice may be what kills them: few at once, and only after something else went well. What is claimed
-# when it kills is lost with it, so that few wait, and none begins before the others have been given back.
-SUSPECT_SLOTS, SUSPECT_AFTER_S, SUSPECT_WAIT_S, SUSPECT_PAUSE_S = 2, 60.0, 30.0, 1.0
 INTERNAL_S = 60.0
 CANCEL_S = 5.0
 
@@ -57,9 +54,7 @@ class Slots:
         self._freed = freed
         self._running: dict[Entry, asyncio.Task[None]] = {}
         self._busy: Counter[str] = Counter()  # by route: what runs, and what is being claimed
-        self._suspects: deque[Entry] = deque()
-        self._suspects_running = 0
-        self._began_s = clock.now_s()
+        self._suspect: Entry | None = None  # the one that runs
         self._closed = False
 
     @property
@@ -68,7 +63,9 @@ class Slots:
         return len(self._running)
 
     def room(self) -> int:
-        """Return how many more tasks may be claimed."""
+        """Return how many more tasks may be claimed; none while a suspect has the agent for itself."""
+        if self._suspect is not None and self._suspect.alone:
+            return 0
         if self._closed or not self._guards.known or self._settler.unsettled > 2 * self.size:
             return 0
         return self.size - self._busy.total()
@@ -76,6 +73,12 @@ class Slots:
     def room_for(self, route: str) -> int:
         """Return how many more tasks of a route may be claimed, as far as the route is concerned."""
         return self._routes.room(route, self._clock.now_s(), self._busy[route], self.size)
+
+    def takes_suspect(self, entry: Entry) -> bool:
+        """Return whether this suspect may be claimed: one runs at a time, some only while nothing else runs."""
+        if self._suspect is not None or self.room() <= 0 or self.room_for(entry.route) <= 0:
+            return False
+        return not (entry.alone and self._busy)
 
     def closed(self, route: str) -> bool:
         """Return whether a route takes no calls but probes."""
@@ -107,17 +110,10 @@ class Slots:
             self._end(entry, Cancelled())
         elif row.expired:
             self._end(entry, Dead(Failure("EXPIRED", "its deadline passed before this attempt"), Spent(), "expired"))
-        elif not self._may_begin(entry):
+        elif not self._may_begin(entry) or (entry.suspect and self._suspect is not None):
             self.give_back(entry)
-        elif (guard := self._guards.stops(row, entry.route)) is not None:
-            self._run(entry, guard)
-        elif not entry.suspect:
-            self._run(entry)
-        elif len(self._suspects) < SUSPECT_SLOTS:
-            entry.state = State.WAITING
-            self._suspects.append(entry)
         else:
-            self.give_back(entry)
+            self._run(entry, self._guards.stops(row, entry.route))
 
     def move(self, entry: Entry) -> None:
         """Send a claimed entry to the longest tier, since its route stays closed; what needs no call ends as it would otherwise."""
@@ -131,23 +127,9 @@ class Slots:
         """Release a claim that was not begun."""
         self._end(entry, Released())
 
-    def forget(self, entry: Entry) -> None:
-        """Release an entry that still waits for a suspect's slot."""
-        if entry.state is State.WAITING:
-            self._suspects.remove(entry)
-            self.give_back(entry)
-
-    def tick(self) -> None:
-        """Start suspects whose time has come; give back those that wait for long, as their deadline runs from the claim."""
-        self._start_suspects()
-        for entry in [one for one in self._suspects if self._clock.now_s() - one.claimed_s > SUSPECT_WAIT_S]:
-            self.forget(entry)
-
     def close(self) -> None:
-        """Start nothing more; give back what was not begun."""
+        """Start nothing more."""
         self._closed = True
-        while self._suspects:
-            self.give_back(self._suspects.popleft())
 
     async def finish(self, timeout_s: float) -> None:
         """Wait for the running calls; after `timeout_s` cancel and release what is left. A handler that will not be cancelled is left."""
@@ -161,8 +143,10 @@ class Slots:
         if self._running:
             log.warning("%d handlers go on though they were cancelled; their tasks run again when their leases end", len(self._running))
 
-    def _run(self, entry: Entry, guard: Guard | None = None) -> None:
+    def _run(self, entry: Entry, guard: Guard | None) -> None:
         entry.state = State.RUNNING
+        if entry.suspect:
+            self._suspect = entry
         self._busy[entry.route] += 1
         task = asyncio.get_running_loop().create_task(self._work(entry, guard))
         self._running[entry] = task
@@ -181,6 +165,7 @@ class Slots:
             outcome = Snooze(Failure("INTERNAL", type(error).__name__), entry.spent, INTERNAL_S)
         finally:
             del self._running[entry]
+            self._over(entry)
             self._free(entry.route)
             self._end(entry, outcome or Released(entry.spent))
             self._freed()
@@ -191,6 +176,7 @@ class Slots:
         if ticket is None:
             return Released()
         self._counts.attempts += 1
+        self._warn_of(entry)
         outcome: Outcome | None = None
         try:
             alone = self._routes.answered_since(entry.route, entry.refused_s)
@@ -202,6 +188,20 @@ class Slots:
             entry.refused_s = self._clock.now_s()
         return outcome
 
+    def _warn_of(self, entry: Entry) -> None:
+        """Say which suspect runs: if the process dies now, this line names the task that may have killed it."""
+        if entry.row is None or not entry.suspect:
+            return
+        where = "alone in its agent" if entry.alone else "as the only suspect of its agent"
+        told = f"task {entry.task_id} of batch {entry.row.batch} runs {where}: {entry.row.lease_losses} agents were lost over it"
+        log.warning("%s", told)
+        self._counts.say("suspect", told)
+
+    def _over(self, entry: Entry) -> None:
+        if self._suspect is entry:
+            self._suspect = None
+            self._counts.say("suspect", "")
+
     def _may_begin(self, entry: Entry) -> bool:
         return not self._closed and entry.leased(self._clock.now_s())
 
@@ -210,30 +210,6 @@ class Slots:
         self._busy[route] -= 1
         if not self._busy[route]:
             del self._busy[route]
-
-    def _start_suspects(self) -> None:
-        self._stop_suspects()
-        now_s = self._clock.now_s()
-        lonely = self._counts.last_settled_s is None and now_s - self._began_s < SUSPECT_AFTER_S
-        while self._suspects and self._suspects_running < SUSPECT_SLOTS and not lonely:
-            if now_s - self._suspects[0].claimed_s < SUSPECT_PAUSE_S:
-                return
-            entry = self._suspects.popleft()
-            self._suspects_running += 1
-            self._run(entry)
-            self._running[entry].add_done_callback(self._suspect_done)
-
-    def _stop_suspects(self) -> None:
-        """What waits for its slot is stopped by a guard that was raised meanwhile, as it would be at its start."""
-        for entry in list(self._suspects):
-            guard = self._guards.stops(entry.row, entry.route) if entry.row else None
-            if guard is not None:
-                self._suspects.remove(entry)
-                self._run(entry, guard)
-
-    def _suspect_done(self, _task: asyncio.Task[None]) -> None:
-        self._suspects_running -= 1
-        self._start_suspects()
 
     def _end(self, entry: Entry, outcome: Outcome) -> None:
         entry.state = State.SETTLING

@@ -53,10 +53,10 @@ class SqlLedger:
         """Answer without a lock."""
         return await self._pages(records, claims.ask)
 
-    async def claim(self, records: Sequence[Claimable], owner: int, deadline_s: float) -> Answers:
+    async def claim(self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False) -> Answers:
         """Claim under `owner`; a lost answer is asked for again with the same token."""
         run = self._database.run if self._database.sqlite else self._database.auto
-        return await self._pages(records, lambda c, page: claims.claim(c, page, owner, deadline_s), run)
+        return await self._pages(records, lambda c, page: claims.claim(c, page, owner, deadline_s, suspects=suspects), run)
 
     async def bodies(self, task_ids: Sequence[int]) -> dict[int, tuple[bytes, bytes]]:
         """Read keys and values."""

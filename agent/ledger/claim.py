@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, select, true, update
 
 from agent.ledger.answers import answer
-from agent.ports import Answer, Answers, Claimable, Row
+from agent.ports import SUSPECT_LOSSES, Answer, Answers, Claimable, Row
 from producer import outbox
 from producer.ports import Order
 from schemas import crash
@@ -16,6 +16,7 @@ from schemas.tables import batch, task, task_input
 from schemas.task import MOVES, WAITING, Status
 
 PAGE = 500
+ANY_LOSSES = 1 << 15
 
 _CLAIM = (
     update(task)
@@ -24,6 +25,7 @@ _CLAIM = (
         task.c.status.in_(MOVES["claim"].sources),
         task.c.fence <= bindparam("at_fence"),
         task.c.due_at <= utc_now(),
+        task.c.lease_losses < bindparam("below_losses"),
     )
     .values(status=int(Status.PROCESSING), owner=bindparam("by_owner"), due_at=utc_after(bindparam("deadline_s")))
 )
@@ -60,11 +62,22 @@ def ask(connection: Connection, records: Sequence[Claimable]) -> Answers:
     return _answers(connection, records, owner=0)
 
 
-def claim(connection: Connection, records: Sequence[Claimable], owner: int, deadline_s: float) -> Answers:
-    """Take what can be taken under `owner`, answer for all. May be run again with the same owner after a lost answer."""
+def claim(
+    connection: Connection,
+    records: Sequence[Claimable],
+    owner: int,
+    deadline_s: float,
+    *,
+    suspects: bool = False,
+) -> Answers:
+    """Take what can be taken under `owner`, answer for all. May be run again with the same owner after a lost answer.
+
+    Without `suspects` a task over which agents were lost twice is left, and answered as one that is to be claimed again.
+    """
+    below = ANY_LOSSES if suspects else SUSPECT_LOSSES
     for fence, same in groupby(sorted(records, key=_fence), key=_fence):
         ids = sorted(record.publication.task_id for record in same)
-        connection.execute(_CLAIM, {"ids": ids, "at_fence": fence, "by_owner": owner, "deadline_s": deadline_s})
+        connection.execute(_CLAIM, {"ids": ids, "at_fence": fence, "by_owner": owner, "deadline_s": deadline_s, "below_losses": below})
         crash.reach("claim.fence_claimed")
     return _answers(connection, records, owner)
 

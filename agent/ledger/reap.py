@@ -1,5 +1,6 @@
 """What the reaper finds and resets, as SQL. It takes no task from a live lease: every reset checks its reason again under lock."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,19 +9,25 @@ from sqlalchemy import ColumnElement, Connection, bindparam, exists, func, inser
 from agent.lease import OWNER_BITS
 from agent.ledger import facts
 from agent.ledger import guard as guards
+from agent.ledger import losses
 from agent.ledger.lease import REMEMBER_S
 from agent.policy import fingerprint
+from agent.ports import SUSPECT_LOSSES
 from producer import outbox
 from producer import tally as counts
 from schemas.sql import NEVER_TIME, utc_after, utc_now
 from schemas.tables import agent, batch, dead_letter, tally, task, task_attempt
 from schemas.task import Status
 
+log = logging.getLogger(__name__)
+
 PAGE = 500
-LOSS_LIMIT = 3
+LOSS_LIMIT = 3  # of a task whose claims run out in living agents; in lost ones it must have been alone
+NAMED_MOST = 10
 WORKER_LOST = "WORKER_LOST"
 # More deaths than this in a window are not poison tasks but a bad release: nothing more is given up for it.
 LOST_PER_WINDOW, WINDOW_S = 10, 600.0
+FEW_DEATHS = 3
 
 _GONE = exists().where(
     agent.c.id == task.c.owner.op(">>")(OWNER_BITS),
@@ -54,30 +61,63 @@ def overdue(connection: Connection, group: str) -> list[int]:
 
 def reset_orphans(connection: Connection, group: str, ids: Sequence[int]) -> tuple[int, int]:
     """Reset tasks of agents that are gone; return how many wait again, and how many died of it."""
-    return _reset(connection, group, ids, _GONE)
+    rows = _locked(connection, ids, _GONE)
+    guilty = losses.guilty(connection, rows)
+    going = _going(connection, rows)
+    found = _reset(connection, group, going, [row for row in guilty if row in going])
+    losses.charge(connection, going)
+    return found
 
 
 def reset_overdue(connection: Connection, group: str, ids: Sequence[int]) -> tuple[int, int]:
     """Reset tasks that are past their hard deadline; return how many wait again, and how many died of it."""
-    return _reset(connection, group, ids, _LATE)
+    going = _going(connection, _locked(connection, ids, _LATE))
+    return _reset(connection, group, going, [row for row in going if row.lease_losses + 1 >= LOSS_LIMIT])
 
 
-def _reset(connection: Connection, group: str, ids: Sequence[int], reason: ColumnElement[bool]) -> tuple[int, int]:
+def absolve(connection: Connection, group: str) -> int:
+    """Take back losses of tasks that were beside one that is dead of it; return how many, a page at most.
+
+    None while many are found: then it is the release, and each of the others shall prove itself one at a time.
+    """
+    if _deaths_left(connection, group) < LOST_PER_WINDOW - FEW_DEATHS:
+        return 0
+    return losses.undo(connection, group)
+
+
+def _locked(connection: Connection, ids: Sequence[int], reason: ColumnElement[bool]) -> Sequence[Any]:
     columns = (task.c.id, task.c.batch_id, task.c.type, task.c.owner, task.c.fence, task.c.attempt, task.c.lease_losses)
     query = select(*columns).where(task.c.id.in_(sorted(ids)), task.c.status == int(Status.PROCESSING), reason).order_by(task.c.id)
-    rows = connection.execute(query.with_for_update(skip_locked=True)).all()
-    if not rows:
-        return 0, 0
-    doomed = _cancelled(connection, rows)
-    ended = [row for row in rows if row.batch_id in doomed]
-    going = [row for row in rows if row.batch_id not in doomed]
-    dead = _to_kill(connection, group, [row for row in going if row.lease_losses + 1 >= LOSS_LIMIT])
-    back = [row for row in going if row not in dead]
-    _end(connection, ended)
+    return connection.execute(query.with_for_update(skip_locked=True)).all()
+
+
+def _going(connection: Connection, rows: Sequence[Any]) -> list[Any]:
+    """End those whose batch is cancelled; return the others."""
+    doomed = _cancelled(connection, rows) if rows else set()
+    _end(connection, [row for row in rows if row.batch_id in doomed])
+    return [row for row in rows if row.batch_id not in doomed]
+
+
+def _reset(connection: Connection, group: str, rows: Sequence[Any], guilty: Sequence[Any]) -> tuple[int, int]:
+    dead = _to_kill(connection, group, guilty)
+    back = [row for row in rows if row not in dead]
     _kill(connection, group, dead)
     _return(connection, group, back)
     guards.probes_failed(connection, [row.id for row in back])
+    _name(connection, back, dead)
     return len(back), len(dead)
+
+
+def _name(connection: Connection, back: Sequence[Any], dead: Sequence[Any]) -> None:
+    """Say in the log which tasks are suspects now, and which are dead of it."""
+    suspects = [row for row in back if row.lease_losses + 1 >= SUSPECT_LOSSES]
+    told = [(row, "is dead of it") for row in dead] + [(row, "is a suspect") for row in suspects]
+    query = select(batch.c.id, batch.c.name).where(batch.c.id.in_(sorted({row.batch_id for row, _ in told[:NAMED_MOST]})))
+    names = {row.id: row.name for row in connection.execute(query)} if told else {}
+    for row, what in told[:NAMED_MOST]:
+        log.warning("task %d of batch %s %s: %d agents were lost over it", row.id, names[row.batch_id], what, row.lease_losses + 1)
+    if len(told) > NAMED_MOST:
+        log.warning("and %d more tasks are suspects or dead of it", len(told) - NAMED_MOST)
 
 
 def _cancelled(connection: Connection, rows: Sequence[Any]) -> set[int]:
@@ -135,7 +175,7 @@ def _kill(connection: Connection, group: str, rows: Sequence[Any]) -> None:
     )
     connection.execute(insert(dead_letter), [_letter(row) for row in rows])
     connection.execute(insert(task_attempt), [_attempt(row) for row in rows])
-    outbox.place(connection, group, "dlq", [(outbox.TASK, row.id, row.fence) for row in rows])
+    outbox.place(connection, group, "dlq", [(outbox.TASK, row.id, row.fence) for row in rows], grace_s=0.0)  # the relay alone sends it
     stamp = fingerprint(WORKER_LOST, "")
     counts.write(
         connection, [counts.Change(counts.Key(row.batch_id, row.type, "", Status.DEAD, WORKER_LOST, stamp, "worker_lost")) for row in rows]

@@ -21,7 +21,7 @@ from producer import outbox, tally
 from producer.ports import Order
 from schemas.bulk import insert_rows
 from schemas.sql import NEVER_TIME, utc_after, utc_now
-from schemas.tables import batch, dead_letter, task, task_attempt, task_result
+from schemas.tables import batch, dead_letter, task, task_attempt, task_loss, task_result
 from schemas.task import MOVES, Status
 
 log = logging.getLogger(__name__)
@@ -121,12 +121,20 @@ def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Out
     if dead:
         _move(connection, _DIE, dead)
         insert_rows(connection, dead_letter, [_letter(one, outcome) for one, outcome in dead])
+    _forget_losses(connection, [one for one, outcome in chosen if isinstance(outcome, Succeeded | Dead | Retry)])
     _move(connection, _CANCEL, _of(chosen, Cancelled))
     _move(connection, _RELEASE, _of(chosen, Released))
     for statement, waiting in ((_RETRY, _of(chosen, Retry)), (_MOVE, _of(chosen, Moved)), (_SNOOZE, _of(chosen, Snooze))):
         rows = sorted(({"one": one.row.task_id, "delay_s": outcome.delay_s} for one, outcome in waiting), key=_one)
         if rows:
             connection.execute(statement, rows)
+
+
+def _forget_losses(connection: Connection, counted: Sequence[Settlement]) -> None:
+    """An attempt that ended shows that its task kills no agent."""
+    ids = sorted(one.row.task_id for one in counted if one.row.lease_losses)
+    if ids:
+        connection.execute(delete(task_loss).where(task_loss.c.task_id.in_(ids)))
 
 
 def _one(row: dict[str, Any]) -> int:

@@ -37,12 +37,10 @@ def late_settle_by_anyone(patch: pytest.MonkeyPatch) -> None:
 
 
 def reap_without_recheck(patch: pytest.MonkeyPatch) -> None:
-    def reset(connection: Any, group: str, ids: Sequence[int], _reason: object) -> tuple[int, int]:
-        rows = connection.execute(tables.task.select().where(tables.task.c.id.in_(ids))).all()
-        reap._return(connection, group, rows)
-        return len(rows), 0
+    def anyway(connection: Any, ids: Sequence[int], _reason: object) -> Sequence[Any]:
+        return connection.execute(tables.task.select().where(tables.task.c.id.in_(ids))).all()
 
-    patch.setattr(reap, "_reset", reset)
+    patch.setattr(reap, "_locked", anyway)
 
 
 def commit_the_highest(patch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,12 @@ It lets no bad release fill the dead-letter topic.
 import pytest
 
 from agent.lease import Lease
-from agent.ledger import reap
+from agent.ledger import claim as claims
+from agent.ledger import losses, reap
 from agent.ledger.lease import declare_lost, stop
 from agent.ports import Answer, Row, Verdict
 from schemas import tables
+from schemas.sql import utc_after
 from schemas.task import Status
 from tests.contract.ledger_parts import GROUP, SUCCEEDED, Books
 
@@ -21,6 +23,16 @@ def run_by(books: Books, lease: Lease, *keys: str, losses: int = 0) -> list[tupl
         books.set(tables.task, one, lease_losses=losses)
     owner = lease.next_owner()
     return [(books.claimed(one, owner), owner) for one in ids]
+
+
+def lost_alone(books: Books, *keys: str, losses: int = 2) -> list[tuple[Row, int]]:
+    """Load tasks that were lost before, and lose each in an agent of its own; return what each of these had claimed."""
+    found = []
+    for key in keys:
+        lease = books.agent()
+        found += run_by(books, lease, key, losses=losses)
+        lose(books, lease)
+    return found
 
 
 def reap_orphans(books: Books) -> tuple[int, int]:
@@ -150,13 +162,8 @@ def test_the_paid_answer_of_a_lost_agent_still_counts(books: Books) -> None:
 
 
 def test_the_third_loss_is_death(books: Books) -> None:
-    """A task over which three agents were lost is dead, with disposition worker_lost.
-
-    It has its dead letter, attempt, order and count.
-    """
-    lease = books.agent()
-    (second, _), (third, _) = run_by(books, lease, "second", losses=1) + run_by(books, lease, "third", losses=2)
-    lose(books, lease)
+    """A task over which three agents were lost is dead, worker_lost, with letter, attempt, order and count."""
+    (second, _), (third, _) = lost_alone(books, "second", losses=1) + lost_alone(books, "third", losses=2)
 
     assert reap_orphans(books) == (1, 1)
 
@@ -186,44 +193,34 @@ def test_the_answer_after_death_is_fenced(books: Books) -> None:
 
 
 def test_ten_deaths_in_ten_minutes_are_the_limit(books: Books) -> None:
-    """However many tasks are lost for the third time at once, ten die; the others wait."""
-    lease = books.agent()
-    run_by(books, lease, *(f"task {number}" for number in range(25)), losses=2)
-    lose(books, lease)
+    """However many tasks are lost for the third time at once, ten die and the others wait again."""
+    lost_alone(books, *(f"task {number}" for number in range(25)))
 
     assert reap_orphans(books) == (15, 10)
 
 
 def test_deaths_of_the_last_ten_minutes_are_counted(books: Books) -> None:
     """Earlier deaths use up the limit, until they are ten minutes old."""
-    first, second, third = books.agent(), books.agent(), books.agent()
-    for lease, count in ((first, 8), (second, 5), (third, 4)):
-        run_by(books, lease, *(f"{lease.agent_id} {number}" for number in range(count)), losses=2)
+    first, second, third = ([f"{name} {number}" for number in range(count)] for name, count in (("a", 8), ("b", 5), ("c", 4)))
 
-    lose(books, first)
+    lost_alone(books, *first)
     assert reap_orphans(books) == (0, 8)
-    lose(books, second)
+    lost_alone(books, *second)
     assert reap_orphans(books) == (3, 2)
     books.ago(tables.tally.c.created_at, 601)
     books.run(lambda c: c.execute(tables.guard.delete()))
-    lose(books, third)
+    lost_alone(books, *third)
     assert reap_orphans(books) == (0, 4)
 
 
 def test_beyond_the_limit_the_guard_is_raised(books: Books) -> None:
-    """The eleventh death would raise the guard of its batch and type, for every route.
-
-    While the guard is up, no task dies this way.
-    """
-    lease, later = books.agent(), books.agent()
-    run_by(books, lease, *(f"task {number}" for number in range(11)), losses=2)
-    lose(books, lease)
+    """What would be the eleventh death raises the guard of its batch and type, whatever the route; while it is up nobody dies so."""
+    lost_alone(books, *(f"task {number}" for number in range(11)))
     assert reap_orphans(books) == (1, 10)
 
     (guard,) = books.rows(tables.guard)
     books.ago(tables.tally.c.created_at, 601)
-    run_by(books, later, "another", losses=2)
-    lose(books, later)
+    lost_alone(books, "another")
 
     assert (guard.batch_id, guard.type, guard.route, guard.cause) == (books.batch().id, "document", "", "worker_lost")
     assert guard.opened_at is None
@@ -232,24 +229,22 @@ def test_beyond_the_limit_the_guard_is_raised(books: Books) -> None:
 
 
 def test_up_to_the_limit_no_guard_is_raised(books: Books) -> None:
-    """Up to ten poison tasks die."""
-    lease = books.agent()
-    run_by(books, lease, *(f"task {number}" for number in range(10)), losses=2)
-    lose(books, lease)
+    """Ten poison tasks are ten poison tasks."""
+    lost_alone(books, *(f"task {number}" for number in range(10)))
 
     assert reap_orphans(books) == (0, 10)
     assert books.count(tables.guard) == 0
 
 
 def test_the_limit_is_each_groups_own(books: Books) -> None:
-    """Deaths in another group do not count here."""
-    there, here = books.agent(group="other"), books.agent()
+    """Deaths in another group use up nothing here."""
+    here = books.agent()
     ids = books.load(*(f"task {number}" for number in range(10)), into="elsewhere", group="other")
-    owner = there.next_owner()
     for one in ids:
-        books.claimed(one, owner)
+        there = books.agent(group="other")
+        books.claimed(one, there.next_owner())
         books.set(tables.task, one, lease_losses=2)
-    lose(books, there)
+        lose(books, there)
     assert books.run(lambda c: reap.reset_orphans(c, "other", ids)) == (0, 10)
     run_by(books, here, "a", losses=2)
     lose(books, here)
@@ -283,3 +278,127 @@ def test_two_reapers_reset_a_task_once(books: Books) -> None:
     assert books.run(lambda c: reap.reset_orphans(c, GROUP, found)) == (2, 0)
     assert books.run(lambda c: reap.reset_orphans(c, GROUP, found)) == (0, 0)
     assert books.count(tables.outbox) == 1
+
+
+# ---- which task it was
+
+
+def test_no_task_is_dead_of_a_loss_that_it_shared(books: Books) -> None:
+    """Of several that were lost together one may be the reason, and nobody knows which: all of them wait again."""
+    lease = books.agent()
+    shared = run_by(books, lease, "a", "b", losses=2)
+    lose(books, lease)
+
+    assert reap_orphans(books) == (2, 0)
+    assert [books.task(row.task_id).lease_losses for row, _ in shared] == [3, 3]
+    assert {(row.task_id, row.agent_id) for row in books.rows(tables.task_loss)} == {(row.task_id, lease.agent_id) for row, _ in shared}
+
+
+def test_a_task_that_is_found_later_was_not_alone(books: Books) -> None:
+    """The rows of a lost agent are found in pages, and a claim may come after the verdict."""
+    lease = books.agent()
+    (first, _), (second, _) = run_by(books, lease, "a", "b", losses=2)
+    lose(books, lease)
+
+    assert [books.run(lambda c, one=one: reap.reset_orphans(c, GROUP, [one.task_id])) for one in (first, second)] == [(1, 0)] * 2
+
+
+def test_an_agent_that_left_was_killed_by_nobody(books: Books) -> None:
+    """It drained, and a handler would not end: its task waits again, however often."""
+    lease = books.agent()
+    ((row, _),) = run_by(books, lease, "a", losses=3)
+    books.run(lambda c: stop(c, lease.agent_id))
+
+    assert reap_orphans(books) == (1, 0)
+    assert books.task(row.task_id).lease_losses == 4
+
+
+def test_a_claim_that_ran_out_three_times_is_death(books: Books) -> None:
+    """Its own deadline says which task it was, whatever else its agent does."""
+    lease = books.agent()
+    (late, _), _ = run_by(books, lease, "late", "other", losses=2)
+    books.ago(tables.task.c.due_at, 1, late.task_id)
+
+    assert reap_overdue(books) == (0, 1)
+
+
+def test_losses_beside_the_culprit_are_taken_back(books: Books) -> None:
+    """Those that shared two of its agents lose two, one of them with a loss of another agent keeps that one."""
+    first, second, other = books.agent(), books.agent(), books.agent()
+    ids = books.load("culprit", "beside", "also")
+    for lease, members in ((other, ids[2:]), (first, ids), (second, ids)):
+        owner = lease.next_owner()
+        for one in members:
+            books.claimed(one, owner)
+        lose(books, lease)
+        reap_orphans(books)
+    last = books.agent()
+    books.claimed(ids[0], last.next_owner())
+    lose(books, last)
+    assert [books.task(one).lease_losses for one in ids] == [2, 2, 3]
+    assert reap_orphans(books) == (0, 1)
+
+    assert [books.run(lambda c: reap.absolve(c, GROUP)) for _ in range(2)] == [4, 0]
+
+    assert [books.task(one).lease_losses for one in ids] == [3, 0, 1]
+    assert [books.status(one) for one in ids] == [Status.DEAD, Status.PENDING, Status.PENDING]
+
+
+def test_nothing_is_taken_back_while_many_are_found(books: Books) -> None:
+    """A release that kills its agents on each task would start anew with all of them for each that is dead of it."""
+    lease = books.agent()
+    culprit, beside = run_by(books, lease, "culprit", "beside", losses=2)
+    lose(books, lease)
+    reap_orphans(books)
+    last = books.agent()
+    books.claimed(culprit[0].task_id, last.next_owner())
+    lose(books, last)
+    lost_alone(books, *(f"task {number}" for number in range(reap.FEW_DEATHS)))
+    assert reap_orphans(books) == (0, reap.FEW_DEATHS + 1)
+
+    assert books.run(lambda c: reap.absolve(c, GROUP)) == 0
+    books.ago(tables.tally.c.created_at, 601)
+    assert books.run(lambda c: reap.absolve(c, GROUP)) == 1
+
+    assert books.task(beside[0].task_id).lease_losses == 2
+
+
+def test_rows_of_losses_go_with_the_next_end_of_their_task(books: Books) -> None:
+    """A task that ends kills no agent. What a late settle left, and what is a day old, is tidied up."""
+    lease = books.agent()
+    ids = [row.task_id for row, _ in run_by(books, lease, "settled", "late", "old", "new")]
+    lose(books, lease)
+    reap_orphans(books)
+    owner = books.agent().next_owner()
+    books.settle(books.claimed(ids[0], owner), owner, SUCCEEDED)
+    assert [row.task_id for row in books.rows(tables.task_loss)] == ids[1:]
+
+    books.set(tables.task, ids[1], lease_losses=0)
+    day_ago = tables.task_loss.update().where(tables.task_loss.c.task_id == ids[2]).values(created_at=utc_after(-86401))
+    books.run(lambda c: c.execute(day_ago))
+
+    assert books.run(losses.forget) == 2
+    assert [row.task_id for row in books.rows(tables.task_loss)] == ids[3:]
+
+
+def test_a_suspect_is_claimed_alone(books: Books) -> None:
+    """A claim of many leaves it: lost with them, it would be charged with them, and they with it."""
+    suspect, other = books.load("suspect", "other")
+    books.set(tables.task, suspect, lease_losses=2)
+    records = [books.record(suspect), books.record(other)]
+    owner = books.agent().next_owner()
+
+    answers = books.run(lambda c: claims.claim(c, records, owner, 600.0))
+
+    assert [answers[one][0] for one in (suspect, other)] == [Answer.AGAIN, Answer.CLAIMED]
+    assert books.claim(suspect, books.agent().next_owner()) is Answer.CLAIMED
+
+
+def test_the_log_names_suspects_and_culprits(books: Books, caplog: pytest.LogCaptureFixture) -> None:
+    """A person sees which task it is before it is dead."""
+    (suspect, _), (dead, _) = lost_alone(books, "a", losses=1) + lost_alone(books, "b")
+
+    reap_orphans(books)
+
+    assert f"task {suspect.task_id} of batch batch is a suspect: 2 agents were lost over it" in caplog.text
+    assert f"task {dead.task_id} of batch batch is dead of it: 3 agents were lost over it" in caplog.text

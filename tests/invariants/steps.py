@@ -40,6 +40,7 @@ STEPS = (
     Step("cancel", (Status.PROCESSING, *WAITING), Status.CANCELLED, "nobody"),
     Step("reap", (Status.PROCESSING,), Status.PENDING, "the same", losses=1),
     Step("lose", (Status.PROCESSING,), Status.DEAD, "let go", attempts=1, losses=1),
+    *(Step("absolve", (status,), status, "the same", losses=-1) for status in (Status.PENDING, Status.PROCESSING, Status.RETRYING)),
     Step("put off", (Status.PENDING,), Status.PENDING, "the same"),
     Step("put off", (Status.RETRYING,), Status.RETRYING, "the same"),
     Step("replay", FINAL, Status.PENDING, "nobody", fence=1, attempts=None, losses=None, replays=1),
@@ -62,11 +63,18 @@ def not_a_step(run: Evidence) -> list[str]:
 def _is(step: Step, move: Move, attempts: int, losses: int) -> bool:
     counts = (
         attempts == 0 if step.attempts is None else move.attempts == step.attempts,
-        losses == 0 if step.losses is None else move.losses == step.losses,
+        _lost(step.losses, move.losses, losses),
         move.fence - move.old_fence == step.fence,
         move.replays == step.replays,
     )
     return move.before in step.before and move.after is step.after and _owns(step.owner, move) and all(counts)
+
+
+def _lost(rise: int | None, risen: int, losses: int) -> bool:
+    """Return whether the count of lost agents is as the step leaves it; several losses may be taken back at once."""
+    if rise is None:
+        return losses == 0
+    return risen < 0 <= losses if rise < 0 else risen == rise
 
 
 def _owns(owner: Owner, move: Move) -> bool:

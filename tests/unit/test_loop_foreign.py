@@ -89,7 +89,7 @@ def test_a_record_without_its_body_runs_on_the_route_that_its_body_names() -> No
     given_back: list[Entry] = []
     loop._slots.give_back = given_back.append  # type: ignore[method-assign]
 
-    async def claim(*_: Any) -> Any:
+    async def claim(*_: Any, **__: Any) -> Any:
         return {7: (Answer.CLAIMED, WAITING)}
 
     async def bodies(_: Any) -> Any:
@@ -111,7 +111,7 @@ def test_what_is_moved_to_a_tier_reads_no_body() -> None:
     pointer.digest = None
     wanted: list[Sequence[int]] = []
 
-    async def claim(*_: Any) -> Any:
+    async def claim(*_: Any, **__: Any) -> Any:
         return {7: (Answer.CLAIMED, WAITING)}
 
     async def bodies(ids: Sequence[int]) -> Any:

@@ -15,7 +15,7 @@ from tests.simulation.bugs.stages import DATABASE_AWAY, ZOMBIES
 
 
 def _no_recheck(connection: Any, group: str, ids: Any) -> Any:
-    return reap._reset(connection, group, ids, true())
+    return reap._reset(connection, group, reap._locked(connection, ids, true()), [])
 
 
 def _fence_raised_at_reap(connection: Any, group: str, rows: Any) -> None:

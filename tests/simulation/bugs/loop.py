@@ -92,8 +92,11 @@ def _copies_of_any_fence() -> AbstractContextManager[Any]:
 def _new_token() -> AbstractContextManager[Any]:
     tokens = iter(range(1, 1 << 23))
 
-    async def pages(self: Any, records: Any, owner: int, deadline_s: float) -> Any:
-        return await self._pages(records, lambda c, page: claim.claim(c, page, owner + (next(tokens) << 8), deadline_s), self._database.run)
+    async def pages(self: Any, records: Any, owner: int, deadline_s: float, *, suspects: bool = False) -> Any:
+        def work(c: Any, page: Any) -> Any:
+            return claim.claim(c, page, owner + (next(tokens) << 8), deadline_s, suspects=suspects)
+
+        return await self._pages(records, work, self._database.run)
 
     return patch.object(adapter.SqlLedger, "claim", pages)
 

@@ -1,0 +1,47 @@
+"""One task that kills its process among others, under a parent that starts agents again: it alone is dead."""
+
+import time
+
+import pytest
+
+from schemas.task import Status
+from tests.integration import checker
+from tests.integration.deployment import Deployment
+
+TASKS, POISON = 20, "t7"
+SETTINGS = """
+[types.document]
+handler = "poison:handle"
+"""
+HANDLER = """
+import asyncio, os
+
+async def handle(context):
+    if context.task.key == "{poison}":
+        await asyncio.sleep(0.1)
+        os._exit(0)
+    await asyncio.sleep(0.3)
+    return "fine"
+"""
+
+
+@pytest.mark.timeout(200)
+def test_a_poison_task_takes_no_other_with_it(embedded: Deployment) -> None:
+    """Every task that was lost beside it is run again, and what was charged for it is taken back."""
+    embedded.llm("--latency", "0")
+    embedded.load(TASKS)
+    (embedded.folder / "poison.py").write_text(HANDLER.format(poison=POISON))
+    (embedded.folder / "docllm.toml").write_text(SETTINGS)
+    began_s = time.monotonic()
+
+    done = embedded.run("agent", "--group", embedded.group, "--processes", "2", "--slots", "4", "--until-done", timeout_s=150)
+
+    print(f"{time.monotonic() - began_s:.1f} s")  # noqa: T201 - a figure
+    assert done.code == 0, done
+    dead = {task.name for task in embedded.ledger.tasks() if task.status == Status.DEAD}
+    assert dead == {f"tasks/{POISON}"}, done.err
+    assert {row.error_class for row in embedded.ledger.dead_letters()} == {"WORKER_LOST"}
+    assert embedded.ledger.counts()["succeeded"] == TASKS - 1
+    assert "in the middle of its work" in done.err
+    assert "is dead of it" in done.err
+    assert checker.not_ended_once(embedded.evidence()) == []
