@@ -30,6 +30,10 @@ def current_task() -> "asyncio.Task[Any] | None":
         return None
 
 
+class OutOfMemoryError(DocllmError):
+    """Memory ran out again and again: the agent is too small for what it runs."""
+
+
 class MemoryWatch:
     """Drains the agent when memory runs out twice within a minute.
 
@@ -51,9 +55,9 @@ class MemoryWatch:
             self._out.set()
 
     async def run(self) -> NoReturn:
-        """Wait until memory has run out twice within a minute; raise DocllmError, which drains the agent."""
+        """Wait until memory has run out twice within a minute; raise OutOfMemoryError, which drains the agent."""
         await self._out.wait()
-        raise DocllmError(
+        raise OutOfMemoryError(
             "memory ran out twice within a minute, so the agent drained; lower --slots, give it more memory, "
             "or look for a handler that takes too much: the log names the tasks"
         )

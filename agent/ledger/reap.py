@@ -7,9 +7,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, bindparam, exists, func, insert, or_, select, update
 
 from agent.lease import OWNER_BITS
-from agent.ledger import facts
+from agent.ledger import facts, losses
 from agent.ledger import guard as guards
-from agent.ledger import losses
 from agent.ledger.lease import REMEMBER_S
 from agent.policy import fingerprint
 from agent.ports import SUSPECT_LOSSES

@@ -99,6 +99,21 @@ def test_a_handler_that_panics_pays_for_its_attempts_and_no_more(embedded: Deplo
     assert 'invoices.py", line 13, in extract' in agent.err
 
 
+def test_memory_that_runs_out_twice_drains_the_agent(embedded: Deployment) -> None:
+    """Each task has failed of it, counted; the agent ends with 5 and says what to do."""
+    embedded.llm("--latency", "0")
+    configured(embedded, "invoices:extract")
+    (embedded.folder / "invoices.py").write_text("async def extract(context):\n    raise MemoryError\n")
+    lines = [{"id": str(number), "type": "invoice", "max_attempts": 5, "input": {"text": "x"}} for number in range(2)]
+    embedded.producer("load", str(embedded.write_lines(lines)))
+
+    done = embedded.run("agent", "--group", embedded.group)
+
+    assert done.code == 5, done
+    assert "error: memory ran out twice within a minute" in done.err
+    assert [(row.error_class, row.outcome) for row in embedded.ledger.attempts()] == [("HANDLER", "retry")] * 2
+
+
 def test_a_handler_that_cannot_be_used_is_exit_2(embedded: Deployment) -> None:
     """The agent does not start; the error names the setting and says what to do, and no task is touched."""
     embedded.llm("--latency", "0")

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from agent.lease import OWNER_BITS
+from agent.ledger.free_ends import FREE_ENDS
+from agent.policy import CLASSES
 from schemas.task import Status
 from tests.invariants.claims import TICK_S
 from tests.invariants.evidence import Attempt, Call, Evidence
@@ -72,6 +74,18 @@ def given_back(run: Evidence) -> list[str]:
         if call is not None and untold and move.ends and move.after is Status.PENDING and not _leaving(run, move.old_owner):
             odd.append(f"{call.name} was answered at {call.end_s or 0:.3f}, then {move}")
     return odd
+
+
+def paid_without_limit(run: Evidence) -> list[str]:
+    """What a task's attempts paid for is counted; a few bugs of ours and releases are free, what the provider does to all is too."""
+    free = {(one.task, one.owner) for one in run.attempts if _is_free_end(one)}
+    paid = Counter(call.name for call in run.calls if call.status == OK and call.claim and (call.name, call.claim.owner) in free)
+    return [f"{name} was paid {times} times for attempts that do not count" for name, times in paid.items() if times > FREE_ENDS]
+
+
+def _is_free_end(attempt: Attempt) -> bool:
+    """Return whether an attempt did not count, and neither the provider nor a guard nor a cancel is the reason."""
+    return attempt.outcome == "released" or (attempt.outcome == "snooze" and attempt.error_class not in CLASSES)
 
 
 def repeated(run: Evidence) -> list[str]:

@@ -26,7 +26,7 @@ LEDGER_ID = bytes(range(16)).hex()
 LLM_TIMEOUT_S, DRAIN_S = 20.0, 5.0
 TIERS, NEW_TIERS = ("5s", "20s"), ("8s",)
 SLOW, OTHER = "slow", "other"  # a route that is configured, and one that only tasks name
-HANDLED = ("raises", "kills", "waits", "hangs")
+HANDLED = ("raises", "kills", "waits", "hangs", "panics")
 PROBE_S = 8.0
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from agent import partitions, relief
+from agent.containment import OutOfMemoryError
 from agent.handlers import runner
 from agent.ledger import lease
 from agent.policy import completion
@@ -193,9 +194,12 @@ class World:
         self.say(f"{what}: after {self.loop.time() - began_s:.0f} s")
 
     def _ended(self, program: Program) -> None:
-        """A drain may give up while the database is away; what cannot be is refused, as a load of a cancelled batch. The rest is a bug."""
+        """Note an error that is a bug of ours.
+
+        A drain may give up while the database is away, a load of a cancelled batch is refused, handlers may use up the memory.
+        """
         error = program.error
-        if error is not None and not isinstance(error, UnreachableError | UnsafeStateError) and not program.killed:
+        if error is not None and not isinstance(error, UnreachableError | UnsafeStateError | OutOfMemoryError) and not program.killed:
             self.failures.append(f"{program.name} ended with {type(error).__name__}: {error}")
 
     def start(self) -> None:
@@ -304,6 +308,7 @@ class _Ears(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self._world.say(f"{record.levelname}: {record.getMessage()}")
         text = record.getMessage()
-        of_ours = text.startswith("handler of type document failed") and "within its claim" not in text  # it may have stood still
-        if record.exc_info or of_ours:
+        of_ours = "handler of type document failed" in text and "within its claim" not in text  # it may have stood still
+        killed = "KilledError" in text or (record.exc_info and record.exc_info[0] is KilledError)
+        if (record.exc_info or of_ours) and not killed:
             self._world.failures.append(text)

@@ -39,7 +39,7 @@ def test_what_is_distrusted_says_nothing_about_the_records_behind_it() -> None:
     theirs, ours = (
         Entry(PARTITION, at, 0, Publication(LEDGER, "g", "b", 7, 0), b"{}", digest, "r") for at, digest in enumerate((b"1", b"2"))
     )
-    theirs.row = MagicMock()
+    theirs.row = MagicMock(suspect=False)
     for one in (theirs, ours):
         entries.arrive(one, 0.0, redelivered=False)
 

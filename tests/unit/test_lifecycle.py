@@ -91,7 +91,8 @@ def test_who_takes_the_work_for_done_hears_what_is_to_come(caplog: pytest.LogCap
     agent._finished = Finished(open_tasks=nothing, orders=nothing, any_work=nothing, notes=notes, any_dead=nothing)  # type: ignore[arg-type]
     asyncio.run(agent.run(Stop(lambda: None), until_done=True, drain_timeout_s=1))
 
-    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == ["batch b: its load has not ended"]
+    said = [record.getMessage() for record in caplog.records if record.name == "agent.lifecycle" and record.levelname == "WARNING"]
+    assert said == ["batch b: its load has not ended"]
 
 
 def test_a_look_that_fails_is_no_end_of_the_work() -> None:

@@ -1,19 +1,21 @@
 """Bugs of judge, breaker and guard: what the provider does to all is laid on the tasks."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from sqlalchemy import bindparam, update
 
+from agent import slots
 from agent.breaker import route, window
-from agent.ledger import claim, settle
+from agent.handlers import runner
+from agent.ledger import claim, free_ends, settle
 from agent.policy.classes import CLASSES, Action
 from schemas.sql import NEVER_TIME
 from schemas.tables import task
 from tests.simulation.bugs.bug import Bug, replaced
-from tests.simulation.bugs.stages import ALL_FAIL, CANCELLED, OUTAGES
+from tests.simulation.bugs.stages import ALL_FAIL, ALL_PANIC, CANCELLED, OUTAGES
 
 
 def _counted(name: str) -> AbstractContextManager[Any]:
@@ -35,6 +37,15 @@ def _cancel_unheard() -> AbstractContextManager[Any]:
     return patch.object(claim, "_row", lambda columns: replace(row(columns), cancelled=False))
 
 
+def _panics_free() -> AbstractContextManager[Any]:
+    """A panic is taken for a bug of ours, and bugs of ours never count."""
+    stack = ExitStack()
+    stack.enter_context(patch.object(runner, "is_to_end", lambda _error, _attempt: True))
+    stack.enter_context(patch.object(free_ends, "FREE_ENDS", 1 << 30))
+    stack.enter_context(patch.object(slots, "INTERNAL_S", 1.0))
+    return stack
+
+
 _DIE = update(task).where(task.c.id.in_(bindparam("ids", expanding=True)))
 _DIE = _DIE.values(status=4, owner=0, lease_losses=0, due_at=NEVER_TIME)
 
@@ -47,5 +58,6 @@ BUGS = {
         "P5", replaced(settle, "hold_back", lambda _c, _g, some, _tier: [(one, one.outcome) for one in some]), ALL_FAIL
     ),
     "a death does not count": Bug("P5", replaced(settle, "_DIE", _DIE)),
+    "a panic never counts": Bug("P4", _panics_free, ALL_PANIC),
     "a cancelled task is called": Bug("P4", _cancel_unheard, CANCELLED),
 }

@@ -14,6 +14,7 @@ OUTAGES: Stage = {
     **_ALONE, "tasks": 60, "slots": 8, "horizon_s": 60.0, "max_attempts": 5,
     "events": [(at_s, "outage") for at_s in (2.0, 2.1, 30.0, 30.1)],
 }  # fmt: skip
+ALL_PANIC: Stage = {**_ALONE, "tasks": 6, "horizon_s": 60.0, "kinds": {"panics": 1}, "events": [(55.0, "start")]}
 ALL_FAIL: Stage = {**_ALONE, "tasks": 10, "max_attempts": 2, "kinds": {"broken": 1}, "events": []}
 
 # Who froze with an order in hand sends it when another has, and a person has replayed meanwhile.
