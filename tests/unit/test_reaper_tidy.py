@@ -9,7 +9,7 @@ import pytest
 from agent.ledger import lease, sweep
 from agent.reaper import SWEPT_MOST, SWEPT_PER_S, Reaper, Sweep
 from producer.ports import Backlog
-from schemas.errors import UnreachableError
+from schemas.errors import DeniedError, UnreachableError
 from schemas.task import Status
 from schemas.topics import Topics
 
@@ -109,6 +109,19 @@ def test_each_round_sums_up_counts_and_forgets_agents_though_kafka_is_away() -> 
         asyncio.run(reaper(parts).tidy_forever())
 
     assert {sweep.compact, lease.forget} <= set(parts.asked)
+
+
+def test_a_missing_right_ends_the_reaper() -> None:
+    """It is nothing that passes: the agent ends with it, and its exit code tells an operator."""
+    parts = OneRound()
+
+    def run(_work: Any) -> None:
+        raise DeniedError("DELETE command denied to user 'app'@'10.0.0.5' for table 'tally'")
+
+    parts.run = run  # type: ignore[method-assign, assignment]
+
+    with pytest.raises(DeniedError, match="tally"):
+        asyncio.run(reaper(parts).tidy_forever())
 
 
 def test_a_lost_topic_is_swept_at_a_bounded_rate() -> None:
