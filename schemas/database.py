@@ -178,7 +178,8 @@ class Database:
             raise DeniedError(f"the database {self.where} {refused}") from None
 
     def _ended(self, error: SQLAlchemyError) -> str:
-        return f"the database {self.where} ended a statement that took too long: {_said(error)}; it is tried again, in 10 s at the earliest"
+        why = "ended a statement that took too long, which is tried again"
+        return f"the database {self.where} {why}: {_said(error)}"
 
     def rest(self, count: int) -> None:
         """Pause before the next try, longer after each of `count` failures; raise Stopped when the program leaves."""
