@@ -4,6 +4,7 @@ It goes to the address that agents use. Neither the key nor the address's query 
 server's text is made safe for a terminal.
 """
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -31,6 +32,7 @@ _BAD_REQUEST, _NO_SUCH, _TOO_MANY = 400, 404, 429
 _NOT_ALLOWED = (401, 403)
 _CHEAP = {"max_tokens": 16}
 _MESSAGES, _MESSAGE_DEPTH = ("error", "message", "detail", "msg"), 5
+_VERSION = re.compile("/v[0-9]")  # a version in the path of an address
 _LEAST_SECRET = 4  # characters; a shorter part of a query is a version or a switch
 
 
@@ -59,9 +61,9 @@ async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TI
         raise UnsafeStateError(f"{where} answers {status}, a redirect, and those are not followed; check {address}")
     if status not in _SUCCESS:
         said = _message(body, llm, url)
-        raise UnsafeStateError(f"{where} answers {status}{': ' if said else ''}{said}; {_advice(status, route)}")
+        raise UnsafeStateError(f"{where} answers {status}{': ' if said else ''}{said}; {_advice(status, route, url)}")
     if said := _message_of_failure(body, llm, url):
-        raise UnsafeStateError(f"{where} answers {status} with an error: {said}; {_advice(status, route)}")
+        raise UnsafeStateError(f"{where} answers {status} with an error: {said}; {_advice(status, route, url)}")
     warning = llm_address.in_clear(url, getproxies_environment()) if llm.api_key else ""
     return f"{where} answers as {_model(where, body, address)}{'; WARNING: ' if warning else ''}{warning}"
 
@@ -155,11 +157,12 @@ def _secrets(llm: LLMConfig, url: str) -> Iterator[str]:
         yield from (text for text in {value, unquote_plus(value)} if len(text) >= _LEAST_SECRET)
 
 
-def _advice(status: int, route: str | None) -> str:
+def _advice(status: int, route: str | None, url: str) -> str:
     if status in _NOT_ALLOWED:
         return f"check {_setting(route, 'api_key')}"
     if status == _NO_SUCH:
-        return f"check {_setting(route, 'base_url')} and {_setting(route, 'model')}"
+        lacking = "" if _VERSION.search(urlsplit(url).path) else "; does the address lack /v1?"
+        return f"check {_setting(route, 'base_url')} and {_setting(route, 'model')}{lacking}"
     if status == _TOO_MANY:
         return "wait, or raise the account's limit or quota"
     if status in _TROUBLES:

@@ -207,6 +207,20 @@ def test_the_advice_fits_the_status(status: int, advice: str) -> None:
     assert said.endswith(advice)
 
 
+def test_a_404_asks_whether_the_address_lacks_its_version() -> None:
+    """Some servers have their API below /v1 alone, and say no more than that there is nothing."""
+
+    async def run(path: str) -> None:
+        async with server(answering(response("404 Not Found", b'{"detail":"Not Found"}'), [])) as url:
+            await ask(LLMConfig(base_url=url.removesuffix("/v1") + path, api_key=KEY, model="m"))
+
+    advice = "check DOCLLM_LLM_BASE_URL and DOCLLM_LLM_MODEL"
+    for path, end in (("", "; does the address lack /v1?"), ("/v1", ""), ("/openai/v1/", "")):
+        with pytest.raises(UnsafeStateError) as failed:
+            asyncio.run(run(path))
+        assert str(failed.value).endswith(advice + end)
+
+
 def test_a_routes_refusal_names_its_own_settings() -> None:
     """A route's settings are not corrected in the variables of the default route."""
     assert refused(response("401 No", b""), route="fast").endswith("answers 401; check routes.fast.api_key")
