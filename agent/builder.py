@@ -8,6 +8,7 @@ from agent.arrivals import Arrivals
 from agent.breaker import Routes, route_of
 from agent.breaker.accounts import Accounts, Connect
 from agent.breaker.prober import Prober
+from agent.calling_up import CallingUp
 from agent.console.progress import Progress
 from agent.containment import MemoryWatch
 from agent.guard import Guards
@@ -124,6 +125,16 @@ class Builder:
 
         group = self.parts.topics.group
         return Resuming(database=self.parts.database, lane=self.parts.lane, clock=self.clock, group=group, resumed=resumed)
+
+    def _calling_up(self) -> CallingUp:
+        return CallingUp(
+            database=self.parts.database,
+            lane=self.parts.lane,
+            clock=self.clock,
+            group=self.parts.topics.group,
+            routes=self.routes,
+            ordered=self.publishing.ordered,
+        )
 
     def settler(self, reply_limit_bytes: int, settled: Callable[[Sequence[Ended]], None]) -> Settler:
         """Return the settler."""
@@ -283,7 +294,14 @@ class Builder:
             reaper=self.reaper(loop, intake),
             publishing=self.publishing,
             finished=self.finished(),
-            duties=(*duties, self.guarding.run, self.prober.run, self._resuming().run, self.memory.run),
+            duties=(
+                *duties,
+                self.guarding.run,
+                self.prober.run,
+                self._resuming().run,
+                self._calling_up().run,
+                self.memory.run,
+            ),
             clock=self.clock,
             counts=self.counts,
             leave=leave,

@@ -1,0 +1,100 @@
+"""The calling up of tasks that wait in a tier since their route was closed, as SQL.
+
+Any number of agents may do it: each statement has its own condition, so that a task is called up
+once and the other agents see nothing to do. What waits for another reason is left alone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, String, and_, bindparam, or_, select, type_coerce, update
+
+from agent.policy.guard import ROUTE_CLOSED
+from agent.ports import Order
+from producer import outbox
+from schemas.sql import utc_now
+from schemas.tables import batch, task, task_attempt
+from schemas.task import Status
+
+SCAN = 2000  # waiting tasks that one step looks at
+_BEFORE, _AFTER = "route ", " is closed"  # around the route's name in the text of a move
+
+_LATER = and_(task.c.status == int(Status.RETRYING), task.c.due_at > utc_now())
+_WAITING = select(task.c.id, task.c.fence, task.c.due_at).where(_LATER).order_by(task.c.due_at, task.c.id)
+# As text: SQLite keeps times in milliseconds, and compares them letter by letter.
+_DUE = type_coerce(task.c.due_at, String)
+_PAST = and_(bindparam("due_at") <= _DUE, or_(bindparam("due_at") < _DUE, task.c.id > bindparam("after_id")))
+_MOVES = (
+    select(task_attempt.c.task_id, task_attempt.c.fence, task_attempt.c.error_text)
+    .join(task, task.c.id == task_attempt.c.task_id)
+    .join(batch, batch.c.id == task.c.batch_id)
+    .where(task_attempt.c.task_id.in_(bindparam("ids", expanding=True)), batch.c.group_name == bindparam("of_group"))
+    .where(task_attempt.c.outcome == "moved", task_attempt.c.error_class == ROUTE_CLOSED)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a walk through the waiting tasks has come: the last one that it looked at."""
+
+    due_at: str
+    task_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One step of a walk: the orders for what it called up, and where to go on; None at the end."""
+
+    orders: list[Order]
+    place: Place | None
+
+
+def closed_text(route: str) -> str:
+    """Return the text of a move that was made since this route was closed."""
+    return f"{_BEFORE}{route}{_AFTER}"
+
+
+def step(connection: Connection, group: str, wanted: Callable[[str], bool], limit: int, place: Place | None) -> Page:
+    """Look at a page of waiting tasks after `place`; let up to `limit` of wanted routes run now."""
+    query = _WAITING.limit(SCAN)
+    if place is None:
+        rows = connection.execute(query).all()
+    else:
+        rows = connection.execute(query.where(_PAST), {"due_at": place.due_at, "after_id": place.task_id}).all()
+    moves = _moves(connection, group, [row.id for row in rows], wanted)
+    found = [row for row in rows if (row.id, row.fence) in moves]
+    orders = _call(connection, group, [(row.id, row.fence) for row in found[:limit]])
+    if len(found) > limit:
+        return Page(orders, _place(connection, found[limit - 1]))
+    return Page(orders, _place(connection, rows[-1]) if len(rows) == SCAN else None)
+
+
+def _place(connection: Connection, row: Row[Any]) -> Place:
+    exact = "milliseconds" if connection.dialect.name == "sqlite" else "microseconds"
+    return Place(row.due_at.isoformat(" ", exact), row.id)
+
+
+def _moves(connection: Connection, group: str, ids: Sequence[int], wanted: Callable[[str], bool]) -> set[tuple[int, int]]:
+    """Return task and fence of those whose newest attempt was a move for a wanted route."""
+    if not ids:
+        return set()
+    rows = connection.execute(_MOVES, {"ids": sorted(ids), "of_group": group}).all()
+    return {(row.task_id, row.fence + 1) for row in rows if wanted(_route_of(row.error_text))}
+
+
+def _route_of(text: str) -> str:
+    return text.removeprefix(_BEFORE).removesuffix(_AFTER)
+
+
+def _call(connection: Connection, group: str, chosen: Sequence[tuple[int, int]]) -> list[Order]:
+    """Let these tasks be due now, and order records for them, if they still wait under this fence."""
+    if not chosen:
+        return []
+    these = select(task.c.id, task.c.fence).where(_LATER, task.c.id.in_(sorted(task_id for task_id, _ in chosen)))
+    locked = connection.execute(these.order_by(task.c.id).with_for_update(skip_locked=True)).all()
+    left = [row for row in locked if (row.id, row.fence) in set(chosen)]
+    if not left:
+        return []
+    connection.execute(update(task).where(task.c.id.in_([row.id for row in left])).values(due_at=utc_now()))
+    return outbox.place(connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in left])

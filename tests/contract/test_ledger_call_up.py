@@ -1,0 +1,246 @@
+"""Tasks that were moved to a tier since their route was closed run again once it is open."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pytest
+
+from agent import calling_up
+from agent.breaker import Routes
+from agent.calling_up import CallingUp
+from agent.ledger import call_up
+from agent.outcome import Failure, Moved, Outcome, Retry
+from agent.policy.guard import GUARDED, ROUTE_CLOSED, moved
+from agent.ports import Order
+from schemas import tables
+from schemas.lanes import InlineLane
+from schemas.task import Status
+from tests.contract.ledger_guards import claimed, ended
+from tests.contract.ledger_parts import BATCH, GROUP, LONGEST, SPENT, Books
+from tests.unit.breakers import GOOD, ROUTE, call, failed, routes
+
+
+def waiting(books: Books, number: int, route: str = ROUTE) -> list[int]:
+    """Return tasks that were moved since this route was closed."""
+    return ending(books, number, lambda task_id: closed(route, task_id))
+
+
+def closed(route: str, task_id: int) -> Moved:
+    return moved(Failure(ROUTE_CLOSED, call_up.closed_text(route)), SPENT, LONGEST, task_id)
+
+
+def ending(books: Books, number: int, outcome: Callable[[int], Outcome], into: str = BATCH) -> list[int]:
+    """Return fresh tasks that ended so."""
+    claims = claimed(books, number, into)
+    ended(books, claims, *[outcome(row.task_id) for row, _ in claims])
+    return [row.task_id for row, _ in claims]
+
+
+def called(orders: Sequence[Order]) -> list[int]:
+    assert {order.destination for order in orders} <= {"tasks"}
+    return [item[1] for order in orders for item in order.items]
+
+
+def walk(books: Books, wanted: Callable[[str], bool] = lambda route: route == ROUTE, limit: int = 500) -> list[Order]:
+    """Walk to the end; return the orders."""
+    orders: list[Order] = []
+    place = None
+    while True:
+        page = books.run(partial(call_up.step, group=GROUP, wanted=wanted, limit=limit, place=place))
+        orders += page.orders
+        place = page.place
+        if place is None:
+            return orders
+
+
+def test_what_waits_for_the_route_is_called_up(books: Books) -> None:
+    """At once, by a record on the main topic under the fence of its row."""
+    ids = waiting(books, 3)
+    fences = {task_id: books.task(task_id).fence for task_id in ids}
+
+    orders = walk(books)
+
+    assert {item[1]: item[2] for order in orders for item in order.items} == fences
+    assert {books.status(task_id) for task_id in ids} == {Status.RETRYING}
+    assert all(books.due_in_s(task_id) <= 0 for task_id in ids)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        lambda task_id: closed("another", task_id),
+        lambda task_id: moved(Failure(GUARDED, "why"), SPENT, LONGEST, task_id),
+        lambda task_id: moved(Failure(GUARDED, call_up.closed_text(ROUTE)), SPENT, LONGEST, task_id),
+        lambda _: Retry(Failure("SERVER", call_up.closed_text(ROUTE)), SPENT, "1h", 3600.0),
+    ],
+)
+def test_what_waits_for_another_reason_is_left(books: Books, outcome: Callable[[int], Outcome]) -> None:
+    """For its own delay, its guard, or another route."""
+    (task_id,) = ending(books, 1, outcome)
+
+    assert walk(books) == []
+    assert books.due_in_s(task_id) > 3000
+
+
+def test_the_newest_attempt_decides(books: Books) -> None:
+    """A task that was moved, was called up, and failed then, waits for its own delay."""
+    (task_id,) = waiting(books, 1)
+    walk(books)
+    owner = books.agent().next_owner()
+    row = books.claimed(task_id, owner, books.task(task_id).fence)
+    books.settle(row, owner, Retry(Failure("SERVER", "500"), SPENT, "1h", 3600.0))
+
+    assert walk(books) == []
+
+
+def test_many_agents_call_a_task_up_once(books: Books) -> None:
+    """The second one sees that it is due already."""
+    ids = waiting(books, 5)
+
+    assert sorted(called(walk(books))) == sorted(ids)
+    assert walk(books) == []
+
+
+def test_a_walk_goes_page_by_page(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else waits there, and however few are called up at once."""
+    monkeypatch.setattr(call_up, "SCAN", 7)
+    ids = waiting(books, 20)
+    others = waiting(books, 20, "another")
+
+    assert sorted(called(walk(books, limit=3))) == sorted(ids)
+    assert all(books.due_in_s(task_id) > 3000 for task_id in others)
+
+
+def test_tasks_that_are_due_at_the_same_moment_are_all_met(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page may end between them."""
+    monkeypatch.setattr(call_up, "SCAN", 4)
+    ids = waiting(books, 10)
+    books.ago(tables.task.c.due_at, -3600, *ids)
+
+    assert sorted(called(walk(books))) == sorted(ids)
+
+
+def test_another_groups_tasks_are_left(books: Books) -> None:
+    """It has agents of its own."""
+    waiting(books, 1)
+    assert books.run(lambda c: call_up.step(c, "another", lambda _: True, 500, None)).orders == []
+
+
+# ---- the duty
+
+
+@dataclass
+class HandClock:
+    at_s: float = 100.0
+
+    def now_s(self) -> float:
+        return self.at_s
+
+    def utc_s(self) -> float:
+        raise AssertionError("no date is asked for")
+
+    async def sleep(self, delay_s: float) -> None:
+        self.at_s += delay_s
+
+
+@dataclass
+class Duty:
+    """The duty of one agent, and what it called up."""
+
+    books: Books
+    table: Routes = field(default_factory=lambda: routes(slots=3))
+    clock: HandClock = field(default_factory=HandClock)
+    orders: list[Order] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.asked = 0
+        self.duty = CallingUp(
+            database=self.books.database,
+            lane=InlineLane(),
+            clock=self.clock,
+            group=GROUP,
+            routes=self.table,
+            ordered=self.orders.extend,
+        )
+
+    async def look(self, seconds: float) -> list[int]:
+        """Look each second for so long; return what was called up."""
+        before = len(self.orders)
+        until_s = self.clock.at_s + seconds
+        while self.clock.at_s < until_s:
+            await self.duty.look()
+            await self.clock.sleep(1.0)
+        return called(self.orders[before:])
+
+    def stop(self, name: str = ROUTE) -> None:
+        """Let a route stop."""
+        while not self.table.closed(name, self.clock.at_s):
+            call(self.table, failed("NETWORK"), self.clock.at_s, name=name)
+
+    def go(self, name: str = ROUTE) -> None:
+        """Let a route take calls again."""
+        call(self.table, GOOD, self.clock.at_s + 5.0, name=name)
+
+
+async def test_a_route_that_opens_calls_up_its_tasks(books: Books) -> None:
+    """A few at first; the others, when the route stays open."""
+    duty = Duty(books)
+    await duty.look(60)
+    duty.stop()
+    ids = waiting(books, 50)
+    waiting(books, 5, "another")
+    assert await duty.look(30) == []
+
+    duty.go()
+
+    assert len(await duty.look(5)) == calling_up.FEW
+    await duty.look(calling_up.TRIAL_S + 5)
+    assert sorted(called(duty.orders)) == sorted(ids)
+
+
+async def test_a_route_that_closes_again_keeps_its_tasks_in_the_tier(books: Books) -> None:
+    """It opened for a moment: a few tasks were called up, no more."""
+    duty = Duty(books)
+    await duty.look(60)
+    duty.stop()
+    waiting(books, 50)
+    await duty.look(2)
+    duty.go()
+    await duty.look(3)
+    duty.stop()
+
+    assert await duty.look(60) == []
+    assert len(called(duty.orders)) == calling_up.FEW
+
+
+async def test_an_agent_that_starts_calls_up_for_all_open_routes(books: Books) -> None:
+    """They may have closed and opened before it, and their names may be known from tasks alone."""
+    open_ids = [*waiting(books, 3), *waiting(books, 3, "some-model")]
+    duty = Duty(books)
+    duty.stop("closed")
+    waiting(books, 3, "closed")
+
+    await duty.look(40)
+
+    assert sorted(called(duty.orders)) == sorted(open_ids)
+
+
+async def test_without_a_route_that_opened_nothing_is_asked(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger has better things to do each second."""
+    duty, asked = Duty(books), count(1)
+    step = call_up.step
+
+    def counted(*args: Any) -> call_up.Page:
+        next(asked)
+        return step(*args)
+
+    monkeypatch.setattr(call_up, "step", counted)
+
+    await duty.look(100)
+    duty.stop()
+    await duty.look(100)
+
+    assert next(asked) == 2  # it was counted once, at the start
