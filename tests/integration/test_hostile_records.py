@@ -53,7 +53,10 @@ HEADERS: dict[str, tuple[str, bytes]] = {
     "a task of another size": ("docllm-task", b"1e3"),
     "another ledger": ("docllm-ledger", b"0" * 32),
     "another group": ("docllm-group", b"x"),
+    "a ledger that colours the terminal": ("docllm-ledger", b"L\x1b[31m"),
+    "a group that forges a line of the log": ("docllm-group", b"g\r\n2027-01-01 00:00:00,000 INFO    agent: FORGED"),
 }
+TWICE = [("docllm-\x1b[2J\n2027-01-01 FORGED", b"")] * 2
 
 
 @pytest.mark.timeout(300)
@@ -85,7 +88,12 @@ def test_hostile_records_among_the_tasks_stop_nobody(deployment: Deployment) -> 
     copy = Outgoing(topic, b"t0", task.value, headers)
     bad = [replace(copy, headers=[(name, value if name == other else old) for name, old in headers]) for other, value in HEADERS.values()]
     bad += [replace(copy, key=b"other"), replace(copy, value=task.value + b" "), replace(copy, value=b"")]
-    bad += [replace(copy, headers=[*headers, ("docllm-fence", b"1")]), replace(copy, headers=[]), Outgoing(topic, None, None, [])]
+    bad += [
+        replace(copy, headers=[*headers, ("docllm-fence", b"1")]),
+        replace(copy, headers=[*headers, *TWICE]),
+        replace(copy, headers=[]),
+        Outgoing(topic, None, None, []),
+    ]
     deployment.bus.write([*bad, *[copy] * 50])
 
     deployment.until_done()
@@ -94,6 +102,7 @@ def test_hostile_records_among_the_tasks_stop_nobody(deployment: Deployment) -> 
     assert checker.violations(run) == []
     assert len(run.quarantined) == len(bad)
     assert len(llm.calls()) == 1
+    assert all(line.isprintable() and not line.startswith("2027-01-01") for line in deployment.said().split("\n"))
 
 
 @pytest.mark.timeout(300)
