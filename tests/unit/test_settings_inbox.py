@@ -1,0 +1,34 @@
+"""The settings of the inbox."""
+
+from pathlib import Path
+
+import pytest
+
+from schemas.config import Config
+from schemas.errors import ConfigError
+from schemas.settings import load_config
+
+
+def load(folder: Path, toml: str) -> Config:
+    (folder / "docllm.toml").write_text(toml)
+    return load_config(flags={}, environ={}, cwd=folder)
+
+
+def test_an_inbox_is_read_unless_it_is_closed(tmp_path: Path) -> None:
+    """It was always read."""
+    assert load(tmp_path, "").inbox.enabled
+    assert not load(tmp_path, "[inbox]\nenabled = false").inbox.enabled
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("enabled = 'no'", "inbox.enabled is wrong; write true or false, without quotes"),
+        ("redrive = true", "inbox.redrive is unknown"),
+        ("max_backlog = 5", "inbox.max_backlog is unknown"),
+    ],
+)
+def test_what_the_inbox_does_not_do_is_refused(tmp_path: Path, line: str, words: str) -> None:
+    """A setting that is taken and does nothing would be believed."""
+    with pytest.raises(ConfigError, match=words):
+        load(tmp_path, f"[inbox]\n{line}")
