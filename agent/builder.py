@@ -192,6 +192,7 @@ class Builder:
             max_attempts_of=self.parts.config.max_attempts_of,
             ordered=self.publishing.ordered,
             failed=failed,
+            memory=self.memory,
         )
 
     def reaper(self, loop: Loop, intake: Intake) -> Reaper:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from agent.arrivals import suspect
+from agent.containment import MemoryWatch
 from agent.partitions import Partitions
 from agent.ports import Assigned, Clock, Event, Order, Record, Recreated, Revoked, SourceFailed, Suspect
 from agent.telemetry import Counts
@@ -51,6 +52,7 @@ class Intake:
         max_attempts_of: Callable[[str], int],
         ordered: Callable[[Sequence[Order]], None],
         failed: Callable[[str], None],
+        memory: MemoryWatch,
     ) -> None:
         self._partitions = partitions
         self._database = database
@@ -62,6 +64,7 @@ class Intake:
         self._max_attempts_of = max_attempts_of
         self._ordered = ordered
         self._failed = failed
+        self._memory = memory
         self._records: deque[Record] = deque()
         self._bytes = 0  # of these records
         self._wake = asyncio.Event()
@@ -151,10 +154,12 @@ class Intake:
             with contained():
                 return strangers.read(record.key, record.value, record.headers, self._group, self._max_attempts_of, parsed)
         except LineError as error:
+            self._memory.note(error.__cause__ or error)
             return suspect(record, strangers.reason(error))
         except TimeoutError:
             return suspect(record, "its schema takes too long to check; make it smaller, or simplify its patterns")
         except Exception as error:  # noqa: BLE001 - the next agent would read it too, and the one after that
+            self._memory.note(error)
             return suspect(record, one_line(f"cannot be read: {told(error)}"))
 
     async def _accept(self, name: str, some: Sequence[tuple[Record, store.NewTask]]) -> list[Suspect]:

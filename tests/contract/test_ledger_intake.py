@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from agent.containment import MemoryWatch
 from agent.intake import Intake
 from agent.partitions import Partitions
 from agent.ports import Assigned, Partition, Record
@@ -49,6 +50,7 @@ async def take_in(books: Books, *values: bytes) -> Source:
         max_attempts_of=lambda _kind: 5,
         ordered=lambda _orders: None,
         failed=lambda _reason: None,
+        memory=MemoryWatch(SystemClock()),
     )
     inbox.deliver(Assigned((INBOX,)))
     inbox.deliver([Record(INBOX, offset, 0, None, value, [(BATCH_HEADER, b"b")]) for offset, value in enumerate(values)])

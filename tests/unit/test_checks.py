@@ -104,14 +104,15 @@ def test_an_error_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
     lines = capsys.readouterr().out.splitlines()
     assert code == 3
-    assert [line.partition(":")[0].split()[:2] for line in lines[:4]] == [
+    assert [line.partition(":")[0].split()[:2] for line in lines[:5]] == [
         ["FAILED", "database"],
         ["-", "schema"],
+        ["-", "rights"],
         ["ok", "bus"],
         ["-", "topics"],
     ]
     assert lines[1] == "-       schema: not tried, since it needs what failed: database"
-    assert lines[3] == "-       topics: not tried, since it needs what failed: database, schema"
+    assert lines[4] == "-       topics: not tried, since it needs what failed: database, schema"
     assert sum("127.0.0.1:1/d" in line for line in lines) == 1
 
 

@@ -16,6 +16,7 @@ from agent import arrivals
 from agent.arrivals import Arrivals
 from agent.breaker import naming
 from agent.breaker.told import by_answer
+from agent.containment import MemoryWatch
 from agent.handlers import ChildLane, runner
 from agent.handlers import documents as agent_documents
 from agent.handlers.documents import DocumentError, Documents
@@ -35,6 +36,7 @@ from producer.result_lines import Ended, Result, docllm_line, openai_line
 from schemas import validator
 from schemas.clock import SystemClock
 from schemas.envelope import Publication, encode
+from schemas.errors import DocllmError
 from schemas.lanes import InlineLane
 from schemas.line import LineError, parse
 from schemas.task import Status
@@ -60,7 +62,7 @@ def line(key: str, **fields: Any) -> bytes:
     return orjson.dumps({"id": key, "prompt": "Sum."} | fields)
 
 
-def intake() -> Intake:
+def intake(memory: MemoryWatch | None = None) -> Intake:
     parts: dict[str, Any] = {name: MagicMock() for name in ("database", "lane", "ordered")}
     return Intake(
         partitions=Partitions({}),
@@ -70,12 +72,13 @@ def intake() -> Intake:
         group="g",
         max_attempts_of=lambda _kind: 5,
         failed=lambda _reason: None,
+        memory=memory or MemoryWatch(SystemClock()),
         **parts,
     )
 
 
-def read_inbox(values: list[bytes]) -> list[object]:
-    inbox = intake()
+def read_inbox(values: list[bytes], memory: MemoryWatch | None = None) -> list[object]:
+    inbox = intake(memory)
 
     async def run() -> list[object]:
         return [await inbox._read(Record(INBOX, offset, 0, None, value, [])) for offset, value in enumerate(values)]
@@ -155,6 +158,20 @@ def test_the_intake_sets_a_record_aside_whose_reading_fails(monkeypatch: pytest.
     assert isinstance(suspect, Suspect)
     assert names(error) in suspect.reason
     suspect.reason.encode()
+
+
+def test_memory_that_runs_out_twice_over_inbox_records_drains_the_agent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each record fails alone; the watch that drains the agent learns of both."""
+    monkeypatch.setattr(strangers, "parse", failing(MemoryError(), parse, on=lambda _value: True))
+    memory = MemoryWatch(SystemClock())
+
+    read = read_inbox([line("a"), line("b")], memory)
+
+    assert [type(one) for one in read] == [Suspect, Suspect]
+    with pytest.raises(DocllmError, match="memory ran out twice"):
+        asyncio.run(memory.run())
 
 
 def test_the_intake_sets_a_record_aside_that_makes_the_validator_panic() -> None:

@@ -31,7 +31,7 @@ class FakeSource:
 
 def intake(counts: Counts | None = None) -> tuple[Intake, FakeSource, list[str]]:
     source, failures = FakeSource(), list[str]()
-    parts: dict[str, Any] = {name: MagicMock() for name in ("database", "lane", "apart", "clock", "max_attempts_of", "ordered")}
+    parts: dict[str, Any] = {name: MagicMock() for name in ("database", "lane", "apart", "clock", "max_attempts_of", "ordered", "memory")}
     parts["counts"] = counts or Counts()
     made = Intake(partitions=Partitions({INBOX.topic: source}), group="group", failed=failures.append, **parts)
     made.deliver(Assigned((INBOX,)))
