@@ -100,8 +100,8 @@ class Builder:
         return self.counts.notice()
 
     async def _take_turn(self, guard_id: int, task_id: int) -> bool:
-        database, probe_s = self.parts.database, self.parts.config.guard.probe_s
-        return await self.parts.lane(lambda: database.run(lambda c: probe.take_turn(c, guard_id, task_id, probe_s)))
+        database = self.parts.database
+        return await self.parts.lane(lambda: database.run(lambda c: probe.take_turn(c, guard_id, task_id)))
 
     def _guarding(self) -> Guarding:
         async def ask(route: str) -> bool:

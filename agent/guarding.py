@@ -1,4 +1,4 @@
-"""The duty that looks after guards: refreshes what this agent knows, probes, opens, and calls up what an opened guard had moved."""
+"""The duty that looks after guards: refreshes what this agent knows, runs their looks, opens them, and calls up what they moved."""
 
 import asyncio
 import logging
@@ -21,11 +21,11 @@ Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-PATIENCE_S = 3.0  # a probe that is due is first offered to tasks that an agent has in hand
 IDLE_S = 10.0
-# In one look, so that it stays short: guards that are looked after in turn, and pages of 500 tasks of each that are called up.
+# In one pass, so that it stays short: guards that are looked after in turn, and pages of 500 tasks of each that are called up.
 MOST, PAGES = 50, 4
-TIDY_S = 60.0
+TIDY_S, REMIND_S = 60.0, 60.0
+TOLD_MOST = 5  # guards that are named at a time
 
 
 class Guarding:
@@ -57,7 +57,7 @@ class Guarding:
         self._known: dict[int, Guard] = {}
         self._asking: set[asyncio.Task[None]] = set()
         self._looks = 0
-        self._tidied_s = clock.now_s()
+        self._tidied_s = self._told_s = clock.now_s()
 
     async def run(self) -> None:
         """Look each second until cancelled."""
@@ -71,69 +71,89 @@ class Guarding:
 
     async def look(self) -> None:
         """Do once what is to be done."""
-        found = await self._lane(lambda: self._database.auto(lambda c: rows.read(c, self._group)))
-        self._learn({one.id: one for one in found if one.raised})
+        found, members = await self._lane(lambda: self._database.auto(self._read))
+        self._learn({one.id: one for one in found if one.raised}, members)
         for one in self._in_turn(found):
             await (self._watch(one) if one.raised else self._call_up(one))
         if self._clock.now_s() - self._tidied_s >= TIDY_S:
             self._tidied_s = self._clock.now_s()
             await self._run(lambda c: probe.forget(c, self._group))
 
+    def _read(self, connection: Connection) -> tuple[list[Guard], set[int]]:
+        found = rows.read(connection, self._group)
+        looking = any(one.raised and one.looking for one in found)
+        return found, rows.members(connection, self._group) if looking else set()
+
     def _in_turn(self, found: list[Guard]) -> list[Guard]:
-        """Return the next guards to look after: those that have something to be seen or done, some of them where they are many."""
-        busy = [one for one in found if not one.raised or one.cause == Cause.NO_SUCCESS or one.probe_task or one.probe_in_s <= 0]
+        """Return the next guards to look after: those with something to see or to do, some of them where they are many."""
+        busy = [one for one in found if not one.raised or one.cause == Cause.NO_SUCCESS or one.looking or one.probe_in_s <= 0]
         first = self._looks * MOST % max(len(busy), 1)
         self._looks += 1
         return (busy[first:] + busy[:first])[:MOST]
 
-    def _learn(self, raised: dict[int, Guard]) -> None:
-        for one in raised.values():
-            if one.id not in self._known:
-                log.warning("the guard of %s is raised, its tasks wait: %s", one.key, one.reason)
+    def _learn(self, raised: dict[int, Guard], members: set[int]) -> None:
+        for key, one in raised.items():
+            before = self._known.get(key)
+            if before is None:
+                log.warning("the guard of %s is raised, its tasks wait: %s; %s", one.key, one.reason, one.ahead)
+            elif (before.looking, before.look_size) != (one.looking, one.look_size):
+                log.info("the guard of %s: %s", one.key, one.ahead)
         for key, one in self._known.items():
             if key not in raised:
                 log.info("the guard of %s is open, its tasks run again", one.key)
         self._known = raised
-        self._guards.replace(raised.values())
+        self._guards.replace(raised.values(), members)
+        self._remind()
+
+    def _remind(self) -> None:
+        """Say now and then what is waited for: an agent with `--until-done` may wait for hours."""
+        if self._known and self._clock.now_s() - self._told_s >= REMIND_S:
+            self._told_s = self._clock.now_s()
+            told = [f"the guard of {one.key} ({one.reason}; {one.ahead})" for one in list(self._known.values())[:TOLD_MOST]]
+            more = f" and {len(self._known) - len(told)} more guards" if len(self._known) > len(told) else ""
+            log.info("tasks still wait for %s%s", "; ".join(told), more)
 
     async def _watch(self, one: Guard) -> None:
-        why = await self._run(lambda c: probe.passed(c, self._group, one))
+        why = await self._run(lambda c: probe.look_at(c, self._group, one, self._probe_s))
         if why:
             await self._open(one, why)
-        elif one.probe_in_s <= 0:
-            await self._probe(one)
-
-    async def _probe(self, one: Guard) -> None:
-        """Probe by a prompt, or call up a task when no agent had one in hand."""
-        if not await self._run(lambda c: probe.any_waiting(c, one)):
-            await self._idle(one)
-        elif one.cause == Cause.NO_SUCCESS:
-            if await self._run(lambda c: probe.take_route_turn(c, self._group, one.route, self._probe_s)):
-                crash.reach("guard.turn_taken")
-                asking = asyncio.create_task(self._guarded(self._ask_route(one)))
-                self._asking.add(asking)
-                asking.add_done_callback(self._asking.discard)
-        elif one.probe_in_s <= -PATIENCE_S:
-            called = await self._run(lambda c: probe.call_one(c, self._group, one, self._probe_s, self._route_of))
+        elif one.looking and one.look_left and one.probe_in_s <= -probe.PATIENCE_S:
+            called = await self._run(lambda c: probe.call_some(c, self._group, one, self._route_of))
             crash.reach("guard.called_up")
             self._ordered(called)
+        elif not one.looking and one.probe_in_s <= 0:
+            await self._begin(one)
+
+    async def _begin(self, one: Guard) -> None:
+        """Begin the look that is due, where needed once the route has answered a prompt."""
+        if not await self._run(lambda c: probe.any_waiting(c, one)):
+            await self._idle(one)
+        elif one.cause == Cause.NO_SUCCESS or not await self._run(lambda c: probe.begin(c, self._group, one)):
+            asked = await self._run(lambda c: probe.take_route_turn(c, self._group, one.route, self._probe_s))
+            if asked:
+                crash.reach("guard.turn_taken")
+                asking = asyncio.create_task(self._guarded(self._ask_route(one.route, asked)))
+                self._asking.add(asking)
+                asking.add_done_callback(self._asking.discard)
 
     async def _idle(self, one: Guard) -> None:
-        """Nothing waits that a guard could hold back."""
+        """Nothing waits that a guard could hold back. What comes later is as bad as what failed: nothing is forgiven."""
         if await self._run(lambda c: probe.running(c, one)):
             await self._run(lambda c: probe.put_off(c, one, IDLE_S))
         else:
-            await self._open(one, "nothing of it is left")
+            await self._open(one, "nothing of it is left", forgiven=False)
 
-    async def _ask_route(self, one: Guard) -> None:
-        if await self._ask(one.route):
-            await self._run(lambda c: probe.route_answered(c, one.route))
+    async def _ask_route(self, route: str, asked: probe.Asked) -> None:
+        answered = await self._ask(route)
+        if answered:
+            await self._run(lambda c: probe.route_answered(c, route))
             crash.reach("guard.answered")
         else:
-            log.warning("route %s does not answer a probe; the next one is in %.0f s", one.route, self._probe_s)
+            log.warning("route %s does not answer a prompt; it is asked again in %.0f s", route, self._probe_s)
+        await self._run(lambda c: probe.begin_asked(c, asked, answered=answered))
 
-    async def _open(self, one: Guard, why: str) -> None:
-        await self._run(lambda c: rows.open_one(c, one, "docllm", why))
+    async def _open(self, one: Guard, why: str, *, forgiven: bool = True) -> None:
+        await self._run(lambda c: rows.open_one(c, one, "docllm", why, forgiven=forgiven))
         crash.reach("guard.opened")
 
     async def _call_up(self, one: Guard) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from producer import tally
+from producer import guards, tally
 from producer.store import Batch
 from schemas.sql import NEVER_TIME, utc_now
 from schemas.tables import audit, batch, task
@@ -21,11 +21,15 @@ FIRST_KEY: bytes | None = b""
 
 
 def mark(connection: Connection, which: Batch, actor: str) -> bool:
-    """Mark the batch as cancelled and record it in the audit; return False if it was already."""
+    """Mark the batch as cancelled, open its guards and record it in the audit.
+
+    Return False if it was cancelled already.
+    """
     marked = update(batch).where(batch.c.id == which.id, batch.c.cancelled_at.is_(None)).values(cancelled_at=utc_now())
     if connection.execute(marked).rowcount == 0:
         return False
     connection.execute(audit.insert(), {"actor": actor[:191], "action": "cancel", "detail": f"batch {which.name}"[:2000]})
+    guards.open_all(connection, which.group, which.id, actor, "the batch was cancelled")
     return True
 
 

@@ -247,5 +247,5 @@ def _reasons(
     reasons = [f"agent {one.name} {one.state}, {one.silent_s:.0f} s" for one in gone]
     if not any(one.works for one in agents):
         reasons.append(f"no agent alive; start one: python -m agent --group {group}")
-    reasons += [f"guard of {one.key}: {one.reason}; next probe in {one.probe_due_s:.0f} s" for one in raised]
+    reasons += [f"guard of {one.key}: {one.reason}; {one.ahead}" for one in raised]
     return (*reasons, *notices)

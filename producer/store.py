@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, func, select, update
 
-from producer import outbox, tally
+from producer import guards, outbox, tally
 from producer.ports import Order
 from producer.shown import shown
 from schemas.bulk import insert_rows
@@ -192,8 +192,12 @@ def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> A
 
 
 def begin_load(connection: Connection, into: Batch) -> None:
-    """Mark the batch as one whose load has begun. From now on it counts as a load's batch."""
+    """Mark the batch as one whose load has begun, and open its guards.
+
+    From now on it counts as a load's batch. Whoever loads it wants its tasks to run.
+    """
     connection.execute(update(batch).where(batch.c.id == into.id).values(closed_at=None, note=Origin.LOAD.value))
+    guards.open_all(connection, into.group, into.id, "load", "the batch was loaded again")
 
 
 def close_batch(connection: Connection, into: Batch) -> None:

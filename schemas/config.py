@@ -94,7 +94,7 @@ class AgentConfig:
 class GuardConfig:
     """Settings of guards.
 
-    `probe_s`: how often a guard tries one of the tasks that it holds because they failed together.
+    `probe_s`: how often a guard tries some of the tasks that it holds because they failed together.
     """
 
     probe_s: float = 300.0

@@ -253,11 +253,24 @@ guard = _table(
     _word("reason", 500),
     _now("raised_at"),
     _now("probe_at"),
-    _big("probe_task"),
+    _big("probe_task"),  # not used since a look may have many tasks: `guard_look`
     Column("opened_at", UtcTime),
     # When all tasks that the guard moved were called up, after it was opened.
     Column("called_at", UtcTime),
+    Column("look_size", Integer, nullable=False, server_default=text("1")),
+    Column("look_left", Integer, nullable=False, server_default=text("-1")),  # free places; -1: no look
+    # When the present look began; without one, when the last look ended or the guard was raised.
+    Column("look_at", UtcTime, nullable=False, server_default=text("'2000-01-01 00:00:00.000000'")),
+    Column("vouched", Tiny, nullable=False, server_default=text("0")),  # the route worked when the look began
     UniqueConstraint("batch_id", "type", "route", name="uq_guard_key"),
+)
+
+guard_look = _table(
+    "guard_look",
+    _key("guard_id"),
+    _key("task_id"),
+    Column("fence", Integer, nullable=False),  # of the task when it joined; it rises when an attempt fails
+    Index("ix_guard_look_task", "task_id"),
 )
 
 route_resume = _table(

@@ -1,27 +1,26 @@
-"""The guard of the dead-letter topic, as SQL: what settles and the reaper decide about it, inside their own transactions.
+"""Guards as SQL: what settles and the reaper decide about failures, inside their own transactions.
 
-The row of a key is locked before anything is decided, so that all agents together count one after another. Locks are taken in the
-order tasks, then guards.
+The row of a key is locked before anything is decided, so that all agents count one after another. Locks are taken in the order
+tasks, guards, tasks of looks.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, literal, or_, select, update
+from sqlalchemy import Connection, and_, delete, or_, select, update
 
-from agent.outcome import Dead, Outcome, Succeeded
-from agent.policy import Tier, fingerprint
-from agent.policy.guard import WINDOW_S, Cause, Ended, Watch, moved
+from agent.ledger import history
+from agent.outcome import Dead, Moved, Outcome, Succeeded
+from agent.policy import Effect, Tier, effect_of, fingerprint
+from agent.policy.guard import REFUSED, WINDOW_S, Cause, Watch, moved
 from agent.ports import Settlement
 from producer.guards import ANY_ROUTE
-from schemas.sql import UtcTime, insert_new, utc_after, utc_now
-from schemas.tables import batch, guard, tally
-from schemas.task import Status
+from schemas.sql import insert_new, utc_after, utc_now
+from schemas.tables import guard, guard_look
 
-EXHAUSTED = "exhausted"
-PROBE_BATCH = 0  # a success of the tally that no batch has: a prompt of our own was answered
-LOOK_BACK = 300  # newest counts of a key that are looked at: minutes, or some seconds of a fast batch
+EXHAUSTED, PERMANENT = "exhausted", "permanent"
 
 
 class Key(NamedTuple):
@@ -34,22 +33,24 @@ class Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Case:
-    """A key under judgement. `failed` is the error that raised its guard."""
+    """A key under judgement. `holding` are its raised guards; `failed` is the error that raised one now."""
 
     guard_id: int
     watch: Watch
+    holding: Sequence[Any] = ()
     failed: str = ""
 
 
 def hold_back(connection: Connection, group: str, settlements: Sequence[Settlement], longest: Tier) -> list[tuple[Settlement, Outcome]]:
-    """Return the outcomes that are to be written: a task whose attempts are used up dies only while its key has no raised guard.
+    """Return the outcomes to be written: what a guard holds back is moved to the longest tier, uncounted.
 
-    Otherwise it is moved to the longest tier, uncounted, and the guard is raised. Other deaths are never held back.
+    Held back are tasks whose attempts are used up, and tasks that were refused while no task of their key has succeeded. A task of
+    a look that began on a working route dies all the same. Other deaths are never held back.
     """
-    keys = {_key(one) for one in settlements if _exhausted(one.outcome)}
-    cases = _cases(connection, group, keys, settlements) if keys else {}
-    decided = [(one, _decide(cases.get(_key(one)), one, longest)) for one in settlements]
-    probes_failed(connection, [one.row.task_id for one, outcome in decided if outcome is not one.outcome])
+    cases = _cases(connection, group, settlements)
+    tried = _tried(connection, cases.values(), [one.row.task_id for one in settlements])
+    decided = [(one, _decide(cases.get(_key(one)), one, longest, tried)) for one in settlements]
+    leave_looks(connection, [(one.row.task_id, one.row.fence) for one, outcome in decided if isinstance(outcome, Moved)])
     for case in cases.values():
         if case.watch.cause is not None:
             _raise(connection, case.guard_id, case.watch.cause, f"{case.watch.why}; {case.failed}")
@@ -64,30 +65,67 @@ def _exhausted(outcome: Outcome) -> bool:
     return isinstance(outcome, Dead) and outcome.disposition == EXHAUSTED
 
 
-def _decide(case: _Case | None, one: Settlement, longest: Tier) -> Outcome:
+def _refused(outcome: Outcome) -> bool:
+    return isinstance(outcome, Dead) and outcome.disposition == PERMANENT and outcome.failure.error_class == REFUSED
+
+
+def _decide(case: _Case | None, one: Settlement, longest: Tier, tried: Collection[tuple[int, int]]) -> Outcome:
     outcome = one.outcome
     if case is None or not isinstance(outcome, Dead | Succeeded):
         return outcome
-    if isinstance(outcome, Succeeded) or not _exhausted(outcome):
+    if isinstance(outcome, Succeeded):
+        case.watch.succeeded()
+        return outcome
+    if not (_exhausted(outcome) or _refused(outcome)):
         case.watch.other()
         return outcome
-    failure, was_raised = outcome.failure, case.watch.raised
-    dies = case.watch.may_die(fingerprint(failure.error_class, failure.text))
-    if case.watch.raised and not was_raised:
+    failure = outcome.failure
+    dies = (one.row.task_id, one.row.fence) in tried or _may_die(case.watch, outcome)
+    if case.watch.cause is not None and not case.failed:
         case.failed = f"{failure.error_class}: {failure.text}"
     return outcome if dies else moved(failure, outcome.spent, longest, one.row.task_id)
 
 
-def _cases(connection: Connection, group: str, keys: Collection[Key], settlements: Sequence[Settlement]) -> dict[Key, _Case]:
-    rows = _locked(connection, group, keys)
-    succeeding = {one.route for one in settlements if isinstance(one.outcome, Succeeded)}
+def _may_die(watch: Watch, outcome: Dead) -> bool:
+    failure = outcome.failure
+    stamp = fingerprint(failure.error_class, failure.text)
+    if _refused(outcome):
+        return watch.may_be_refused(stamp)
+    return watch.may_die(stamp, of_call=effect_of(failure.error_class) is not Effect.NONE)
+
+
+def _cases(connection: Connection, group: str, settlements: Sequence[Settlement]) -> dict[Key, _Case]:
+    """Return the keys for which a guard may be raised, or hold something back; their rows are locked."""
+    exhausted = {_key(one) for one in settlements if _exhausted(one.outcome)}
+    succeeding = {_key(one) for one in settlements if isinstance(one.outcome, Succeeded)}
+    refused = {_key(one) for one in settlements if _refused(one.outcome)} - succeeding
+    fruitless = {key for key in refused if not history.any_success(connection, *key)}
+    if not exhausted | fruitless:
+        return {}
+    rows = _locked(connection, group, exhausted | fruitless)
+    routes = {key.route for key in succeeding}
     cases = {}
-    for key in sorted(keys):
+    for key in sorted(exhausted | fruitless):
         row, wide = rows[key], rows.get(key._replace(route=ANY_ROUTE))
-        raised = row.opened_at is None or (wide is not None and wide.opened_at is None)
-        works = raised or bool(row.trusted) or key.route in succeeding or route_works(connection, group, key.route)
-        cases[key] = _Case(row.id, Watch(raised, works, _lately(connection, key, row) if works and not raised else ()))
+        holding = [one for one in (row, wide) if one is not None and one.opened_at is None]
+        watch = Watch(raised=bool(holding), route_works=True, good_end=partial(history.good_end, connection, *key))
+        if key in exhausted and not holding:
+            watch = _watch_failures(connection, group, key, row, watch, succeeding=key.route in routes)
+        if key in fruitless:
+            watch.refuses = row.opened_at is None and row.cause == Cause.BAD_REQUEST
+            watch.fruitless = True
+            watch.ended, watch.refused = history.refusals(connection, *key, since=row.opened_at if row.cause else None)
+        cases[key] = _Case(row.id, watch, holding)
     return cases
+
+
+def _watch_failures(connection: Connection, group: str, key: Key, row: Any, watch: Watch, *, succeeding: bool) -> Watch:
+    """Return the watch with what is known of the route, and of how tasks of the key ended lately."""
+    if not (row.trusted or succeeding or history.route_works(connection, group, key.route)):
+        silence = history.silence(connection, group, key.route)
+        return Watch(raised=False, route_works=False, silence=silence)
+    since = row.opened_at if row.cause else None  # what was before the guard's last opening is forgiven
+    return Watch(raised=False, route_works=True, lately=history.lately(connection, *key, since=since), good_end=watch.good_end)
 
 
 def _locked(connection: Connection, group: str, keys: Collection[Key]) -> dict[Key, Any]:
@@ -103,47 +141,40 @@ def _locked(connection: Connection, group: str, keys: Collection[Key]) -> dict[K
 def _lock(connection: Connection, keys: Collection[Key]) -> dict[Key, Any]:
     """A guard that was opened lately vouches for its route: whoever opened it knows that it works."""
     trusted = ((guard.c.cause != "") & (guard.c.opened_at > utc_after(-WINDOW_S))).label("trusted")
-    query = select(guard.c.id, guard.c.batch_id, guard.c.type, guard.c.route, guard.c.cause, guard.c.opened_at, trusted)
-    query = query.where(guard.c.batch_id.in_(sorted({key.batch_id for key in keys}))).order_by(guard.c.id).with_for_update()
-    return {Key(row.batch_id, row.type, row.route): row for row in connection.execute(query)}
-
-
-def route_works(connection: Connection, group: str, route: str, since: Any = None) -> bool:
-    """Return whether something of the group succeeded on the route lately; after `since`, a time of the database, where it is given."""
-    query = select(tally.c.id).outerjoin(batch, batch.c.id == tally.c.batch_id)
-    query = query.where(tally.c.created_at > utc_after(-WINDOW_S), tally.c.route == route, tally.c.state == int(Status.SUCCEEDED))
-    query = query.where(or_(batch.c.group_name == group, tally.c.batch_id == PROBE_BATCH))
-    if since is not None:
-        query = query.where(tally.c.created_at > literal(since, UtcTime))
-    return connection.execute(query.limit(1)).scalar() is not None
-
-
-def _lately(connection: Connection, key: Key, row: Any) -> list[Ended]:
-    """Return how tasks of the key ended in the window, the newest first; what was before the guard's last opening is forgiven."""
-    query = select(tally.c.disposition, tally.c.fingerprint, tally.c.delta).where(
-        tally.c.batch_id == key.batch_id,
-        tally.c.type == key.type,
-        tally.c.route == key.route,
-        tally.c.state.in_((int(Status.SUCCEEDED), int(Status.DEAD))),
-        tally.c.created_at > utc_after(-WINDOW_S),
-    )
-    if row.cause:
-        query = query.where(tally.c.created_at > literal(row.opened_at, UtcTime))
-    rows = connection.execute(query.order_by(tally.c.created_at.desc(), tally.c.id.desc()).limit(LOOK_BACK))
-    return [Ended(one.fingerprint if one.disposition == EXHAUSTED else None, one.delta) for one in rows]
+    columns = (guard.c.id, guard.c.batch_id, guard.c.type, guard.c.route, guard.c.cause, guard.c.opened_at, guard.c.vouched)
+    query = select(*columns, trusted).where(guard.c.batch_id.in_(sorted({key.batch_id for key in keys})))
+    rows = connection.execute(query.order_by(guard.c.id).with_for_update())
+    return {Key(row.batch_id, row.type, row.route): row for row in rows}
 
 
 def _raise(connection: Connection, guard_id: int, cause: Cause, reason: str) -> None:
-    fresh = {"raised_at": utc_now(), "probe_at": utc_now(), "probe_task": 0, "opened_at": None, "called_at": None}
-    connection.execute(
-        update(guard).where(guard.c.id == guard_id, guard.c.opened_at.is_not(None)).values(cause=cause.value, reason=reason[:500], **fresh)
-    )
+    """Raise a guard that is open; its first look is due at once."""
+    fresh = {"raised_at": utc_now(), "probe_at": utc_now(), "opened_at": None, "called_at": None}
+    no_look = {"look_size": 1, "look_left": -1, "look_at": utc_now(), "vouched": 0}
+    opened = update(guard).where(guard.c.id == guard_id, guard.c.opened_at.is_not(None))
+    connection.execute(opened.values(cause=cause.value, reason=reason[:500], **fresh, **no_look))
 
 
-def probes_failed(connection: Connection, ids: Collection[int]) -> None:
-    """Let these tasks pass no guard any more: a probe that has failed waits like the others, and another one is next."""
-    if ids:
-        connection.execute(update(guard).where(guard.c.probe_task.in_(sorted(ids))).values(probe_task=0))
+def _tried(connection: Connection, cases: Collection[_Case], task_ids: Sequence[int]) -> set[tuple[int, int]]:
+    """Return (task, fence) of those in a look that began on a working route: their end is their own."""
+    vouched = sorted({row.id for case in cases for row in case.holding if row.vouched})
+    return _in_looks(connection, vouched, task_ids) if vouched else set()
+
+
+def _in_looks(connection: Connection, guard_ids: Sequence[int], task_ids: Sequence[int]) -> set[tuple[int, int]]:
+    mine = (guard_look.c.guard_id.in_(guard_ids), guard_look.c.task_id.in_(sorted(task_ids)))
+    return {(row.task_id, row.fence) for row in connection.execute(select(guard_look.c.task_id, guard_look.c.fence).where(*mine))}
+
+
+def leave_looks(connection: Connection, tasks: Sequence[tuple[int, int]]) -> None:
+    """Take these (task, fence) out of the looks that they are in: what became of them tells nothing."""
+    if not tasks:
+        return
+    query = select(guard_look).where(guard_look.c.task_id.in_(sorted({task_id for task_id, _ in tasks})))
+    leaving = [row for row in connection.execute(query) if (row.task_id, row.fence) in set(tasks)]
+    if leaving:
+        each = [and_(guard_look.c.guard_id == row.guard_id, guard_look.c.task_id == row.task_id) for row in leaving]
+        connection.execute(delete(guard_look).where(or_(*each)))
 
 
 def stopped(connection: Connection, keys: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
@@ -151,6 +182,14 @@ def stopped(connection: Connection, keys: Collection[tuple[int, str]]) -> set[tu
     ids = sorted({batch_id for batch_id, _ in keys})
     query = select(guard.c.batch_id, guard.c.type).where(guard.c.batch_id.in_(ids), guard.c.route == ANY_ROUTE, guard.c.opened_at.is_(None))
     return {(row.batch_id, row.type) for row in connection.execute(query)} & set(keys)
+
+
+def in_lost_looks(connection: Connection, group: str, tasks: Sequence[tuple[int, int]]) -> set[int]:
+    """Return those of these (task, fence) that go in a look of a guard for lost agents, while other tasks of the group succeed."""
+    raised = select(guard.c.id).where(guard.c.group_name == group, guard.c.route == ANY_ROUTE, guard.c.opened_at.is_(None))
+    ids = sorted(connection.execute(raised.where(guard.c.vouched == 1)).scalars())
+    tried = _in_looks(connection, ids, [task_id for task_id, _ in tasks]) if ids else set()
+    return {task_id for task_id, fence in tasks if (task_id, fence) in tried}
 
 
 def raise_for_losses(connection: Connection, group: str, keys: Collection[tuple[int, str]], reason: str) -> None:

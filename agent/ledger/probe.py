@@ -1,23 +1,27 @@
-"""How a raised guard ends, as SQL: the turns of its probes, its opening, and the calling up of what it had moved.
+"""How a raised guard ends, as SQL: its looks, its opening, and the calling up of what it had moved.
 
-Every agent does this, each statement by its own condition, so that one of them wins and the others see nothing to do.
+A look tries some tasks of the guard. Every agent does this, each statement by its own condition, so that one agent wins and the
+others see nothing to do.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, delete, exists, select, update
+from sqlalchemy import ColumnElement, Connection, delete, exists, literal, select, update
 
-from agent.ledger.guard import PROBE_BATCH, route_works
-from agent.policy.guard import ROUTE_CLOSED, WINDOW_S, Cause
+from agent.ledger.history import PROBE_BATCH, route_works
+from agent.policy.guard import ROUTE_CLOSED, WINDOW_S, Cause, Look, next_in_s, next_size
 from agent.ports import Order
 from producer import outbox, tally
 from producer.guards import ANY_ROUTE, Guard
-from schemas.sql import utc_after, utc_now
-from schemas.tables import guard, task, task_attempt, task_input
+from schemas.bulk import insert_rows
+from schemas.sql import UtcTime, utc_after, utc_now
+from schemas.tables import guard, guard_look, task, task_attempt, task_input
 from schemas.task import WAITING, Status
 
 PAGE = 500
-FEW = 20  # waiting tasks that are looked at for one of the guard's route
+FEW = 100  # waiting tasks that are looked at for those of the guard's route
+PATIENCE_S = 3.0  # a place in a look is first offered to tasks that an agent has in hand
 LINGER_S = 10.0  # an agent may move a task for as long after the opening, since it had not heard of it
 
 # What waits since a guard stopped it. Any other wait is an attempt's own delay, or its provider's wish: it is not cut short.
@@ -27,20 +31,23 @@ _MOVED = exists().where(
     task_attempt.c.outcome == "moved",
     task_attempt.c.error_class != ROUTE_CLOSED,
 )
+_RAISED = guard.c.opened_at.is_(None)
+_DUE = (guard.c.look_left < 0) & (guard.c.probe_at <= utc_now())
+
+Asked = Sequence[tuple[int, datetime]]  # guards whose route is asked, and their `look_at` at that moment
 
 
-def take_turn(connection: Connection, guard_id: int, task_id: int, wait_s: float) -> bool:
-    """Let this task be the guard's probe, if one is due; the next one is after `wait_s`. Safe to run twice."""
-    due = (guard.c.probe_at <= utc_now()) | (guard.c.probe_task == task_id)
-    turn = update(guard).where(guard.c.id == guard_id, guard.c.opened_at.is_(None), due)
-    return connection.execute(turn.values(probe_at=utc_after(wait_s), probe_task=task_id)).rowcount == 1
+# ---- the beginning of a look
 
 
-def take_route_turn(connection: Connection, group: str, route: str, wait_s: float) -> bool:
-    """Take the turn to ask a route that nothing succeeds on, for all its guards that are due."""
-    mine = (guard.c.group_name == group, guard.c.route == route, guard.c.cause == Cause.NO_SUCCESS.value)
-    turn = update(guard).where(*mine, guard.c.opened_at.is_(None), guard.c.probe_at <= utc_now())
-    return connection.execute(turn.values(probe_at=utc_after(wait_s))).rowcount > 0
+def take_route_turn(connection: Connection, group: str, route: str, wait_s: float) -> Asked:
+    """Take the turn to ask a route, for all its guards that are due; they are due again after `wait_s`."""
+    mine = (guard.c.group_name == group, guard.c.route == route, guard.c.cause != Cause.WORKER_LOST.value, _RAISED, _DUE)
+    rows = connection.execute(select(guard.c.id, guard.c.look_at).where(*mine).order_by(guard.c.id).with_for_update()).all()
+    if rows:
+        taken = update(guard).where(guard.c.id.in_([row.id for row in rows]))
+        connection.execute(taken.values(probe_at=utc_after(wait_s)))
+    return [(row.id, row.look_at) for row in rows]
 
 
 def route_answered(connection: Connection, route: str) -> None:
@@ -48,20 +55,135 @@ def route_answered(connection: Connection, route: str) -> None:
     tally.write(connection, [tally.Change(tally.Key(PROBE_BATCH, "", route, Status.SUCCEEDED, "probe"))])
 
 
-def passed(connection: Connection, group: str, one: Guard) -> str:
-    """Return why the guard may be opened, empty when it may not. After a probe that died of its own input the next is due at once."""
+def begin(connection: Connection, group: str, one: Guard) -> bool:
+    """Begin the look that is due; return False when the route must be asked first.
+
+    Nothing needs to be asked where something succeeded on the route since the last look. Over lost agents no prompt tells anything:
+    there the look begins, and its tasks may die only if something else of the group succeeded.
+    """
+    works = route_works(connection, group, one.route, since=one.look_at)
+    if not works and one.cause != Cause.WORKER_LOST:
+        return False
+    _begin(connection, [(one.id, one.look_at)], _DUE, vouched=works)
+    return True
+
+
+def begin_asked(connection: Connection, asked: Asked, *, answered: bool) -> None:
+    """Begin the looks that waited for the answer of their route. Without one, a look is of one task, and its tasks cannot die."""
+    _begin(connection, asked, guard.c.look_left < 0, vouched=answered)
+
+
+def _begin(connection: Connection, which: Asked, due: ColumnElement[bool], *, vouched: bool) -> None:
+    places = {"look_left": guard.c.look_size, "vouched": 1} if vouched else {"look_size": 1, "look_left": 1, "vouched": 0}
+    for guard_id, look_at in which:
+        same = (guard.c.id == guard_id, guard.c.look_at == literal(look_at, UtcTime), guard.c.cause != Cause.NO_SUCCESS.value)
+        began = update(guard).where(*same, _RAISED, due).values(look_at=utc_now(), probe_at=utc_now(), **places)
+        if connection.execute(began).rowcount:
+            connection.execute(delete(guard_look).where(guard_look.c.guard_id == guard_id))
+
+
+# ---- the tasks of a look
+
+
+def take_turn(connection: Connection, guard_id: int, task_id: int) -> bool:
+    """Let this task go in the guard's look if it has a free place, or if the task is in it already. Safe to run twice."""
+    fence = connection.execute(select(task.c.fence).where(task.c.id == task_id)).scalar()
+    mine = (guard_look.c.guard_id == guard_id, guard_look.c.task_id == task_id)
+    joined = connection.execute(select(guard_look.c.fence).where(*mine)).scalar()
+    if fence is None or joined is not None:
+        return joined is not None and joined == fence
+    return bool(_join(connection, guard_id, {task_id: fence}))
+
+
+def _join(connection: Connection, guard_id: int, fences: dict[int, int]) -> list[int]:
+    """Let as many of these tasks join the look as it has free places; return which did."""
+    free = select(guard.c.look_left).where(guard.c.id == guard_id, _RAISED).with_for_update()
+    chosen = list(fences)[: max(0, connection.execute(free).scalar() or 0)]
+    if chosen:
+        left = guard.c.look_left - len(chosen)
+        connection.execute(update(guard).where(guard.c.id == guard_id).values(look_left=left))
+        rows = [{"guard_id": guard_id, "task_id": one, "fence": fences[one]} for one in chosen]
+        insert_rows(connection, guard_look, rows, keep=True)
+    return chosen
+
+
+def call_some(connection: Connection, group: str, one: Guard, route_of: Callable[[bytes], str]) -> list[Order]:
+    """Call up waiting tasks for the free places of a look; return the orders for their records.
+
+    One agent does so every few seconds. Where no task waits for it, the places that are still free are closed.
+    """
+    turn = update(guard).where(guard.c.id == one.id, _RAISED, guard.c.look_left > 0, guard.c.look_at == literal(one.look_at, UtcTime))
+    if connection.execute(turn.where(guard.c.probe_at <= utc_after(-PATIENCE_S)).values(probe_at=utc_now())).rowcount == 0:
+        return []
+    found = _candidates(connection, one)
+    bodies = _bodies(connection, found) if one.route != ANY_ROUTE else {}
+    mine = {task_id: fence for task_id, fence in found.items() if not bodies or route_of(bodies[task_id]) == one.route}
+    if not mine:
+        connection.execute(update(guard).where(guard.c.id == one.id, guard.c.look_left > 0).values(look_left=0))
+    chosen = _join(connection, one.id, mine)
+    return _call(connection, group, task.c.id.in_(chosen)) if chosen else []
+
+
+def _candidates(connection: Connection, one: Guard) -> dict[int, int]:
+    """Return some waiting tasks that may be called up, with their fences: what was moved, by its time, else what is due by itself."""
+    outside = ~exists().where(guard_look.c.guard_id == one.id, guard_look.c.task_id == task.c.id)
+    mine = select(task.c.id, task.c.fence).where(*_mine(one), outside).limit(FEW)
+    moved = mine.where(task.c.status == int(Status.RETRYING), _MOVED).order_by(task.c.due_at)
+    for query in (moved, mine.where(task.c.status == int(Status.PENDING), task.c.due_at <= utc_now())):
+        if found := {row.id: row.fence for row in connection.execute(query)}:
+            return found
+    return {}
+
+
+def _bodies(connection: Connection, task_ids: Collection[int]) -> dict[int, bytes]:
+    query = select(task_input.c.task_id, task_input.c.body).where(task_input.c.task_id.in_(sorted(task_ids)))
+    return {row.task_id: bytes(row.body) for row in connection.execute(query)}
+
+
+# ---- the end of a look, and of the guard
+
+
+def look_at(connection: Connection, group: str, one: Guard, probe_s: float) -> str:
+    """Return why the guard may be opened, empty when it may not. A look that is over is ended, and the next one gets its time."""
     if one.cause == Cause.NO_SUCCESS:
         return "something succeeded on its route" if route_works(connection, group, one.route, since=one.raised_at) else ""
-    status = connection.execute(select(task.c.status).where(task.c.id == one.probe_task)).scalar()
-    if status in {Status.DEAD, Status.CANCELLED}:
-        ended = update(guard).where(guard.c.id == one.id, guard.c.probe_task == one.probe_task)
-        connection.execute(ended.values(probe_at=utc_now(), probe_task=0))
-    return "its probe succeeded" if status == Status.SUCCEEDED else ""
+    if not one.looking:
+        return ""
+    look = _look(connection, one)
+    if look.succeeded:
+        return "a task of its look succeeded"
+    if look.over(turns=one.look_left, late=one.look_s > probe_s):
+        cause, size = Cause(one.cause), next_size(look, one.look_size, vouched=one.vouched)
+        after_s = next_in_s(look, cause, vouched=one.vouched, age_s=one.look_s, probe_s=probe_s)
+        same = (guard.c.id == one.id, _RAISED, guard.c.look_left >= 0, guard.c.look_at == literal(one.look_at, UtcTime))
+        ended = update(guard).where(*same).values(look_at=utc_now(), look_left=-1, look_size=size, probe_at=utc_after(after_s))
+        if connection.execute(ended).rowcount:
+            connection.execute(delete(guard_look).where(guard_look.c.guard_id == one.id))
+    return ""
+
+
+def _look(connection: Connection, one: Guard) -> Look:
+    """Return how the tasks of the look fare. A fence that has risen tells of an attempt that failed."""
+    query = select(task.c.status, (task.c.fence > guard_look.c.fence).label("rose"))
+    rows = connection.execute(query.join(guard_look, guard_look.c.task_id == task.c.id).where(guard_look.c.guard_id == one.id)).all()
+    going = [row.status for row in rows if not row.rose]
+    return Look(
+        succeeded=sum(row.status == Status.SUCCEEDED for row in rows),
+        failed=len(rows) - len(going) + going.count(Status.DEAD),
+        running=going.count(Status.PROCESSING),
+        waiting=sum(status in WAITING for status in going),
+        cancelled=going.count(Status.CANCELLED),
+    )
 
 
 def any_waiting(connection: Connection, one: Guard) -> bool:
     """Return whether a task of the guard's batch and type waits."""
     return _any(connection, one, WAITING)
+
+
+def running(connection: Connection, one: Guard) -> bool:
+    """Return whether a task of the guard's batch and type is being worked on."""
+    return _any(connection, one, (Status.PROCESSING,))
 
 
 def _any(connection: Connection, one: Guard, statuses: Collection[Status]) -> bool:
@@ -70,49 +192,16 @@ def _any(connection: Connection, one: Guard, statuses: Collection[Status]) -> bo
 
 
 def _mine(one: Guard) -> tuple[ColumnElement[bool], ...]:
-    return task.c.batch_id == one.batch_id, task.c.type == one.type
-
-
-def _candidates(connection: Connection, one: Guard) -> list[int]:
-    """Return a few waiting tasks that may be called up: those that were moved, the next one first, else what is due by itself."""
-    mine = select(task.c.id).where(*_mine(one)).limit(FEW)
-    moved = mine.where(task.c.status == int(Status.RETRYING), _MOVED).order_by(task.c.due_at)
-    for query in (moved, mine.where(task.c.status == int(Status.PENDING), task.c.due_at <= utc_now())):
-        if found := list(connection.execute(query).scalars()):
-            return found
-    return []
-
-
-def running(connection: Connection, one: Guard) -> bool:
-    """Return whether a task of the guard's batch and type is being worked on."""
-    return _any(connection, one, (Status.PROCESSING,))
+    """Where a task is the guard's. `+ 0` keeps the server from walking the whole batch: few tasks are open, or wait."""
+    return task.c.batch_id + 0 == one.batch_id, task.c.type == one.type
 
 
 def put_off(connection: Connection, one: Guard, wait_s: float) -> None:
-    """Let no probe be due before `wait_s`."""
+    """Let no look be due before `wait_s`."""
     connection.execute(update(guard).where(guard.c.id == one.id, guard.c.probe_at <= utc_now()).values(probe_at=utc_after(wait_s)))
 
 
-def call_one(connection: Connection, group: str, one: Guard, wait_s: float, route_of: Callable[[bytes], str]) -> list[Order]:
-    """Call up a waiting task of the guard's key as its probe; return the order for its record."""
-    for task_id in _candidates(connection, one):
-        if one.route in {ANY_ROUTE, route_of(_value(connection, task_id))}:
-            return _call(connection, group, task.c.id == task_id) if take_turn(connection, one.id, task_id, wait_s) else []
-    return []
-
-
-def _value(connection: Connection, task_id: int) -> bytes:
-    return bytes(connection.execute(select(task_input.c.body).where(task_input.c.task_id == task_id)).scalar_one())
-
-
-def _call(connection: Connection, group: str, which: ColumnElement[bool]) -> list[Order]:
-    """Let waiting tasks be due now, and order records for them."""
-    locked = select(task.c.id, task.c.fence).where(which, task.c.status.in_(WAITING)).order_by(task.c.id)
-    rows = connection.execute(locked.with_for_update(skip_locked=True)).all()
-    if not rows:
-        return []
-    connection.execute(update(task).where(task.c.id.in_([row.id for row in rows])).values(due_at=utc_now()))
-    return outbox.place(connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in rows])
+# ---- what an opened guard had moved
 
 
 def call_up(connection: Connection, group: str, one: Guard) -> list[Order]:
@@ -124,6 +213,16 @@ def call_up(connection: Connection, group: str, one: Guard) -> list[Order]:
     long_open = (guard.c.id == one.id, guard.c.opened_at < utc_after(-LINGER_S))
     connection.execute(update(guard).where(*long_open).values(called_at=utc_now()))
     return []
+
+
+def _call(connection: Connection, group: str, which: ColumnElement[bool]) -> list[Order]:
+    """Let waiting tasks be due now, and order records for them."""
+    locked = select(task.c.id, task.c.fence).where(which, task.c.status.in_(WAITING)).order_by(task.c.id)
+    rows = connection.execute(locked.with_for_update(skip_locked=True)).all()
+    if not rows:
+        return []
+    connection.execute(update(task).where(task.c.id.in_([row.id for row in rows])).values(due_at=utc_now()))
+    return outbox.place(connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in rows])
 
 
 def forget(connection: Connection, group: str) -> None:

@@ -102,7 +102,7 @@ def _reset(connection: Connection, group: str, rows: Sequence[Any], guilty: Sequ
     back = [row for row in rows if row not in dead]
     _kill(connection, group, dead)
     _return(connection, group, back)
-    guards.probes_failed(connection, [row.id for row in back])
+    guards.leave_looks(connection, [(row.id, row.fence) for row in back])
     _name(connection, back, dead)
     return len(back), len(dead)
 
@@ -125,11 +125,12 @@ def _cancelled(connection: Connection, rows: Sequence[Any]) -> set[int]:
 
 
 def _to_kill(connection: Connection, group: str, lost: Sequence[Any]) -> Sequence[Any]:
-    """Return those that are given up on. When that would be too many their guard is raised, and while it is nobody is."""
+    """Return those that are given up on. When that would be too many their guard is raised; then only tasks of its looks die."""
     if not lost:
         return []
     stopped = guards.stopped(connection, {(row.batch_id, row.type) for row in lost})
-    free = [row for row in lost if (row.batch_id, row.type) not in stopped]
+    tried = guards.in_lost_looks(connection, group, [(row.id, row.fence) for row in lost]) if stopped else set()
+    free = [row for row in lost if (row.batch_id, row.type) not in stopped or row.id in tried]
     left = _deaths_left(connection, group)
     if spared := {(row.batch_id, row.type) for row in free[left:]}:
         guards.raise_for_losses(connection, group, spared, f"more than {LOST_PER_WINDOW} tasks lost {LOSS_LIMIT} agents each in 10 minutes")

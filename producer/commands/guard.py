@@ -39,7 +39,8 @@ async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
         say_json(whole)
         return 0
     for one in found:
-        say(f"{shown(f'{one.key}: {one.reason}')}; raised {one.raised_at:%Y-%m-%d %H:%M:%S} UTC, next probe in {one.probe_due_s:.0f} s")
+        said = shown(f"{one.key}: {one.reason}")
+        say(f"{said}; raised {one.raised_at:%Y-%m-%d %H:%M:%S} UTC; {one.ahead}")
     again = f"to let one run again: python -m producer guard open BATCH --group {options.group}"
     note(with_config(again, options.config) if found else "no guard is raised")
     return 0

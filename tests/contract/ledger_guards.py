@@ -12,9 +12,14 @@ from tests.contract.ledger_parts import BATCH, GROUP, ORIGIN, SPENT, Books
 ROUTE = "route"
 
 
-def exhausted(text: str = "ValueError: no") -> Dead:
+def exhausted(text: str = "ValueError: no", error_class: str = "HANDLER") -> Dead:
     """Return the end of a task whose attempts are used up by this error."""
-    return Dead(Failure("HANDLER", text), SPENT, "exhausted")
+    return Dead(Failure(error_class, text), SPENT, "exhausted")
+
+
+def refused(text: str = "400: unknown parameter: temprature") -> Dead:
+    """Return the end of a task that its provider refuses for good."""
+    return Dead(Failure("BAD_REQUEST", text), SPENT)
 
 
 def different(count: int) -> list[Outcome]:

@@ -49,7 +49,7 @@ class Duty:
         return self.answers
 
     async def _take_turn(self, guard_id: int, task_id: int) -> bool:
-        return self._books.run(lambda c: probe.take_turn(c, guard_id, task_id, PROBE_S))
+        return self._books.run(lambda c: probe.take_turn(c, guard_id, task_id))
 
     def _ordered(self, orders: Sequence[Order]) -> None:
         self.orders += orders
@@ -75,8 +75,16 @@ def fail_as_a_whole(books: Books, count: int = 12) -> list[int]:
 
 
 def patient(books: Books) -> None:
-    """Make the probe due for longer than agents have to offer a task in hand."""
+    """Let a look be due, or have free places, for longer than agents are given to offer tasks that they have in hand."""
     books.ago(tables.guard.c.probe_at, 4)
+
+
+async def looking(books: Books, duty: Duty) -> Guard:
+    """Let a guard's look begin: its route answers, or something succeeded on it."""
+    await duty.look()
+    guard = the(raised(books))
+    assert guard.looking
+    return guard
 
 
 def the(found: Sequence[Guard]) -> Guard:
@@ -84,11 +92,12 @@ def the(found: Sequence[Guard]) -> Guard:
     return one
 
 
-def let_through(books: Books, task_id: int) -> None:
-    """Make a task the probe, and end its wait."""
+def let_through(books: Books, *task_ids: int) -> None:
+    """Let these tasks go in the look that is under way, and let their wait be over."""
     guard = the(raised(books))
-    assert books.run(lambda c: probe.take_turn(c, guard.id, task_id, PROBE_S))
-    books.ago(tables.task.c.due_at, 1, task_id)
+    for task_id in task_ids:
+        assert books.run(lambda c, task_id=task_id: probe.take_turn(c, guard.id, task_id))
+    books.ago(tables.task.c.due_at, 1, *task_ids)
 
 
 def run_probe(books: Books, task_id: int, *outcome: object) -> None:
@@ -96,6 +105,22 @@ def run_probe(books: Books, task_id: int, *outcome: object) -> None:
     owner = books.agent().next_owner()
     row = books.claimed(task_id, owner, fence=books.task(task_id).fence)
     ended(books, [(row, owner)], *outcome)  # type: ignore[arg-type]
+
+
+async def whole_look(books: Books, duty: Duty, task_ids: Sequence[int], outcome: object) -> int:
+    """Let the next look begin, whenever it is due, and fill it with the first of these tasks; return how many went.
+
+    All of them end so, and then the look ends.
+    """
+    books.ago(tables.guard.c.probe_at, 1)
+    guard = await looking(books, duty)
+    chosen = task_ids[: guard.look_left]
+    let_through(books, *chosen)
+    for task_id in chosen:
+        run_probe(books, task_id, outcome)
+    books.set(tables.guard, guard.id, look_left=0)
+    await duty.look()
+    return len(chosen)
 
 
 async def look_at(books: Books, duty: Duty) -> object:

@@ -53,7 +53,7 @@ def test_without_a_success_on_the_route_the_task_waits(books: Books) -> None:
     assert (attempt.owner, attempt.outcome, attempt.error_class, attempt.error_text) == (owner, "moved", "HANDLER", "ValueError: no")
     (guard,) = raised(books)
     assert (guard.batch, guard.type, guard.route, guard.cause) == (BATCH, "document", ROUTE, "no_success")
-    assert guard.reason == "nothing succeeded on the route for 10 minutes; HANDLER: ValueError: no"
+    assert guard.reason == "nothing has succeeded on this route in this group yet; HANDLER: ValueError: no"
     assert guard.probe_in_s <= 0
     assert deaths(books) == 0
 
@@ -122,7 +122,16 @@ def test_ten_deaths_in_a_row_are_the_limit_within_one_transaction(books: Books) 
     assert (verdicts.count(Verdict.SETTLED), verdicts.count(HELD), deaths(books)) == (10, 40, 10)
     (guard,) = raised(books)
     assert guard.reason == "the last 10 tasks were given up on for the same error; HANDLER: ValueError: no"
-    assert guard.cause == "exhausted"
+    assert guard.cause == "handler"
+
+
+def test_failures_of_calls_and_of_handlers_have_different_causes(books: Books) -> None:
+    """A provider that answers a prompt tells nothing of a handler."""
+    end(books, SUCCEEDED)
+    end(books, *[exhausted("no JSON", "BAD_OUTPUT")] * 12)
+    end(books, *[exhausted("not mounted", "DOCUMENT_UNREADABLE")] * 12, into="another")
+
+    assert [one.cause for one in raised(books)] == ["exhausted", "handler"]
 
 
 def test_ten_deaths_in_a_row_are_the_limit_over_many_transactions(books: Books) -> None:

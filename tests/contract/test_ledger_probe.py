@@ -1,14 +1,15 @@
-"""How a raised guard ends by a probe or a prompt, and how its moved tasks run again."""
+"""How a raised guard ends: by a look, by a prompt, by a person, or because nothing is left; and what it had moved runs again."""
 
-from agent.ledger import probe, reap
-from agent.ledger.lease import declare_lost
+import asyncio
+
+from agent.ledger import probe
 from agent.outcome import Failure, Moved, Snooze
 from agent.ports import Answer, Verdict
 from schemas import tables
 from schemas.task import Status
 from tests.contract.ledger_guards import ROUTE, claimed, deaths, end, ended, exhausted, raised
-from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RETRY, SPENT, SUCCEEDED, Books, new_task
-from tests.contract.ledger_probing import PROBE_S, Duty, fail_as_a_whole, let_through, patient, run_probe, the
+from tests.contract.ledger_parts import BATCH, RETRY, SPENT, SUCCEEDED, Books, new_task
+from tests.contract.ledger_probing import Duty, fail_as_a_whole, let_through, looking, patient, run_probe, the
 
 
 async def test_a_healthy_group_has_nothing_to_do(books: Books) -> None:
@@ -34,21 +35,28 @@ async def test_a_raised_guard_is_heard_of(books: Books) -> None:
 
 
 async def test_a_task_in_hand_takes_the_turn_once(books: Books) -> None:
-    """One of the agents that offer a task wins; the next turn is five minutes later.
-
-    A lost answer may be requested again.
-    """
-    fail_as_a_whole(books)
-    guard = the(raised(books))
+    """Of all agents that offer one, one wins; a lost answer may be asked for again; the next look has its own places."""
+    one, two, *_ = fail_as_a_whole(books, 14)
+    guard = await looking(books, Duty(books))
 
     def turn(task_id: int) -> bool:
-        return books.run(lambda c: probe.take_turn(c, guard.id, task_id, PROBE_S))
+        return books.run(lambda c: probe.take_turn(c, guard.id, task_id))
 
-    assert [turn(1), turn(2), turn(1)] == [True, False, True]
-    assert 290 < the(raised(books)).probe_due_s <= 300
-    assert the(raised(books)).probe_task == 1
-    patient(books)
-    assert turn(2)
+    assert [turn(one), turn(two), turn(one)] == [True, False, True]
+    assert the(raised(books)).look_left == 0
+
+
+async def test_a_look_begins_once_though_many_agents_see_it_due(books: Books) -> None:
+    """Two agents take turns at once: one of them asks the route and begins the look."""
+    fail_as_a_whole(books)
+    first, second = Duty(books), Duty(books)
+
+    await asyncio.gather(first.look(), second.look())
+    before = the(raised(books))
+    await asyncio.gather(second.look(), first.look())
+
+    assert len(first.asked + second.asked) == 1
+    assert (before.look_left, before.look_at) == (1, the(raised(books)).look_at)
 
 
 async def test_without_one_in_hand_the_task_that_is_due_first_is_called_up(books: Books) -> None:
@@ -58,39 +66,39 @@ async def test_without_one_in_hand_the_task_that_is_due_first_is_called_up(books
     """
     _, first, *_ = moved_ones = fail_as_a_whole(books, 14)
     books.ago(tables.task.c.due_at, -60, first)
-    patient(books)
     duty = Duty(books)
+    await looking(books, duty)
+    patient(books)
 
     await duty.look()
     await duty.look()
 
     assert len(moved_ones) == 4
     assert duty.called == [first]
-    assert the(raised(books)).probe_task == first
+    assert books.rows(tables.guard_look)[0].task_id == first
     assert await duty.guards.moved(the(raised(books)), first) is None
 
 
-async def test_a_probe_that_is_just_due_is_left_to_tasks_in_hand(books: Books) -> None:
-    """A task that an agent has anyway needs no record, and no way through a long topic."""
+async def test_a_place_that_is_just_free_is_left_to_tasks_in_hand(books: Books) -> None:
+    """A task that an agent holds anyway needs no record, and no way through a long topic."""
     fail_as_a_whole(books)
     duty = Duty(books)
+    await looking(books, duty)
 
     await duty.look()
 
     assert duty.called == []
 
 
-async def test_the_success_of_the_probe_opens_the_guard_and_calls_up_what_it_moved(books: Books) -> None:
-    """Each task keeps its fence and is due now, after a few looks.
-
-    The counting begins anew.
-    """
+async def test_the_success_of_a_look_opens_the_guard_and_calls_up_what_it_moved(books: Books) -> None:
+    """Each with its own fence, due now, and in one look of the next seconds; the counting begins anew."""
     one, *others = fail_as_a_whole(books, 14)
     retrying = claimed(books, 1)
     ended(books, retrying, RETRY)
+    duty = Duty(books)
+    await looking(books, duty)
     let_through(books, one)
     run_probe(books, one, SUCCEEDED)
-    duty = Duty(books)
 
     await duty.look()
     await duty.look()
@@ -100,7 +108,8 @@ async def test_the_success_of_the_probe_opens_the_guard_and_calls_up_what_it_mov
     assert {books.claim(task_id, books.agent().next_owner(), fence=1) for task_id in others} == {Answer.CLAIMED}
     assert books.due_in_s(retrying[0][0].task_id) > 20
     (entry,) = books.rows(tables.audit)
-    assert (entry.actor, entry.detail.rpartition(": ")[2]) == ("docllm", "its probe succeeded")
+    assert (entry.actor, entry.detail.rpartition(": ")[2]) == ("docllm", "a task of its look succeeded")
+    assert books.count(tables.guard_look) == 0
 
 
 async def test_the_success_of_another_task_opens_nothing(books: Books) -> None:
@@ -112,52 +121,6 @@ async def test_the_success_of_another_task_opens_nothing(books: Books) -> None:
     await Duty(books).look()
 
     assert len(raised(books)) == 1
-
-
-async def test_a_probe_that_fails_is_moved_again_and_the_guard_stays(books: Books) -> None:
-    """The probe's attempts stay used up: it waits, uncounted, until the next probe."""
-    one, *_ = fail_as_a_whole(books)
-    let_through(books, one)
-    before = deaths(books)
-    run_probe(books, one, exhausted())
-    duty = Duty(books)
-
-    await duty.look()
-
-    assert (deaths(books), books.status(one), duty.called) == (before, Status.RETRYING, [])
-    assert the(raised(books)).probe_in_s > 200
-    assert the(raised(books)).probe_task == 0
-
-
-async def test_a_probe_that_loses_its_agent_is_stopped_like_the_others(books: Books) -> None:
-    """A task that kills its process would kill every agent that takes it again."""
-    one, *_ = fail_as_a_whole(books)
-    let_through(books, one)
-    lease = books.agent()
-    books.claimed(one, lease.next_owner(), fence=1)
-    books.run(lambda c: declare_lost(c, lease.agent_id))
-    duty = Duty(books)
-
-    await duty.look()
-    heard_of = the(raised(books))
-    assert heard_of.probe_task == one
-
-    assert books.run(lambda c: reap.reset_orphans(c, GROUP, [one])) == (1, 0)
-
-    assert the(raised(books)).probe_task == 0
-    assert await duty.guards.moved(heard_of, one) is not None
-
-
-async def test_a_probe_that_dies_of_its_own_input_is_followed_at_once(books: Books) -> None:
-    """Such a probe says nothing about the other tasks."""
-    one, *_ = fail_as_a_whole(books)
-    let_through(books, one)
-    run_probe(books, one, DEAD)
-
-    await Duty(books).look()
-
-    assert the(raised(books)).probe_in_s <= 0
-    assert the(raised(books)).probe_task == 0
 
 
 async def test_a_silent_route_is_asked_by_a_prompt_once_for_all_its_guards(books: Books) -> None:
@@ -226,8 +189,9 @@ async def test_a_probe_is_of_the_guards_own_route(books: Books) -> None:
     owner = books.agent().next_owner()
     for task_id in accepted.new.values():
         ended(books, [(books.claimed(task_id, owner), owner)], Moved(Failure("GUARD", "it is raised"), SPENT, "1h", 60.0))
-    patient(books)
     duty = Duty(books)
+    await looking(books, duty)
+    patient(books)
 
     await duty.look()
 
@@ -247,13 +211,15 @@ async def test_a_probe_does_not_cut_an_attempts_own_wait_short(books: Books) -> 
     ended(books, snoozed, Snooze(Failure("RATE", "429"), SPENT, 60.0))
     for row, _ in last:
         books.set(tables.task, row.task_id, status=int(Status.CANCELLED))
-    patient(books)
     duty = Duty(books)
+    await looking(books, duty)
+    patient(books)
 
+    await duty.look()
     await duty.look()
 
     assert duty.called == []
-    assert the(raised(books))
+    assert 290 < the(raised(books)).probe_due_s <= 300  # its look had nothing to try
 
 
 async def test_waiting_tasks_are_probes_where_none_was_moved(books: Books) -> None:
@@ -263,8 +229,9 @@ async def test_waiting_tasks_are_probes_where_none_was_moved(books: Books) -> No
     for row in books.rows(tables.task):
         books.set(tables.task, row.id, status=int(Status.CANCELLED))
     (fresh,) = books.load("fresh")
-    patient(books)
     duty = Duty(books)
+    await looking(books, duty)
+    patient(books)
 
     await duty.look()
 

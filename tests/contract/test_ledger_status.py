@@ -145,11 +145,10 @@ def test_reaped_tasks_are_pending_or_dead(books: Books) -> None:
     """A lost agent's tasks are shown as pending again, or as dead because of it."""
     one, two = books.load("a", "b")
     books.set(tables.task, two, lease_losses=2)
-    lease = books.agent()
-    owner = lease.next_owner()
     for task_id in (one, two):
-        books.claimed(task_id, owner)
-    books.run(lambda c: leases.declare_lost(c, lease.agent_id))
+        lease = books.agent()
+        books.claimed(task_id, lease.next_owner())
+        assert books.run(lambda c, lost=lease: leases.declare_lost(c, lost.agent_id))
     books.run(lambda c: reap.reset_orphans(c, GROUP, [one, two]))
 
     assert counts(books) == {"total": 2, "pending": 1, "dead": 1}

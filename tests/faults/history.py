@@ -15,7 +15,8 @@ _TABLES = {
     "fault_order": "order_id BIGINT, change_of CHAR(1), destination VARCHAR(100), items MEDIUMBLOB",
     "fault_count": "batch_id BIGINT, type VARCHAR(64), route VARCHAR(64), state TINYINT, outcome VARCHAR(64), "
     "disposition VARCHAR(32), delta INT",
-    "fault_guard": "guard_id BIGINT, batch_id BIGINT, type VARCHAR(64), route VARCHAR(64), raised TINYINT",
+    "fault_guard": "guard_id BIGINT, batch_id BIGINT, type VARCHAR(64), route VARCHAR(64), cause VARCHAR(32), raised TINYINT",
+    "fault_look": "guard_id BIGINT",
 }
 _TRIGGERS = {
     "AFTER INSERT ON task": "INSERT INTO fault_move VALUES (NULL, UTC_TIMESTAMP(6), NEW.id, NULL, NEW.status, 0, NEW.owner, "
@@ -33,9 +34,10 @@ _TRIGGERS = {
     "AFTER INSERT ON tally": "IF NEW.created_at > UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE THEN INSERT INTO fault_count VALUES "
     "(NULL, UTC_TIMESTAMP(6), NEW.batch_id, NEW.type, NEW.route, NEW.state, NEW.outcome, NEW.disposition, NEW.delta); END IF",
     "AFTER INSERT ON guard": "INSERT INTO fault_guard VALUES (NULL, UTC_TIMESTAMP(6), NEW.id, NEW.batch_id, NEW.type, NEW.route, "
-    "NEW.opened_at IS NULL)",
+    "NEW.cause, NEW.opened_at IS NULL)",
     "AFTER UPDATE ON guard": "IF (OLD.opened_at IS NULL) <> (NEW.opened_at IS NULL) THEN INSERT INTO fault_guard VALUES "
-    "(NULL, UTC_TIMESTAMP(6), NEW.id, NEW.batch_id, NEW.type, NEW.route, NEW.opened_at IS NULL); END IF",
+    "(NULL, UTC_TIMESTAMP(6), NEW.id, NEW.batch_id, NEW.type, NEW.route, NEW.cause, NEW.opened_at IS NULL); END IF",
+    "AFTER INSERT ON guard_look": "INSERT INTO fault_look VALUES (NULL, UTC_TIMESTAMP(6), NEW.guard_id)",
 }
 
 

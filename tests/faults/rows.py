@@ -16,6 +16,7 @@ from tests.integration.ledgers import spelled
 from tests.invariants.evidence import Attempt, Count, Guarded, Move, Ordered, Replayed, Verdict
 
 NEVER_YEAR = 9999
+COMMIT_S = 1.0  # what a guard is raised for is written after it in the same transaction, at most so much later
 
 
 def attempts(url: str, told: Sequence[Move]) -> list[Attempt]:
@@ -62,21 +63,29 @@ def moves(url: str) -> list[Move]:
 def counts(url: str) -> list[Count]:
     """Return every change of the counts, when it was written."""
     return [
-        Count(at_s := seconds(row.at), at_s, row.batch_id, row.type, row.route, Status(row.state), row.disposition, row.delta)
+        Count(at_s := seconds(row.at), at_s, row.batch_id, row.type, row.route, Status(row.state), row.disposition, row.delta, row.outcome)
         for row in history.read(url, "fault_count")
     ]
 
 
 def guards(url: str) -> list[Guarded]:
     """Return from when to when each guard was raised."""
-    found, raised = [], {}
+    looked = [(row.guard_id, seconds(row.at)) for row in history.read(url, "fault_look")]
+    found: list[tuple[int, Guarded]] = []
+    raised: dict[int, Guarded] = {}
     for row in history.read(url, "fault_guard"):
         at_s = seconds(row.at)
         if row.raised:
-            raised[row.guard_id] = Guarded(row.batch_id, row.type, row.route, at_s, None)
+            raised[row.guard_id] = Guarded(row.batch_id, row.type, row.route, at_s, None, row.cause)
         elif row.guard_id in raised:
-            found.append(replace(raised.pop(row.guard_id), opened=at_s))
-    return found + list(raised.values())
+            found.append((row.guard_id, replace(raised.pop(row.guard_id), opened=at_s)))
+    whole = [*found, *raised.items()]
+    return [replace(one, raised=one.raised + COMMIT_S, tried=_between(one, guard_id, looked)) for guard_id, one in whole]
+
+
+def _between(one: Guarded, guard_id: int, looked: Sequence[tuple[int, float]]) -> list[float]:
+    """Return when tasks went in the guard's looks while it was raised."""
+    return [at_s for other, at_s in looked if other == guard_id and one.raised <= at_s and (one.opened is None or at_s <= one.opened)]
 
 
 def replayed(url: str) -> list[Replayed]:

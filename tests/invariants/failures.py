@@ -1,6 +1,7 @@
 """The cost of failures: a provider's failure costs no attempt, and none ends a program."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from agent.breaker.window import run_for
 from agent.lease import OWNER_BITS
@@ -59,18 +60,32 @@ def calls_into_outages(run: Evidence) -> list[str]:
 
 
 def deaths_not_held_back(run: Evidence) -> list[str]:
-    """No task dies of used-up attempts under a raised guard or on a silent route.
+    """No task dies of used-up attempts on a silent route, or under a raised guard but in its looks.
 
-    A silent route had no success for the guard's window.
+    A silent route had no success for the guard's window. Under a raised guard no more tasks die of
+    used-up attempts, or of refusals under a guard for refusals, than went in its looks.
     """
     odd = []
-    for death in run.counts:
-        if death.state is Status.DEAD and death.disposition == "exhausted" and death.delta > 0:
-            if any(_holds(guard, death) for guard in run.guards):
-                odd.append(f"{death} under a raised guard")
-            elif not (_works(run, death) or any(_trusted(guard, death) for guard in run.guards)):
-                odd.append(f"{death} though nothing succeeded on its route")
+    places = {id(guard): sorted(guard.tried, reverse=True) for guard in run.guards}
+    for death in sorted(run.counts, key=lambda one: one.order):
+        if death.state is not Status.DEAD or death.delta <= 0:
+            continue
+        holding = [guard for guard in run.guards if _holds(run, guard, death)]
+        if holding and not _take_places(holding, death, places):
+            odd.append(f"{death} under a raised guard")
+        elif death.disposition == "exhausted" and not (_works(run, death) or any(_trusted(guard, death) for guard in run.guards)):
+            odd.append(f"{death} though nothing succeeded on its route")
     return odd
+
+
+def _take_places(holding: Sequence[Guarded], death: Count, places: Mapping[int, list[float]]) -> bool:
+    """Return whether so many tasks as died had gone in looks before; each of them dies once."""
+    for _ in range(death.delta):
+        free = next((places[id(one)] for one in holding if places[id(one)] and places[id(one)][-1] <= death.order), None)
+        if free is None:
+            return False
+        free.pop()
+    return True
 
 
 def programs_ended(run: Evidence) -> list[str]:
@@ -102,9 +117,18 @@ def _agents(run: Evidence, outage: Outage) -> int:
     return max(1, len({run.agents[owner].program for owner in owners if owner in run.agents}))
 
 
-def _holds(guard: Guarded, death: Count) -> bool:
+def _holds(run: Evidence, guard: Guarded, death: Count) -> bool:
+    """Return whether the guard was raised and stands against this death."""
     about = (guard.batch_id, guard.type) == (death.batch_id, death.type) and guard.route in {"", death.route}
-    return about and guard.raised < death.order and (guard.opened is None or guard.opened > death.order)
+    raised = about and guard.raised < death.order and (guard.opened is None or guard.opened > death.order)
+    if death.disposition == "exhausted" or not raised:
+        return raised
+    refused = (death.disposition, death.outcome, guard.cause) == ("permanent", "BAD_REQUEST", "bad_request")
+    return refused and not any(_same_key(one, death) and one.state is Status.SUCCEEDED for one in run.counts if one.order <= death.order)
+
+
+def _same_key(one: Count, other: Count) -> bool:
+    return (one.batch_id, one.type, one.route) == (other.batch_id, other.type, other.route)
 
 
 def _trusted(guard: Guarded, death: Count) -> bool:

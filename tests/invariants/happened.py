@@ -75,6 +75,7 @@ class Count:
     state: Status
     disposition: str
     delta: int
+    outcome: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,8 @@ class Ordered:
 class Guarded:
     """A guard, and the time while it was raised.
 
-    `opened` is None if it still is raised. `route` is empty if it applies to every route.
+    `opened` is None if it still is raised. `route` is empty if it applies to every route. `tried`
+    has the time of each task that went in one of its looks.
     """
 
     batch_id: int
@@ -102,6 +104,8 @@ class Guarded:
     route: str
     raised: float
     opened: float | None
+    cause: str = ""
+    tried: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)

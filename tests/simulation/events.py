@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from schemas.envelope import Outgoing, Publication, encode
 from tests.invariants.happened import Outage
 from tests.simulation import people
-from tests.simulation.eventloop import Process
 from tests.simulation.machine import BATCH, GROUP, LEDGER_ID, NEW_TIERS, OTHER, SLOW
 from tests.simulation.programs import AgentProgram, Program
 from tests.simulation.provider import OUTAGES, REFUSALS
@@ -28,18 +27,12 @@ class Events:
         self._zombies = 0  # wanted
 
     def heal(self) -> None:
-        """Let people finish what was interrupted, and look after guards from now on."""
-        self._world.loop.spawn(Process("somebody"), self._look_after_guards())
+        """Let people finish what was interrupted. Guards end by themselves."""
         if self._stored_replays:
             self._do("resume-replay", people.resume_replays(self._world.machine))
         if self._world.cancelled:
             self._do("cancel", people.cancel_batch(self._world.machine))
         self._apply_topics()
-
-    async def _look_after_guards(self) -> None:
-        while not self._world.leaving:
-            await self._world.clock.sleep(60.0)
-            self.open_guards()
 
     # ---- programs
 

@@ -70,8 +70,10 @@ _RECORDS_LOST = {"lose", "forget_offsets", "make_again"}
 USUAL = {"t": 60, "refused": 6, "poison": 4, "unpublishable-refused": 3, "toolong": 3, "filtered": 2, "huge": 2, "schema": 3}
 RARE = {
     "raises": 0.12, "broken": 0.1, "kills": 0.04, "waits": 0.05, "hangs": 0.02, "deadline": 0.1, "future": 0.1, "panics": 0.1,
-    UNREADABLE: 0.1, UNDECODABLE: 0.1, MISJUDGED: 0.1,
+    "refused": 0.06, UNREADABLE: 0.1, UNDECODABLE: 0.1, MISJUDGED: 0.1,
 }  # fmt: skip
+
+_WEIGHTS = {"refused": 5000}  # a wrong parameter: all of the batch
 
 
 @dataclass(slots=True)
@@ -146,4 +148,5 @@ def _draw_faults(plan: Plan, rng: random.Random) -> None:
     plan.sweeps = any(kind in _RECORDS_LOST for _, kind in plan.events)
     for kind, share in RARE.items():
         if rng.random() < share:
-            plan.kinds[kind] = rng.choice((5, 15, 40)) if kind in {"raises", "broken", "panics"} else 8
+            often = kind in {"raises", "broken", "panics"}
+            plan.kinds[kind] = rng.choice((5, 15, 40)) if often else _WEIGHTS.get(kind, 8)

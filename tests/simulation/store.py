@@ -58,13 +58,18 @@ END;
 CREATE TRIGGER sim_sent AFTER DELETE ON outbox BEGIN
   INSERT INTO sim_order VALUES (sim_turn(), OLD.id, OLD.destination, x'');
 END;
-CREATE TABLE sim_count (turn INT, at TEXT, batch_id INT, type TEXT, route TEXT, state INT, disposition TEXT, delta INT);
+CREATE TABLE sim_count (turn INT, at TEXT, batch_id INT, type TEXT, route TEXT, state INT, disposition TEXT, delta INT, outcome TEXT);
 CREATE TRIGGER sim_counted AFTER INSERT ON tally WHEN NEW.created_at = {_NOW} BEGIN
-  INSERT INTO sim_count VALUES (sim_turn(), NEW.created_at, NEW.batch_id, NEW.type, NEW.route, NEW.state, NEW.disposition, NEW.delta);
+  INSERT INTO sim_count VALUES (sim_turn(), NEW.created_at, NEW.batch_id, NEW.type, NEW.route, NEW.state, NEW.disposition, NEW.delta,
+          NEW.outcome);
 END;
-CREATE TABLE sim_guard (turn INT, id INT, batch_id INT, type TEXT, route TEXT, raised INT);
+CREATE TABLE sim_guard (turn INT, id INT, batch_id INT, type TEXT, route TEXT, cause TEXT, raised INT);
 CREATE TRIGGER sim_guarded AFTER UPDATE OF opened_at ON guard WHEN (OLD.opened_at IS NULL) <> (NEW.opened_at IS NULL) BEGIN
-  INSERT INTO sim_guard VALUES (sim_turn(), NEW.id, NEW.batch_id, NEW.type, NEW.route, NEW.opened_at IS NULL);
+  INSERT INTO sim_guard VALUES (sim_turn(), NEW.id, NEW.batch_id, NEW.type, NEW.route, NEW.cause, NEW.opened_at IS NULL);
+END;
+CREATE TABLE sim_look (turn INT, guard_id INT);
+CREATE TRIGGER sim_looked AFTER INSERT ON guard_look BEGIN
+  INSERT INTO sim_look VALUES (sim_turn(), NEW.guard_id);
 END;
 CREATE TABLE sim_cancel (turn INT, batch_id INT, cancelled INT);
 CREATE TRIGGER sim_cancelled AFTER UPDATE OF cancelled_at ON batch BEGIN

@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.simulation import batch
 from tests.simulation.__main__ import PLANTED
-from tests.simulation.bugs import BUGS, caught
+from tests.simulation.bugs import BUGS, caught, stages
 from tests.simulation.plan import draw
 from tests.simulation.seeds import EVER_FAILED, FIRST, NUMBER, loaded
 from tests.simulation.store import Store
@@ -47,6 +48,18 @@ def test_without_faults_every_call_is_made_once(store: Store) -> None:
     assert world.run() == []
     assert world.seen["repeated call"] == 0
     assert world.seen["call"] == world.plan.tasks + world.plan.inbox
+
+
+@pytest.mark.parametrize("kind", ["refused", "schema"])
+def test_a_batch_of_bad_tasks_ends_by_itself(kind: str, store: Store) -> None:
+    """Nobody opens its guard: looks double, and their tasks die."""
+    plan = replace(draw(3), **stages.ALL_FAIL | {"tasks": 60, "kinds": {kind: 1}, "again": False})
+    world = World(plan, store)
+
+    assert world.run() == []
+    assert world.seen["guard raised"]
+    assert world.seen["tried in a look"] > 0
+    assert world.seen["succeeded"] == 0
 
 
 def test_a_seed_gives_the_same_run_again() -> None:

@@ -50,6 +50,8 @@ _SEEN = {
     "quarantine replayed": "SELECT count(*) FROM quarantine WHERE replayed_at IS NOT NULL",
     "lost agent": "SELECT count(*) FROM sim_verdict WHERE lost_at IS NOT NULL",
     "guard raised": "SELECT count(*) FROM sim_guard WHERE raised",
+    "guard for refusals": "SELECT count(*) FROM sim_guard WHERE raised AND cause='bad_request'",
+    "tried in a look": "SELECT count(*) FROM sim_look",
 }
 
 

@@ -107,8 +107,8 @@ class _Witness:
             yield Attempt(self._names[task_id], *rest, settled_s=ended_s.get((task_id, owner), 0.0), owner=owner)
 
     def _counts(self) -> Iterator[Count]:
-        for turn, at, batch_id, kind, route, state, disposition, delta in self._rows("SELECT * FROM sim_count"):
-            yield Count(turn, seconds(at) - EPOCH_S, batch_id, kind, route, Status(state), disposition, delta)
+        for turn, at, batch_id, kind, route, state, disposition, delta, outcome in self._rows("SELECT * FROM sim_count"):
+            yield Count(turn, seconds(at) - EPOCH_S, batch_id, kind, route, Status(state), disposition, delta, outcome)
 
     def _ordered(self) -> Iterator[Ordered]:
         waiting: dict[int, dict[outbox.Item, int]] = defaultdict(dict)
@@ -127,14 +127,20 @@ class _Witness:
     def _guards(self) -> Iterator[Guarded]:
         """What is raised in a transaction holds when it has ended."""
         raised: dict[int, tuple[int, tuple[Any, ...]]] = {}
+        looked = [(guard_id, turn) for turn, guard_id in self._rows("SELECT * FROM sim_look ORDER BY turn")]
+
+        def seen(guard_id: int, opened: int | None) -> Guarded:
+            since, (batch_id, kind, route, cause) = raised.pop(guard_id)
+            tried = [turn for one, turn in looked if one == guard_id and since <= turn and (opened is None or turn < opened)]
+            return Guarded(batch_id, kind, route, since, opened, cause, tried)
+
         for turn, guard_id, *key, up in self._rows("SELECT * FROM sim_guard ORDER BY turn"):
             if up:
                 raised[guard_id] = ((turn // TURN + 1) * TURN, tuple(key))
             elif guard_id in raised:
-                since, about = raised.pop(guard_id)
-                yield Guarded(*about, since, turn)
-        for since, about in raised.values():
-            yield Guarded(*about, since, None)
+                yield seen(guard_id, turn)
+        for guard_id in list(raised):
+            yield seen(guard_id, None)
 
     def _replayed(self) -> Iterator[Replayed]:
         query = "SELECT i.run_id, i.item_id, i.fence, i.state FROM replay_item i JOIN replay_run r ON r.id=i.run_id WHERE i.kind=?"

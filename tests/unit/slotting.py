@@ -36,7 +36,7 @@ RAISED = Guard(
     reason="10 of the last 12 tasks were given up on",
     raised_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
     probe_in_s=60.0,
-    probe_task=0,
+    look_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
     opened_s=None,
 )
 

@@ -1,9 +1,11 @@
-"""What an agent does with the tasks of a raised guard: most are moved in their turn, one runs as the probe."""
+"""What an agent does with the tasks of a raised guard: most are moved in their turn, some run in its look."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from datetime import datetime
+
+import pytest
 
 from agent.guard import Guards
 from agent.outcome import Failure, Moved
@@ -22,10 +24,10 @@ RAISED = Guard(
     reason="10 of the last 12 tasks were given up on",
     raised_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
     probe_in_s=60.0,
-    probe_task=0,
+    look_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
     opened_s=None,
 )
-DUE = replace(RAISED, probe_in_s=-0.5)
+LOOKING = replace(RAISED, look_left=1)
 
 
 def row(task_id: int, batch_id: int = 7, task_type: str = "document") -> Row:
@@ -68,9 +70,14 @@ async def refuse(_guard_id: int, _task_id: int) -> bool:
     return False
 
 
-def guards(*raised: Guard, take_turn: Callable[[int, int], Awaitable[bool]] = refuse, time: Time | None = None) -> Guards:
+def guards(
+    *raised: Guard,
+    take_turn: Callable[[int, int], Awaitable[bool]] = refuse,
+    time: Time | None = None,
+    members: Collection[int] = (),
+) -> Guards:
     found = Guards(clock=time or Time(), longest_tier=Tier("1h", 3600.0), take_turn=take_turn)
-    found.replace(raised)
+    found.replace(raised, members)
     return found
 
 
@@ -112,34 +119,34 @@ def test_what_is_opened_stops_nothing_any_more() -> None:
     assert found.stops(row(1), "default") is None
 
 
-def test_what_is_said_to_be_the_probe_asks_the_ledger() -> None:
+def test_a_task_of_the_look_asks_the_ledger() -> None:
     """It may have been called up, or come back from another agent; by now it may also have killed that agent."""
-    known = replace(RAISED, probe_task=5)
+    full = replace(RAISED, look_left=0)
 
     async def grant(_guard_id: int, task_id: int) -> bool:
         return task_id == 5
 
-    granted, refused = guards(known, take_turn=grant), guards(known)
+    granted, refused = guards(full, take_turn=grant, members=[5]), guards(full, members=[5])
 
-    assert granted.stops(row(5), "default") is known
-    assert asyncio.run(granted.moved(known, 5)) is None
-    assert asyncio.run(refused.moved(known, 5)) is not None
-    assert asyncio.run(granted.moved(known, 6)) is not None
+    assert granted.stops(row(5), "default") is full
+    assert asyncio.run(granted.moved(full, 5)) is None
+    assert asyncio.run(refused.moved(full, 5)) is not None
+    assert asyncio.run(granted.moved(full, 6)) is not None
 
 
-def test_a_granted_probe_may_come_back_until_another_one_is_the_probe() -> None:
+def test_a_task_of_the_look_may_come_back_until_the_look_has_ended() -> None:
     """A snooze does not end its turn; the ledger does."""
 
     async def grant(_guard_id: int, _task_id: int) -> bool:
         return True
 
-    found = guards(DUE, take_turn=grant)
-    asyncio.run(found.moved(DUE, 5))
+    found = guards(LOOKING, take_turn=grant)
+    asyncio.run(found.moved(LOOKING, 5))
     assert found.stops(row(5), "default") is None
-    found.replace([replace(RAISED, probe_task=5)])
+    found.replace([replace(RAISED, look_left=0)], [5])
     assert found.stops(row(5), "default") is None
 
-    found.replace([replace(RAISED, probe_task=6)])
+    found.replace([replace(RAISED, look_left=0)], [6])
 
     assert found.stops(row(5), "default") is not None
 
@@ -166,23 +173,24 @@ def test_moves_are_limited_in_rate() -> None:
     assert 1.9 < time.s < 2.1
 
 
-def test_one_task_that_is_in_hand_becomes_the_probe_that_is_due() -> None:
-    """The ledger is asked once; the others do not wait for its answer, and the probe may come back."""
+def test_tasks_in_hand_fill_the_free_places_of_a_look() -> None:
+    """The ledger is asked for as many as it has places for; the others do not wait for its answer."""
     asked: list[tuple[int, int]] = []
 
     async def grant(guard_id: int, task_id: int) -> bool:
         asked.append((guard_id, task_id))
         return True
 
-    found = guards(DUE, take_turn=grant)
-    outcomes = [asyncio.run(found.moved(DUE, task_id)) for task_id in (1, 2, 3)]
+    wide = replace(RAISED, look_size=4, look_left=2)
+    found = guards(wide, take_turn=grant)
+    outcomes = [asyncio.run(found.moved(wide, task_id)) for task_id in (1, 2, 3)]
 
-    assert [outcome is None for outcome in outcomes] == [True, False, False]
-    assert asked == [(DUE.id, 1)]
+    assert [outcome is None for outcome in outcomes] == [True, True, False]
+    assert asked == [(wide.id, 1), (wide.id, 2)]
     assert found.stops(row(1), "default") is None
 
 
-def test_a_turn_that_another_agent_has_is_not_asked_for_again() -> None:
+def test_a_look_that_other_agents_have_filled_is_not_asked_again() -> None:
     """Until the next look at the ledger."""
     asked: list[int] = []
 
@@ -190,20 +198,36 @@ def test_a_turn_that_another_agent_has_is_not_asked_for_again() -> None:
         asked.append(task_id)
         return False
 
-    found = guards(DUE, take_turn=refuse)
-    assert all(asyncio.run(found.moved(DUE, task_id)) is not None for task_id in (1, 2))
-    found.replace([DUE])
-    asyncio.run(found.moved(DUE, 3))
+    wide = replace(RAISED, look_size=4, look_left=3)
+    found = guards(wide, take_turn=refuse)
+    assert all(asyncio.run(found.moved(wide, task_id)) is not None for task_id in (1, 2))
+    found.replace([wide])
+    asyncio.run(found.moved(wide, 3))
 
     assert asked == [1, 3]
 
 
-def test_no_task_is_the_probe_of_a_route_that_works_for_nobody() -> None:
-    """There a prompt of our own tells more, and costs no task anything."""
+def test_between_looks_no_task_asks() -> None:
+    """A look begins once its route has answered; a route that works for nobody is asked by a prompt alone."""
 
     async def grant(_guard_id: int, _task_id: int) -> bool:
         raise AssertionError
 
-    silent = replace(DUE, cause=Cause.NO_SUCCESS.value)
+    due = replace(RAISED, probe_in_s=-0.5)
 
-    assert asyncio.run(guards(silent, take_turn=grant).moved(silent, 1)) is not None
+    assert asyncio.run(guards(due, take_turn=grant).moved(due, 1)) is not None
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (replace(RAISED, probe_in_s=240.2), "next look in 240 s, with 1 task"),
+        (replace(RAISED, look_size=8), "next look in 60 s, with up to 8 tasks"),
+        (replace(RAISED, look_size=8, probe_in_s=-3.0), "next look now, with up to 8 tasks"),
+        (replace(RAISED, look_size=8, look_left=0), "up to 8 tasks of it tried now"),
+        (replace(RAISED, cause=Cause.NO_SUCCESS.value), "a prompt is sent to the route in 60 s"),
+    ],
+)
+def test_a_guard_says_what_it_waits_for(one: Guard, said: str) -> None:
+    """In `status`, in `guard list` and in the log."""
+    assert one.ahead == said

@@ -1,10 +1,12 @@
 """When tasks fail as a whole: the rule, case by case."""
 
+from collections import Counter
+
 import pytest
 
 from agent.outcome import Failure, Spent
 from agent.policy import Tier
-from agent.policy.guard import Cause, Ended, Watch, moved
+from agent.policy.guard import LOOK_MOST, REFUSALS, Cause, Ended, Look, Watch, moved, next_in_s, next_size
 
 ERROR, OTHER = b"e" * 16, b"o" * 16
 
@@ -30,12 +32,12 @@ def test_a_failure_is_death_while_the_route_works() -> None:
 
 
 def test_nothing_dies_on_a_route_that_works_for_nobody() -> None:
-    """The first failure raises the guard and waits."""
-    watch = Watch(raised=False, route_works=False)
+    """The first failure raises the guard and waits; the guard says what is known, not more."""
+    watch = Watch(raised=False, route_works=False, silence="nothing has succeeded on this route in this group yet")
 
     assert not watch.may_die(ERROR)
     assert (watch.raised, watch.cause) == (True, Cause.NO_SUCCESS)
-    assert watch.why == "nothing succeeded on the route for 10 minutes"
+    assert watch.why == "nothing has succeeded on this route in this group yet"
 
 
 def test_nothing_dies_while_the_guard_is_raised() -> None:
@@ -55,7 +57,7 @@ def test_ten_deaths_in_a_row_for_one_error_are_the_limit() -> None:
     assert watch.why == "the last 10 tasks were given up on for the same error"
 
 
-@pytest.mark.parametrize("between", [lambda watch: watch.other(), lambda watch: watch.may_die(OTHER)])
+@pytest.mark.parametrize("between", [lambda watch: watch.other(), lambda watch: watch.succeeded(), lambda watch: watch.may_die(OTHER)])
 def test_a_row_is_broken_by_anything_else(between: object) -> None:
     """A success, a death of its own input, or another error begin a new row."""
     watch = Watch(raised=False, route_works=True, lately=[Ended(None, 5000)])
@@ -96,6 +98,148 @@ def test_what_other_agents_settled_counts_in_the_order_in_which_it_was() -> None
 
     assert deaths_until_raised(Watch(raised=False, route_works=True, lately=same), *[ERROR] * 5) == 1
     assert deaths_until_raised(Watch(raised=False, route_works=True, lately=same[::-1]), *[ERROR] * 5) == 5
+
+
+def test_failures_of_a_handler_are_a_cause_of_their_own() -> None:
+    """A provider that answers tells nothing of a handler."""
+    watch = Watch(raised=False, route_works=True)
+
+    for _ in range(10):
+        watch.may_die(ERROR, of_call=False)
+
+    assert watch.cause is Cause.HANDLER
+
+
+def test_a_long_good_run_is_not_held_back_at_its_end() -> None:
+    """Its last tasks may all be bad ones: they were tried again for longest."""
+    asked: list[bool] = []
+
+    def good_end() -> bool:
+        asked.append(True)
+        return True
+
+    watch = Watch(raised=False, route_works=True, good_end=good_end)
+
+    assert deaths_until_raised(watch, *[ERROR] * 9) == 9
+    assert asked == []  # it is a question to the ledger
+    assert deaths_until_raised(watch, *[ERROR] * 30) == 30
+    assert not watch.raised
+
+
+# ---- tasks that are refused
+
+
+def refused_until_raised(watch: Watch, *stamps: bytes) -> int:
+    """Let tasks be refused for good until one is held back; return how many died."""
+    for died, one in enumerate(stamps):
+        if not watch.may_be_refused(one):
+            return died
+    return len(stamps)
+
+
+def test_a_dozen_refusals_for_one_reason_are_the_limit_of_a_key_without_success() -> None:
+    """A wrong parameter is refused for every task."""
+    watch = Watch(raised=False, route_works=True, fruitless=True)
+
+    assert refused_until_raised(watch, *[ERROR] * 400) == REFUSALS == 12
+    assert watch.cause is Cause.BAD_REQUEST
+    assert watch.why == "all 12 tasks that ended were refused for the same reason, and none has succeeded"
+
+
+def test_a_few_that_fail_otherwise_do_not_hide_a_wrong_parameter() -> None:
+    """Other deaths and other refusals among them, as long as most were refused for this reason."""
+    watch = Watch(raised=False, route_works=True, fruitless=True)
+    for number in range(5):
+        watch.other()
+        assert watch.may_be_refused(stamp(number))
+    assert refused_until_raised(watch, *[ERROR] * 20) == 12
+
+    assert watch.cause is Cause.BAD_REQUEST
+    assert watch.why == "12 of 22 tasks that ended were refused for the same reason, and none has succeeded"
+
+
+def test_refusals_for_many_reasons_are_the_tasks_own() -> None:
+    """None of the reasons is that of most tasks."""
+    watch = Watch(raised=False, route_works=True, fruitless=True)
+
+    assert refused_until_raised(watch, *([ERROR, OTHER, b"3" * 16] * 50)) == 150
+    assert not watch.raised
+
+
+def test_after_one_success_no_refusal_is_the_keys_fault() -> None:
+    """A batch with some bad tasks has its first success soon."""
+    watch = Watch(raised=False, route_works=True, fruitless=True)
+    assert refused_until_raised(watch, *[ERROR] * 11) == 11
+
+    watch.succeeded()
+
+    assert refused_until_raised(watch, *[ERROR] * 100) == 100
+
+
+def test_what_was_refused_before_counts() -> None:
+    """By other agents, or minutes ago."""
+    watch = Watch(raised=False, route_works=True, fruitless=True, ended=11, refused=Counter({ERROR: 11}))
+
+    assert refused_until_raised(watch, *[ERROR] * 5) == 1
+
+
+def test_a_guard_for_refusals_holds_back_refusals() -> None:
+    """Whatever their reason; a guard that was raised for another cause holds back none."""
+    assert not Watch(raised=True, route_works=True, refuses=True).may_be_refused(OTHER)
+    assert Watch(raised=True, route_works=True).may_be_refused(OTHER)
+
+
+# ---- looks
+
+
+def test_looks_double_while_they_end_as_expected() -> None:
+    """A thousand bad tasks need ten looks."""
+    sizes, size = [], 1
+    while sum(sizes) < 1000:
+        sizes.append(size)
+        size = next_size(Look(failed=size), size, vouched=True)
+
+    assert sizes == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+    assert size == LOOK_MOST
+
+
+@pytest.mark.parametrize(("look", "vouched"), [(Look(failed=3), False), (Look(cancelled=4), True), (Look(), True)])
+def test_a_look_that_tells_nothing_is_made_again(look: Look, *, vouched: bool) -> None:
+    """Its route did not answer, or its tasks were cancelled or lost their agents."""
+    assert next_size(look, 4, vouched=vouched) == 4
+
+
+@pytest.mark.parametrize(
+    ("look", "turns", "late", "over"),
+    [
+        (Look(failed=2), 0, False, True),
+        (Look(failed=2), 1, False, False),  # another task may join it
+        (Look(failed=1, waiting=1), 0, False, False),
+        (Look(failed=1, waiting=1), 0, True, True),  # it waits too long for its turn
+        (Look(failed=1, running=1), 0, True, False),  # a call may take longer than `guard.probe_s`
+        (Look(), 0, False, True),
+    ],
+)
+def test_a_look_is_over_when_nothing_more_is_learnt(look: Look, turns: int, *, late: bool, over: bool) -> None:
+    """Calls that run are waited for, tasks that wait for a while."""
+    assert look.over(turns=turns, late=late) is over
+
+
+@pytest.mark.parametrize(
+    ("look", "cause", "vouched", "in_s"),
+    [
+        (Look(failed=1), Cause.EXHAUSTED, True, 20),
+        (Look(failed=1), Cause.HANDLER, True, 290),
+        (Look(failed=1), Cause.EXHAUSTED, False, 290),
+        (Look(failed=1), Cause.BAD_REQUEST, True, 290),
+        (Look(failed=1), Cause.WORKER_LOST, True, 290),
+        (Look(cancelled=1), Cause.BAD_REQUEST, True, 0),
+        (Look(), Cause.EXHAUSTED, True, 290),
+    ],
+)
+def test_looks_follow_fast_only_where_tasks_are_known_to_be_at_fault(look: Look, cause: Cause, in_s: float, *, vouched: bool) -> None:
+    """A prompt tells nothing of a handler, or of what kills agents; a wrong parameter is to cost tens of tasks."""
+    assert next_in_s(look, cause, vouched=vouched, age_s=10.0, probe_s=300.0) == in_s
 
 
 def test_what_is_moved_comes_back_spread_over_a_fifth_of_the_tier() -> None:

@@ -30,6 +30,8 @@ def test_good_run_keeps_every_promise(run: Evidence) -> None:
 EXHAUSTED = Count(20, 20.0, 1, "document", "default", D, "exhausted", 1)
 WORKS = replace(EXHAUSTED, order=10, at_s=10.0, state=S, disposition="")
 HELD = Guarded(1, "document", "default", 15, 30)
+REFUSED = replace(EXHAUSTED, disposition="permanent", outcome="BAD_REQUEST")
+REFUSING = replace(HELD, cause="bad_request")
 TIGHT = Outage("default", "SERVER", 0.0, 3.0)
 
 BROKEN = {
@@ -100,6 +102,12 @@ BROKEN = {
         replace(GOOD, outages=(TIGHT,), calls=tuple(Call("b/1", n / 10, route="default") for n in range(20))),
     ),
     "a death under a raised guard": ("P5", replace(GOOD, counts=(WORKS, EXHAUSTED), guards=(HELD,))),
+    "more deaths than went in looks": (
+        "P5",
+        replace(GOOD, counts=(WORKS, replace(EXHAUSTED, delta=2)), guards=(replace(HELD, tried=(18,)),)),
+    ),
+    "a death before its look": ("P5", replace(GOOD, counts=(WORKS, EXHAUSTED), guards=(replace(HELD, tried=(21,)),))),
+    "a refusal under a guard for refusals": ("P5", replace(GOOD, counts=(REFUSED,), guards=(REFUSING,))),
     "a death on a route on which nothing succeeds": ("P5", replace(GOOD, counts=(EXHAUSTED,))),
     "a retry before its tier": ("P6", replace(AGAIN, attempts=(FAILED, replace(RETRIED, settled_s=12.5)))),
     "a claim before it is due": ("P6", closely(moves=(LOADED, replace(TAKEN, old_due_s=11.5), ENDED))),
@@ -204,6 +212,10 @@ KEPT = {
         agents={1: replace(CLOSE.agents[1], ended_s=15.0)}, verdicts=(Verdict(30, 30.0, 1, 13.0),)
     ),
     "a death on a route that works": replace(GOOD, counts=(WORKS, EXHAUSTED)),
+    "a death in a look": replace(GOOD, counts=(WORKS, EXHAUSTED), guards=(replace(HELD, tried=(18,)),)),
+    "a refusal in a look": replace(GOOD, counts=(REFUSED,), guards=(replace(REFUSING, tried=(18,)),)),
+    "a refusal beside a success": replace(GOOD, counts=(WORKS, REFUSED), guards=(REFUSING,)),
+    "a refusal under another guard": replace(GOOD, counts=(REFUSED,), guards=(HELD,)),
     "a death after its guard was opened": replace(GOOD, counts=(EXHAUSTED,), guards=(replace(HELD, opened=18),)),
 }
 

@@ -24,10 +24,10 @@ def test_stopped_tasks_are_moved_without_a_call() -> None:
     assert bench.counts.attempts == 1
 
 
-def test_one_goes_first_when_a_probe_is_due() -> None:
+def test_one_goes_first_in_a_look_of_one_task() -> None:
     """It runs as any task; the others are moved."""
     bench = Bench(routes(), ending(GOOD), grant)
-    bench.guards.replace([replace(RAISED, probe_in_s=-1.0)])
+    bench.guards.replace([replace(RAISED, look_left=1)])
 
     outcomes = started(bench, *(claimed(number, bench.clock.now_s()) for number in range(1, 5)))
 

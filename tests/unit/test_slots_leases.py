@@ -27,7 +27,7 @@ def test_a_task_whose_lease_ran_out_is_given_back() -> None:
 
 
 def test_a_task_whose_lease_ran_out_while_its_guard_was_asked_is_given_back() -> None:
-    """The ledger took its time to say that it may be the guard's probe."""
+    """The ledger took its time to say that it may go in the guard's look."""
     bench = Bench(routes(), ending(GOOD))
     entry = claimed(1, bench.clock.now_s())
 
@@ -36,6 +36,6 @@ def test_a_task_whose_lease_ran_out_while_its_guard_was_asked_is_given_back() ->
         return True
 
     bench.guards = Guards(clock=bench.clock, longest_tier=LONGEST, take_turn=take_turn)
-    bench.guards.replace([replace(RAISED, probe_in_s=-1.0)])
+    bench.guards.replace([replace(RAISED, look_left=1)])
 
     assert started(bench, entry) == [Released()]

@@ -17,7 +17,7 @@ SCHEMA = {"type": "object", "properties": {"title": {"type": "string"}}, "requir
 def replaying(stage: Stage) -> None:
     """Whenever a replay dies, another one goes on, and each dead letter is replayed once."""
     deployment = stage.deployment
-    llm = deployment.llm("--latency", "0", "--faults", "400=1")
+    llm = deployment.llm("--latency", "0", "--faults", "413=1")
     deployment.load(TASKS)
     deployment.load(STORED_PAGE, "called_off")
     deployment.producer("cancel", "--batch", "called_off")
@@ -38,7 +38,7 @@ def replaying(stage: Stage) -> None:
 def loading_back(stage: Stage) -> None:
     """A ledger that was lost gets the dead letters of the topic back, once each, though who loads them dies."""
     deployment = stage.deployment
-    llm = deployment.llm("--latency", "0", "--faults", "400=1")
+    llm = deployment.llm("--latency", "0", "--faults", "413=1")
     deployment.load(TASKS)
     stage.recover()
     names = [*tables.metadata.tables, "alembic_version"]

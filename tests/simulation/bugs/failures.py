@@ -11,11 +11,12 @@ from agent import slots
 from agent.breaker import route, window
 from agent.handlers import runner
 from agent.ledger import claim, free_ends, settle
+from agent.policy import guard
 from agent.policy.classes import CLASSES, Action
 from schemas.sql import NEVER_TIME
 from schemas.tables import task
 from tests.simulation.bugs.bug import Bug, replaced
-from tests.simulation.bugs.stages import ALL_FAIL, ALL_PANIC, CANCELLED, OUTAGES
+from tests.simulation.bugs.stages import ALL_FAIL, ALL_PANIC, ALL_REFUSED, CANCELLED, OUTAGES
 
 
 def _counted(name: str) -> AbstractContextManager[Any]:
@@ -46,6 +47,12 @@ def _panics_free() -> AbstractContextManager[Any]:
     return stack
 
 
+def _raised_for_nothing(self: guard.Watch, stamp: bytes) -> bool:
+    _may_be_refused(self, stamp)
+    return True
+
+
+_may_be_refused = guard.Watch.may_be_refused
 _DIE = update(task).where(task.c.id.in_(bindparam("ids", expanding=True)))
 _DIE = _DIE.values(status=4, owner=0, lease_losses=0, due_at=NEVER_TIME)
 
@@ -57,6 +64,7 @@ BUGS = {
     "deaths are not held back": Bug(
         "P5", replaced(settle, "hold_back", lambda _c, _g, some, _tier: [(one, one.outcome) for one in some]), ALL_FAIL
     ),
+    "refusals are not held back": Bug("P5", replaced(guard.Watch, "may_be_refused", _raised_for_nothing), ALL_REFUSED),
     "a death does not count": Bug("P5", replaced(settle, "_DIE", _DIE)),
     "a panic never counts": Bug("P4", _panics_free, ALL_PANIC),
     "a cancelled task is called": Bug("P4", _cancel_unheard, CANCELLED),

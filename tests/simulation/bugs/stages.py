@@ -16,6 +16,7 @@ OUTAGES: Stage = {
 }  # fmt: skip
 ALL_PANIC: Stage = {**_ALONE, "tasks": 6, "horizon_s": 60.0, "kinds": {"panics": 1}, "events": [(55.0, "start")]}
 ALL_FAIL: Stage = {**_ALONE, "tasks": 10, "max_attempts": 2, "kinds": {"broken": 1}, "events": []}
+ALL_REFUSED: Stage = {**_ALONE, "tasks": 40, "slots": 8, "kinds": {"refused": 1}, "events": []}
 
 # Who froze with an order in hand sends it when another has, and a person has replayed meanwhile.
 LATE_SENDERS: Stage = {

@@ -1,0 +1,286 @@
+"""How looks end a guard: they double while the route works, tasks that fail in them die, and an outage kills nobody."""
+
+import pytest
+
+from agent.ledger import reap
+from agent.ledger.lease import declare_lost
+from agent.outcome import Failure, Moved
+from agent.policy.guard import ROUTE_CLOSED
+from producer import replay_tasks
+from producer.replay_runs import Wish
+from producer.selection import Selection
+from schemas import tables
+from schemas.task import Status
+from tests.contract.ledger_guards import deaths, end, ended, exhausted, raised
+from tests.contract.ledger_parts import DEAD, GROUP, RETRY, SPENT, SUCCEEDED, Books
+from tests.contract.ledger_probing import PROBE_S, Duty, fail_as_a_whole, let_through, looking, run_probe, the, whole_look
+
+
+async def test_a_guard_of_bad_tasks_ends_by_itself(books: Books) -> None:
+    """Each look is twice as large as the one before and follows fast; its tasks die for real: 31 of them in five looks."""
+    waiting = fail_as_a_whole(books, 41)
+    books.set(tables.guard, the(raised(books)).id, cause="exhausted")
+    before, duty = deaths(books), Duty(books)
+    sizes = []
+
+    while waiting:
+        sizes.append(await whole_look(books, duty, waiting, exhausted()))
+        waiting = waiting[sizes[-1] :]
+        assert 20 < the(raised(books)).probe_due_s <= 30
+    books.ago(tables.guard.c.probe_at, 1)
+    await duty.look()
+
+    assert sizes == [1, 2, 4, 8, 16]
+    assert deaths(books) - before == 31
+    assert raised(books) == []
+    assert books.rows(tables.audit)[-1].detail.endswith("nothing of it is left")
+
+
+async def test_the_route_is_asked_before_each_look(books: Books) -> None:
+    """What vouched for it before the last look ended tells nothing of the next one."""
+    waiting = fail_as_a_whole(books, 20)
+    duty = Duty(books)
+
+    await whole_look(books, duty, waiting, exhausted())
+    await whole_look(books, duty, waiting[1:], exhausted())
+
+    assert len(duty.asked) == 2
+
+
+async def test_a_success_of_others_saves_the_prompt(books: Books) -> None:
+    """It tells as much of the route."""
+    fail_as_a_whole(books)
+    end(books, SUCCEEDED, into="another")
+    duty = Duty(books)
+
+    guard = await looking(books, duty)
+
+    assert (duty.asked, guard.vouched) == ([], True)
+
+
+async def test_nobody_dies_in_a_look_on_a_route_that_does_not_answer(books: Books) -> None:
+    """One task is tried, fails, and waits again; the next look is of one task, and five minutes later."""
+    one, *_ = fail_as_a_whole(books)
+    before, duty = deaths(books), Duty(books, answers=False)
+
+    assert await whole_look(books, duty, [one], exhausted()) == 1
+
+    guard = the(raised(books))
+    assert (deaths(books), books.status(one)) == (before, Status.RETRYING)
+    assert (guard.looking, guard.look_size) == (False, 1)
+    assert 290 < guard.probe_due_s <= 300
+
+
+async def test_an_outage_between_looks_ends_the_doubling(books: Books) -> None:
+    """The guard had come to looks of four when the route stopped answering: then it tries one task, which cannot die."""
+    waiting = fail_as_a_whole(books, 40)
+    duty = Duty(books)
+    for _ in range(2):
+        waiting = waiting[await whole_look(books, duty, waiting, exhausted()) :]
+    assert the(raised(books)).look_size == 4
+    before, duty.answers = deaths(books), False
+
+    assert await whole_look(books, duty, waiting, exhausted()) == 1
+
+    assert deaths(books) == before
+    assert the(raised(books)).look_size == 1
+
+
+async def test_a_failed_attempt_with_others_left_is_as_expected(books: Books) -> None:
+    """The task waits in its own tier, and the look is over."""
+    one, *_ = fail_as_a_whole(books)
+    duty = Duty(books)
+
+    await whole_look(books, duty, [one], RETRY)
+
+    assert books.status(one) is Status.RETRYING
+    assert the(raised(books)).look_size == 2
+
+
+async def test_a_death_of_its_own_input_is_as_expected(books: Books) -> None:
+    """It says nothing against the route; the next look is of two."""
+    one, *_ = fail_as_a_whole(books)
+
+    await whole_look(books, Duty(books), [one], DEAD)
+
+    assert the(raised(books)).look_size == 2
+
+
+async def test_a_task_that_loses_its_agent_leaves_the_look(books: Books) -> None:
+    """It would kill every agent that takes it again; what it did tells nothing of its route."""
+    one, *_ = fail_as_a_whole(books)
+    duty = Duty(books)
+    await looking(books, duty)
+    let_through(books, one)
+    lease = books.agent()
+    books.claimed(one, lease.next_owner(), fence=1)
+    books.run(lambda c: declare_lost(c, lease.agent_id))
+    await duty.look()
+    heard_of = the(raised(books))
+
+    assert books.run(lambda c: reap.reset_orphans(c, GROUP, [one])) == (1, 0)
+
+    assert books.count(tables.guard_look) == 0
+    assert await duty.guards.moved(heard_of, one) is not None
+    await duty.look()
+    guard = the(raised(books))
+    assert (guard.looking, guard.look_size) == (False, 1)
+    assert guard.probe_due_s > 290
+
+
+async def test_a_cancelled_task_tells_nothing_and_another_goes_at_once(books: Books) -> None:
+    """Somebody cancelled it while it waited for its turn."""
+    one, *_ = fail_as_a_whole(books)
+    duty = Duty(books)
+    await looking(books, duty)
+    let_through(books, one)
+    books.set(tables.task, one, status=int(Status.CANCELLED), owner=0)
+
+    await duty.look()
+
+    guard = the(raised(books))
+    assert (guard.looking, guard.look_size, guard.probe_due_s) == (False, 1, 0)
+
+
+async def test_a_task_that_was_replayed_meanwhile_had_died_all_the_same(books: Books) -> None:
+    """Its fence tells so; it waits for a turn like the others."""
+    one, *_ = fail_as_a_whole(books)
+    duty = Duty(books)
+    await looking(books, duty)
+    let_through(books, one)
+    run_probe(books, one, exhausted())
+    assert books.status(one) is Status.DEAD
+    wish = Wish(Selection(), cap=3, rate=None)
+    rows = [books.task(one)]
+    books.run(lambda c: replay_tasks._move(c, GROUP, wish, rows))
+
+    await duty.look()
+
+    assert books.status(one) is Status.PENDING
+    assert the(raised(books)).look_size == 2
+
+
+async def test_a_task_whose_route_was_closed_tells_nothing(books: Books) -> None:
+    """It was moved without a call."""
+    one, *_ = fail_as_a_whole(books)
+    duty = Duty(books)
+
+    await whole_look(books, duty, [one], Moved(Failure(ROUTE_CLOSED, "route is closed"), SPENT, "1h", 3600.0))
+
+    assert the(raised(books)).look_size == 1
+
+
+async def test_a_task_that_was_dropped_from_a_late_look_cannot_die(books: Books) -> None:
+    """It waited for its turn for longer than `guard.probe_s`; then the look ended without it."""
+    one, *_ = fail_as_a_whole(books)
+    before, duty = deaths(books), Duty(books)
+    await looking(books, duty)
+    let_through(books, one)
+    books.ago(tables.guard.c.look_at, PROBE_S + 1)
+    await duty.look()
+    assert not the(raised(books)).looking
+
+    run_probe(books, one, exhausted())
+
+    assert (deaths(books), books.status(one)) == (before, Status.RETRYING)
+
+
+async def test_a_call_that_takes_long_is_waited_for(books: Books) -> None:
+    """A provider may take ten minutes to time out."""
+    one, *_ = fail_as_a_whole(books)
+    duty = Duty(books)
+    await looking(books, duty)
+    let_through(books, one)
+    owner = books.agent().next_owner()
+    row = books.claimed(one, owner, fence=1)
+    books.ago(tables.guard.c.look_at, 2 * PROBE_S)
+
+    await duty.look()
+    ended(books, [(row, owner)], exhausted())
+
+    assert the(raised(books)).looking
+    assert books.status(one) is Status.DEAD
+
+
+async def test_one_prompt_is_enough_for_the_guards_of_a_route(books: Books) -> None:
+    """A release that fails on many batches asks the provider once, not once for each."""
+    end(books, SUCCEEDED, into="healthy")
+    for number in range(5):
+        end(books, *[exhausted()] * 12, into=f"batch {number}")
+    assert len(raised(books)) == 5
+    duty = Duty(books)
+
+    await duty.look()
+
+    assert len(duty.asked) == 1
+    assert [(one.looking, one.vouched) for one in raised(books)] == [(True, True)] * 5
+
+
+# ---- agents that are lost over tasks
+
+
+def guard_for_losses(books: Books, count: int) -> list[int]:
+    """Raise a guard over tasks that lost two agents each and wait; return them."""
+    tasks = books.load(*(f"killer {number}" for number in range(count)))
+    end(books, exhausted(), into="batch")
+    (guard,) = raised(books)
+    books.set(tables.guard, guard.id, route="", cause="worker_lost")
+    for one in tasks:
+        books.set(tables.task, one, lease_losses=2)
+    return tasks
+
+
+def lose_agent_over(books: Books, *task_ids: int) -> tuple[int, int]:
+    """Let an agent take these tasks and be lost; return how many wait again, and how many died of it."""
+    lease = books.agent()
+    for one in task_ids:
+        books.claimed(one, lease.next_owner(), fence=books.task(one).fence)
+    books.run(lambda c: declare_lost(c, lease.agent_id))
+    return books.run(lambda c: reap.reset_orphans(c, GROUP, task_ids))
+
+
+async def test_looks_over_lost_agents_double_while_others_succeed(books: Books) -> None:
+    """A task that kills its agent in a look is given up; one outside of the look is not.
+
+    The next look is of two tasks, five minutes after this one.
+    """
+    one, two, *_ = guard_for_losses(books, 4)
+    end(books, SUCCEEDED, into="another")
+    duty = Duty(books)
+    await looking(books, duty)
+    let_through(books, one)
+
+    assert lose_agent_over(books, one) == (0, 1)
+    assert lose_agent_over(books, two) == (1, 0)
+
+    await duty.look()
+    guard = the(raised(books))
+    assert (books.status(one), books.status(two)) == (Status.DEAD, Status.PENDING)
+    assert (guard.looking, guard.look_size) == (False, 2)
+    assert guard.probe_due_s > 290
+    assert duty.asked == []
+
+
+async def test_nobody_is_given_up_over_lost_agents_while_nothing_else_succeeds(books: Books) -> None:
+    """A release that kills every agent must not empty a topic; a prompt would tell nothing of it."""
+    one, *_ = guard_for_losses(books, 4)
+    duty = Duty(books)
+    await looking(books, duty)
+    let_through(books, one)
+
+    assert lose_agent_over(books, one) == (1, 0)
+
+    await duty.look()
+    assert deaths(books) == 0
+    assert the(raised(books)).look_size == 1
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_success_opens_the_guard_however_the_look_began(books: Books, *, answers: bool) -> None:
+    """A route that does not take our prompt may take the tasks."""
+    one, *_ = fail_as_a_whole(books)
+    duty = Duty(books, answers=answers)
+
+    await whole_look(books, duty, [one], SUCCEEDED)
+
+    assert raised(books) == []

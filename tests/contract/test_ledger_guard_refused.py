@@ -1,0 +1,195 @@
+"""A wrong parameter is refused for every task: its batch is held back after a dozen, and a batch with some bad tasks is not."""
+
+from agent.outcome import Dead, Failure
+from producer import store
+from schemas import tables
+from schemas.task import Status
+from tests.contract.ledger_guards import claimed, deaths, end, ended, exhausted, raised, refused
+from tests.contract.ledger_parts import BATCH, SPENT, SUCCEEDED, Books
+from tests.contract.ledger_probing import Duty, fail_as_a_whole, let_through, looking, run_probe, the, whole_look
+
+
+def test_a_batch_whose_first_dozen_are_refused_for_one_reason_is_held_back(books: Books) -> None:
+    """Twelve die. What is in flight when the guard is raised waits in the longest tier, uncounted, whoever settles it."""
+    inflight = claimed(books, 150)
+    end(books, SUCCEEDED, into="healthy")
+
+    ended(books, inflight[:5], *[refused()] * 5)
+    ended(books, inflight[5:80], *[refused()] * 75)
+    ended(books, inflight[80:], *[refused()] * 70)
+
+    assert deaths(books) == 12
+    (guard,) = raised(books)
+    assert (guard.batch, guard.cause) == (BATCH, "bad_request")
+    assert guard.reason == (
+        "all 12 tasks that ended were refused for the same reason, and none has succeeded; BAD_REQUEST: 400: unknown parameter: temprature"
+    )
+    held = [books.task(row.task_id) for row, _ in inflight[12:]]
+    assert {(row.status, row.owner, row.attempt, row.fence) for row in held} == {(Status.RETRYING, 0, 0, 1)}
+    assert books.due_in_s(held[0].id) > 3590
+
+
+def test_a_batch_with_some_bad_tasks_is_not_held_back(books: Books) -> None:
+    """One success tells that the parameters are right, before the refusals or in the same transaction."""
+    end(books, SUCCEEDED, *[refused()] * 30)
+    end(books, *[refused()] * 30)
+    end(books, *[refused()] * 11, into="another")
+    end(books, SUCCEEDED, refused(), into="another")
+    end(books, *[refused()] * 30, into="another")
+
+    assert raised(books) == []
+    assert deaths(books) == 102
+
+
+def test_a_key_that_has_succeeded_is_not_locked_for_a_refusal(books: Books) -> None:
+    """Agents of a batch with many bad tasks do not wait for each other."""
+    end(books, SUCCEEDED)
+    end(books, refused())
+
+    assert books.count(tables.guard) == 0
+
+
+def test_refusals_for_different_reasons_are_the_tasks_own(books: Books) -> None:
+    """Their documents are bad, each in its way."""
+    end(books, *[refused("error " + "x" * number) for number in range(1, 40)])
+
+    assert raised(books) == []
+
+
+def test_another_type_of_the_same_batch_goes_on(books: Books) -> None:
+    """A guard is about (batch, type, route): another route of the batch has its own."""
+    end(books, *[refused()] * 12)
+
+    end(books, refused(), route="another")
+
+    assert deaths(books) == 13
+    assert [one.route for one in raised(books)] == ["route"]
+
+
+def test_other_deaths_and_used_up_attempts_under_a_guard_for_refusals(books: Books) -> None:
+    """What died of its own input dies; what used up its attempts waits, as under every guard."""
+    end(books, SUCCEEDED, into="healthy")
+    end(books, *[refused()] * 12)
+
+    end(books, Dead(Failure("TOO_LONG", "too long"), SPENT), exhausted())
+    held = [row for row in books.rows(tables.task) if row.status == Status.RETRYING]
+
+    assert len(held) == 1
+    assert deaths(books) == 13
+
+
+async def test_looks_over_refusals_double_and_stay_apart(books: Books) -> None:
+    """A wrong parameter costs tens of tasks: twelve, and then 1, 2, 4 each five minutes."""
+    claims = claimed(books, 40)
+    ended(books, claims, *[refused()] * 40)
+    waiting = [row.task_id for row, _ in claims[12:]]
+    duty = Duty(books)
+    sizes = []
+
+    for _ in range(3):
+        sizes.append(await whole_look(books, duty, waiting, refused()))
+        waiting = waiting[sizes[-1] :]
+        assert 290 < the(raised(books)).probe_due_s <= 300
+
+    assert sizes == [1, 2, 4]
+    assert deaths(books) == 12 + 7
+
+
+async def test_a_success_in_a_look_opens_a_guard_for_refusals(books: Books) -> None:
+    """The first dozen were bad by chance; from now on each task is judged by itself."""
+    claims = claimed(books, 14)
+    ended(books, claims, *[refused()] * 14)
+    one = claims[12][0].task_id
+    duty = Duty(books)
+    await looking(books, duty)
+    let_through(books, one)
+
+    run_probe(books, one, SUCCEEDED)
+    await duty.look()
+
+    assert raised(books) == []
+    end(books, *[refused()] * 20)
+    assert raised(books) == []
+
+
+async def test_a_guard_with_no_tasks_left_is_opened_and_forgives_nothing(books: Books) -> None:
+    """All that was there was refused; of tasks that come later, as from an inbox, one is refused, and the guard is raised again."""
+    end(books, *[refused()] * 12)
+
+    await Duty(books).look()
+    assert raised(books) == []
+    end(books, *[refused()] * 30)
+
+    assert deaths(books) == 13
+    assert [one.cause for one in raised(books)] == ["bad_request"]
+
+
+# ---- what else ends a guard
+
+
+def test_a_new_load_of_the_batch_opens_its_guards(books: Books) -> None:
+    """Whoever loads it again has repaired it; a dozen more may be refused. Another batch's load changes nothing."""
+    end(books, *[refused()] * 13)
+
+    mine, others = books.batch(), books.batch("another")
+    books.run(lambda c: store.begin_load(c, others))
+    assert len(raised(books)) == 1
+    books.run(lambda c: store.begin_load(c, mine))
+
+    assert raised(books) == []
+    assert books.rows(tables.audit)[-1].detail.endswith("the batch was loaded again")
+    end(books, *[refused()] * 11)
+    assert raised(books) == []
+    end(books, refused())
+    assert len(raised(books)) == 1
+
+
+def test_a_cancel_opens_the_guards_of_its_batch(books: Books) -> None:
+    """Nothing of it is to wait any more."""
+    fail_as_a_whole(books)
+    end(books, *[refused()] * 13, into="other")
+
+    books.cancel()
+
+    assert [one.batch for one in raised(books)] == ["other"]
+
+
+# ---- the end of a good run
+
+
+def a_good_run(books: Books, *, left: int, closed: bool = True) -> None:
+    """Let 1,200 tasks of a batch succeed and `left` wait."""
+    claims = claimed(books, 1200)
+    ended(books, claims, *[SUCCEEDED] * 1200)
+    books.load(*(f"left {number}" for number in range(left)))
+    if closed:
+        whole = books.batch()
+        books.run(lambda c: store.close_batch(c, whole))
+
+
+def test_a_long_good_run_is_not_held_back_at_its_end(books: Books) -> None:
+    """Its last 55 tasks are bad: fewer than five of a hundred, and they die."""
+    a_good_run(books, left=0)
+
+    end(books, *[exhausted()] * 55)
+
+    assert (deaths(books), raised(books)) == (55, [])
+
+
+def test_a_good_run_with_much_left_is_held_back(books: Books) -> None:
+    """A release that breaks in the middle of a batch must not empty it into the dead letters."""
+    a_good_run(books, left=100)
+
+    end(books, *[exhausted()] * 55)
+
+    assert deaths(books) == 10
+    assert [one.cause for one in raised(books)] == ["handler"]
+
+
+def test_a_batch_that_still_grows_has_no_end(books: Books) -> None:
+    """Of an inbox, or of a load that runs, nobody knows how much is to come."""
+    a_good_run(books, left=0, closed=False)
+
+    end(books, *[exhausted()] * 55)
+
+    assert deaths(books) == 10
