@@ -1,7 +1,6 @@
 """The main loop: records come, are asked about and claimed, run in slots, are settled, and move their watermark.
 
-Everything here happens in the event loop's thread. A record is finished with by `done`, `stale`, quarantine or an accepted
-settle, and by nothing else. What an outcome needs after its settle is `_settled`; what runs is `Slots`.
+All of it happens in the event loop's thread. A record is finished with by `done`, `stale`, quarantine or an accepted settle alone.
 """
 
 import asyncio
@@ -87,16 +86,16 @@ class Loop:
                 self._counts.topic(topic, known=known)
                 if known:
                     self._hooks.rewound()
-            case SourceFailed(reason, fatal, rewound):
-                self._source_failed(reason, fatal=fatal, rewound=rewound)
+            case SourceFailed():
+                self._source_failed(event)
         self.wake()
 
-    def _source_failed(self, reason: str, *, fatal: bool, rewound: bool) -> None:
-        log.warning("%s", reason)
-        if rewound:
+    def _source_failed(self, failed: SourceFailed) -> None:
+        log.warning("%s", failed.reason)
+        if failed.rewound:
             self._hooks.rewound()
-        if fatal:
-            self._hooks.failed(reason)
+        if failed.fatal:
+            self._hooks.failed(failed.reason)
 
     def _arrive(self, record: Record) -> None:
         if not self._partitions.begin(record.partition, record.offset):
@@ -110,9 +109,8 @@ class Loop:
 
     def _drop(self, entries: Iterable[Entry]) -> None:
         """Forget entries whose partition went. What is claimed goes on under its lease; only its offset is void."""
-        for entry in entries:
-            if entry.state not in {State.CLAIMING, State.RUNNING, State.SETTLING}:
-                self._entries.end(entry)
+        for entry in [one for one in entries if one.state not in {State.CLAIMING, State.RUNNING, State.SETTLING}]:
+            self._entries.end(entry)
         self._entries.forget_gone()
 
     # ---- questions and claims
@@ -146,7 +144,8 @@ class Loop:
             if self._slots.room() < GATHER_SHARE * self._slots.size:
                 await self._clock.sleep(GATHER_S)
             self._wake_claim.clear()
-            await self._claim_suspect()
+            if suspect := self._entries.take_suspect(self._takes):
+                await self._claim([suspect], self._slots.start, suspects=True)
             if batch := self._entries.take_ready(min(PAGE, self._room()), self._slots.room_for):
                 await self._claim(batch, self._slots.start)
 
@@ -159,36 +158,29 @@ class Loop:
         waits = self._entries.any_suspect(lambda one: one.alone and self._slots.room_for(one.route) > 0)
         return self._slots.room() if self._lease().fresh(self._clock.now_s()) and not waits else 0
 
-    async def _claim_suspect(self) -> None:
-        """Claim one suspect, if none runs; claimed with others it would be lost, or found guilty, with them."""
+    def _takes(self, suspect: Entry) -> bool:
+        """Return whether a suspect may be claimed: alone, as it would be lost with others, or they with it."""
         lease = self._lease()
-        if not lease.fresh(self._clock.now_s()):
-            return
-        suspect = self._entries.take_suspect(lambda one: self._slots.takes_suspect(one) and not (one.alone and lease.running))
-        if suspect is not None:
-            await self._claim([suspect], self._slots.start, suspects=True)
+        return lease.fresh(self._clock.now_s()) and self._slots.takes_suspect(suspect) and not (suspect.alone and lease.running)
 
     async def _claim(self, batch: Sequence[Entry], begin: Callable[[Entry], None], *, suspects: bool = False) -> None:
         async with self._claiming:
-            await self._claim_now(batch, begin, suspects=suspects)
-
-    async def _claim_now(self, batch: Sequence[Entry], begin: Callable[[Entry], None], *, suspects: bool) -> None:
-        lease, began_s = self._lease(), self._clock.now_s()
-        owner = lease.next_owner()
-        lease.running += 1  # nobody may take the lease for idle while its claim is under way
-        with self._slots.reserved(batch):
-            answers = await self._ledger.claim([entry.claimable() for entry in batch], owner, self._deadline_s, suspects=suspects)
-            crash.reach("claim.claimed")
-            claimed = (entry for entry in batch if answers[entry.task_id][0] is Answer.CLAIMED)
-            astray = await self._bodies.fetch(claimed, moving=begin == self._slots.move)
-        for entry in batch:
-            said, row = answers[entry.task_id]
-            if said is Answer.CLAIMED and row is not None:
-                self._claimed(entry, row, owner, lease, began_s, self._slots.give_back if entry in astray else begin)
-            else:
-                self._answered(entry, said, row)
-        lease.running -= 1
-        self._after_answers()
+            lease, began_s = self._lease(), self._clock.now_s()
+            owner = lease.next_owner()
+            lease.running += 1  # nobody may take the lease for idle while its claim is under way
+            with self._slots.reserved(batch):
+                answers = await self._ledger.claim([entry.claimable() for entry in batch], owner, self._deadline_s, suspects=suspects)
+                crash.reach("claim.claimed")
+                claimed = (entry for entry in batch if answers[entry.task_id][0] is Answer.CLAIMED)
+                astray = await self._bodies.fetch(claimed, moving=begin == self._slots.move)
+            for entry in batch:
+                said, row = answers[entry.task_id]
+                if said is Answer.CLAIMED and row is not None:
+                    self._claimed(entry, row, owner, lease, began_s, self._slots.give_back if entry in astray else begin)
+                else:
+                    self._answered(entry, said, row)
+            lease.running -= 1
+            self._after_answers()
 
     def _claimed(self, entry: Entry, row: Row, owner: int, lease: Lease, began_s: float, begin: Callable[[Entry], None]) -> None:
         entry.row, entry.owner, entry.lease, entry.claimed_s = row, owner, lease, began_s

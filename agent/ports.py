@@ -127,8 +127,7 @@ class AtRest:
 
 # ---- Ledger: claims, settles, leases
 
-SUSPECT_LOSSES = 2  # a task over which so many agents were lost may be what kills them
-ALONE_LOSSES = 3  # and one that may have killed another one beside other tasks runs alone, which proves it
+SUSPECT_LOSSES, ALONE_LOSSES = 2, 3  # lost agents, from which on a task may be what kills them, and runs alone to prove it
 
 
 @dataclass(frozen=True, slots=True)
