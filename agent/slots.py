@@ -143,7 +143,7 @@ class Slots:
         if self._running:
             log.warning("%d handlers go on though they were cancelled; their tasks run again when their leases end", len(self._running))
 
-    def _run(self, entry: Entry, guard: Guard | None) -> None:
+    def _run(self, entry: Entry, guard: Guard | None = None) -> None:
         entry.state = State.RUNNING
         if entry.suspect:
             self._suspect = entry
