@@ -16,7 +16,7 @@ from math import ceil, inf
 from agent.breaker.times import Times
 
 LONGEST_PAUSE_S, SHORTEST_PAUSE_S = 5.0, 0.25
-GROWTH, MOST_CLEAN = 0.03, 2
+GROWTH, MOST_CLEAN = 0.03, 3
 # After a minute without a refusal there is another limit, or none: it is looked for in large steps.
 FORGET_S, AGAIN = 60.0, 2.0
 LEAST_CALLS = 10  # fewer say nothing of a share
@@ -130,7 +130,7 @@ class Limit:
             self._ramp()
         else:
             self._mode = _Mode.LIMITED
-            self._set(rate * self._times.usual_s / PACE, now_s)
+            self._set(rate * self._times.usual_s, now_s)
 
     def _count(self, now_s: float, running: int, *, refused: bool) -> bool:
         """Count a call that ended; return whether half of the calls of this answer time were refused."""

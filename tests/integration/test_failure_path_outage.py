@@ -42,7 +42,8 @@ SERVER_S, OTHER_S = (60.0, 60.0) if LONG else (20.0, 8.0)
 KINDS = {
     "hang": stopped("hang=1", OTHER_S, "AMBIGUOUS"),
     "cut": stopped("cut=1", OTHER_S, "AMBIGUOUS"),
-    "rate": Outage("429=1,retry_after=20", OTHER_S, round(OTHER_S / 4.5) + 1, "RATE"),
+    # A route pauses when half of an answer time's calls were refused, not at the first one.
+    "rate": Outage("429=1,retry_after=20", OTHER_S, SLOTS + round(OTHER_S / 4.5) + 1, "RATE"),
     "money": Outage("quota=1", OTHER_S, RUN, "MONEY", locked=True),
 }
 

@@ -181,5 +181,5 @@ def test_a_limiter_that_is_gone_is_soon_forgotten() -> None:
 
     road = driven(answer, 450.0)
 
-    assert road.good(120.0, 300.0) >= 0.8 * 60
+    assert road.good(120.0, 300.0) >= 0.65 * 60
     assert road.good(420.0, 450.0) >= 0.9 * 30 * 64
