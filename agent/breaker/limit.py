@@ -1,12 +1,13 @@
 """How many calls of a route may run, by the share of calls that the provider refuses. Pure; time is passed in.
 
-A limiter says nothing of its rate, so it is found: for each answer time the limit falls by half of the share that was refused and
-grows by 3 %, faster while nothing is refused. It settles where about one call in twenty is refused. A limit of N calls also means N
-calls for each answer time, so that calls which are refused at once are not followed by others at once.
+A limiter says nothing of its rate, so it is found: for each answer time the limit falls by half of
+the share that was refused and grows by 3 %, a little faster while nothing is refused. It settles
+where about one call in twenty is refused. A limit of N calls also means N calls for each answer
+time, so that calls which are refused at once are not followed by others at once.
 
-Only where half of an answer time's calls were refused does the route pause. Then one call is tried, and after its answer calls go
-on at the rate at which they succeeded lately. After a stop one call goes first, and each success lets twice as many
-run, up to the slots or the first refusal.
+Only where half of an answer time's calls were refused does the route pause. Then one call is tried,
+and after its answer calls go on at the rate at which they succeeded lately. After a stop one call
+goes first, and each success lets twice as many run, up to the slots, or until a share is refused.
 """
 
 from collections import deque
@@ -22,7 +23,8 @@ FORGET_S, AGAIN = 60.0, 2.0
 LEAST_CALLS = 10  # fewer say nothing of a share
 PACE = 1.25  # above the rate that the limit means, so that answers which come early leave no slot idle
 BURST_S = 0.3  # the loop looks for tasks so seldom at least
-MEMORY_S = 120  # most limits are per minute, and where that is used up at once, nothing succeeds for the rest of it
+# Most limits are per minute, and where that is used up at once nothing succeeds for the rest of it.
+MEMORY_S = 120
 LEAST_KNOWN = 3
 NEWS_S = 60.0
 
@@ -35,7 +37,7 @@ class _Mode(Enum):
 
 
 class Limit:
-    """The limit of one route. `from_s`: calls that began before it do not count, for they tell nothing of the limit since."""
+    """The limit of one route. `from_s`: calls that began before it do not count."""
 
     def __init__(self, *, slots: int, times: Times) -> None:
         self._slots = slots
