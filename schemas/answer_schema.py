@@ -1,9 +1,12 @@
-"""How much work a JSON Schema makes.
+"""Bounds the work that a JSON Schema causes.
 
-Subschemas of `anyOf` and its like are all tried on the same value, and each may refer to others that do the same, for that value or for
-a part of it: thirty definitions of which each names the next one twice are a billion trials. The validator remembers what it tried of a
-schema that leads back to itself, but not why it failed: it lists the errors of each alternative, of each of its parts, with a copy of
-the part in each.
+All subschemas of `anyOf` and similar keywords are tried on the same value. Each may refer to others
+that do the same, for that value or for a part of it: thirty definitions that each name the next one
+twice are a billion trials.
+
+If a schema leads back to itself, the validator remembers what it tried, but not why it failed. It
+lists the errors of each alternative and of each of its parts, with a copy of the part in each
+error.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,34 +21,40 @@ MOST_COMPOSITE = 1_000
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 _LISTS, _ONES, _NAMED = ("allOf", "anyOf", "oneOf"), ("not", "if", "then", "else"), ("dependentSchemas", "dependencies")
-# What may hold for each part of a value, and what holds for one of them.
+# Keywords whose subschemas apply to every part of a value; then keywords whose subschemas apply to
+# one part.
 _EACH = ("additionalProperties", "unevaluatedProperties", "items", "additionalItems", "unevaluatedItems", "contains", "propertyNames")
 _EACH_NAMED, _ONE_LISTS, _ONE_NAMED = ("patternProperties",), ("items", "prefixItems"), ("properties",)
-# To see what was looked at, the validator goes through the subschemas beside it again, and so does each of these that asks the same.
+# To see which parts were evaluated, the validator goes through the neighbouring subschemas again,
+# and so does each nested schema with such a keyword.
 _UNEVALUATED, _TIMES_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems"), 3
 _MOST_LOOKUPS = 1_000_000
-_DATA = ("enum", "const", "default", "examples")  # hold values, no subschemas
+_DATA = ("enum", "const", "default", "examples")  # they hold values, no subschemas
 
 
 def too_much(schema: dict[str, Any]) -> bool:
-    """Return whether a value, and one part of it, and one part of that, could be tried on more than `MOST` subschemas.
+    """Return whether a value could be tried on more than `MOST` subschemas.
 
-    Any JSON object may be asked about, whether it is a schema or not.
+    The count covers the value, one part of it, and one part of that part. Any JSON object may be
+    passed, whether it is a schema or not.
     """
     document = _Document(schema)
     return document.lookups > _MOST_LOOKUPS or document.most > MOST
 
 
 def trials(schema: dict[str, Any]) -> int:
-    """Return how many subschemas a value, a part of it, and a part of that are tried on.
+    """Return how many subschemas a value is tried on, counted up to just above `MOST`.
 
-    The count stops just above `MOST`.
+    The count covers the value, one part of it, and one part of that part.
     """
     return _Document(schema).most
 
 
 def is_soon_explained(schema: dict[str, Any], value: Any) -> bool:
-    """Return whether the errors of a value that does not fit hold about `MOST_COPIED` parts of it at most; `schema` is not `too_much`."""
+    """Return whether a value's errors hold at most about `MOST_COPIED` parts of the value.
+
+    `schema` must not be `too_much`.
+    """
     document = _Document(schema)
     if not document.has_alternatives:
         return True
@@ -56,7 +65,7 @@ def is_soon_explained(schema: dict[str, Any], value: Any) -> bool:
 
 
 def repeated_id(schema: dict[str, Any]) -> str | None:
-    """Return an `$id` that two subschemas share, which makes the validator fail; None without one."""
+    """Return an `$id` that two subschemas share, or None. The validator fails on such a schema."""
     seen: set[str] = set()
     waiting: list[tuple[Any, str]] = [(schema, "")]
     while waiting:
@@ -77,18 +86,21 @@ def repeated_id(schema: dict[str, Any]) -> str | None:
 def _joined(base: str, name: str) -> str:
     try:
         return urljoin(base, name)
-    except ValueError:  # it is no URI, which the validator says better
+    except ValueError:  # it is no URI; the validator's own error says so better
         return name
 
 
 def composite_choices(schema: dict[str, Any]) -> int:
-    """Return how many lists and objects the enums of a schema hold; each is compared whole."""
+    """Return how many lists and objects the `enum`s of a schema hold.
+
+    The validator compares each of them as a whole, one after another.
+    """
     choices = (one for node in objects_in(schema) if isinstance(some := node.get("enum"), list) for one in some)
     return sum(isinstance(one, dict | list) for one in choices)
 
 
 class _Document:
-    """A schema, all objects in it, and where its references lead."""
+    """A schema, all objects in it, and the targets of its references."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.nodes = list(objects_in(schema))
@@ -100,7 +112,7 @@ class _Document:
                 if isinstance(node.get(name), str):
                     self._anchors.setdefault(node[name], []).append(node)
         self._known: dict[int, int] = {}
-        self.circles = False  # known when `most` is
+        self.circles = False  # set while `most` is computed
 
     @property
     def has_alternatives(self) -> bool:
@@ -109,29 +121,34 @@ class _Document:
 
     @property
     def most(self) -> int:
-        """Return the trials of the object in it that makes the most; what is nested too deep to be counted makes too many."""
+        """Return the highest number of trials of any object in the schema.
+
+        A schema that is nested too deep to be counted has too many.
+        """
         try:
             return max(map(self.trials, self.nodes))
         except RecursionError:
             return MOST + 1
 
     def most_listed(self, parts: int) -> int:
-        """Return how many errors one object in it has of one value of so many parts: of each name that is required, or is not allowed.
+        """Return the most errors that one object of the schema can have for one value.
 
-        An error of an `enum` holds all of it, and counts as many.
+        The value has `parts` parts. There is one error for each name that is required, or that is
+        not allowed. An error of an `enum` holds the whole `enum`, and counts as many.
         """
         return max(_listed(node) + (parts if "propertyNames" in node else 0) for node in self.nodes) + 1
 
     @property
     def lookups(self) -> int:
-        """Return how many places at most are looked up for its references."""
+        """Return at most how many places are searched for the targets of its references."""
         places = max(len(self._roots), *map(len, self._anchors.values()), 0)
         return places * sum(name in node for node in self.nodes for name in _REFERENCES)
 
     def trials(self, node: dict[str, Any]) -> int:
-        """Return how many subschemas one value is tried on, one part of it, and one part of that, counted up to just above `MOST`.
+        """Return how many subschemas one value is tried on, counted up to just above `MOST`.
 
-        The object itself is one of them; a circle counts once.
+        The count covers the value, one part of it, and one part of that part. The object itself is
+        one of the subschemas; a circle counts once.
         """
         known = self._known.get(id(node))
         if known is None:
@@ -152,7 +169,10 @@ class _Document:
                 yield from self._targets(reference)
 
     def _targets(self, reference: str) -> Iterator[dict[str, Any]]:
-        """Yield what a reference may mean: of several documents in one, each is taken for its base."""
+        """Yield the possible targets of a reference.
+
+        If several documents in the schema may be its base, the targets in all of them are yielded.
+        """
         base, _, fragment = reference.partition("#")
         if fragment and not fragment.startswith("/"):
             yield from self._anchors.get(fragment, ())
@@ -182,7 +202,7 @@ def _within(node: dict[str, Any], ones: Iterable[str], lists: Iterable[str], nam
 
 
 def _size(value: Any) -> tuple[int, int]:
-    """Return of how many parts a value is, and how deep they are nested."""
+    """Return how many parts a value has, and how deep they are nested."""
     parts, depth, level = 0, 0, [value]
     while level:
         parts, depth = parts + len(level), depth + 1
@@ -191,7 +211,7 @@ def _size(value: Any) -> tuple[int, int]:
 
 
 def _at(root: Any, path: Iterable[str]) -> Any:
-    """Return what the parts of a JSON pointer (RFC 6901) lead to, None for nothing."""
+    """Return the target of a JSON pointer (RFC 6901) given as its parts, or None."""
     found = root
     for name in path:
         if isinstance(found, dict):

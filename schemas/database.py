@@ -1,6 +1,7 @@
-"""The database connection: engines, and transactions that are run again until they are through.
+"""The database connection: engines, and transactions that are retried until they succeed.
 
-4 in 10 COMMITs that raise "connection lost" have committed: every function that is given to `run` must be safe to run twice.
+Of the COMMITs that raise "connection lost", 4 in 10 have committed. Every function that is passed
+to `run` must therefore be safe to run twice.
 """
 
 import logging
@@ -19,7 +20,8 @@ from schemas.database_mysql import Limits, Sockets, mysql_engine
 from schemas.errors import ConfigError, DeniedError, UnreachableError, UnsafeStateError
 from schemas.outage import Outage
 
-# What others than adapters need to name: a transaction in progress, and any error of the database.
+# Modules that are no adapters need these names: a transaction in progress, and any error of the
+# database.
 __all__ = ["Connection", "Database", "DatabaseError", "Stopped"]
 
 log = logging.getLogger(__name__)
@@ -27,10 +29,12 @@ log = logging.getLogger(__name__)
 DatabaseError = SQLAlchemyError
 Result = TypeVar("Result")
 
-_REFUSED = frozenset({1044, 1045, 1049, 1698})  # user, password or database are not known there
+# the server does not know the user, the password or the database
+_REFUSED = frozenset({1044, 1045, 1049, 1698})
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
-_LONG_S, _LONG_PAUSE_S = 10.0, 4.0  # an outage that lasts longer than the former is asked about more seldom
-_IN_VAIN = 10  # tries, some five seconds, after which what others do in the database holds us up too
+# during a longer outage than the former, pauses are up to the latter
+_LONG_S, _LONG_PAUSE_S = 10.0, 4.0
+_IN_VAIN = 10  # tries, some five seconds, after which conflicts with others count as an outage too
 TIMEOUT_S = 30
 _TOO_LONG_PAUSE_S = 10.0
 # A record of 4 MiB as hexadecimal digits, in one statement with a megabyte of others.
@@ -38,16 +42,16 @@ LEAST_PACKET_BYTES = 10 << 20
 
 
 class Stopped(Exception):  # noqa: N818 - it is no error: somebody asked for it
-    """The program is leaving: the transaction is not tried again. It may have committed."""
+    """The program is leaving, so the transaction is not retried. It may have committed."""
 
 
 class Database:
-    """One database, used from a few dedicated threads. `stopping` ends the patience of every call.
+    """One database, used from a few dedicated threads. `stopping` ends the waits of every call.
 
-    The server ends a statement before its client gives up, and it is tried again later. MySQL does
-    so with SELECTs only, MariaDB with all. With `reads_s` a program reads only, and may take so
-    long over it; then the error is raised. With `timeout_s=None`, for `migrate`, a statement may
-    take any time.
+    The server ends a statement before its client gives up, and the statement is retried later.
+    MySQL ends only SELECTs this way, MariaDB all statements. With `reads_s` a program only reads,
+    each read may take that long, and then the error is raised. With `timeout_s=None`, for
+    `migrate`, a statement may take any time.
     """
 
     def __init__(
@@ -74,10 +78,12 @@ class Database:
             self._sockets.watch(self._auto)
 
     def run(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
-        """Return what `work` returns, in one transaction; run it again on every error that may pass, `tries` times (None: until stopped).
+        """Return the result of `work`, run in one transaction.
 
-        Raises Stopped when the program leaves, DeniedError when the database's user lacks a right,
-        and the last database error when the tries are used up or it cannot pass.
+        The transaction is retried on every error that may pass, `tries` times (None: until the
+        program stops). Raises Stopped if the program leaves, DeniedError if the database's user
+        lacks a right, and the last database error if the tries are used up or the error cannot
+        pass.
         """
         return self._again(lambda: self._once(self.engine.begin(), work), tries)
 
@@ -102,16 +108,18 @@ class Database:
         return self.engine.url.render_as_string(hide_password=True)
 
     def wait_for_answer(self) -> None:
-        """Return when the server answers; raise Stopped when the program leaves first."""
+        """Return once the server answers. Raises Stopped if the program leaves first."""
         count = 0
         while self.stopping.is_set() or not self.answers():
             count += 1
             self.rest(count)
 
     def reach(self) -> None:
-        """Raise UnreachableError when the server does not answer, UnsafeStateError when it does not take what has to be written.
+        """Check that the server answers and takes statements of the size that docllm needs.
 
-        It would end the connection each time, as if it were lost, and the statement would be tried for ever.
+        Raises UnreachableError if it does not answer, and UnsafeStateError if its packet limit is
+        too low. Such a server would end the connection at each large statement, as if it were lost,
+        and the statement would be retried for ever.
         """
         question = f"SELECT {LEAST_PACKET_BYTES}" if self.sqlite else "SELECT @@max_allowed_packet"
         try:
@@ -128,12 +136,15 @@ class Database:
             )
 
     def abandon(self) -> None:
-        """End every wait, that for a server which does not answer too; what was under way may have committed."""
+        """End every wait, even a wait for a server that does not answer.
+
+        Transactions in progress may have committed.
+        """
         self.stopping.set()
         self._sockets.cut()
 
     def close(self) -> None:
-        """End every wait, close every connection."""
+        """End every wait and close every connection."""
         self.stopping.set()
         self.engine.dispose()
         self._auto.dispose()
@@ -172,7 +183,7 @@ class Database:
             self.rest(count)
 
     def require_right(self, error: SQLAlchemyError) -> None:
-        """Raise DeniedError when the error says that the database's user lacks a right."""
+        """Raise DeniedError if the error means that the database's user lacks a right."""
         if denied(error):
             refused = refusal(error, self.engine.url.database)
             raise DeniedError(f"the database {self.where} {refused}") from None
@@ -182,16 +193,20 @@ class Database:
         return f"the database {self.where} {why}: {_said(error)}"
 
     def rest(self, count: int) -> None:
-        """Pause before the next try, longer after each of `count` failures; raise Stopped when the program leaves."""
+        """Pause before the next try, longer after each of `count` failures.
+
+        Raises Stopped if the program leaves.
+        """
         if self.stopping.is_set():
             raise Stopped
         most = _LONG_PAUSE_S if self.outage.lasts_s > _LONG_S else _LONGEST_PAUSE_S
         longest = min(most, _FIRST_PAUSE_S * 2 ** min(count, 10))
-        self._pause(longest * random.uniform(0.5, 1))  # noqa: S311 - spreads retries, protects nothing
+        # spreads retries, protects nothing
+        self._pause(longest * random.uniform(0.5, 1))  # noqa: S311
 
 
 def _said(error: SQLAlchemyError) -> object:
-    """Return what the driver says: SQLAlchemy adds the statement."""
+    """Return the driver's own error, because SQLAlchemy adds the statement."""
     return getattr(error, "orig", None) or error
 
 
@@ -212,5 +227,6 @@ def _prepare_sqlite(dbapi: Any, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A deferred transaction that reads and then writes fails under a second writer, whatever the timeout.
+    # A deferred transaction that reads and then writes fails under a second writer, whatever the
+    # timeout.
     connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get("reads") else "BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""What an error of the database means: whether it may pass, and whether it says anything about a row."""
+"""Classifies database errors: which may pass, and which say something about a row."""
 
 import re
 import sqlite3
@@ -6,23 +6,28 @@ import sqlite3
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-# MySQL and MariaDB error numbers. A deadlock or a lock wait that ended, a statement that an operator ended, a commit that another node
-# of a cluster was ahead of, a table that was just altered, a server without threads or memory for more: the whole transaction again.
+# MySQL and MariaDB error numbers.
+#
+# The whole transaction is run again after a deadlock, a lock wait that timed out, a statement that
+# an operator ended, a commit that another node of a cluster overtook, a table that was just
+# altered, or a server without threads or memory for more.
 CONFLICTS = frozenset({1213, 1205, 1020, 1180, 1317, 3100, 3101, 1412, 1637, 1689, 1037, 1038, 1041, 1135, 3032})
 DEADLOCK, LOCK_WAIT = 1213, 1205
-# The server has ended what took longer than it, or a program that reads only, allows.
+# The server ended a statement that took longer than the server, or a read-only program, allows.
 TOO_LONG = frozenset({1969, 3024})
-# The connection is gone in the middle of something, perhaps because of it.
+# The connection was lost in the middle of a statement, which may be the cause.
 LOST = frozenset({2006, 2013, 2014, 2026, 2055, 1053, 1158, 1159, 1160, 1161, 1927, 4031})
-# Nobody was let in: no server there, all its connections in use, this host or user beyond its limits, a cluster's node not ready, a
-# proxy with nobody behind it, a password that is just exchanged.
+# The server let nobody in. It does not run, all its connections are in use, this host or user is
+# beyond its limits, a cluster's node is not ready, a proxy has no server behind it, or a password
+# is just being exchanged.
 NO_WAY = 2003
 TURNED_AWAY = frozenset({2002, NO_WAY, 1040, 1045, 1047, 1129, 1203, 1226, 1698, 9001})
-# The user is known, and may not do this: to a table, a column, the server, a routine, the database.
+# The user is known but lacks the right: to a table, a column, the server, a routine, the database.
 DENIED = frozenset({1142, 1143, 1227, 1370, 1044})
-# The server became read-only by a failover: another connection finds the new primary.
+# The server became read-only by a failover; another connection finds the new primary.
 READ_ONLY = frozenset({1290, 1792, 1836})
-# The server's disk is full: it takes what needs no room, and all again when somebody has made some.
+# The server's disk is full. It still takes statements that need no space, and takes all of them
+# again once somebody frees some.
 FULL = frozenset({1021, 1026, 1114})
 WHERE_GRANTS = "see Rights in the database in docs/operations.md"
 _DENIED_RIGHT = re.compile(r"([A-Z][A-Z ,]*) command denied to user ")
@@ -36,23 +41,23 @@ _SQLITE_BUSY = (
 
 
 def code(error: BaseException) -> int:
-    """Return the server's error number, 0 when there is none."""
+    """Return the server's error number, 0 if there is none."""
     args = getattr(getattr(error, "orig", None), "args", ())
     return args[0] if args and isinstance(args[0], int) else 0
 
 
 def lost(error: BaseException) -> bool:
-    """Return whether the error means that the connection was lost under a transaction, which may be why."""
+    """Return whether the connection was lost during a transaction, which may be the cause."""
     return code(error) in LOST or (isinstance(error, DBAPIError) and error.connection_invalidated)
 
 
 def deadlocked(error: BaseException) -> bool:
-    """Return whether the transaction was undone for another one that it waited for."""
+    """Return whether the transaction was rolled back to end a deadlock."""
     return code(error) == DEADLOCK
 
 
 def locked_out(error: BaseException) -> bool:
-    """Return whether others kept a lock for longer than was waited."""
+    """Return whether a lock wait timed out."""
     return code(error) == LOCK_WAIT
 
 
@@ -62,9 +67,10 @@ def denied(error: BaseException) -> bool:
 
 
 def refusal(error: BaseException, database: str | None) -> str:
-    """Return what the server refuses, and what to do about it.
+    """Return which right the server refuses, and what to do about it.
 
-    No account is named: the server's text has our address, which need not be the account's.
+    The message names no account: the server's text holds our address, which need not be the
+    account's.
     """
     said = str(getattr(error, "orig", error).args[-1])
     right = denied_right(error)
@@ -79,21 +85,24 @@ def denied_right(error: BaseException) -> str:
 
 
 def away(error: BaseException) -> bool:
-    """Return whether the server is unreachable or takes nothing, whatever others do in it."""
+    """Return whether the server is unreachable or takes nothing from any client."""
     return lost(error) or code(error) in TURNED_AWAY | READ_ONLY | FULL
 
 
 def too_long(error: BaseException) -> bool:
-    """Return whether a statement was ended for the time that it took."""
+    """Return whether the server ended a statement because it took too long."""
     return code(error) in TOO_LONG
 
 
 def busy(error: BaseException) -> bool:
-    """Return whether no such transaction can be taken now: it is turned away, others hold locks, the server is read-only, its disk full."""
+    """Return whether the database cannot take such a transaction now.
+
+    The connection is refused, others hold locks, the server is read-only, or its disk is full.
+    """
     full = isinstance(getattr(error, "orig", None), sqlite3.OperationalError) and any(word in str(error).lower() for word in _SQLITE_BUSY)
     return code(error) in CONFLICTS | TOO_LONG | TURNED_AWAY | READ_ONLY | FULL or full or isinstance(error, PoolTimeout)
 
 
 def passing(error: BaseException) -> bool:
-    """Return whether the same transaction may go through when it is run again."""
+    """Return whether the same transaction may succeed when it is run again."""
     return lost(error) or busy(error)

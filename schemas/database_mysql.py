@@ -13,26 +13,29 @@ from sqlalchemy import Engine, create_engine, event
 from schemas.database_errors import NO_WAY
 from schemas.errors import ConfigError
 
-# The share of its client's patience after which the server ends a statement: when the client gives
-# up, the statement would run on beside its repetition.
+# The server ends a statement after this share of the client's timeout. Otherwise the statement
+# would run on beside its own repetition once the client gives up.
 _STATEMENT_SHARE = 0.8
 # Nobody can use a table while a migration waits for its lock, so it waits no longer than this.
 _TABLE_LOCK_S = 60
-# A server may be set to cut what is too long and to clamp numbers without an error. The mode is set
-# as the connection is made: SQLAlchemy asks for it once, before other statements are sent.
+# A server may be configured to truncate long values and to clamp numbers without an error. The mode
+# is set while the connection is made: SQLAlchemy reads it once, before other statements are sent.
 _SQL_MODE = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a client waits for an answer, and after what time the server ends a statement."""
+    """How long a client waits for an answer, and when the server ends a statement."""
 
     client_s: int | None
     statement_s: float | None
 
     @classmethod
     def of(cls, timeout_s: int | None, reads_s: int | None) -> "Limits":
-        """Return the limits of a program that waits `timeout_s`, or reads only, `reads_s` at most."""
+        """Return the limits of a program.
+
+        The program waits `timeout_s` for an answer. If it only reads, each read may take `reads_s`.
+        """
         if timeout_s is None:
             return cls(None, None)
         if reads_s is not None:
@@ -40,7 +43,7 @@ class Limits:
         return cls(timeout_s, _STATEMENT_SHARE * timeout_s)
 
     def settings(self, *, mariadb: bool) -> str:
-        """Return the variables that a connection sets. A limit of 0 is none."""
+        """Return the variables that a connection sets. A limit of 0 means no limit."""
         limit_s = self.statement_s or 0
         limit = f"max_statement_time={limit_s}"
         if not mariadb:
@@ -49,15 +52,16 @@ class Limits:
 
 
 def mysql_engine(url: str, connections: int, limits: Limits, *, autocommit: bool) -> Engine:
-    """Return the engine of a server, whose connections are set up for the ledger."""
+    """Return the engine for a server, with connections set up for the ledger."""
     engine = create_engine(
         url,
         isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
         pool_size=connections,
         max_overflow=0,
         pool_timeout=30,
-        # Every round trip is paid by every claim: `auto` learns of a dead connection from its first statement, and tries again;
-        # a transaction always ends before its connection is returned, so that there is nothing to reset.
+        # Every claim pays for every round trip. `auto` notices a dead connection at its first
+        # statement, and retries. A transaction always ends before its connection is returned, so
+        # there is nothing to reset.
         pool_pre_ping=not autocommit,
         pool_reset_on_return=None,
         skip_autocommit_rollback=autocommit,
@@ -77,20 +81,24 @@ def mysql_engine(url: str, connections: int, limits: Limits, *, autocommit: bool
 
 
 class Sockets:
-    """The connections of a driver that can only be interrupted from below: it waits on its socket."""
+    """The open connections of an engine, so that blocked calls can be interrupted.
+
+    The driver waits on its socket and can only be interrupted by a shutdown of the socket.
+    """
 
     def __init__(self) -> None:
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
         self._lock = threading.Lock()
 
     def watch(self, engine: Engine) -> None:
-        """Note every connection that the engine opens."""
+        """Register every connection that the engine opens."""
         event.listen(engine, "connect", self._opened)
 
     def cut(self) -> None:
-        """Let every call that waits for an answer fail."""
+        """Make every call that waits for an answer fail."""
         with self._lock:
-            sockets = [connection._sock for connection in self._connections]  # noqa: SLF001 - PyMySQL has no name for it
+            # PyMySQL has no public name for it
+            sockets = [connection._sock for connection in self._connections]  # noqa: SLF001
         for one in sockets:
             if one is not None:
                 with suppress(OSError):
@@ -102,19 +110,23 @@ class Sockets:
 
 
 def _connect_mysql(dialect: Any, _record: object, arguments: Any, settings: Any) -> Any:
-    """A certificate that cannot be read is a way to the server that is gone: the file may just be exchanged.
+    """Open a connection whose greeting is awaited no longer than the connect timeout.
 
-    A server that takes connections and does not greet is frozen; who waits for its greeting cannot be interrupted.
+    A server that accepts connections but sends no greeting is frozen, and a thread that waits for
+    the greeting cannot be interrupted. A certificate that cannot be read counts as an unreachable
+    server, because the file may just be being exchanged.
     """
-    from schemas.mysql_client import MySQLConnection  # noqa: PLC0415 - an embedded ledger needs no PyMySQL
+    # an embedded ledger needs no PyMySQL
+    from schemas.mysql_client import MySQLConnection  # noqa: PLC0415
 
     try:
         connection = MySQLConnection(*arguments, **settings | {"read_timeout": settings["connect_timeout"]})
     except OSError as error:
         raise dialect.loaded_dbapi.OperationalError(NO_WAY, f"{error}; look at the files that the ssl_ options name") from None
-    except UnicodeError:  # its text quotes the password
+    except UnicodeError:  # the error's text quotes the password
         raise ConfigError("the database's address holds a host, name or password that none can be; check DOCLLM_DATABASE_URL") from None
-    connection._read_timeout = settings["read_timeout"]  # noqa: SLF001 - PyMySQL has one limit for greeting and statements
+    # PyMySQL has one limit for greeting and statements
+    connection._read_timeout = settings["read_timeout"]  # noqa: SLF001
     return connection
 
 

@@ -1,20 +1,27 @@
-"""What a document's bytes are as text: the same, whether it is loaded into a task or read by an agent."""
+"""Decodes a document's bytes, in the same way for a load and for an agent."""
 
 import codecs
 
 
 class NoTextError(ValueError):
-    """The bytes are no text; the error says why."""
+    """The bytes are not text; the error says why."""
 
 
 class DocumentText:
-    """Reads the text of a document part by part: UTF-8, a byte order mark is no content, and no text holds a zero byte."""
+    """Reads a document's text part by part.
+
+    Text is UTF-8. A byte order mark is not content, and a zero byte means that the document is not
+    text.
+    """
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
 
     def read(self, part: bytes, *, final: bool = False) -> str:
-        """Return the text of the next part; `final`: nothing follows. Raises NoTextError."""
+        """Return the text of the next part; `final` means that no part follows.
+
+        Raises NoTextError.
+        """
         if b"\0" in part:
             raise NoTextError("is no text: it holds a zero byte")
         try:

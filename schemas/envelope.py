@@ -1,6 +1,7 @@
-"""A task as it travels. The value is the task and never changes; the headers are this publication.
+"""The record of a task: the value is the task and never changes.
 
-Numbers from a header are never trusted: they are read here, within bounds, and compared with the ledger by the claim.
+Its headers describe one publication. Numbers from a header are never trusted. This module reads
+them within bounds, and the claim compares them with the ledger.
 """
 
 import hashlib
@@ -13,13 +14,16 @@ MAX_KEY_BYTES = 191
 
 RawHeaders = Sequence[tuple[str, bytes | None]]
 BATCH_HEADER = "docllm-batch"
-UNREADABLE = "docllm-unreadable"  # in place of headers of which one has a name that is no text
+UNREADABLE = "docllm-unreadable"  # replaces headers if the name of one of them is not text
 _MAX_DIGITS = 18
-_HEADER_BYTES = 200  # what Python needs for a header beside its name and value
+_HEADER_BYTES = 200  # memory that Python needs for a header besides its name and value
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: RawHeaders) -> int:
-    """Return about how much memory a record takes; a million small headers take far more than what they say."""
+    """Return approximately how much memory a record takes.
+
+    A million small headers take far more memory than their text.
+    """
     said = sum(_HEADER_BYTES + len(name) + len(text or b"") for name, text in headers)
     return len(key or b"") + len(value or b"") + said
 
@@ -36,7 +40,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What the headers say of one publication of a task."""
+    """The facts that a record's headers state about one publication of a task."""
 
     ledger: str
     group: str
@@ -51,11 +55,11 @@ class Publication:
 
 
 class NotOursError(ValueError):
-    """The record's headers are not those of a publication of docllm; the text says which one is at fault."""
+    """The headers are not those of a docllm publication; the text names the header at fault."""
 
 
 def digest(key: bytes, value: bytes) -> bytes:
-    """Return 16 bytes that stand for a task's key and value."""
+    """Return a digest of 16 bytes for a task's key and value."""
     hasher = hashlib.blake2b(len(key).to_bytes(4, "big"), digest_size=16)
     hasher.update(key)
     hasher.update(value)
@@ -63,18 +67,19 @@ def digest(key: bytes, value: bytes) -> bytes:
 
 
 def text(value: str, limit: int) -> bytes:
-    """Return header text: UTF-8, one line, cut at `limit` bytes without cutting a character."""
+    """Return header text: UTF-8, one line, cut at `limit` bytes without splitting a character."""
     flat = " ".join(value.split()).encode("utf-8", "replace")[:limit]
     return flat.decode("utf-8", "ignore").encode()
 
 
 def encode(publication: Publication) -> list[tuple[str, bytes]]:
-    """Return the headers of a publication, all text; what is empty is left out."""
+    """Return the headers of a publication as text; leave out empty ones."""
     headers = [
         ("docllm-v", VERSION.encode()),
         ("docllm-ledger", publication.ledger.encode()),
         ("docllm-group", publication.group.encode()),
-        (BATCH_HEADER, publication.batch.encode()),  # unchanged: two blanks are another batch than one
+        # unchanged: a name with two blanks is another batch than one with a single blank
+        (BATCH_HEADER, publication.batch.encode()),
         ("docllm-task", b"%d" % publication.task_id),
         ("docllm-fence", b"%d" % publication.fence),
         ("docllm-attempt", b"%d" % publication.attempt),
@@ -97,7 +102,7 @@ def encode_each(alike: Publication, tasks: Iterable[tuple[int, int]]) -> Iterato
 def decode(headers: RawHeaders | None) -> Publication:
     """Return the publication that the headers describe.
 
-    Raises NotOursError when a header that every publication has is missing, doubled or out of bounds.
+    Raises NotOursError if a header that every publication has is missing, doubled or out of bounds.
     """
     ours = _ours(headers or ())
     version = _required(ours, "docllm-v")

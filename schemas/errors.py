@@ -1,4 +1,4 @@
-"""The errors of docllm, by who has to act; each carries the exit code that a program ends with.
+"""The errors of docllm, by who has to act; each carries the exit code of the program.
 
     DocllmError            5  a bug of ours
     ├── InputError         1  some of the input was bad; the good part is done
@@ -12,7 +12,7 @@ A message says what is wrong and what to do next. It never holds a secret.
 
 
 class DocllmError(Exception):
-    """Something that is docllm's own fault."""
+    """A fault of docllm itself, and the base of all its errors."""
 
     exit_code = 5
 
@@ -36,10 +36,10 @@ class UnreachableError(DocllmError):
 
 
 class DeniedError(UnreachableError):
-    """A server lets us in and refuses a right; trying again does not help."""
+    """A server accepts the login but refuses a right; retrying does not help."""
 
 
 class UnsafeStateError(DocllmError):
-    """Going on would break a promise: another schema, other topics, another ledger."""
+    """Continuing would break a promise: another schema, other topics, another ledger."""
 
     exit_code = 4

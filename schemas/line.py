@@ -1,7 +1,8 @@
-"""A task line: what a person writes, what travels as a record's value, and what the agent reads again.
+"""A task line: a person writes it, a record's value carries it, the agent reads it again.
 
-Two formats are told apart by themselves: ours, and the input file of the OpenAI batch API. `parse` is a pure function of the
-bytes, so the agent takes exactly what the load took. It reads no file and knows no configuration.
+There are two formats, and a line's fields show which one it has: docllm's own, and the input file
+of the OpenAI batch API. `parse` is a pure function of the bytes, so the agent reads exactly what
+the load accepted. It reads no file and knows no configuration.
 """
 
 import difflib
@@ -19,18 +20,19 @@ __all__ = ["BOM", "MAX_PROMPT_CHARS", "PLACEHOLDER", "LineError", "TaskLine", "p
 
 BOM = b"\xef\xbb\xbf"
 PLACEHOLDER = "{document}"
-MAX_PROMPT_CHARS = 40_000_000  # a document of 32 MiB fits in once
+MAX_PROMPT_CHARS = 40_000_000  # enough for one document of 32 MiB
 _DOCUMENT = "document"
 _CHAT = "/v1/chat/completions"
-_SENT = ("params", "schema", "body")  # to the provider, written anew
+_SENT = ("params", "schema", "body")  # parts that are encoded anew and sent to the provider
 
 
 @dataclass(frozen=True, slots=True)
 class TaskLine:
     """One task as it was written.
 
-    `format` docllm: `prompt`, and one of `text` and `uri` where there is an input. `format` openai: `body` is the whole request.
-    `deadline` is UTC; `size` is in bytes; a larger `priority` goes first. None means that the line does not say.
+    In format docllm, `prompt` is set, and one of `text` and `uri` if there is an input. In format
+    openai, `body` is the whole request. `deadline` is UTC; `size` is in bytes; tasks with a larger
+    `priority` run first. None means that the line does not set the field.
     """
 
     key: str
@@ -53,12 +55,18 @@ class TaskLine:
 
 
 def parse(value: bytes) -> TaskLine:
-    """Return the task of a line's bytes, without line end and byte order mark; raise LineError when it is none."""
+    """Return the task of a line's bytes, given without line end and byte order mark.
+
+    Raises LineError if the line is no task.
+    """
     return _task(value, _DOCLLM, again=False)
 
 
 def parse_again(value: bytes) -> TaskLine:
-    """Return the task of a line that was accepted before; its schema is not checked again."""
+    """Return the task of a line that was accepted before.
+
+    Its size and schema are not checked again.
+    """
     return _task(value, _DOCLLM | {"schema": line_fields.json_object}, again=True)
 
 
@@ -76,12 +84,12 @@ def _task(value: bytes, checks: Mapping[str, Check], *, again: bool) -> TaskLine
 
 
 def prompt_chars(prompt: str, document: str) -> int:
-    """Return how long a prompt is with its document in each of its places."""
+    """Return the length in characters of a prompt with its document in each placeholder."""
     return len(prompt) + prompt.count(PLACEHOLDER) * (len(document) - len(PLACEHOLDER))
 
 
 def too_large(size_bytes: int) -> LineError:
-    """Return the error of a line that is larger than a record may be."""
+    """Return the error for a line that is larger than a record may be."""
     fix = f"use at most {MAX_TASK_BYTES} bytes a line; for a large document write input.uri instead of input.text"
     return LineError("", f"is {size_bytes} bytes long", fix)
 
@@ -97,7 +105,10 @@ def _docllm(line: dict[str, Any], checks: Mapping[str, Check]) -> TaskLine:
 
 
 def _check_prompt(found: dict[str, Any], *, with_input: bool) -> None:
-    """A document that no prompt uses, or a placeholder that nothing fills, would be paid for and be wrong a million times."""
+    """Refuse a document that the prompt does not use, and a placeholder that nothing fills.
+
+    Such a mistake would be paid for, and be wrong, in every task of a batch.
+    """
     prompt = found.get("prompt")
     if prompt is None and found.get("type", _DOCUMENT) == _DOCUMENT:
         raise LineError("prompt", "is missing", f"say what to do, for example Summarize: {PLACEHOLDER}")
@@ -111,7 +122,10 @@ def _check_prompt(found: dict[str, Any], *, with_input: bool) -> None:
 
 
 def _check_prompt_chars(prompt: str, document: str) -> None:
-    """A placeholder that is there many times can make more of a small line than a memory holds."""
+    """Refuse a prompt that is too long with its document.
+
+    A placeholder that occurs many times can make a small line larger than the memory.
+    """
     if (chars := prompt_chars(prompt, document)) > MAX_PROMPT_CHARS:
         fix = f"write {PLACEHOLDER} less often, or shorten the input; at most {MAX_PROMPT_CHARS} characters are sent"
         raise LineError("prompt", f"has {chars} characters with its document", fix)

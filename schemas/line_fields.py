@@ -1,6 +1,8 @@
-"""The checks of a task line's fields: each takes a parsed value, returns what the task keeps, or raises LineError.
+"""The checks of a task line's fields.
 
-The JSON Schemas in `schemas/json/` say the same for other languages; a test compares the two over one corpus.
+Each check takes a parsed value and returns what the task stores, or raises LineError. The JSON
+Schemas in `schemas/json/` state the same rules for other languages; a test compares the two over
+one corpus.
 """
 
 import re
@@ -28,14 +30,14 @@ _JSON_NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "t
 
 
 def wrong_type(field: str, value: Any, wanted: str) -> LineError:
-    """Return the error of a value of another JSON type than `wanted`, which is said in words."""
+    """Return the error for a value of the wrong JSON type; `wanted` names the right type."""
     if value is None:
         return LineError(field, "is null", f"write {wanted}, or leave the field out")
     return LineError(field, f"is {_JSON_NAMES.get(type(value), 'of another type')}", f"write {wanted}")
 
 
 def text(field: str, value: Any) -> str:
-    """Return a text that is not empty."""
+    """Return the text; refuse an empty one."""
     if type(value) is not str:
         raise wrong_type(field, value, "a text")
     if not value:
@@ -72,7 +74,7 @@ def name(field: str, value: Any) -> str:
 
 
 def whole(low: int, high: int) -> Check:
-    """Return the check of a whole number from `low` to `high`; 3.0 is one, as in JSON Schema."""
+    """Return a check for a whole number from `low` to `high`; 3.0 counts, as in JSON Schema."""
 
     def check(field: str, value: Any) -> int:
         if type(value) is float and value.is_integer():
@@ -94,7 +96,7 @@ def json_object(field: str, value: Any) -> dict[str, Any]:
 
 
 def params(field: str, value: Any) -> dict[str, Any]:
-    """Return the extra parameters of the call, which may not set what the task or docllm sets."""
+    """Return the extra parameters of the call; refuse those that the task or docllm sets."""
     for taken in _OURS_TO_SET:
         if taken in json_object(field, value):
             raise LineError(f"{field}.{taken}", "cannot be set here", _FIX_PARAMS[taken])
@@ -109,9 +111,9 @@ _FIX_PARAMS = {
 
 
 def answer_schema(field: str, value: Any) -> dict[str, Any]:
-    """Return a JSON Schema that compiles; one that refers to other documents is refused, nothing is fetched.
+    """Return a JSON Schema that compiles; refuse one that refers to other documents.
 
-    What it costs to compile and to use is looked at first.
+    Nothing is fetched. The cost to compile and to use the schema is checked first.
     """
     if (excess := excess_of_patterns(json_object(field, value))) is not None:
         raise LineError(field, excess, "use fewer or simpler patterns; what they shall refuse can be said in the prompt")

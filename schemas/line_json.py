@@ -1,7 +1,7 @@
-"""Strict JSON for one task line: what orjson would take without a word is refused here.
+"""Strict JSON for one task line: refuses what orjson would silently accept.
 
-A name that is there twice would be read as its last value by one reader and as its first by another, so it is an error. This
-file knows nothing of the fields of a line.
+A name that occurs twice in an object is an error, because one reader would take its last value and
+another its first. This module knows nothing of the fields of a line.
 """
 
 import json
@@ -12,20 +12,22 @@ import orjson
 
 from schemas.untrusted import is_interrupt, told
 
-# orjson writes 254 levels of brackets; the agent writes parts of a line again.
+# orjson writes 254 levels of brackets, and the agent encodes parts of a line again.
 MAX_DEPTH = 250
 MAX_VALUES = 200_000
 NOT_UTF8 = "is not UTF-8"
 _SHOWN_CHARS = 500
-_WHOLE = range(-(2**63), 2**64)  # what orjson reads and writes; a number beyond becomes a float
+# the range that orjson reads and writes; a number beyond it becomes a float
+_WHOLE = range(-(2**63), 2**64)
 _WHOLE_CHARS = 20
 _BEYOND = object()
 
 
 class LineError(ValueError):
-    """A line that is no task: the field at fault (empty: the whole line), what is wrong, and what to do.
+    """A line that is no task: the field at fault, what is wrong, and what to do.
 
-    All three may quote the line, and go to logs and terminals: what neither shows is written as its escape.
+    An empty field means the whole line. All three texts may quote the line, and go to logs and
+    terminals, so characters that are not printable are written as escapes.
     """
 
     def __init__(self, field: str, error: str, fix: str) -> None:
@@ -36,7 +38,7 @@ class LineError(ValueError):
         self.fix = fix
 
     def __reduce__(self) -> tuple[type["LineError"], tuple[str, str, str]]:
-        """Return how another process makes it anew."""
+        """Return how another process recreates this error."""
         return LineError, (self.field, self.error, self.fix)
 
 
@@ -75,7 +77,10 @@ def _shown(text: str) -> str:
 
 
 def read_object(value: bytes) -> dict[str, Any]:
-    """Return the JSON object in `value`; raise LineError for anything else, duplicate names at any depth included."""
+    """Return the JSON object in `value`.
+
+    Raises LineError for anything else, including duplicate names at any depth.
+    """
     try:
         line = orjson.loads(value)
     except orjson.JSONDecodeError as broken:
@@ -101,26 +106,30 @@ def _too_deep() -> LineError:
 
 
 def _refuse_duplicates(line: dict[str, Any], value: bytes) -> None:
-    """Compare the colons of the text with those of the parsed object, written again.
+    """Refuse duplicate names: compare the colons of the text with those of the parsed object.
 
-    Each pair has one colon and each string has its own; a pair that the parser dropped leaves a surplus in the text. The count is
-    exact unless a colon is written as an escape, so those lines take the slow way too.
+    The parsed object is encoded again for this. Each pair has one colon and each string has its
+    own, so a pair that the parser dropped leaves a surplus in the text. The count is exact unless a
+    colon is written as an escape, so lines with such escapes also take the slow way.
     """
     if value.count(b":") != _write(line).count(b":") or b"\\u003" in value:
         try:
             json.loads(value, object_pairs_hook=_unique)
-        except RecursionError:  # what is too deep was in a pair that orjson dropped
+        except RecursionError:  # the part that is too deep was in a pair that orjson dropped
             raise _too_deep() from None
 
 
 def refuse_many(line: dict[str, Any], value: bytes) -> None:
-    """Raise LineError for a line with so many values that reading it holds up an agent."""
+    """Raise LineError if a line has more values than an agent can read without a standstill."""
     if value.count(b",") + value.count(b"[") >= MAX_VALUES and values_in(line, MAX_VALUES) > MAX_VALUES:
         raise LineError("", f"holds more than {MAX_VALUES} JSON values", "pass what is so large as text, or as a document by input.uri")
 
 
 def refuse_rounded(line: dict[str, Any], field: str, value: bytes) -> None:
-    """Raise LineError if the object in a field of the line of `value` has a whole number that was read with fewer digits than it has."""
+    """Raise LineError if a whole number in an object of the line was rounded when it was read.
+
+    `field` is the name of the object in the line of `value`.
+    """
     if any(type(leaf) is float and abs(leaf) >= -_WHOLE.start for leaf in _leaves(line.get(field))):
         for name, inner in json.loads(value, parse_int=_exact)[field].items():
             if any(leaf is _BEYOND for leaf in _leaves(inner)):
@@ -133,7 +142,7 @@ def _exact(digits: str) -> Any:
 
 
 def values_in(value: Any, most: int) -> int:
-    """Return how many JSON values a value holds, itself included; above `most` the count stops."""
+    """Return how many JSON values a value contains, including itself; stop above `most`."""
     count, waiting = 0, [value]
     while waiting and count <= most:
         one = waiting.pop()
@@ -146,7 +155,7 @@ def values_in(value: Any, most: int) -> int:
 
 
 def _leaves(found: Any) -> Iterator[Any]:
-    """Yield the values in a value that hold no others."""
+    """Yield the values inside a value that contain no other values."""
     left = [found]
     while left:
         one = left.pop()
@@ -160,7 +169,8 @@ def _leaves(found: Any) -> Iterator[Any]:
 
 def _write(line: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps([[[[line]]]])  # as deep as what the agent puts around a part of the line in its request
+        # as deep as the parts that the agent's request puts around a part of the line
+        return orjson.dumps([[[[line]]]])
     except orjson.JSONEncodeError:
         raise _too_deep() from None
 

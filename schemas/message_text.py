@@ -1,10 +1,14 @@
-"""The text of an answer, which is a string or a list of parts."""
+"""The text of an answer, which is either a string or a list of parts."""
 
 from typing import Any
 
 
 def text_of(content: Any) -> Any:
-    """Return a message's content, and of a list of parts, as some reasoning models answer, all text together; what has none as it is."""
+    """Return the joined text of a message whose content is a list; any other content as it is.
+
+    Some reasoning models answer with a list of parts. A list without text parts is returned as it
+    is.
+    """
     if not isinstance(content, list):
         return content
     named = (part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text")

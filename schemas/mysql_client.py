@@ -1,8 +1,9 @@
-"""PyMySQL's connection, made cheap to try: one TLS context for all that have no `ssl_` options.
+"""PyMySQL's connection, made cheap to try again while the server is away.
 
-PyMySQL makes a context for each attempt and loads the system's certificates into it, though without
-such options it verifies none. That takes some 25 ms of CPU and megabytes of memory, which each
-waiting thread would spend each second while the server is away.
+Without `ssl_` options, all connections of a process share one TLS context. PyMySQL makes a context
+for each attempt and loads the system's certificates into it, though it verifies none without such
+options. That takes some 25 ms of CPU and megabytes of memory. Each waiting thread would spend them
+each second while the server is away.
 """
 
 import ssl
@@ -14,12 +15,16 @@ from pymysql.connections import Connection
 
 
 class MySQLConnection(Connection):
-    """A connection that encrypts where the server offers it, as PyMySQL's own does."""
+    """A connection that encrypts if the server offers it, like PyMySQL's own."""
 
-    _read_timeout: float  # PyMySQL's; its stubs do not name it
+    _read_timeout: float  # PyMySQL's attribute, missing in its stubs
 
     def _create_ssl_ctx(self, sslp: Mapping[str, Any]) -> ssl.SSLContext:
-        """Return the context of these options; the files that they name are read again each time."""
+        """Return the context for these options.
+
+        The files that the options name are read again each time, because they may have been
+        exchanged.
+        """
         if not sslp:
             return unverified()
         made: ssl.SSLContext = super()._create_ssl_ctx(sslp)  # type: ignore[misc]  # not in its stubs
@@ -28,7 +33,7 @@ class MySQLConnection(Connection):
 
 @cache
 def unverified() -> ssl.SSLContext:
-    """Return the context that encrypts and verifies nothing; connections may share it."""
+    """Return the context that encrypts and verifies nothing; connections share it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

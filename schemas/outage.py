@@ -1,7 +1,7 @@
-"""Tell of a server's outage: when it begins, once a minute while it lasts, when it ends.
+"""Logs a server's outage: when it begins, once a minute while it lasts, and when it ends.
 
-All parts of a process that ask one server share one `Outage`, from whatever thread, so that no
-part logs failures of its own.
+All parts of a process that call one server share one `Outage`, from any thread, so that no part
+logs failures of its own.
 """
 
 import logging
@@ -17,7 +17,7 @@ AGAIN_S = 60.0
 
 
 class Words(NamedTuple):
-    """The verbs of the three messages."""
+    """The verbs of the three messages: at the beginning, during and at the end of an outage."""
 
     begins: str
     lasts: str
@@ -31,9 +31,10 @@ DUTY = Words("fails", "has failed", "works again")
 class Outage:
     """The failures of one server, or of one duty.
 
-    `name` stands in a sentence and holds no secret. `hope` says what happens meanwhile.
+    `name` is used inside a sentence and holds no secret. `hope` says what happens meanwhile.
     Failures that last less than `patience_s` are not logged. An outage ends with an answer after
-    `patience_s` without a failure: one broker of three that is away does not make a line each time.
+    `patience_s` without a failure. If one broker of three is away, this avoids a line for each of
+    its failures.
     """
 
     def __init__(
@@ -58,17 +59,17 @@ class Outage:
 
     @property
     def told(self) -> bool:
-        """Return whether an outage was logged that has not ended."""
+        """Return whether an outage was logged and has not ended."""
         return self._told_s is not None
 
     @property
     def lasts_s(self) -> float:
-        """Return how long the server has been failing; 0 when it does not."""
+        """Return how long the server has been failing, 0 if it does not fail."""
         since_s = self._since_s
         return 0.0 if since_s is None else self._clock.now_s() - since_s
 
     def failed(self, error: object) -> None:
-        """Note that a try failed; `error` is shown to a person, so it holds no secret."""
+        """Record a failed try; `error` is shown to a person, so it must hold no secret."""
         with self._lock:
             now_s = self._failed_s = self._clock.now_s()
             if self._since_s is None:
@@ -77,7 +78,7 @@ class Outage:
             self._tell(error, now_s, now_s - self._since_s)
 
     def answered(self) -> None:
-        """Note that the server answered."""
+        """Record an answer of the server."""
         if self._since_s is None:
             return
         with self._lock:

@@ -1,7 +1,7 @@
-r"""The regular expressions of a JSON Schema: which it has, and what they cost to compile and to match.
+r"""The regular expressions of a JSON Schema, and their cost to compile and to match.
 
-They cost more than anything else in a schema: `\pL{200}` alone compiles to 10 MB, and the library
-reads a pattern once more for each class in it.
+Patterns are the most expensive part of a schema: `\pL{200}` alone compiles to 10 MB, and the
+library reads a pattern once more for each class in it.
 """
 
 import re
@@ -16,7 +16,7 @@ _PIECE = re.compile(r"[(|]")
 _IN_PIECES = re.compile(r"\(\?[=!<>(]|\\[1-9kgGKzZA]|[*+?}]\+")
 _CLASS = re.compile(r"\\[0-9A-Za-z]")
 _ANY_CASE = re.compile(r"\(\?[A-Za-z-]*i")
-# Of a class without case each of a million characters may be looked up.
+# In a class that ignores case, each of a million characters may be looked up.
 _WIDE = re.compile(r"\\[0-9A-Za-z]|[^\x00-\x7f]")
 _WIDE_WORK = 2_000
 
@@ -28,7 +28,7 @@ _NEGATED = (".", "[^", "\\S", "\\D", "\\W")
 
 
 def objects_in(schema: Any) -> Iterator[dict[str, Any]]:
-    """Yield every JSON object in a value, itself included."""
+    """Yield every JSON object inside a value, including the value itself."""
     waiting: list[Any] = [schema]
     while waiting:
         one = waiting.pop()
@@ -51,7 +51,7 @@ def patterns_in(schema: dict[str, Any]) -> set[str]:
 
 
 def excess_of_patterns(schema: dict[str, Any]) -> str | None:
-    """Return why a schema's patterns take too much to compile, in words; None if they do not."""
+    """Return why a schema's patterns are too much to compile, in words, or None."""
     patterns = patterns_in(schema)
     if len(patterns) > MOST_PATTERNS:
         return f"has more than {MOST_PATTERNS} different patterns"
@@ -63,23 +63,23 @@ def excess_of_patterns(schema: dict[str, Any]) -> str | None:
 
 
 def _work(pattern: str) -> int:
-    """Return how much work it is to read a pattern, which grows with the square of its classes."""
+    """Return the work to read a pattern, which grows with the square of its classes."""
     wide = len(_WIDE.findall(pattern)) if _ANY_CASE.search(pattern) else 0
     return len(_CLASS.findall(pattern)) ** 2 + wide * _WIDE_WORK
 
 
 def pieces(pattern: str) -> int:
-    """Return of how many pieces a pattern is of which the library compiles each by itself."""
+    """Return the number of pieces of a pattern that the library compiles separately."""
     return 1 + (len(_PIECE.findall(pattern)) if backtracks(pattern) else 0)
 
 
 def backtracks(pattern: str) -> bool:
-    """Return whether a pattern looks around or back, so that it is not matched in linear time."""
+    """Return whether a pattern has look-arounds or backreferences, and no linear running time."""
     return _IN_PIECES.search(pattern) is not None
 
 
 def compiled_kb(pattern: str) -> float:
-    r"""Return about how large a pattern is when it is compiled.
+    r"""Return the approximate size of a compiled pattern in KB.
 
     Counted repetitions are written out: `(\pL{10}x){3}` has 30 classes.
     """
@@ -87,7 +87,7 @@ def compiled_kb(pattern: str) -> float:
     total = last = 0.0
     for token in _TOKEN.finditer(pattern):
         text = token[0]
-        if token[1] is not None:  # {n}, {n,} or {n,m} repeats what stands before it
+        if token[1] is not None:  # {n}, {n,} or {n,m} repeats the atom or group before it
             more = last * (max(_count(token[1]), _count(token[2]), 1) - 1)
             total, last = min(total + more, _MOST_KB), min(last + more, _MOST_KB)
         elif text == "(":

@@ -1,4 +1,4 @@
-"""Keep what was made from JSON values, by their bytes: making it again would cost more."""
+"""A cache of objects that are costly to make from JSON values, by the values' bytes."""
 
 import hashlib
 import threading
@@ -12,7 +12,7 @@ _DIGEST_BYTES = 16
 
 
 class Remembered(Generic[Made]):
-    """A cache whose entries have sizes, `room` together; the least recently used one goes first."""
+    """A cache with `room` for objects of given sizes; the least recently used one goes first."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -21,16 +21,16 @@ class Remembered(Generic[Made]):
         self._lock = threading.Lock()
 
     def get(self, value: bytes, make: Callable[[], tuple[Made, int]]) -> Made:
-        """Return what was made for this value; `make` returns it with its size.
+        """Return the object for this value; on a miss, `make` returns it with its size.
 
-        An error of `make` is not kept.
+        Errors that `make` raises are not cached.
         """
         name = hashlib.blake2b(value, digest_size=_DIGEST_BYTES).digest()
         with self._lock:
             if name in self._kept:
                 self._kept.move_to_end(name)
                 return self._kept[name][0]
-        made, size = make()  # without the lock: another thread may make the same meanwhile
+        made, size = make()  # not under the lock: another thread may make the same object meanwhile
         with self._lock:
             if name not in self._kept and size <= self._room:
                 self._kept[name] = made, size

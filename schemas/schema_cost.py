@@ -1,8 +1,8 @@
-r"""Estimate how long a JSON Schema holds the interpreter's lock, compiled or judged by.
+r"""Estimates how long a JSON Schema blocks the interpreter, to compile or to judge by it.
 
-The library never releases the lock, so the heartbeat stands still meanwhile. Figures are
-microseconds on a slow machine, rather too high than too low: what looks expensive is only done in
-another process.
+The library never releases the interpreter's lock, so heartbeats stand still meanwhile. The figures
+are microseconds on a slow machine. They err on the high side, because work that looks expensive is
+merely done in another process.
 """
 
 from dataclasses import dataclass
@@ -19,18 +19,22 @@ LIGHT_US = 25_000
 LIGHT_VALUES = 5_000
 _COMPILE_VALUE_US = 5.0  # for each JSON value of a schema
 _COMPILE_KB_US = 5.0  # for each KB of its compiled patterns
-_TRIAL_US = 0.2  # to try one part of an answer on one value of the schema
-_CHAR_US = 0.015  # to look for a pattern at one character
-_KB_CHAR_US = 0.0001  # and more for each KB of it
-_BACKTRACK_US = 0.001  # a pattern that looks around may read all of a text again at each character of it
-_COMPILE_CHAR_US = 250.0  # for each character of an answer that may be a pattern itself
+_TRIAL_US = 0.2  # to compare one part of an answer with one value of the schema
+_CHAR_US = 0.015  # to search for a pattern at one character
+_KB_CHAR_US = 0.0001  # extra, for each KB of the pattern
+_BACKTRACK_US = 0.001  # a pattern with look-around may read the whole text again at each character
+_COMPILE_CHAR_US = 250.0  # for each character of an answer that may itself be a pattern
 _COST_BYTES = 1_000
-_SEPARATORS = (b",", b"[", b"{", b"\\u")  # before each value but the first; JSON in a text may escape its separators
+# before each value but the first; JSON in a text may escape its separators
+_SEPARATORS = (b",", b"[", b"{", b"\\u")
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a schema costs. `trials`: with how much of it one part of an answer is compared."""
+    """The cost of a schema.
+
+    `trials` is how many values of the schema one part of an answer may be compared with.
+    """
 
     compile_us: float
     trials: int
@@ -40,7 +44,7 @@ class Cost:
     reads_patterns: bool
 
     def judging_us(self, reply: bytes) -> float:
-        """Return what it costs at most to judge an answer that is somewhere in a reply."""
+        """Return the highest cost of judging an answer that is somewhere in a reply."""
         cost_us = _TRIAL_US * self.trials * (1 + sum(map(reply.count, _SEPARATORS)))
         if self.has_patterns:
             cost_us += len(reply) * self.trials * (_CHAR_US + _KB_CHAR_US * self.patterns_kb)
@@ -55,21 +59,21 @@ _KNOWN: Remembered[Cost] = Remembered(4 << 20)
 
 
 def is_heavy(schema: dict[str, Any]) -> bool:
-    """Return whether it takes long to check and compile a schema."""
+    """Return whether a schema takes long to check and compile."""
     cost = _cost(schema)
     return cost is None or cost.compile_us > LIGHT_US
 
 
 def is_heavy_for(schema: dict[str, Any], reply: bytes) -> bool:
-    """Return whether it takes long to compile a schema, or to judge the answer in a reply by it."""
+    """Return whether a schema takes long to compile, or to judge the answer in a reply."""
     cost = _cost(schema)
     return cost is None or cost.compile_us > LIGHT_US or cost.judging_us(reply) > LIGHT_US
 
 
 def is_heavy_line(value: bytes) -> bool:
-    """Return whether it takes long to read a task line; one that is no JSON is soon refused."""
+    """Return whether a task line takes long to read; a line that is not JSON is refused quickly."""
     if sum(map(value.count, _SEPARATORS[:3])) > LIGHT_US:
-        return True  # a JSON value, or a comma of a text, takes about a microsecond
+        return True  # a JSON value, or a comma in a text, takes about a microsecond
     if b'"schema"' not in value and b"\\u" not in value:
         return False
     try:
@@ -81,12 +85,12 @@ def is_heavy_line(value: bytes) -> bool:
 
 
 def _cost(schema: dict[str, Any]) -> Cost | None:
-    """Return the cost of a schema, None where it has so many values that it is not even counted."""
+    """Return the cost of a schema, None if it has too many values to be counted."""
     if values_in(schema, LIGHT_VALUES) > LIGHT_VALUES:
         return None
     try:
         packed = orjson.dumps(schema)
-    except orjson.JSONEncodeError:  # of a handler's own making
+    except orjson.JSONEncodeError:  # a handler made it
         return None
     return _KNOWN.get(packed, lambda: (_counted(schema), _COST_BYTES))
 

@@ -1,10 +1,16 @@
-"""Find settings that are right by themselves and wrong together. No message holds a value."""
+"""Finds settings that are valid by themselves but contradict each other.
+
+No message holds a value.
+"""
 
 from schemas.config import DEFAULT_ROUTE, MAX_ROUTE_CHARS, Config
 
 
 def contradictions(config: Config) -> list[str]:
-    """Ledger and bus are both embedded or both servers: half of a pair would not survive the other half's failures."""
+    """Return a fault unless ledger and bus are both embedded or both servers.
+
+    In a mixed pair, one half would not survive the other half's failures.
+    """
     mysql = config.database_url is not None and not config.database_url.reveal().startswith("sqlite")
     if mysql and config.embedded:
         return ["a MySQL ledger needs Kafka: set DOCLLM_KAFKA_BOOTSTRAP=HOST:9092, or remove database.url for embedded parts"]
@@ -14,7 +20,10 @@ def contradictions(config: Config) -> list[str]:
 
 
 def route_faults(config: Config) -> list[str]:
-    """The ledger keeps a route's name, and a type can only go where there is one."""
+    """Return the faults of route names, and of types whose route does not exist.
+
+    The ledger stores a route's name, so the name's form is limited.
+    """
     bad = [name for name in config.routes if len(name) > MAX_ROUTE_CHARS or not name.isprintable() or name != name.strip()]
     form = f"use at most {MAX_ROUTE_CHARS} printable characters for a route's name, no blank at its ends"
     faults = [f"routes.{name[:MAX_ROUTE_CHARS]!r}: {form}" for name in bad] + _idle_routes(config)
@@ -25,7 +34,11 @@ def route_faults(config: Config) -> list[str]:
 
 
 def _idle_routes(config: Config) -> list[str]:
-    """A task that names a model takes the first route of that model, by name; another one is used by tasks of a type alone."""
+    """Return the faults of routes that no task can use.
+
+    A task that names a model takes the first route of that model, by name. Any other route of the
+    model is used only if a type names it.
+    """
     used = {one.route for one in config.types.values()}
     first: dict[str, str] = {}
     faults = []

@@ -1,7 +1,8 @@
-"""Reads `docllm.toml` as flat names with the place of each, so that a fault can be pointed at. It knows no setting.
+"""Reads `docllm.toml` as flat names, each with its line, so that a fault can be located.
 
-The file names handlers, which are code, and addresses, to which keys are sent. One that was found in the
-current folder, and that nobody named, is read only where no other user could have put it there.
+The module knows no setting. The file names handlers, which are code, and addresses, to which keys
+are sent. A file that was found in the current folder, and that nobody named, is therefore read only
+if no other user could have put it there.
 """
 
 import grp
@@ -23,10 +24,16 @@ _PAIR = re.compile(r"\s*([\w\"'. -]+?)\s*=")
 
 
 class SettingFile:
-    """A configuration file: `values` by name (tables joined by dots), and the folder that its paths start from."""
+    """A configuration file: its `values` by name, and the base folder of its paths.
+
+    The names of nested tables are joined by dots.
+    """
 
     def __init__(self, path: Path, *, found: bool = False) -> None:
-        """Read it; raise ConfigError when that cannot be done, or when it was `found` and others may write it."""
+        """Read the file.
+
+        Raises ConfigError if it cannot be read, or if it was `found` and others may write to it.
+        """
         self.path = path
         try:
             with path.open(encoding="utf-8") as file:
@@ -40,13 +47,13 @@ class SettingFile:
             raise ConfigError(f"{path} is not UTF-8") from None
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{path} is not TOML: {error}") from None
-        except ValueError:  # its text would be of Python's own settings
+        except ValueError:  # the error's own text would name a setting of Python
             raise ConfigError(f"{path} holds a number that is too long; no setting is that large") from None
         except RecursionError:
             raise ConfigError(f"{path} is nested too deeply; no setting is more than three names deep") from None
 
     def where(self, name: str) -> str:
-        """Return the file and, where it can be told, the line that sets `name`."""
+        """Return the file's name and, if it can be found, the line that sets `name`."""
         table = ""
         for number, line in enumerate(self._text.splitlines(), 1):
             if header := _HEADER.match(line):
@@ -59,7 +66,11 @@ class SettingFile:
 
 
 def _require_trust(path: Path, opened: os.stat_result) -> None:
-    """Raise ConfigError unless the file and its folder belong to this user, or root, and no other user may write."""
+    """Raise ConfigError unless only this user or root can have written the file.
+
+    The file and its folder must belong to this user or root, and no other user may have write
+    permission.
+    """
     folders = {folder: folder.stat() for folder in (path.parent, path.resolve().parent)}
     fix = f"name the file if you trust it: --config {FILE}"
     for place, status in {**folders, path: opened}.items():
@@ -70,7 +81,10 @@ def _require_trust(path: Path, opened: os.stat_result) -> None:
 
 
 def _is_private(group_id: int) -> bool:
-    """Return whether a group has no member but this user: many systems give each user such a group, with a umask of 002."""
+    """Return whether this user is a group's only member.
+
+    Many systems give each user such a group, with a umask of 002.
+    """
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(group_id)
     except KeyError:

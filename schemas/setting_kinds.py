@@ -1,6 +1,8 @@
-"""What the value of a setting may be: each check takes what the file, the environment or a flag holds and returns what is used.
+"""The checks of setting values.
 
-A check raises ValueError with what to write. The wrong value itself is never in the text: it may be a secret in the wrong place.
+Each check takes the value from the file, the environment or a flag and returns the value to use. It
+raises ValueError with the right form. The text never holds the wrong value, which may be a secret
+in the wrong place.
 """
 
 import os
@@ -16,7 +18,7 @@ from schemas.topics import duration_s
 
 Check = Callable[[Any], Any]
 
-# Where the ledger and the bus rely on them, a promise of docllm does too.
+# The ledger and the bus rely on these settings, and so do docllm's promises.
 FIXED_CLIENT_SETTINGS = (
     "acks",
     "auto.offset.reset",
@@ -33,10 +35,12 @@ FIXED_CLIENT_SETTINGS = (
     "transactional.id",
 )
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_UNDOTTED = ("debug", "log_level")  # of the others, `error_cb` and its like, a text is no value
-# As SQLAlchemy reads it: what does not fit would end up in its errors, password included.
+_UNDOTTED = ("debug", "log_level")  # other names without a dot, such as `error_cb`, take no text
+# The form that SQLAlchemy reads. An address of another form would end up in its errors, including
+# the password.
 _SERVER = re.compile(r"([^:/@]*(:[^@]*)?@)?(\[[^/?@]+\]|[^:/?@]*)(:\d{1,5})?/[^/?@]+(\?(?P<options>.*))?")
-# PyMySQL takes more, and some would turn TLS off unseen: to it the text "false" in ssl_disabled=false is true.
+# PyMySQL takes more options, and some of them would silently turn TLS off: it reads the text
+# "false" in ssl_disabled=false as true.
 _SERVER_OPTIONS = ("ssl_ca", "ssl_capath", "ssl_cert", "ssl_key", "ssl_cipher", "ssl_check_hostname", "unix_socket")
 _DRIVERS = {
     "mysql": "mysql+pymysql",
@@ -48,14 +52,14 @@ _DRIVERS = {
 
 
 def text(value: Any) -> str:
-    """Return a text that is not empty."""
+    """Return the text; refuse an empty one."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError("write a text")
     return value.strip()
 
 
 def secret(value: Any) -> Secret:
-    """Return a text that is not shown."""
+    """Return a text that is never shown."""
     return Secret(text(value))
 
 
@@ -67,7 +71,7 @@ def truth(value: Any) -> bool:
 
 
 def whole(low: int, high: int) -> Check:
-    """Return the check of a whole number; a text, as the environment has it, may hold one."""
+    """Return a check for a whole number, which may be a text, as in the environment."""
 
     def check(value: Any) -> int:
         number = _number(value, int)
@@ -79,7 +83,7 @@ def whole(low: int, high: int) -> Check:
 
 
 def real(low: float, high: float) -> Check:
-    """Return the check of a number; a text, as the environment has it, may hold one."""
+    """Return a check for a number, which may be a text, as in the environment."""
 
     def check(value: Any) -> float:
         number = _number(value, float)
@@ -91,7 +95,7 @@ def real(low: float, high: float) -> Check:
 
 
 def path(value: Any) -> Path:
-    """Return a path; `~` is the home folder."""
+    """Return a path; `~` means the home folder."""
     if "\0" in text(value):
         raise ValueError("write a path without a zero byte")
     try:
@@ -101,17 +105,17 @@ def path(value: Any) -> Path:
 
 
 def paths(value: Any) -> tuple[Path, ...]:
-    """Return paths from a list, or from a text with the system's separator; an empty one means none."""
+    """Return paths from a list, or from a text with the system's separator; empty means none."""
     return tuple(path(part) for part in _parts(value, os.pathsep, "a list of paths"))
 
 
 def tiers(value: Any) -> tuple[str, ...]:
-    """Return retry tiers, durations that rise, from a list or from a text with commas."""
+    """Return retry tiers: rising durations, from a list or from a text with commas."""
     wanted = "rising durations, for example 30s,5m,1h"
     found = tuple(text(part) for part in _parts(value, ",", wanted))
     try:
         lengths_s = [duration_s(part) for part in found]
-    except ConfigError:  # its text quotes what is wrong
+    except ConfigError:  # the error's text quotes the wrong value
         raise ValueError(f"write {wanted}") from None
     if not found or lengths_s != sorted(set(lengths_s)):
         raise ValueError(f"write {wanted}")
@@ -124,14 +128,14 @@ def names(value: Any) -> tuple[str, ...]:
 
 
 def function(value: Any) -> str:
-    """Return a function's name with its module."""
+    """Return the name of a function with its module."""
     if _FUNCTION.fullmatch(text(value)) is None:
         raise ValueError("write package.module:function")
     return text(value)
 
 
 def database_url(value: Any) -> Secret:
-    """Return the URL with the driver that is used."""
+    """Return the URL with the driver that docllm uses."""
     scheme, found, rest = text(value).partition("://")
     if not found or scheme not in _DRIVERS:
         raise ValueError("write mysql://USER:PASSWORD@HOST:3306/DATABASE (MariaDB too)")
@@ -151,7 +155,7 @@ def http_url(value: Any) -> str:
     """Return an http(s) URL."""
     try:
         url = urlsplit(text(value))
-    except ValueError:  # its text may quote the address
+    except ValueError:  # the error's text may quote the address
         url = urlsplit("")
     if url.scheme not in {"http", "https"} or not url.hostname:
         raise ValueError("write an address such as https://api.openai.com/v1")
@@ -159,7 +163,7 @@ def http_url(value: Any) -> str:
 
 
 def client_setting(name: str) -> Check:
-    """Return the check of one librdkafka setting, passed on as text."""
+    """Return a check for one librdkafka setting, which is passed on as text."""
 
     def check(value: Any) -> str:
         if name in FIXED_CLIENT_SETTINGS:

@@ -1,6 +1,7 @@
-"""Where the configuration comes from: flags, then environment, then `docllm.toml`, then defaults. All faults are told together.
+"""Reads the configuration from flags, then environment, then `docllm.toml`, then defaults.
 
-The table below lists every name there is. This file opens no connection, and no message of it holds a value.
+All faults are reported together. The table below lists every setting. This module opens no
+connection, and none of its messages holds a value.
 """
 
 import difflib
@@ -38,10 +39,11 @@ no LLM is configured; type one of these and run again:
   python -m agent --rehearsal                                                # no provider: the answers are extracts"""
 
 _CONFIG, _TESTS = "DOCLLM_CONFIG", "DOCLLM_TEST_"
-# What Kubernetes gives a pod for each Service whose name begins with `docllm-`; the names of settings go before.
+# Kubernetes sets these variables in a pod for each Service whose name begins with `docllm-`. The
+# names of settings take precedence.
 _SERVICE = re.compile(r"DOCLLM(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 _CLIENT = "kafka.client."
-# Sections that a person names: `[prices."gpt-4o"]`; and the settings of each.
+# The sections that a person names, such as `[prices."gpt-4o"]`, and the settings of each section.
 _PRICE = kinds.real(0, 1e6)
 _NAMED: dict[str, dict[str, kinds.Check]] = {
     "prices": {"input_per_mtok": _PRICE, "output_per_mtok": _PRICE},
@@ -59,7 +61,7 @@ _NAMED: dict[str, dict[str, kinds.Check]] = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A name in the file and as a flag, the environment variable of the same meaning, and what its value may be."""
+    """A setting: its name in the file and as a flag, its environment variable, and its check."""
 
     name: str
     variable: str | None
@@ -92,9 +94,10 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A value as it was given, where, and the folder that a relative path in it starts from.
+    """A value as it was given, where, and the base folder of a relative path in it.
 
-    `found`: it stands in a file that was found in the current folder, and that nobody named.
+    `found` means that the value comes from a file that was found in the current folder, and that
+    nobody named.
     """
 
     value: Any
@@ -106,8 +109,8 @@ class _Given:
 def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path) -> Config:
     """Return the configuration.
 
-    `flags` are names of the file's settings (`agent.slots`) and `config`, the file to read; None means that a flag was not given.
-    Raises ConfigError with one line for each fault.
+    `flags` are names of the file's settings (`agent.slots`) and `config`, the file to read. None
+    means that a flag was not given. Raises ConfigError with one line for each fault.
     """
     faults: list[str] = []
     named = flags.get("config") or environ.get(_CONFIG)
@@ -126,7 +129,7 @@ def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd:
 
 
 def current_folder() -> Path:
-    """Return it; raise ConfigError when it is gone."""
+    """Return the current folder. Raises ConfigError if it no longer exists."""
     try:
         return Path.cwd()
     except OSError as error:
@@ -134,28 +137,35 @@ def current_folder() -> Path:
 
 
 def ledger_url(config: Config) -> str:
-    """Return the SQLAlchemy URL of the ledger, password included: for the database adapter alone."""
+    """Return the SQLAlchemy URL of the ledger, for the database adapter alone.
+
+    The URL includes the password.
+    """
     if config.database_url is not None:
         return config.database_url.reveal()
     path = str(config.data_dir / LEDGER_FILE)
-    for letter in "%?":  # which mean something in a URL: another folder's ledger would be opened
+    # these characters have a meaning in a URL; another folder's ledger would be opened
+    for letter in "%?":
         path = path.replace(letter, quote(letter))
     return f"sqlite:///{path}"
 
 
 def require_llm(config: Config) -> None:
-    """Raise ConfigError with the three lines to type when no LLM is configured."""
+    """Raise ConfigError with the three lines to type if no LLM is configured."""
     if config.llm.base_url is None:
         raise ConfigError(NO_LLM)
 
 
 def account(config: Config, route: str) -> LLMConfig:
-    """Return with what a configured route, or the default one, is asked: its own settings, else those of `[llm]`."""
+    """Return the LLM settings of a route: its own settings, or else those of `[llm]`.
+
+    `route` is a configured route or the default one.
+    """
     own, llm = config.routes.get(route, RouteConfig()), config.llm
     base_url = own.base_url or llm.base_url
     return LLMConfig(
         base_url=base_url,
-        # A key is sent to no other address than the one that it was given for.
+        # A key is only sent to the address that it was given for.
         api_key=own.api_key or (llm.api_key if base_url == llm.base_url else None),
         model=own.model or (llm.model if route == DEFAULT_ROUTE else route),
         timeout_s=own.timeout_s or llm.timeout_s,
@@ -168,7 +178,7 @@ def _from_file(file: SettingFile, *, found: bool) -> Iterator[tuple[str, _Given]
 
 
 def _given(flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path, faults: list[str]) -> dict[str, _Given]:
-    """Return each value of flags and environment, from the stronger one that has it."""
+    """Return the values of flags and environment; a flag overrides a variable."""
     given: dict[str, _Given] = {}
     names = {setting.variable: setting.name for setting in SETTINGS.values() if setting.variable}
     for variable, value in environ.items():
@@ -183,7 +193,10 @@ def _given(flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path, f
 
 
 def _key_faults(given: Mapping[str, _Given]) -> list[str]:
-    """Refuse to send a key of the environment to an address that the current folder brought along."""
+    """Refuse to send a key of the environment to an address from a file in the current folder.
+
+    Nobody named that file, so it may come from someone else.
+    """
     key, address = given.get("llm.api_key"), given.get("llm.base_url")
     if key is None or address is None or key.found or not address.found:
         return []
@@ -192,7 +205,7 @@ def _key_faults(given: Mapping[str, _Given]) -> list[str]:
 
 
 def _foreign(variable: str) -> bool:
-    """Return whether a variable that looks like ours is set by tests or by Kubernetes."""
+    """Return whether tests or Kubernetes set this variable, though it looks like docllm's."""
     return variable.startswith(_TESTS) or _SERVICE.fullmatch(variable) is not None
 
 
@@ -205,7 +218,7 @@ def _file(named: object, cwd: Path) -> SettingFile | None:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether there is such a name: where it leads nowhere or may not be looked at, its reading tells why."""
+    """Return whether the name exists; reading reports a broken link or a missing permission."""
     try:
         path.lstat()
     except OSError as error:
@@ -238,7 +251,7 @@ def _check_of(name: str) -> kinds.Check | None:
 
 
 def _names_like(name: str) -> list[str]:
-    """Return the names that a wrong one may have meant."""
+    """Return the names that a wrong name may have meant."""
     section, _, rest = name.partition(".")
     own = rest.rpartition(".")[0] or "NAME"
     return [*SETTINGS, *(f"{section}.{own}.{part}" for part in _NAMED.get(section, {}))]
@@ -282,7 +295,10 @@ def _under(found: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _llm(own: dict[str, Any], environ: Mapping[str, str]) -> LLMConfig:
-    """OpenAI's variables fill what is missing; its key is sent nowhere but to the address that it belongs to."""
+    """Fill missing values from OpenAI's variables.
+
+    OpenAI's key is only sent to the address that it belongs to.
+    """
     fallback = environ.get("OPENAI_BASE_URL") or OPENAI_URL
     key = own.get("api_key")
     if key is None and own.get("base_url", fallback).rstrip("/") in {OPENAI_URL, fallback.rstrip("/")}:

@@ -1,7 +1,8 @@
-"""Contain the failures of libraries that read untrusted bytes.
+"""Contains the failures of libraries that read untrusted bytes.
 
-Native code can end in an exception that is no `Exception`: a panic in Rust arrives as a bare
-BaseException (`pyo3_runtime.PanicException`). Uncaught, one record would stop the whole process.
+Native code can end in an exception that is not an `Exception`: a panic in Rust arrives as a bare
+BaseException (`pyo3_runtime.PanicException`). If it were not caught, one record would stop the
+whole process.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class ContainedError(Exception):
-    """A library ended in something that is no Exception; the message names its class."""
+    """A library raised something that is not an Exception; the message names its class."""
 
 
 class _Contained:
@@ -36,18 +37,19 @@ _CONTAINED = _Contained()
 def contained() -> _Contained:
     """Turn a BaseException of the body into a ContainedError; let an Exception pass as it is.
 
-    For synchronous code only, in which nothing is cancelled: a CancelledError there is the
+    For synchronous code only. Nothing in it is cancelled, so a CancelledError there is the
     library's own. A person's Ctrl-C passes.
     """
     return _CONTAINED
 
 
 def sealed(call: Callable[[], Result]) -> Result:
-    """Run a call whose failures are Exceptions that pass from a child process to its parent."""
+    """Run a call whose errors can be sent from a child process to its parent."""
     try:
         with contained():
             return call()
-    except Exception as error:  # noqa: BLE001 - whatever it is, another process must be able to read it
+    # whatever it is, another process must be able to read it
+    except Exception as error:  # noqa: BLE001
         raise _portable(error) from None
 
 
@@ -55,20 +57,20 @@ def _portable(error: Exception) -> Exception:
     try:
         with contained():
             pickle.loads(pickle.dumps(error))  # noqa: S301 - it was made here
-    except Exception:  # noqa: BLE001 - a class that cannot be made anew in the parent would end its pool
+    except Exception:  # noqa: BLE001 - a class that the parent cannot recreate would end its pool
         return ContainedError(told(error))
     return error
 
 
 def told(error: BaseException) -> str:
-    """Return the class and the message of an exception; those of what was contained."""
+    """Return the class and message of an exception, or of the one that was contained."""
     if isinstance(error, ContainedError):
         return described(error)
     return f"{type(error).__name__}: {described(error)}"
 
 
 def described(error: BaseException) -> str:
-    """Return an exception's message, also where making the message fails."""
+    """Return an exception's message, even if creating the message fails."""
     try:
         return str(error)
     except BaseException as wrong:
@@ -78,13 +80,19 @@ def described(error: BaseException) -> str:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Return whether an error in a coroutine is a panic: no Exception, and no end from outside."""
+    """Return whether a panic of native code ended a coroutine.
+
+    A panic is neither an Exception nor a cancellation or exit.
+    """
     ends = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
     return not isinstance(error, (Exception, *ends))
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Return whether a person pressed Ctrl-C: Python raises it in the main thread by its own handler."""
+    """Return whether a person pressed Ctrl-C.
+
+    Python's own handler raises KeyboardInterrupt in the main thread.
+    """
     return (
         isinstance(error, KeyboardInterrupt)
         and threading.current_thread() is threading.main_thread()

@@ -1,4 +1,4 @@
-"""Make the validator of an answer's JSON Schema, at a bounded price and once for each schema."""
+"""Makes the validator of an answer's JSON Schema, at a bounded cost, once for each schema."""
 
 from typing import Any
 
@@ -9,18 +9,20 @@ from schemas.patterns import compiled_kb, excess_of_patterns, patterns_in, piece
 from schemas.remembered import Remembered
 from schemas.untrusted import contained, told
 
-# All patterns of a schema together; of one that has look-arounds or references back each piece is compiled by itself.
+# The limit for all patterns of a schema together. If a pattern has look-arounds or backreferences,
+# the library compiles each of its pieces by itself.
 _COMPILED_BYTES = 16 << 20
 _MOST_STEPS_BACK = 10_000
 _VALIDATORS: Remembered[jsonschema_rs.Validator] = Remembered(64 << 20)
-_LEAST_BYTES, _TIMES_AS_WRITTEN = 1_000, 8  # a validator takes some times the bytes of its schema
+# a validator takes several times the bytes of its schema
+_LEAST_BYTES, _TIMES_AS_WRITTEN = 1_000, 8
 
 
 def validator_of(schema: dict[str, Any]) -> jsonschema_rs.Validator:
-    """Return the validator of a schema; its errors call the value "the value". Nothing is fetched.
+    """Return the validator of a schema; its errors call the value "the value".
 
-    Raises ValueError for what is no JSON Schema, refers to other documents, has patterns that take too much to compile, or
-    makes the library fail.
+    Nothing is fetched. Raises ValueError for a value that is no JSON Schema, refers to other
+    documents, has patterns that take too much to compile, or makes the library fail.
     """
     try:
         packed = orjson.dumps(schema)
@@ -41,21 +43,22 @@ def _compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as wrong:
         raise ValueError(_first_line(str(wrong))) from None
     except MemoryError:
-        raise  # it says nothing of the schema
+        raise  # it does not mean that the schema is wrong
     except Exception as error:
         raise ValueError(f"the validator fails on it ({told(error)})") from error
 
 
 def _size(schema: dict[str, Any], written_bytes: int) -> int:
-    """Return about how many bytes the validator of a schema takes."""
+    """Return approximately how many bytes the validator of a schema takes."""
     patterns_bytes = round(sum(map(compiled_kb, patterns_in(schema)))) << 10
     return _LEAST_BYTES + _TIMES_AS_WRITTEN * written_bytes + patterns_bytes
 
 
 def first_error(validator: jsonschema_rs.Validator, value: Any) -> jsonschema_rs.ValidationError | None:
-    """Return the first error of a value. A list of all would hold a copy of what is at fault for each.
+    """Return the first error of a value, or None.
 
-    Raises ValueError for a value that is nested too deep.
+    A list of all errors would hold a copy of the faulty part for each of them. Raises ValueError
+    for a value that is nested too deep.
     """
     try:
         validator.validate(value)

@@ -1,6 +1,6 @@
-"""Make texts of strangers, such as a provider's errors, fit to be stored and shown.
+"""Makes foreign texts, such as a provider's errors, fit to be stored and shown.
 
-Every pattern runs in linear time.
+Every pattern in here runs in linear time.
 """
 
 import re
@@ -10,7 +10,8 @@ TEXT_CHARS = 500
 _READ_CHARS = 4000
 _REPLACEMENT = "\ufffd"
 
-_LEAST_SECRET_CHARS = 6  # a shorter one is a word that local servers take for a key, and may be any word of an error
+# Local servers take shorter words as keys, and such a word may be any word of an error.
+_LEAST_SECRET_CHARS = 6
 
 _KEY = re.compile(
     r"(?i)\b(?:(?:sk|pk|rk|gsk|hf|xai|key)[-_]|AIza)[\w*.-]{6,}"
@@ -21,7 +22,10 @@ _BLANK = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
 
 
 def masking(secret: str) -> Callable[[bytes], bytes]:
-    """Return what masks this secret in a body, whatever it looks like, also where JSON escapes its characters; no repr shows it."""
+    """Return a function that masks this secret in a body, even if JSON escapes its characters.
+
+    The secret may have any form. No repr shows it.
+    """
     if len(secret) < _LEAST_SECRET_CHARS:
         return bytes
     pattern = re.compile("".join(rf"(?:\\?{re.escape(char)}|\\u(?i:{ord(char):04x}))" for char in secret).encode())
@@ -34,10 +38,10 @@ def counted(number: int, noun: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return one line of at most 500 characters, with whatever looks like a key masked.
+    """Return the text on one line of at most 500 characters, without keys.
 
-    Every database takes it and no terminal acts on it: half a surrogate pair, and marks that turn
-    or hide text, become U+FFFD.
+    Every database can store the result, and no terminal acts on it. Half a surrogate pair, marks
+    that change the direction of text, and invisible characters become U+FFFD.
     """
     flat = _BLANK.sub(" ", text[:_READ_CHARS]).strip()
     if not flat.isprintable():

@@ -1,6 +1,7 @@
-"""The ledger's schema: which revision is wanted, which is there, and how to get from one to the other.
+"""The ledger's schema: the wanted revision, the present one, and the way between them.
 
-Every program asks for the revision at its start; only `migrate` loads Alembic, which takes 12 MB and a fifth of a second.
+Every program reads the revision at its start. Only `migrate` loads Alembic, which takes 12 MB and a
+fifth of a second.
 """
 
 import secrets
@@ -18,7 +19,7 @@ from schemas.version import VERSION
 VERSIONS = Path(__file__).parent / "versions"
 _ALEMBIC = table("alembic_version", column("version_num"))
 _LOCK = "docllm.migrate"
-_LOCK_TRIES = 60  # of a second each
+_LOCK_TRIES = 60  # of one second each
 _IN_USE = """\
 another program uses the ledger's tables; stop agents and loads, then run: python -m producer migrate"""
 
@@ -29,12 +30,12 @@ def wanted() -> str:
 
 
 def found(database: Database) -> str | None:
-    """Return the revision of the database; None for an empty one."""
+    """Return the revision of the database, None if it is empty."""
     return database.auto(_found)
 
 
 def require(database: Database) -> None:
-    """Raise UnsafeStateError unless the schema is the one that this version works with."""
+    """Raise UnsafeStateError unless the schema has the revision that this version works with."""
     there = found(database)
     _refuse_newer(there)
     if there != wanted():
@@ -43,11 +44,12 @@ def require(database: Database) -> None:
 
 
 def migrate(database: Database) -> tuple[str | None, str]:
-    """Bring the schema to the wanted revision and draw the ledger's id; return the revision before and after.
+    """Bring the schema to the wanted revision; return the revisions before and after.
 
-    MySQL commits each DDL statement by itself, so that two at once would meet: one lock, and steps
-    that can run again. Raises UnsafeStateError when another program keeps a table for too long, and
-    DeniedError when the database's user lacks a right.
+    The ledger's id is drawn if it is missing. MySQL commits each DDL statement by itself, so two
+    migrations at once would collide. Therefore there is one lock, and every step can run again.
+    Raises UnsafeStateError if another program uses a table for too long, and DeniedError if the
+    database's user lacks a right.
     """
     from schemas.migrations.upgrade import upgrade  # noqa: PLC0415 - see above
 
@@ -80,7 +82,10 @@ def ledger_id(connection: Connection) -> str:
 
 
 def _known() -> set[str]:
-    """Return the revisions of this version. They follow one another: a file's name begins with its number, which is its revision."""
+    """Return the revisions of this version.
+
+    They follow one another. A file's name begins with its number, which is its revision.
+    """
     return {path.name.partition("_")[0] for path in VERSIONS.glob("[0-9]*.py")}
 
 
@@ -99,7 +104,7 @@ def _refuse_newer(there: str | None) -> None:
 
 def _lock(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
-        return  # its transactions hold for DDL, and there is one writer
+        return  # SQLite's transactions include DDL, and there is only one writer
     tries = (connection.execute(text("SELECT GET_LOCK(:name, 1)"), {"name": _LOCK}).scalar() for _ in range(_LOCK_TRIES))
     if 1 not in tries:
         raise UnsafeStateError("another migrate is running; wait for it and start again")

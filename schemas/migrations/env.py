@@ -1,1 +1,1 @@
-"""Alembic's entry point; the context is made by `schemas.migrations`, so there is nothing to do here."""
+"""Alembic's entry point; empty, because `schemas.migrations` makes the context."""

@@ -1,4 +1,4 @@
-"""Steps of migrations that can run again: MySQL commits each statement, so a broken run starts anew."""
+"""Steps of migrations that can run again, because MySQL commits each statement by itself."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Runs the migrations by Alembic. Imported by `migrate` alone."""
+"""Runs the migrations with Alembic. Only `migrate` imports this module."""
 
 from pathlib import Path
 
@@ -11,12 +11,12 @@ from schemas import crash
 
 
 def scripts() -> ScriptDirectory:
-    """Return the migrations as Alembic sees them."""
+    """Return the migrations as Alembic reads them."""
     return ScriptDirectory(str(Path(__file__).parent))
 
 
 def upgrade(connection: Connection) -> None:
-    """Run what is missing, up to the newest revision."""
+    """Run the missing migrations, up to the newest revision."""
     found = scripts()
     with EnvironmentContext(AlembicConfig(), found, fn=lambda revision, _context: found._upgrade_revs("head", revision)) as environment:  # noqa: SLF001 - what alembic.command.upgrade calls
         environment.configure(connection=connection, on_version_apply=lambda **_: crash.reach("migrate.revision"))

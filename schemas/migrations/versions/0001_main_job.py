@@ -11,7 +11,10 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Create what is missing: MySQL commits each statement, so that a broken run is simply started again."""
+    """Create missing tables and indexes.
+
+    MySQL commits each statement, so a migration that broke off is simply started again.
+    """
     op.create_table(
         "agent",
         sa.Column("id", BigId, autoincrement=False, nullable=False),
@@ -255,6 +258,6 @@ def upgrade() -> None:
 
 
 def _index(title: str, table: str, columns: list[str]) -> None:
-    """Create an index that is missing; MySQL knows no IF NOT EXISTS here."""
+    """Create an index if it is missing; MySQL has no IF NOT EXISTS for indexes."""
     if title not in {index["name"] for index in sa.inspect(op.get_bind()).get_indexes(table)}:
         op.create_index(title, table, columns)

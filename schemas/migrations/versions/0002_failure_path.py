@@ -1,4 +1,4 @@
-"""Replay runs, guards of the dead-letter topic, and a person's order to take a route again."""
+"""Adds replay runs, guards of the dead-letter topic, and a person's order to resume a route."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,7 +11,10 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Create what is missing: MySQL commits each statement, so that a broken run is simply started again."""
+    """Create missing tables, columns and indexes.
+
+    MySQL commits each statement, so a migration that broke off is simply started again.
+    """
     op.create_table(
         "replay_run",
         sa.Column("id", BigId, autoincrement=True, nullable=False),

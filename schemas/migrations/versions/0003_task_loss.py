@@ -1,4 +1,4 @@
-"""The tasks that ran in each lost agent, so that losses charged to innocent tasks can be undone."""
+"""Adds the tasks that ran in each lost agent, so that wrongly charged losses can be undone."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,7 +11,7 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Create what is missing."""
+    """Create the table if it is missing."""
     op.create_table(
         "task_loss",
         sa.Column("task_id", BigId, autoincrement=False, nullable=False),

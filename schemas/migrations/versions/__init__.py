@@ -1,1 +1,1 @@
-"""One file a revision, in order."""
+"""The migrations: one file for each revision, in order."""
