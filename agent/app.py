@@ -1,4 +1,4 @@
-"""The composition root of the agent: chooses the adapters, starts the threads, closes what was opened."""
+"""The agent's composition root: chooses adapters, starts threads, and closes what it opened."""
 
 import asyncio
 import os
@@ -40,7 +40,8 @@ def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
     """Return the consumer handle of one destination."""
     topics, group_id = [parts.topics.name(destination)], parts.topics.consumer_group(destination)
     if parts.config.embedded:
-        from agent.consumer.embedded import EmbeddedSource  # noqa: PLC0415 - a program loads the adapters that it uses
+        # A program loads only the adapters that it uses.
+        from agent.consumer.embedded import EmbeddedSource  # noqa: PLC0415
 
         path = bus_path(parts.config)
         return EmbeddedSource(bus_path=path, topics=topics, group_id=group_id, known_topic_ids=ids.current, clock=parts.clock)
@@ -58,7 +59,7 @@ def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
 
 
 def make_heartbeat(parts: Parts, database: Database, notice: Callable[[], str], locks: AgentLocks | None, role: str) -> Heartbeat:
-    """Return the heartbeat. No other work may wait for its `database`."""
+    """Return the heartbeat. Its `database` must be used for nothing else."""
     return Heartbeat(
         database=database,
         lane=InlineLane(),
@@ -72,18 +73,18 @@ def make_heartbeat(parts: Parts, database: Database, notice: Callable[[], str], 
 
 
 def beat_database(parts: Parts) -> Database:
-    """Return the ledger over one connection that is the heartbeat's own."""
+    """Return the ledger over a connection that only the heartbeat uses."""
     return Database(ledger_url(parts.config), connections=1, timeout_s=HEARTBEAT_TIMEOUT_S, outage=parts.database.outage)
 
 
 def data_folder(parts: Parts) -> DataFolder:
-    """Return the files of the embedded parts; of servers there are none."""
+    """Return the watch over the embedded parts' files; with servers it watches no files."""
     embedded = parts.config.embedded
     return DataFolder((parts.config.data_dir / LEDGER_FILE, bus_path(parts.config)) if embedded else (), parts.clock)
 
 
 def make_board(parts: Parts) -> Board | None:
-    """Return where the agents of a group tell each other about routes; None without Redis."""
+    """Return the board on which a group's agents share facts about routes; None without Redis."""
     url = parts.config.redis_url
     if url is None:
         return None
@@ -93,13 +94,16 @@ def make_board(parts: Parts) -> Board | None:
 
 
 def agent_locks(parts: Parts) -> AgentLocks | None:
-    """Return the lock files that prove a death on one machine; None where agents are spread over several."""
+    """Return the lock files that prove a death on one machine, or None.
+
+    They exist only with the embedded parts, because other agents may run on several machines.
+    """
     return AgentLocks(parts.config.data_dir / AGENTS) if parts.config.embedded else None
 
 
 @asynccontextmanager
 async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
-    """Build an agent, register its incarnation and start its heartbeat; close what was opened at the end."""
+    """Build an agent, register it and start its heartbeat; close everything at the end."""
     if rehearsal:
         parts = replace(parts, config=_rehearsed(parts.config))
     claim, settle, reading, child = ThreadLane("claim"), ThreadLane("settle"), ThreadLane("documents", 4), ChildLane()
@@ -142,13 +146,13 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
 
 
 def _rehearsed(config: Config) -> Config:
-    """No route may reach a provider."""
+    """Remove every route's address and key, so that no route can reach a provider."""
     return replace(config, routes={name: replace(route, base_url=None, api_key=None) for name, route in config.routes.items()})
 
 
 @asynccontextmanager
 async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
-    """Build a reaper that is no agent of tasks."""
+    """Build a reaper that runs no tasks."""
     known = await parts.family.require()
     locks, beats = agent_locks(parts), beat_database(parts)
     heartbeat = make_heartbeat(parts, beats, str, locks, REAPER)
@@ -178,7 +182,7 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
 
 
 def describe(parts: Parts) -> str:
-    """Return the first line of an agent's log: which parts it works on."""
+    """Return the first line of an agent's log, which names the parts it works on."""
     config = parts.config
     inbox = "" if config.inbox.enabled else f"; {parts.topics.name('inbox')} is not read: inbox.enabled is false"
     if config.embedded:

@@ -1,4 +1,7 @@
-"""Makes the parts of one agent from what it is given: database, bus, lanes, clock. A simulation gives others of its own."""
+"""Builds the parts of one agent from database, bus, executors and clock.
+
+A simulation passes its own versions of these.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -48,7 +51,7 @@ GROUP_SIZE, SQLITE_GROUP_SIZE = 500, 200
 
 
 class Builder:
-    """Makes the parts of one agent in their order: each takes what was made before it."""
+    """Builds the parts of one agent in their order: each part takes the parts made before it."""
 
     def __init__(
         self,
@@ -180,7 +183,7 @@ class Builder:
         )
 
     def intake(self, inbox: Source | None, failed: Callable[[str], None]) -> Intake:
-        """Return the intake over the inbox; without a source it gets nothing to do."""
+        """Return the intake over the inbox; without a source it has nothing to do."""
         return Intake(
             partitions=Partitions({self.parts.topics.name("inbox"): inbox} if inbox is not None else {}),
             database=self.parts.database,
@@ -213,7 +216,7 @@ class Builder:
         )
 
     def progress(self) -> Progress:
-        """Return the progress of the group, for whoever watches."""
+        """Return the progress display of the group."""
         database, lane, group = self.parts.database, self.parts.lane, self.parts.topics.group
 
         async def read() -> GroupStatus:
@@ -228,7 +231,7 @@ class Builder:
         )
 
     def finished(self) -> Finished:
-        """Return the question whether the group's work is done."""
+        """Return the queries that decide whether the group's work is done."""
         database, lane, group = self.parts.database, self.parts.lane, self.parts.topics.group
 
         async def open_tasks() -> bool:
@@ -247,7 +250,7 @@ class Builder:
             try:
                 return (await self.parts.admin.backlog(topics.consumer_group("inbox"), [topics.name("inbox")])).lag > 0
             except UnreachableError:
-                return True  # who cannot tell does not leave
+                return True  # an agent that cannot find out does not leave
 
         async def notes() -> list[str]:
             half_loaded = await lane(lambda: database.auto(lambda c: store.half_loaded(c, group)))
@@ -268,9 +271,13 @@ class Builder:
         duties: Sequence[Callable[[], Coroutine[Any, Any, None]]],
         leave: Callable[[], Awaitable[None]],
     ) -> Agent:
-        """Return the agent; `work` are the sources of tasks, by destination; without an `inbox` nobody reads it.
+        """Return the agent.
 
-        Loop, settler and slots form a ring: what is settled goes back to the loop, which is made last.
+        `work` are the sources of tasks, by destination. Without an `inbox`, this agent does not
+        read the inbox.
+
+        Loop, settler and slots form a ring, because settled tasks go back to the loop. The loop is
+        made last.
         """
 
         def settled(group: Sequence[Ended]) -> None:

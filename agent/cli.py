@@ -1,4 +1,7 @@
-"""The command line of `python -m agent`: arguments, signals, exit codes. What it starts is made by `app`."""
+"""The command line of `python -m agent`: arguments, signals and exit codes.
+
+The module `app` builds what a command starts.
+"""
 
 import argparse
 import asyncio
@@ -39,7 +42,8 @@ from schemas.version import VERSION
 log = logging.getLogger("agent")
 
 _MAX_PROCESSES = 1000
-_OTHER_FILES = 256  # open at once beside the connections of calls: ledger, bus, Kafka, documents, locks
+# Files open besides the connections of calls: ledger, bus, Kafka, documents, locks.
+_OTHER_FILES = 256
 EXAMPLES = """\
 examples:
   python -m agent --group docllm               run until told to stop (Ctrl-C)
@@ -77,17 +81,18 @@ def main(argv: Sequence[str]) -> int:
     except DocllmError as error:
         _complain(options, error)
         return _ended(options, error.exit_code)
-    except (Exception, SystemExit):  # a bug, or a part of a handler that called sys.exit: shown whole
+    except (Exception, SystemExit):  # a bug, or a handler's code that called sys.exit; shown whole
         log.exception("internal error")
         return _ended(options, DocllmError.exit_code)
     if anew:
         safe = ["-P"] if sys.flags.safe_path else []
-        os.execv(sys.executable, [sys.executable, *safe, "-m", "agent", *argv])  # noqa: S606 - itself, as it was started
+        # Run this program again, as it was started.
+        os.execv(sys.executable, [sys.executable, *safe, "-m", "agent", *argv])  # noqa: S606
     return _ended(options, 0)
 
 
 def _ended(options: argparse.Namespace, code: int) -> int:
-    """Return the exit code, after telling a parent that it is the agent's own."""
+    """Return the exit code, and tell the parent that this exit is the agent's own."""
     Report(options.report).say(Word.ENDED)
     return code
 
@@ -107,9 +112,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fail-on-dead", action="store_true", help="with --until-done: exit code 1 if a task of the group is dead")
     parser.add_argument("--rehearsal", action="store_true", help="use the rehearsal LLM, in a child process")
     parser.add_argument("--rehearsal-options", default="", metavar="TEXT", help="its options, for example '--latency 1 --faults 429=0.05'")
-    parser.add_argument("--child", type=up_to(_MAX_PROCESSES), help=argparse.SUPPRESS)  # what a supervisor adds: the number of this agent,
-    parser.add_argument("--report", type=int, help=argparse.SUPPRESS)  # the descriptor on which it tells how it fares,
-    parser.add_argument("--rehearsal-url", help=argparse.SUPPRESS)  # and the rehearsal LLM that all its agents use
+    # Added by a supervisor: the agent's number.
+    parser.add_argument("--child", type=up_to(_MAX_PROCESSES), help=argparse.SUPPRESS)
+    # Added by a supervisor: the descriptor for status words.
+    parser.add_argument("--report", type=int, help=argparse.SUPPRESS)
+    # Added by a supervisor: the rehearsal LLM of all its agents.
+    parser.add_argument("--rehearsal-url", help=argparse.SUPPRESS)
     parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="what to log (INFO)")
     parser.add_argument("--version", action="version", version=f"docllm {VERSION}")
@@ -117,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _command(text: str) -> str:
-    """Return the command of an agent; refuse one that is none, and say of the others where they stand."""
+    """Return the command; refuse unknown ones, and commands that must come before all options."""
     if text in {"resume", "rehearsal-llm"}:
         raise argparse.ArgumentTypeError(f"{text} stands before its options: python -m agent {text} --help")
     if text not in {"run", "reaper"}:
@@ -130,16 +138,21 @@ def _flags(options: argparse.Namespace) -> dict[str, object]:
 
 
 def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str]) -> int:
-    """Run the agents as child processes; what they would all complain of is told once, here."""
+    """Run the agents as child processes.
+
+    Faults that every child would report are reported once, here.
+    """
     if options.command != "run":
         raise ConfigError("--processes is for agents; one reaper is enough")
     if not options.rehearsal:
         require_llm(config)
-    _allow_open_files(config.agent.slots * options.processes)  # the rehearsal LLM, which inherits it, takes the calls of all
+    # The rehearsal LLM inherits the limit and takes the calls of all agents.
+    _allow_open_files(config.agent.slots * options.processes)
     with _llm_settings(config, options) as llm:
         shared = ["--rehearsal-url", llm.base_url or ""] if options.rehearsal else []
         return Supervisor(
-            # Ours stand first: after a `--` in theirs nothing is an option.
+            # Our arguments come first, because after a `--` in the user's arguments nothing is an
+            # option.
             command=lambda number, report: parent.program("--child", str(number), "--report", str(report), *shared, *argv),
             count=options.processes,
             until_done=options.until_done,
@@ -149,9 +162,10 @@ def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str])
 
 
 def _allow_open_files(calls: int) -> bool:
-    """Let this process have as many open files as so many calls at once need, if it may; return whether it has.
+    """Raise this process's limit of open files for `calls` calls at once, if it may.
 
-    Most systems begin with 1,024 and allow many more. A call that gets none counts as a failure of its route.
+    Returns whether the limit suffices. Most systems begin with 1,024 and allow many more. A call
+    that gets no file counts as a failure of its route.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     least, most = (sys.maxsize if limit == resource.RLIM_INFINITY else limit for limit in (soft, hard))
@@ -162,7 +176,7 @@ def _allow_open_files(calls: int) -> bool:
 
 
 async def _run(config: Config, options: argparse.Namespace) -> bool:
-    """Run an agent; return whether it is to start anew."""
+    """Run an agent; return whether it must start anew."""
     stop = _signals(config.agent.drain_timeout_s + overdue.GRACE_S)
     if not options.rehearsal:
         require_llm(config)
@@ -172,12 +186,16 @@ async def _run(config: Config, options: argparse.Namespace) -> bool:
         log.warning("%d slots need more open files than `ulimit -Hn` allows: raise it, or lower the slots", config.agent.slots)
     with _llm_settings(config, options) as llm, _started_anew(config, stop) as anew:
         await _work(config, llm, options, stop)
-    return anew.is_set() and not stop.hurry.is_set()  # whoever asks it to leave meanwhile hurries it
+    # A signal to leave during the drain hurries it, and then the agent does not restart.
+    return anew.is_set() and not stop.hurry.is_set()
 
 
 @contextmanager
 def _started_anew(config: Config, stop: Stop) -> Iterator[asyncio.Event]:
-    """Let an agent on Kafka drain when the time of day is set back; the event says that this was why."""
+    """Let an agent on Kafka drain after a backward clock jump.
+
+    The event is set if such a jump was the reason for the drain.
+    """
     anew = asyncio.Event()
 
     async def watch() -> None:
@@ -227,7 +245,10 @@ async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, sto
 
 
 def _give_up(options: argparse.Namespace, error: UnreachableError) -> NoReturn:
-    """End a drain whose server does not answer: threads that wait for it must not keep the process beyond its grace."""
+    """End the process after a drain whose server does not answer.
+
+    Threads that wait for the server must not keep the process beyond its grace period.
+    """
     _complain(options, error)
     sys.stderr.flush()
     os._exit(error.exit_code)
@@ -239,7 +260,7 @@ def _complain(options: argparse.Namespace, error: DocllmError) -> None:
 
 
 async def _reap(config: Config, options: argparse.Namespace) -> bool:
-    """Run a reaper; return whether it is to start anew."""
+    """Run a reaper; return whether it must start anew."""
     stop = _signals(overdue.GRACE_S)
     with _started_anew(config, stop) as anew:
         async with opened(config, options.group) as parts, app.reaping(parts) as reaping:
@@ -248,12 +269,16 @@ async def _reap(config: Config, options: argparse.Namespace) -> bool:
                 await reaping.run(stop)
             except UnreachableError as error:
                 _give_up(options, error)
-    return anew.is_set() and not stop.hurry.is_set()  # whoever asks it to leave meanwhile hurries it
+    # A signal to leave during the drain hurries it, and then the reaper does not restart.
+    return anew.is_set() and not stop.hurry.is_set()
 
 
 @contextmanager
 def _llm_settings(config: Config, options: argparse.Namespace) -> Iterator[LLMConfig]:
-    """Give the LLM to use: the configured one, or a rehearsal LLM, which is started unless there is one."""
+    """Yield the LLM settings: the configured ones, or those of a rehearsal LLM.
+
+    The rehearsal LLM is started unless a supervisor runs one already.
+    """
     if not options.rehearsal:
         yield config.llm
     elif options.rehearsal_url:
@@ -268,7 +293,11 @@ def _rehearsed(config: Config, url: str) -> LLMConfig:
 
 
 def _signals(limit_s: float) -> Stop:
-    """The first signal drains, the second does so at once, the third ends the process; so does a drain that takes `limit_s`."""
+    """Install the signal handlers, and return the Stop that they act on.
+
+    The first signal starts a drain, the second hurries it, and the third ends the process. A drain
+    that takes longer than `limit_s` ends the process too.
+    """
     loop = asyncio.get_running_loop()
     stop = Stop(lambda: overdue.end_after(limit_s, loop))
 

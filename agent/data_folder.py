@@ -1,4 +1,7 @@
-"""The files of the embedded parts, watched by an agent that has them open: removed or replaced ones would take its work unseen."""
+"""Watches the files of the embedded parts that an agent has open.
+
+If they were removed or replaced, the agent's work would be lost unnoticed.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,14 +13,17 @@ LOOK_S = 3.0
 
 
 class DataFolder:
-    """The files as they are when an agent starts, by their paths; one that is not there then is not watched."""
+    """The files as they are when an agent starts; a file that is missing then is not watched."""
 
     def __init__(self, files: Sequence[Path], clock: Clock) -> None:
         self._clock = clock
         self._opened = {path: found for path in files if (found := _identity(path)) is not None}
 
     async def run(self) -> None:
-        """Look at them every few seconds, until cancelled. Raises UnsafeStateError when a path names another file, or none."""
+        """Check the files every few seconds until cancelled.
+
+        Raises UnsafeStateError if a path names another file than before, or none.
+        """
         while True:
             await self._clock.sleep(LOOK_S)
             for path, opened in self._opened.items():
@@ -29,7 +35,7 @@ class DataFolder:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from another one of its name; None where there is none."""
+    """Return device and inode, which tell a file from another of the same name; None if missing."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,7 +1,8 @@
-"""The heartbeat: keeps this agent's leases alive, in a thread of its own, and takes a new incarnation when one is not good any more.
+"""The heartbeat: keeps this agent's leases alive, in a thread of its own.
 
-An incarnation that was declared lost is never revived. One that was only late keeps beating while its calls run, so that they
-are not taken for dead; nothing new starts under it.
+If the current incarnation is no longer good, it registers a new one. An incarnation that was
+declared lost is never revived. An incarnation that was only late keeps its heartbeat while its
+calls run, so that they do not count as dead. Nothing new starts under it.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ DEADLOCK_TRIES = 5
 
 
 class Heartbeat:
-    """The leases of one agent. `current` is the one under which claims are made."""
+    """The leases of one agent. Claims are made under the `current` one."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class Heartbeat:
         return self._leases[-1]
 
     async def register(self) -> Lease:
-        """Take a new incarnation."""
+        """Register a new incarnation."""
         before_s = self._clock.now_s()
         agent_id = await self._lane(lambda: self._database.run(lambda c: rows.register(c, self._name, self._group, self._version)))
         crash.reach("lease.registered")
@@ -67,7 +68,7 @@ class Heartbeat:
         return self.current
 
     async def run(self) -> None:
-        """Beat until cancelled."""
+        """Send heartbeats until cancelled."""
         while True:
             started_s = self._clock.now_s()
             good = await self.beat_once()
@@ -75,22 +76,25 @@ class Heartbeat:
             await self._clock.sleep(max(0.0, wait_s - (self._clock.now_s() - started_s)))
 
     async def beat_once(self) -> bool:
-        """Renew every lease, and take a new incarnation when the current one is not good; return whether the ledger answered."""
+        """Renew every lease, and register a new incarnation if the current one is not good.
+
+        Returns whether the ledger answered.
+        """
         try:
             self.current.late |= self._clock.now_s() - self.current.beaten_s > FRESH_S
             for lease in list(self._leases):
                 await self._beat(lease)
             if not self.current.fresh(self._clock.now_s()):
                 await self._replace()
-        except Exception as error:  # noqa: BLE001 - whatever it is: without its heartbeat the agent would stay, and be taken for dead
-            if not away(error):  # an outage of the database is logged there
+        except Exception as error:  # noqa: BLE001 - an agent without heartbeat counts as dead
+            if not away(error):  # the database logs its own outages
                 self._trouble.failed(f"{type(error).__name__}: {getattr(error, 'orig', error)}")
             return False
         self._trouble.answered()
         return True
 
     async def stop(self) -> None:
-        """Note that this agent left, after its last settle."""
+        """Record that this agent left, after its last settle."""
         for lease in self._leases:
             await self._lane(lambda lease=lease: self._database.run(lambda c: rows.stop(c, lease.agent_id)))  # type: ignore[misc]
         if self._locks is not None:
@@ -112,7 +116,10 @@ class Heartbeat:
             self._leases.remove(lease)
 
     def _beaten(self, agent_id: int, notice: str) -> bool:
-        """Write one beat. A deadlock ended it at once and says nothing about the server: again."""
+        """Write one heartbeat, and retry after a deadlock.
+
+        A deadlock ends the transaction at once and says nothing about the server.
+        """
         tries = 0
         while True:
             tries += 1
@@ -123,7 +130,7 @@ class Heartbeat:
                     raise
 
     def _retire(self, lease: Lease) -> None:
-        """A lost lease is kept only until its successor is there; its running calls settle late."""
+        """Drop a lost lease once its successor exists; its running calls settle late."""
         if lease is not self.current:
             self._leases.remove(lease)
 
@@ -135,7 +142,10 @@ class Heartbeat:
 
 
 class HeartbeatThread:
-    """Runs the heartbeat on an event loop and a connection of its own, so that a busy main loop does not stop it."""
+    """Runs the heartbeat on its own event loop and connection.
+
+    A busy main loop cannot stop it.
+    """
 
     def __init__(self, heartbeat: Heartbeat) -> None:
         self._heartbeat = heartbeat
@@ -144,11 +154,11 @@ class HeartbeatThread:
         self._beating = self._loop.create_task(heartbeat.run())
 
     def start(self) -> None:
-        """Begin to beat."""
+        """Start sending heartbeats."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop beating and note that this agent left; blocks until that is written."""
+        """Stop the heartbeats and record that this agent left; block until that is written."""
         self._loop.call_soon_threadsafe(self._beating.cancel)
         self._thread.join()
 

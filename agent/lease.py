@@ -1,4 +1,7 @@
-"""A lease in the agent's memory. It is never revived: once lost, its agent goes on under a new incarnation."""
+"""A lease in the agent's memory. It is never revived.
+
+Once it is lost, its agent continues under a new incarnation.
+"""
 
 from dataclasses import dataclass
 
@@ -12,13 +15,17 @@ FRESH_S = 9.0
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """One agent incarnation. `beaten_s` is the clock's time just before the last heartbeat that the ledger confirmed."""
+    """One agent incarnation.
+
+    `beaten_s` is the clock's time just before the last heartbeat that the ledger confirmed.
+    """
 
     agent_id: int
     beaten_s: float
-    claims: int = 0  # claim calls made under it
-    running: int = 0  # tasks claimed under it and not settled
-    late: bool = False  # was silent for too long: it beats on for what was claimed, nothing new is claimed under it
+    claims: int = 0  # claim calls made under this lease
+    running: int = 0  # tasks claimed under this lease and not settled yet
+    # Its heartbeat was late: it continues for claimed tasks, but nothing new is claimed under it.
+    late: bool = False
     lost: bool = False
 
     def fresh(self, now_s: float) -> bool:
@@ -26,10 +33,13 @@ class Lease:
         return self.good(now_s) and not self.late and self.claims < CLAIMS_PER_INCARNATION
 
     def good(self, now_s: float) -> bool:
-        """Return whether a call may begin for what was claimed under this lease: nobody can have taken it away yet."""
+        """Return whether a call may begin for a task claimed under this lease.
+
+        While the lease is good, nobody can have taken the task away.
+        """
         return not self.lost and now_s - self.beaten_s <= FRESH_S
 
     def next_owner(self) -> int:
-        """Return the owner number of a new claim call; it is never given out twice."""
+        """Return the owner number of a new claim call; no number is returned twice."""
         self.claims += 1
         return self.agent_id << OWNER_BITS | self.claims

@@ -26,18 +26,26 @@ PUBLISH_S, LAST_SETTLE_S = 5.0, 10.0
 
 
 async def end(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    """Cancel tasks until all have ended. Once is not enough: a client library that just gives up a wait may take the cancel for it."""
+    """Cancel tasks until all of them have ended.
+
+    One cancel is not enough: a client library that is just giving up a wait may mistake the cancel
+    for its own.
+    """
     left = list(tasks)
     while left:
         for one in left:
             one.cancel()
         await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
         left = [one for one in left if not one.done()]
-    await asyncio.gather(*tasks, return_exceptions=True)  # who wants to know what a task ended with asks the task
+    # The caller asks the tasks themselves for their results.
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Stop:
-    """What the signals say: the first asks to drain, the second to do so at once. `leaving` is called once, when the end has begun."""
+    """The requests to stop: the first signal asks for a drain, the second to hurry.
+
+    `leaving` is called once, when the drain has begun.
+    """
 
     def __init__(self, leaving: Callable[[], object] | None = None) -> None:
         self.asked = asyncio.Event()
@@ -45,19 +53,19 @@ class Stop:
         self._leaving = leaving
 
     def signal(self) -> None:
-        """Take one signal."""
+        """Handle one signal."""
         (self.hurry if self.asked.is_set() else self.asked).set()
         self.leave()
 
     def leave(self) -> None:
-        """Note that the end has begun, for whatever reason."""
+        """Note that the drain has begun, for whatever reason."""
         leaving, self._leaving = self._leaving, None
         if leaving is not None:
             leaving()
 
 
 class Publishing:
-    """Orders that this agent wrote and is sending; what it does not get to is the relay's."""
+    """Sends the publish orders that this agent wrote; orders it does not get to are the relay's."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
@@ -71,7 +79,7 @@ class Publishing:
             task.add_done_callback(self._done)
 
     async def finish(self, timeout_s: float) -> None:
-        """Wait for what is being sent."""
+        """Wait until the orders in progress are sent, at most `timeout_s`."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
 
@@ -83,9 +91,10 @@ class Publishing:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Whether the group's work is done, as the ledger and the bus see it.
+    """Queries that decide whether the group's work is done, by the ledger and the bus.
 
-    `notes`: what is to be said to who takes it for done; `any_dead`: whether a task of the group is dead.
+    `notes` returns warnings for a person who takes the work for done. `any_dead` returns whether a
+    task of the group is dead.
     """
 
     open_tasks: Callable[[], Awaitable[bool]]
@@ -96,7 +105,7 @@ class Finished:
 
 
 class Agent:
-    """The parts of one agent, put together by `app`."""
+    """The parts of one agent, assembled by `app`."""
 
     def __init__(
         self,
@@ -129,7 +138,7 @@ class Agent:
         self._failures: asyncio.Queue[str] = asyncio.Queue()
 
     async def any_work(self) -> bool:
-        """Return whether the group has, or ever had, tasks, or records in its inbox."""
+        """Return whether the group has or ever had tasks, or has records in its inbox."""
         return await self._finished.any_work()
 
     async def any_dead(self) -> bool:
@@ -137,22 +146,23 @@ class Agent:
         return await self._finished.any_dead()
 
     async def leave(self) -> None:
-        """Say that this agent stopped; for one that never ran."""
+        """Record in the ledger that this agent stopped; for an agent that never ran."""
         await self._leave()
 
     def summary(self, group: str) -> list[str]:
-        """Return what this agent did: a line for each class of dead tasks, then the counts."""
+        """Return what this agent did: one line for each class of dead tasks, then the counts."""
         where = f"; why tasks are dead: {look(group)}" if self._counts.dead else ""
         return [*self._counts.deaths.all(group), self._counts.summary() + where]
 
     def failed(self, reason: str) -> None:
-        """Note that a part has ended for good."""
+        """Report that a part has ended for good."""
         self._failures.put_nowait(reason)
 
     async def run(self, stop: Stop, *, until_done: bool, drain_timeout_s: float) -> None:
-        """Work until told to stop, or until the work is done; then drain and leave.
+        """Work until asked to stop, or until the work is done; then drain and leave.
 
-        Raises UnreachableError when outcomes could not be settled before leaving, and what a part ended with.
+        Raises UnreachableError if outcomes could not be settled before leaving. Raises the error of
+        a part that broke.
         """
         tasks = [asyncio.create_task(duty) for duty in self._all_duties()]
         for source, deliver in self._sources:
@@ -163,7 +173,8 @@ class Agent:
         try:
             ended, _ = await asyncio.wait([*tasks, *endings], return_when=asyncio.FIRST_COMPLETED)
             stop.leave()
-            # A part that broke says why this agent ends; the calls of the others are paid for all the same.
+            # The error of a part that broke says why this agent ends. The drain still runs, because
+            # the other calls are paid for.
             with suppress(UnreachableError) if any(one in tasks for one in ended) else nullcontext():
                 await self._drain(stop, drain_timeout_s)
             for one in ended:
@@ -189,7 +200,7 @@ class Agent:
         ]
 
     async def _drain(self, stop: Stop, timeout_s: float) -> None:
-        """Leave the group at once, finish what runs, settle, publish, say that this agent stopped."""
+        """Leave the group, finish running calls, settle, publish, and record the stop."""
         if self._slots.running:
             log.info("draining: waiting for %s, at most %.0f s", counted(self._slots.running, "call"), timeout_s)
         self._slots.close()
@@ -210,7 +221,10 @@ class Agent:
             raise UnreachableError(f"the database does not answer: {told}") from None
 
     async def _leave_group(self) -> None:
-        """Leave however the run ends: a consumer's thread must not outlive the event loop."""
+        """Leave the group, however the run ends.
+
+        A consumer's thread must not outlive the event loop.
+        """
         await asyncio.gather(*(source.leave() for source, _ in self._sources))
 
     async def _finish_calls(self, stop: Stop, timeout_s: float) -> None:
@@ -224,7 +238,11 @@ class Agent:
             await self._slots.finish(0)
 
     async def _until_done(self) -> None:
-        """Return when every task of the group is final, no order is left, and the partitions are committed to their ends."""
+        """Return once the group's work is done.
+
+        That is the case if every task of the group is final, no order is left, and the partitions
+        are committed up to their ends.
+        """
         while not await self._done():
             await self._clock.sleep(LOOK_S)
         for note in await self._finished.notes():
@@ -244,7 +262,7 @@ class Agent:
 
 
 class Reaping:
-    """A reaper without an agent: it judges, resets, relays and sweeps, and takes no task."""
+    """A reaper without an agent: it judges, resets, relays and sweeps, and takes no tasks."""
 
     def __init__(
         self, *, reaper: Reaper, duties: Sequence[Callable[[], Coroutine[Any, Any, None]]], leave: Callable[[], Awaitable[None]]
@@ -254,7 +272,7 @@ class Reaping:
         self._leave = leave
 
     async def run(self, stop: Stop) -> None:
-        """Reap until told to stop."""
+        """Reap until asked to stop."""
         reaper = self._reaper
         duties = [reaper.reap_forever(), reaper.relay_forever(), reaper.tidy_forever(), *(duty() for duty in self._duties)]
         tasks = [asyncio.create_task(duty) for duty in duties]

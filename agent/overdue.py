@@ -1,4 +1,7 @@
-"""Ends a process whose drain does not end, and says where it stands: nothing is lost by that, and nobody waits for ever."""
+"""The drain watchdog: ends a process whose drain does not end, and logs where it stands.
+
+Nothing is lost by that, and nobody waits for ever.
+"""
 
 import asyncio
 import faulthandler
@@ -11,13 +14,15 @@ from typing import Any
 from schemas.errors import DocllmError
 
 FROZEN_S = 5.0
-GRACE_S = 60.0  # beyond the drain's own limit: leaving the groups, the last settle, the last publishing, closing
+# Beyond the drain's own limit: to leave the groups, settle and publish last, and close.
+GRACE_S = 60.0
 
 
 def end_after(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
-    """Let this process end with the exit code of an internal error when it is still there after `limit_s` seconds.
+    """End this process with the exit code of an internal error if it still runs after `limit_s`.
 
-    A client library that waits with the interpreter's lock held stops all our threads, this timer's too; then it ends with 1.
+    A client library that waits while it holds the interpreter's lock stops all our threads,
+    including this timer's. In that case faulthandler ends the process with exit code 1.
     """
     faulthandler.dump_traceback_later(limit_s + FROZEN_S, exit=True)
     timer = threading.Timer(limit_s, _end, (limit_s, loop))
@@ -37,5 +42,5 @@ def _end(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _stack(task: "asyncio.Task[Any]") -> str:
-    # Its own print_stack fails on a frame that is just between two lines.
+    # The task's own print_stack fails on a frame that is between two lines.
     return "".join(traceback.StackSummary.extract((frame, frame.f_lineno) for frame in task.get_stack(limit=8)).format())

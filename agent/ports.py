@@ -1,7 +1,8 @@
-"""The one-page map: what the agent's loop needs of the world, as protocols.
+"""The protocols through which the agent's loop uses the outside world, on one page.
 
-Adapters implement them, fakes stand in for them in simulation, and one contract suite per port holds for all.
-`Publisher` and `TopicAdmin` live with their users in `producer/ports.py` and are named here for the map's sake.
+Adapters implement them, simulations replace them by fakes, and one contract suite for each port
+runs against all of them. `Publisher` and `TopicAdmin` live with their users in `producer/ports.py`
+and are named here to complete the page.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +28,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One assignment of one partition to this agent: `epoch` rises at every assignment and never repeats in a process."""
+    """One assignment of one partition to this agent.
+
+    `epoch` rises at every assignment and never repeats in a process.
+    """
 
     topic: str
     topic_id: str
@@ -37,7 +41,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as it was read: raw bytes; decoding is the loop's."""
+    """One record as it was read. It holds raw bytes; the loop decodes them."""
 
     partition: Partition
     offset: int
@@ -49,14 +53,17 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """These partitions came; their records follow."""
+    """These partitions were assigned; their records follow."""
 
     partitions: tuple[Partition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """These partitions went; what was marked has been committed (not when `lost`). No record of them follows."""
+    """These partitions were revoked. No record of them follows.
+
+    Marked offsets have been committed, except if the partitions were `lost`.
+    """
 
     partitions: tuple[Partition, ...]
     lost: bool = False
@@ -64,7 +71,10 @@ class Revoked:
 
 @dataclass(frozen=True, slots=True)
 class Recreated:
-    """The topic has another id than `topics apply` stored (`known` False), or is well again (`known` True)."""
+    """The topic's id differs from the stored one, or fits again (`known`).
+
+    `topics apply` stores the ids.
+    """
 
     topic: str
     known: bool
@@ -72,40 +82,49 @@ class Recreated:
 
 @dataclass(frozen=True, slots=True)
 class SourceFailed:
-    """Something a person must know (`fatal` False: goes on by itself), or the end of the source (`fatal` True)."""
+    """A problem of the source that a person must know about.
+
+    With `fatal` the source has ended; otherwise it continues by itself.
+    """
 
     reason: str
     fatal: bool = False
-    rewound: bool = False  # an offset was missing or out of range: the sweep must look for records that are gone
+    # An offset was missing or out of range: the sweep must look for records that are gone.
+    rewound: bool = False
 
 
 Event = Assigned | Revoked | Recreated | SourceFailed | list[Record]
 
 
 class Source(Protocol):
-    """One consumer handle with its own group membership. All methods are called in the event loop's thread.
+    """One consumer handle with its own group membership.
 
-    `deliver` is called in the event loop's thread too, in the order in which things happened. Nothing is read
-    further than a small prefetch; a partition in the paused set delivers nothing once the set has reached the handle.
+    All methods are called in the event loop's thread. `deliver` is called there too, in the order
+    in which events happened. The source reads no further ahead than a small prefetch. A paused
+    partition delivers nothing once the paused set has reached the handle.
     """
 
     def start(self, deliver: Callable[[Event], None]) -> None:
-        """Join the group and begin to read."""
+        """Join the group and start to read."""
         ...
 
     def mark(self, partition: Partition, watermark: int) -> None:
-        """Let `watermark`, the next offset to read, be committed: within a second, on revoke and on leave.
+        """Let `watermark`, the next offset to read, be committed within a second.
 
-        A mark of an old epoch is void.
+        It is also committed on revoke and on leave. A mark of an old epoch has no effect.
         """
         ...
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        """Replace the set of partitions that shall not be read; it is applied again after every assignment."""
+        """Replace the set of paused partitions; it is applied again after every assignment."""
         ...
 
     async def commit(self) -> None:
-        """Commit now what was marked; return when the broker has answered or the commit has failed (it is tried again later)."""
+        """Commit the marked offsets now.
+
+        Returns once the broker has answered or the commit has failed. A failed commit is retried
+        later.
+        """
         ...
 
     async def at_rest(self) -> "AtRest":
@@ -113,13 +132,20 @@ class Source(Protocol):
         ...
 
     async def leave(self) -> None:
-        """Commit what was marked, leave the group, deliver Revoked, close the handle. Safe to call twice."""
+        """Commit the marks, leave the group, deliver Revoked, close the handle.
+
+        Safe to call twice.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AtRest:
-    """`joined`: an assignment was received. `lag`: records of the assigned partitions above their committed offsets."""
+    """How far a source is from its end.
+
+    `joined` means that an assignment was received. `lag` counts records of the assigned partitions
+    above their committed offsets.
+    """
 
     joined: bool
     lag: int
@@ -132,17 +158,21 @@ SUSPECT_LOSSES, ALONE_LOSSES = 2, 3  # lost agents, from which on a task may be 
 
 @dataclass(frozen=True, slots=True)
 class Claimable:
-    """A record as the claim sees it; `digest` is None where the agent keeps no body (it was compared when the record came)."""
+    """A record as the claim sees it.
+
+    `digest` is None if the agent keeps no body; it was compared when the record came.
+    """
 
     publication: Publication
     digest: bytes | None
 
 
 class Answer(Enum):
-    """What the ledger says of a record that was asked about."""
+    """The ledger's answer about a record."""
 
     CLAIMED = "claimed"
-    CLAIMABLE = "claimable"  # by the question without locks only: waiting, due, and the fence fits
+    # Only from `ask`, the query without locks: the task waits, is due, and the fence fits.
+    CLAIMABLE = "claimable"
     DONE = "done"
     STALE = "stale"
     HELD = "held"
@@ -154,7 +184,7 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the claim reads back of a task. `due_in_s` is measured by the database's clock."""
+    """The row that the claim reads back of a task; `due_in_s` is by the database's clock."""
 
     task_id: int
     batch_id: int
@@ -170,7 +200,7 @@ class Row:
     type: str
     task_key: bytes
     batch: str
-    cancelled: bool = False  # its batch
+    cancelled: bool = False  # whether its batch is cancelled
 
     @property
     def suspect(self) -> bool:
@@ -191,24 +221,27 @@ class Settlement:
     owner: int
     outcome: Outcome
     route: str
-    origin: tuple[str, int, int, int]  # topic, partition, offset, timestamp in ms of the record that was claimed
+    # Topic, partition, offset, timestamp in ms of the claimed record.
+    origin: tuple[str, int, int, int]
 
 
 class Verdict(Enum):
-    """What became of one settlement."""
+    """The result of one settlement."""
 
     SETTLED = "settled"  # accepted now, or by an earlier try whose answer was lost
-    HELD_BACK = "held back"  # accepted, but its task waits in a tier instead of dying: a guard is raised
-    REOPENED = "reopened"  # accepted, but its task waits again instead of being cancelled: its batch is open
-    FENCED = "fenced"  # the claim is no longer this owner's: nothing was written
-    GIVEN_UP = "given up"  # this row cannot be written: its claim is left to the hard deadline
+    # Accepted, but a guard is raised, so the task waits in a tier and does not die.
+    HELD_BACK = "held back"
+    # Accepted, but its batch is open again, so the task waits and is not cancelled.
+    REOPENED = "reopened"
+    FENCED = "fenced"  # the claim no longer belongs to this owner; nothing was written
+    GIVEN_UP = "given up"  # this row cannot be written; its claim is left to the hard deadline
 
 
 Answers = dict[int, tuple[Answer, Row | None]]
 
 
 class Ledger(Protocol):
-    """The database, as the loop uses it. Each call is a transaction that is run again until the server answers."""
+    """The database as the loop uses it. Each call is a transaction, retried until it succeeds."""
 
     async def ask(self, records: Sequence[Claimable]) -> Answers:
         """Answer for records that may be waiting, without a lock."""
@@ -222,11 +255,11 @@ class Ledger(Protocol):
         ...
 
     async def bodies(self, task_ids: Sequence[int]) -> dict[int, tuple[bytes, bytes]]:
-        """Return key and value of tasks whose records were kept without them."""
+        """Return key and value of tasks whose records were kept without bodies."""
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
-        """Make outcomes durable; return a verdict for each, and the publish orders that were written."""
+        """Make outcomes durable; return a verdict for each, and the publish orders written."""
         ...
 
     async def release(self, owner: int, task_ids: Sequence[int]) -> None:
@@ -234,14 +267,15 @@ class Ledger(Protocol):
         ...
 
     async def relieve(self, record: Claimable, fence: int, owner: int | None) -> Order | None:
-        """Order another record for a task that runs under this owner, or waits (None), at this fence; None when it does not.
+        """Order a replacement record for a task, for head-of-line relief.
 
-        None too when the record has another value than the task that it names.
+        The task must run under `owner`, or wait (`owner` None), at this fence. Returns None if it
+        does not, or if the record's value differs from that of the task that it names.
         """
         ...
 
     async def quarantine(self, suspects: Sequence[Suspect]) -> list[Order]:
-        """Keep records that name no task that we can trust; return the orders for their letters."""
+        """Store records that name no trustworthy task; return orders for their dead letters."""
         ...
 
 
@@ -250,7 +284,7 @@ class Ledger(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One chat completion: the JSON body to post, the request id to send, and the time it may take in all."""
+    """One chat completion: the JSON body, the request id to send, and the total time limit."""
 
     body: bytes
     request_id: str
@@ -259,7 +293,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the provider answered, whatever the status. Header names are lower case. `cut`: an error's body did not come to its end."""
+    """The provider's answer, whatever its status.
+
+    Header names are lower case. `cut` means that an error's body did not arrive completely.
+    """
 
     status: int
     headers: Mapping[str, str]
@@ -269,10 +306,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """No whole answer came.
+    """No complete answer arrived.
 
-    `error_class` is NETWORK or AUTH (nothing was sent; a proxy asks for a password), AMBIGUOUS (may have been billed) or
-    REPLY_TOO_LARGE.
+    `error_class` is one of: NETWORK (nothing was sent), AUTH (nothing was sent, as a proxy asks for
+    a password), AMBIGUOUS (the call may have been billed), or REPLY_TOO_LARGE.
     """
 
     error_class: str
@@ -283,7 +320,7 @@ class LLM(Protocol):
     """One provider account."""
 
     async def complete(self, call: Call) -> Reply | CallFailed:
-        """Make the call; every failure is a value. Cancelling it ends it at once."""
+        """Make the call. Every failure is a return value. A cancel ends the call at once."""
         ...
 
     async def close(self) -> None:
@@ -293,7 +330,10 @@ class LLM(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """With what the calls of one route are made. `model`: where a task names none; None: the provider's choice."""
+    """The means to call one route.
+
+    `model` is for tasks that name no model; None leaves the choice to the provider.
+    """
 
     llm: LLM
     model: str | None

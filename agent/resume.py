@@ -1,4 +1,7 @@
-"""`python -m agent resume ROUTE`: a person says that a route may take calls again. It reads no agent's memory; agents hear it."""
+"""`python -m agent resume ROUTE`: tells running agents that a route may take calls again.
+
+The command writes to the ledger, where agents find it. It reads no agent's memory.
+"""
 
 import argparse
 import asyncio
@@ -31,7 +34,7 @@ def run(argv: Sequence[str]) -> int:
     except DocllmError as error:
         complain(with_config(str(error), options.config))
         return error.exit_code
-    except Exception as error:  # noqa: BLE001 - a bug of ours: shown whole, with the exit code that scripts know it by
+    except Exception as error:  # noqa: BLE001 - a bug of ours: shown whole, with its own exit code
         note(shown_traceback(error))
         return DocllmError.exit_code
     return 0

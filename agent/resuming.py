@@ -1,4 +1,7 @@
-"""The duty that hears what a person says about routes: `python -m agent resume ROUTE` writes it into the ledger."""
+"""The duty that looks for routes resumed by a person.
+
+`python -m agent resume ROUTE` writes them into the ledger.
+"""
 
 import logging
 from collections.abc import Callable
@@ -16,7 +19,10 @@ LOOK_S = 2.0
 
 
 class Resuming:
-    """Calls `resumed` with each route that is named after this duty began; what was said before was for those who ran then."""
+    """Calls `resumed` with each route that a person resumes after this duty began.
+
+    Earlier resumes were meant for the agents that ran then.
+    """
 
     def __init__(self, *, database: Database, lane: Lane, clock: Clock, group: str, resumed: Callable[[str], object]) -> None:
         self._database = database
@@ -28,7 +34,7 @@ class Resuming:
         self._heard: dict[str, datetime] | None = None
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Look for resumed routes until cancelled."""
         while True:
             try:
                 await self.look()
@@ -39,7 +45,7 @@ class Resuming:
             await self._clock.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Hear what is new."""
+        """Look once, and report newly resumed routes."""
         said = await self._lane(lambda: self._database.auto(lambda c: resume.resumed(c, self._group)))
         news = [] if self._heard is None else [route for route, at in said.items() if self._heard.get(route) != at]
         self._heard = said

@@ -1,13 +1,17 @@
-"""Notices a time of day that is set back. librdkafka measures its waits by it: each that is under way then lasts as much longer."""
+"""Detects a backward clock jump of the time of day.
+
+librdkafka measures its waits by the time of day, so each wait in progress lasts longer by the size
+of the jump.
+"""
 
 from schemas.clock import Clock
 
-LEAST_S = 60.0  # less is waited for
+LEAST_S = 60.0  # smaller jumps are waited out
 LOOK_S = 1.0
 
 
 async def set_back(clock: Clock) -> float:
-    """Return by how many seconds the time of day was set back in one step, once it was by a minute or more."""
+    """Wait for a backward clock jump of a minute or more; return its size in seconds."""
     ahead_s = clock.utc_s() - clock.now_s()
     while True:
         await clock.sleep(LOOK_S)

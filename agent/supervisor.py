@@ -1,7 +1,8 @@
-"""`--processes N`: a parent that starts N agents, forwards signals, starts again what died, and gives one exit code for all.
+"""`--processes N`: a parent that starts N agents and gives one exit code for all of them.
 
-It knows commands and exit codes and nothing of what an agent does. It holds no connection and starts no thread, so that a child can be
-started at any time. As process 1 of a container it also reaps what dead agents left behind.
+It forwards signals and restarts agents that died. It knows commands and exit codes, but not what an
+agent does. It holds no connection and starts no thread, so that a child can be started at any time.
+As process 1 of a container it also reaps processes that dead agents left behind.
 """
 
 import logging
@@ -23,28 +24,29 @@ from schemas.starting import INTERRUPTED
 
 log = logging.getLogger(__name__)
 
-_FORCING = 3  # the signal that ends everything
-_DONE = (0, InputError.exit_code)  # the latter by --fail-on-dead
-_HOPELESS = (ConfigError.exit_code, UnsafeStateError.exit_code)  # another start would end in the same way
+_FORCING = 3  # the number of the signal that ends everything
+_DONE = (0, InputError.exit_code)  # the latter with --fail-on-dead
+# A restart would end in the same way.
+_HOPELESS = (ConfigError.exit_code, UnsafeStateError.exit_code)
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before a child is started again; a life of `well_after_s` forgets the failures before it."""
+    """The wait before a child is restarted; a life of `well_after_s` forgets earlier failures."""
 
     first_s: float = 1.0
     longest_s: float = 60.0
     well_after_s: float = 60.0
 
     def wait_s(self, failures: int, chance: float) -> float:
-        """Return the wait after so many failures in a row; `chance`, from 0 to 1, adds up to a fifth."""
+        """Return the wait after so many failures in a row; `chance` (0 to 1) adds up to a fifth."""
         return min(self.first_s * 2.0 ** min(failures - 1, 30), self.longest_s) * (1 + 0.2 * chance)
 
 
 @dataclass(slots=True)
 class _Child:
     number: int
-    due_s: float | None  # when to start it; None while it runs, and for good when it is done
+    due_s: float | None  # when to start it; None while it runs, and for good once it is done
     process: "Popen[bytes] | None" = None
     report: int = -1  # the descriptor from which its words are read
     started_s: float = 0.0
@@ -54,7 +56,8 @@ class _Child:
 class Supervisor:
     """Runs `count` children.
 
-    `command` gives the arguments of a child by its number, from 1, and by the descriptor to which it reports.
+    `command` returns the arguments of a child, given its number (from 1) and the descriptor to
+    which it reports.
     """
 
     def __init__(
@@ -108,7 +111,11 @@ class Supervisor:
                 self._start(child)
 
     def _start(self, child: _Child) -> None:
-        """Start one; that the machine has no process or memory for it now, or its program is being replaced, ends no other."""
+        """Start a child.
+
+        A temporary lack of processes or memory, or a program file that is being replaced, ends no
+        other child.
+        """
         try:
             child.report, report = os.pipe()
         except OSError as error:
@@ -133,7 +140,11 @@ class Supervisor:
         self._stop(signal.SIGTERM if self._signals < _FORCING else signal.SIGKILL)
 
     def _stop(self, number: signal.Signals) -> None:
-        """Signal every child, start none again. SIGTERM stands for the others too: agents that are still starting end in silence."""
+        """Signal every child, and restart none.
+
+        SIGTERM is sent for all stop signals, because agents that are still starting end silently on
+        it.
+        """
         self._stopping = True
         for child in self._children:
             child.due_s = None
@@ -141,7 +152,7 @@ class Supervisor:
             os.kill(process.pid, number)
 
     def _reap(self) -> None:
-        """Take note of every child that has ended, and of nothing else that ended as process 1's child."""
+        """Handle every child that has ended, and ignore other processes reaped as process 1."""
         while (ended := _ended()) is not None:
             pid, code = ended
             for child in self._children:
@@ -150,7 +161,10 @@ class Supervisor:
                     self._judge(child, code, _words(child.report))
 
     def _judge(self, child: _Child, code: int, words: frozenset[Word]) -> None:
-        """Decide whether a child that ended is started again. A handler may have ended it, with any exit code."""
+        """Decide whether an ended child is restarted.
+
+        A handler may have ended the process, with any exit code.
+        """
         cut_short = Word.BEGAN in words and words.isdisjoint({Word.DONE, Word.ENDED})
         if self._stopping:
             self._left(child, DocllmError.exit_code if cut_short and code == 0 else code)
@@ -168,13 +182,19 @@ class Supervisor:
             self._again(child, _said(code))
 
     def _left(self, child: _Child, code: int) -> None:
-        """Keep the first bad code of a drain; a child that had not begun is ended by SIGTERM itself, which is no harm."""
+        """Keep the first bad exit code of a drain.
+
+        SIGTERM ends a child that had not yet begun, which does no harm.
+        """
         if code not in (0, -signal.SIGTERM):
             log.error("agent %d %s", child.number, _said(code))
             self._code = self._code or (code if code > 0 else DocllmError.exit_code)
 
     def _over(self) -> None:
-        """One agent saw that the group's work is done: the others will too, and what died need not be started again."""
+        """Restart no child from now on: one agent saw that the group's work is done.
+
+        The other agents will see it too.
+        """
         self._done = True
         for child in self._children:
             child.due_s = None
@@ -191,7 +211,10 @@ class Supervisor:
 
 
 def _words(report: int) -> frozenset[Word]:
-    """Return what a child that has ended told; what it started may hold the other end open."""
+    """Return the words that an ended child reported.
+
+    Reading must not block, because a process that the child started may hold the other end open.
+    """
     os.set_blocking(report, False)
     try:
         told = os.read(report, 64)
@@ -205,12 +228,13 @@ def _words(report: int) -> frozenset[Word]:
 def _said(code: int) -> str:
     if code >= 0:
         return f"ended with {code}"
-    named = {number.value: number.name for number in signal.Signals}  # most real-time signals have no name
+    # Most real-time signals have no name.
+    named = {number.value: number.name for number in signal.Signals}
     return f"was ended by {named.get(-code, f'signal {-code}')}"
 
 
 def _ended() -> tuple[int, int] | None:
-    """Return process and exit code (negative: signal) of a child that ended; None when there is none."""
+    """Return the pid and exit code (negative: signal) of an ended child process, or None."""
     try:
         pid, status = os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:
@@ -220,7 +244,7 @@ def _ended() -> tuple[int, int] | None:
 
 @contextmanager
 def _woken() -> Iterator[socket.socket]:
-    """Give a socket from which the number of each signal is read that comes while the block runs."""
+    """Yield a socket that delivers the number of each signal that arrives while the block runs."""
     wake, woken = socket.socketpair()
     wake.settimeout(0)
     before = {number: signal.signal(number, lambda *_: None) for number in (*stops(), signal.SIGCHLD)}
@@ -236,5 +260,5 @@ def _woken() -> Iterator[socket.socket]:
 
 
 def _numbers(woken: socket.socket, timeout_s: float | None) -> bytes:
-    """Return the signals that came; wait for one until the time is over."""
+    """Return the signals that arrived; wait for one until the timeout."""
     return woken.recv(4096) if select.select([woken], [], [], timeout_s)[0] else b""

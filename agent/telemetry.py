@@ -1,4 +1,4 @@
-"""What an agent counts, and the one line in which it says how it is."""
+"""The counts of an agent, its log line about them, and its notices."""
 
 import logging
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _INSTEAD = {Verdict.HELD_BACK: "moved", Verdict.REOPENED: "released"}
 
 @dataclass(slots=True)
 class Deaths:
-    """The tasks that this agent gave up, by class of error, each with the newest error as example."""
+    """The tasks that died in this agent, by error class, each with its newest error as example."""
 
     count: dict[str, int] = field(default_factory=dict)
     example: dict[str, str] = field(default_factory=dict)
@@ -33,13 +33,13 @@ class Deaths:
         self.example[name] = failure.text
 
     def news(self, group: str) -> list[str]:
-        """Return a line for each class of which tasks died since the last call."""
+        """Return a line for each error class in which tasks died since the last call."""
         fresh = [name for name, number in self.count.items() if number != self.told.get(name)]
         self.told = dict(self.count)
         return self._lines(fresh, group)
 
     def all(self, group: str) -> list[str]:
-        """Return a line for each class."""
+        """Return a line for each error class."""
         return self._lines(list(self.count), group)
 
     def _lines(self, names: list[str], group: str) -> list[str]:
@@ -55,7 +55,7 @@ def look(group: str) -> str:
 
 
 def told_dead(group: str, batches: Iterable[BatchStatus]) -> list[str]:
-    """Return what to say of the dead tasks of a group whose work is done, whoever gave them up."""
+    """Return lines about the dead tasks of a group whose work is done, whichever agent ran them."""
     dead = {batch.name: batch.counts["dead"] for batch in batches if batch.counts["dead"]}
     if not dead:
         return []
@@ -67,7 +67,7 @@ def told_dead(group: str, batches: Iterable[BatchStatus]) -> list[str]:
 
 @dataclass(slots=True)
 class Counts:
-    """Since the start of this agent."""
+    """Counts since the start of this agent."""
 
     succeeded: int = 0
     dead: int = 0
@@ -79,9 +79,11 @@ class Counts:
     fenced: int = 0
     given_up: int = 0
     quarantined: int = 0
-    attempts: int = 0  # that were begun; some end before a call, as where the document cannot be read
+    # Attempts that began; some end before a call, for example if the document cannot be read.
+    attempts: int = 0
     last_settled_s: float | None = None
-    notices: dict[str, str] = field(default_factory=dict)  # why nothing runs, by source of the reason
+    # Why no task runs, by source of the reason.
+    notices: dict[str, str] = field(default_factory=dict)
     deaths: Deaths = field(default_factory=Deaths)
 
     def note(self, outcome: Outcome, verdict: Verdict, now_s: float) -> None:
@@ -109,11 +111,14 @@ class Counts:
         return ", ".join([*counts, *([counted(self.attempts, "attempt")] if self.attempts else [])])
 
     def topic(self, name: str, *, known: bool) -> None:
-        """Note whether a topic is the one whose id `topics apply` stored; any other is not read."""
+        """Record whether a topic has the id that `topics apply` stored.
+
+        Any other topic is not read.
+        """
         self.say(name, "" if known else f"topic {name} paused: it is missing or was made again, run: python -m producer topics apply")
 
     def say(self, source: str, text: str) -> None:
-        """Note a reason; an empty text takes it back."""
+        """Set the notice of a source; an empty text removes it."""
         if text:
             self.notices[source] = text
         else:
@@ -121,7 +126,7 @@ class Counts:
 
 
 def configure_logging(level: str, number: int | None = None, config_file: str | None = None) -> None:
-    """Log to stderr: time, level, the number of this agent among several of one parent, module, message."""
+    """Log to stderr: time, level, the agent's number under its parent, module, message."""
     who = f"[{number}] " if number else ""
     log_to_stderr(f"%(asctime)s %(levelname)-7s {who}%(name)s: %(message)s", level, config_file)
     logging.getLogger("alembic").setLevel(logging.WARNING)

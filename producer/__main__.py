@@ -6,7 +6,7 @@ import sys
 from schemas.starting import INTERRUPTED, leave_on, take_standard_files
 
 if __name__ == "__main__":
-    # a shell starts background jobs with SIGINT ignored
+    # A shell starts background jobs with SIGINT ignored.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         leave_on([signal.SIGINT], INTERRUPTED)
     take_standard_files()
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
     log_to_stderr("%(message)s", "WARNING", options.config)
     try:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            # lets asyncio handle the interrupt
+            # Let asyncio handle the interrupt.
             signal.signal(signal.SIGINT, signal.default_int_handler)
         config = load_config(flags={"config": options.config}, environ=os.environ, cwd=current_folder())
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

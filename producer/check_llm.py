@@ -89,7 +89,7 @@ def _call(request: RequestBuilder, llm: LLMConfig, timeout_s: float, limit: dict
     request = request.timeout(timedelta(seconds=timeout_s)).header("Content-Type", "application/json")
     if (bearer := authorization(llm.api_key)) is not None:
         request = request.header("Authorization", bearer.reveal(), is_sensitive=True)
-    # a broken body still leaves the status
+    # A broken body still leaves the status.
     return request.body_bytes(orjson.dumps(body)).streamed_read_buffer_limit(0).build_streamed()
 
 
@@ -114,7 +114,7 @@ def _message(body: bytes, llm: LLMConfig, url: str) -> str:
     Secrets that the message repeats are masked.
     """
     try:
-        # encoded anew, so that no escape hides a secret
+        # Encoded anew, so that no escape hides a secret.
         text = _told(value := orjson.loads(body)) or orjson.dumps(value).decode()
     except orjson.JSONDecodeError:
         text = body.decode("utf-8", "replace")

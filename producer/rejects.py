@@ -100,7 +100,7 @@ class Rejects:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             self._stack.__exit__(kind, error, trace)
-            # a read-only disk refuses to remove even a missing file
+            # A read-only disk refuses to remove even a missing file.
             if error is None and not self.count and _is_there(self.path):
                 self.path.unlink(missing_ok=True)
         except OSError as failed:

@@ -20,7 +20,7 @@ from schemas.task import OWNER_BITS, Status
 RATE_WINDOW_S = 60.0
 SILENT_S = 6.0
 SHOWN_S, STOPPED_SHOWN_S = 600.0, 30.0
-# a lost agent is shown this long after its last heartbeat, then only while it holds tasks
+# A lost agent is shown this long after its last heartbeat, then only while it holds tasks.
 LOST_SHOWN_S = 60.0
 COUNTED_MOST = 20_000  # tasks that are read row by row
 MOVES = frozenset({"GUARD", "ROUTE"})  # outcomes of tasks that were moved without an attempt

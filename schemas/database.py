@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 DatabaseError = SQLAlchemyError
 Result = TypeVar("Result")
 
-# the server does not know the user, the password or the database
+# The server does not know the user, the password or the database.
 _REFUSED = frozenset({1044, 1045, 1049, 1698})
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
-# during a longer outage than the former, pauses are up to the latter
+# During an outage longer than the first value, pauses grow up to the second.
 _LONG_S, _LONG_PAUSE_S = 10.0, 4.0
 _IN_VAIN = 10  # tries, some five seconds, after which conflicts with others count as an outage too
 TIMEOUT_S = 30
@@ -201,7 +201,7 @@ class Database:
             raise Stopped
         most = _LONG_PAUSE_S if self.outage.lasts_s > _LONG_S else _LONGEST_PAUSE_S
         longest = min(most, _FIRST_PAUSE_S * 2 ** min(count, 10))
-        # spreads retries, protects nothing
+        # The jitter spreads retries; it protects nothing.
         self._pause(longest * random.uniform(0.5, 1))  # noqa: S311
 
 

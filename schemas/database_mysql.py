@@ -116,7 +116,7 @@ def _connect_mysql(dialect: Any, _record: object, arguments: Any, settings: Any)
     the greeting cannot be interrupted. A certificate that cannot be read counts as an unreachable
     server, because the file may just be being exchanged.
     """
-    # an embedded ledger needs no PyMySQL
+    # An embedded ledger needs no PyMySQL.
     from schemas.mysql_client import MySQLConnection  # noqa: PLC0415
 
     try:

@@ -78,7 +78,7 @@ def encode(publication: Publication) -> list[tuple[str, bytes]]:
         ("docllm-v", VERSION.encode()),
         ("docllm-ledger", publication.ledger.encode()),
         ("docllm-group", publication.group.encode()),
-        # unchanged: a name with two blanks is another batch than one with a single blank
+        # Unchanged: a name with two blanks is another batch than one with a single blank.
         (BATCH_HEADER, publication.batch.encode()),
         ("docllm-task", b"%d" % publication.task_id),
         ("docllm-fence", b"%d" % publication.fence),

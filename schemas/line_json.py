@@ -17,7 +17,7 @@ MAX_DEPTH = 250
 MAX_VALUES = 200_000
 NOT_UTF8 = "is not UTF-8"
 _SHOWN_CHARS = 500
-# the range that orjson reads and writes; a number beyond it becomes a float
+# The range that orjson reads and writes; a number beyond it becomes a float.
 _WHOLE = range(-(2**63), 2**64)
 _WHOLE_CHARS = 20
 _BEYOND = object()
@@ -169,7 +169,7 @@ def _leaves(found: Any) -> Iterator[Any]:
 
 def _write(line: dict[str, Any]) -> bytes:
     try:
-        # as deep as the parts that the agent's request puts around a part of the line
+        # As deep as the parts that the agent's request puts around a part of the line.
         return orjson.dumps([[[[line]]]])
     except orjson.JSONEncodeError:
         raise _too_deep() from None

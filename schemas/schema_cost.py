@@ -25,7 +25,7 @@ _KB_CHAR_US = 0.0001  # extra, for each KB of the pattern
 _BACKTRACK_US = 0.001  # a pattern with look-around may read the whole text again at each character
 _COMPILE_CHAR_US = 250.0  # for each character of an answer that may itself be a pattern
 _COST_BYTES = 1_000
-# before each value but the first; JSON in a text may escape its separators
+# Before each value but the first; JSON in a text may escape its separators.
 _SEPARATORS = (b",", b"[", b"{", b"\\u")
 
 

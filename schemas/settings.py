@@ -144,7 +144,7 @@ def ledger_url(config: Config) -> str:
     if config.database_url is not None:
         return config.database_url.reveal()
     path = str(config.data_dir / LEDGER_FILE)
-    # these characters have a meaning in a URL; another folder's ledger would be opened
+    # These characters have a meaning in a URL; another folder's ledger would be opened.
     for letter in "%?":
         path = path.replace(letter, quote(letter))
     return f"sqlite:///{path}"

@@ -48,8 +48,7 @@ def sealed(call: Callable[[], Result]) -> Result:
     try:
         with contained():
             return call()
-    # whatever it is, another process must be able to read it
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - another process must be able to read any error
         raise _portable(error) from None
 
 

@@ -14,7 +14,7 @@ from schemas.untrusted import contained, told
 _COMPILED_BYTES = 16 << 20
 _MOST_STEPS_BACK = 10_000
 _VALIDATORS: Remembered[jsonschema_rs.Validator] = Remembered(64 << 20)
-# a validator takes several times the bytes of its schema
+# A validator takes several times the bytes of its schema.
 _LEAST_BYTES, _TIMES_AS_WRITTEN = 1_000, 8
 
 

@@ -1,1 +1,1 @@
-"""What a person sees of a running agent."""
+"""The display of a running agent for a person."""

@@ -1,4 +1,7 @@
-"""Shows how far the group is, a bar on a terminal, a log line now and then elsewhere, and says why work waits. It only looks."""
+"""Shows the group's progress and why work waits; it only reads.
+
+On a terminal it draws a bar, elsewhere it logs a line now and then.
+"""
 
 import asyncio
 import logging
@@ -17,7 +20,10 @@ LOOK_S, LOG_S, WARN_S = 1.0, 30.0, 60.0
 
 
 def in_front() -> bool:
-    """Return whether stderr is a terminal whose foreground is ours: agents of one parent would draw over each other."""
+    """Return whether stderr is a terminal with this process group in the foreground.
+
+    Agents of one parent would draw over each other.
+    """
     try:
         return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
     except OSError:
@@ -27,8 +33,8 @@ def in_front() -> bool:
 class Progress:
     """The progress of one agent's group.
 
-    `summary` is what this agent did, `notice` why it does nothing, if so, `deaths` what is new of
-    the tasks that it gave up.
+    `summary` returns what this agent did, and `notice` why it does nothing, if so. `deaths` returns
+    lines about tasks that died in it since the last call.
     """
 
     def __init__(
@@ -71,14 +77,17 @@ class Progress:
                 log.info("%s", said)
 
     async def _warn(self) -> None:
-        """Say why work waits, when it begins to and now and then while it does."""
+        """Log why work waits, when that begins and now and then while it lasts."""
         while True:
             if notice := self._notice():
                 log.warning("%s", notice)
             await self._clock.sleep(WARN_S if notice else LOOK_S)
 
     async def _tell_deaths(self) -> None:
-        """Say once a minute which errors have killed tasks since: a wrong parameter may kill a whole batch."""
+        """Log once a minute which errors killed tasks since the last time.
+
+        A wrong parameter may kill a whole batch.
+        """
         while True:
             await self._clock.sleep(WARN_S)
             for line in self._deaths():

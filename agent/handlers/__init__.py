@@ -1,4 +1,7 @@
-"""What is done for a task, by its type: a handler is an async function that gets a Context and returns an answer or a JSON value."""
+"""The handlers: what an agent does for a task, by the task's type.
+
+A handler is an async function that gets a Context and returns an answer or a JSON value.
+"""
 
 from agent.handlers.child import ChildLane
 from agent.handlers.context import Answer, Attempt, CallRefusedError, Context, Handler, LeaseLostError, Tools

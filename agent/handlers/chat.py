@@ -1,4 +1,4 @@
-"""The handler of every type that has none of its own: one chat completion, whose answer is the result."""
+"""The handler of every type without a handler of its own: one chat completion is the result."""
 
 from agent.handlers.context import Answer, Context
 from agent.handlers.request import chat_body
@@ -6,7 +6,10 @@ from agent.outcome import Dead, Failure
 
 
 async def chat(context: Context) -> Answer | Dead:
-    """Put the document into the prompt, or take an OpenAI line's body as it is; call; return the completion."""
+    """Make one call and return its completion.
+
+    The document goes into the prompt. The body of an OpenAI line is sent as it is.
+    """
     task = context.task
     if task.body is None and task.prompt is None:
         return Dead(Failure("NO_PROMPT", f"the task has no prompt, and type {task.type} has no handler"), context.spent)

@@ -1,4 +1,7 @@
-"""A lane that is a child process, for parsing that would hold the interpreter's lock and so the heartbeat."""
+"""An executor that is a child process, for work that holds the interpreter's lock.
+
+Within the agent, such work would stop the heartbeat.
+"""
 
 import asyncio
 import multiprocessing
@@ -16,14 +19,14 @@ from agent import parent
 Result = TypeVar("Result")
 
 LEAVE_S = 1.0
-LIMIT_S = 10.0  # of one call: what takes longer would keep all others from their turn
+LIMIT_S = 10.0  # for one call; a longer one would keep all other calls from their turn
 
 
 class ChildLane:
-    """Runs picklable calls in a child process, one at a time.
+    """Runs picklable calls one after another in a child process.
 
-    The child is started at the first call, and again after it died. Since calls take turns, it is
-    known whose time runs, and which call brought the child down.
+    The child is started at the first call, and again after it died. Calls run one at a time, so
+    that it is known whose time runs and which call brought the child down.
     """
 
     def __init__(self, *, limit_s: float = LIMIT_S) -> None:
@@ -35,11 +38,11 @@ class ChildLane:
         self._closed = False
 
     async def __call__(self, call: Callable[[], Result]) -> Result:
-        """Return what `call` returns.
+        """Return the result of `call`.
 
-        Raises TimeoutError for a call that takes longer than the limit, and BrokenProcessPool for
-        one that brings down two children. Either ends the child, as a cancelled call does; the next
-        call has a new one.
+        Raises TimeoutError for a call that exceeds its limit, and BrokenProcessPool for a call that
+        brings down two children. In both cases the child ends, as it does when a call is cancelled.
+        The calls behind it get a new child.
         """
         async with self._turn:
             try:
@@ -47,7 +50,7 @@ class ChildLane:
             except BrokenProcessPool:
                 if self._closed:
                     raise
-            return await self._run(call)  # the child may have died before
+            return await self._run(call)  # an earlier call may have killed the child
 
     async def _run(self, call: Callable[[], Result]) -> Result:
         if self._closed:
@@ -57,7 +60,7 @@ class ChildLane:
         run = partial(asyncio.get_running_loop().run_in_executor, pool)
         try:
             if is_new:
-                await run(os.getpid)  # its start is not the call's time
+                await run(os.getpid)  # the start of the child does not count as the call's time
             async with asyncio.timeout(self._limit_s):
                 return await run(call)
         except (BrokenProcessPool, TimeoutError, asyncio.CancelledError):
@@ -65,9 +68,10 @@ class ChildLane:
             raise
 
     def close(self) -> None:
-        """End the children, in the middle of a call too: the interpreter would wait for them at its exit.
+        """End the children, even during a call: the interpreter would wait for them at its exit.
 
-        It also wakes the threads that see to them, and fails with a traceback on one that is just ending: they are waited for.
+        At its exit the interpreter also wakes the threads that manage the children, and fails with
+        a traceback if such a thread is just ending. Therefore these threads are awaited here.
         """
         self._closed = True
         for pool in list(self._pools):
@@ -77,7 +81,8 @@ class ChildLane:
 
     def _open(self) -> ProcessPoolExecutor:
         # A fork would copy the threads' locks; a spawned child imports only what the call needs.
-        # It waits on a pipe whose other end it holds itself, so nothing but the kernel tells it that the agent was killed.
+        # The child waits on a pipe whose other end it holds itself, so only the kernel can tell it
+        # that the agent was killed.
         spawn = multiprocessing.get_context("spawn")
         pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=_begin, initargs=(os.getpid(),))
         self._pools.append(pool)
@@ -88,7 +93,8 @@ class ChildLane:
             return
         self._pools.remove(pool)
         self._shared = None if self._shared is pool else self._shared
-        children = list((pool._processes or {}).values())  # noqa: SLF001 - before Python 3.14 there is no other way to them
+        # Before Python 3.14 there is no public way to them.
+        children = list((pool._processes or {}).values())  # noqa: SLF001
         ending = (*self._ending, pool._executor_manager_thread)  # noqa: SLF001 - nor to this
         self._ending = [one for one in ending if isinstance(one, threading.Thread) and one.is_alive()]
         pool.shutdown(wait=False)
@@ -97,6 +103,6 @@ class ChildLane:
 
 
 def _begin(parent_pid: int) -> None:
-    """Ignore Ctrl-C, which a terminal sends to the child too, and end with the parent."""
+    """Ignore Ctrl-C, which a terminal also sends to the child; end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent.tie(parent_pid)

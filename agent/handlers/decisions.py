@@ -1,14 +1,18 @@
-"""What a handler raises to say itself what becomes of its task. Any other error is judged by the rules of the task's type."""
+"""The exceptions by which a handler itself decides about its task.
+
+Any other error is judged by the rules of the task's type.
+"""
 
 
 class GiveUpError(Exception):
-    """The task is dead, and stays so until somebody replays it; the text is the reason that is shown."""
+    """The task is dead until somebody replays it; the text is the reason shown to a person."""
 
 
 class TryAgainError(Exception):
-    """The attempt counts, and the next one comes after `after_s` seconds at the earliest; the text is the reason that is shown.
+    """The attempt counts, and the next one comes after at least `after_s` seconds.
 
-    Raises ValueError for a wait that is negative or no number.
+    The text is the reason shown to a person. Raises ValueError for a wait that is negative or not a
+    number.
     """
 
     def __init__(self, reason: str, *, after_s: float = 0.0) -> None:

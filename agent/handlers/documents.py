@@ -1,9 +1,11 @@
-"""Documents that a task names by URI: read from allowed roots only, in a thread, and compared with what was loaded.
+"""Reads documents that a task names by URI: from allowed roots only, in a thread.
 
-Hidden files and docllm's own are no documents below any root; which these are, `producer/no_documents.py` says.
+A document is compared with the size and digest that were loaded. Hidden files and docllm's own
+files are never documents; `producer/no_documents.py` defines them.
 
-The path is resolved first and then walked from its root without following a link, so that a link that is put there meanwhile
-leads nowhere. A pipe or a device cannot hold up the thread: files are opened without blocking, and the open handle is checked.
+The path is resolved first and then walked from its root without following links, so that a link
+that is put there meanwhile leads nowhere. A pipe or a device cannot block the thread: files are
+opened without blocking, and the open handle is checked.
 """
 
 import hashlib
@@ -31,7 +33,7 @@ _OPEN_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLL
 
 
 class DocumentError(Exception):
-    """A document that cannot be had; `failure` has a class of the judge's table."""
+    """A document that cannot be read; `failure` has a class of the judge's table."""
 
     def __init__(self, error_class: str, text: str) -> None:
         super().__init__(text)
@@ -39,7 +41,7 @@ class DocumentError(Exception):
 
 
 class Documents:
-    """Reads documents below `roots`; none of `own`, files and folders that are docllm's."""
+    """Reads documents below `roots`, except `own`, the files and folders of docllm itself."""
 
     def __init__(self, *, roots: Sequence[Path], lane: Lane, own: Sequence[Path] = (), max_bytes: int = MAX_DOCUMENT_BYTES) -> None:
         self._roots = tuple(roots)
@@ -49,7 +51,10 @@ class Documents:
         self._max_bytes = max_bytes
 
     async def read(self, uri: str, *, size: int | None = None, sha256: str | None = None) -> str:
-        """Return the text of the document; `size` (bytes) and `sha256` are what it must still have. Raises DocumentError."""
+        """Return the text of the document.
+
+        `size` (bytes) and `sha256` are the values that it must still have. Raises DocumentError.
+        """
         return await self._lane(partial(self._text, uri, size, sha256))
 
     def _text(self, uri: str, size: int | None, sha256: str | None) -> str:
@@ -99,7 +104,7 @@ class Documents:
         raise DocumentError(_REFUSED, f"{uri} is not below an allowed root; set DOCLLM_DOCUMENT_ROOTS to the folder that may be read")
 
     def _tell_roots(self) -> None:
-        """Log the roots once; a task's error, which others read, names none of them."""
+        """Log the roots once. A task's error, which other people read, names none of them."""
         if not self._roots_told:
             self._roots_told = True
             log.warning("a document is not below an allowed root; allowed are: %s", ", ".join(map(str, self._roots)) or "none")
@@ -123,7 +128,10 @@ def _path(uri: str) -> Path:
 
 
 def _open_below(root: Path, parts: tuple[str, ...]) -> int:
-    """Return a handle of the file, opened part by part below the root; a link on the way is an OSError."""
+    """Return a handle of the file, opened part by part below the root.
+
+    A link on the way raises OSError.
+    """
     folder = os.open(root, _OPEN_FOLDER)
     try:
         for part in parts[:-1]:

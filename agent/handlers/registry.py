@@ -1,4 +1,4 @@
-"""Finds the handlers that the configuration names, `package.module:function`, when an agent is built."""
+"""Imports the handlers that the configuration names, as `package.module:function`."""
 
 import importlib
 import inspect
@@ -14,9 +14,10 @@ from schemas.errors import ConfigError
 
 
 def load(types: Mapping[str, TypeConfig]) -> dict[str, Handler]:
-    """Return the handler of each type that names one; modules of the current folder are found, as with `python -m`.
+    """Return the handler of each type that names one.
 
-    Raises ConfigError with a line for each handler that cannot be used.
+    Modules of the current folder are found, as with `python -m`. Raises ConfigError with a line for
+    each handler that cannot be used.
     """
     found: dict[str, Handler] = {}
     faults: list[str] = []

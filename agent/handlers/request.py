@@ -1,4 +1,4 @@
-"""The request of a task: its chat body, and the name under which it is sent. Pure."""
+"""Builds a task's request: its chat body, and the id under which it is sent. Pure."""
 
 import hashlib
 from collections.abc import Mapping
@@ -15,9 +15,10 @@ _DIGEST_BYTES = 16
 
 
 def chat_body(task: TaskLine, document: str | None, model: str | None) -> dict[str, Any]:
-    """Return the body of the chat completion; `model` is used where the task names none, and left out where there is none at all.
+    """Return the body of the chat completion.
 
-    Raises DocumentError where the prompt would be too long with its document.
+    `model` is used if the task names none; without either, the body names no model. Raises
+    DocumentError if the prompt would be too long with its document.
     """
     named = task.model or model
     chosen = {"model": named} if named else {}
@@ -27,7 +28,10 @@ def chat_body(task: TaskLine, document: str | None, model: str | None) -> dict[s
 
 
 def _message(task: TaskLine, document: str | None) -> dict[str, str]:
-    """The placeholder is replaced literally, once over: prompts hold braces, documents may hold the placeholder."""
+    """Return the message; replace the placeholder literally, in one pass over the prompt.
+
+    Prompts hold braces, and documents may hold the placeholder.
+    """
     prompt = task.prompt or ""
     if document is None:
         return {"role": "user", "content": prompt}
@@ -43,12 +47,19 @@ def _response_format(task: TaskLine) -> dict[str, Any]:
 
 
 def packed(body: Mapping[str, Any]) -> bytes:
-    """Return a body as JSON. orjson's own bytes keep the room of the longest escapes, eight times the text; a copy does not."""
+    """Return a body as JSON, copied into a smaller buffer.
+
+    orjson's own bytes object keeps room for the longest escapes, eight times the text; a copy does
+    not.
+    """
     return bytes(memoryview(orjson.dumps(body)))
 
 
 def request_id(*, batch: str, key: str, attempt: str) -> str:
-    """Return `<batch>/<id>#<attempt>`, percent-encoded; above 512 characters the name is cut and ends in a hash of the whole."""
+    """Return `<batch>/<id>#<attempt>`, percent-encoded.
+
+    Above 512 characters the name is cut and ends in a hash of the whole name.
+    """
     name, suffix = f"{quote(batch, safe='')}/{quote(key, safe='')}", f"#{attempt}"
     room = _ID_CHARS - len(suffix)
     if len(name) > room:

@@ -1,14 +1,17 @@
-"""The claim's answers: what the ledger says of a record, from the row that was read back. Pure."""
+"""The claim's answers about records, from the rows that were read back. Pure."""
 
 from agent.ports import Answer, Claimable, Row
 from schemas.task import FINAL, Status
 
-# A record may run ahead of a ledger that lost its last transactions, but not by this much.
+# A record may be ahead of a ledger that lost its last transactions, but not by this much.
 FENCE_LEAP = 1000
 
 
 def answer(record: Claimable, row: Row, digest: bytes, *, owner: int) -> Answer:
-    """Return the answer for a record whose ledger and group are ours. `owner` is the token of the claim call, 0 for a question."""
+    """Return the answer for a record whose ledger and group are ours.
+
+    `owner` is the owner number of the claim call, 0 for a question.
+    """
     fence = record.publication.fence
     if (record.digest is not None and record.digest != digest) or fence > row.fence + FENCE_LEAP:
         return Answer.CONFLICT

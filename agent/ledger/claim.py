@@ -1,4 +1,7 @@
-"""Claims, questions, releases and relief, as SQL. Every statement names the state it expects; zero rows is an answer."""
+"""Claims, questions, releases and head-of-line relief, as SQL.
+
+Every statement names the state it expects; zero rows is an answer.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -29,7 +32,7 @@ _CLAIM = (
     )
     .values(status=int(Status.PROCESSING), owner=bindparam("by_owner"), due_at=utc_after(bindparam("deadline_s")))
 )
-_READ = select(  # in the order of Row
+_READ = select(  # the columns are in the order of Row
     task.c.id,
     task.c.batch_id,
     task.c.status,
@@ -83,7 +86,7 @@ def claim(
 
 
 def bodies(connection: Connection, task_ids: Iterable[int]) -> dict[int, tuple[bytes, bytes]]:
-    """Return key and value of tasks whose records were kept without them."""
+    """Return key and value of tasks whose records were kept without bodies."""
     query = (
         select(task.c.id, task.c.task_key, task_input.c.body)
         .join(task_input, task_input.c.task_id == task.c.id)
@@ -93,14 +96,18 @@ def bodies(connection: Connection, task_ids: Iterable[int]) -> dict[int, tuple[b
 
 
 def release(connection: Connection, owner: int, task_ids: Iterable[int]) -> None:
-    """Give claims back: nothing is counted, nothing published. Claims that are no longer this owner's are left alone."""
+    """Give claims back; count nothing and publish nothing.
+
+    Claims that no longer belong to this owner are left alone.
+    """
     connection.execute(_RELEASE, {"ids": sorted(task_ids), "by_owner": owner})
 
 
 def relieve(connection: Connection, group: str, record: Claimable, fence: int, owner: int | None) -> Order | None:
-    """Order another record of a task that runs under `owner`, or waits (`owner` None), so that this one may be finished with.
+    """Order a replacement record for a task, so that the original record may be finished.
 
-    None when the claim is no longer ours, the task does not wait at this fence, or the record has another value than its task.
+    The task must run under `owner`, or wait (`owner` None). Returns None if the claim is no longer
+    ours, the task does not wait at this fence, or the record's value differs from the task's.
     """
     task_id = record.publication.task_id
     ours = task.c.status.in_(WAITING) if owner is None else and_(task.c.owner == owner, task.c.status == int(Status.PROCESSING))
@@ -112,7 +119,10 @@ def relieve(connection: Connection, group: str, record: Claimable, fence: int, o
 
 
 def archived(connection: Connection, names: Iterable[str]) -> set[str]:
-    """Return which of these batches are archived: their tasks have no rows any more and are done."""
+    """Return which of these batches are archived.
+
+    Their tasks are done and have no rows any more.
+    """
     query = select(batch.c.name).where(batch.c.name.in_(sorted(set(names))), batch.c.archived_at.is_not(None))
     return set(connection.execute(query).scalars())
 
@@ -143,7 +153,7 @@ def _answers(connection: Connection, records: Sequence[Claimable], owner: int) -
 
 
 def _release_conflicts(connection: Connection, answers: Answers, owner: int) -> None:
-    """A record that is not its task's must not keep the task: what it has just claimed goes back."""
+    """Release tasks that were claimed by foreign records: such a record must not keep the task."""
     taken = [key for key, (said, row) in answers.items() if said is Answer.CONFLICT and row is not None and owner and row.owner == owner]
     if taken:
         crash.reach("claim.conflicting")
@@ -151,6 +161,6 @@ def _release_conflicts(connection: Connection, answers: Answers, owner: int) -> 
 
 
 def _row(columns: Sequence[Any]) -> Row:
-    """Return what was read back, from the columns of `_READ` without the digest."""
+    """Return the row that was read back, from the columns of `_READ` without the digest."""
     *numbers, due_in_s, expired, kind, task_key, batch_name, cancelled = columns
     return Row(*numbers, float(due_in_s), bool(expired), kind, bytes(task_key), batch_name, bool(cancelled))  # type: ignore[call-arg]

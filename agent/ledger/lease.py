@@ -1,4 +1,8 @@
-"""Leases, as SQL: an agent incarnation is one row, kept alive by its heartbeat, declared lost by others, never revived."""
+"""Leases, as SQL.
+
+An agent incarnation is one row. Its heartbeat keeps it alive, other agents declare it lost, and it
+is never revived.
+"""
 
 import secrets
 from datetime import datetime
@@ -14,11 +18,13 @@ HEARTBEAT_S, DEAD_AFTER_S = 3.0, 12.0
 # A reaper that was itself stalled must have been steady for this long before it may judge others.
 AMNESTY_S, STALL_S = 15.0, 6.0
 REMEMBER_S = 86400.0
-FORGET_S, FORGET_MOST = 2 * REMEMBER_S, 500  # rows of agents that are gone, and how many go in one transaction
+# Age of rows of agents that are gone, and how many are deleted in one transaction.
+FORGET_S, FORGET_MOST = 2 * REMEMBER_S, 500
 
 AGENT_BITS = 39
 
-# `steady_since` before `seen_at`: MySQL evaluates assignments from left to right, and the first must see the old `seen_at`.
+# `steady_since` comes before `seen_at`: MySQL evaluates assignments from left to right, and the
+# first one must see the old `seen_at`.
 _BEAT = (
     update(agent)
     .where(agent.c.id == bindparam("me"), agent.c.lost_at.is_(None))
@@ -28,8 +34,9 @@ _BEAT = (
         (agent.c.notice, bindparam("notice_text")),
     )
 )
-# Verdict and amnesty in one statement, so that no stall can fall between them. After a stall of the server itself nobody's beat
-# is young, the judge's own included, until its next beat gives the amnesty.
+# Verdict and amnesty are one statement, so that no stall can fall between them. After a stall of
+# the server itself, no heartbeat is recent, including the judge's own. The judge's next heartbeat
+# then starts the amnesty.
 _VERDICT = text("""
     UPDATE agent d JOIN agent r ON r.id = :me SET d.lost_at = UTC_TIMESTAMP(6)
      WHERE d.group_name = r.group_name AND d.lost_at IS NULL AND d.stopped_at IS NULL
@@ -37,16 +44,18 @@ _VERDICT = text("""
        AND r.lost_at IS NULL AND r.seen_at > UTC_TIMESTAMP(6) - INTERVAL :stall SECOND
        AND r.steady_since < UTC_TIMESTAMP(6) - INTERVAL :amnesty SECOND""")
 _NOW = "strftime('%Y-%m-%d %H:%M:%f', 'now'"
+# The text is made of constants only.
 _VERDICT_SQLITE = text(f"""
     UPDATE agent SET lost_at = {_NOW}) || '000'
      WHERE lost_at IS NULL AND stopped_at IS NULL
        AND seen_at < {_NOW}, printf('-%d seconds', :dead)) || '000'
        AND EXISTS (SELECT 1 FROM agent r WHERE r.id = :me AND r.group_name = agent.group_name AND r.lost_at IS NULL
                       AND r.seen_at > {_NOW}, printf('-%d seconds', :stall)) || '000'
-                      AND r.steady_since < {_NOW}, printf('-%d seconds', :amnesty)) || '000')""")  # noqa: S608 - constants only
+                      AND r.steady_since < {_NOW}, printf('-%d seconds', :amnesty)) || '000')""")  # noqa: S608
 
 
-# Asked for each second by every agent, whether or not there is work: statements that are built each time cost more than they do.
+# Every agent runs these queries each second, whether or not there is work. They are built once,
+# because building them costs more than running them.
 _GONE = select(agent.c.id).where(
     agent.c.group_name == bindparam("of_group"),
     or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S)),
@@ -57,7 +66,10 @@ _CANCELLED = select(batch.c.id, batch.c.cancelled_at).where(
 
 
 def register(connection: Connection, name: str, group: str, version: str) -> int:
-    """Write a row for a new incarnation; return its id, drawn at random so that a restored database repeats none."""
+    """Write a row for a new incarnation; return its id.
+
+    The id is drawn at random, so that a restored database never repeats one.
+    """
     agent_id = _draw()
     while connection.execute(select(agent.c.id).where(agent.c.id == agent_id)).scalar() is not None:
         agent_id = _draw()
@@ -71,25 +83,28 @@ def _draw() -> int:
 
 
 def beat(connection: Connection, agent_id: int, notice: str = "") -> bool:
-    """Renew the lease; return False when the agent was declared lost."""
+    """Renew the lease; return False if the agent was declared lost."""
     return connection.execute(_BEAT, {"me": agent_id, "notice_text": notice[:500]}).rowcount == 1
 
 
 def judge_others(connection: Connection, agent_id: int) -> int:
-    """Declare agents lost whose heartbeat is too old, unless this agent was stalled itself; return how many."""
+    """Declare agents lost whose heartbeat is too old; return how many.
+
+    Declares none if this agent was stalled itself.
+    """
     verdict = _VERDICT_SQLITE if connection.dialect.name == "sqlite" else _VERDICT
     limits = {"dead": int(DEAD_AFTER_S), "stall": int(STALL_S), "amnesty": int(AMNESTY_S)}
     return connection.execute(verdict, {"me": agent_id} | limits).rowcount
 
 
 def declare_lost(connection: Connection, agent_id: int) -> bool:
-    """Declare one agent lost that is known to be dead; return whether it was not yet."""
+    """Declare an agent lost that is known to be dead; return whether it was not lost yet."""
     known = update(agent).where(agent.c.id == agent_id, agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None))
     return connection.execute(known.values(lost_at=utc_now())).rowcount == 1
 
 
 def stop(connection: Connection, agent_id: int) -> None:
-    """Note that an agent left of its own accord, after its last settle."""
+    """Record that an agent left of its own accord, after its last settle."""
     connection.execute(update(agent).where(agent.c.id == agent_id, agent.c.stopped_at.is_(None)).values(stopped_at=utc_now(), notice=""))
 
 
@@ -99,9 +114,10 @@ def gone(connection: Connection, group: str) -> frozenset[int]:
 
 
 def forget(connection: Connection) -> int:
-    """Delete agents that left long ago; return how many, at most a page. Who has a task in hand stays, until it has none.
+    """Delete agents that left long ago; return how many, at most a page.
 
-    To itself an agent without a row is a lost one.
+    An agent that still holds a task stays until it holds none. To itself, an agent without a row is
+    a lost one.
     """
     claims = select(task.c.owner.op(">>")(OWNER_BITS)).where(task.c.status == int(Status.PROCESSING)).distinct()
     busy = sorted(connection.execute(claims).scalars())
@@ -118,7 +134,10 @@ def alive(connection: Connection, group: str) -> list[tuple[int, str]]:
 
 
 def cancelled(connection: Connection, group: str) -> frozenset[tuple[int, datetime]]:
-    """Return the cancelled batches of a group, with the time of the cancel: a batch that was replayed may be cancelled again."""
+    """Return the cancelled batches of a group, with the time of the cancel.
+
+    The time matters because a replayed batch may be cancelled again.
+    """
     return frozenset((row.id, row.cancelled_at) for row in connection.execute(_CANCELLED, {"of_group": group}))
 
 

@@ -1,6 +1,7 @@
-"""Proof of death on one machine: each agent incarnation holds a lock on a file of its own; a lock that is free is a death.
+"""Proof of death on one machine: each incarnation holds a lock on a file of its own.
 
-Only the embedded parts use this; across machines the heartbeat alone decides.
+A free lock means that the incarnation is dead. Only the embedded parts use locks; across machines
+the heartbeat alone decides.
 """
 
 from pathlib import Path
@@ -9,7 +10,7 @@ from producer.bus.lock import LifeLock, forget, is_dead
 
 
 class AgentLocks:
-    """The lock files of the agents of one data folder."""
+    """The lock files of the agents that share a data folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -20,14 +21,17 @@ class AgentLocks:
         self._held.append(LifeLock(self._folder, str(agent_id)))
 
     def dead(self, agent_id: int) -> bool:
-        """Return whether the process of an incarnation is gone; False while it has no file, since its row comes first."""
+        """Return whether the process of an incarnation is gone.
+
+        Returns False while the incarnation has no file, because its row is written first.
+        """
         return (self._folder / f"{agent_id}.lock").exists() and is_dead(self._folder, str(agent_id))
 
     def remove(self, agent_id: int) -> None:
-        """Remove the file of an incarnation that is gone."""
+        """Remove the lock file of an incarnation that is gone."""
         forget(self._folder, str(agent_id))
 
     def close(self) -> None:
-        """Let go of the locks of this process."""
+        """Release the locks of this process."""
         while self._held:
             self._held.pop().release()

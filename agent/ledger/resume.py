@@ -1,4 +1,7 @@
-"""A person's word that a route may take calls again, as SQL: one row per route of a group, heard by every agent."""
+"""A person's order that a route may take calls again, as SQL.
+
+There is one row for each route of a group, and every agent reads it.
+"""
 
 from datetime import datetime
 
@@ -8,12 +11,12 @@ from schemas.sql import insert_new, utc_after, utc_now
 from schemas.tables import audit, batch, route_resume, tally
 
 KNOWN_S = 86400.0
-# Asked each second by every agent: it stands here whole.
+# Built once, because every agent runs this query each second.
 _RESUMED = select(route_resume.c.route, route_resume.c.resumed_at).where(route_resume.c.group_name == bindparam("of_group"))
 
 
 def resume(connection: Connection, group: str, route: str, actor: str) -> None:
-    """Write that a route is to take calls again from now on, by the database's clock, and who said so."""
+    """Write that a route may take calls from now on, by the database's clock, and who said so."""
     named = (route_resume.c.group_name == group, route_resume.c.route == route)
     if connection.execute(update(route_resume).where(*named).values(resumed_at=utc_now())).rowcount == 0:
         connection.execute(insert_new(connection, route_resume), {"group_name": group, "route": route})

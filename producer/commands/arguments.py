@@ -12,7 +12,7 @@ from schemas.topics import Topics
 
 MOST = 10**18 - 1  # the largest readable number that ledgers and libraries can count to
 LEAST_A_SECOND = 1 / 3600
-# of one topic; more would stop a cluster before it could report an error
+# Of one topic; more would stop a cluster before it could report an error.
 MOST_PARTITIONS, MOST_REPLICAS = 10_000, 1_000
 
 
