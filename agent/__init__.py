@@ -1,1 +1,1 @@
-"""Takes tasks from topics, calls the LLM, settles. Imports producer and schemas."""
+"""The agent: takes tasks from topics, calls the LLM, settles. Imports producer and schemas."""

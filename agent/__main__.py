@@ -1,6 +1,7 @@
-"""`python -m agent`. One that is asked to leave while it still loads its code ends at once: nothing has begun.
+"""`python -m agent`: starts the command line.
 
-So does `resume` at any time: it is one transaction, which is made or not.
+A process that is asked to leave while it still loads its code ends at once, because nothing has
+begun. So does `resume` at any time: it is one transaction, which is either made or not.
 """
 
 import sys

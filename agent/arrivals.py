@@ -1,4 +1,7 @@
-"""Turns records into entries, or into suspects. Numbers from a header are read within bounds and trusted by nobody."""
+"""Turns records into deliveries or rejected records.
+
+Numbers from a header are read within bounds, and no code trusts them.
+"""
 
 from agent.breaker import Names, route_of
 from agent.entry import Entry
@@ -9,7 +12,7 @@ from schemas.wording import one_line
 
 
 class Arrivals:
-    """Reads the records of one ledger and group; everything else is set aside."""
+    """Reads the records of one ledger and group, and rejects all others."""
 
     def __init__(self, *, ledger_id: str, group: str, naming: Names) -> None:
         self._ledger_id = ledger_id
@@ -17,16 +20,17 @@ class Arrivals:
         self._naming = naming
 
     def read(self, record: Record) -> Entry | Suspect:
-        """Return the entry of a record, or a suspect.
+        """Return the delivery of a record, or a rejected record.
 
-        A suspect is no publication of our ledger for our group, or a library fails on it.
+        A record is rejected if it is not a publication of our ledger for our group, or cannot be
+        read.
         """
         try:
             with contained():
                 return self._read(record)
         except NotOursError as error:
             return suspect(record, f"not a publication of docllm: {error}")
-        except Exception as error:  # noqa: BLE001 - whatever one record makes a library do concerns this record alone
+        except Exception as error:  # noqa: BLE001 - it concerns this record alone
             return suspect(record, one_line(f"cannot be read: {told(error)}"))
 
     def _read(self, record: Record) -> Entry | Suspect:
@@ -42,18 +46,18 @@ class Arrivals:
         return Entry(record.partition, record.offset, record.timestamp_ms, publication, record.value, stamp, route, key=record.key)
 
     def route_of(self, value: bytes | None) -> str:
-        """Return the route of a task's body; without a body, the default one."""
+        """Return the route of a task's body, or the default route without a body."""
         return route_of(value, self._naming)
 
 
 def suspect(record: Record, reason: str, disposition: str = "undecodable") -> Suspect:
-    """Return a record as something to set aside."""
+    """Return a record as a rejected record for the quarantine."""
     where = record.partition
     return Suspect(where.topic_id, where.topic, where.number, record.offset, record.key, record.value, record.headers, reason, disposition)
 
 
 def distrusted(entry: Entry, reason: str) -> Suspect:
-    """Return an entry that the ledger does not know as something to set aside."""
+    """Return a delivery that the ledger does not know as a rejected record."""
     where, publication = entry.partition, entry.publication
     said = {"docllm-task": publication.task_id, "docllm-fence": publication.fence, BATCH_HEADER: publication.batch}
     headers = [(name, str(value).encode()) for name, value in said.items()]

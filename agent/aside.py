@@ -1,4 +1,7 @@
-"""Sets records aside that name no task that we can trust. A record is finished with once the quarantine has it, not before."""
+"""The quarantine queue: rejected records that name no trustworthy task.
+
+A record is finished once the quarantine has it, and not before.
+"""
 
 import logging
 from collections import deque
@@ -15,14 +18,14 @@ from schemas.envelope import record_bytes
 
 log = logging.getLogger(__name__)
 
-LOST_S = 60.0  # until a lost task is asked for again
-PAGE, PAGE_BYTES = 100, 8 << 20  # suspects in one transaction
+LOST_S = 60.0  # until the ledger is asked about a lost task again
+PAGE, PAGE_BYTES = 100, 8 << 20  # rejected records in one transaction
 
 _CONFLICT = "its key or value is not that of the task it names"
 
 
 class Aside:
-    """The suspects of one agent, until they are in the quarantine."""
+    """The rejected records of one agent, until they are in the quarantine."""
 
     def __init__(
         self, *, ledger: Ledger, partitions: Partitions, entries: Entries, counts: Counts, ordered: Callable[[Sequence[Order]], None]
@@ -33,32 +36,40 @@ class Aside:
         self._counts = counts
         self._ordered = ordered
         self._suspects: deque[tuple[Suspect, Entry | Record]] = deque()
-        self.bytes = 0  # of records; those of entries are counted there
+        self.bytes = 0  # of records only; those of deliveries are counted in `Entries`
 
     def __len__(self) -> int:
         return len(self._suspects)
 
     def put(self, suspect: Suspect, record: Record) -> None:
-        """Take a record that is no publication of ours."""
+        """Queue a record that is no publication of ours."""
         self._suspects.append((suspect, record))
         self.bytes += _size(suspect)
 
     def refuses(self, entry: Entry, record: Record) -> bool:
-        """Take a new record of which it is known that it only names its task; return whether it is one."""
+        """Queue a new record if it is known to be foreign to the task that it names.
+
+        Returns whether it is.
+        """
         if self._entries.is_own(entry) is not False:
             return False
         self.put(distrusted(entry, _CONFLICT), record)
         return True
 
     def expose(self, entry: Entry) -> None:
-        """Take those that wait behind an entry which the ledger knows, and only name its task."""
+        """Queue the foreign records behind a delivery that the ledger knows.
+
+        They only name its task.
+        """
         for one in self._entries.take_foreign(entry):
             self._distrust(one, _CONFLICT)
 
     def distrust(self, entry: Entry, said: Answer, now_s: float) -> None:
-        """Take an entry that the ledger does not know, or knows otherwise, and those behind it of which the same holds.
+        """Queue a delivery that the ledger does not know, or knows with other content.
 
-        One whose body was dropped had been known: a backup was put back meanwhile. It is kept, so that its offset is not passed.
+        The copies behind it are queued too. A delivery whose body was dropped had been known, so a
+        backup of the ledger was restored meanwhile. It is delayed instead, so that its offset is
+        not passed.
         """
         if entry.value is None and entry.digest is not None:
             where = entry.partition
@@ -74,10 +85,11 @@ class Aside:
 
     def _distrust(self, entry: Entry, reason: str) -> None:
         self._suspects.append((distrusted(entry, reason), entry))
-        entry.state, entry.row = State.SETTLING, None  # it is no row's, so that what waits behind it is not compared with it
+        # Clear the row: records queued behind must not be compared with a foreign record.
+        entry.state, entry.row = State.SETTLING, None
 
     async def keep(self) -> None:
-        """Write what waits to the quarantine, and finish with it."""
+        """Write the queued records to the quarantine, and finish them."""
         while self._suspects:
             batch = self._page()
             orders = await self._ledger.quarantine([suspect for suspect, _ in batch])

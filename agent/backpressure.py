@@ -1,17 +1,22 @@
-"""Backpressure: topics are read no further while enough of their records wait, and again when little does."""
+"""Backpressure: pauses topics while enough of their records wait, and resumes them later."""
 
 from agent.aside import Aside
 from agent.entries import Entries
 from agent.partitions import Partitions
 
 BODIES_BYTES = 128 << 20
-WAITING_MOST = 50_000  # records of a topic that wait without their bodies; it is read on when some of them have ended
+# Records of a topic that wait without their bodies. The topic is read on once some of them have
+# ended.
+WAITING_MOST = 50_000
 ASIDE_MOST = 500
 READY_LEAST = 1000
 
 
 class Backpressure:
-    """Which topics are paused. `full`: enough waits for a slot, or it weighs too much."""
+    """Decides which topics are paused.
+
+    `full` means that enough deliveries wait for a slot, or that they take too much memory.
+    """
 
     def __init__(self, *, entries: Entries, partitions: Partitions, aside: Aside, slots: int, main_topic: str) -> None:
         self.full = False
@@ -22,14 +27,17 @@ class Backpressure:
         self._high = max(READY_LEAST, 2 * slots)
 
     def look(self) -> None:
-        """Pause and resume the topics by what waits now."""
+        """Pause and resume the topics by the number and size of the deliveries that wait now."""
         many = self._entries.waiting >= (self._high // 2 if self.full else self._high)
         heavy = self._entries.bodies_bytes + self._aside.bytes >= BODIES_BYTES or len(self._aside) > ASIDE_MOST
         self.full = many or heavy
         self._partitions.pause({topic for topic in self._partitions.topics if heavy or self._enough(topic, many=many)})
 
     def _enough(self, topic: str, *, many: bool) -> bool:
-        """What waits in a tier is due by the clock: newer tasks do not keep it from being read."""
+        """Return whether enough records of a topic wait.
+
+        Records in a tier are due by the clock, so newer tasks must not keep a tier from being read.
+        """
         if topic == self._main_topic:
             return many or self._entries.parked >= WAITING_MOST
         return self._partitions.unfinished(topic) >= WAITING_MOST

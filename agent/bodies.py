@@ -1,4 +1,4 @@
-"""Reads from the ledger the bodies of claimed records that came, or were kept, without them."""
+"""Reads the bodies of claimed deliveries from the ledger if they came, or waited, without."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from schemas.envelope import digest
 
 
 class Bodies:
-    """Completes the entries of one agent."""
+    """Completes the deliveries of one agent."""
 
     def __init__(self, *, ledger: Ledger, entries: Entries, arrivals: Arrivals) -> None:
         self._ledger = ledger
@@ -18,9 +18,11 @@ class Bodies:
         self._arrivals = arrivals
 
     async def fetch(self, claimed: Iterable[Entry], *, moving: bool = False) -> set[Entry]:
-        """Give these entries their bodies; return those that must be claimed again, as their bodies name another route than was thought.
+        """Give these deliveries their bodies; return those that must be claimed again.
 
-        A pointer record has no body, and was taken for a task of the default route. One that is moved to a tier needs its route alone.
+        These are deliveries whose bodies name another route than assumed: a pointer record has no
+        body, and was assumed to be a task of the default route. A delivery that is moved to a tier
+        needs only its route (`moving`).
         """
         lacking = (entry for entry in claimed if entry.value is None and entry.paid is None)
         bare = {entry.task_id: entry for entry in lacking if entry.digest is None or not moving}

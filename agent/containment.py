@@ -1,4 +1,7 @@
-"""What a handler's failure may do to its agent: fail its own attempt, and drain the agent when memory runs out."""
+"""Limits the effect of a handler's failure to its own attempt.
+
+If memory runs out, the agent drains.
+"""
 
 import asyncio
 from typing import Any, NoReturn
@@ -11,19 +14,21 @@ AGAIN_WITHIN_S = 60.0
 
 
 def is_to_end(error: BaseException, attempt: "asyncio.Task[Any] | None") -> bool:
-    """Return whether `error` ends the attempt from outside: its task is cancelled or dropped, or Ctrl-C was pressed.
+    """Return whether `error` ends the attempt from outside, not as a failure of its own.
 
-    Libraries and handlers raise the same classes themselves; that is a failure like any other.
+    From outside means that its task is cancelled or dropped, or that Ctrl-C was pressed. Libraries
+    and handlers raise the same classes themselves, and then the error is a failure like any other.
     """
     if isinstance(error, asyncio.CancelledError):
         return attempt is None or attempt.cancelling() > 0
     if isinstance(error, GeneratorExit):
-        return attempt is None or current_task() is not attempt  # a coroutine that is dropped is closed by somebody else
+        # A dropped coroutine is closed by another task.
+        return attempt is None or current_task() is not attempt
     return is_interrupt(error)
 
 
 def current_task() -> "asyncio.Task[Any] | None":
-    """Return the task that runs now; None outside of an event loop."""
+    """Return the current task, None outside an event loop."""
     try:
         return asyncio.current_task()
     except RuntimeError:
@@ -35,9 +40,9 @@ class OutOfMemoryError(DocllmError):
 
 
 class MemoryWatch:
-    """Drains the agent when memory runs out twice within a minute.
+    """Drains the agent if memory runs out twice within a minute.
 
-    Whoever meets a MemoryError over one item fails that item and calls `note`.
+    Code that meets a MemoryError over one item fails that item and calls `note`.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -46,7 +51,7 @@ class MemoryWatch:
         self._out = asyncio.Event()
 
     def note(self, error: BaseException) -> None:
-        """Count a MemoryError, also one in a group of errors; ignore any other error."""
+        """Count a MemoryError, also inside a group of errors; ignore any other error."""
         if not _is_memory_error(error):
             return
         now_s, last_s = self._clock.now_s(), self._last_s
@@ -55,7 +60,10 @@ class MemoryWatch:
             self._out.set()
 
     async def run(self) -> NoReturn:
-        """Wait until memory has run out twice within a minute; raise OutOfMemoryError, which drains the agent."""
+        """Wait until memory has run out twice within a minute, then raise DocllmError.
+
+        The error drains the agent.
+        """
         await self._out.wait()
         raise OutOfMemoryError(
             "memory ran out twice within a minute, so the agent drained; lower --slots, give it more memory, "

@@ -1,4 +1,7 @@
-"""The entries of one agent: one for each task, and the queues in which they wait. Pure; time is passed in."""
+"""The deliveries of one agent: one active delivery for each task, and the queues.
+
+Pure; time is passed in.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -7,11 +10,11 @@ from agent.entry import Entry, State
 from agent.hold import Hold
 from agent.ready import Ready
 
-PAID_KEPT = 1000  # answers that were fenced out and are kept for a next claim
+PAID_KEPT = 1000  # answers of fenced settlements that are stored for the task's next claim
 
 
 class Entries:
-    """Moves entries between their states; knows nothing of ledger or calls."""
+    """Moves deliveries between their states; knows nothing of the ledger or of calls."""
 
     def __init__(self) -> None:
         self._by_task: dict[int, Entry] = {}
@@ -25,32 +28,34 @@ class Entries:
 
     @property
     def waiting(self) -> int:
-        """Return how many entries with bodies wait to be asked about or claimed."""
+        """Return how many deliveries with bodies wait for a question or a claim."""
         return len(self._to_ask) + self._ready.unparked
 
     @property
     def held(self) -> int:
-        """Return how many entries are held."""
+        """Return how many deliveries are in the delay queue."""
         return len(self._hold)
 
     @property
     def parked(self) -> int:
-        """Return how many entries are ready for routes that are parked."""
+        """Return how many deliveries are ready for parked routes."""
         return len(self._ready) - self._ready.unparked
 
     @property
     def routes(self) -> list[str]:
-        """Return the routes that entries are ready for."""
+        """Return the routes that deliveries are ready for."""
         return self._ready.routes
 
     def ready_for(self, route: str) -> int:
-        """Return how many entries are ready for a route."""
+        """Return how many deliveries are ready for a route."""
         return self._ready.count(route)
 
     def arrive(self, entry: Entry, now_s: float, *, redelivered: bool) -> None:
-        """Take a new entry. A second record of a task waits behind the first: one claim call never names a task twice.
+        """Add a new delivery.
 
-        The first is asked about again if it is held, since the second may have been published to let the task run at once.
+        A second record of a task waits behind the first, so one claim call never names a task
+        twice. If the first one is in the delay queue, the ledger is asked about it again, because
+        the second record may have been published to let the task run at once.
         """
         self.bodies_bytes += len(entry.value or b"")
         first = self._by_task.setdefault(entry.task_id, entry)
@@ -66,7 +71,11 @@ class Entries:
             self.ready(entry)
 
     def _compare(self, first: Entry, entry: Entry) -> None:
-        """Drop a copy's body as the first's was; let the ledger say which of two different records is the task's before its turn."""
+        """Compare the bodies of a task's first delivery and of a new one behind it.
+
+        A copy's body is dropped if the first one's was. If the two records differ, the ledger is
+        asked which of them is the task's, before the first one's turn comes.
+        """
         if first.value is None and _alike(first, entry):
             self._drop(entry)
         elif first.digest != entry.digest and first.state is State.READY and first.row is None:
@@ -74,12 +83,15 @@ class Entries:
             self._ready.forget_gone()
 
     def ask(self, entry: Entry) -> None:
-        """Let the ledger be asked about it at the next occasion."""
+        """Queue the delivery for the next question to the ledger."""
         entry.state = State.ASKING
         self._to_ask.append(entry)
 
     def ready(self, entry: Entry, *, back: bool = False) -> None:
-        """Let it be claimed when a slot is free; `back`: it waited already, and its offset holds up the watermark."""
+        """Queue the delivery for a claim once a slot is free.
+
+        `back` means that it has waited before, and that its offset holds up the watermark.
+        """
         entry.state = State.READY
         if entry.suspect:
             self.shed(entry)  # it may wait for long, and the ledger is known to have its body
@@ -88,14 +100,18 @@ class Entries:
             self._ready.put(entry, back=back)
 
     def park(self, route: str) -> None:
-        """Keep what is ready for a route without bodies, until it is unparked."""
+        """Keep a route's ready deliveries without their bodies until the route is unparked."""
         if not self._ready.is_parked(route):
             for entry in self._ready.park(route):
                 self._may_wait(entry)
             self._ready.forget_gone()
 
     def _may_wait(self, entry: Entry) -> bool:
-        """Return whether it may wait for its route. A body is dropped only if the ledger was seen to have it; else that is asked first."""
+        """Return whether the delivery may wait for its route.
+
+        For a parked route, its body is dropped only if the ledger is known to have it. Otherwise
+        the ledger is asked first.
+        """
         if self._ready.is_parked(entry.route):
             if entry.row is None:
                 self.ask(entry)
@@ -104,33 +120,33 @@ class Entries:
         return True
 
     def unpark(self, route: str) -> None:
-        """Keep the bodies of what is ready for a route again."""
+        """Keep the bodies of a route's ready deliveries again."""
         self._ready.unpark(route)
 
     def hold(self, entry: Entry, at_s: float) -> None:
-        """Keep it without its body until the clock shows `at_s`."""
+        """Put the delivery into the delay queue without its body until the clock shows `at_s`."""
         self.shed(entry)
         self._hold.put(entry, at_s)
 
     def hold_for(self, entry: Entry, agent_id: int, now_s: float) -> None:
-        """Keep it without its body while another agent works on its task."""
+        """Put it into the delay queue without its body while another agent works on its task."""
         self.shed(entry)
         self._hold.put_held(entry, agent_id, now_s)
 
     def wake(self, agents: Iterable[int], now_s: float) -> int:
-        """Let what these agents hold be asked about at once; return how many."""
+        """Queue the deliveries that wait for these agents for a question now; return how many."""
         return self._hold.wake(agents, now_s)
 
     def next_due_s(self) -> float | None:
-        """Return when a held entry is due."""
+        """Return when the next delivery of the delay queue is due."""
         return self._hold.next_s()
 
     def take_to_ask(self, now_s: float, limit: int) -> list[Entry]:
-        """Take entries to ask the ledger about, held ones that are due first."""
+        """Take deliveries to ask the ledger about; due ones of the delay queue come first."""
         return self._hold.due(now_s, limit // 2) + _take(self._to_ask, State.ASKING, limit - limit // 2)
 
     def take_ready(self, limit: int, room: Callable[[str], int]) -> list[Entry]:
-        """Take entries to claim, no more of a route than `room` says."""
+        """Take deliveries to claim, of each route at most as many as `room` returns."""
         return _claiming(self._ready.take(limit, room))
 
     def take_suspect(self, may: Callable[[Entry], bool]) -> Entry | None:
@@ -147,15 +163,15 @@ class Entries:
         return any(entry.state is State.READY and which(entry) for entry in self._suspects)
 
     def take_ready_for(self, route: str, limit: int) -> list[Entry]:
-        """Take entries of one route to claim."""
+        """Take deliveries of one route to claim."""
         return _claiming(self._ready.take_of(route, limit))
 
     def forget_gone(self) -> None:
-        """Drop from the queues what ended while it waited in them."""
+        """Drop deliveries from the queues that ended while they waited there."""
         self._ready.forget_gone()
 
     def shed(self, entry: Entry) -> None:
-        """Keep it without its body, and its copies too, which wait for as long."""
+        """Drop the body of the delivery, and those of its copies, which wait as long."""
         self._drop(entry)
         self._drop_copies(entry)
 
@@ -169,7 +185,7 @@ class Entries:
         entry.shed()
 
     def end(self, entry: Entry) -> None:
-        """Forget an entry; the next record of its task takes its place."""
+        """Forget a delivery; the next record of its task takes its place."""
         entry.state = State.GONE
         entry.paid = None
         self._drop(entry)
@@ -185,16 +201,18 @@ class Entries:
         self.ask(following)
 
     def take_copies(self, entry: Entry, fence: int) -> list[Entry]:
-        """Take the records of an entry's task that wait behind its first and are copies of it, of this fence at most.
+        """Take the queued copies of a delivery's task, up to this fence.
 
-        One without a value is a copy of any. What has another value only names the same task, and is to be asked about.
+        A record without a value is a copy of any record. A record with another value only names the
+        same task, and the ledger must be asked about it.
         """
         return self._take_behind(entry, lambda behind: behind.digest in {None, entry.digest} and behind.publication.fence <= fence)
 
     def is_own(self, entry: Entry) -> bool | None:
-        """Return whether key and value are those of the task that it names; None while the ledger has not said so.
+        """Return whether key and value are those of the task that the record names.
 
-        What it said of the first record of a task holds of all others of it: one without a value has nothing of its own.
+        Returns None while the ledger has not answered. Its answer about a task's first record
+        covers all others of the task. A record without a value counts as the task's own.
         """
         first = self._by_task.get(entry.task_id, entry)
         if entry.row is not None or entry.digest is None:
@@ -202,16 +220,19 @@ class Entries:
         return None if first.row is None or first.digest is None else first.digest == entry.digest
 
     def due_s(self, entry: Entry) -> float:
-        """Return when its task is asked about again that is held; 0 of one that is not."""
+        """Return when the ledger is asked again about a delayed task, or 0."""
         first = self._by_task.get(entry.task_id, entry)
         return first.wake_s if first.state is State.HELD else 0.0
 
     def take_foreign(self, entry: Entry) -> list[Entry]:
-        """Take the records behind an entry, which the ledger knows, that have another value: they only name its task."""
+        """Take the records behind a known delivery that have another value.
+
+        The ledger knows the delivery, so these foreign records only name its task.
+        """
         return self._take_behind(entry, lambda behind: entry.digest is not None and behind.digest not in {None, entry.digest})
 
     def take_alike(self, entry: Entry) -> list[Entry]:
-        """Take the records behind an entry, which is not its task's, of which the same holds: its copies, and of no lower fence."""
+        """Take queued copies of a foreign record: same key and value, same or higher fence."""
         return self._take_behind(entry, lambda behind: _alike(entry, behind) and behind.publication.fence >= entry.publication.fence)
 
     def _take_behind(self, entry: Entry, which: Callable[[Entry], bool]) -> list[Entry]:
@@ -238,7 +259,7 @@ class Entries:
 
 
 def _alike(one: Entry, other: Entry) -> bool:
-    """Return whether two records have the same key and value; of one without a value nobody knows."""
+    """Return whether two records have the same key and value; False for one without a value."""
     return one.digest is not None and one.digest == other.digest
 
 

@@ -1,4 +1,4 @@
-"""One task in one agent: the record that brought it, and where it stands."""
+"""A delivery: one task in one agent, with the record that brought it and its state."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -11,7 +11,7 @@ from schemas.envelope import Publication
 
 
 class State(Enum):
-    """Where an entry stands; it changes in the event loop's thread only."""
+    """The state of a delivery; it changes only in the event loop's thread."""
 
     ASKING = "asking"  # waits for, or is in, a question without locks
     READY = "ready"  # may be claimed when a slot is free
@@ -24,7 +24,10 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A record in flight. `value` is dropped while it waits long; the body is then read from the ledger."""
+    """A record in flight.
+
+    `value` is dropped while the delivery waits for long; then the body is read from the ledger.
+    """
 
     partition: Partition
     offset: int
@@ -36,19 +39,20 @@ class Entry:
     state: State = State.ASKING
     asks: int = 0
     snoozes: int = 0
-    refused_s: float = inf  # when a call for it met AUTH last
+    refused_s: float = inf  # when a call for it last met AUTH
     wake_s: float = 0.0
     row: Row | None = None
     owner: int = 0
     lease: Lease | None = None
     claimed_s: float = 0.0
     key: bytes | None = None
-    paid: Outcome | None = None  # an answer that was fenced out: the next claim settles it without a call
-    spent: Spent = field(default_factory=Spent)  # by the attempt that runs, so far
+    # The answer of a fenced settlement; the next claim settles it without a call.
+    paid: Outcome | None = None
+    spent: Spent = field(default_factory=Spent)  # by the running attempt, so far
 
     @property
     def task_id(self) -> int:
-        """Return the task's id, as the header says it."""
+        """Return the task's id, as the header states it."""
         return self.publication.task_id
 
     @property
@@ -62,19 +66,19 @@ class Entry:
         return self.row is not None and self.row.alone
 
     def pay(self, spent: Spent) -> None:
-        """Note what the attempt that runs has spent so far."""
+        """Store what the running attempt has spent so far."""
         self.spent = spent
 
     def leased(self, now_s: float) -> bool:
-        """Return whether a call may begin for it: its claim's lease is good."""
+        """Return whether a call may begin for it, that is, whether its claim's lease is good."""
         return self.lease is not None and self.lease.good(now_s)
 
     def claimable(self) -> Claimable:
-        """Return what the ledger is asked."""
+        """Return the record as the ledger's questions and claims take it."""
         return Claimable(self.publication, self.digest)
 
     def origin(self) -> tuple[str, int, int, int]:
-        """Return where the record stood."""
+        """Return topic, partition, offset and timestamp of the record."""
         return self.partition.topic, self.partition.number, self.offset, self.timestamp_ms
 
     def shed(self) -> None:

@@ -1,4 +1,7 @@
-"""Records that wait: held by another agent, early, or snoozed. They keep their place in the watermark, not their body. Pure."""
+"""The delay queue: deliveries that are claimed by another agent, early, or snoozed. Pure.
+
+They hold their place in the watermark, but not their bodies.
+"""
 
 import heapq
 from collections.abc import Iterable
@@ -8,11 +11,14 @@ from agent.entry import Entry, State
 from agent.lease import OWNER_BITS
 
 FIRST_S, LONGEST_S = 1.0, 15.0
-FEW = 1000  # places of a heap that is not looked through for those that are left
+FEW = 1000  # a heap of at most this size is not searched for stale places
 
 
 class Hold:
-    """A heap of entries by the time at which they are to be asked about. An entry that left it otherwise is skipped."""
+    """A heap of deliveries by the time of their next question to the ledger.
+
+    A delivery that left the queue otherwise is skipped.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Entry]] = []
@@ -24,7 +30,7 @@ class Hold:
         return len(self._heap)
 
     def put(self, entry: Entry, at_s: float) -> None:
-        """Keep `entry` until the clock shows `at_s`."""
+        """Delay `entry` until the clock shows `at_s`."""
         entry.state = State.HELD
         entry.wake_s = at_s
         heapq.heappush(self._heap, (at_s, next(self._order), entry))
@@ -32,7 +38,7 @@ class Hold:
             self._forget_left()
 
     def _forget_left(self) -> None:
-        """Drop the places of entries that have another one by now, or wait no more."""
+        """Drop stale places: their deliveries have another place by now, or wait no more."""
         for at_s, _, entry in self._heap:
             if entry.wake_s == at_s and entry.state is not State.HELD:
                 self._let_go(entry)
@@ -41,19 +47,22 @@ class Hold:
         self._most = 2 * len(self._heap) + FEW
 
     def put_held(self, entry: Entry, agent_id: int, now_s: float) -> None:
-        """Keep an entry that another agent's claim holds: ask after 1 s, doubling to 15 s, and at once when that agent is gone."""
+        """Delay a delivery whose task another agent has claimed.
+
+        The ledger is asked again after 1 s, doubling to 15 s, and at once when that agent is gone.
+        """
         delay_s = min(LONGEST_S, FIRST_S * 2 ** min(entry.asks, 10))
         entry.asks += 1
         self._by_agent.setdefault(agent_id, {})[entry.task_id] = entry
         self.put(entry, now_s + delay_s)
 
     def due(self, now_s: float, limit: int) -> list[Entry]:
-        """Take out up to `limit` entries whose time has come."""
+        """Take up to `limit` deliveries that are due."""
         found: list[Entry] = []
         while self._heap and self._heap[0][0] <= now_s and len(found) < limit:
             at_s, _, entry = heapq.heappop(self._heap)
             if entry.wake_s != at_s:
-                continue  # it was woken before, and may be held again
+                continue  # it was woken before, and may be delayed again
             self._let_go(entry)
             if entry.state is State.HELD:
                 entry.state = State.ASKING
@@ -69,11 +78,11 @@ class Hold:
                 del self._by_agent[agent_id]
 
     def next_s(self) -> float | None:
-        """Return when the next entry is due."""
+        """Return when the next delivery is due."""
         return self._heap[0][0] if self._heap else None
 
     def wake(self, agents: Iterable[int], now_s: float) -> int:
-        """Let the entries that these agents hold be asked about at once; return how many."""
+        """Make the deliveries that wait for these agents due now; return how many."""
         woken = 0
         for agent_id in agents:
             for entry in self._by_agent.pop(agent_id, {}).values():

@@ -1,4 +1,4 @@
-"""What the loop tells the rest of the agent."""
+"""The calls by which the loop notifies the rest of the agent."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from agent.ports import Order
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Calls that return at once."""
+    """Functions that return at once."""
 
     ordered: Callable[[Sequence[Order]], None]  # publish orders were written
-    rewound: Callable[[], None]  # Kafka has lost records: the sweep must look
+    rewound: Callable[[], None]  # Kafka has lost records, so the sweep must look for them
     failed: Callable[[str], None]  # a source has ended for good

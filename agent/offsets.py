@@ -1,6 +1,7 @@
-"""The watermark of one partition: the offset below which all is settled. Pure.
+"""The watermark of one partition: the offset below which every record is settled. Pure.
 
-Only records that were really read are tracked, so holes in the offsets do no harm. Finished offsets cost nothing.
+Only records that were really read are tracked, so gaps in the offsets do no harm. Finished offsets
+take no memory.
 """
 
 from collections import OrderedDict
@@ -14,10 +15,11 @@ class Tracker:
     def __init__(self) -> None:
         self._open: OrderedDict[int, None] = OrderedDict()
         self._newest = -1
-        self.redelivered = True  # the first records after an assignment may have been settled before
+        # The first records after an assignment may have been settled before.
+        self.redelivered = True
 
     def begin(self, offset: int) -> bool:
-        """Note a record that was read; return False when it was read before in this assignment."""
+        """Add a record that was read; return False if this assignment has read it before."""
         if offset <= self._newest:
             return False
         self._newest = offset
@@ -25,19 +27,19 @@ class Tracker:
         return True
 
     def finish(self, offset: int) -> None:
-        """Note that a record is finished with; finishing it again does nothing."""
+        """Mark a record as finished; finishing it again does nothing."""
         self._open.pop(offset, None)
 
     @property
     def watermark(self) -> int | None:
-        """Return the offset to commit: the first that is not finished with; None while nothing was read."""
+        """Return the offset to commit: the first unfinished one; None if nothing was read."""
         if self._open:
             return next(iter(self._open))
         return self._newest + 1 if self._newest >= 0 else None
 
     @property
     def span(self) -> int:
-        """Return the distance from the watermark to behind the newest record: what a crash repeats."""
+        """Return the distance from the watermark to the newest record; a crash repeats it."""
         return self._newest + 1 - self.watermark if self.watermark is not None else 0
 
     @property

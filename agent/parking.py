@@ -1,6 +1,8 @@
-"""Lets the agent read on while a route takes no calls: its entries drop their bodies, and after a while go to the longest tier.
+"""Parks routes that take no calls, so that the agent can read on.
 
-Without this the entries of one route would fill the agent's memory, and the tasks of all others would wait behind them.
+The route's shelved deliveries drop their bodies, and after a while they go to the longest tier.
+Otherwise the deliveries of one route would fill the agent's memory, and the tasks of all other
+routes would wait behind them.
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -13,7 +15,11 @@ MANY = SPAN // 2
 
 
 class Parking:
-    """Which routes are closed for long. `closed` says whether a route takes no calls but probes, `running` on which ones calls run."""
+    """Knows which routes have been closed for long.
+
+    `closed` returns whether a route takes no calls but probes; `running` returns the routes on
+    which calls run.
+    """
 
     def __init__(self, *, entries: Entries, closed: Callable[[str], bool], running: Callable[[], Iterable[str]]) -> None:
         self._entries = entries
@@ -22,7 +28,10 @@ class Parking:
         self._since_s: dict[str, float] = {}
 
     def look(self, now_s: float, *, full: bool) -> None:
-        """Park the routes that are closed for some seconds once the agent is full, and take back those that are open."""
+        """Park the routes that have been closed for some seconds, and unpark open ones.
+
+        Routes are parked only while the agent is `full`.
+        """
         waited_for = self._entries.routes
         self._since_s = {route: self._since_s.get(route, now_s) for route in waited_for if self._closed(route)}
         for route in waited_for:
@@ -32,9 +41,11 @@ class Parking:
                 self._entries.park(route)
 
     def overflowing(self, now_s: float, stuck: Container[str]) -> list[str]:
-        """Return the routes whose entries are to go to a tier: closed for a minute, and others wait behind them.
+        """Return the routes whose deliveries must go to a tier.
 
-        Either many wait while another route is open, or one of them keeps a wide span from moving on: its route is `stuck`.
+        Such a route has been closed for a minute, and other tasks wait behind its deliveries.
+        Either many of them wait while another route is open, or one of them blocks a wide span: its
+        route is in `stuck`.
         """
         long = [route for route, since_s in self._since_s.items() if now_s - since_s >= MOVE_AFTER_S]
         many = [route for route in long if self._entries.ready_for(route) > MANY]

@@ -1,4 +1,4 @@
-"""The partitions that this agent has: their watermarks, the entries in flight, and which of them shall not be read."""
+"""The partitions assigned to this agent: watermarks, deliveries in flight, and paused ones."""
 
 from collections.abc import Container, Iterable, Mapping
 
@@ -6,13 +6,17 @@ from agent.entry import Entry
 from agent.offsets import Tracker
 from agent.ports import Partition, Source
 
-SPAN = 50_000  # records between the watermark and the newest: what a crash repeats
+SPAN = 50_000  # records between the watermark and the newest; a crash repeats them
 RESUME_SPAN = 45_000
-STUCK_SHARE = 0.1  # of a wide span's records finished with: other tasks came and went
+# The share of finished records in a wide span that shows that other tasks came and went.
+STUCK_SHARE = 0.1
 
 
 class Partitions:
-    """Trackers by assignment. What belongs to an older assignment is not there, so nothing can move its offset."""
+    """Trackers by assignment.
+
+    Older assignments have no tracker here, so their records cannot move an offset.
+    """
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
         self._sources = sources
@@ -30,18 +34,18 @@ class Partitions:
 
     @property
     def topics(self) -> list[str]:
-        """Return the topics that are read."""
+        """Return the topics that this agent reads."""
         return list(self._sources)
 
     def assign(self, partitions: Iterable[Partition]) -> None:
-        """Begin to track an assignment."""
+        """Start to track an assignment."""
         for partition in partitions:
             self._trackers[partition] = Tracker()
             self._entries[partition] = {}
         self._paused.clear()
 
     def revoke(self, partitions: Iterable[Partition]) -> list[Entry]:
-        """Forget an assignment; return its entries in flight."""
+        """Forget an assignment; return its deliveries in flight."""
         dropped: list[Entry] = []
         for partition in partitions:
             self._trackers.pop(partition, None)
@@ -51,16 +55,19 @@ class Partitions:
         return dropped
 
     def begin(self, partition: Partition, offset: int) -> bool:
-        """Note a record that was read; False when it is not to be worked on: an old assignment, or read before."""
+        """Add a record that was read; return False if the agent must not work on it.
+
+        That is a record of an old assignment, or one that was read before.
+        """
         tracker = self._trackers.get(partition)
         return tracker is not None and tracker.begin(offset)
 
     def keep(self, entry: Entry) -> None:
-        """Note which entry a record became."""
+        """Store the delivery that a record became."""
         self._entries[entry.partition][entry.offset] = entry
 
     def finish(self, partition: Partition, offset: int) -> None:
-        """Note that a record is finished with; nothing happens when its assignment is over."""
+        """Finish a record; do nothing if its assignment is over."""
         if partition in self._trackers:
             self._trackers[partition].finish(offset)
             self._entries[partition].pop(offset, None)
@@ -71,12 +78,12 @@ class Partitions:
         return tracker is not None and tracker.redelivered
 
     def fresh(self, partition: Partition) -> None:
-        """Note that what comes now was not settled before."""
+        """Note that the records that come now were not settled before."""
         if partition in self._trackers:
             self._trackers[partition].redelivered = False
 
     def flush(self) -> None:
-        """Mark the watermarks that moved; the sources commit them."""
+        """Mark the watermarks that moved, for the sources to commit."""
         for partition, tracker in self._trackers.items():
             watermark = tracker.watermark
             if watermark is not None and watermark != self._marked.get(partition):
@@ -84,13 +91,14 @@ class Partitions:
                 self._sources[partition.topic].mark(partition, watermark)
 
     def marked(self) -> dict[tuple[str, int], int]:
-        """Return the watermarks of the partitions that this agent has: what lies below is finished with."""
+        """Return the watermarks of the assigned partitions; all records below are finished."""
         return {(partition.topic, partition.number): watermark for partition, watermark in self._marked.items()}
 
     def pause(self, topics: Container[str]) -> None:
-        """Let the sources read on, except where the span is too wide, and nothing at all of these topics.
+        """Pause partitions whose span is too wide, and all of `topics`; resume the others.
 
-        A partition of which nothing was read is always read: its first records may be what a dead agent left behind.
+        A partition of which nothing was read yet is always read: its first records may be those
+        that a dead agent left behind.
         """
         for partition, tracker in self._trackers.items():
             if tracker.span >= SPAN:
@@ -105,11 +113,11 @@ class Partitions:
                 source.pause(mine)
 
     def unfinished(self, topic: str) -> int:
-        """Return how many records of a topic were read and are not finished with."""
+        """Return how many records of a topic were read and are not finished."""
         return sum(tracker.unfinished for partition, tracker in self._trackers.items() if partition.topic == topic)
 
     def blocking(self, finished: float) -> list[Entry]:
-        """Return the entries that keep a wide span from moving on of whose records this share is finished with."""
+        """Return the deliveries that block a wide span with this share of finished records."""
         return [
             self._entries[partition][tracker.watermark]
             for partition, tracker in self._trackers.items()

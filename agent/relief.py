@@ -1,4 +1,8 @@
-"""Lets a wide span move on that one task blocks, which runs or waits for long: another record is ordered for it, its own finished with."""
+"""Head-of-line relief: unblocks a partition stuck behind one slow task.
+
+It orders a replacement record for the task, which runs or waits for long, and finishes the original
+record.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -8,14 +12,18 @@ from agent.partitions import STUCK_SHARE, Partitions
 from agent.ports import Ledger, Order
 from schemas import crash
 
-FINISHED_SHARE = 0.98  # of a wide span's records; of one whose first task waits for LONG_S, STUCK_SHARE is enough
+# The share of finished records in a wide span. If its first task waits longer than LONG_S,
+# STUCK_SHARE is enough.
+FINISHED_SHARE = 0.98
 LONG_S = 60.0
 
 
 class Relief:
-    """Relieves the partitions of one agent. The order is written while the row is claimed, or waits, at the record's fence.
+    """Relieves the partitions of one agent.
 
-    The ledger compares the record with its task: what only names a task is not relieved, as its value would be nowhere.
+    The order is written while the row is claimed, or waits, at the record's fence. The ledger
+    compares the record with its task. A record that only names a task is not relieved, because its
+    value would be lost.
     """
 
     def __init__(self, *, ledger: Ledger, partitions: Partitions, entries: Entries, ordered: Callable[[Sequence[Order]], None]) -> None:
@@ -25,7 +33,7 @@ class Relief:
         self._ordered = ordered
 
     async def relieve(self, now_s: float) -> None:
-        """Relieve every partition whose span is wide, and blocked by a task that runs here or is not due yet."""
+        """Relieve every partition with a wide span blocked by a task that runs or is not due."""
         late = [entry for entry in self._partitions.blocking(STUCK_SHARE) if self._entries.due_s(entry) > now_s + LONG_S]
         for entry in dict.fromkeys((*self._partitions.blocking(FINISHED_SHARE), *late)):
             await self._relieve(entry)
@@ -42,7 +50,7 @@ class Relief:
             self._finish(entry, order, fence)
 
     def _finish(self, entry: Entry, order: Order, fence: int) -> None:
-        """Finish with a record, and with all copies of it: the one that is ordered stands for them too."""
+        """Finish a record and all copies of it; the replacement record stands for them too."""
         crash.reach("relief.ordered")
         for copy in self._entries.take_copies(entry, fence):
             self._partitions.finish(copy.partition, copy.offset)
@@ -55,6 +63,9 @@ class Relief:
 
 
 def _fence(entry: Entry) -> int:
-    """Return the fence at which its task waits: a record may run ahead of a ledger that lost its last transactions."""
+    """Return the fence at which the task waits.
+
+    A record may be ahead of a ledger that lost its last transactions.
+    """
     fence = entry.publication.fence
     return fence if entry.row is None else min(fence, entry.row.fence)

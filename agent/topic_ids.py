@@ -1,4 +1,4 @@
-"""The topic ids that `topics apply` stored, as an agent keeps them at hand to notice a topic that was made again."""
+"""The topic ids that `topics apply` stored, held in memory to notice a recreated topic."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,10 @@ class TopicIds:
         return self._known.topic_ids
 
     async def run(self) -> None:
-        """Read them again, until cancelled; while the ledger does not answer the old ones hold."""
+        """Read the ids again until cancelled.
+
+        The old ones stay while the ledger does not answer.
+        """
         while True:
             await self._clock.sleep(KNOWN_TOPICS_S)
             self._known = await self._family.known() or self._known
