@@ -1,4 +1,4 @@
-"""Routes for tests: outcomes as the judge makes them, and a provider with tasks on a clock that only the test moves."""
+"""Routes for tests: outcomes as the judge makes them, and a provider on a hand-moved clock."""
 
 import random
 from collections.abc import Callable
@@ -15,7 +15,7 @@ GOOD = Succeeded(b"answer", COMPLETION, Spent(trace_id="trace"))
 
 
 def routes(slots: int = 64, **config: object) -> Routes:
-    """Return the routes of an agent whose chance is always in the middle."""
+    """Return an agent's routes whose random number is always in the middle."""
     made = {"agent": AgentConfig(slots=slots), "llm": LLMConfig(base_url="http://llm", timeout_s=60.0)} | config
     return Routes(config=Config(**made), group="g", jitter=lambda: 0.5)  # type: ignore[arg-type]
 
@@ -36,19 +36,19 @@ def snoozed(error_class: str, delay_s: float = 10.0) -> Snooze:
 
 
 def call(table: Routes, outcome: Outcome, now_s: float, task_id: int = 1, name: str = ROUTE) -> Outcome:
-    """Make one call that ends at once; return what is settled."""
+    """Make one call that ends at once; return the outcome that is settled."""
     return table.ended(admitted(table, now_s, task_id, name), outcome, now_s)
 
 
 def admitted(table: Routes, now_s: float, task_id: int = 1, name: str = ROUTE) -> Ticket:
-    """Return the permission for one call, which must be given."""
+    """Return the permission for one call; fail if there is none."""
     ticket = table.admit(name, task_id, now_s)
     assert ticket is not None
     return ticket
 
 
 def stopped(slots: int = 64, at_s: float = 100.0) -> Routes:
-    """Return routes of which the default one has just stopped by an outage."""
+    """Return routes whose default one an outage has just stopped."""
     table = routes(slots)
     while not table.closed(ROUTE, at_s):
         call(table, failed(), at_s)
@@ -56,19 +56,23 @@ def stopped(slots: int = 64, at_s: float = 100.0) -> Routes:
 
 
 def paused(table: Routes, outcome: Outcome, now_s: float, name: str = ROUTE) -> None:
-    """Let calls be refused until the route pauses."""
+    """Refuse calls until the route pauses."""
     while not table.closed(name, now_s):
         call(table, outcome, now_s, name=name)
 
 
 @dataclass(slots=True)
 class Road:
-    """An agent with endless tasks on one route, as the loop drives it. `answer` says how a call that began then ends, and when."""
+    """An agent with endless tasks on one route, driven as the loop drives it.
+
+    `answer` returns how a call that began at a given time ends, and when.
+    """
 
     table: Routes
     answer: Callable[[float, random.Random], tuple[float, Outcome]]
     slots: int
-    rng: random.Random = field(default_factory=lambda: random.Random(1))  # noqa: S311 - a run that can be repeated
+    # Repeatable runs.
+    rng: random.Random = field(default_factory=lambda: random.Random(1))  # noqa: S311
     now_s: float = 0.0
     started_s: list[float] = field(default_factory=list)
     settled: list[tuple[float, Outcome]] = field(default_factory=list)
@@ -103,13 +107,13 @@ class Road:
             self.most_while_closed = max(self.most_while_closed, room)
 
     def counted(self) -> int:
-        """Return how many attempts were counted."""
+        """Return how many attempts counted."""
         return sum(isinstance(outcome, Retry | Dead) for _, outcome in self.settled)
 
     def calls(self, from_s: float, to_s: float) -> int:
-        """Return how many calls began in a stretch of time."""
+        """Return how many calls began in an interval."""
         return sum(from_s <= at_s < to_s for at_s in self.started_s)
 
     def good(self, from_s: float, to_s: float) -> int:
-        """Return how many successes were settled in a stretch of time."""
+        """Return how many successes were settled in an interval."""
         return sum(from_s <= at_s < to_s for at_s, outcome in self.settled if isinstance(outcome, Succeeded))

@@ -1,4 +1,4 @@
-"""A ledger for unit tests: a file of SQLite with the tables of this version."""
+"""A ledger for unit tests: an SQLite file with the tables of this version."""
 
 from collections.abc import Iterator
 from pathlib import Path

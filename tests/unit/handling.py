@@ -1,4 +1,4 @@
-"""What the tests of handlers share: handlers over a fake LLM."""
+"""Helpers for tests of handlers: handlers over a fake LLM."""
 
 import asyncio
 from dataclasses import dataclass, field

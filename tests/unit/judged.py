@@ -1,4 +1,4 @@
-"""What the tests of the judge share: the terms of an attempt, bodies as providers send them, and outcomes in short."""
+"""Helpers for tests of the judge: an attempt's terms, providers' bodies, and short outcomes."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def class_of(status: int, body: bytes, **headers: str) -> str:
 
 
 def became(outcome: object) -> tuple[object, ...]:
-    """Return what became of a task, and where and how long it waits."""
+    """Return the outcome of a task, its tier, and how long it waits."""
     match outcome:
         case Snooze(_, _, delay_s):
             return SNOOZED, pytest.approx(delay_s)

@@ -1,4 +1,4 @@
-"""Small runs as values, in which everything fits: what tests of the checkers break."""
+"""Small correct runs as values, for tests of the checkers to break."""
 
 from dataclasses import replace
 
@@ -31,12 +31,13 @@ AGAIN = replace(
 
 
 def move(order: float, before: Status | None, after: Status, *, old: int = 0, owner: int = 0, **more: float) -> Move:
-    """Return a change of task 1, at the time of its order."""
+    """Return a change of task 1; its order is also its time."""
     said = {"old_fence": 0, "fence": 0, "old_due_s": 0.0} | more
     return Move(order, order, order, 1, before, after, old, owner, **said)  # type: ignore[arg-type]
 
 
-# The same seen closely: task 1 is loaded, claimed under owner 5 of agent 1, called, settled, and its record committed past.
+# The same run in detail: task 1 is loaded, claimed under owner 5 of agent 1, called, settled, and
+# its record committed past.
 AGENT = 1 << 24
 OWNER = AGENT | 5
 CLAIMED = Call("b/1", 12.0, 13.0, 200, order=12, task_id=1, route="default", claim=Claim("agent", Status.PROCESSING, OWNER))

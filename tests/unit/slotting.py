@@ -1,4 +1,4 @@
-"""Slots over fakes, for tests of what they start and what they do not."""
+"""Slots over fakes, for tests of which tasks they start."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -43,7 +43,7 @@ RAISED = Guard(
 
 @dataclass
 class FakeSettler:
-    """Keeps what it is given."""
+    """Stores the outcomes it is given."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     unsettled: int = 0
@@ -54,7 +54,7 @@ class FakeSettler:
 
 @dataclass
 class FakeWorker:
-    """Ends as `act` does; notes what it was told."""
+    """Ends attempts as `act` does; records its arguments."""
 
     act: Callable[[], Awaitable[Outcome]]
     limits_s: list[float | None] = field(default_factory=list)
@@ -72,7 +72,10 @@ async def no_turn(_guard_id: int, _task_id: int) -> bool:
 
 
 class Bench:
-    """Slots over fakes, and the routes and guards that they ask. `take_turn` says which task may be the probe."""
+    """Slots over fakes, with the routes and guards that they use.
+
+    `take_turn` decides which task may be the probe.
+    """
 
     def __init__(
         self,
@@ -100,7 +103,7 @@ class Bench:
         )
 
     def run(self, count: int = 1, *, cancel: bool = False) -> list[Outcome]:
-        """Start so many tasks at once; return how they are settled."""
+        """Run so many tasks at once; return their settled outcomes."""
         asyncio.run(self._run(count, cancel=cancel))
         return self.settler.outcomes
 
@@ -113,7 +116,7 @@ class Bench:
 
 
 def claimed(task_id: int, now_s: float, *, batch_id: int = 1, lease_losses: int = 0, expired: bool = False) -> Entry:
-    """Return an entry that was just claimed."""
+    """Return a delivery that was just claimed."""
     row = Row(task_id, batch_id, 1, 9, 0, 0, 5, lease_losses, 0, 0.0, expired, "document", b"k", "b")
     entry = Entry(PARTITION, task_id, 0, Publication("ledger", "g", "b", task_id, 0), b"{}", None, ROUTE)
     entry.row, entry.owner, entry.lease, entry.claimed_s = row, 9, Lease(1, now_s), now_s
@@ -121,7 +124,7 @@ def claimed(task_id: int, now_s: float, *, batch_id: int = 1, lease_losses: int 
 
 
 def ending(outcome: Outcome) -> Callable[[], Awaitable[Outcome]]:
-    """Return work that ends so."""
+    """Return work that ends with this outcome."""
 
     async def act() -> Outcome:
         await asyncio.sleep(0)  # all have started when the first one ends
@@ -131,7 +134,7 @@ def ending(outcome: Outcome) -> Callable[[], Awaitable[Outcome]]:
 
 
 def started(bench: Bench, *entries: Entry) -> list[Outcome]:
-    """Start these entries, and wait for them; return how they are settled."""
+    """Start these deliveries and wait for them; return their settled outcomes."""
     asyncio.run(_start(bench.slots(), entries))
     return bench.settler.outcomes
 

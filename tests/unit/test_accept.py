@@ -1,4 +1,4 @@
-"""From a task line to the row that is stored."""
+"""A task line becomes the row that is stored."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ CONFIG = Config(max_attempts=5, types={"invoice": TypeConfig(max_attempts=2), "l
     ],
 )
 def test_the_budget_of_a_task(line: dict[str, Any], max_attempts: int) -> None:
-    """The line's own number of attempts, else its type's, else the configured one, is stored with the task."""
+    """A task stores its line's number of attempts, else its type's, else the configured one."""
     value = orjson.dumps({"id": "a", "prompt": "p"} | line)
 
     assert new_task(parse(value), value, CONFIG.max_attempts_of, raw_key=b"a").max_attempts == max_attempts

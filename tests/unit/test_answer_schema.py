@@ -1,4 +1,4 @@
-"""How much work a schema of an answer may make."""
+"""Limits on the work that an answer's schema may cause."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def _twice(keyword: str, subschema: dict[str, Any]) -> dict[str, Any]:
 
 
 def unevaluated(levels: int, keyword: str = "unevaluatedProperties", among: str = "allOf") -> dict[str, Any]:
-    """Return a schema of so many levels, each of which lets through what the inner one knows."""
+    """Return a schema of so many levels, each of which accepts the inner one's properties."""
     return {keyword: False, among: [unevaluated(levels - 1, keyword, among)]} if levels else {"required": ["a"]}
 
 
@@ -79,20 +79,20 @@ FINE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", TOO_MUCH)
 def test_alternatives_of_alternatives_are_counted_as_often_as_they_are_tried(name: str) -> None:
-    """However they refer to one another."""
+    """Alternatives are counted as often as they are tried, however they refer to one another."""
     assert too_much(TOO_MUCH[name])
 
 
 @pytest.mark.parametrize("name", FINE)
 def test_what_people_write_is_little(name: str) -> None:
-    """And is taken by the validator."""
+    """Schemas that people write have few trials, and the validator takes them."""
     jsonschema_rs.validator_for(FINE[name], offline=True)
 
     assert not too_much(FINE[name])
 
 
 def test_what_is_little_is_soon_tried() -> None:
-    """The worst schema that is let through takes no longer than many a plain one: each of its subschemas is tried once."""
+    """The worst accepted schema is as fast as many a plain one: each subschema is tried once."""
     levels = MOST.bit_length() - 3
     schema = {"$ref": "#/$defs/0", "$defs": {str(n): {"anyOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(levels)}}
     schema["$defs"][str(levels)] = {"type": "string"}  # type: ignore[index]

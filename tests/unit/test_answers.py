@@ -23,7 +23,8 @@ def said(
     asker: int = MINE,
     stamp: bytes | None = None,
 ) -> Answer:
-    row = Row(1, 1, int(status), owner, fence, 0, 5, 0, 0, due_in_s, False, "document", b"key", "batch")  # noqa: FBT003 - a row as it is read
+    # A row as it is read.
+    row = Row(1, 1, int(status), owner, fence, 0, 5, 0, 0, due_in_s, False, "document", b"key", "batch")  # noqa: FBT003
     return answer(Claimable(Publication("ledger", "group", "batch", 1, record_fence), stamp), row, DIGEST, owner=asker)
 
 
@@ -31,33 +32,36 @@ def said(
 @pytest.mark.parametrize("record_fence", [4, 5, 6])
 @pytest.mark.parametrize("asker", [0, MINE])
 def test_a_final_task_is_done_for_everybody(status: Status, record_fence: int, asker: int) -> None:
-    """Whoever asks, with whatever record."""
+    """A final task is done, whoever asks with whatever record."""
     assert said(status, record_fence=record_fence, asker=asker) is Answer.DONE
 
 
 def test_a_task_in_my_claim_is_claimed_for_me_alone() -> None:
-    """Another token is told that it is held, and so is a question."""
+    """Another owner gets HELD, and so does a question."""
     assert said(Status.PROCESSING, owner=MINE) is Answer.CLAIMED
     assert said(Status.PROCESSING, owner=OTHER) is Answer.HELD
     assert said(Status.PROCESSING, owner=MINE, asker=0) is Answer.HELD
 
 
 def test_nobody_owns_an_unclaimed_task() -> None:
-    """Owner 0 is nobody: a question with token 0 does not own what nobody owns."""
+    """Owner 0 owns nothing: a question with owner 0 does not own an unclaimed task."""
     assert said(Status.PROCESSING, owner=0, asker=0) is Answer.HELD
     assert said(Status.PENDING, owner=0, asker=0) is Answer.CLAIMABLE
 
 
 @pytest.mark.parametrize("status", [*WAITING, Status.PROCESSING])
 def test_an_older_record_is_stale(status: Status) -> None:
-    """When the row's fence has moved on, the record is finished with, unless it is mine already."""
+    """A record behind the row's fence is finished, unless its task is claimed by the asker."""
     assert said(status, owner=OTHER, record_fence=4) is Answer.STALE
     assert said(Status.PROCESSING, owner=MINE, record_fence=4) is Answer.CLAIMED
 
 
 @pytest.mark.parametrize("status", WAITING)
 def test_a_waiting_task_is_early_until_it_is_due(status: Status) -> None:
-    """Before its time early; after it claimable to a question, and to be asked again after a claim that missed it."""
+    """A waiting task is early before its due time.
+
+    Afterwards a question finds it claimable, and a claim that missed it asks again.
+    """
     assert said(status, due_in_s=0.5) is Answer.EARLY
     assert said(status, due_in_s=-0.5, asker=0) is Answer.CLAIMABLE
     assert said(status, due_in_s=-0.5) is Answer.AGAIN
@@ -66,7 +70,7 @@ def test_a_waiting_task_is_early_until_it_is_due(status: Status) -> None:
 
 @pytest.mark.parametrize("status", Status)
 def test_another_content_is_a_conflict_in_every_state(status: Status) -> None:
-    """The digest is compared first; a record without a body is not compared again."""
+    """The digest is compared first. A record without a body is not compared again."""
     assert said(status, owner=MINE, stamp=b"x" * 16) is Answer.CONFLICT
     assert said(status, owner=MINE, stamp=DIGEST) is not Answer.CONFLICT
     assert said(status, owner=MINE) is not Answer.CONFLICT
@@ -74,13 +78,16 @@ def test_another_content_is_a_conflict_in_every_state(status: Status) -> None:
 
 @pytest.mark.parametrize("status", Status)
 def test_a_fence_too_far_ahead_is_a_conflict(status: Status) -> None:
-    """A ledger that lost its last transactions is a little behind its records, not a thousand fences."""
+    """A ledger that lost its last transactions is a little behind its records, not 1,000 fences."""
     assert said(status, owner=MINE, record_fence=5 + FENCE_LEAP) is not Answer.CONFLICT
     assert said(status, owner=MINE, record_fence=6 + FENCE_LEAP) is Answer.CONFLICT
 
 
 def test_only_final_and_stale_records_are_finished_with() -> None:
-    """Over all states, owners, fences and times: done or stale only when the task is final or its fence moved on."""
+    """Over all combinations, an answer is done or stale only if task or fence has moved on.
+
+    The task is final then, or its fence is higher than the record's.
+    """
     for status, owner, record_fence, due_in_s, asker in itertools.product(Status, (0, MINE, OTHER), (4, 5, 6), (-1.0, 1.0), (0, MINE)):
         result = said(status, owner=owner, record_fence=record_fence, due_in_s=due_in_s, asker=asker)
         finished = result in {Answer.DONE, Answer.STALE}

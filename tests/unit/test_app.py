@@ -1,4 +1,4 @@
-"""Opening the parts: what the file system does not allow ends with exit code 2 and with what to do, not with a traceback."""
+"""Opening the parts: a refusal by the file system is exit code 2 with advice, no traceback."""
 
 import asyncio
 import fcntl
@@ -18,7 +18,10 @@ from schemas.errors import ConfigError, UnreachableError
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, method: str, name: str) -> None:
-    """Let a method of Path fail for files of this name, as for want of a right, which root never wants."""
+    """Let a method of Path fail for files of this name, as if a right were missing.
+
+    Root never lacks a right, so the failure has to be simulated.
+    """
     usual: Callable[..., object] = getattr(Path, method)
 
     def refusing(path: Path, *given: object, **named: object) -> object:
@@ -38,7 +41,10 @@ async def make(config: Config) -> None:
 def test_a_data_folder_that_cannot_be_searched_is_usage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to_come: Callable[[Config], bool]
 ) -> None:
-    """`check` looks before it opens anything; it must not take what it may not see for what is not there."""
+    """`check` must not take a file that it may not see for a missing one.
+
+    It looks before it opens anything.
+    """
     assert to_come(Config(data_dir=tmp_path))
     for name in ("ledger.sqlite", "bus.sqlite"):
         refuse(monkeypatch, "stat", name)
@@ -49,7 +55,10 @@ def test_a_data_folder_that_cannot_be_searched_is_usage(
 
 @pytest.mark.parametrize("name", ["r?one", "My%20Docs", "q#x%41", "a+b &c", "100%"])
 def test_a_data_folder_of_any_name_holds_its_ledger(tmp_path: Path, name: str) -> None:
-    """A `?` or `%` means something in a URL: two folders had one ledger beside them both, or none could be opened."""
+    """A `?` or `%` in the folder's name has no meaning in the ledger's URL.
+
+    Two such folders used to share one ledger beside them, or none could be opened.
+    """
     asyncio.run(make(Config(data_dir=tmp_path / name)))
 
     assert (tmp_path / name / "ledger.sqlite").is_file()
@@ -57,7 +66,10 @@ def test_a_data_folder_of_any_name_holds_its_ledger(tmp_path: Path, name: str) -
 
 
 def test_who_waits_for_another_programs_start_can_be_ended(tmp_path: Path) -> None:
-    """It waited on a thread, for whose end the event loop waited then: Ctrl-C was not heard."""
+    """Ctrl-C ends a program that waits for another program's start.
+
+    The wait used to run on a thread, and the event loop waited for that thread's end.
+    """
     freed = threading.Event()
     with (tmp_path / "setup.lock").open("wb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -78,7 +90,7 @@ def test_who_waits_for_another_programs_start_can_be_ended(tmp_path: Path) -> No
 
 
 def test_a_lock_of_somebody_else_is_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where root ran the first command in this folder."""
+    """A foreign lock is a usage error, for example if root ran the first command in this folder."""
     refuse(monkeypatch, "open", "setup.lock")
 
     with pytest.raises(ConfigError, match=r"setup\.lock of the data folder .* cannot be written: Permission denied; .* DOCLLM_DATA_DIR"):
@@ -87,7 +99,11 @@ def test_a_lock_of_somebody_else_is_usage(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", ["ledger.sqlite", "ledger.sqlite-wal", "bus.sqlite", "bus.sqlite-wal", "agents", "members"])
 def test_what_somebody_else_made_in_the_data_folder_is_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """SQLite says that it is unable to open a file, and nobody has set DOCLLM_DATABASE_URL; for the bus's file an agent would wait."""
+    """Foreign files in the data folder are usage errors that name the file.
+
+    SQLite only says that it is unable to open a file, and nobody has set DOCLLM_DATABASE_URL. For
+    the bus's file, an agent would wait.
+    """
     asyncio.run(make(Config(data_dir=tmp_path)))
     (tmp_path / name).touch()
     may = os.access
@@ -98,7 +114,7 @@ def test_what_somebody_else_made_in_the_data_folder_is_usage(tmp_path: Path, mon
 
 
 def test_a_ledger_that_is_none_names_the_setting_that_is_meant(tmp_path: Path) -> None:
-    """An embedded ledger has no address."""
+    """The error names the data folder's setting, because an embedded ledger has no address."""
     (tmp_path / "ledger.sqlite").write_bytes(b"no database" * 100)
 
     with pytest.raises(UnreachableError, match=r"check DOCLLM_DATA_DIR$"):
@@ -109,7 +125,10 @@ def test_a_ledger_that_is_none_names_the_setting_that_is_meant(tmp_path: Path) -
 def test_a_current_folder_that_was_deleted_is_usage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], run: Callable[[], int]
 ) -> None:
-    """Every path that is not absolute starts there, that of the configuration file first."""
+    """A deleted current folder is a usage error: every relative path starts in it.
+
+    The configuration file's path is the first of them.
+    """
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)

@@ -1,4 +1,4 @@
-"""What the ledger does not know is set aside with all that a replay needs, in transactions of bounded size."""
+"""Unknown records are quarantined with everything a replay needs, in bounded transactions."""
 
 import asyncio
 from unittest.mock import AsyncMock, MagicMock
@@ -21,7 +21,7 @@ LEDGER = "0" * 32
 
 
 def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -> None:
-    """After a backup was put back, a replay would make it a task of another batch."""
+    """The batch is stored: after a restored backup, a replay would otherwise use another batch."""
     headers = encode(Publication(LEDGER, "g", "invoices", 7, 1))
     entry = Arrivals(ledger_id=LEDGER, group="g", naming=MagicMock()).read(Record(PARTITION, 3, 0, b"key", b"{}", headers))
     assert isinstance(entry, Entry)
@@ -33,7 +33,7 @@ def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -
 
 
 def test_what_is_distrusted_says_nothing_about_the_records_behind_it() -> None:
-    """The ledger has the task that it names, with another value: the task's own record may wait behind it."""
+    """The ledger has the named task with another value; its own record may wait behind."""
     entries = Entries()
     aside = Aside(ledger=MagicMock(), partitions=MagicMock(), entries=entries, counts=MagicMock(), ordered=MagicMock())
     theirs, ours = (
@@ -49,7 +49,7 @@ def test_what_is_distrusted_says_nothing_about_the_records_behind_it() -> None:
 
 
 def test_a_key_that_no_task_can_have_is_not_kept_in_memory() -> None:
-    """Keys are counted nowhere: a thousand of 1 MiB would be 1 GiB."""
+    """Keys that no task can have are dropped: a thousand of 1 MiB would be 1 GiB."""
     read = Arrivals(ledger_id=LEDGER, group="g", naming=MagicMock()).read
     headers = encode(Publication(LEDGER, "g", "b", 7, 0))
 
@@ -60,7 +60,10 @@ def test_a_key_that_no_task_can_have_is_not_kept_in_memory() -> None:
 
 @pytest.mark.parametrize(("key", "headers"), [(bytes(1 << 20), []), (None, [("h", bytes(1 << 20))]), (None, [("h", None)] * 10_000)])
 def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHeaders) -> None:
-    """Some hundred of them pause the reading of all topics until they are kept, a few at a time."""
+    """Keys and headers count as memory: some hundred records pause the reading of all topics.
+
+    Reading resumes as the records are stored, a few at a time.
+    """
     entries, partitions, ledger = Entries(), Partitions({}), AsyncMock()
     aside = Aside(ledger=ledger, partitions=partitions, entries=entries, counts=MagicMock(), ordered=MagicMock())
     pressure = Backpressure(entries=entries, partitions=partitions, aside=aside, slots=64, main_topic="g.tasks")
@@ -79,7 +82,7 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
 
 
 def test_large_records_are_kept_a_few_at_a_time() -> None:
-    """A hundred of the largest would be one transaction of 300 MiB."""
+    """Large records are stored a few at a time: a hundred would be one transaction of 300 MiB."""
     aside = Aside(ledger=MagicMock(), partitions=MagicMock(), entries=MagicMock(), counts=MagicMock(), ordered=MagicMock())
     large = Suspect("id", "g.tasks", 0, 0, None, bytes(PAGE_BYTES // 2), [], "why")
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""A question before something that costs money: whoever thinks better of it is heard."""
+"""A question before a command that costs money can be interrupted."""
 
 import signal
 import subprocess
@@ -27,7 +27,10 @@ def asked(folder: Path) -> "subprocess.Popen[bytes]":
 
 
 def test_ctrl_c_at_a_question_ends_the_command(tmp_path: Path) -> None:
-    """It waited for the answer all the same, and no other key was heard until somebody pressed Enter."""
+    """Ctrl-C ends the command at once, without waiting for the answer.
+
+    It used to wait until somebody pressed Enter.
+    """
     with asked(tmp_path) as program:
         program.send_signal(signal.SIGINT)
         try:
@@ -37,7 +40,7 @@ def test_ctrl_c_at_a_question_ends_the_command(tmp_path: Path) -> None:
 
 
 def test_an_answer_is_taken(tmp_path: Path) -> None:
-    """What the command makes of it is its own exit code, here 1 for yes."""
+    """The answer is returned; the command makes its own exit code from it, here 1 for yes."""
     with asked(tmp_path) as program:
         assert program.communicate(b"y\n", 20) == (None, b"")
 

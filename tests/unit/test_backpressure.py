@@ -1,4 +1,4 @@
-"""What is read no further, and since when it is read again."""
+"""Which topics are paused, and when they are read again."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -35,13 +35,13 @@ class FakePartitions:
 
 
 class FakeAside(list[object]):
-    """Suspects, and how much they weigh."""
+    """Rejected records, with a given size."""
 
     bytes = 0
 
 
 class Bench:
-    """Backpressure over what a test says that waits."""
+    """Backpressure over queues whose lengths a test sets."""
 
     def __init__(self, slots: int = 8) -> None:
         self.entries, self.partitions, self.aside = FakeEntries(), FakePartitions(), FakeAside()
@@ -54,14 +54,17 @@ class Bench:
         )
 
     def paused(self, waiting: int = 0) -> set[str]:
-        """Return what is paused when so many wait for a slot."""
+        """Return the paused topics when so many deliveries wait for a slot."""
         self.entries.waiting = waiting
         self.pressure.look()
         return self.partitions.paused
 
 
 def test_new_tasks_are_read_no_further_while_enough_wait_for_a_slot() -> None:
-    """They are read again when half of them are gone, not at every one; a tier is read all the time, since its tasks are due."""
+    """The main topic is paused while enough deliveries wait, until half of them are gone.
+
+    A tier is always read, because its tasks are due.
+    """
     bench = Bench()
 
     assert bench.paused(READY_LEAST - 1) == set()
@@ -78,7 +81,7 @@ def test_many_slots_have_more_waiting_for_them() -> None:
 
 @pytest.mark.parametrize("heavy", ["bodies", "aside", "few but large ones"])
 def test_nothing_is_read_while_what_waits_is_heavy(heavy: str) -> None:
-    """Bodies in memory, and suspects that the ledger does not take just now, are bounded whatever the topic."""
+    """All topics are paused while bodies and rejected records take too much memory."""
     bench = Bench()
     bench.entries.bodies_bytes = BODIES_BYTES if heavy == "bodies" else 0
     bench.aside += [None] * (ASIDE_MOST + 1 if heavy == "aside" else 0)
@@ -89,7 +92,10 @@ def test_nothing_is_read_while_what_waits_is_heavy(heavy: str) -> None:
 
 
 def test_what_waits_without_a_body_is_bounded_by_topic() -> None:
-    """Tasks of closed routes in the main topic, and held ones in a tier."""
+    """Deliveries without bodies are limited for each topic.
+
+    These are tasks of closed routes in the main topic, and delayed ones in a tier.
+    """
     bench = Bench()
     bench.entries.parked = WAITING_MOST
     assert bench.paused() == {MAIN}

@@ -1,4 +1,4 @@
-"""With what the calls of a route are made, and the cheap prompt that tells a provider from a task."""
+"""The accounts of routes, and the cheap prompt that tells a provider's fault from a task's."""
 
 import asyncio
 import logging
@@ -50,7 +50,7 @@ class FakeLLM:
 
 
 def connected(made: list[FakeLLM]) -> Callable[[str, Secret | None], LLM]:
-    """Return a `connect` that notes what it makes."""
+    """Return a `connect` function that records the clients it makes."""
 
     def connect(base_url: str, api_key: Secret | None) -> LLM:
         made.append(FakeLLM(base_url, api_key.reveal() if api_key else None))
@@ -60,7 +60,10 @@ def connected(made: list[FakeLLM]) -> Callable[[str, Secret | None], LLM]:
 
 
 def test_a_route_has_the_account_that_it_names() -> None:
-    """Address, key, model and limit are its own, or those of `[llm]`; a model that nobody configured uses that account too."""
+    """A route's address, key, model and limit are its own, or else those of `[llm]`.
+
+    A model that nobody configured uses that account too.
+    """
     accounts = Accounts(config=CONFIG, naming=Names(CONFIG), connect=connected([]))
     found = {name: accounts(name) for name in (ROUTE, "same", "keyed", "local", "other/model")}
     clients = {name: one.llm for name, one in found.items()}
@@ -76,7 +79,7 @@ def test_a_route_has_the_account_that_it_names() -> None:
 
 
 def test_a_key_is_sent_to_no_other_address() -> None:
-    """A route with an address of its own and no key has none: the key of `[llm]` is not that server's business."""
+    """A route with its own address and no key gets no key: `[llm]`'s key is not for that server."""
     made: list[FakeLLM] = []
     Accounts(config=CONFIG, naming=Names(CONFIG), connect=connected(made))
 
@@ -84,7 +87,7 @@ def test_a_key_is_sent_to_no_other_address() -> None:
 
 
 def test_each_client_is_closed_once() -> None:
-    """Routes may share one."""
+    """Each client is closed once, though routes may share one."""
     made: list[FakeLLM] = []
     accounts = Accounts(config=CONFIG, naming=Names(CONFIG), connect=connected(made))
     asyncio.run(accounts.close())
@@ -116,7 +119,7 @@ def test_each_address_that_a_key_goes_to_in_clear_is_told_once() -> None:
 
 
 def test_a_bad_account_names_its_route() -> None:
-    """When the agent starts, not when the first task comes."""
+    """A bad account is reported with its route when the agent starts, not at the first task."""
 
     def refuse(base_url: str, _api_key: Secret | None) -> LLM:
         if base_url == "http://local":
@@ -131,7 +134,7 @@ def test_a_bad_account_names_its_route() -> None:
 
 
 class StepClock:
-    """A clock that ends the duty when it would wait."""
+    """A clock that ends the duty at its first wait."""
 
     def __init__(self, at_s: float) -> None:
         self.at_s = at_s
@@ -149,7 +152,7 @@ class StepClock:
 
 
 def due() -> Routes:
-    """Return routes of which the default one is to be tried by the prompt at 109 s."""
+    """Return routes whose default one is due for the prompt at 109 s."""
     table = stopped()
     for now_s in (102.0, 105.0):
         call(table, failed(), now_s, task_id=7)
@@ -170,7 +173,7 @@ def ran(one: Prober) -> None:
 
 
 def test_the_prompt_is_sent_when_it_is_due() -> None:
-    """A few tokens, under a name that tells what it is; its answer lets the route go."""
+    """The prompt has a few tokens and a telling id; its answer opens the route."""
     table, llm = due(), FakeLLM()
     ran(prober(table, llm))
 
@@ -182,7 +185,7 @@ def test_the_prompt_is_sent_when_it_is_due() -> None:
 
 
 def test_nothing_is_sent_before() -> None:
-    """Not on routes that are well, and not while tasks do as probes."""
+    """No prompt is sent on routes that are well, nor while tasks serve as probes."""
     llm = FakeLLM()
     ran(prober(stopped(), llm))
 
@@ -190,7 +193,10 @@ def test_nothing_is_sent_before() -> None:
 
 
 def test_a_prompt_that_hangs_makes_no_room_for_tasks() -> None:
-    """After a resume there is room for the one task that is admitted, and for no second one, which would be given back at once."""
+    """A prompt that hangs after a resume makes room for one task, and not for a second.
+
+    A second task would be given back at once.
+    """
     table = due()
     assert table.prompts(109.0)
     table.resume(ROUTE, 110.0)
@@ -202,7 +208,7 @@ def test_a_prompt_that_hangs_makes_no_room_for_tasks() -> None:
 
 @pytest.mark.parametrize("answer", [CallFailed("NETWORK", "refused"), Reply(503, {}, b"")])
 def test_a_prompt_that_fails_leaves_the_route_stopped(answer: Reply | CallFailed) -> None:
-    """And a task has the next turn."""
+    """A failed prompt leaves the route stopped, and a task has the next turn."""
     table = due()
     ran(prober(table, FakeLLM(answer=answer)))
 
@@ -211,7 +217,7 @@ def test_a_prompt_that_fails_leaves_the_route_stopped(answer: Reply | CallFailed
 
 
 def test_a_bug_in_the_prompt_ends_no_agent(caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged, and tells nothing of the route."""
+    """A bug in the prompt is logged and says nothing about the route."""
     table = due()
     ran(prober(table, FakeLLM(answer=RuntimeError("oops"))))
 
@@ -220,7 +226,10 @@ def test_a_bug_in_the_prompt_ends_no_agent(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_others_may_ask_too() -> None:
-    """With the route's own model and limit; route names are encoded in the id."""
+    """Others may send the prompt, with the route's own model and limit.
+
+    Route names are encoded in the id.
+    """
     llm = FakeLLM()
     one = prober(stopped(), llm)
 

@@ -1,4 +1,4 @@
-"""pybreaker keeps the state; the window decides, and each change is told once."""
+"""pybreaker holds the state, the window decides, and each change is reported once."""
 
 from datetime import datetime, tzinfo
 from typing import Self
@@ -11,13 +11,16 @@ from agent.breaker.window import Window
 
 
 def circuit(run: int = 3) -> tuple[Circuit, list[bool]]:
-    """Return a circuit and what it has told."""
+    """Return a circuit, and the changes that it has reported."""
     told: list[bool] = []
     return Circuit(window=Window(run=run), changed=told.append), told
 
 
 def test_failures_stop_it_and_a_probe_decides() -> None:
-    """It stops at the last failure of the run, stays so at a probe that fails, and goes at one that succeeds."""
+    """The circuit stops at the run's last failure and opens at a successful probe.
+
+    A failed probe leaves it stopped.
+    """
     one, told = circuit()
     for _ in range(3):
         assert not one.stopped
@@ -32,7 +35,7 @@ def test_failures_stop_it_and_a_probe_decides() -> None:
 
 
 def test_it_begins_again_with_an_empty_window() -> None:
-    """What stopped it does not count towards the next stop."""
+    """The failures that stopped a circuit do not count towards its next stop."""
     one, told = circuit()
     for failed in (True, True, True, False, True, True):
         one.report(0.0, failed=failed)
@@ -44,7 +47,10 @@ def test_it_begins_again_with_an_empty_window() -> None:
 
 
 def test_it_can_be_stopped_and_started_from_outside() -> None:
-    """A park, a resume and the fleet's word change the state without an outcome; saying it twice changes nothing."""
+    """A park, a resume or the fleet changes the state without an outcome.
+
+    Doing it twice changes nothing.
+    """
     one, told = circuit()
     one.stop()
     one.stop()
@@ -56,7 +62,7 @@ def test_it_can_be_stopped_and_started_from_outside() -> None:
 
 
 def test_successes_keep_it_going() -> None:
-    """However many there are, and however the failures are spread among them."""
+    """Successes keep the circuit closed, however the failures are spread among them."""
     one, told = circuit()
     for _ in range(500):
         for failed in (True, True, False, False, False):
@@ -66,7 +72,7 @@ def test_successes_keep_it_going() -> None:
 
 
 def test_the_machines_time_of_day_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock that is set back by a day does not keep a probe's outcome from being taken."""
+    """A backward clock jump by a day does not prevent a probe's outcome from counting."""
 
     class Yesterday(datetime):
         @classmethod

@@ -1,4 +1,4 @@
-"""A task that meets the provider's error again and again, though the provider answers others, is at fault itself."""
+"""A task that repeatedly meets a provider's error, while others succeed, is itself at fault."""
 
 import random
 
@@ -7,7 +7,10 @@ from tests.unit.breakers import GOOD, ROUTE, Road, call, exhausted, failed, rout
 
 
 def test_tasks_that_fail_again_while_others_succeed_do_not_stop_their_route() -> None:
-    """A server answers 500 to nine requests that it cannot read, each time: the neighbours go on, the nine are counted."""
+    """Nine requests that a server cannot read get a 500 each time, and other tasks go on.
+
+    The nine failures count as the tasks' own.
+    """
     table = routes()
     for attempt in range(5):
         for task_id in range(9):
@@ -21,9 +24,9 @@ def test_tasks_that_fail_again_while_others_succeed_do_not_stop_their_route() ->
 
 
 def test_the_failures_of_bad_tasks_do_not_add_up() -> None:
-    """Six in ten calls are of tasks that always fail: at their second time they say nothing of the route."""
+    """Six in ten calls belong to tasks that always fail: at the second time they are ignored."""
     bad = [*range(12)] * 30
-    rng = random.Random(1)  # noqa: S311 - a run that can be repeated
+    rng = random.Random(1)  # noqa: S311 - repeatable runs
     table, good, at_s = routes(), 0, 100.0
     while bad:
         at_s += 0.01
@@ -35,7 +38,7 @@ def test_the_failures_of_bad_tasks_do_not_add_up() -> None:
 
 
 def test_an_outage_stops_the_route_though_tasks_failed_before() -> None:
-    """Nobody was answered since they failed: it is not the tasks."""
+    """An outage stops the route even if tasks failed before: nobody was answered since."""
     table = routes()
     for task_id in range(5):
         call(table, failed(), 100.0, task_id)
@@ -46,7 +49,7 @@ def test_an_outage_stops_the_route_though_tasks_failed_before() -> None:
 
 
 def test_an_outage_after_a_short_failure_stops_the_route_by_fresh_tasks() -> None:
-    """Tasks that failed before, and are tried again in the outage, are no reason to go on."""
+    """Fresh tasks stop the route in an outage, though tasks that failed before are retried too."""
     blip = range(20, 22)
 
     def answer(now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
@@ -60,7 +63,10 @@ def test_an_outage_after_a_short_failure_stops_the_route_by_fresh_tasks() -> Non
 
 
 def test_a_task_that_kills_its_connection_counts_for_the_route() -> None:
-    """Only what the provider calls its own error is one request's fault."""
+    """A lost connection counts for the route.
+
+    Only what the provider calls its own error is one request's fault.
+    """
     table = routes()
     for attempt in range(10):
         call(table, failed("NETWORK"), 100.0 + attempt, task_id=1)

@@ -1,4 +1,4 @@
-"""How many calls a route lets run: by the share of refused calls, against models of the limiters that providers use."""
+"""The limit of calls on a route, by its share of refusals, against models of real limiters."""
 
 import random
 from collections import deque
@@ -17,7 +17,10 @@ Answer = Callable[[float, random.Random], tuple[float, Outcome]]
 
 @dataclass
 class TokenBucket:
-    """nginx `limit_req rate=300r/m burst=10 nodelay`: a refused call costs nothing; no header says how long to wait."""
+    """nginx `limit_req rate=300r/m burst=10 nodelay`.
+
+    A refused call costs nothing, and no header says how long to wait.
+    """
 
     rate: float = PER_MINUTE / 60
     burst: float = 11.0
@@ -38,7 +41,7 @@ class TokenBucket:
 
 @dataclass
 class Window:
-    """HAProxy `sc_http_req_rate(60s) gt 300`: a refused call counts too."""
+    """HAProxy `sc_http_req_rate(60s) gt 300`; a refused call counts too."""
 
     limit: int = PER_MINUTE
     latency_s: float = 0.3
@@ -57,7 +60,7 @@ class Window:
 
 @dataclass
 class Dice:
-    """A provider that refuses a share of all calls, whatever the rate."""
+    """A provider that refuses a share of all calls, whatever their rate."""
 
     share: float
     refused: int = 0
@@ -77,7 +80,10 @@ def driven(answer: Answer, until_s: float, *, slots: int = 64, step_s: float = 0
 
 
 def test_a_token_bucket_without_headers_is_used_up() -> None:
-    """At least 95 % of nginx's 300 a minute by 64 slots, with less than one refusal for five answers."""
+    """64 slots use at least 95 % of nginx's 300 calls a minute.
+
+    There is less than one refusal for five answers.
+    """
     bucket = TokenBucket()
     road = driven(bucket, 300.0)
 
@@ -87,7 +93,10 @@ def test_a_token_bucket_without_headers_is_used_up() -> None:
 
 @pytest.mark.parametrize("slots", [8, 64])
 def test_a_window_that_counts_refusals_is_used(slots: int) -> None:
-    """At least 85 % of HAProxy's 300 a minute: what is refused is lost there, so pauses must be left alone."""
+    """At least 85 % of HAProxy's 300 calls a minute are used.
+
+    Refused calls are lost there, so pauses must be left alone.
+    """
     road = driven(Window(), 420.0, slots=slots)
 
     assert road.good(0.0, 420.0) >= 0.85 * 7 * PER_MINUTE
@@ -95,14 +104,14 @@ def test_a_window_that_counts_refusals_is_used(slots: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_refusals_by_chance_cost_little(seed: int) -> None:
-    """With 5 % of all calls refused, whatever the rate, at least 85 % of the throughput is left."""
+    """With 5 % of all calls refused by chance, at least 85 % of the throughput remains."""
     free, refusing = driven(Dice(0.0), 60.0, seed=seed), driven(Dice(0.05), 60.0, seed=seed)
 
     assert refusing.good(0.0, 60.0) >= 0.85 * free.good(0.0, 60.0)
 
 
 def test_hung_calls_and_refusals_cost_little_together() -> None:
-    """One call in a hundred hangs for ten minutes, five are refused: the others go on meanwhile."""
+    """One call in a hundred hangs for ten minutes and five are refused; the others go on."""
 
     def answer(now_s: float, rng: random.Random) -> tuple[float, Outcome]:
         return (600.0, failed("AMBIGUOUS")) if rng.random() < 0.01 else refusing(now_s, rng)
@@ -114,7 +123,7 @@ def test_hung_calls_and_refusals_cost_little_together() -> None:
 
 
 def test_a_provider_that_had_no_room_for_a_while_is_soon_used_fully() -> None:
-    """It refused all calls for half a minute: the first answer leads to others, twice as many each time."""
+    """After half a minute of refusals, the first answer leads to twice as many calls each time."""
 
     def answer(now_s: float, rng: random.Random) -> tuple[float, Outcome]:
         return (0.01, REFUSED) if now_s < 30 else (rng.uniform(0.5, 1.5), GOOD)
@@ -126,7 +135,7 @@ def test_a_provider_that_had_no_room_for_a_while_is_soon_used_fully() -> None:
 
 
 def test_a_limit_of_concurrent_calls_is_used() -> None:
-    """Sixteen at once: the mean over minutes is near it."""
+    """With a limit of sixteen calls at once, the mean over minutes is near it."""
     ends_s: list[float] = []
 
     def answer(now_s: float, rng: random.Random) -> tuple[float, Outcome]:
@@ -141,7 +150,10 @@ def test_a_limit_of_concurrent_calls_is_used() -> None:
 
 
 def test_a_refused_share_lowers_the_limit_by_half_of_it() -> None:
-    """Once for each answer time: 16 of 64 calls refused, and one eighth fewer calls run then, but for the growth."""
+    """A refused share lowers the limit by half of it, once for each answer time.
+
+    If 16 of 64 calls are refused, one eighth fewer calls run then, apart from the growth.
+    """
     table = routes()
     tickets = [admitted(table, 100.0, task_id) for task_id in range(64)]
     for number, ticket in enumerate(tickets):
@@ -153,7 +165,7 @@ def test_a_refused_share_lowers_the_limit_by_half_of_it() -> None:
 
 
 def test_a_clean_route_has_no_limit_but_its_slots() -> None:
-    """Whatever its rate; nothing is paced."""
+    """A route without refusals has no limit but its slots, whatever its rate; nothing is paced."""
     table = routes()
     for number in range(1000):
         call(table, GOOD, 100.0 + number / 1000)
@@ -162,7 +174,10 @@ def test_a_clean_route_has_no_limit_but_its_slots() -> None:
 
 
 def test_a_refusal_while_a_route_starts_slowly_costs_little() -> None:
-    """After a stop one call goes first; a refusal by chance among the first slows nothing."""
+    """A refusal by chance during slow start slows nothing.
+
+    After a stop, one call goes first.
+    """
     table = stopped()
     call(table, GOOD, 102.0)
     call(table, REFUSED, 102.1)
@@ -173,7 +188,10 @@ def test_a_refusal_while_a_route_starts_slowly_costs_little() -> None:
 
 
 def test_a_limiter_that_is_gone_is_soon_forgotten() -> None:
-    """Twenty calls a minute went through for five minutes; two minutes later all slots are used."""
+    """Two minutes after a limiter of 20 calls a minute is gone, all slots are used.
+
+    The limiter was in force for five minutes.
+    """
     bucket = TokenBucket(rate=20 / 60, burst=1.0, latency_s=1.0)
 
     def answer(now_s: float, rng: random.Random) -> tuple[float, Outcome]:

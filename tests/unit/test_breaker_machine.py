@@ -1,4 +1,4 @@
-"""A route under anything that can happen to it, in any order."""
+"""A route under all possible events, in any order."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -50,7 +50,7 @@ class RouteMachine(RuleBasedStateMachine):
 
     @rule()
     def start_too_late(self) -> None:
-        """A claim was under way while the route changed."""
+        """Start a call whose claim was in progress while the route changed."""
         ticket = self.table.admit(ROUTE, self.tasks, self.now_s)
         if ticket is not None:
             self.table.ended(ticket, Released(), self.now_s)
@@ -112,7 +112,7 @@ class RouteMachine(RuleBasedStateMachine):
         assert bool(notice) is (self.table.closed(ROUTE, self.now_s) or "been running" in notice)
 
     def teardown(self) -> None:
-        """When the provider is well and this agent alone, its tasks are soon at full speed, whatever was before."""
+        """Check that tasks soon run at full speed once the provider is well and the agent alone."""
         self.member.alone()
         for ticket in self.prompts:
             self.table.answered(ticket, Told(Effect.UP), self.now_s)

@@ -1,4 +1,4 @@
-"""An agent on a clock through whole outages: what is counted, how many calls are made, how soon it is back."""
+"""An agent on a clock through whole outages: attempts, calls, and time to full speed."""
 
 import random
 
@@ -8,36 +8,36 @@ from agent.outcome import Outcome
 from tests.unit.breakers import GOOD, ROUTE, Road, failed, routes, snoozed
 
 FROM_S, TO_S = 6.0, 66.0
-LATENCY_S = 0.19  # not a whole number of steps, so that rounding does not make some calls longer
+LATENCY_S = 0.19  # not a whole number of steps, so that rounding does not lengthen some calls
 
 
 def away(now_s: float) -> bool:
-    """Return whether the provider is away."""
+    """Return whether the provider is down."""
     return FROM_S <= now_s < TO_S
 
 
 def unavailable(now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
-    """503 at once."""
+    """Answer 503 at once."""
     return (0.05, failed()) if away(now_s) else (LATENCY_S, GOOD)
 
 
 def hangs(now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
-    """No answer until the call's own limit."""
+    """Give no answer until the call's own limit."""
     return (10.0, failed("AMBIGUOUS")) if away(now_s) else (LATENCY_S, GOOD)
 
 
 def cuts(now_s: float, rng: random.Random) -> tuple[float, Outcome]:
-    """Accepts, and cuts the connection at some time."""
+    """Accept the connection, and cut it after some time."""
     return (rng.random() * 2, failed("AMBIGUOUS")) if away(now_s) else (LATENCY_S, GOOD)
 
 
 def limited(now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
-    """429 with a Retry-After of 20 s."""
+    """Answer 429 with a Retry-After of 20 s."""
     return (0.05, snoozed("RATE", 20.0)) if away(now_s) else (LATENCY_S, GOOD)
 
 
 def unpaid(now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
-    """402."""
+    """Answer 402."""
     return (0.05, snoozed("MONEY", 30.0)) if away(now_s) else (LATENCY_S, GOOD)
 
 
@@ -45,7 +45,10 @@ def unpaid(now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
     ("provider", "slots"), [(unavailable, 1), (unavailable, 8), (unavailable, 64), (unavailable, 500), (hangs, 64), (cuts, 64), (cuts, 3)]
 )
 def test_an_outage_counts_no_more_than_what_stopped_the_route(provider: object, slots: int) -> None:
-    """At most 10 attempts, whatever is in flight; no storm of calls; full speed within 5 s of its end."""
+    """An outage counts at most 10 attempts, causes no storm of calls, and ends within 5 s.
+
+    After its end, the agent is back at full speed within that time.
+    """
     road = Road(routes(slots), provider, slots)  # type: ignore[arg-type]
     road.drive(75.0)
 
@@ -56,7 +59,10 @@ def test_an_outage_counts_no_more_than_what_stopped_the_route(provider: object, 
 
 
 def test_a_provider_that_asks_for_time_is_left_alone() -> None:
-    """About one call per pause of 5 s, nothing counted, no stop; at full speed after 15 s."""
+    """A provider that asks for time gets one call per 5 s; nothing counts and nothing stops.
+
+    The agent is at full speed after 15 s.
+    """
     road = Road(routes(64), limited, 64)
     road.drive(90.0)
 
@@ -66,7 +72,7 @@ def test_a_provider_that_asks_for_time_is_left_alone() -> None:
 
 
 def test_an_unpaid_account_is_left_alone() -> None:
-    """It is parked after what was in flight, tried each minute, and runs again by itself."""
+    """An unpaid account is parked, tried each minute, and runs again by itself."""
     road = Road(routes(64), unpaid, 64)
     road.drive(140.0)
 
@@ -76,7 +82,10 @@ def test_an_unpaid_account_is_left_alone() -> None:
 
 
 def test_a_firewall_that_refuses_some_documents_does_not_park_the_route() -> None:
-    """One in ten, by chance three in a row every few seconds: the others go on."""
+    """A firewall that refuses one document in ten does not stop the other tasks.
+
+    By chance, three refusals in a row come every few seconds.
+    """
     road = Road(routes(64), lambda _now_s, rng: (LATENCY_S, snoozed("AUTH", 1.5) if rng.random() < 0.1 else GOOD), 64)
     road.drive(60.0)
 
@@ -85,9 +94,12 @@ def test_a_firewall_that_refuses_some_documents_does_not_park_the_route() -> Non
 
 
 def test_independent_failures_hardly_ever_stop_a_route() -> None:
-    """In 100,000 calls with 64 in flight, 30 % of which fail: a run of ten is to be expected 0.4 times, half of 200 never."""
+    """In 100,000 calls with 30 % independent failures, the route stops hardly ever.
+
+    With 64 calls in flight, a run of ten is to be expected 0.4 times, half of 200 never.
+    """
     table = routes(64)
-    rng, stops, running = random.Random(1), 0, []  # noqa: S311 - a run that can be repeated
+    rng, stops, running = random.Random(1), 0, []  # noqa: S311 - repeatable runs
     for number in range(100_000):
         now_s = number / 100
         running.append(table.admit(ROUTE, number, now_s))

@@ -1,4 +1,4 @@
-"""One route that its provider refuses or has locked: it pauses, or is parked until an answer or a person."""
+"""A refused or locked route pauses, or is parked until an answer or a person."""
 
 import logging
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.unit.breakers import GOOD, OF, ROUTE, admitted, call, exhausted, fail
 
 @pytest.mark.parametrize("error_class", OF[Effect.REFUSAL])
 def test_a_route_whose_calls_are_refused_pauses_for_half_of_the_wait(error_class: str) -> None:
-    """It is tried again sooner than the refused task, after at most 5 s, and then with one call."""
+    """A refused route is tried before the refused task, after at most 5 s, and with one call."""
     short, long = routes(), routes()
     paused(short, snoozed(error_class, 4.0), 100.0)
     paused(long, snoozed(error_class, 600.0), 100.0)
@@ -27,7 +27,7 @@ def test_a_route_whose_calls_are_refused_pauses_for_half_of_the_wait(error_class
 
 @pytest.mark.parametrize("error_class", OF[Effect.REFUSAL])
 def test_a_single_refusal_holds_for_its_task_alone(error_class: str) -> None:
-    """The others go on; the task waits for all that the provider asks for."""
+    """A single refusal delays only its own task, for all the time that the provider asks for."""
     table = routes()
     tickets = [admitted(table, 100.0, task_id) for task_id in range(64)]
 
@@ -38,7 +38,7 @@ def test_a_single_refusal_holds_for_its_task_alone(error_class: str) -> None:
 
 
 def test_a_refused_route_is_closed_until_an_answer_comes() -> None:
-    """Also in the moment between two pauses, so that its tasks do not hold up those of others all the while."""
+    """A refused route stays closed between two pauses, so its tasks do not hold up others."""
     table = routes()
     paused(table, snoozed("RATE"), 100.0)
     for now_s in (105.0, 110.0):
@@ -51,7 +51,7 @@ def test_a_refused_route_is_closed_until_an_answer_comes() -> None:
 
 
 def test_pauses_grow_while_the_trial_is_refused() -> None:
-    """A limiter that counts refusals is not kept busy by them; a pause takes 5 s at most."""
+    """Pauses grow to at most 5 s, so that a limiter that counts refusals is not kept busy."""
     table, at_s, pauses_s = routes(), 100.0, []
     paused(table, snoozed("RATE", 1.0), at_s)
     for _ in range(5):
@@ -63,7 +63,7 @@ def test_pauses_grow_while_the_trial_is_refused() -> None:
 
 
 def test_a_hung_call_from_before_a_refusal_does_not_hold_up_its_route() -> None:
-    """Only calls that began after the pause count for it; the hung one may take its 600 s."""
+    """Only calls begun after the pause count; a hung call from before may take its 600 s."""
     table = routes()
     admitted(table, 99.0)
     paused(table, snoozed("RATE", 2.0), 100.0)
@@ -74,7 +74,10 @@ def test_a_hung_call_from_before_a_refusal_does_not_hold_up_its_route() -> None:
 
 
 def test_a_trial_that_hangs_is_waited_for_no_longer_than_three_usual_answers() -> None:
-    """Then the next task is tried while the first call goes on; after a minute if none is known."""
+    """After three usual answer times, the next task is tried while the first call goes on.
+
+    If no answer time is known, that happens after a minute.
+    """
     for usual_s, long_s in ((4.0, 12.0), (30.0, 60.0), (None, 60.0)):
         table = routes()
         if usual_s is not None:
@@ -87,7 +90,7 @@ def test_a_trial_that_hangs_is_waited_for_no_longer_than_three_usual_answers() -
 
 
 def test_refusals_from_before_a_pause_say_nothing_after_it() -> None:
-    """Of 64 calls that were refused together the late ones do not begin another pause."""
+    """Of 64 calls that were refused together, the late ones do not begin another pause."""
     table = routes()
     tickets = [admitted(table, 100.0, task_id) for task_id in range(64)]
     for ticket in tickets[:40]:
@@ -100,7 +103,7 @@ def test_refusals_from_before_a_pause_say_nothing_after_it() -> None:
 
 
 def test_calls_that_run_far_longer_than_usual_are_told_of() -> None:
-    """By name and number, before the time limit of their calls ends them."""
+    """Long-running calls are logged by name and number before their time limit ends them."""
     table = routes()
     call(table, GOOD, 100.0)
     tickets = [admitted(table, 100.0, task_id) for task_id in range(10)]
@@ -115,7 +118,10 @@ def test_calls_that_run_far_longer_than_usual_are_told_of() -> None:
 
 
 def test_the_reason_of_a_pause_is_the_refusal() -> None:
-    """A failure that ends meanwhile is its task's affair, until such failures stop the route."""
+    """The reason of a pause is the refusal; a failure during it belongs to its task.
+
+    That changes once such failures stop the route.
+    """
     table = routes(slots=3)
     tickets = [admitted(table, 100.0, task_id) for task_id in range(8)]
     for ticket in tickets[:5]:
@@ -130,7 +136,7 @@ def test_the_reason_of_a_pause_is_the_refusal() -> None:
 
 
 def test_answers_during_a_pause_take_back_the_slow_start() -> None:
-    """One refusal among many answers is no reason to begin with one call."""
+    """Answers during a pause cancel the slow start: one refusal among many answers is no reason."""
     table = routes(slots=8)
     tickets = [admitted(table, 100.0) for _ in range(5)]
     table.ended(tickets[0], snoozed("RATE", 2.0), 100.1)
@@ -141,7 +147,7 @@ def test_answers_during_a_pause_take_back_the_slow_start() -> None:
 
 
 def test_refusals_do_not_stop_a_route() -> None:
-    """However many there are: the provider is there."""
+    """No number of refusals stops a route, because the provider answers."""
     table = routes()
     for now_s in range(100, 300, 6):
         call(table, snoozed("RATE"), float(now_s))
@@ -151,7 +157,7 @@ def test_refusals_do_not_stop_a_route() -> None:
 
 
 def test_a_refusal_ends_a_stop() -> None:
-    """The provider answers; what was wrong is over, and it asks for time."""
+    """A refusal ends a stop: the provider answers and asks for time."""
     table = stopped()
     call(table, snoozed("CAPACITY", 2.0), 102.0)
 
@@ -167,7 +173,10 @@ def test_a_refusal_ends_a_stop() -> None:
     ],
 )
 def test_a_locked_account_parks_the_route(error_class: str, what: str, caplog: pytest.LogCaptureFixture) -> None:
-    """After three calls in a row that say so; it is said once, loudly, with what to do, and tried every minute."""
+    """Three refusals of the account in a row park the route.
+
+    The agent logs that once, loudly and with advice, and tries the route every minute.
+    """
     table = routes()
     for _ in range(2):
         call(table, snoozed(error_class), 100.0)
@@ -186,7 +195,7 @@ def test_a_locked_account_parks_the_route(error_class: str, what: str, caplog: p
 
 @pytest.mark.parametrize("between", [GOOD, failed("BAD_OUTPUT")])
 def test_an_answer_in_between_ends_the_run(between: Outcome) -> None:
-    """One task that names a wrong model does not park what others use."""
+    """An answer ends the run, so a task with a wrong model does not park the others' route."""
     table = routes()
     for outcome in (snoozed("AUTH"), snoozed("AUTH"), between, snoozed("AUTH"), snoozed("AUTH")):
         call(table, outcome, 100.0)
@@ -199,7 +208,11 @@ def test_an_answer_in_between_ends_the_run(between: Outcome) -> None:
     [(GOOD, 101.0, True), (GOOD, 100.0, False), (failed("BAD_OUTPUT"), 101.0, False), (exhausted("BAD_REQUEST"), 101.0, False)],
 )
 def test_an_answer_tells_of_the_time_at_which_its_call_began(outcome: Outcome, began_s: float, *, answered: bool) -> None:
-    """A key may have been taken back meanwhile; and what cannot be used may be refused before the key is looked at."""
+    """An answer counts for the time when its call began.
+
+    The key may have been revoked since, and an unusable request may be refused before the key is
+    checked.
+    """
     table = routes()
     ticket = admitted(table, began_s)
     table.ended(ticket, outcome, 105.0)
@@ -209,7 +222,7 @@ def test_an_answer_tells_of_the_time_at_which_its_call_began(outcome: Outcome, b
 
 
 def test_a_closed_route_has_answered_nobody() -> None:
-    """What was answered before says nothing of now."""
+    """Answers from before a route closed say nothing about it now."""
     table = routes()
     call(table, GOOD, 99.0)
     for _ in range(10):
@@ -220,7 +233,11 @@ def test_a_closed_route_has_answered_nobody() -> None:
 
 @pytest.mark.parametrize(("slots", "run"), [(1, 3), (8, 8), (64, 10)])
 def test_a_route_that_has_answered_is_parked_by_a_longer_run(slots: int, run: int) -> None:
-    """A key that was taken back is refused to all; after the restart three are enough again, until somebody is answered."""
+    """A route that has answered before is parked only by a longer run.
+
+    A revoked key is refused to all. After a restart three refusals suffice again, until one call is
+    answered.
+    """
     table = routes(slots)
     call(table, GOOD, 99.0)
 
@@ -231,7 +248,11 @@ def test_a_route_that_has_answered_is_parked_by_a_longer_run(slots: int, run: in
 
 @pytest.mark.parametrize("of", [failed, exhausted])
 def test_a_key_that_is_refused_to_all_counts_nothing(of: Callable[[str], Outcome]) -> None:
-    """Also for a task that was refused alone before: its route was parked meanwhile."""
+    """A key refused to all calls counts no attempt.
+
+    That holds also for a task that was refused alone before, because its route was parked
+    meanwhile.
+    """
     table = routes()
     late = admitted(table, 99.0)
     for _ in range(2):
@@ -242,7 +263,10 @@ def test_a_key_that_is_refused_to_all_counts_nothing(of: Callable[[str], Outcome
 
 
 def test_a_parked_route_goes_by_an_answer() -> None:
-    """Somebody has paid; slow start follows, and three more refusals are needed to park it again."""
+    """An answer unparks a route, for example once somebody has paid.
+
+    Slow start follows, and three more refusals are needed to park it again.
+    """
     table = parked()
     call(table, GOOD, 160.0)
     assert table.room(ROUTE, 160.0, 0, 64) == 1
@@ -252,7 +276,7 @@ def test_a_parked_route_goes_by_an_answer() -> None:
 
 
 def test_an_outage_does_not_unpark_a_route() -> None:
-    """The reason stays; what failed is not counted."""
+    """An outage keeps a parked route parked with its reason, and counts no failure."""
     table = parked()
     settled = call(table, failed(), 160.0)
 
@@ -261,7 +285,7 @@ def test_an_outage_does_not_unpark_a_route() -> None:
 
 
 def test_a_person_can_resume_a_route(caplog: pytest.LogCaptureFixture) -> None:
-    """At once, whatever closed it; on a route that is well it does nothing."""
+    """A person resumes a route at once, whatever closed it; a healthy route does not change."""
     for table in (parked(), stopped()):
         assert table.resume(ROUTE, 101.0)
         assert (table.room(ROUTE, 101.0, 0, 64), table.resume(ROUTE, 101.0), table.resume("other", 101.0)) == (1, False, False)
@@ -272,7 +296,7 @@ def test_a_person_can_resume_a_route(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def parked() -> Routes:
-    """Return routes of which the default one was parked at 100 s."""
+    """Return routes whose default one was parked at 100 s."""
     table = routes()
     for _ in range(3):
         call(table, snoozed("MONEY"), 100.0)

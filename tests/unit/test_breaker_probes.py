@@ -1,4 +1,4 @@
-"""A route that has stopped is tried by one call at a time, at a pace, within a limit, and not only by one task."""
+"""A stopped route is probed by one call at a time, paced, limited, and not by one task only."""
 
 from itertools import pairwise
 
@@ -16,7 +16,7 @@ def probes(*, timeout_s: float = 600.0, jitter: float = 0.5, parked: bool = Fals
 
 
 def test_intervals_grow_from_start_to_start() -> None:
-    """2 s, then half as much again, and never more than 4 s, however long a probe takes."""
+    """Probe intervals start at 2 s and grow by half up to 4 s, however long a probe takes."""
     one, starts = probes(), [100.0]
     for _ in range(5):
         assert not one.task_due(one.next_s - 0.01)
@@ -29,12 +29,12 @@ def test_intervals_grow_from_start_to_start() -> None:
 
 @pytest.mark.parametrize(("jitter", "first_s"), [(0.0, 101.8), (1.0, 102.2)])
 def test_agents_do_not_probe_in_step(jitter: float, first_s: float) -> None:
-    """Each interval is drawn, a tenth to either side."""
+    """Each interval varies by a tenth to either side, so agents do not probe in step."""
     assert probes(jitter=jitter).next_s == pytest.approx(first_s)
 
 
 def test_a_parked_route_is_tried_at_its_own_pace() -> None:
-    """Every minute, since a person must act; the pace does not grow."""
+    """A parked route is tried every minute, since a person must act; the interval does not grow."""
     one = probes(parked=True)
     for start_s in (160.0, 220.0, 280.0):
         assert (one.task_due(start_s - 0.01), one.task_due(start_s)) == (False, True)
@@ -43,7 +43,7 @@ def test_a_parked_route_is_tried_at_its_own_pace() -> None:
 
 
 def test_one_probe_at_a_time() -> None:
-    """While one runs, however long, there is no other; one that ended late is followed at once."""
+    """Only one probe runs at a time; one that ended late is followed at once."""
     one = probes()
     one.start(102.0)
 
@@ -56,7 +56,10 @@ def test_one_probe_at_a_time() -> None:
     ("answered_in_s", "limit_s"), [([], 600.0), ([0.1, 0.2], 2.0), ([0.2, 5.0, 0.3], 20.0), ([200.0], 600.0), ([5.0] + [1.0] * 100, 4.0)]
 )
 def test_a_probe_ends_long_before_a_calls_own_limit(answered_in_s: list[float], limit_s: float) -> None:
-    """Four times the slowest recent answer, 2 s at least, and never more than a call may take; unknown: that."""
+    """A probe may take four times the slowest recent answer, at least 2 s.
+
+    It never takes longer than a call may. If no answer is known, that is its limit.
+    """
     times = Times()
     for duration_s in answered_in_s:
         times.add(duration_s)
@@ -66,7 +69,10 @@ def test_a_probe_ends_long_before_a_calls_own_limit(answered_in_s: list[float], 
 
 
 def test_the_task_that_failed_twice_makes_room_for_the_prompt() -> None:
-    """It may be the task itself; after the prompt has failed too, a task has its turn again."""
+    """After a task failed twice as a probe, the prompt goes: the task itself may be at fault.
+
+    After the prompt has failed too, a task has its turn again.
+    """
     one = probes()
     one.failed(7)
     assert (one.task_due(110.0), one.prompt_due(110.0)) == (True, False)
@@ -78,7 +84,10 @@ def test_the_task_that_failed_twice_makes_room_for_the_prompt() -> None:
 
 
 def test_tasks_that_fail_in_turn_make_room_for_the_prompt_too() -> None:
-    """Two bad tasks that are left over keep each other from being the same one twice in a row."""
+    """Two bad tasks that fail in turn make room for the prompt too.
+
+    Each keeps the other from being the same task twice in a row.
+    """
     one = probes()
     for task_id in (7, 8):
         one.failed(task_id)
@@ -90,7 +99,10 @@ def test_tasks_that_fail_in_turn_make_room_for_the_prompt_too() -> None:
 
 
 def test_a_task_that_succeeds_clears_the_others() -> None:
-    """Then it was the provider; the prompt's success says nothing about tasks."""
+    """A task that succeeds as a probe clears the other tasks: the provider was at fault.
+
+    The prompt's success says nothing about tasks.
+    """
     one = probes()
     one.failed(7)
     one.succeeded(None)
@@ -105,7 +117,7 @@ def test_a_task_that_succeeds_clears_the_others() -> None:
 
 
 def test_the_prompt_is_sent_only_where_a_task_waits() -> None:
-    """Nobody pays to learn whether a route works that nobody needs."""
+    """The prompt is sent only where a task waits, so nobody pays to learn about an unused route."""
     one = probes()
     one.failed(7)
     one.failed(7)
@@ -117,7 +129,7 @@ def test_the_prompt_is_sent_only_where_a_task_waits() -> None:
 
 
 def test_a_turn_is_good_for_one_probe() -> None:
-    """Where agents share a route, a probe needs the turn; it is used up by its start."""
+    """Agents that share a route need the turn for each probe, and its start uses the turn up."""
     one = probes()
     one.refused(110.0)
     assert (one.task_due(120.0), one.has_turn(120.0)) == (False, False)
@@ -131,7 +143,7 @@ def test_a_turn_is_good_for_one_probe() -> None:
 
 
 def test_a_turn_that_ran_out_is_not_revived() -> None:
-    """An agent that slept past its lease leaves the probe to the others."""
+    """An agent that slept past its turn's lease leaves the probe to the others."""
     one = probes()
     one.granted(110.0, until_s=115.0)
 
@@ -139,7 +151,7 @@ def test_a_turn_that_ran_out_is_not_revived() -> None:
 
 
 def test_an_agent_alone_needs_no_turn() -> None:
-    """Without Redis each agent probes for itself, at the pace it had."""
+    """Without Redis, each agent probes for itself, at its own pace."""
     one = probes()
     one.refused(110.0)
     one.free()

@@ -1,4 +1,4 @@
-"""One route: when calls start on it, and what a failure there means for the task."""
+"""One route: when calls start on it, and what a failure means for the task."""
 
 import logging
 
@@ -13,7 +13,7 @@ from tests.unit.judged import TERMS
 
 
 def test_a_route_that_is_well_fills_all_slots() -> None:
-    """As many calls as there are free slots, and never less than none."""
+    """A route that is well allows as many calls as slots are free, and never less than none."""
     table = routes()
 
     assert [table.room(ROUTE, 0.0, running, 64) for running in (0, 60, 70)] == [64, 4, 0]
@@ -25,7 +25,7 @@ def test_a_route_that_is_well_fills_all_slots() -> None:
 
 @pytest.mark.parametrize("error_class", OF[Effect.OUTAGE])
 def test_a_run_of_failures_stops_it(error_class: str) -> None:
-    """Nine are the tasks' affair; at the tenth nothing starts for 2 s."""
+    """Nine failures in a row are the tasks' own; at the tenth, no call starts for 2 s."""
     table = routes()
     for _ in range(9):
         call(table, failed(error_class), 100.0)
@@ -41,7 +41,7 @@ def test_a_run_of_failures_stops_it(error_class: str) -> None:
 
 
 def test_half_of_the_calls_stop_it_too() -> None:
-    """A provider that fails every other time is no provider."""
+    """A provider that fails every other call stops the route too."""
     table = routes()
     for _ in range(24):
         call(table, failed(), 100.0)
@@ -56,7 +56,10 @@ def test_half_of_the_calls_stop_it_too() -> None:
 
 @pytest.mark.parametrize("outcome", [failed(), exhausted()])
 def test_what_an_outage_did_is_not_counted(outcome: Outcome) -> None:
-    """The failure that stops the route, and all that end after it, come back uncounted with the same reason."""
+    """The failure that stops a route, and all that end later, are not counted.
+
+    They have the same reason.
+    """
     table = routes()
     tickets = [admitted(table, 100.0, task_id) for task_id in range(64)]
     settled = [table.ended(ticket, outcome, 101.0) for ticket in tickets]
@@ -70,7 +73,7 @@ def test_what_an_outage_did_is_not_counted(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("outcome", [failed("BAD_OUTPUT"), failed("HANDLER"), Dead(failed().failure, Spent()), GOOD, Released()])
 def test_what_no_outage_did_is_settled_as_it_is(outcome: Outcome) -> None:
-    """Also when it ends while the route is stopped."""
+    """A failure that no outage caused is settled as it is, even while the route is stopped."""
     table = routes()
     late = admitted(table, 99.0)
     for _ in range(10):
@@ -80,7 +83,7 @@ def test_what_no_outage_did_is_settled_as_it_is(outcome: Outcome) -> None:
 
 
 def test_one_probe_at_a_time() -> None:
-    """While it runs no other starts; a claim that comes too late is given back."""
+    """No call starts while a probe runs; a claim that comes too late is given back."""
     table = stopped()
     assert table.room(ROUTE, 102.0, 0, 64) == 1
     probe = admitted(table, 102.0)
@@ -92,7 +95,7 @@ def test_one_probe_at_a_time() -> None:
 
 
 def test_calls_that_hang_since_before_leave_room_for_a_probe() -> None:
-    """But the slots bound everything."""
+    """Hung calls from before leave room for a probe, within the slots."""
     table = stopped()
 
     assert (table.room(ROUTE, 102.0, 63, 64), table.room(ROUTE, 102.0, 64, 64)) == (1, 0)
@@ -100,7 +103,10 @@ def test_calls_that_hang_since_before_leave_room_for_a_probe() -> None:
 
 @pytest.mark.parametrize("outcome", [GOOD, *(failed(name) for name in OF[Effect.UP]), *(snoozed(name) for name in OF[Effect.LOCKED])])
 def test_any_answer_to_a_probe_starts_it_again(outcome: Outcome) -> None:
-    """Also one that is bad for the task, or for the account: the provider is there. One call goes first."""
+    """Any answer to a probe starts the route again, with one call first.
+
+    An answer that is bad for the task or the account counts as well: the provider is up.
+    """
     table = stopped()
     call(table, outcome, 102.0)
 
@@ -109,7 +115,10 @@ def test_any_answer_to_a_probe_starts_it_again(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("outcome", [failed("HANDLER"), Succeeded(b"1", COMPLETION, Spent()), Released(), Cancelled(), snoozed("INTERNAL")])
 def test_a_probe_that_met_no_provider_tells_nothing(outcome: Outcome) -> None:
-    """The route stays as it is, and the next probe keeps its time; it is the prompt, as the next tasks may be of the same kind."""
+    """A probe that met no provider changes nothing, and the next probe keeps its time.
+
+    The next probe is the prompt, because the next tasks may be of the same kind.
+    """
     table = stopped()
     assert call(table, outcome, 102.0) is outcome
 
@@ -121,7 +130,7 @@ def test_a_probe_that_met_no_provider_tells_nothing(outcome: Outcome) -> None:
 
 
 def test_a_prompt_that_tells_nothing_makes_room_for_a_task() -> None:
-    """It ended in a bug, perhaps; the provider may answer a task."""
+    """If the prompt tells nothing, for example because of a bug, a task is tried next."""
     table = stopped()
     call(table, Released(), 102.0)
     table.room(ROUTE, 105.0, 0, 64)
@@ -132,7 +141,10 @@ def test_a_prompt_that_tells_nothing_makes_room_for_a_task() -> None:
 
 
 def test_slow_start_after_a_stop() -> None:
-    """One call, then twice as many with each success; a claim that took more is given back."""
+    """After a stop one call starts, then twice as many with each success.
+
+    A claim that took more is given back.
+    """
     table = stopped()
     call(table, GOOD, 102.0)
 
@@ -148,7 +160,10 @@ def test_slow_start_after_a_stop() -> None:
 
 
 def test_calls_from_before_a_stop_take_no_room_in_slow_start() -> None:
-    """They are not known to be the present provider's; only the slots count them."""
+    """Calls from before a stop take no room in slow start; only the slots count them.
+
+    They are not known to use the present provider.
+    """
     table = routes()
     orphans = [admitted(table, 99.0) for _ in range(20)]
     for _ in range(10):
@@ -162,7 +177,10 @@ def test_calls_from_before_a_stop_take_no_room_in_slow_start() -> None:
 
 
 def test_late_failures_change_nothing() -> None:
-    """What began before the last change neither stops a route again nor moves the next probe; nor does it count."""
+    """Failures of calls from before the last change neither stop a route nor move its probe.
+
+    They are not counted either.
+    """
     table = routes()
     before = [admitted(table, 99.0, task_id) for task_id in range(40)]
     for ticket in before[:10]:
@@ -179,7 +197,7 @@ def test_late_failures_change_nothing() -> None:
 
 
 def test_late_successes_change_nothing() -> None:
-    """A call that the provider answered before it failed is no proof that it is well."""
+    """A call answered before the provider failed does not prove that the provider is well."""
     table = routes()
     late = admitted(table, 99.0)
     for _ in range(10):
@@ -189,11 +207,14 @@ def test_late_successes_change_nothing() -> None:
     assert table.closed(ROUTE, 101.0)
 
 
-# ---- the task that may itself be what fails
+# ---- the task that may itself be at fault
 
 
 def test_the_last_task_still_dies() -> None:
-    """It fails as a probe twice; then a cheap prompt goes, whose success lets the task's next failure count."""
+    """A task that fails twice as a probe dies once the prompt has succeeded.
+
+    The prompt's success lets the task's next failure count.
+    """
     table = stopped(slots=3)
     assert isinstance(call(table, exhausted(), 102.0, task_id=7), Snooze)
     assert isinstance(call(table, exhausted(), 105.0, task_id=7), Snooze)
@@ -208,7 +229,7 @@ def test_the_last_task_still_dies() -> None:
 
 
 def test_a_prompt_that_fails_leaves_it_stopped() -> None:
-    """Then it is the provider, and the task is not counted."""
+    """If the prompt fails, the provider is at fault, and the task is not counted."""
     table = stopped()
     for now_s in (102.0, 105.0):
         call(table, failed(), now_s, task_id=7)
@@ -223,7 +244,7 @@ def test_a_prompt_that_fails_leaves_it_stopped() -> None:
 
 
 def test_a_prompt_that_is_refused_proves_the_provider_up() -> None:
-    """The route goes again, after a pause."""
+    """A refused prompt proves that the provider is up; the route opens after a pause."""
     table = stopped()
     for now_s in (102.0, 105.0):
         call(table, failed(), now_s, task_id=7)
@@ -236,7 +257,7 @@ def test_a_prompt_that_is_refused_proves_the_provider_up() -> None:
 
 
 def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A stop with its reason, a restart with how long it took; nothing for each call or probe."""
+    """A stop is logged once with its reason, a restart with its duration; calls are not logged."""
     caplog.set_level(logging.INFO)
     table = stopped()
     for now_s in (102.0, 105.0, 109.0):
@@ -249,12 +270,12 @@ def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-# ---- what an end tells
+# ---- the effect of an end
 
 
 @pytest.mark.parametrize("row", CLASSES.values(), ids=lambda row: row.name)
 def test_a_failure_tells_what_the_table_says(row: ErrorClass) -> None:
-    """Whatever becomes of its task."""
+    """A failure affects the route as the table says, whatever happens to its task."""
     failure = Failure(row.name, "text")
     outcomes = (Retry(failure, Spent(), "30s", 30.0), Snooze(failure, Spent(), 1.0), Dead(failure, Spent()))
 
@@ -263,7 +284,11 @@ def test_a_failure_tells_what_the_table_says(row: ErrorClass) -> None:
 
 @pytest.mark.parametrize("page", [b"<html>maintenance</html>", b"", b"[]"])
 def test_a_page_in_place_of_a_completion_is_an_outage(page: bytes) -> None:
-    """Whoever asked: it is no proof that the provider works, and a maintenance would use up the attempts of every task."""
+    """A web page instead of a completion is an outage, whoever asked.
+
+    It does not prove that the provider works, and a maintenance would use up the attempts of every
+    task.
+    """
     reply = Reply(200, {}, page)
 
     assert by_outcome(judge(reply, TERMS)).effect is by_answer(reply).effect is Effect.OUTAGE
@@ -284,5 +309,5 @@ def test_a_page_in_place_of_a_completion_is_an_outage(page: bytes) -> None:
     ],
 )
 def test_the_answer_to_the_prompt_is_judged_as_any_other(answer: Reply | CallFailed, told: Effect) -> None:
-    """By status and body; one that was cut short is an answer."""
+    """The prompt's answer is judged by status and body; one that was cut short is an answer."""
     assert by_answer(answer).effect is told

@@ -1,4 +1,4 @@
-"""Which route a task belongs to, and the table of routes, which tasks may not fill without end."""
+"""A task's route, and the table of routes, whose size is limited."""
 
 import orjson
 import pytest
@@ -32,14 +32,17 @@ NAMES = Names(CONFIG)
     ],
 )
 def test_a_task_belongs_to_the_route_of_its_model(type_name: str, model: str | None, route: str) -> None:
-    """Or else of its type, or else to the default one; a model that nobody configured has a route of its own."""
+    """A task belongs to the route of its model, else of its type, else to the default route.
+
+    A model that nobody configured has a route of its own.
+    """
     assert NAMES.name_of(type_name, model) == route
     assert Routes(config=CONFIG, group="g", jitter=lambda: 0.5).name_of(type_name, model) == route
 
 
 @pytest.mark.parametrize("model", ["m" * 65, "m ", " m", " ", "m\n2026 ERROR all is lost", "fast", DEFAULT, "é" * 191])
 def test_a_name_fits_the_ledger_and_takes_no_others_place(model: str) -> None:
-    """What is long, is not printable, or is the name of a configured route gets a name with a hash; its model is remembered."""
+    """Long, unprintable or taken names get a name with a hash; the model is remembered."""
     name = NAMES.name_of("document", model)
 
     assert len(name) <= 64
@@ -51,13 +54,13 @@ def test_a_name_fits_the_ledger_and_takes_no_others_place(model: str) -> None:
 
 
 def test_a_route_knows_its_model() -> None:
-    """The configured one, or its own name, or the default model."""
+    """A route knows its model: the configured one, or its own name, or the default model."""
     assert [NAMES.model_of(name) for name in (DEFAULT, "fast", "vision-1", "other")] == ["mini", "fast-8b", "vision-1", "other"]
     assert Names(Config()).model_of(DEFAULT) is None
 
 
 def test_the_default_route_can_be_configured() -> None:
-    """Tasks that name its model, or none, belong to it."""
+    """Tasks that name the default route's model, or none, belong to it."""
     names = Names(Config(llm=LLMConfig(model="mini"), routes={DEFAULT: RouteConfig(model="large")}))
 
     assert [names.name_of("document", model) for model in (None, "large", "mini")] == [DEFAULT, DEFAULT, "mini"]
@@ -65,7 +68,7 @@ def test_the_default_route_can_be_configured() -> None:
 
 
 def test_names_that_were_shortened_are_not_remembered_for_ever() -> None:
-    """A million models do not fill the memory."""
+    """Shortened names are forgotten, so a million models do not fill the memory."""
     names = Names(Config())
     for number in range(1500):
         names.name_of("document", f"{number}" * 65)
@@ -86,19 +89,19 @@ def test_names_that_were_shortened_are_not_remembered_for_ever() -> None:
     ],
 )
 def test_a_record_tells_its_route(line: dict[str, object], route: str) -> None:
-    """By its value, in either format."""
+    """A record's value gives its route, in either format."""
     assert route_of(orjson.dumps(line), NAMES) == route
 
 
 def test_no_value_no_route() -> None:
-    """A record without a body, or with one that nobody can read, is the default route's."""
+    """A record without a readable body belongs to the default route."""
     assert [route_of(value, NAMES) for value in (None, b"", b"[1]", b"\xff", b"{" * 3000)] == [DEFAULT] * 5
 
 
 @given(st.binary() | st.recursive(st.none() | st.text() | st.integers(0, 9), lambda inner: st.dictionaries(st.sampled_from(
     ["type", "model", "body", "custom_id"]), inner)).map(orjson.dumps))  # fmt: skip
 def test_no_value_breaks_the_reading(value: bytes) -> None:
-    """Whatever stands in a record: there is a route for it that fits the ledger."""
+    """Any value of a record gives a route that fits the ledger."""
     name = route_of(value, NAMES)
 
     assert 1 <= len(name) <= 64
@@ -106,7 +109,7 @@ def test_no_value_breaks_the_reading(value: bytes) -> None:
 
 
 def test_routes_fail_apart() -> None:
-    """One that stops, or asks for time, holds up no other."""
+    """Routes fail separately: one that stops, or asks for time, delays no other."""
     table = routes(slots=3)
     for _ in range(3):
         call(table, failed(), 100.0, name="bad")
@@ -117,7 +120,7 @@ def test_routes_fail_apart() -> None:
 
 
 def test_many_routes_are_told_shortly() -> None:
-    """A screen shows five of them."""
+    """A screen shows at most five routes."""
     table = routes()
     for number in range(8):
         paused(table, snoozed("RATE"), 100.0, name=f"m{number}")
@@ -127,7 +130,7 @@ def test_many_routes_are_told_shortly() -> None:
 
 
 def test_the_table_is_bounded() -> None:
-    """Of a million models the healthy idle ones are forgotten first, those in use never."""
+    """Of a million models, idle healthy routes are forgotten first; those in use never."""
     table = routes(slots=3)
     for _ in range(3):
         call(table, failed(), 100.0, name="stopped")
@@ -142,7 +145,7 @@ def test_the_table_is_bounded() -> None:
 
 
 def test_the_table_is_bounded_by_stopped_routes_too() -> None:
-    """When all of them are stopped, the one that was idle for longest is forgotten."""
+    """If all routes are stopped, the one that was idle longest is forgotten."""
     table = routes(slots=1)
     for number in range(MOST + 10):
         for _ in range(3):
@@ -154,7 +157,7 @@ def test_the_table_is_bounded_by_stopped_routes_too() -> None:
 
 
 def test_a_route_has_its_own_limit() -> None:
-    """Its calls may take what it says, or what holds for all."""
+    """A route's calls may take its own time limit, or else the common one."""
     table = Routes(config=CONFIG, group="g", jitter=lambda: 0.5)
 
     assert [table.timeout_s(name) for name in (DEFAULT, "vision-1", "other")] == [600.0, 5.0, 600.0]

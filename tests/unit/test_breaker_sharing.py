@@ -1,4 +1,4 @@
-"""Agents that share what they know of routes: on a board in memory, on a clock that only the test moves."""
+"""Agents that share facts about routes over a board in memory, on a hand-moved clock."""
 
 import asyncio
 import logging
@@ -39,18 +39,18 @@ def well(_now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
 
 
 def broken(_now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
-    """Never answer, as behind a network of one's own that is down."""
+    """Never answer, as if the agent's own network were down."""
     return 0.05, failed("NETWORK")
 
 
 def away(now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
-    """Be away for a minute."""
+    """Be down for a minute."""
     return (0.05, failed()) if FROM_S <= now_s < TO_S else (0.19, GOOD)
 
 
 @dataclass
 class Fleet:
-    """Agents that meet about twice a second, not at the same moment."""
+    """Agents that look at the board about twice a second, at different moments."""
 
     answers: list[Answer]
     slots: int = 16
@@ -79,20 +79,20 @@ class Fleet:
                         await duty.sync()
 
     def closed(self) -> list[bool]:
-        """Return which agents take no calls now."""
+        """Return the agents that take no calls now."""
         return [road.table.closed(ROUTE, self.clock.at_s) for road in self.roads]
 
     def calls(self, from_s: float, to_s: float) -> int:
-        """Return how many calls all agents began in a stretch of time."""
+        """Return how many calls all agents began in an interval."""
         return sum(road.calls(from_s, to_s) for road in self.roads)
 
     def good(self, from_s: float, to_s: float) -> int:
-        """Return how many successes all agents had in a stretch of time."""
+        """Return how many successes all agents had in an interval."""
         return sum(road.good(from_s, to_s) for road in self.roads)
 
 
 def test_a_fleet_probes_as_one_agent_does() -> None:
-    """Eight agents in an outage of a minute: calls as of one, and all are back within 6 s of its end."""
+    """In an outage, eight agents call as one does, and all are back within 6 s of its end."""
     fleet = Fleet([away] * 8)
     fleet.drive(80.0)
 
@@ -103,7 +103,7 @@ def test_a_fleet_probes_as_one_agent_does() -> None:
 
 
 def test_without_redis_each_agent_probes() -> None:
-    """The outage costs more calls then, and nothing else."""
+    """Without Redis an outage only costs more calls."""
     fleet = Fleet([away] * 8)
     fleet.server.away = True
     fleet.drive(80.0)
@@ -113,7 +113,7 @@ def test_without_redis_each_agent_probes() -> None:
 
 
 def test_probes_of_the_fleet_do_not_overlap() -> None:
-    """Whoever has the turn: one call at a time, also where probes hang."""
+    """Only one agent probes at a time, even if probes hang."""
 
     def hangs(now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
         return (30.0, failed("AMBIGUOUS")) if now_s >= FROM_S else (0.19, GOOD)
@@ -127,7 +127,7 @@ def test_probes_of_the_fleet_do_not_overlap() -> None:
 
 
 def test_one_agent_that_fails_alone_stops_alone() -> None:
-    """Its network is down; the others go on, and it does not keep them from anything."""
+    """An agent whose own network is down stops alone; the others go on undisturbed."""
     fleet = Fleet([broken, well, well])
     fleet.drive(15.0)
 
@@ -137,7 +137,7 @@ def test_one_agent_that_fails_alone_stops_alone() -> None:
 
 
 def test_an_agent_that_dies_with_the_turn_holds_up_nobody_for_long() -> None:
-    """Its turn runs out after 5 s."""
+    """The turn of an agent that dies runs out after 5 s."""
     fleet = Fleet([away] * 3)
     fleet.drive(TO_S - 10.0)
     while not (holders := [n for n in range(3) if fleet.server.places[ROUTE].turn[0] == f"agent {n}"]):
@@ -151,7 +151,10 @@ def test_an_agent_that_dies_with_the_turn_holds_up_nobody_for_long() -> None:
 
 @pytest.mark.parametrize("flush", [True, False])
 def test_agents_are_in_step_again_when_redis_is_back(*, flush: bool) -> None:
-    """Whether it kept its memory or not: who is stopped stays so, and one answer lets all go."""
+    """After Redis returns, stopped agents stay stopped, and one answer starts all again.
+
+    That holds whether Redis lost its memory or not.
+    """
     fleet = Fleet([away] * 4)
     fleet.drive(20.0)
     assert fleet.closed() == [True] * 4
@@ -169,7 +172,7 @@ def test_agents_are_in_step_again_when_redis_is_back(*, flush: bool) -> None:
 
 
 def test_agents_that_recovered_alone_tell_the_others_later() -> None:
-    """The outage ended while Redis was away: whoever goes already ends the stop of those who wait."""
+    """Agents that recovered while Redis was away end the stop of the others."""
     fleet = Fleet([away] * 3)
     fleet.drive(TO_S - 5.0)
     fleet.server.away = True
@@ -182,7 +185,10 @@ def test_agents_that_recovered_alone_tell_the_others_later() -> None:
 
 
 def test_a_parked_route_is_parked_for_all() -> None:
-    """One reason, one call a minute for the whole fleet, and one person's word."""
+    """A parked route is parked for all agents, with one reason and one call a minute.
+
+    One person's resume opens it for all.
+    """
 
     def unpaid(_now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
         return 0.05, snoozed("MONEY", 30.0)
@@ -200,7 +206,7 @@ def test_a_parked_route_is_parked_for_all() -> None:
 
 
 def test_a_stop_that_others_saw_is_told_as_such(caplog: pytest.LogCaptureFixture) -> None:
-    """A log line of an agent that saw nothing itself says where the reason comes from."""
+    """An agent that saw no failure itself logs where the reason for a stop comes from."""
     caplog.set_level(logging.INFO)
     fleet = Fleet([broken, broken, well])
     fleet.drive(1.0)
@@ -218,7 +224,11 @@ def test_a_stop_that_others_saw_is_told_as_such(caplog: pytest.LogCaptureFixture
 
 
 def test_nothing_is_told_of_routes_that_nobody_uses() -> None:
-    """But once at its start, to hear of a stop before the first call: a thousand models of yesterday cost no round trip."""
+    """Unused routes cost no round trip, except once at an agent's start.
+
+    The agent must learn of a stop before its first call. A thousand models of yesterday cost
+    nothing.
+    """
     clock = HandClock(at_s=100.0)
     table, server = routes(), MemoryServer(clock.now_s)
     duty = Sharing(routes=table, board=server.board("a"), clock=clock, jitter=lambda: 0.5)
@@ -237,7 +247,10 @@ def test_nothing_is_told_of_routes_that_nobody_uses() -> None:
 
 
 def test_the_pause_is_shorter_when_the_turn_will_be_free() -> None:
-    """Half a second, or until then; a fleet loses no time between two probes."""
+    """The pause is half a second, or shorter if the turn will be free sooner.
+
+    A fleet loses no time between two probes.
+    """
     fleet = Fleet([away] * 2)
     assert fleet.duties[0]._pause_s() == pytest.approx(0.5)
     fleet.drive(20.0)
@@ -249,7 +262,7 @@ def test_the_pause_is_shorter_when_the_turn_will_be_free() -> None:
 
 
 def test_a_redis_that_is_away_at_the_start_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A warning, before any task came; its return is said too."""
+    """A Redis that is away at the start is logged before any task came; so is its return."""
     caplog.set_level(logging.INFO)
     clock = HandClock(at_s=100.0)
     server = MemoryServer(clock.now_s)
@@ -267,7 +280,10 @@ def test_a_redis_that_is_away_at_the_start_is_said_once(caplog: pytest.LogCaptur
 
 
 def test_an_agent_that_is_kept_from_the_turn_probes_alone() -> None:
-    """Somebody who is no agent holds it for ever: after three intervals each agent asks itself."""
+    """If a foreign client holds the turn for ever, each agent probes alone.
+
+    That happens after three intervals.
+    """
     fleet = Fleet([away] * 2)
     fleet.drive(FROM_S + 2.0)
     while fleet.clock.at_s < TO_S + 30.0:

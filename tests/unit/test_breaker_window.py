@@ -1,4 +1,4 @@
-"""Outcomes that stop a route: a run of failures, or half of the last 200."""
+"""The outcomes that stop a route: a run of failures, or half of the last 200."""
 
 import pytest
 
@@ -15,12 +15,12 @@ def filled(pattern: str, *, run: int = 1000, at_s: float = 0.0) -> Window:
 
 @pytest.mark.parametrize(("slots", "run"), [(1, 3), (3, 3), (7, 7), (10, 10), (500, 10)])
 def test_the_run_that_stops_a_route_fits_its_slots(slots: int, run: int) -> None:
-    """A small agent learns early, and a large one is not stopped by one bad moment."""
+    """The run fits the slots: small agents learn early, a bad moment does not stop large ones."""
     assert run_for(slots) == run
 
 
 def test_a_run_of_failures_is_bad() -> None:
-    """The last one makes it, and a success in between begins a new run."""
+    """The run's last failure is bad, and a success in between begins a new run."""
     assert not filled("x" * 9, run=10).bad
     assert filled("x" * 10, run=10).bad
     assert not filled("x" * 9 + "." + "x" * 9, run=10).bad
@@ -28,19 +28,19 @@ def test_a_run_of_failures_is_bad() -> None:
 
 @pytest.mark.parametrize(("pattern", "bad"), [("x." * 25, True), ("x." * 24 + "x", False), ("x.." * 66, False), ("x." * 100, True)])
 def test_half_of_many_is_bad(pattern: str, *, bad: bool) -> None:
-    """At least 50 outcomes must be known, and at least half of them be failures."""
+    """At least 50 outcomes must be known, and at least half of them must be failures."""
     assert filled(pattern).bad is bad
 
 
 def test_only_the_last_outcomes_count() -> None:
-    """What was bad long ago is pushed out by what came since."""
+    """Newer outcomes push old ones out of the window."""
     window = filled("x." * 100 + "." * LAST)
 
     assert (window.bad, window._failed, len(window._ended)) == (False, 0, LAST)
 
 
 def test_old_outcomes_do_not_count() -> None:
-    """A quiet route is not stopped for what it met more than a minute ago; a run has no age."""
+    """Failures older than a minute do not stop a quiet route; a run has no age limit."""
     window = filled("x." * LEAST)
     window.add(OLD_S + 0.1, failed=True)
     assert not window.bad
@@ -51,7 +51,7 @@ def test_old_outcomes_do_not_count() -> None:
 
 
 def test_a_cleared_window_knows_nothing() -> None:
-    """A route that begins again is not stopped by what stopped it before."""
+    """A route that starts again is not stopped by its earlier failures."""
     window = filled("x" * 100, run=10)
     window.clear()
 

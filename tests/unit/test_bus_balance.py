@@ -1,4 +1,4 @@
-"""Sharing of partitions: balanced, sticky, the same everywhere."""
+"""Partition assignment: balanced, sticky, and the same everywhere."""
 
 from collections import Counter
 
@@ -16,7 +16,10 @@ def _shares(holders: list[str | None]) -> list[Share]:
 
 @given(st.lists(st.sampled_from([*MEMBERS, None])), st.sets(st.sampled_from(MEMBERS), min_size=1))
 def test_loads_differ_by_one_at_most(holders: list[str | None], living: set[str]) -> None:
-    """Whoever held what before, living members end with loads that differ by one at most, and nothing is left over."""
+    """Living members end with loads that differ by at most one, whoever held which partition.
+
+    No partition is left over.
+    """
     heirs = balance(_shares(holders), {member: {"topic"} for member in living})
 
     loads = Counter(dict.fromkeys(living, 0))
@@ -27,7 +30,7 @@ def test_loads_differ_by_one_at_most(holders: list[str | None], living: set[str]
 
 @given(st.lists(st.sampled_from([*MEMBERS, None])), st.sets(st.sampled_from(MEMBERS), min_size=1))
 def test_balance_is_stable(holders: list[str | None], living: set[str]) -> None:
-    """A balanced sharing is left as it is."""
+    """A balanced assignment does not change."""
     subscriptions = {member: {"topic"} for member in living}
     once = balance(_shares(holders), subscriptions)
 
@@ -46,7 +49,7 @@ def test_new_member_takes_only_its_share() -> None:
 
 
 def test_topic_goes_to_its_subscribers_only() -> None:
-    """A partition is never given to a member that does not subscribe to its topic; without a subscriber it has no heir."""
+    """Only subscribers get a topic's partitions; without a subscriber there is no heir."""
     shares = [Share(1, "a", "m0"), Share(2, "b", None), Share(3, "c", "m0")]
 
     assert balance(shares, {"m0": {"a"}, "m1": {"a", "b"}}) == {1: "m0", 2: "m1", 3: None}

@@ -1,4 +1,4 @@
-"""The bus file: where it may lie, what it refuses, and what a record looks like in it."""
+"""The bus file: where it may lie, what it refuses, and how it stores a record."""
 
 import sqlite3
 from pathlib import Path
@@ -15,7 +15,7 @@ from producer.topics.family import SETTINGS
 from schemas.envelope import Outgoing
 from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
 
-RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is drawn
+RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is random
 
 
 def _mounts(folder: Path, kind: str) -> Path:
@@ -32,7 +32,10 @@ def test_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
 
 
 def test_deepest_mount_decides(tmp_path: Path) -> None:
-    """A local disk inside a network mount, and a folder beside it, are told apart."""
+    """The deepest mount decides: a local disk inside a network mount is accepted.
+
+    A folder beside it is refused.
+    """
     table = _mounts(tmp_path, "nfs")
     table.write_text(table.read_text() + f"/dev/sdb {tmp_path.resolve()}/data/local ext4 rw 0 0\n")
 
@@ -42,7 +45,7 @@ def test_deepest_mount_decides(tmp_path: Path) -> None:
 
 
 def test_system_without_a_list_of_mounts_is_trusted(tmp_path: Path) -> None:
-    """Where the system lists no mounts there is nothing to refuse by."""
+    """Without a list of mounts there is no ground to refuse a folder."""
     refuse_network(tmp_path, tmp_path / "absent")
 
     assert kind_of(tmp_path, tmp_path / "absent") is None
@@ -58,7 +61,7 @@ def test_file_is_safe_against_power_loss(tmp_path: Path) -> None:
 
 
 def test_file_of_another_version_is_refused(tmp_path: Path) -> None:
-    """A bus that another version made is not touched, nor kept open."""
+    """A bus of another version is not changed, and the file is closed."""
     path = tmp_path / "bus.sqlite"
     BusFile(path).close()
     db = sqlite3.connect(path)
@@ -67,12 +70,12 @@ def test_file_of_another_version_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UnsafeStateError, match="99") as refused:
         BusFile(path)
-    assert refused.tb is not None  # which would keep it open
+    assert refused.tb is not None  # it would hold the file open
     assert path not in {link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
 
 
 def test_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    """Where a file stands in the folder's place the error says which path to look at."""
+    """If a file stands in the folder's place, the error names the path."""
     (tmp_path / "data").write_text("not a folder")
 
     with pytest.raises(UnreachableError, match=r"data/bus\.sqlite"):
@@ -81,7 +84,7 @@ def test_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.text(max_size=300), st.none() | st.binary(max_size=300))))
 def test_headers_come_back_as_they_were(headers: list[tuple[str, bytes | None]]) -> None:
-    """Any names and values, null and empty ones too, survive being stored."""
+    """Any header names and values survive storage, including null and empty ones."""
     assert log.unpack_headers(log.pack_headers(headers)) == headers
 
 
@@ -102,7 +105,10 @@ def test_failed_append_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_record_for_an_unknown_topic_is_refused_for_now(tmp_path: Path) -> None:
-    """A topic can still be made, so the refusal is not for good, and the others of the call are stored."""
+    """A record for an unknown topic is refused temporarily, and the other records are stored.
+
+    The topic can still be made.
+    """
     file = BusFile(tmp_path / "bus.sqlite")
     topics.create(file, "t", 1, SETTINGS)
 
@@ -115,7 +121,7 @@ def test_record_for_an_unknown_topic_is_refused_for_now(tmp_path: Path) -> None:
 
 
 def test_nothing_is_read_across_a_gap(tmp_path: Path) -> None:
-    """When the record at a position is deleted, reading there gives nothing, so that no record is skipped unseen."""
+    """If the record at a position is deleted, a read returns nothing, so no record is skipped."""
     file = BusFile(tmp_path / "bus.sqlite")
     topics.create(file, "t", 1, SETTINGS)
     log.append(file, [Outgoing("t", b"k", b"%d" % n, []) for n in range(10)], RNG)
@@ -128,7 +134,7 @@ def test_nothing_is_read_across_a_gap(tmp_path: Path) -> None:
 
 
 def test_batch_is_bounded_by_bytes_but_never_empty(tmp_path: Path) -> None:
-    """A batch ends with the record that passes its bytes; a single large record is still read."""
+    """A batch ends with the record that passes its limit; a single large record is still read."""
     file = BusFile(tmp_path / "bus.sqlite")
     topics.create(file, "t", 1, SETTINGS)
     log.append(file, [Outgoing("t", b"k", bytes(1000), []) for _ in range(5)], RNG)
@@ -139,7 +145,10 @@ def test_batch_is_bounded_by_bytes_but_never_empty(tmp_path: Path) -> None:
 
 
 def test_trim_stops_at_the_end(tmp_path: Path) -> None:
-    """Trimming beyond the end deletes everything and leaves the next offset where it was; trimming lower later does nothing."""
+    """Trimming beyond the end deletes everything and keeps the next offset.
+
+    A later trim to a lower offset does nothing.
+    """
     file = BusFile(tmp_path / "bus.sqlite")
     topics.create(file, "t", 1, SETTINGS)
     log.append(file, [Outgoing("t", b"k", b"v", [])] * 5, RNG)
@@ -153,7 +162,7 @@ def test_trim_stops_at_the_end(tmp_path: Path) -> None:
 
 
 def test_trimmed_pages_are_used_again(tmp_path: Path) -> None:
-    """A bus that is trimmed as it is filled does not grow."""
+    """A bus that is trimmed while it is filled does not grow."""
     path = tmp_path / "bus.sqlite"
     file = BusFile(path)
     topics.create(file, "t", 1, SETTINGS)
@@ -168,7 +177,7 @@ def test_trimmed_pages_are_used_again(tmp_path: Path) -> None:
 
 
 def test_records_are_cut_into_short_transactions() -> None:
-    """Many or large records are written in several transactions, none is left out and the order is kept."""
+    """Many or large records are written in several transactions, complete and in order."""
     many = [Outgoing("t", None, b"v", [])] * 1_200
     large = [Outgoing("t", None, bytes(3 << 20), [])] * 3
 

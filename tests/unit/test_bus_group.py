@@ -1,4 +1,4 @@
-"""Members of a group, each pass made by hand on a clock that is set by hand."""
+"""Members of a group; each pass and the clock are moved by hand."""
 
 import fcntl
 import subprocess
@@ -16,7 +16,7 @@ from producer.bus.lock import LifeLock, is_dead
 from producer.topics.family import SETTINGS
 from schemas.envelope import Outgoing
 
-RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is drawn
+RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is random
 
 
 class HandClock:
@@ -36,7 +36,7 @@ class HandClock:
 
 
 class World:
-    """A bus with one topic of four partitions, ten records each, and members that are moved by hand."""
+    """A bus with one topic of four partitions with ten records each, and hand-moved members."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "bus.sqlite"
@@ -74,12 +74,12 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_lone_member_takes_everything_in_its_first_turn(world: World) -> None:
-    """Nobody has to be asked when nobody else is there."""
+    """A lone member takes all partitions in its first turn."""
     assert world.turn(world.member()) == {1, 2, 3, 4}
 
 
 def test_partition_moves_only_when_its_owner_has_released_it(world: World) -> None:
-    """A second member gets nothing until the first has made a turn, and finds the first one's last commit."""
+    """A second member gets a partition only after the first one's turn, with its last commit."""
     first, second = world.member(), world.member()
     world.turn(first)
 
@@ -107,7 +107,7 @@ def test_commit_for_a_partition_of_another_is_refused(world: World) -> None:
 
 
 def test_killed_member_is_replaced_in_one_turn(world: World) -> None:
-    """A lock that is free proves death: the survivor takes over at once, however short the silence."""
+    """A free lock proves death: the survivor takes over at once, however short the silence."""
     first, second = world.member(), world.member()
     world.turn(first)
     world.turn(second)
@@ -121,7 +121,10 @@ def test_killed_member_is_replaced_in_one_turn(world: World) -> None:
 
 
 def test_frozen_member_is_evicted_after_the_session_and_can_commit_nothing(world: World) -> None:
-    """A member that holds its lock but is silent for a session loses its partitions, and its commits are refused."""
+    """A member that holds its lock but is silent for a session loses its partitions.
+
+    Its commits are refused.
+    """
     frozen, living = world.member(), world.member()
     world.turn(frozen)
     world.beat_for(BEAT_EVERY_S, living, frozen)
@@ -140,7 +143,7 @@ def test_frozen_member_is_evicted_after_the_session_and_can_commit_nothing(world
 
 
 def test_evicted_member_comes_back_under_a_new_id(world: World) -> None:
-    """After an eviction the next turn joins anew and shares again."""
+    """After an eviction, the next turn joins under a new id and shares again."""
     frozen, living = world.member(), world.member()
     old = frozen.id
     world.turn(frozen)
@@ -157,7 +160,7 @@ def test_evicted_member_comes_back_under_a_new_id(world: World) -> None:
 
 
 def test_member_that_slept_itself_judges_nobody(world: World) -> None:
-    """When the whole machine was suspended, whoever wakes first does not evict the others."""
+    """After the machine was suspended, the first member to wake does not evict the others."""
     first, second = world.member(), world.member()
     world.turn(first)
     world.beat_for(SESSION_S + BEAT_EVERY_S, second, first)
@@ -169,7 +172,7 @@ def test_member_that_slept_itself_judges_nobody(world: World) -> None:
 
 
 def test_watch_says_when_a_turn_is_needed(world: World) -> None:
-    """Looking without writing tells an owner that somebody waits for a partition, and an heir that it is free."""
+    """Watching tells an owner that a partition is awaited, and an heir that it is free."""
     first, second = world.member(), world.member()
     world.turn(first)
     quiet, _ = first.watch()
@@ -185,7 +188,7 @@ def test_watch_says_when_a_turn_is_needed(world: World) -> None:
 
 
 def test_leaving_hands_over_at_once(world: World) -> None:
-    """A member that leaves commits and releases in one transaction; the other takes everything in its next turn."""
+    """Leaving commits and releases in one transaction; the other member takes all next turn."""
     first, second = world.member(), world.member()
     world.turn(first)
     world.turn(second)
@@ -201,7 +204,10 @@ def test_leaving_hands_over_at_once(world: World) -> None:
 
 
 def test_deleted_topic_is_lost(world: World) -> None:
-    """When a topic is deleted its partitions were not ours any more when the next turn began, and its offsets are gone."""
+    """The partitions of a deleted topic are lost, with their offsets.
+
+    They no longer belonged to the member when the next turn began.
+    """
     member = world.member()
     world.turn(member, {})
     world.turn(member, {1: 5})
@@ -214,7 +220,7 @@ def test_deleted_topic_is_lost(world: World) -> None:
 
 
 def test_sigkill_frees_the_lock_of_a_process(tmp_path: Path) -> None:
-    """A process that is killed with SIGKILL counts as dead at once; while it lives it does not."""
+    """A process killed with SIGKILL counts as dead at once, and not before."""
     code = "import sys; from pathlib import Path; from producer.bus.lock import LifeLock; "
     code += "lock = LifeLock(Path(sys.argv[1]), 'm'); print('held', flush=True); sys.stdin.read()"
     child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -230,7 +236,7 @@ def test_sigkill_frees_the_lock_of_a_process(tmp_path: Path) -> None:
 
 
 def test_lock_is_held_from_the_moment_its_file_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that nobody holds proves a death, so that one who was just being born would be declared dead."""
+    """A lock is held as soon as its file exists: a free file would prove a death."""
     before: list[bool] = []
     take = fcntl.flock
 
@@ -250,7 +256,7 @@ def test_lock_is_held_from_the_moment_its_file_is_there(tmp_path: Path, monkeypa
 
 
 def test_probes_do_not_mistake_each_other_for_the_owner(tmp_path: Path) -> None:
-    """Probing does not take the lock from its owner, and a missing file proves death as well."""
+    """Probing does not take the lock from its owner; a missing file proves death as well."""
     lock = LifeLock(tmp_path, "m")
 
     held = [is_dead(tmp_path, "m") for _ in range(3)]
@@ -262,7 +268,10 @@ def test_probes_do_not_mistake_each_other_for_the_owner(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_may_not_be_opened_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another user's, made under a strict mask: the session time tells, and nobody ends by it."""
+    """A lock that may not be opened proves nothing; the session timeout decides.
+
+    It belongs to another user with a strict umask.
+    """
     LifeLock(tmp_path, "m").release()
 
     def refusing(path: Path, _flags: int) -> int:

@@ -1,4 +1,4 @@
-"""The bus file for adapters: what a program hears of it while it does not answer."""
+"""The bus file for adapters: the errors while it does not answer."""
 
 import asyncio
 import sqlite3
@@ -16,14 +16,18 @@ from schemas.errors import UnreachableError
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Hold the file as a program that is stopped in the middle of a transaction does."""
+    """Hold the file like a program that is stopped in the middle of a transaction."""
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
 
 
 def test_a_file_that_is_locked_for_long_is_a_server_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a bug of ours it would end an agent whose minute's trim meets it; as a server's state the trim is made a minute later."""
+    """A file that is locked for long raises the error of a server that does not answer.
+
+    As a bug of ours, it would end an agent whose minutely trim meets it. As a server's state, the
+    trim is retried a minute later.
+    """
     monkeypatch.setattr(bus_file, "_BUSY_S", 0.01)
     path = tmp_path / "bus.sqlite"
 
@@ -41,7 +45,7 @@ def test_a_file_that_is_locked_for_long_is_a_server_that_does_not_answer(tmp_pat
 
 
 def test_a_statement_that_breaks_a_rule_of_the_file_stays_a_bug_of_ours(tmp_path: Path) -> None:
-    """Nobody has to look after a server then."""
+    """A broken rule of the file is a bug of ours, so nobody has to check a server."""
 
     async def test() -> None:
         lane = BusLane(tmp_path / "bus.sqlite", None)

@@ -4,7 +4,7 @@ import pytest
 
 from producer.bus.murmur2 import murmur2, partition_of
 
-# From Kafka's UtilsTest and librdkafka's rdmurmur2.c; Kafka's are signed.
+# From Kafka's UtilsTest and librdkafka's rdmurmur2.c. Kafka's values are signed.
 VECTORS = {
     b"21": -973932308,
     b"foobar": -790332482,

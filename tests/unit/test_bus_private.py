@@ -1,4 +1,4 @@
-"""The data folder is its owner's alone: prompts and answers lie there in clear text."""
+"""The data folder is for its owner alone: it holds prompts and answers in clear text."""
 
 import asyncio
 import logging
@@ -20,14 +20,14 @@ from schemas.config import Config
 
 @pytest.fixture(params=[0o022, 0])
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
-    """The usual umask, under which others may read, and none."""
+    """Set the usual umask, under which others may read, or none."""
     before = os.umask(request.param)
     yield request.param
     os.umask(before)
 
 
 async def use(config: Config) -> None:
-    """Open all parts, as `load` and an agent do, and check the modes while all files are there."""
+    """Open all parts, as `load` and an agent do, and check the modes while all files exist."""
     async with opened(config, "docllm") as parts:
         locks = AgentLocks(config.data_dir / AGENTS)
         locks.hold(1)
@@ -48,14 +48,17 @@ def check_modes(folder: Path) -> None:
 
 @pytest.mark.usefixtures("umask")
 def test_nobody_else_reads_what_is_made_in_the_data_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Everybody on the machine could read it, and hold the lock for which every program waits when it starts."""
+    """No other user can read new files, or hold the lock that every program awaits at its start."""
     asyncio.run(use(Config(data_dir=tmp_path / "data")))
 
     assert caplog.messages == []
 
 
 def test_a_folder_that_others_may_read_is_told_and_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever made it may have wanted that; what is made in it is closed all the same."""
+    """A folder that others may read is logged and left alone, but new files in it are closed.
+
+    Whoever made the folder may have wanted its mode.
+    """
     folder = tmp_path / "data"
     folder.mkdir()
     folder.chmod(0o755)
@@ -75,7 +78,7 @@ def test_a_folder_that_others_may_read_is_told_and_left(tmp_path: Path, caplog: 
 
 
 def test_a_database_that_is_there_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing a handle of it would drop the locks that SQLite holds on it in this process."""
+    """An existing database is not opened: closing it would drop SQLite's locks on it."""
     path = tmp_path / "a.sqlite"
     sqlite3.connect(path).close()
     path.touch()
@@ -88,7 +91,7 @@ def test_a_database_that_is_there_is_not_opened(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_file_that_cannot_be_made_is_left_to_whoever_opens_it(tmp_path: Path) -> None:
-    """That one says what is wrong, in its own words."""
+    """A file that cannot be made is left to the program that opens it, which reports the error."""
     make_file(tmp_path / "no" / "a.sqlite")
 
     assert not (tmp_path / "no").exists()

@@ -1,4 +1,4 @@
-"""The embedded source without its thread: passes made by hand, on a clock that is set by hand."""
+"""The embedded source without its thread; passes and the clock are moved by hand."""
 
 import asyncio
 import errno
@@ -18,7 +18,7 @@ from producer.bus.group import SESSION_S, Member
 from producer.topics.family import SETTINGS
 from schemas.envelope import Outgoing
 
-RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is drawn
+RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is random
 
 
 class HandClock:
@@ -38,7 +38,7 @@ class HandClock:
 
 
 class Hand:
-    """A source of a topic with one partition, and what it has said."""
+    """A source of a topic with one partition, and the events it delivered."""
 
     def __init__(self, path: Path, clock: HandClock) -> None:
         self.file = BusFile(path)
@@ -90,7 +90,7 @@ def run(test: Coroutine[None, None, None]) -> None:
 
 
 def test_first_pass_joins_and_reads(tmp_path: Path) -> None:
-    """One pass is enough for a lone member to be assigned and to read."""
+    """One pass suffices for a lone member to be assigned and to read."""
 
     async def test() -> None:
         async with hands(tmp_path) as (hand,):
@@ -105,7 +105,10 @@ def test_first_pass_joins_and_reads(tmp_path: Path) -> None:
 
 
 def test_first_pass_takes_what_a_dead_member_held(tmp_path: Path) -> None:
-    """A member that has just joined does not take itself for the owner of all, with nothing to read, while a dead one holds records."""
+    """A new member does not think that it owns everything while a dead member holds partitions.
+
+    Otherwise it would have nothing to read.
+    """
 
     async def test() -> None:
         async with hands(tmp_path) as (hand,):
@@ -125,7 +128,7 @@ def test_first_pass_takes_what_a_dead_member_held(tmp_path: Path) -> None:
 
 
 def test_loop_that_takes_nothing_is_not_flooded(tmp_path: Path) -> None:
-    """When batches are not taken reading stops after a few; each one taken lets the next be read."""
+    """Reading stops after a few untaken batches; each batch taken lets the next be read."""
 
     async def test() -> None:
         async with hands(tmp_path) as (hand,):
@@ -145,7 +148,7 @@ def test_loop_that_takes_nothing_is_not_flooded(tmp_path: Path) -> None:
 
 
 def test_pass_says_how_soon_the_next_is_useful(tmp_path: Path) -> None:
-    """While there is more to read the next pass is due at once, otherwise after a rest."""
+    """The next pass is due at once while there is more to read, otherwise after a rest."""
 
     async def test() -> None:
         async with hands(tmp_path) as (hand,):
@@ -162,7 +165,7 @@ def test_pass_says_how_soon_the_next_is_useful(tmp_path: Path) -> None:
 
 
 def test_locked_file_is_reported_once_and_outlived(tmp_path: Path) -> None:
-    """While another holds the file the source says so once; then it goes on, and the mark is committed."""
+    """A locked file is reported once; the source goes on, and the mark is committed later."""
 
     async def test() -> None:
         async with hands(tmp_path) as (hand,):
@@ -188,7 +191,7 @@ def test_locked_file_is_reported_once_and_outlived(tmp_path: Path) -> None:
 
 
 def test_failed_commit_is_answered_and_made_later(tmp_path: Path) -> None:
-    """A commit that fails returns all the same, and what was marked is committed when the file answers."""
+    """A failed commit returns all the same; the mark is committed once the file answers."""
 
     async def test() -> None:
         async with hands(tmp_path) as (hand,):
@@ -216,7 +219,10 @@ def test_failed_commit_is_answered_and_made_later(tmp_path: Path) -> None:
 
 
 def test_evicted_source_says_that_its_partitions_are_lost(tmp_path: Path) -> None:
-    """A source that was frozen for longer than the session learns that its partitions are lost, and joins again."""
+    """A source frozen for longer than the session learns that its partitions are lost.
+
+    It joins again.
+    """
 
     async def test() -> None:
         async with hands(tmp_path, count=2) as (frozen, living):
@@ -241,7 +247,10 @@ def test_evicted_source_says_that_its_partitions_are_lost(tmp_path: Path) -> Non
 
 
 def test_a_machine_without_open_files_left_ends_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls in flight use them up for a while: a look for the dead, which opens their locks, is made later."""
+    """If the machine has no open files left, a look for dead members is made later.
+
+    Calls in flight use up the files for a while, and the look opens the members' locks.
+    """
 
     def nothing_left(_folder: Path, _member: str) -> bool:
         raise OSError(errno.EMFILE, "Too many open files")
@@ -267,7 +276,11 @@ def test_a_machine_without_open_files_left_ends_no_source(tmp_path: Path, monkey
 
 
 def test_evicted_source_that_gets_no_new_lock_comes_back_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It freed its old lock twice, which is somebody else's file by then, and died without a word: nobody read its partitions."""
+    """An evicted source that gets no new lock returns later.
+
+    It used to free its old lock twice, which is another file by then, and died silently, so nobody
+    read its partitions.
+    """
 
     class NoLock:
         def __init__(self, _folder: Path, _member: str) -> None:
@@ -296,7 +309,10 @@ def test_evicted_source_that_gets_no_new_lock_comes_back_later(tmp_path: Path, m
 
 
 def test_source_that_breaks_answers_everything(tmp_path: Path) -> None:
-    """An error that cannot pass ends the source with a fatal event; whoever waits, or asks later, is answered."""
+    """A permanent error ends the source with a fatal event, and answers all waiting calls.
+
+    Later calls are answered too.
+    """
 
     async def test() -> None:
         async with hands(tmp_path) as (hand,):
@@ -319,7 +335,7 @@ def test_source_that_breaks_answers_everything(tmp_path: Path) -> None:
 
 
 def test_bus_that_cannot_be_opened_is_fatal(tmp_path: Path) -> None:
-    """When the file cannot be opened the source ends at once and says what to check."""
+    """A bus file that cannot be opened ends the source at once, with advice."""
 
     async def test() -> None:
         (tmp_path / "file").write_text("")
@@ -341,7 +357,7 @@ def test_bus_that_cannot_be_opened_is_fatal(tmp_path: Path) -> None:
 
 
 def test_source_that_was_never_started_leaves_without_a_word(tmp_path: Path) -> None:
-    """Leaving before starting touches nothing."""
+    """A source that leaves before it was started touches nothing."""
     source = SteppedSource(bus_path=tmp_path / "bus.sqlite", topics=["t"], group_id="g", known_topic_ids=dict, clock=HandClock())
 
     run(source.leave())

@@ -1,4 +1,4 @@
-"""`cancel --id` as a command: one task is meant, and the answer says which."""
+"""`cancel --id`: the command cancels one task and names it."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ from schemas.settings import load_config
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A ledger in which the batches night and day have a task t3, and day alone t4."""
+    """Make a ledger whose batches night and day have a task t3, and day alone a task t4."""
     monkeypatch.setattr(load.collector, "calm", lambda: None)
     for batch, keys in (("night", ["t3"]), ("day", ["t3", "t4"])):
         lines = tmp_path / f"{batch}.jsonl"
@@ -28,7 +28,10 @@ def run(folder: Path, *arguments: str) -> int:
 
 
 def test_an_id_of_several_batches_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is cancelled, as the wrong one might be; the batches are named, in the words of `dead show`, with its exit code."""
+    """An id that several batches have is refused, and nothing is cancelled.
+
+    The message names the batches in the words of `dead show`, with its exit code.
+    """
     capsys.readouterr()
 
     assert run(folder, "cancel", "--id", "t3") == 1
@@ -43,7 +46,7 @@ def test_an_id_of_several_batches_is_refused(folder: Path, capsys: pytest.Captur
 
 
 def test_the_batch_of_a_task_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Though it was not asked for, as the task is the only one of its id; and again when there is nothing to cancel."""
+    """The answer names the task's batch, though nobody asked, also if nothing is left to cancel."""
     capsys.readouterr()
 
     assert [run(folder, "cancel", "--id", "t4") for _ in range(2)] == [0, 0]
@@ -52,7 +55,10 @@ def test_the_batch_of_a_task_is_named(folder: Path, capsys: pytest.CaptureFixtur
 
 
 def test_a_user_whose_name_is_no_utf_8_can_cancel(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The audit has it with escapes; no ledger holds such a text."""
+    """The audit stores a user name that is not UTF-8 with escapes.
+
+    No ledger can hold such a text otherwise.
+    """
     monkeypatch.setenv("LOGNAME", "jos\udce9")
 
     assert run(folder, "cancel", "--id", "t4") == 0

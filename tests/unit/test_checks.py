@@ -1,4 +1,4 @@
-"""`check` makes nothing, fails for nothing that agents live without, and asks each account that agents would ask."""
+"""`check` creates nothing, ignores what agents can live without, and asks each account."""
 
 import asyncio
 import sqlite3
@@ -19,7 +19,7 @@ LLM = "[llm]\nbase_url = 'http://one/v1'\napi_key = 'k1'\nmodel = 'm'\n"
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[LLMConfig]:
-    """Every LLM that is asked; all of them are well."""
+    """Collect every LLM that is asked; all of them answer."""
     found: list[LLMConfig] = []
 
     async def ask(llm: LLMConfig, _route: str | None = None) -> str:
@@ -46,7 +46,10 @@ async def make(config: Config) -> None:
 
 @pytest.mark.usefixtures("asked")
 def test_an_empty_folder_stays_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The first load or agent makes the embedded parts: their absence is told, and is no failure."""
+    """Missing embedded parts are reported, but are no failure.
+
+    The first load or agent makes them.
+    """
     code = check(configured(tmp_path))
 
     lines = capsys.readouterr().out.splitlines()
@@ -64,7 +67,10 @@ def test_an_empty_folder_stays_empty(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.usefixtures("asked")
 def test_parts_that_are_there_are_tested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A ledger without tables or without this group is to come; one whose bus is gone is a failure that names its way out."""
+    """A ledger without tables or without this group is to come.
+
+    A ledger whose bus is gone is a failure, with advice.
+    """
     config = configured(tmp_path)
     config.data_dir.mkdir()
     sqlite3.connect(config.data_dir / "ledger.sqlite").close()
@@ -83,7 +89,7 @@ def test_parts_that_are_there_are_tested(tmp_path: Path, capsys: pytest.CaptureF
 
 @pytest.mark.usefixtures("asked")
 def test_the_topics_of_new_tiers_are_to_come(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They alone are named, since the others are there; what is wrong with those is a failure all the same."""
+    """Missing topics of new tiers are named; faults of existing topics are still failures."""
     asyncio.run(make(configured(tmp_path)))
     config = configured(tmp_path, DOCLLM_RETRY_TIERS="2s,30s")
 
@@ -96,7 +102,10 @@ def test_the_topics_of_new_tiers_are_to_come(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.usefixtures("asked")
 def test_an_error_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """What needs a server that is away is not tried: the same error stood there three times, topics failed "by database"."""
+    """A test that needs a failed server is not tried.
+
+    The same error used to appear three times, with topics failed "by database".
+    """
     monkeypatch.setattr(checks.Checks, "_bus", lambda _self: asyncio.sleep(0, "cluster x"))
     config = configured(tmp_path, DOCLLM_KAFKA_BOOTSTRAP="127.0.0.1:1", DOCLLM_DATABASE_URL="mysql://u:secret@127.0.0.1:1/d")
 
@@ -118,7 +127,7 @@ def test_an_error_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.usefixtures("asked")
 def test_redis_that_is_away_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Agents run without it, so that it never makes an exit code."""
+    """An absent Redis never changes the exit code, because agents run without it."""
     code = check(configured(tmp_path, DOCLLM_REDIS_URL="redis://127.0.0.1:1/0"))
 
     assert code == 0
@@ -130,14 +139,15 @@ def test_redis_that_is_away_is_a_warning(tmp_path: Path, capsys: pytest.CaptureF
     ("answer", "said"),
     [
         (RuntimeError("unable to perform operation on <TCPTransport closed=True>"), "WARNING redis: does not answer"),
-        (AttributeError("'int' object has no attribute 'splitlines'"), "WARNING redis: does not answer"),  # no Redis is there
+        # No Redis at that address.
+        (AttributeError("'int' object has no attribute 'splitlines'"), "WARNING redis: does not answer"),
         ({"os": "x"}, "ok      redis: version that it does not tell"),
     ],
 )
 def test_nothing_that_redis_does_ends_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: Any, said: str
 ) -> None:
-    """Agents live with it: a connection that ends at the wrong moment, and whatever it is that answers."""
+    """Nothing that Redis does ends the check: a broken connection, or whatever answers."""
 
     async def info(_client: object, _section: str) -> dict[str, str]:
         if isinstance(answer, Exception):
@@ -155,7 +165,7 @@ def test_nothing_that_redis_does_ends_the_check(
 
 
 def test_each_account_is_asked_once(tmp_path: Path, asked: list[LLMConfig], capsys: pytest.CaptureFixture[str]) -> None:
-    """A route is asked as agents would ask it, unless another one is asked the same."""
+    """Each account is asked once, in the way agents would ask."""
     toml = (
         LLM
         + """
@@ -193,7 +203,10 @@ def test_each_account_is_asked_once(tmp_path: Path, asked: list[LLMConfig], caps
 def test_routes_alone_are_asked_and_the_missing_llm_is_told(
     tmp_path: Path, asked: list[LLMConfig], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An agent would not start; a route that has no address of its own has none to be asked at."""
+    """Routes are asked and the missing LLM is reported, because an agent would not start.
+
+    A route without an address of its own cannot be asked.
+    """
     code = check(configured(tmp_path, "[routes.local]\nbase_url = 'http://two/v1'\n[routes.fast]\nmodel = 'm'\n"))
 
     assert code == 2

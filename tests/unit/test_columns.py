@@ -8,7 +8,7 @@ RATE = Column("rate", ("12.5", "0"))
 
 
 def test_a_table_with_room_is_whole() -> None:
-    """Text stands left, figures right, two blanks between."""
+    """Text is aligned left, figures right, with two blanks between."""
     lines, gone = fitted([NAME, COUNT, RATE], 80, ("rate",))
 
     assert lines == ["name           count  rate", "a-long-name  1000000  12.5", "b                  2     0"]
@@ -16,7 +16,7 @@ def test_a_table_with_room_is_whole() -> None:
 
 
 def test_what_may_be_shortened_gives_way_first() -> None:
-    """It takes what the others leave, and a mark says that something is missing."""
+    """A column that may be shortened takes the remaining width, with a mark for the cut."""
     lines, gone = fitted([NAME, COUNT, RATE], 23, ("rate",))
 
     assert lines[1] == "a-long-\u2026  1000000  12.5"
@@ -24,7 +24,7 @@ def test_what_may_be_shortened_gives_way_first() -> None:
 
 
 def test_columns_move_closer_before_one_leaves() -> None:
-    """One blank still tells two figures apart."""
+    """Columns move closer before one is dropped: one blank still separates two figures."""
     lines, gone = fitted([NAME, COUNT, RATE], 19, ("rate",))
 
     assert lines[1] == "a-lon\u2026 1000000 12.5"
@@ -32,7 +32,7 @@ def test_columns_move_closer_before_one_leaves() -> None:
 
 
 def test_a_column_without_room_leaves() -> None:
-    """The least important one; the others use its room."""
+    """The least important column is dropped first, and the others use its width."""
     lines, gone = fitted([NAME, COUNT, RATE], 18, ("rate",))
 
     assert lines[1] == "a-long-n\u2026  1000000"
@@ -40,14 +40,14 @@ def test_a_column_without_room_leaves() -> None:
 
 
 def test_where_nothing_more_may_leave_lines_are_wider() -> None:
-    """A terminal wraps them; nothing is cut."""
+    """If no more column may be dropped, lines get wider; a terminal wraps them uncut."""
     lines, _ = fitted([NAME, COUNT, RATE], 5, ("rate",))
 
     assert lines[1] == "a-lon\u2026 1000000"
 
 
 def test_a_column_that_tells_of_nothing_leaves_without_a_word() -> None:
-    """Of those that may leave; there is nothing that anybody would miss."""
+    """An optional column without any information is dropped silently."""
     lines, gone = fitted([NAME, Column("dead", ("0", "0")), Column("total", ("0", "0"))], 80, ("dead",))
 
     assert lines[0].split() == ["name", "total"]
@@ -55,7 +55,7 @@ def test_a_column_that_tells_of_nothing_leaves_without_a_word() -> None:
 
 
 def test_letters_of_two_columns_are_counted_so() -> None:
-    """A name in Chinese is as wide as a terminal shows it."""
+    """A Chinese name takes as many columns as a terminal shows."""
     lines, _ = fitted([Column("name", ("\u6587\u6863",), left=True), Column("n", ("1",))], 80, ())
 
     assert lines == ["name  n", "\u6587\u6863  1"]

@@ -1,4 +1,4 @@
-"""Options may stand before and after what a command is about, and values that nothing can be made of are refused."""
+"""Options may stand before and after a command's arguments; impossible values are refused."""
 
 import argparse
 import asyncio
@@ -28,7 +28,10 @@ NOT_UTF8 = b"\xff".decode(errors="surrogateescape")  # as Python reads such an a
     ],
 )
 def test_a_batchs_guards_are_named_in_any_order(line: str) -> None:
-    """`argparse` refuses an argument that may be missing once it follows an option; the batch may not be missing."""
+    """A batch's guards are selected with options in any order.
+
+    `argparse` refuses an optional argument that follows an option, but the batch is required.
+    """
     options = _parser().parse_args(line.split())
 
     assert (options.batch, options.type, options.route, options.group) == ("night", "invoice", "fast", "g")
@@ -68,7 +71,10 @@ def test_a_batchs_guards_are_named_in_any_order(line: str) -> None:
     ],
 )
 def test_a_value_that_nothing_can_be_made_of_is_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Such values ended in a traceback, or in a command that did nothing and said 0; a wrong argument is 2, with its name."""
+    """An impossible value is a usage error with code 2 that names the argument.
+
+    Such values used to end in a traceback, or in a command that did nothing and returned 0.
+    """
     with pytest.raises(SystemExit) as ended:
         _parser().parse_args(line.split())
 
@@ -79,7 +85,10 @@ def test_a_value_that_nothing_can_be_made_of_is_refused(line: str, capsys: pytes
 @pytest.mark.parametrize("option", [("--rate", "5/s"), ("--cap", "3")])
 @pytest.mark.parametrize("mode", [("--resume",), ("--list",), ("--from-topic",), ("--from-topic", "letters")])
 def test_a_rate_that_would_not_be_kept_is_refused(mode: tuple[str, ...], option: tuple[str, ...]) -> None:
-    """A replay goes on at the rate that it was stored with, and letters are loaded at none; the error says so before anything is read."""
+    """A rate that a replay would ignore is refused before anything is read.
+
+    A resumed replay uses its stored rate, and dead letters are loaded without a rate limit.
+    """
     options = _parser().parse_args(["replay", *mode, *option])
 
     with pytest.raises(ConfigError, match=rf"^{mode[0]} stands alone, as .*; leave out {option[0]}$"):
@@ -87,7 +96,10 @@ def test_a_rate_that_would_not_be_kept_is_refused(mode: tuple[str, ...], option:
 
 
 def test_letters_are_loaded_by_their_disposition(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is how quarantined records are asked for; what else selects needs a ledger, which is lost."""
+    """Dead letters can be loaded by disposition, which is how quarantined records are selected.
+
+    All other selections need a ledger, which is lost.
+    """
     taken: list[list[str]] = []
 
     async def load(_: Config, options: argparse.Namespace) -> int:
@@ -105,7 +117,7 @@ def test_letters_are_loaded_by_their_disposition(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_port_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """The rehearsal LLM listened on what was left of the number."""
+    """An invalid port is refused. The rehearsal LLM used to listen on what was left of it."""
     with pytest.raises(SystemExit) as ended:
         run(["--port", "99999"])
 
@@ -114,7 +126,7 @@ def test_a_port_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_embedded_topics_have_few_partitions(tmp_path: Path) -> None:
-    """Thousands of them would be looked at in every turn of every agent."""
+    """Embedded topics have few partitions, because every agent looks at all in every turn."""
     options = _parser().parse_args(["topics", "apply", "--partitions", "5000"])
 
     with pytest.raises(ConfigError, match="--partitions 5000: embedded topics have 1000 at most"):
@@ -123,7 +135,10 @@ def test_embedded_topics_have_few_partitions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["--processes 2 --rehearsal", "run --processes 2 --rehearsal", "--processes 2 --rehearsal -- run"])
 def test_what_a_parent_adds_for_its_agents_counts_after_any_arguments(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a `--` nothing is an option: each agent refused its number, and all ended with 2."""
+    """The arguments that a parent adds for its agents work after any user arguments.
+
+    After a `--` nothing is an option: each agent refused its number, and all ended with 2.
+    """
     found: list[argparse.Namespace] = []
 
     class Parent:
@@ -142,7 +157,10 @@ def test_what_a_parent_adds_for_its_agents_counts_after_any_arguments(line: str,
 
 @pytest.mark.parametrize("command", ["resume", "rehearsal-llm"])
 def test_a_command_that_stands_behind_an_option_is_told_its_place(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It was said to be none, though `--help` names it."""
+    """The error for a command behind an option says where the command belongs.
+
+    The error used to call the command unknown, though `--help` names it.
+    """
     with pytest.raises(SystemExit, match="2"):
         cli._parser().parse_args(["--group", "g", command])
 
@@ -150,7 +168,7 @@ def test_a_command_that_stands_behind_an_option_is_told_its_place(command: str, 
 
 
 def test_a_command_that_is_none_is_told_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """All of them: two were left out."""
+    """The error for an unknown command lists all commands."""
     with pytest.raises(SystemExit, match="2"):
         cli._parser().parse_args(["reap"])
 
@@ -166,7 +184,11 @@ ALLOW = (
     ("limits", "found"), [("-Sn 1024", "True 1756"), ("-Sn 1900", "True 1900"), ("-Sn 1024; ulimit -Hn 1200", "False 1200")]
 )
 def test_an_agent_has_the_open_files_that_its_slots_need(limits: str, found: str) -> None:
-    """Beyond some 900 slots calls failed for want of them, which stopped their route and used up attempts; most machines allow more."""
+    """An agent raises its limit of open files to what its slots need.
+
+    Beyond some 900 slots, calls used to fail for lack of files. That stopped their route and used
+    up attempts, though most machines allow more.
+    """
     command = ["sh", "-c", f'ulimit {limits}; exec "$0" -c "$1"', sys.executable, ALLOW]
 
     done = subprocess.run(command, check=True, cwd=Path(__file__).parents[2], capture_output=True)

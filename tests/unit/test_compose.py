@@ -1,4 +1,4 @@
-"""The container files say the same as the code: broker settings, limits, time limits, names of variables."""
+"""The container files agree with the code: broker settings, limits, timeouts and variables."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def compose() -> list[str]:
 
 
 def test_broker_has_the_settings_that_the_tests_run_with(services: dict[str, Any]) -> None:
-    """What the suites prove on the test broker holds on the broker of the compose file."""
+    """The compose file's broker has the settings of the test broker, for which the suites hold."""
     environment = services["kafka"]["environment"]
 
     told = {name: str(environment[f"KAFKA_{name.upper().replace('.', '_')}"]) for name in kafka.SETTINGS}
@@ -56,7 +56,7 @@ def test_broker_takes_the_largest_task(services: dict[str, Any]) -> None:
 
 
 def test_database_keeps_the_largest_reply(services: dict[str, Any]) -> None:
-    """A quarter of a packet holds the 16 MiB that a reply may have, and a commit is on disk before it is answered."""
+    """A quarter of a packet holds a reply of 16 MiB; a commit is on disk once answered."""
     packet = next(re.fullmatch(r"--max-allowed-packet=(\d+)M", option) for option in services["mysql"]["command"] if "packet" in option)
 
     assert packet is not None
@@ -78,7 +78,7 @@ def test_agents_wait_for_schema_and_topics(services: dict[str, Any]) -> None:
 
 
 def test_container_runs_the_agent_itself_and_not_as_root() -> None:
-    """The agent is the container's process, so that signals reach it, and it is nobody in particular."""
+    """The agent is the container's process, so that signals reach it, and it is not root."""
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     said = dict(line.split(" ", 1) for line in lines if line.startswith(("USER", "ENTRYPOINT", "CMD")))
 
@@ -87,7 +87,7 @@ def test_container_runs_the_agent_itself_and_not_as_root() -> None:
 
 
 def test_programs_understand_their_environment(services: dict[str, Any], tmp_path: Path) -> None:
-    """Every variable of the agents is one that the configuration knows, and together they name all three servers."""
+    """The agents' variables are all known to the configuration, and name all three servers."""
     examples = {"DOCLLM_LLM_BASE_URL": "http://llm/v1", "DOCLLM_SLOTS": "8", "DOCLLM_RETRY_TIERS": "30s,5m", "DOCLLM_MAX_ATTEMPTS": "3"}
     given = services["agents"]["environment"]
     environ = {name: re.sub(r"\$\{\w+:-(\w+)\}", r"\1", value or examples.get(name, "some")) for name, value in given.items()}
@@ -104,13 +104,13 @@ def test_programs_understand_their_environment(services: dict[str, Any], tmp_pat
     "given", [("OPENAI_API_KEY", "DOCLLM_LLM_MODEL"), ("DOCLLM_LLM_BASE_URL", "DOCLLM_LLM_API_KEY", "DOCLLM_LLM_MODEL")]
 )
 def test_what_names_a_provider_reaches_the_agents(services: dict[str, Any], given: tuple[str, ...]) -> None:
-    """Whichever variables a page tells a person to export; without a value they come from the shell."""
+    """Variables that a page tells a person to export reach the agents from the shell."""
     assert [services["agents"]["environment"].get(name, "missing") for name in given] == [None] * len(given)
 
 
 @pytest.mark.parametrize("service", ["migrate", "topics", "agents"])
 def test_what_programs_read_and_write_is_shared_with_the_person(services: dict[str, Any], service: str) -> None:
-    """Rejects and results outlive a container that is removed, and agents may read the documents that are loaded from there."""
+    """Rejects and results outlive a removed container, and agents can read the documents."""
     one = services[service]
 
     assert one["volumes"] == ["./work:/work"]
@@ -122,7 +122,7 @@ KEYS = {"DOCLLM_LLM_API_KEY", "OPENAI_API_KEY"}
 
 
 def test_keys_go_to_the_agents_alone(services: dict[str, Any]) -> None:
-    """Whatever prepares servers calls no LLM."""
+    """Programs that only prepare servers get no key, because they call no LLM."""
     have = {name for name, one in services.items() if KEYS & set(one.get("environment", {}))}
 
     assert have == {"agents"}
@@ -130,7 +130,7 @@ def test_keys_go_to_the_agents_alone(services: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("service", ["migrate", "topics", "agents", "redis"])
 def test_programs_have_no_more_rights_than_they_need(services: dict[str, Any], service: str) -> None:
-    """No capability, no way to one, and no place to write to but what is mounted."""
+    """The programs have no capability, no way to gain one, and write only to mounted folders."""
     one = services[service]
 
     assert one["cap_drop"] == ["ALL"]
@@ -140,13 +140,20 @@ def test_programs_have_no_more_rights_than_they_need(services: dict[str, Any], s
 
 @pytest.mark.parametrize("service", ["kafka", "mysql"])
 def test_no_server_gains_privileges(services: dict[str, Any], service: str) -> None:
-    """MySQL's image begins as root and gives that up, for which it needs some of root's capabilities."""
+    """No server gains privileges; MySQL's image starts as root and needs some capabilities.
+
+    It needs them to give up root.
+    """
     assert services[service]["security_opt"] == ["no-new-privileges:true"]
 
 
 @pytest.mark.parametrize("service", ["migrate", "topics", "agents"])
 def test_programs_run_as_the_person_whose_folder_they_share(services: dict[str, Any], service: str) -> None:
-    """A folder that everybody may write to would let any local user choose the configuration, and get the key."""
+    """Programs run as the person whose folder they share.
+
+    In a folder that everybody may write to, any local user could choose the configuration and get
+    the key.
+    """
     assert services[service]["user"] == "${UID:-10001}:${GID:-10001}"
     assert services[service]["environment"]["TMPDIR"] == "/work"
     for text in (FILE.read_text(), (ROOT / "README.md").read_text()):
@@ -155,12 +162,19 @@ def test_programs_run_as_the_person_whose_folder_they_share(services: dict[str, 
 
 
 def test_image_takes_no_module_from_its_working_folder() -> None:
-    """A file `orjson.py` in a shared folder ran in every program, with the key in its environment."""
+    """The image imports no module from its working folder.
+
+    A file `orjson.py` in a shared folder used to run in every program, with the key in its
+    environment.
+    """
     assert re.search(r"^ENV (.*\\\n)* +PYTHONSAFEPATH=1( |$)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
 
 
 def test_a_program_on_a_safe_path_takes_no_module_of_the_current_folder(tmp_path: Path) -> None:
-    """As the image starts it; without the variable Python looks there first."""
+    """With the image's safe-path variable, Python imports no module of the current folder.
+
+    Without the variable, Python looks there first.
+    """
     (tmp_path / "orjson.py").write_text("raise SystemExit('taken from the current folder')")
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
 
@@ -173,7 +187,10 @@ def test_a_program_on_a_safe_path_takes_no_module_of_the_current_folder(tmp_path
 
 
 def test_base_image_can_be_pinned_by_digest() -> None:
-    """One argument names it for both stages; its default is a tag, which may mean another image tomorrow."""
+    """One argument names the base image for both stages, so it can be pinned by digest.
+
+    Its default is a tag, which may mean another image tomorrow.
+    """
     text = (ROOT / "Dockerfile").read_text()
 
     assert re.findall(r"^ARG (\w+)=", text, re.MULTILINE) == ["PYTHON"]

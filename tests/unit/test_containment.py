@@ -1,4 +1,4 @@
-"""What a handler's failure may do to its agent."""
+"""The effect of a handler's failure on its agent."""
 
 import asyncio
 
@@ -44,7 +44,10 @@ def ended(*notes: tuple[float, BaseException]) -> bool:
 
 
 def test_memory_that_runs_out_twice_within_a_minute_ends_the_agent() -> None:
-    """One item that is too large is that item's failure; two in a minute say that the agent is too small."""
+    """Two items that exhaust the memory within a minute end the agent: it is too small.
+
+    One item that is too large fails alone.
+    """
     grouped = BaseExceptionGroup("both", [ValueError(), MemoryError()])
 
     assert ended((100.0, MemoryError()), (100.0 + AGAIN_WITHIN_S, grouped))
@@ -54,7 +57,11 @@ def test_memory_that_runs_out_twice_within_a_minute_ends_the_agent() -> None:
 
 
 def test_only_the_end_from_outside_ends_an_attempt() -> None:
-    """A handler may raise what asyncio and the interpreter raise: a cancellation, a closed coroutine, an interrupt."""
+    """Only an end from outside ends an attempt.
+
+    A handler may raise the errors of asyncio and the interpreter: a cancellation, a closed
+    coroutine, an interrupt.
+    """
 
     async def judged() -> list[bool]:
         mine = asyncio.current_task()

@@ -1,4 +1,4 @@
-"""A crash point costs nothing, and kills nobody who did not ask for it."""
+"""A crash point costs nothing, and kills only a program that is asked to die."""
 
 import os
 import signal
@@ -34,7 +34,10 @@ def test_nothing_happens_unless_it_is_asked_for() -> None:
 
 
 def test_a_program_dies_at_its_point() -> None:
-    """It is killed as by `kill -9`, the first time that it comes there, and leaves a line that says where."""
+    """A program dies at its point as by `kill -9`, the first time that it gets there.
+
+    It leaves a line that names the point.
+    """
     done = run(**{crash.VARIABLE: "commit.done"})
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGKILL, "", "killed at commit.done\n")
 
@@ -46,7 +49,10 @@ def test_a_later_time_can_be_asked_for() -> None:
 
 
 def test_a_point_costs_an_empty_call() -> None:
-    """Reaching a point that is not armed costs at most a few calls of an empty function, so it may stand on the path of every task."""
+    """A point that is not armed costs at most a few empty calls.
+
+    Therefore it may stand on the path of every task.
+    """
 
     def empty(_point: str) -> None:
         pass
@@ -54,5 +60,6 @@ def test_a_point_costs_an_empty_call() -> None:
     names = {"crash": crash, "empty": empty}
     point = min(timeit.repeat('crash.reach("settle.committed")', globals=names, number=20_000, repeat=15))
     plain = min(timeit.repeat('empty("settle.committed")', globals=names, number=20_000, repeat=15))
-    print(f"a point: {point / 20_000 * 1e9:.0f} ns, an empty call: {plain / 20_000 * 1e9:.0f} ns")  # noqa: T201 - figures
+    # Figures.
+    print(f"a point: {point / 20_000 * 1e9:.0f} ns, an empty call: {plain / 20_000 * 1e9:.0f} ns")  # noqa: T201
     assert point < 5 * plain

@@ -1,4 +1,4 @@
-"""An agent notices that what it has open was removed or replaced."""
+"""An agent notices when its open files are removed or replaced."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,12 +10,12 @@ from agent.data_folder import DataFolder
 from schemas.errors import UnsafeStateError
 
 
-class Rested(Exception):  # noqa: N818 - it is no error: enough was looked at
-    """Nothing more is to come."""
+class Rested(Exception):  # noqa: N818 - not an error: the test has looked often enough
+    """The steps are used up."""
 
 
 class Steps:
-    """A clock that makes the next step each time somebody sleeps."""
+    """A clock that performs the next step at each sleep."""
 
     def __init__(self, *steps: Callable[[], object]) -> None:
         self._steps = iter(steps)
@@ -33,7 +33,7 @@ class Steps:
 
 
 def replace(path: Path) -> None:
-    """Put a backup back, as a person does."""
+    """Restore a backup, as a person does."""
     backup = path.with_suffix(".backup")
     backup.write_bytes(path.read_bytes())
     backup.replace(path)
@@ -54,7 +54,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("harm", [Path.unlink, replace, lambda path: path.parent.rename(path.parent.with_name("old"))])
 def test_a_file_that_is_gone_or_another_ends_the_agent(path: Path, harm: Callable[[Path], object]) -> None:
-    """Its connections go on with the old one, which nobody else sees."""
+    """The agent ends: its connections still use the old file, which nobody else sees."""
     folder = DataFolder([path], Steps(lambda: append(path), lambda: harm(path)))
 
     with pytest.raises(UnsafeStateError, match=r"ledger\.sqlite was removed or replaced"):
@@ -62,7 +62,10 @@ def test_a_file_that_is_gone_or_another_ends_the_agent(path: Path, harm: Callabl
 
 
 def test_a_file_that_grows_or_was_never_there_is_none_of_its_business(path: Path) -> None:
-    """A ledger on a server has no file here; one that is written to stays what it is."""
+    """Files that grow, or that never existed, do not end the agent.
+
+    A ledger on a server has no file here.
+    """
     later = path.with_name("bus.sqlite")
     folder = DataFolder([path, later], Steps(lambda: append(path), later.touch, lambda: append(path)))
 

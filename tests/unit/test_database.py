@@ -1,4 +1,4 @@
-"""Which database errors may pass, and how long is waited between tries."""
+"""Which database errors may pass, and how long the pauses between tries are."""
 
 import sqlite3
 import ssl
@@ -40,14 +40,14 @@ def pauses() -> list[float]:
 
 @pytest.fixture
 def database(tmp_path: Path, pauses: list[float]) -> Iterator[Database]:
-    """A database whose pauses are noted and not waited for."""
+    """A database that records its pauses and does not wait."""
     database = Database(f"sqlite:///{tmp_path / 'ledger.db'}", pause=pauses.append)
     yield database
     database.close()
 
 
 def failing(*errors: Exception) -> Callable[[Connection], str]:
-    """Return work that raises each of these errors once, then ends well."""
+    """Return work that raises each of these errors once, then succeeds."""
     left = list(errors)
 
     def work(_: Connection) -> str:
@@ -60,7 +60,7 @@ def failing(*errors: Exception) -> Callable[[Connection], str]:
 
 @pytest.mark.parametrize("number", sorted(CONFLICTS | TOO_LONG))
 def test_a_conflict_passes_and_the_server_is_there(number: int) -> None:
-    """Deadlocks, lock waits, statements that took too long and snapshots that are too old are tried again."""
+    """Deadlocks, lock waits, slow statements and old snapshots are retried."""
     error = server_error(number)
 
     assert (code(error), passing(error), busy(error), lost(error)) == (number, True, True, False)
@@ -68,7 +68,11 @@ def test_a_conflict_passes_and_the_server_is_there(number: int) -> None:
 
 @pytest.mark.parametrize("number", sorted(TURNED_AWAY))
 def test_who_is_turned_away_learns_nothing_about_a_row(number: int) -> None:
-    """Found by a fault run: the server answered one connection and had none for the next, and a task was settled as dead."""
+    """A refused connection says nothing about a row.
+
+    A fault run found that a server answered one connection and had none for the next, and a task
+    was settled as dead.
+    """
     error = server_error(number)
 
     assert (passing(error), busy(error), lost(error)) == (True, True, False)
@@ -76,7 +80,7 @@ def test_who_is_turned_away_learns_nothing_about_a_row(number: int) -> None:
 
 @pytest.mark.parametrize("number", sorted(LOST))
 def test_a_connection_that_is_lost_may_come_back(number: int) -> None:
-    """It is lost, not busy: whether the server answers decides what is done."""
+    """A lost connection is lost, not busy: whether the server answers decides what happens."""
     error = server_error(number)
 
     assert (passing(error), busy(error), lost(error)) == (True, False, True)
@@ -84,7 +88,10 @@ def test_a_connection_that_is_lost_may_come_back(number: int) -> None:
 
 @pytest.mark.parametrize("number", sorted(READ_ONLY))
 def test_a_read_only_server_says_nothing_about_a_row(number: int) -> None:
-    """It answers and takes no write at all: busy, until another connection finds the primary."""
+    """A read-only server is busy until another connection finds the primary.
+
+    It answers, but takes no write at all.
+    """
     error = server_error(number)
 
     assert (passing(error), busy(error), lost(error)) == (True, True, False)
@@ -92,21 +99,25 @@ def test_a_read_only_server_says_nothing_about_a_row(number: int) -> None:
 
 @pytest.mark.parametrize("number", sorted(FULL))
 def test_a_full_disk_of_the_server_says_nothing_about_a_row(number: int) -> None:
-    """Found by a fault run: agents ended with 5, and settled tasks as dead, while MariaDB had no room."""
+    """A full disk of the server says nothing about a row.
+
+    A fault run found that agents ended with 5, and settled tasks as dead, while MariaDB's disk was
+    full.
+    """
     error = server_error(number)
 
     assert (passing(error), busy(error), lost(error)) == (True, True, False)
 
 
 def test_a_connection_that_the_driver_gave_up_is_lost() -> None:
-    """Whatever number it has, or none."""
+    """A connection that the driver gave up counts as lost, with any error number or none."""
     assert lost(server_error(0, cut=True))
     assert passing(server_error(0, cut=True))
 
 
 @pytest.mark.parametrize("text", ["database is locked", "disk I/O error", "database or disk is full", "unable to open database file"])
 def test_a_busy_or_full_file_may_pass(text: str) -> None:
-    """Another writer ends, a disk is cleared."""
+    """A busy or full SQLite file may pass: the other writer ends, or somebody clears the disk."""
     assert passing(file_error(text))
     assert busy(file_error(text))
 
@@ -124,17 +135,17 @@ def test_a_busy_or_full_file_may_pass(text: str) -> None:
     ],
 )
 def test_everything_else_does_not_pass(error: Exception) -> None:
-    """A bug, a duplicate, a missing table, a right that is missing: trying again would only hide it."""
+    """Bugs, duplicates, missing tables and missing rights do not pass: a retry would hide them."""
     assert not passing(error)
 
 
 def test_waiting_for_a_connection_of_the_pool_may_pass() -> None:
-    """All connections were in use: that is nobody's fault."""
+    """A wait for a pooled connection may pass: all connections are in use, which is no fault."""
     assert passing(PoolTimeout("QueuePool limit reached"))
 
 
 def test_work_is_done_again_until_it_is_through(database: Database, pauses: list[float]) -> None:
-    """Each failure is followed by a pause, and the pauses grow up to a second."""
+    """Each failure is followed by a pause, and the pauses grow to a second."""
     assert database.run(failing(*[server_error(1213)] * 12)) == "done"
 
     assert len(pauses) == 12
@@ -142,7 +153,10 @@ def test_work_is_done_again_until_it_is_through(database: Database, pauses: list
 
 
 def test_an_outage_is_told_once_whoever_asks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """With what the database says: who waits at a terminal would wait for ever."""
+    """An outage is logged once with the database's error, whoever asks.
+
+    A person at a terminal would otherwise wait for ever without knowing why.
+    """
     clock = HandClock()
 
     def pause(seconds: float) -> None:
@@ -162,7 +176,10 @@ def test_an_outage_is_told_once_whoever_asks(tmp_path: Path, caplog: pytest.LogC
 def test_a_statement_that_took_too_long_is_told_of_and_leaves_the_server_some_rest(
     database: Database, pauses: list[float], caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
-    """It may be the server's load, and it may be hopeless: it is tried again, not at once."""
+    """A statement that took too long is logged and retried after a pause.
+
+    The server may be under load, or the statement may be hopeless.
+    """
     assert database.run(failing(server_error(number))) == "done"
 
     assert sum(pauses) > 10
@@ -172,7 +189,7 @@ def test_a_statement_that_took_too_long_is_told_of_and_leaves_the_server_some_re
 
 @pytest.mark.parametrize("number", sorted(DENIED))
 def test_a_missing_right_is_the_operators_to_give(database: Database, number: int) -> None:
-    """It is exit code 3, names right and table, and is not tried again."""
+    """A missing right is exit code 3, names right and table, and is not retried."""
     said = "INSERT command denied to user 'app'@'10.0.0.5' for table 'task'"
     error = OperationalError("a statement", {}, Exception(number, said))
 
@@ -185,7 +202,7 @@ def test_a_missing_right_is_the_operators_to_give(database: Database, number: in
 
 
 def test_what_others_do_in_the_database_is_no_outage_at_once(database: Database, caplog: pytest.LogCaptureFixture) -> None:
-    """A deadlock passes with the next try: nobody is to look at the server."""
+    """A single deadlock is no outage: it passes with the next try, so nobody must act."""
     for _ in range(3):
         database.run(failing(*[server_error(1213)] * 9))
 
@@ -194,7 +211,10 @@ def test_what_others_do_in_the_database_is_no_outage_at_once(database: Database,
 
 
 def test_a_long_outage_is_asked_about_more_seldom(tmp_path: Path) -> None:
-    """Eight threads that try each second took a fifth of a core; the pause is a few seconds later on."""
+    """During a long outage the pauses grow to a few seconds.
+
+    Eight threads that tried each second used a fifth of a core.
+    """
     clock, pauses = HandClock(), list[float]()
 
     def pause(seconds: float) -> None:
@@ -209,7 +229,7 @@ def test_a_long_outage_is_asked_about_more_seldom(tmp_path: Path) -> None:
 
 
 def test_tries_are_limited_where_the_caller_says_so(database: Database, pauses: list[float]) -> None:
-    """The last error is raised when they are used up; there is no pause after it."""
+    """After the last allowed try, the last error is raised without another pause."""
     with pytest.raises(OperationalError):
         database.run(failing(*[server_error(2006)] * 5), tries=3)
 
@@ -218,7 +238,7 @@ def test_tries_are_limited_where_the_caller_says_so(database: Database, pauses: 
 
 
 def test_a_program_that_leaves_does_not_try_again(database: Database, pauses: list[float]) -> None:
-    """After `close` the first failure ends it, with a name of its own."""
+    """After `close`, the first failure raises Stopped."""
     database.close()
 
     with pytest.raises(Stopped):
@@ -229,7 +249,7 @@ def test_a_program_that_leaves_does_not_try_again(database: Database, pauses: li
 
 
 def test_a_program_that_leaves_does_not_wait_for_a_server(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting for an answer ends with the program."""
+    """A wait for an answer ends when the program leaves."""
     monkeypatch.setattr(database, "answers", lambda: False)
     database.close()
 
@@ -238,7 +258,7 @@ def test_a_program_that_leaves_does_not_wait_for_a_server(database: Database, mo
 
 
 def test_waiting_ends_with_the_first_answer(database: Database, pauses: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server is asked again and again, with growing pauses."""
+    """The server is asked again, with growing pauses, until it answers."""
     answers = iter([False, False, True])
     monkeypatch.setattr(database, "answers", lambda: next(answers))
 
@@ -249,7 +269,10 @@ def test_waiting_ends_with_the_first_answer(database: Database, pauses: list[flo
 
 
 def test_an_embedded_ledger_is_a_file(tmp_path: Path) -> None:
-    """One in memory would be lost at the end, so it is refused; the file is safe against a crash of the machine."""
+    """An SQLite ledger must be a file, and it survives a crash of the machine.
+
+    A ledger in memory is refused, because it would be lost at the end.
+    """
     with pytest.raises(ConfigError, match="DOCLLM_DATA_DIR"):
         Database("sqlite://")
     database = Database(f"sqlite:///{tmp_path / 'ledger.db'}")
@@ -263,7 +286,7 @@ def test_an_embedded_ledger_is_a_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
-    """`answers` says so instead of raising."""
+    """For a missing folder, `answers` returns False and raises nothing."""
     database = Database(f"sqlite:///{tmp_path / 'none' / 'ledger.db'}")
 
     assert not database.answers()
@@ -272,7 +295,11 @@ def test_a_folder_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["u:hunter2\U0001f600@127.0.0.1:1", f"u:hunter2@{'x' * 64}:1"], ids=["password", "host"])
 def test_an_address_that_the_driver_cannot_write_down_is_usage(address: str) -> None:
-    """The driver knows 256 letters for a password and 63 for a part of a host's name; what it says quotes both."""
+    """An address that the driver cannot encode is a usage error without the driver's text.
+
+    The driver allows 256 kinds of letters in a password and 63 letters in a part of a host's name.
+    Its errors quote both.
+    """
     database = Database(f"mysql+pymysql://{address}/d", connections=1)
 
     with pytest.raises(ConfigError, match="DOCLLM_DATABASE_URL") as refused:
@@ -284,7 +311,11 @@ def test_an_address_that_the_driver_cannot_write_down_is_usage(address: str) -> 
 
 @pytest.mark.parametrize("packet", [1 << 20, 4 << 20, LEAST_PACKET_BYTES - 1])
 def test_a_server_that_takes_small_statements_alone_is_unsafe(packet: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends the connection at a larger one, which looks like one that was lost, and would be tried for ever."""
+    """A server that takes only small statements is unsafe.
+
+    It ends the connection at a larger one, as if it were lost, and the statement would be retried
+    for ever.
+    """
     database = Database("mysql+pymysql://u:hunter2@127.0.0.1:1/d", connections=1)
     monkeypatch.setattr(database, "_alone", lambda _work: packet)
 
@@ -298,7 +329,10 @@ def test_a_server_that_takes_small_statements_alone_is_unsafe(packet: int, monke
 
 
 def test_the_least_packet_holds_the_largest_statement() -> None:
-    """The largest record that a topic takes, as a task's input behind a page that was not yet full, and alone in the quarantine."""
+    """The least packet holds the largest record, as a task's input and in the quarantine.
+
+    As a task's input it stands behind a page that was not full yet.
+    """
     largest = int(SETTINGS["max.message.bytes"])
     headers = bytes(quarantine.KEPT_HEADER_BYTES)
     before = {"task_id": 1, "raw_key": b"", "headers": b"", "body": bytes(STATEMENT_BYTES // 2 - 100)}
@@ -316,7 +350,11 @@ def test_the_least_packet_holds_the_largest_statement() -> None:
 
 
 def test_connections_share_one_tls_context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each try loaded the system's certificates to verify nothing: 25 ms and megabytes, eight times a second in an outage."""
+    """Connections share one TLS context.
+
+    Each try used to load the system's certificates and verify nothing. That cost 25 ms and
+    megabytes, eight times a second in an outage.
+    """
     made: list[object] = []
     monkeypatch.setattr(ssl, "create_default_context", lambda **options: made.append(options) or unverified())
 

@@ -1,4 +1,4 @@
-"""Dead letters as a person and as a script see them."""
+"""Dead letters on a person's screen and in a script's JSON."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -11,14 +11,16 @@ from producer.dead_screen import groups_json, groups_lines, record_json, record_
 from producer.dead_show import Attempt, Letter, Record, Result, Story
 from schemas.task import Status
 
-AT = datetime(2026, 3, 1, 12, 30, 15, 250000)  # noqa: DTZ001 - the database's times are UTC without a zone
+# The database's times are UTC without a zone.
+AT = datetime(2026, 3, 1, 12, 30, 15, 250000)  # noqa: DTZ001
 ESCAPES = "a\x1b[31mred\r\nb\x00\u202e"
 GROUP = Group("ab" * 16, "permanent", 12, 12, AT, AT, Example("k", "b", "TOO_LONG", "9000 tokens"), Spent(14, 100, 20, 1_500_000))
 RECORDS = Group("", "undecodable", 3, 0, AT, AT, Example("quarantine:7", "", "UNDECODABLE", "line is not JSON"))
 ATTEMPT = Attempt(1, 0, "dead", "TOO_LONG", ESCAPES, "b/k#1", AT, 1500, 10, 5, 300)
 LETTER = Letter(0, "permanent", "TOO_LONG", "ab" * 16, ESCAPES, AT, "docllm.tasks", 3, 17)
 STORY = Story(7, "k", "b", "document", "default", Status.DEAD, 1, 5, 2, 3, 4, AT, None, b"k", None, b"{}", LETTER, None, (ATTEMPT,))
-RECORD = Record(7, "docllm.inbox", 0, 5, b"k", b"\xff", False, b'[["h","v"]]', "undecodable", "UNDECODABLE", "", ESCAPES, AT, None, 1)  # noqa: FBT003 - a row as it is read
+# A row as it is read.
+RECORD = Record(7, "docllm.inbox", 0, 5, b"k", b"\xff", False, b'[["h","v"]]', "undecodable", "UNDECODABLE", "", ESCAPES, AT, None, 1)  # noqa: FBT003
 
 
 def printable(lines: list[str]) -> bool:
@@ -26,7 +28,7 @@ def printable(lines: list[str]) -> bool:
 
 
 def test_a_table_fits_a_terminal() -> None:
-    """A line of figures and the example below it, cut to the width, whatever the example."""
+    """A table row and the example below it fit the width, whatever the example."""
     wide = replace(GROUP, example=replace(GROUP.example, error="x" * 400))
 
     lines = list(groups_lines([wide, RECORDS], 80))
@@ -41,7 +43,10 @@ def test_a_table_fits_a_terminal() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_no_figure_of_a_large_group_is_cut(width: int) -> None:
-    """A figure that is cut is a wrong one; the class is shortened, and the less important dates leave."""
+    """No figure is cut, since a cut figure is wrong.
+
+    The class is shortened instead, and the less important dates are dropped.
+    """
     spent = Spent(2_000_000, 1, 1, 12_345_678_900)
     wide = replace(GROUP, disposition="worker_lost", count=1_000_000, spent=spent, example=replace(GROUP.example, error_class="C" * 64))
 
@@ -56,7 +61,10 @@ def test_no_figure_of_a_large_group_is_cut(width: int) -> None:
 
 
 def test_a_column_of_which_no_group_has_anything_is_left_out() -> None:
-    """Records in quarantine cost nothing and mostly have no fingerprint."""
+    """A column that is empty in all groups is dropped.
+
+    Quarantined records cost nothing and mostly have no fingerprint.
+    """
     first, *_ = groups_lines([RECORDS], 80)
 
     assert first.split() == ["count", "disposition", "class", "first", "last"]
@@ -84,7 +92,11 @@ def test_the_json_of_groups_is_whole() -> None:
 
 
 def test_a_story_is_told_whole() -> None:
-    """State, the three numbers apart, the reason, each attempt with its trace id and cost, the input."""
+    """A task's page has everything that is known about it.
+
+    That is its state, the three numbers separately, the reason, each attempt with trace id and
+    cost, and the input.
+    """
     text = "\n".join(story_lines(STORY))
 
     for said in (
@@ -100,7 +112,7 @@ def test_a_story_is_told_whole() -> None:
 
 
 def test_a_task_that_is_not_dead_is_told_so() -> None:
-    """With its result, when it has one."""
+    """The page of a task that is not dead says so, with its result if there is one."""
     done = replace(STORY, status=Status.SUCCEEDED, letter=None, result=Result(AT, "m", "trace", 100, 1, 2, 3), history=(), expires_at=AT)
 
     lines = list(story_lines(done))
@@ -111,7 +123,10 @@ def test_a_task_that_is_not_dead_is_told_so() -> None:
 
 
 def test_nothing_acts_on_a_terminal() -> None:
-    """Escapes, line ends and marks of direction, in errors, ids, keys and values, are not passed on."""
+    """Escapes, line ends and direction marks in any text do not reach the terminal.
+
+    The texts are errors, ids, keys and values.
+    """
     hostile = ESCAPES.encode()
     story = replace(STORY, key=ESCAPES, batch=ESCAPES, input=hostile, history=(replace(ATTEMPT, trace_id=ESCAPES),))
     group = replace(GROUP, example=Example(ESCAPES, ESCAPES, ESCAPES, ESCAPES))
@@ -123,7 +138,10 @@ def test_nothing_acts_on_a_terminal() -> None:
 
 
 def test_a_large_input_is_shortened_for_a_person_alone() -> None:
-    """The terminal shows its beginning; the JSON all of it, as text or, where it is none, as base64."""
+    """The terminal shows the beginning of a large input; the JSON holds all of it.
+
+    The JSON holds it as text, or as base64 if it is not text.
+    """
     body = "ä".encode() * 5000
     large = replace(STORY, input=body, raw_key=b"\xff\x00")
 
@@ -149,14 +167,20 @@ def test_a_large_input_is_shortened_for_a_person_alone() -> None:
     ],
 )
 def test_a_value_is_said_to_be_shortened_where_it_is_and_only_there(value: bytes, cut: bool) -> None:  # noqa: FBT001 - a parameter
-    """Whatever a byte of it looks like: one that is no text is shown as four letters, a wide blank as one."""
+    """A value is marked as cut only if it is cut, whatever its bytes look like.
+
+    On the screen, a byte that is not text is shown as four letters, a wide blank as one.
+    """
     line = list(record_lines(replace(RECORD, value=value)))[-1]
 
     assert line.endswith("(--json shows all of it)") == cut
 
 
 def test_headers_that_are_shortened_are_said_to_be() -> None:
-    """A record may have thousands of them, of which the last may be the one that is looked for."""
+    """Cut headers are marked as cut.
+
+    A record may have thousands of headers, and the person may look for the last one.
+    """
     told = list(record_lines(replace(RECORD, headers=orjson.dumps([["h", "v" * 1000]]))))
 
     (line,) = (one for one in told if "headers: " in one)
@@ -196,7 +220,7 @@ def test_the_json_of_a_record_is_whole() -> None:
 
 
 def test_a_record_says_when_it_is_cut_or_replayed() -> None:
-    """So that nobody takes its beginning for the whole."""
+    """The page says if a record is cut or replayed, so nobody takes its beginning for the whole."""
     text = "\n".join(record_lines(replace(RECORD, cut=True, replayed_at=AT, key=None)))
 
     assert "cut: the beginning of a larger one" in text

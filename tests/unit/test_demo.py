@@ -1,4 +1,4 @@
-"""The demo costs nothing unless a person says so."""
+"""The demo costs nothing unless a person asks for it."""
 
 import importlib.util
 import sys
@@ -14,7 +14,7 @@ FILE = Path(__file__).parents[2] / "examples" / "demo.py"
 
 @pytest.fixture
 def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The demo as a module, in a folder of its own, in a shell that knows a paid provider."""
+    """The demo as a module, in its own folder, in a shell with a paid provider's key."""
     spec = importlib.util.spec_from_file_location("demo", FILE)
     assert spec is not None
     assert spec.loader is not None
@@ -30,7 +30,7 @@ def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_a_provider_is_asked_only_when_it_is_asked_for(
     demo: ModuleType, monkeypatch: pytest.MonkeyPatch, arguments: list[str], rehearsal: list[str]
 ) -> None:
-    """A key that happens to be in the shell is no consent to pay."""
+    """A provider is asked only on request: a key in the shell is no consent to pay."""
     ran: list[tuple[str, ...]] = []
 
     def run(*command: str, **_: Any) -> None:
@@ -46,7 +46,7 @@ def test_a_provider_is_asked_only_when_it_is_asked_for(
 
 
 def test_an_answer_that_looks_like_markup_is_shown_as_it_is(demo: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What a model writes, as links of a forum do, must not end the demo when all is paid for."""
+    """An answer that looks like markup, for example a link, does not end the paid demo."""
     row = {"id": "[b]", "status": "succeeded", "tokens_in": 1, "result": "see [url]x[/url]\x1b[2J", "error": None}
     results = tmp_path / "results.jsonl"
     results.write_bytes(orjson.dumps(row))

@@ -1,4 +1,7 @@
-"""The words agree with the program: every help text, command, name, code, header and link that the documents show exists as shown."""
+"""The documents agree with the program.
+
+Every help text, command, name, code, header and link that they show exists as shown.
+"""
 
 import re
 import shlex
@@ -54,7 +57,7 @@ def commands() -> list[str]:
 
 
 def rows(page: str, first_cell: str) -> list[list[str]]:
-    """Return the cells of the table whose head begins with this cell."""
+    """Return the cells of the table whose header row begins with this cell."""
     table = re.search(rf"^\| {re.escape(first_cell)} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", TEXTS[page], re.MULTILINE)
     assert table is not None
     return [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table[1].splitlines()]
@@ -76,7 +79,7 @@ def parser_of(words: list[str]) -> ArgumentParser:
 
 @pytest.mark.parametrize(("line", "shown"), helps())
 def test_help_is_shown_as_it_is(line: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """What `docs/commands.md` shows for a command is what `--help` prints on a terminal of 80 columns, and fits one screen."""
+    """`docs/commands.md` shows what `--help` prints at 80 columns, and each fits one screen."""
     monkeypatch.setenv("COLUMNS", str(HELP_COLUMNS + 2))
     with pytest.raises(SystemExit) as ended:
         main_of(shlex.split(line))
@@ -89,7 +92,7 @@ def test_help_is_shown_as_it_is(line: str, shown: str, monkeypatch: pytest.Monke
 
 
 def subcommands(line: str, parser: ArgumentParser) -> list[str]:
-    """Return every command below this one, those of commands too."""
+    """Return every command below this one, including those of subcommands."""
     below = parser._subparsers._group_actions[0].choices if parser._subparsers is not None else {}
     return [each for name, one in dict(below or {}).items() for each in (f"{line} {name}", *subcommands(f"{line} {name}", one))]
 
@@ -127,7 +130,7 @@ def test_diagram_is_the_table_of_moves() -> None:
 
 
 def test_settings_are_those_of_the_program() -> None:
-    """The README's table has every setting with its variable, and the default where there is one."""
+    """The README's table has every setting, its variable, and its default if there is one."""
     told = {
         key.strip("`"): (variable.strip("`") or None, default.strip("`"))
         for key, variable, default, _ in rows("README.md", "key in `docllm.toml`")
@@ -159,7 +162,7 @@ def test_example_files_are_taken(block: str, tmp_path: Path) -> None:
 
 
 def test_the_example_handler_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The handler that the configuration page shows is one that an agent takes, under the name that is shown for it."""
+    """The example handler of the configuration page is one that an agent accepts, by its name."""
     (block,) = fenced(TEXTS["docs/configuration.md"], "python")
     (tmp_path / "invoices.py").write_text(block)
     (tmp_path / "docllm.toml").write_text(next(toml for toml in fenced(TEXTS["docs/configuration.md"], "toml") if "handler" in toml))
@@ -171,7 +174,7 @@ def test_the_example_handler_is_taken(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_variables_exist() -> None:
-    """Every variable that a page names is one that the program reads, or, of those that tests set, one of the tests."""
+    """Every variable that a page names is read by the program or set by the tests."""
     known = {setting.variable for setting in SETTINGS.values()} | {"DOCLLM_CONFIG"}
     told = set(re.findall(r"DOCLLM_[A-Z_]+", EVERYTHING))
     for_tests = {name for name in told if name.startswith("DOCLLM_TEST_")}
@@ -200,11 +203,14 @@ def test_failure_classes_are_those_of_the_program() -> None:
 
 
 def test_failures_that_are_not_of_a_call_are_told() -> None:
-    """A class that the ledger and the agent give by themselves is in no table of the judge, and on the page all the same."""
+    """The page also lists failure classes that the ledger and the agent set themselves.
+
+    These are in no table of the judge.
+    """
     told = {name.strip("`") for name, *_ in rows("docs/operations.md", "not of a call")}
     sources = "".join(path.read_text("utf-8") for path in (ROOT / "agent").rglob("*.py"))
     said = set(re.findall(r'Failure\("([A-Z_]+)"', sources)) - set(CLASSES)
-    assert told == said - {"EXPIRED", "UNDECODABLE"}  # named by their dispositions
+    assert told == said - {"EXPIRED", "UNDECODABLE"}  # these are named by their dispositions
 
 
 def test_topics_are_those_of_the_program() -> None:
@@ -229,7 +235,7 @@ def test_make_targets_exist() -> None:
 
 
 def anchor(title: str) -> str:
-    """Return the anchor that a heading gets."""
+    """Return the anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
@@ -269,7 +275,7 @@ def test_readme_is_short() -> None:
 
 
 def test_bugs_of_the_proof_have_their_tests() -> None:
-    """Each test that the table of bugs names is there."""
+    """Each test that the proof's table of bugs names exists."""
     named = set(re.findall(r"\| `(test_\w+)` \|", (ROOT / "docs" / "proof.md").read_text()))
     there = {
         name

@@ -1,4 +1,4 @@
-"""Documents: which files a folder or a glob means, their ids and order, and what becomes of each."""
+"""Documents: which files a folder or a glob selects, their ids, their order, their tasks."""
 
 import hashlib
 import json
@@ -34,7 +34,10 @@ def ids(lines: list[Good | Bad]) -> list[str]:
 
 
 def test_a_folder_gives_every_file_in_sorted_order(tmp_path: Path) -> None:
-    """Ids are paths below the folder, sorted as whole paths, numbered from 1; hidden files are left out."""
+    """Ids are paths below the folder, sorted as whole paths, numbered from 1.
+
+    Hidden files are left out.
+    """
     names = ["b.txt", "a/z.txt", "a.txt", "a/b/c.txt", "A.txt", "\u00e4.txt"]
     fill(tmp_path, *names, ".hidden", ".git/config")
 
@@ -61,14 +64,20 @@ def test_a_folder_gives_every_file_in_sorted_order(tmp_path: Path) -> None:
     ],
 )
 def test_a_glob_gives_ids_below_its_fixed_part(tmp_path: Path, pattern: str, expected: list[str]) -> None:
-    """The part before the first wildcard is no part of an id; a hidden name must be written with its dot."""
+    """A glob's ids begin behind its part before the first wildcard.
+
+    A hidden name must be written with its dot.
+    """
     fill(tmp_path, "a.txt", "b.txt", "sub/c.txt", "sub/deep/d.txt", "sub/e.md", ".hidden/f.txt")
 
     assert ids(read(tmp_path / pattern)) == expected
 
 
 def test_a_small_document_travels_in_the_task(tmp_path: Path) -> None:
-    """The line holds id, prompt and text; with model and schema they are in it too; a BOM is not."""
+    """A small document's line holds id, prompt and text, also with model and schema.
+
+    A byte order mark is not part of the text.
+    """
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfSales \xe2\x82\xac rose.\r\n")
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "object"}')
@@ -103,14 +112,17 @@ def test_a_large_document_stays_where_it_is(tmp_path: Path, size: int, *, by_uri
 
 
 def test_reading_again_gives_the_same_bytes(tmp_path: Path) -> None:
-    """A second load must find every task known, so the values may not differ by a byte."""
+    """Reading again gives the same bytes, because a second load must recognize every task."""
     fill(tmp_path, "a.txt", "b.txt")
 
     assert [line.value for line in read(tmp_path)] == [line.value for line in read(f"{tmp_path}/./**")]
 
 
 def test_what_is_no_text_is_bad_and_stops_nothing(tmp_path: Path) -> None:
-    """Binary and wrongly encoded files, inline or large, are reported with a fix; their neighbours are loaded."""
+    """Files that are binary or wrongly encoded are reported with advice; the others are loaded.
+
+    That holds for inline and for large files.
+    """
     (tmp_path / "binary").write_bytes(b"a\0b")
     (tmp_path / "cut").write_bytes("\u20ac".encode()[:2])
     (tmp_path / "large").write_bytes(b"x" * MAX_TEXT_BYTES + b"\xff")
@@ -130,7 +142,7 @@ def test_what_is_no_text_is_bad_and_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_a_document_that_no_agent_reads_is_bad(tmp_path: Path) -> None:
-    """More than 32 MiB are refused at the load, unread, not given up one by one later."""
+    """A document over 32 MiB is refused unread at the load, not by an agent later."""
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(MAX_DOCUMENT_BYTES + 1)
 
@@ -138,7 +150,10 @@ def test_a_document_that_no_agent_reads_is_bad(tmp_path: Path) -> None:
 
 
 def test_links_are_followed_inside_the_tree_only(tmp_path: Path) -> None:
-    """A link to a file of the tree is a document; one that leaves it or leads nowhere is reported; a linked folder inside adds nothing."""
+    """A link to a file of the tree is a document; one that leaves the tree is reported.
+
+    So is a link that leads nowhere. A linked folder inside the tree adds nothing.
+    """
     root = fill(tmp_path / "root", "a.txt", "sub/b.txt")
     outside = fill(tmp_path / "outside", "secret.txt")
     (root / "inside.txt").symlink_to(root / "a.txt")
@@ -158,7 +173,7 @@ def test_links_are_followed_inside_the_tree_only(tmp_path: Path) -> None:
 
 
 def test_a_loop_of_links_is_a_bad_document(tmp_path: Path) -> None:
-    """It leads nowhere, and stops nothing; no more does one among what is to be left out."""
+    """A loop of links is reported and stops nothing, also among the files to leave out."""
     fill(tmp_path, "a.txt")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "there").symlink_to("back")
@@ -175,7 +190,7 @@ def test_a_loop_of_links_is_a_bad_document(tmp_path: Path) -> None:
 
 @pytest.fixture
 def deep(tmp_path: Path) -> Iterator[Path]:
-    """A folder with `c.txt`, `a/b.txt`, and a file 1,100 folders down."""
+    """Make a folder with `c.txt`, `a/b.txt`, and a file 1,100 folders down."""
     root = fill(tmp_path / "deep", "a/b.txt", "c.txt")
     here = Path.cwd()
     os.chdir(root)
@@ -185,12 +200,12 @@ def deep(tmp_path: Path) -> Iterator[Path]:
     Path("x.txt").touch()
     os.chdir(here)
     yield root
-    subprocess.run(["rm", "-rf", root], check=True)  # pytest would go too deep
+    subprocess.run(["rm", "-rf", root], check=True)  # pytest's own removal would recurse too deep
 
 
 @pytest.mark.parametrize(("pattern", "found"), [("", ["a/b.txt", "c.txt"]), ("**/a/**/*.txt", ["a/b.txt"])])
 def test_folders_may_be_deep(deep: Path, pattern: str, found: list[str]) -> None:
-    """Deeper than Python's calls go; only an id that has grown too long is bad."""
+    """Folders may be deeper than Python's recursion limit; only too long an id is bad."""
     lines = read(deep / pattern)
 
     assert ids(lines) == found
@@ -198,16 +213,17 @@ def test_folders_may_be_deep(deep: Path, pattern: str, found: list[str]) -> None
 
 
 def test_what_is_no_file_is_reported(tmp_path: Path) -> None:
-    """A pipe would block a reader for ever; it is named instead."""
+    """A pipe is reported and not opened, because it would block the reader for ever."""
     os.mkfifo(tmp_path / "pipe")
 
     assert [line.error for line in read(tmp_path)] == ["pipe is no regular file"]
 
 
 def test_names_that_are_no_ids_are_bad(tmp_path: Path) -> None:
-    """A name that is not UTF-8, too long a path and a control character are reported like every bad id."""
+    """Names that cannot be ids are bad: not UTF-8, too long, or with control characters."""
     fill(tmp_path, "d" * 100 + "/" + "f" * 100, "tab\tname")
-    with open(os.fsencode(tmp_path) + b"/bad\xff", "w"):  # noqa: PTH123 - pathlib cannot spell it more plainly
+    # Pathlib has no plainer way to write it.
+    with open(os.fsencode(tmp_path) + b"/bad\xff", "w"):  # noqa: PTH123
         pass
 
     lines = read(tmp_path)
@@ -220,7 +236,10 @@ def test_names_that_are_no_ids_are_bad(tmp_path: Path) -> None:
 
 
 def test_what_is_docllms_own_is_left_out(tmp_path: Path) -> None:
-    """Data folder, configuration and rejects inside a tree are no documents: the key in a file went to the provider in a prompt."""
+    """Data folder, configuration and rejects inside a tree are no documents.
+
+    The key in a file used to go to the provider in a prompt.
+    """
     fill(tmp_path, "a.txt", "docllm-data/ledger.sqlite", "b.rejects.jsonl", "docllm.toml", "in/docllm.toml", "in/my.toml", "in/a.toml")
 
     lines = read(tmp_path, leave_out=[tmp_path / "docllm-data", tmp_path / "in" / "my.toml"])
@@ -229,7 +248,7 @@ def test_what_is_docllms_own_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_link_to_a_file_of_docllms_own_is_a_bad_document(tmp_path: Path) -> None:
-    """It would be the file itself under another name."""
+    """A link to docllm's own file is bad: it would be the file itself under another name."""
     fill(tmp_path, "docllm.toml", "z.txt")
     (tmp_path / "a.txt").symlink_to("docllm.toml")
 
@@ -241,7 +260,10 @@ def test_a_link_to_a_file_of_docllms_own_is_a_bad_document(tmp_path: Path) -> No
 
 
 def test_a_hidden_document_goes_into_its_task_or_is_bad(tmp_path: Path) -> None:
-    """A glob may name its dot; but no agent reads a hidden file, so its task would be dead."""
+    """A hidden document that a glob names is put into its task, or is bad if it is too large.
+
+    No agent reads a hidden file, so a task that names it by URI would be dead.
+    """
     fill(tmp_path, ".a.txt")
 
     assert ids(read(tmp_path / ".*")) == [".a.txt"]
@@ -263,7 +285,10 @@ def test_a_hidden_document_goes_into_its_task_or_is_bad(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_question_is_a_usage_error_before_anything_is_read(tmp_path: Path, more: dict[str, Any], words: str) -> None:
-    """What would be wrong in every task ends the program at once, and names the option."""
+    """A fault that every task would have is a usage error that names the option.
+
+    It ends the program before anything is read.
+    """
     fill(tmp_path, "a.txt")
 
     with pytest.raises(ConfigError) as refused:
@@ -274,7 +299,10 @@ def test_a_wrong_question_is_a_usage_error_before_anything_is_read(tmp_path: Pat
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"type": "objekt"}', '{"maximum": 18446744073709551616}'])
 def test_a_wrong_schema_is_a_usage_error(tmp_path: Path, content: str) -> None:
-    """A schema that is no JSON object, no JSON Schema, or would lose digits, names its option."""
+    """A schema that is no JSON object or no JSON Schema, or would lose digits, is a usage error.
+
+    The error names the option.
+    """
     fill(tmp_path, "a.txt")
     (tmp_path / "schema.json").write_text(content)
 
@@ -284,28 +312,34 @@ def test_a_wrong_schema_is_a_usage_error(tmp_path: Path, content: str) -> None:
 
 @pytest.mark.parametrize("source", ["none", "none/*.txt", "*.txt"])
 def test_a_source_without_documents_is_a_usage_error(tmp_path: Path, source: str) -> None:
-    """A folder that is not there and a pattern that matches nothing are told at once."""
+    """A missing folder and a pattern without matches are usage errors."""
     with pytest.raises(ConfigError, match=r"docs/\*\*/\*\.txt"):
         read_documents(str(tmp_path / source), prompt=PROMPT)
 
 
 @pytest.mark.parametrize("source", ["n" * 300 + "/docs", "n" * 300 + "/*.txt"])
 def test_a_folder_that_cannot_be_looked_at_is_a_usage_error(source: str) -> None:
-    """A name that is too long ended with a traceback, as did one in a folder that may not be entered."""
+    """A name that is too long, or in a folder that may not be entered, is a usage error.
+
+    Both used to end with a traceback.
+    """
     for use in (lambda: read_documents(source, prompt=PROMPT), lambda: documents_batch(source)):
         with pytest.raises(ConfigError, match="cannot be looked at: File name too long"):
             use()
 
 
 def test_a_pattern_may_be_longer_than_a_name(tmp_path: Path) -> None:
-    """It is none: letters to choose from count once."""
+    """A pattern may be longer than a name can be: a set of letters counts as one."""
     fill(tmp_path, "a.txt")
 
     assert ids(read(tmp_path / f"[{'abc' * 100}].txt")) == ["a.txt"]
 
 
 def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that documents are loaded from has no id of its own: its error stood there without a name."""
+    """A document folder that cannot be listed is named in the error.
+
+    That folder has no id of its own, so the error used to have no name.
+    """
     monkeypatch.setattr("os.scandir", lambda _: (tmp_path / "none").iterdir())
 
     (bad,) = read(tmp_path)
@@ -316,14 +350,17 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("source", ["~nobody-of-this-name/docs", "~nobody-of-this-name"])
 def test_the_home_of_a_user_who_is_not_there_is_a_usage_error(source: str) -> None:
-    """It ended with a traceback; the same for the batch that is named after it."""
+    """The home of an unknown user is a usage error, also for the batch named after it.
+
+    It used to end with a traceback.
+    """
     for use in (lambda: read_documents(source, prompt=PROMPT), lambda: documents_batch(source)):
         with pytest.raises(ConfigError, match=rf"^{source} names a user without a home folder; write the whole path"):
             use()
 
 
 def test_the_batch_is_named_after_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder gives its name, a glob the name of its fixed part, a dot that of the current folder."""
+    """The batch is named after the folder, a glob's fixed part, or the current folder for a dot."""
     fill(tmp_path, "reports/a.txt")
     monkeypatch.chdir(tmp_path / "reports")
 

@@ -1,4 +1,4 @@
-"""An agent has one entry for each task, and none of them vanishes."""
+"""An agent has one active delivery for each task, and none of its records vanishes."""
 
 import pytest
 
@@ -17,16 +17,17 @@ def entry(task_id: int, offset: int = 0, value: bytes | None = b"body", fence: i
 
 
 def room(_route: str) -> int:
-    """A route that takes any number of calls."""
+    """Return room for any number of calls of a route."""
     return 1000
 
 
 def owned_by(task_id: int, agent_id: int) -> Row:
-    return Row(task_id, 1, 1, agent_id << OWNER_BITS | 1, 0, 0, 5, 0, 0, 0.0, False, "document", b"key", "batch")  # noqa: FBT003 - a row as it is read
+    # A row as it is read.
+    return Row(task_id, 1, 1, agent_id << OWNER_BITS | 1, 0, 0, 5, 0, 0, 0.0, False, "document", b"key", "batch")  # noqa: FBT003
 
 
 def test_a_new_record_is_claimed_and_a_redelivered_one_asked_about() -> None:
-    """Only what may have been settled before costs a question."""
+    """A new record is claimed without a question; a redelivered one may be settled already."""
     entries = Entries()
     fresh, again = entry(1), entry(2)
     entries.arrive(fresh, 0.0, redelivered=False)
@@ -52,7 +53,10 @@ def test_what_has_waited_is_claimed_before_what_came_later() -> None:
 
 
 def test_two_records_of_one_task_are_never_in_one_claim() -> None:
-    """The second waits behind the first, whatever the first is doing, and is asked about when the first has ended."""
+    """A second record of a task waits behind the first, so one claim never has both.
+
+    The ledger is asked about it when the first has ended.
+    """
     entries = Entries()
     first, second, third = entry(1, 0), entry(1, 1), entry(1, 2)
     for one in (first, second, third):
@@ -70,7 +74,7 @@ def test_two_records_of_one_task_are_never_in_one_claim() -> None:
 
 @pytest.mark.parametrize("other", [entry(1, 4, fence=4), entry(1, 4, fence=3, digest=b"f" * 16)])
 def test_copies_are_taken_from_behind_an_entry(other: Entry) -> None:
-    """A later fence, or other bytes under the same task, is no copy, and keeps its place."""
+    """A record with a later fence or with other bytes is no copy, and keeps its place."""
     entries = Entries()
     first, copy, gone, older = (entry(1, offset, fence=fence) for offset, fence in enumerate((3, 3, 3, 2)))
     last = entry(1, 5, fence=3)
@@ -86,7 +90,10 @@ def test_copies_are_taken_from_behind_an_entry(other: Entry) -> None:
 
 
 def test_of_an_entry_without_its_body_only_others_without_one_are_copies() -> None:
-    """It came as a pointer: the records behind it that have a value of their own are asked about."""
+    """For a pointer record, only other pointers are copies.
+
+    The ledger is asked about queued records with a value of their own.
+    """
     entries = Entries()
     first, pointer = (Entry(PARTITION, at, 0, Publication("ledger", "group", "batch", 1, 0), None, None, "route") for at in (0, 2))
     second = entry(1, 1)
@@ -101,7 +108,11 @@ def test_of_an_entry_without_its_body_only_others_without_one_are_copies() -> No
 
 
 def test_a_record_that_comes_later_has_the_first_one_asked_about() -> None:
-    """A task that waits for an hour was called up: its new record is behind the one that waits, which is asked about at once, and once."""
+    """A later record makes the ledger be asked about the first one, at once and once.
+
+    For example, a task that waits for an hour was called up: its new record is behind the one that
+    waits.
+    """
     entries = Entries()
     first, second, third = entry(1, 0), entry(1, 1), entry(1, 2)
     entries.arrive(first, 0.0, redelivered=False)
@@ -117,7 +128,11 @@ def test_a_record_that_comes_later_has_the_first_one_asked_about() -> None:
 
 @pytest.mark.parametrize("late", [True, False])
 def test_copies_of_what_waits_without_its_body_wait_without_theirs(*, late: bool) -> None:
-    """An order that was sent twice would fill the memory for an hour; of other bytes under the same task nobody else has any."""
+    """Copies of a delivery without its body wait without theirs.
+
+    An order that was sent twice would otherwise fill the memory for an hour. Different bytes are
+    kept, because nobody else has them.
+    """
     entries = Entries()
     first, copy, other = entry(1, 0), entry(1, 1), entry(1, 2, digest=b"f" * 16)
     entries.arrive(first, 0.0, redelivered=False)
@@ -136,7 +151,7 @@ def test_copies_of_what_waits_without_its_body_wait_without_theirs(*, late: bool
 
 
 def test_an_answer_that_was_paid_goes_with_its_entry() -> None:
-    """When its record is finished with, nothing will settle it."""
+    """A paid answer is dropped with its delivery, because nothing would settle it then."""
     entries, one = Entries(), entry(1)
     entries.arrive(one, 0.0, redelivered=False)
     one.paid = Succeeded(b"answer", COMPLETION, Spent())
@@ -148,7 +163,7 @@ def test_an_answer_that_was_paid_goes_with_its_entry() -> None:
 
 
 def test_a_follower_that_is_gone_is_passed_over() -> None:
-    """When its partition went before its turn came, the next one follows."""
+    """A queued record whose partition was revoked is skipped, and the next one follows."""
     entries = Entries()
     first, second, third = entry(1, 0), entry(1, 1), entry(1, 2)
     for one in (first, second, third):
@@ -161,7 +176,7 @@ def test_a_follower_that_is_gone_is_passed_over() -> None:
 
 
 def test_what_is_gone_is_neither_asked_about_nor_claimed() -> None:
-    """An entry whose partition went stays in no queue."""
+    """A delivery whose partition was revoked stays in no queue."""
     entries = Entries()
     asking, ready, held = entry(1), entry(2), entry(3)
     entries.arrive(asking, 0.0, redelivered=True)
@@ -175,7 +190,7 @@ def test_what_is_gone_is_neither_asked_about_nor_claimed() -> None:
 
 
 def test_held_entries_that_are_due_are_asked_about_first() -> None:
-    """They share each question with new ones, so that neither kind starves."""
+    """Due deliveries of the delay queue share each question with new ones; neither kind starves."""
     entries = Entries()
     held, new = [entry(number) for number in range(4)], [entry(number) for number in range(10, 14)]
     for one in held:
@@ -191,7 +206,7 @@ def test_held_entries_that_are_due_are_asked_about_first() -> None:
 
 
 def test_bodies_are_counted_until_they_are_dropped() -> None:
-    """What waits long keeps no body; what is gone keeps none either."""
+    """Bodies are counted until dropped; long waits and ended deliveries keep no body."""
     entries = Entries()
     first, second, follower = entry(1, 0, b"x" * 10), entry(2, 1, b"x" * 5), entry(1, 2, b"x" * 3, digest=b"f" * 16)
     for one in (first, second, follower):
@@ -207,7 +222,7 @@ def test_bodies_are_counted_until_they_are_dropped() -> None:
 
 
 def test_entries_of_an_agent_that_is_gone_are_asked_about() -> None:
-    """Before their own time comes."""
+    """Deliveries that wait for a lost agent are due before their own time."""
     entries = Entries()
     one = entry(1)
     entries.arrive(one, 0.0, redelivered=False)
@@ -222,7 +237,7 @@ def test_entries_of_an_agent_that_is_gone_are_asked_about() -> None:
 
 
 def test_answers_that_were_paid_and_fenced_are_bounded() -> None:
-    """The oldest are let go when there are more than a thousand."""
+    """At most a thousand paid answers of fenced settlements are stored; the oldest go first."""
     entries = Entries()
     kept = [entry(number) for number in range(PAID_KEPT + 2)]
     for one in kept:

@@ -1,4 +1,4 @@
-"""Whatever a loop does with its entries: of each task at most one is at work, and none vanishes."""
+"""Whatever the loop does, each task has at most one active delivery, and none vanishes."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ from tests.unit.test_entries import entry, owned_by, room
 
 
 class Agent(RuleBasedStateMachine):
-    """A loop that does anything the real one may, beside a list of all records that are not finished with."""
+    """A loop that does anything the real one may do, with a list of all unfinished records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,7 +23,8 @@ class Agent(RuleBasedStateMachine):
         self.running: list[Entry] = []
 
     @rule(task_id=st.integers(1, 4), redelivered=st.booleans())
-    def arrive(self, task_id: int, redelivered: bool) -> None:  # noqa: FBT001 - hypothesis draws it by name
+    # Hypothesis draws it by name.
+    def arrive(self, task_id: int, redelivered: bool) -> None:  # noqa: FBT001
         self.offset += 1
         one = entry(task_id, self.offset)
         self.live.append(one)
@@ -77,7 +78,7 @@ class Agent(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def partition_goes(self, data: st.DataObject) -> None:
-        """Of what waits some entries go, as the loop drops them."""
+        """Drop some of the waiting deliveries, as the loop does."""
         waiting = [one for one in self.live if one.state not in {State.CLAIMING, State.RUNNING}]
         for one in data.draw(st.lists(st.sampled_from(waiting), unique_by=id)) if waiting else ():
             self.finish(one)
@@ -109,7 +110,7 @@ class Agent(RuleBasedStateMachine):
         assert self.entries.bodies_bytes == sum(len(one.value or b"") for one in self.live)
 
     def teardown(self) -> None:
-        """Whatever has happened, every record that is not finished with comes to be asked about or claimed."""
+        """Check that the ledger is asked about every unfinished record, or that it is claimed."""
         while self.asking:
             self.answered("held", 7)
         while self.claiming:

@@ -1,4 +1,4 @@
-"""What travels with a task: headers that can be read back, and nothing that is trusted."""
+"""A task's headers can be read back, and nothing in them is trusted."""
 
 from dataclasses import replace
 
@@ -12,13 +12,13 @@ OURS = Publication("ab" * 16, "group", "batch", 7, 3, 2, 1_700_000_000_000, "gro
 
 
 def headers(**changes: bytes | None) -> list[tuple[str, bytes]]:
-    """Return good headers with some changed, or left out where the value is None."""
+    """Return good headers with some changed, or left out if the value is None."""
     found = dict(encode(OURS)) | {name.replace("_", "-"): value for name, value in changes.items()}
     return [(name, value) for name, value in found.items() if value is not None]
 
 
 def test_what_is_written_is_read_back() -> None:
-    """All that the claim and the screen need of a publication."""
+    """The claim and the screen can read all they need of a publication."""
     found = decode(encode(OURS))
 
     assert (found.ledger, found.group, found.batch, found.task_id, found.fence) == (OURS.ledger, "group", "batch", 7, 3)
@@ -27,12 +27,12 @@ def test_what_is_written_is_read_back() -> None:
 
 @pytest.mark.parametrize("name", ["q  1", "q 1", "n\u00e4cht", "x" * 191])
 def test_a_batch_travels_unchanged(name: str) -> None:
-    """Names are compared byte by byte: two blanks that became one would be another batch, or none."""
+    """A batch's name travels unchanged: two blanks reduced to one would name another batch."""
     assert decode(encode(replace(OURS, batch=name))).batch == name
 
 
 def test_headers_are_text_and_none_is_empty() -> None:
-    """Other languages read them without knowing us; what there is nothing to say about is left out."""
+    """Headers are text that other languages can read, and empty ones are left out."""
     assert {name: value.decode() for name, value in encode(OURS)}["docllm-task"] == "7"
     assert {name for name, _ in encode(Publication("l", "g", "b", 1, 0))} == {
         "docllm-v",
@@ -48,7 +48,7 @@ def test_headers_are_text_and_none_is_empty() -> None:
 
 @pytest.mark.parametrize("name", ["docllm-v", "docllm-ledger", "docllm-group", "docllm-task", "docllm-fence"])
 def test_a_header_that_every_publication_has_is_required(name: str) -> None:
-    """The error names the one that is missing or doubled."""
+    """Each header of a publication is required; the error names a missing or doubled one."""
     without = [(one, value) for one, value in headers() if one != name]
     for bad in (without, [*headers(), (name, b"1")]):
         with pytest.raises(NotOursError, match=name):
@@ -58,7 +58,7 @@ def test_a_header_that_every_publication_has_is_required(name: str) -> None:
 @pytest.mark.parametrize("value", [b"L\x1b[31m", b"g\r\nINFO forged", b"g\x7f", b"\xc2\x9b", b"x" * 101])
 @pytest.mark.parametrize("name", ["docllm_ledger", "docllm_group"])
 def test_a_word_holds_no_control_character(name: str, value: bytes) -> None:
-    """Whose record it is goes into the log of an agent that does not take it."""
+    """A word has no control characters, because the log shows to whom a record belongs."""
     with pytest.raises(NotOursError, match="too long, not ASCII, or holds control characters"):
         decode(headers(**{name: value}))
 
@@ -66,14 +66,14 @@ def test_a_word_holds_no_control_character(name: str, value: bytes) -> None:
 @pytest.mark.parametrize("value", [b"", b"-1", b"1.0", b"1e3", b" 1", b"0x1", b"1" * 19, "\u0661".encode(), b"\xff", b"1\n"])
 @pytest.mark.parametrize("name", ["docllm_task", "docllm_fence", "docllm_attempt", "docllm_due_ms"])
 def test_a_number_is_digits_within_bounds(name: str, value: bytes) -> None:
-    """Nothing else is taken for a number; 18 digits fit every column."""
+    """A number is 1 to 18 digits, which fit every column."""
     with pytest.raises(NotOursError):
         decode(headers(**{name: value}))
 
 
 @pytest.mark.parametrize("value", [b"x" * 33, "ü".encode()])
 def test_a_ledgers_id_is_short_and_ascii(value: bytes) -> None:
-    """A stranger's header cannot be longer than what it is compared with."""
+    """A foreign header cannot be longer than the id it is compared with."""
     with pytest.raises(NotOursError, match="docllm-ledger"):
         decode(headers(docllm_ledger=value))
 
@@ -86,18 +86,18 @@ def test_another_version_is_not_ours() -> None:
 
 @pytest.mark.parametrize("bad", [None, [], [("docllm-v", None)], [("other", b"1")]])
 def test_no_headers_are_not_ours(bad: list[tuple[str, bytes | None]] | None) -> None:
-    """A record from anybody else is told apart at once."""
+    """A record without headers is foreign."""
     with pytest.raises(NotOursError, match="docllm-v"):
         decode(bad)
 
 
 def test_headers_of_others_are_left_alone() -> None:
-    """Tracing and the like may stand there any number of times."""
+    """Headers of other programs, such as tracing, may occur any number of times."""
     assert decode([("traceparent", b"\xff"), *headers(), ("traceparent", None)]).task_id == 7
 
 
 def test_key_and_value_cannot_change_places_in_a_digest() -> None:
-    """The digest covers where the key ends."""
+    """The digest covers where the key ends, so key and value cannot change places."""
     assert len(digest(b"a", b"b")) == 16
     assert len({digest(b"ab", b""), digest(b"a", b"b"), digest(b"", b"ab"), digest(b"b", b"a")}) == 4
 
@@ -112,5 +112,5 @@ def test_header_text_is_one_line_of_whole_characters(value: str, limit: int) -> 
 
 
 def test_half_a_surrogate_pair_becomes_a_question_mark() -> None:
-    """A text from broken JSON can be a header."""
+    """Half a surrogate pair becomes a question mark, so a text from broken JSON can be a header."""
     assert text("a \ud800 b", 100) == b"a ? b"

@@ -14,7 +14,10 @@ def task(**fields: object) -> Good:
 
 
 def test_four_bytes_are_a_token_and_a_file_counts_with_its_size() -> None:
-    """The line's bytes and the size of a document named by URI make the input; prices apply by model."""
+    """Four bytes are a token; a document named by URI counts with its size.
+
+    Prices apply by model.
+    """
     estimate = Estimate(Config(prices={"m": Price(2.0, 8.0)}, llm=LLMConfig(model="m")))
     line = task(prompt="{document}", input={"uri": "file:///a", "size": 4_000_000})
 
@@ -26,7 +29,7 @@ def test_four_bytes_are_a_token_and_a_file_counts_with_its_size() -> None:
 
 
 def test_it_says_that_it_is_an_estimate_and_what_has_no_price() -> None:
-    """A model without a price is named instead of being counted as free."""
+    """A model without a price is named, and does not count as free."""
     estimate = Estimate(Config(prices={"m": Price(2.0, 8.0)}))
 
     for line in (task(model="m"), task(model="n"), task()):
@@ -38,7 +41,7 @@ def test_it_says_that_it_is_an_estimate_and_what_has_no_price() -> None:
 
 
 def test_without_prices_no_price_is_said() -> None:
-    """No price table, no number that looks like money."""
+    """Without a price table, nothing that looks like money is shown."""
     estimate = Estimate(Config(llm=LLMConfig(model="m")))
     estimate.add(task())
 
@@ -46,7 +49,10 @@ def test_without_prices_no_price_is_said() -> None:
 
 
 def test_a_line_without_a_model_costs_what_the_route_of_its_type_costs() -> None:
-    """A type may have a route of its own, and the default route a model of its own: agents ask these, so these prices apply."""
+    """A line without a model has the price of its type's route, which agents would ask.
+
+    A type may have a route of its own, and the default route a model of its own.
+    """
     estimate = Estimate(
         Config(
             prices={"cheap": Price(1.0, 1.0), "dear": Price(1000.0, 1.0), "named": Price(0.0, 0.0)},

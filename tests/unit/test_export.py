@@ -1,4 +1,4 @@
-"""Export: every line from real tables in SQLite, page by page, whatever the number and the size of the results."""
+"""Exports from real SQLite tables: every line, in pages, whatever the number and size."""
 
 import io
 import json
@@ -22,7 +22,8 @@ from schemas.database import Database
 from schemas.tables import batch, dead_letter, task, task_attempt, task_input, task_result
 from schemas.task import Status
 
-ENDED = datetime(2027, 1, 31, 18, 0, 0, 120000)  # noqa: DTZ001 - the database's times are UTC without a zone
+# The database's times are UTC without a zone.
+ENDED = datetime(2027, 1, 31, 18, 0, 0, 120000)  # noqa: DTZ001
 SCHEMA = Path(__file__).parents[2] / "schemas" / "json" / "result_line.json"
 
 
@@ -31,7 +32,7 @@ def completion(text: str | None) -> bytes:
 
 
 class Filled:
-    """Writes rows as load and settle do."""
+    """Writes rows as a load and a settle do."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -77,7 +78,7 @@ def lines(filled: Filled, *batches: int, openai: bool = False) -> list[dict[str,
 
 
 def test_a_success_is_its_text_with_what_it_cost(filled: Filled) -> None:
-    """The message's text is the result; tokens and cost are those of all attempts, the failed ones included."""
+    """The result is the message's text; tokens and cost include failed attempts."""
     filled.failed_attempt(filled.succeeded("a", completion("Sales rose."), attempt=1))
 
     assert lines(filled) == [
@@ -122,14 +123,17 @@ def test_a_death_is_its_class_and_text(filled: Filled) -> None:
     ],
 )
 def test_a_result_is_read_as_it_was_stored(filled: Filled, body: bytes, codec: int, line: dict[str, Any], result: object) -> None:
-    """Packed or not, completion or value; text becomes JSON only where the line itself has a schema."""
+    """A result is exported as it was stored: packed or not, completion or value.
+
+    Text becomes JSON only if the line itself has a schema.
+    """
     filled.succeeded("a", body, codec, line=line)
 
     assert lines(filled)[0]["result"] == result
 
 
 def test_what_is_not_final_is_there_and_counted(filled: Filled) -> None:
-    """An export at any time shows each task's state, and tells how many are not final."""
+    """An export at any time shows each task's state and counts unfinished tasks."""
     for status in (Status.PENDING, Status.PROCESSING, Status.RETRYING, Status.CANCELLED):
         filled.add(status.name, status)
     filled.succeeded("done", completion("x"))
@@ -149,7 +153,10 @@ def test_what_is_not_final_is_there_and_counted(filled: Filled) -> None:
 
 
 def test_dead_show_counts_attempts_as_an_export_does(filled: Filled) -> None:
-    """Those that failed, and the one that succeeded; a task that still waits has only the former."""
+    """`dead show` counts attempts as an export does: failed ones and the one that succeeded.
+
+    A task that still waits has only failed ones.
+    """
     filled.write(batch, {"id": 1, "name": "b", "group_name": "g"})
     filled.succeeded("done", completion("x"), attempt=2)
     filled.dead("dead", attempt=3)
@@ -163,7 +170,7 @@ def test_dead_show_counts_attempts_as_an_export_does(filled: Filled) -> None:
 
 
 def test_each_batch_is_counted_by_itself(filled: Filled) -> None:
-    """So that a person learns which of them is not final."""
+    """Each batch is counted separately, so that a person sees which one is unfinished."""
     filled.add("a", Status.PENDING, batch=1)
     filled.succeeded("b", completion("x"), batch=2)
 
@@ -173,7 +180,10 @@ def test_each_batch_is_counted_by_itself(filled: Filled) -> None:
 
 
 def test_the_openai_file_holds_whole_completions_and_errors(filled: Filled) -> None:
-    """Answers, failures and cancellations are in one file, each under its custom_id; what is not final is not in it."""
+    """Answers, failures and cancellations are in one file, each under its custom_id.
+
+    Unfinished tasks are not in it.
+    """
     filled.succeeded("a", b'{"id": "c",\n "choices": [], "usage": {"x": 1.50}}')
     filled.succeeded("b", b'{"seed": 1.50}')
     filled.succeeded("v", b'{"pages":2}', VALUE)
@@ -197,7 +207,7 @@ def test_the_openai_file_holds_whole_completions_and_errors(filled: Filled) -> N
 
 
 def test_a_completion_of_one_line_is_exported_byte_for_byte(filled: Filled) -> None:
-    """What the provider wrote is not parsed and written again, so that no number changes."""
+    """A completion is exported byte for byte, so that no number changes."""
     filled.succeeded("a", b'{"n": 1.50, "big": 123456789012345678901234567890}')
     out = io.BytesIO()
 
@@ -207,7 +217,7 @@ def test_a_completion_of_one_line_is_exported_byte_for_byte(filled: Filled) -> N
 
 
 def test_order_is_that_of_loading_and_batches_do_not_mix(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small pages, gaps and tasks of other batches in between: each task once, in the order of its id."""
+    """Each task is exported once, in the order of ids, despite small pages, gaps and batches."""
     monkeypatch.setattr(exports, "_PAGE", 3)
     for number in range(20):
         filled.succeeded(f"z{20 - number}", completion(str(number)), batch=1 + number % 2)
@@ -219,7 +229,7 @@ def test_order_is_that_of_loading_and_batches_do_not_mix(filled: Filled, monkeyp
 
 
 def test_large_results_come_in_small_groups(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more than the page's bytes are read at once; a result above them is read alone."""
+    """At most a page's bytes are read at once; a larger result is read alone."""
     monkeypatch.setattr(exports, "_PAGE_BYTES", 3000)
     for number, size in enumerate((1000, 1000, 1000, 9000, 10)):
         filled.succeeded(str(number), completion("x" * size))

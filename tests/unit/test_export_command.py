@@ -1,4 +1,4 @@
-"""`export` and `status` as commands: what they say of batches that are not final, or not there."""
+"""`export` and `status` on batches that are unfinished or do not exist."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ def finish(folder: Path, batch: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A ledger with the batches b0, b1 and b2, of one, two and three tasks; b1 is final."""
+    """Make a ledger with batches b0, b1 and b2 of one, two and three tasks; b1 is final."""
     monkeypatch.setattr(load.collector, "calm", lambda: None)
     for number in range(3):
         lines = tmp_path / f"b{number}.jsonl"
@@ -54,7 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_batch_that_is_not_final_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With its own count, so that one knows what is waited for."""
+    """Each unfinished batch is named with its own count."""
     capsys.readouterr()
 
     assert run(folder, "export") == 0
@@ -69,7 +69,10 @@ def test_each_batch_that_is_not_final_is_named(folder: Path, capsys: pytest.Capt
 
 
 def test_a_load_that_did_not_end_is_told(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there of its batch may be final: nothing else says that there is more to come."""
+    """A load that did not end is reported, because all loaded tasks may be final.
+
+    Nothing else shows that more tasks will come.
+    """
     with monkeypatch.context() as patch:
         patch.setattr("producer.load.Loader._load", interrupted)
         with pytest.raises(asyncio.CancelledError):
@@ -95,7 +98,7 @@ def test_a_load_that_did_not_end_is_told(folder: Path, capsys: pytest.CaptureFix
 def test_no_more_batches_are_named_than_a_screen_holds(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group may have thousands; how many more there are is said."""
+    """Only as many batches are named as a screen holds, with the number of the others."""
     monkeypatch.setattr("producer.commands.view.INCOMPLETE_SHOWN", 1)
     capsys.readouterr()
 
@@ -106,7 +109,10 @@ def test_no_more_batches_are_named_than_a_screen_holds(
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdout"])
 def test_standard_output_can_be_named(folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """As `load -` reads standard input; a file of that name would leave a pipe empty."""
+    """`-` means standard output, as it means standard input for `load`.
+
+    A file of that name would leave a pipe empty.
+    """
     monkeypatch.chdir(folder)
     capfd.readouterr()
 
@@ -117,7 +123,10 @@ def test_standard_output_can_be_named(folder: Path, capfd: pytest.CaptureFixture
 
 
 def test_status_of_a_folder_without_a_ledger_says_where_it_looked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Embedded, the ledger is in the folder: whoever stands in another one sees no batch."""
+    """`status` without a ledger names the folder it looked in.
+
+    An embedded ledger lies in the folder, so a person in another folder sees no batch.
+    """
     assert run(tmp_path, "status") == 0
 
     assert capsys.readouterr().err == f"looked in {tmp_path / 'docllm-data'}\n"

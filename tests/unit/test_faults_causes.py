@@ -1,4 +1,4 @@
-"""A repeated call has a cause when a fault of the log explains it, and none otherwise: the judge of fault runs is judged here."""
+"""The judge of fault runs: a repeated call is excused only if a logged fault explains it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -39,7 +39,7 @@ def cause(first: Heard, moves: Sequence[Move], faults: Sequence[dict[str, Any]],
 
 
 def test_a_kill_explains_what_its_agent_had() -> None:
-    """The agent is killed after its answer; its task is reset and called again."""
+    """A kill explains its agent's repeated calls: the task is reset and called again."""
     assert cause(heard(10), [ended(25, Status.PENDING, losses=1)], [fault("agent-kill", "lease", 12, 12)]) == "agent lost: agent-kill"
 
 
@@ -54,12 +54,12 @@ def test_a_kill_explains_what_its_agent_had() -> None:
     ids=["no fault", "another agent's", "too late", "one that costs nothing"],
 )
 def test_a_lost_agent_needs_a_fault_that_can_cost_it(faults: Sequence[dict[str, Any]]) -> None:
-    """A live lease that was taken is a call too many, whatever else was going on."""
+    """A live agent's lease may only be taken after a fault that can stop its heartbeat."""
     assert cause(heard(10), [ended(25, Status.PENDING, losses=1)], faults) == causes.UNEXPLAINED
 
 
 def test_a_refusal_is_matched_to_what_was_dialed() -> None:
-    """The LLM says what it did on purpose, and the log must say that it was told to."""
+    """A refusal needs a logged setting of the LLM that makes it refuse."""
     dialed = fault("llm-503", "reply", 5, 20, seats=[], dialed="503=0.5")
     attempt = Attempt(NAME, 0, "retry", "SERVER", 11, OWNER)
 
@@ -68,7 +68,7 @@ def test_a_refusal_is_matched_to_what_was_dialed() -> None:
 
 
 def test_an_answer_that_did_not_arrive_needs_a_way_that_was_cut() -> None:
-    """The LLM answered, the agent never heard it: only a fault between the two explains that."""
+    """A lost answer needs a fault on the way between LLM and agent."""
     attempt = Attempt(NAME, 0, "retry", "AMBIGUOUS", 11, OWNER)
     cut = fault("llm-link-cut", "reply", 9, 14)
 
@@ -77,9 +77,13 @@ def test_an_answer_that_did_not_arrive_needs_a_way_that_was_cut() -> None:
 
 
 def test_a_freeze_takes_an_answer_when_the_time_limit_passes_meanwhile() -> None:
-    """The answer waits in the socket until the agent goes on, and then is too late; a shorter freeze costs nothing."""
+    """A freeze explains a lost answer only if the call's time limit passed meanwhile.
+
+    The answer waits in the socket until the agent continues; a shorter freeze costs nothing.
+    """
     attempt = Attempt(NAME, 0, "retry", "AMBIGUOUS", 17, OWNER)
-    late, moves = heard(10), [ended(17, Status.RETRYING)]  # answered at 11, its time is over at 16
+    # Answered at 11; its time limit ends at 16.
+    late, moves = heard(10), [ended(17, Status.RETRYING)]
 
     assert cause(late, moves, [fault("agent-freeze", "nothing", 10.5, 16.1)], [attempt]) == "time limit passed: agent-freeze"
     for freeze in (
@@ -92,7 +96,7 @@ def test_a_freeze_takes_an_answer_when_the_time_limit_passes_meanwhile() -> None
 
 
 def test_a_request_may_be_heard_just_after_the_hole_that_held_it() -> None:
-    """The agent gave it up while it was on its way."""
+    """A request may arrive just after the hole that held it, though the agent gave it up."""
     attempt = Attempt(NAME, 0, "retry", "AMBIGUOUS", 11, OWNER)
 
     assert cause(heard(10, 0), [ended(11, Status.RETRYING)], [fault("llm-link-hole", "reply", 2, 9.9)], [attempt]).endswith("llm-link-hole")
@@ -100,13 +104,13 @@ def test_a_request_may_be_heard_just_after_the_hole_that_held_it() -> None:
 
 
 def test_an_answer_that_was_thrown_away_has_no_cause() -> None:
-    """A claim that is given back after its answer, by an agent that nobody disturbed."""
+    """An undisturbed agent must not give a claim back after its answer."""
     assert cause(heard(10), [ended(12, Status.PENDING)], []) == causes.UNEXPLAINED
     assert cause(heard(10), [], []) == causes.UNEXPLAINED
 
 
 def test_an_agent_that_was_told_to_leave_gives_back() -> None:
-    """Its calls are ended and its claims released."""
+    """An agent that was asked to leave ends its calls and releases its claims."""
     left = fault("agent-hurry", "reply", 10.5, 11)
 
     assert cause(heard(10, 0), [ended(11, Status.PENDING)], [left]).endswith("agent-hurry")

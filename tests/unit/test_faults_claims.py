@@ -1,4 +1,4 @@
-"""Under whose claim a call of a fault run was made."""
+"""Under which claim a call of a fault run was made."""
 
 import pytest
 
@@ -34,7 +34,10 @@ MOVES = [move(10, Status.PENDING, Status.PROCESSING), move(17, Status.PROCESSING
     ids=["in time", "too late", "the LLM stood still", "it stood still later", "long after it stood still"],
 )
 def test_a_call_is_judged_by_when_it_may_have_been_sent(heard_s: float, freezes: list[tuple[float, float]], status: Status) -> None:
-    """An agent that gave a call up cannot take it back from a server that is frozen, and hears it when it goes on."""
+    """A call is judged by when it may have been sent.
+
+    An agent that gave a call up cannot take it back from a frozen server, which reads it later.
+    """
     claims = Claims(MOVES, {AGENT: Life("03-agent", 1, "agent1", 0)}, freezes)
 
     found = claims.known(Heard(Call(TASK.name, heard_s), None, "agent1"), TASK)

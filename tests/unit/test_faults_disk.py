@@ -1,4 +1,4 @@
-"""A disk that is filled while somebody writes to it."""
+"""A disk that is filled while another program writes to it."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.faults.servers import Disk
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    """A disk without a file system of its own, which is not filled at the first two tries."""
+    """A fake disk that is not full after the first two tries."""
     disk, answers = Disk.__new__(Disk), [False, False, True]
     disk.folder = tmp_path
     monkeypatch.setattr(disk, "_resize", lambda _size: answers.pop(0) if answers else False)
@@ -17,7 +17,10 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 def test_a_disk_that_grew_meanwhile_is_filled_all_the_same(disk: Disk) -> None:
-    """The kernel refuses a size below what is used; a run in CI was void of it."""
+    """A disk that grew meanwhile is filled all the same.
+
+    The kernel refuses a size below the used one. A run in CI was void because of that.
+    """
     disk.fill()
 
     with pytest.raises(RuntimeError, match="all the time"):

@@ -1,4 +1,4 @@
-"""What a door does to those who go through it, and that it counts whom it met."""
+"""The effects of a door (a faulty proxy) on connections, and its counts."""
 
 import socket
 import threading
@@ -12,13 +12,13 @@ from tests.faults.proxy import Proxy
 from tests.integration.programs import until
 from tests.servers.process import free_port
 
-LATEST_S = 30.0  # for what comes, on a machine however busy
-SILENCE_S = 0.3  # for what must not come
+LATEST_S = 30.0  # to wait for data, on a machine however busy
+SILENCE_S = 0.3  # to check that no data comes
 
 
 @pytest.fixture
 def door() -> Iterator[tuple[Proxy, Door]]:
-    """A door to a server that says again what it hears."""
+    """A door to a server that echoes."""
     with socket.create_server(("127.0.0.1", 0)) as server, Proxy() as proxy:
         threading.Thread(target=_serve, args=(server,), daemon=True).start()
         yield proxy, proxy.open("a:b", free_port(), server.getsockname()[1])
@@ -43,13 +43,13 @@ def connected(door: Door) -> socket.socket:
 
 
 def said(client: socket.socket, text: bytes) -> bytes:
-    """Return what comes back."""
+    """Send a text; return the echo."""
     client.sendall(text)
     return client.recv(1000)
 
 
 def swallowed(door: Door, client: socket.socket, text: bytes) -> None:
-    """Say it into a hole: the door has it, and nothing comes back."""
+    """Send a text into a hole: the door takes it, and nothing comes back."""
     before = door.counts.held
     client.sendall(text)
     until(lambda: door.counts.held == before + len(text), "the door to hold what was said", LATEST_S)
@@ -60,7 +60,7 @@ def swallowed(door: Door, client: socket.socket, text: bytes) -> None:
 
 
 def test_an_open_door_carries(door: tuple[Proxy, Door]) -> None:
-    """What is said comes back, and is counted."""
+    """An open door carries and counts the bytes."""
     with connected(door[1]) as client:
         assert said(client, b"hello") == b"hello"
 
@@ -68,7 +68,7 @@ def test_an_open_door_carries(door: tuple[Proxy, Door]) -> None:
 
 
 def test_a_cut_ends_those_who_are_there_and_those_who_come(door: tuple[Proxy, Door]) -> None:
-    """Both are reset; when it is over, all is well."""
+    """A cut resets present and new connections; afterwards all is well."""
     proxy, one = door
     with connected(one) as client:
         said(client, b"hello")
@@ -86,7 +86,7 @@ def test_a_cut_ends_those_who_are_there_and_those_who_come(door: tuple[Proxy, Do
 
 
 def test_a_hole_swallows_and_tells_nobody(door: tuple[Proxy, Door]) -> None:
-    """The connection stays, nothing comes; when it is over, everything does."""
+    """In a hole the connection stays and nothing arrives; afterwards everything does."""
     proxy, one = door
     with connected(one) as client:
         said(client, b"hello")
@@ -98,7 +98,10 @@ def test_a_hole_swallows_and_tells_nobody(door: tuple[Proxy, Door]) -> None:
 
 
 def test_last_words_into_a_hole_are_lost(door: tuple[Proxy, Door]) -> None:
-    """Who has given up is not heard later: a server must not take an old question for a new one."""
+    """Bytes of a client that gave up in a hole are lost.
+
+    A server must not take an old question for a new one.
+    """
     proxy, one = door
     proxy.set(one, Wrong(Mode.HOLE))
     with connected(one) as client:
@@ -110,7 +113,10 @@ def test_last_words_into_a_hole_are_lost(door: tuple[Proxy, Door]) -> None:
 
 
 def test_after_a_hole_connections_may_be_lost(door: tuple[Proxy, Door]) -> None:
-    """As when a router has forgotten them: a reset, and what was held never comes."""
+    """After a hole, connections may be reset, and held bytes never arrive.
+
+    A router that forgot the connections has the same effect.
+    """
     proxy, one = door
     with connected(one) as client:
         said(client, b"hello")
@@ -123,7 +129,7 @@ def test_after_a_hole_connections_may_be_lost(door: tuple[Proxy, Door]) -> None:
 
 
 def test_a_slow_way_brings_everything_in_order(door: tuple[Proxy, Door]) -> None:
-    """Late, and no faster than it may be."""
+    """A slow way carries everything in order, late and at a limited rate."""
     proxy, one = door
     proxy.set(one, Wrong(Mode.SLOW, delay_s=0.02, bytes_per_s=10_000))
     with connected(one) as client:
@@ -133,7 +139,7 @@ def test_a_slow_way_brings_everything_in_order(door: tuple[Proxy, Door]) -> None
 
 
 def test_a_torn_message_is_half_a_message(door: tuple[Proxy, Door]) -> None:
-    """The first and its answer arrive; of the second one half does, and then the connection is reset."""
+    """A torn message arrives by half: after the first exchange, half the second, then a reset."""
     proxy, one = door
     proxy.set(one, Wrong(Mode.TEAR, tear_every=3))
     with connected(one) as client:
@@ -145,7 +151,10 @@ def test_a_torn_message_is_half_a_message(door: tuple[Proxy, Door]) -> None:
 
 
 def test_connections_that_carry_little_are_torn_too(door: tuple[Proxy, Door]) -> None:
-    """What all of them carry is counted together; a run was void of a client that opens many."""
+    """The bytes of all connections count together towards a tear.
+
+    A run was void with a client that opens many connections.
+    """
     proxy, one = door
     proxy.set(one, Wrong(Mode.TEAR, tear_every=5))
     for _ in range(2):
@@ -157,7 +166,7 @@ def test_connections_that_carry_little_are_torn_too(door: tuple[Proxy, Door]) ->
 
 
 def test_a_server_that_is_gone_is_counted(door: tuple[Proxy, Door]) -> None:
-    """A door stays open when nobody is behind it; who comes is sent away."""
+    """A door whose server is gone stays open, counts its visitors, and refuses them."""
     proxy = door[0]
     with socket.socket() as gone:
         gone.bind(("127.0.0.1", 0))  # nobody else takes the port, and nobody listens
@@ -170,7 +179,10 @@ def test_a_server_that_is_gone_is_counted(door: tuple[Proxy, Door]) -> None:
 
 
 def test_what_a_door_did_is_remembered_when_its_mode_is_set() -> None:
-    """Another fault may set it while one counts what a frozen server is sent."""
+    """A door's counts survive a change of its mode.
+
+    Another fault may set the mode while one counts what is sent to a frozen server.
+    """
     door = Door("agent1:kafka", 1, 2)
     door.counts.carried, door.counts.connections = 5, 1
     door.set(Wrong())

@@ -1,4 +1,4 @@
-"""The judge of fault runs: who may end how, what is void, and how long a killed agent's tasks waited."""
+"""The judge of fault runs: exit codes, void runs, and waits of a killed agent's tasks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,19 +30,22 @@ def judged(faults: Sequence[dict[str, Any]] = (), lives: Sequence[Life] = (), bu
 
 
 def test_a_quiet_run_is_good() -> None:
-    """Nothing was wrong, and what was planned met somebody."""
+    """A run without violations, in which every fault met somebody, is good."""
     assert judged([fault("kafka-kill", 1, 5)]).good
 
 
 def test_a_fault_that_met_nobody_makes_the_run_void() -> None:
-    """It proves nothing, though no promise broke."""
+    """A fault that met nobody makes the run void: it proves nothing."""
     found = judged([fault("kafka-kill", 1, 5, bit=False)])
 
     assert (found.good, len(found.void), found.violations) == (False, 1, [])
 
 
 def test_a_fault_that_met_somebody_at_its_second_try_counts_once() -> None:
-    """The first try is in the log, since it may have cost something too."""
+    """A fault that met somebody at its second try counts once, and the first try stays logged.
+
+    The first try may have had an effect too.
+    """
     found = judged([fault("kafka-kill", 1, 5, bit=False, again=True), fault("kafka-kill", 6, 9)])
 
     assert (found.good, found.figures["faults"], found.figures["faults_void"]) == (True, 1, 0)
@@ -52,19 +55,22 @@ def test_a_fault_that_met_somebody_at_its_second_try_counts_once() -> None:
     ("code", "ended_s", "wrong"), [(0, 500, False), (-9, 500, False), (5, 3, True), (3, 3, False), (3, 500, True), (-11, 3, True)]
 )
 def test_programs_end_as_they_may(code: int, ended_s: float, wrong: bool) -> None:  # noqa: FBT001 - a row of a table
-    """With 0, by a signal of ours, or with 3 while a server is away; a bug or a crash of its own is never excused."""
+    """Programs may end with 0, by a signal of ours, or with 3 while a server is away.
+
+    A bug or a crash is never excused.
+    """
     found = judged([fault("mariadb-kill", 1, 5)], [Life("03-agent", PID, "agent1", 0, ended_s, code, "itself")])
 
     assert bool(found.violations) == wrong
 
 
 def test_what_programs_say_of_bugs_is_a_violation() -> None:
-    """An agent that goes on after it has logged one is not well."""
+    """An agent that logs a bug and goes on violates the promises."""
     assert judged(bugs=["03-agent: internal error"]).violations
 
 
 def test_it_is_measured_how_long_a_killed_agents_tasks_waited() -> None:
-    """From the kill to the next call of each task that it had claimed then; others do not count."""
+    """The wait is measured from the kill to the next call of each task claimed then."""
     moves = [claim(1, at_s=9), claim(2, at_s=9.5), settled(2, at_s=9.9), claim(3, at_s=9)]
     calls = [Call(f"b/t{number}", start_s, task_id=number) for number, start_s in ((1, 9.1), (1, 22), (2, 9.6), (3, 24))]
     found = judged([fault("agent-kill", 10, 10.1, pid=PID)], moves=moves, calls=calls)
@@ -77,7 +83,10 @@ def test_it_is_measured_how_long_a_killed_agents_tasks_waited() -> None:
     ("other", "ended_s", "alone"), [("kafka-kill", 500, False), ("", 500, True), ("", 12, False), ("", 41, True), ("", 9, True)]
 )
 def test_a_kill_counts_alone_if_nothing_else_held_up_those_who_take_over(other: str, ended_s: float, alone: bool) -> None:  # noqa: FBT001 - a row of a table
-    """No other fault near, and no agent that left by itself, as all do at the end of a run."""
+    """A kill counts for the measure only if no other fault is near it.
+
+    Agents that leave by themselves, as all do at the end of a run, spoil the measure too.
+    """
     moves, calls = [claim(1, at_s=9), claim(2, at_s=9)], [Call(f"b/t{number}", 22, task_id=number) for number in (1, 2)]
     lives = [Life("03-agent", PID, "agent1", 0, 10.1, -9, "fault"), Life("04-agent", PID + 1, "agent2", 0, ended_s, 0, "itself")]
     faults = [fault("agent-kill", 10, 10.1, pid=PID), *([fault(other, 30, 31)] if other else [])]
@@ -87,7 +96,7 @@ def test_a_kill_counts_alone_if_nothing_else_held_up_those_who_take_over(other: 
 
 
 def test_a_report_can_be_shown() -> None:
-    """As lines, and with others as a table, whatever is missing."""
+    """A report can be shown as lines, and with others as a table, even with values missing."""
     found = judged([fault("agent-kill", 10, 10.1, pid=PID)])
 
     assert "lost: 0" in list(report.lines(found))

@@ -1,4 +1,4 @@
-"""The plan of a fault run: the same for the same seed, whole, and within its time."""
+"""The plan of a fault run depends only on the seed, and is complete and within its time."""
 
 from itertools import pairwise
 
@@ -11,20 +11,20 @@ EVERY = list(KINDS)
 
 
 def test_there_are_many_kinds() -> None:
-    """At least twenty, and each has a name of its own."""
+    """There are at least twenty kinds with distinct names."""
     assert len(KINDS) >= 20
     assert all(kind.name == name for name, kind in KINDS.items())
 
 
 def test_a_seed_gives_one_plan() -> None:
-    """The same seed the same plan, another seed another one."""
+    """The same seed gives the same plan, another seed another one."""
     assert draw(7, 10, EVERY) == draw(7, 10, EVERY)
     assert draw(7, 10, EVERY) != draw(8, 10, EVERY)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_every_kind_comes_and_none_too_late(seed: int) -> None:
-    """Ten minutes hold every kind, in the order of time, between the quiet beginning and the quiet end."""
+    """Ten minutes hold every kind, in order of time, between a quiet beginning and end."""
     plan = draw(seed, 10, EVERY)
 
     assert {one.kind for one in plan} == set(KINDS)
@@ -34,7 +34,7 @@ def test_every_kind_comes_and_none_too_late(seed: int) -> None:
 
 
 def test_a_long_run_has_more_of_the_frequent_kinds() -> None:
-    """Two hours have hundreds of faults, and kills come more often than what is rarely done."""
+    """Two hours have hundreds of faults, and frequent kinds occur more often than rare ones."""
     kinds = [one.kind for one in draw(1, 120, EVERY)]
 
     assert len(kinds) > 300
@@ -42,7 +42,10 @@ def test_a_long_run_has_more_of_the_frequent_kinds() -> None:
 
 
 def test_a_fault_of_one_seat_is_planned_there() -> None:
-    """What only one agent can have hits that one: it alone has a clock that jumps."""
+    """A fault that only one agent can have is planned for that agent.
+
+    For example, only one agent has a clock that jumps.
+    """
     plan = draw(3, 60, ["agent-clock-back", "agent-kill"])
 
     assert {one.seat for one in plan if one.kind == "agent-clock-back"} == {AGENTS[-1]}

@@ -1,4 +1,4 @@
-"""What Kafka keeps of a commit is read as it is written there."""
+"""The parsing of Kafka's own records of commits."""
 
 import struct
 
@@ -10,7 +10,7 @@ def text(value: str) -> bytes:
 
 
 def test_a_commit_is_read() -> None:
-    """Group, topic and partition are the key's, the offset begins the value."""
+    """Group, topic and partition come from the key; the value begins with the offset."""
     key = struct.pack(">h", 1) + text("docllm") + text("docllm.tasks") + struct.pack(">i", 3)
     value = struct.pack(">hqi", 3, 4711, -1) + text("") + struct.pack(">q", 1)
 
@@ -18,6 +18,9 @@ def test_a_commit_is_read() -> None:
 
 
 def test_everything_else_is_left_out() -> None:
-    """Members have keys of other versions; a group that is deleted leaves a key without a value."""
+    """Other keys and keys without a value are skipped.
+
+    Members have keys of other versions; a deleted group leaves a key without a value.
+    """
     assert list(_commit(struct.pack(">h", 2) + text("docllm"), b"member", 5.0)) == []
     assert list(_commit(struct.pack(">h", 1) + text("docllm"), None, 5.0)) == []

@@ -1,4 +1,4 @@
-"""What a load would refuse is found before it loads anything."""
+"""The first pass finds what a load would refuse, before anything is loaded."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ def line(number: int, key: str, prompt: str = "x") -> Good | Bad:
 
 
 def looked_at(lines: Sequence[Good | Bad], ask: Ask | None) -> tuple[Summary, list[int], list[int]]:
-    """Return what a first pass finds, with the numbers of the lines that it refuses and that are new."""
+    """Return a first pass's result, with the numbers of refused and of new lines."""
     bad: list[Bad] = []
     new: list[Good] = []
     first = FirstPass(batch="b", reading=InlineLane(), ask=ask, reject=bad.append, is_new=new.append)
@@ -27,7 +27,10 @@ def looked_at(lines: Sequence[Good | Bad], ask: Ask | None) -> tuple[Summary, li
 
 
 def refused(lines: Sequence[Good | Bad], *there: str) -> list[int]:
-    """Return the numbers of the lines that a first pass refuses; `there` are ids that the ledger has with other content."""
+    """Return the line numbers that a first pass refuses.
+
+    `there` are ids that the ledger has with other content.
+    """
 
     async def ask(tasks: Sequence[NewTask]) -> Accepted:
         clashing = [position for position, task in enumerate(tasks) if task.key.decode() in there]
@@ -37,21 +40,30 @@ def refused(lines: Sequence[Good | Bad], *there: str) -> list[int]:
 
 
 def test_an_id_with_other_content_clashes_though_millions_may_stand_between() -> None:
-    """The first one counts; the same content again is none to refuse."""
+    """An id with other content clashes with its first line, however far apart they are.
+
+    The same content again is not refused.
+    """
     between = [line(number, f"k{number}") for number in range(2, 1500)]
 
     assert refused([line(1, "a"), *between, line(1500, "a"), line(1501, "a", "y"), line(1502, "k2", "y")]) == [1501, 1502]
 
 
 def test_what_clashes_with_the_ledger_is_refused_in_the_order_of_the_lines() -> None:
-    """A line that is no task stands among them, and one that clashes twice is told once."""
+    """Lines that clash with the ledger are refused in order, among lines that are no tasks.
+
+    A line that clashes twice is reported once.
+    """
     lines = [line(1, "a"), read_line(2, b"{"), line(3, "c"), line(4, "c", "y"), line(5, "e")]
 
     assert refused(lines, "a", "c") == [1, 2, 3, 4]
 
 
 def test_what_is_new_is_told_once() -> None:
-    """Not what the ledger has, nor what came before in the input, whatever its content; the estimate is of these alone."""
+    """A new task is counted once: not if the ledger or an earlier line has its id.
+
+    The estimate uses only these tasks.
+    """
 
     async def ask(tasks: Sequence[NewTask]) -> Accepted:
         known = tuple(position for position, task in enumerate(tasks) if task.key == b"c")
@@ -65,7 +77,7 @@ def test_what_is_new_is_told_once() -> None:
 
 
 def test_a_temporary_folder_without_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no bug of ours."""
+    """A temporary folder without space is reported, and not as a bug of ours."""
     seen = Seen()
     seen._file.execute("PRAGMA query_only=1")
 
@@ -77,7 +89,7 @@ def test_a_temporary_folder_without_room_is_told(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("other", [[line(1, "a")], [line(1, "a"), line(2, "b", "y")], [line(1, "a"), read_line(2, b"{")]])
 def test_an_input_that_changed_has_another_imprint(other: list[Good | Bad]) -> None:
-    """Fewer lines, other content, or no task any more."""
+    """An input has another imprint with fewer lines, other content, or a line that is no task."""
     first, again, second = Imprint(), Imprint(), Imprint()
     for each in (line(1, "a"), line(2, "b")):
         first.add(each)

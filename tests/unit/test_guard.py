@@ -1,4 +1,4 @@
-"""What an agent does with the tasks of a raised guard: most are moved in their turn, some run in its look."""
+"""Tasks of a raised guard: most are moved as their turn comes, one runs as the probe."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -82,19 +82,22 @@ def guards(
 
 
 def test_a_guards_times_are_told_as_all_others_are() -> None:
-    """`Z`, which a script can compare as text with what `export` and `dead show` say."""
+    """Times of guards end with `Z`, so a script can compare them with other times as text.
+
+    `export` and `dead show` write them so too.
+    """
     assert RAISED.as_json()["raised_at"] == "2026-01-31T00:00:00Z"
 
 
 def test_nothing_is_stopped_without_a_guard() -> None:
-    """The usual case, once the ledger was looked at; before that nothing is known."""
+    """Without a guard nothing is stopped, once the ledger was read."""
     assert guards().stops(row(1), "default") is None
     assert guards().known
     assert not Guards(clock=Time(), longest_tier=Tier("1h", 3600.0), take_turn=refuse).known
 
 
 def test_a_guard_stops_its_own_key_and_no_other() -> None:
-    """Batch, type and route must all be its own."""
+    """A guard stops only its own key: batch, type and route must all match."""
     found = guards(RAISED)
 
     assert found.stops(row(1), "default") is RAISED
@@ -104,7 +107,10 @@ def test_a_guard_stops_its_own_key_and_no_other() -> None:
 
 
 def test_a_guard_for_lost_agents_stops_every_route() -> None:
-    """A task that kills its process does so on any route; another batch goes on."""
+    """A guard for lost agents stops every route of its batch.
+
+    A task that kills its process does so on any route.
+    """
     wide = replace(RAISED, route=ANY_ROUTE)
 
     assert guards(wide).stops(row(1), "whatever") is wide
@@ -112,7 +118,7 @@ def test_a_guard_for_lost_agents_stops_every_route() -> None:
 
 
 def test_what_is_opened_stops_nothing_any_more() -> None:
-    """The next look at the ledger ends it."""
+    """An opened guard stops nothing after the next look at the ledger."""
     found = guards(RAISED)
     found.replace([])
 
@@ -152,7 +158,7 @@ def test_a_task_of_the_look_may_come_back_until_the_look_has_ended() -> None:
 
 
 def test_a_stopped_task_is_moved_uncounted_and_says_why() -> None:
-    """To the longest tier, with class GUARD."""
+    """A stopped task goes to the longest tier, uncounted, with class GUARD."""
     outcome = asyncio.run(guards(RAISED).moved(RAISED, 9))
 
     assert isinstance(outcome, Moved)
@@ -160,7 +166,7 @@ def test_a_stopped_task_is_moved_uncounted_and_says_why() -> None:
 
 
 def test_moves_are_limited_in_rate() -> None:
-    """A thousand tasks at once take two seconds."""
+    """Moves have a rate limit: a thousand tasks at once take two seconds."""
     time = Time()
     found = guards(RAISED, time=time)
 

@@ -1,4 +1,4 @@
-"""Handlers: the outcome of whatever a handler does, the default one and those of a person."""
+"""Handlers: the outcome of the default handler and of a person's own handlers."""
 
 import asyncio
 from concurrent.futures.process import BrokenProcessPool
@@ -29,14 +29,17 @@ def test_a_document_is_summarized() -> None:
 
 
 def test_a_failed_call_is_judged() -> None:
-    """What the provider refuses is a snooze or a death, as the table says."""
+    """A refused call is a snooze or a death, as the table says."""
     assert failure_of(bench(Reply(429, {}, b"")).run()).error_class == "RATE"
     assert failure_of(bench(Reply(400, {}, b"")).run()).error_class == "BAD_REQUEST"
     assert failure_of(bench(CallFailed("NETWORK", "x")).run()).error_class == "NETWORK"
 
 
 def test_a_refusal_of_one_task_alone_counts() -> None:
-    """The agent says whether others were answered meanwhile. A key is everybody's, and may work at times."""
+    """A refusal counts only if other tasks were answered meanwhile, as the agent tells.
+
+    All tasks share the key, which may work at times.
+    """
     answers = [*(Reply(status, {}, b"") for status in (403, 404, 401)), CallFailed("AUTH", "the proxy asks for a password")]
 
     assert [type(bench(answer).run()) for answer in answers] == [Snooze] * 4
@@ -44,7 +47,10 @@ def test_a_refusal_of_one_task_alone_counts() -> None:
 
 
 def test_an_openai_line_takes_a_cut_answer() -> None:
-    """The person finds finish_reason in the whole completion; a line of ours is dead with advice instead."""
+    """A cut answer of an OpenAI line is a success, and its finish_reason shows the cut.
+
+    A docllm line is dead with advice instead.
+    """
     cut = completion(reason="length")
 
     assert isinstance(bench(cut).run(OPENAI), Succeeded)
@@ -52,7 +58,7 @@ def test_an_openai_line_takes_a_cut_answer() -> None:
 
 
 def test_a_document_that_may_not_be_read_is_dead() -> None:
-    """Without an allowed root no file is read, no call is made, and the text says what to set."""
+    """Without an allowed root no file is read and no call is made; the error names the setting."""
     tried = bench()
 
     outcome = tried.run(TASK | {"input": {"uri": "file:///etc/hostname"}})
@@ -64,7 +70,10 @@ def test_a_document_that_may_not_be_read_is_dead() -> None:
 
 
 def test_a_type_without_prompt_and_handler_is_dead() -> None:
-    """Nothing can be done for it, no call is made, and nothing is learned of its route, which a probe would open."""
+    """A task without prompt and handler is dead without a call, and its route learns nothing.
+
+    Otherwise a probe would open the route.
+    """
     tried = bench()
 
     outcome = tried.run({"id": "a", "type": "invoice", "input": {"text": "x"}})
@@ -77,7 +86,7 @@ def test_a_type_without_prompt_and_handler_is_dead() -> None:
 
 
 def test_a_record_that_is_no_line_is_dead() -> None:
-    """A value that cannot be read is undecodable, not an exception."""
+    """A value that cannot be read is undecodable, and raises nothing."""
     outcome = bench().run(b"{")
 
     assert isinstance(outcome, Dead)
@@ -85,7 +94,7 @@ def test_a_record_that_is_no_line_is_dead() -> None:
 
 
 def test_large_replies_are_parsed_apart() -> None:
-    """Above a mebibyte the judge runs in the other lane, with the same outcome."""
+    """Replies above a mebibyte are judged in the other executor, with the same outcome."""
     small, large = bench(completion("x" * 1000)), bench(completion("x" * (1 << 20)))
 
     assert isinstance(small.run(), Succeeded)
@@ -97,7 +106,7 @@ def test_large_replies_are_parsed_apart() -> None:
 
 
 def test_the_rows_budget_is_the_only_one() -> None:
-    """A bad answer is tried again while the row has attempts left, and exhausted with the last of them."""
+    """A bad answer is retried while the row has attempts left, and exhausted with the last."""
     tried = bench(Reply(200, {}, b"{"))
 
     ended = [tried.run(attempt=attempt, max_attempts=3) for attempt in range(3)]
@@ -108,11 +117,14 @@ def test_the_rows_budget_is_the_only_one() -> None:
     assert ended[2].disposition == "exhausted"
 
 
-# ---- handlers of one's own
+# ---- custom handlers
 
 
 def test_a_handler_is_given_the_text_of_an_answer_in_parts() -> None:
-    """Some reasoning models answer with a list; a handler need not know."""
+    """A handler gets an answer in parts as one text.
+
+    Some reasoning models answer with a list, which a handler need not know.
+    """
 
     async def once(context: Context) -> str:
         return (await context.complete({"model": "m", "messages": []})).text
@@ -125,7 +137,10 @@ def test_a_handler_is_given_the_text_of_an_answer_in_parts() -> None:
 
 
 def test_a_handlers_value_is_the_result() -> None:
-    """A handler may call more than once and return a JSON value; the calls are added up and told apart by their ids."""
+    """A handler may make several calls and return a JSON value.
+
+    The calls are added up, and have separate ids.
+    """
 
     async def twice(context: Context) -> dict[str, str]:
         body = {"model": "m", "messages": [{"role": "user", "content": await context.document()}]}
@@ -142,7 +157,7 @@ def test_a_handlers_value_is_the_result() -> None:
 
 
 def test_a_large_value_is_packed() -> None:
-    """A value of 4 KiB and more is compressed."""
+    """A value of 4 KiB or more is compressed."""
 
     async def long(context: Context) -> str:
         return "x" * 5000
@@ -154,7 +169,7 @@ def test_a_large_value_is_packed() -> None:
 
 
 def test_a_handler_may_decide_itself() -> None:
-    """A success or a death that a handler returns is taken as it is."""
+    """A success or death that a handler returns is taken as it is."""
     decided = Dead(Failure("BAD_REQUEST", "not an invoice"), Spent())
 
     async def decide(context: Context) -> Outcome:
@@ -164,7 +179,7 @@ def test_a_handler_may_decide_itself() -> None:
 
 
 def test_a_death_that_a_handler_returns_has_the_cost_of_its_calls() -> None:
-    """What the handler does not say of its calls is known all the same."""
+    """A death that a handler returns includes the cost of its calls."""
 
     async def decide(context: Context) -> Outcome:
         await context.complete({"messages": []})
@@ -178,7 +193,7 @@ def test_a_death_that_a_handler_returns_has_the_cost_of_its_calls() -> None:
 
 @pytest.mark.parametrize("error", [ValueError("broken \n sk-abcdefgh"), TimeoutError("mine"), AssertionError(), BrokenProcessPool()])
 def test_a_handlers_error_becomes_an_outcome(error: Exception) -> None:
-    """Whatever a handler raises is tried again, then exhausted; its own TimeoutError is an error like another."""
+    """Whatever a handler raises is retried, then exhausted, including its own TimeoutError."""
 
     async def fail(context: Context) -> None:
         raise error
@@ -193,7 +208,7 @@ def test_a_handlers_error_becomes_an_outcome(error: Exception) -> None:
 
 
 def test_a_value_that_is_no_json_is_the_handlers_error() -> None:
-    """A result that cannot be stored is an error of the handler, not of the settle."""
+    """A result that cannot be stored is the handler's error, not the settle's."""
 
     async def odd(context: Context) -> object:
         return object()
@@ -215,11 +230,11 @@ def test_what_was_spent_before_an_error_is_kept() -> None:
 
 
 class PanicError(BaseException):
-    """What a panic of a Rust library is in Python."""
+    """A Rust library's panic, as Python sees it."""
 
 
 class UnreadableError(Exception):
-    """An error whose message cannot be made."""
+    """An error whose message cannot be created."""
 
     def __str__(self) -> str:
         raise PanicError("no message")
@@ -239,7 +254,11 @@ class UnreadableError(Exception):
     ],
 )
 def test_whatever_a_handler_raises_is_its_counted_failure(error: BaseException, said: str) -> None:
-    """Uncounted, its task would run again at once and pay for each attempt; unguarded, it would end the agent."""
+    """Whatever a handler raises is a counted failure of its task.
+
+    Uncounted, the task would run again at once and pay for each attempt. Unguarded, the error would
+    end the agent.
+    """
 
     async def fail(context: Context) -> None:
         await context.complete({"messages": []})
@@ -254,7 +273,7 @@ def test_whatever_a_handler_raises_is_its_counted_failure(error: BaseException, 
 
 
 def test_the_log_says_where_a_handler_failed(caplog: pytest.LogCaptureFixture) -> None:
-    """Task, class, file and line are what a person needs; the text is masked as in the ledger."""
+    """The log has task, class, file and line of a handler's failure, with masked text."""
 
     async def fail(context: Context) -> None:
         raise KeyError(secret)
@@ -268,7 +287,7 @@ def test_the_log_says_where_a_handler_failed(caplog: pytest.LogCaptureFixture) -
 
 
 def test_an_attempt_that_is_cancelled_ends() -> None:
-    """An agent that drains gives its task back."""
+    """A cancelled attempt ends: an agent that drains gives its task back."""
 
     async def end(context: Context) -> None:
         task = asyncio.current_task()
@@ -281,7 +300,10 @@ def test_an_attempt_that_is_cancelled_ends() -> None:
 
 
 def test_a_handler_that_waits_for_what_is_cancelled_has_failed() -> None:
-    """Nobody cancelled the attempt: given back, its task would run again for ever, uncounted."""
+    """A handler that awaits a cancelled task has failed: nobody cancelled the attempt.
+
+    If it were given back, its task would run again for ever, uncounted.
+    """
 
     async def wait(context: Context) -> None:
         await context.complete({"messages": []})
@@ -297,7 +319,7 @@ def test_a_handler_that_waits_for_what_is_cancelled_has_failed() -> None:
 
 
 def test_a_handler_that_outlasts_its_claim_is_ended() -> None:
-    """A handler that never returns gives its slot back some seconds after its claim has run out."""
+    """A handler that never returns is ended some seconds after its claim ran out."""
 
     async def hang(context: Context) -> None:
         await asyncio.get_running_loop().create_future()
@@ -308,7 +330,10 @@ def test_a_handler_that_outlasts_its_claim_is_ended() -> None:
 
 
 def test_a_call_is_not_made_when_the_lease_has_run_out() -> None:
-    """Another agent may have the task by now; the provider hears nothing of it, and the claim is given back."""
+    """After the lease has run out no call is made, and the claim is given back.
+
+    Another agent may have the task by now.
+    """
     tried = bench()
     tried.leased = False
 
@@ -317,7 +342,7 @@ def test_a_call_is_not_made_when_the_lease_has_run_out() -> None:
 
 
 def test_a_second_call_is_not_made_when_the_lease_has_run_out() -> None:
-    """A handler that calls more than once is stopped between two calls."""
+    """A handler that makes several calls is stopped between two once the lease ran out."""
 
     async def ask_twice(context: Context) -> str:
         await context.complete({"messages": []})

@@ -1,4 +1,4 @@
-"""The lane that is a child process."""
+"""The executor that is a child process."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_judge_runs_in_a_child() -> None:
-    """The same outcome comes back from another process, which serves further calls."""
+    """The judge has the same outcome in another process, which serves further calls."""
 
     async def run() -> tuple[int, object]:
         lane = ChildLane()
@@ -41,7 +41,7 @@ def test_the_judge_runs_in_a_child() -> None:
 
 
 def test_a_dead_child_is_replaced() -> None:
-    """A call after the child was killed runs in a new one."""
+    """A call after the child was killed runs in a new child."""
 
     async def run() -> tuple[int, int]:
         lane = ChildLane()
@@ -57,7 +57,7 @@ def test_a_dead_child_is_replaced() -> None:
 
 
 def test_a_child_ends_with_its_agent() -> None:
-    """SIGKILL of the process that has a lane ends the lane's child too."""
+    """SIGKILL of the process that has an executor ends its child too."""
     code = (
         "import asyncio, os, time; from agent.handlers import ChildLane; lane = ChildLane(); "
         "print(asyncio.run(lane(os.getpid)), flush=True); time.sleep(60)"
@@ -74,7 +74,7 @@ def test_a_child_ends_with_its_agent() -> None:
 
 
 def test_a_child_in_the_middle_of_a_call_holds_up_no_exit() -> None:
-    """A process that leaves does not wait for a document that takes an hour to parse."""
+    """A process that leaves does not wait for a child in the middle of a call."""
     code = (
         "import asyncio, time; from functools import partial; from agent.handlers import ChildLane\n"
         "async def run():\n"
@@ -89,7 +89,11 @@ def test_a_child_in_the_middle_of_a_call_holds_up_no_exit() -> None:
 
 
 def test_an_exit_right_after_a_call_was_ended_says_nothing() -> None:
-    """The interpreter's exit finds no thread of a child that is just ending; it would tell of a closed handle."""
+    """An exit right after a call was ended prints nothing.
+
+    The interpreter's exit must find no thread of an ending child, or it would report a closed
+    handle.
+    """
     code = (
         "import asyncio, time; from concurrent.futures import process; from functools import partial\n"
         "from agent.handlers import ChildLane\n"
@@ -109,7 +113,7 @@ def test_an_exit_right_after_a_call_was_ended_says_nothing() -> None:
 
 
 def test_a_call_that_kills_its_child_is_an_error() -> None:
-    """A reply that brings down two children is not tried for ever; the lane goes on."""
+    """A reply that kills two children is not tried for ever; the executor goes on."""
 
     async def run() -> int:
         lane = ChildLane()
@@ -123,7 +127,7 @@ def test_a_call_that_kills_its_child_is_an_error() -> None:
 
 
 def test_a_call_that_kills_its_child_harms_no_other() -> None:
-    """Those that wait behind it have their answers, however many they are."""
+    """A call that kills its child harms no other: all calls behind it get their results."""
 
     async def run() -> list[object]:
         lane = ChildLane()
@@ -136,7 +140,10 @@ def test_a_call_that_kills_its_child_harms_no_other() -> None:
 
 
 def test_a_call_that_never_ends_holds_up_no_other() -> None:
-    """When who waits for it gives up, its child is ended; a call that had queued behind it has its answer."""
+    """A call that never ends delays no other.
+
+    When its caller gives up, its child is ended, and a call queued behind it gets its result.
+    """
 
     async def run() -> int:
         lane = ChildLane()

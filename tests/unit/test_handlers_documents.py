@@ -1,4 +1,4 @@
-"""Documents by URI: what is read, and what is refused."""
+"""Documents by URI: which are read, and which are refused."""
 
 import asyncio
 import hashlib
@@ -17,7 +17,7 @@ TEXT = "Umsatz stieg um 3 %. \u00c4u\u00dferst gut."
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A root with a document, beside a folder that nobody allowed."""
+    """Make a root with a document, beside a folder that is not allowed."""
     folder = tmp_path / "root" / "year 1"
     folder.mkdir(parents=True)
     (folder / "r\u00e9port.txt").write_text(TEXT, encoding="utf-8")
@@ -37,7 +37,7 @@ def refused(root: Path, path: Path | str, **expected: Any) -> str:
 
 
 def test_a_document_below_its_root(root: Path) -> None:
-    """A percent-encoded file URI below a root is read, with the size and hash that it must have."""
+    """A percent-encoded file URI below a root is read, with the expected size and hash."""
     path, raw = root / "year 1" / "r\u00e9port.txt", TEXT.encode()
 
     assert read(root, path, size=len(raw), sha256=hashlib.sha256(raw).hexdigest()) == TEXT
@@ -72,7 +72,11 @@ def test_what_lies_outside_is_refused(root: Path) -> None:
     "name", ["docllm.toml", "in/docllm.toml", "mine.toml", "docllm-data/ledger.sqlite", "t.rejects.jsonl", ".env", ".git/config", "in/.x/a"]
 )
 def test_what_is_hidden_or_docllms_own_is_refused_below_every_root(root: Path, name: str) -> None:
-    """A stranger's line named docllm.toml as its document: the provider would have got the key."""
+    """Hidden files and docllm's own are refused below every root.
+
+    A foreign line used to name docllm.toml as its document, and the provider would have got the
+    key.
+    """
     path = root / name
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_text("api_key = 'secret'", encoding="utf-8")
@@ -86,7 +90,7 @@ def test_what_is_hidden_or_docllms_own_is_refused_below_every_root(root: Path, n
 
 
 def test_a_root_may_lie_in_a_hidden_folder(tmp_path: Path) -> None:
-    """Whoever names it as a root means it; what is hidden below it is not read."""
+    """A hidden folder may be a root if somebody names it; hidden files below it are not read."""
     root = tmp_path / ".cache" / "texts"
     root.mkdir(parents=True)
     (root / "a.txt").write_text(TEXT, encoding="utf-8")
@@ -96,7 +100,7 @@ def test_a_root_may_lie_in_a_hidden_folder(tmp_path: Path) -> None:
 
 
 def test_a_refusal_names_no_root(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Dead letters and their headers are read by others; the agent's log has the roots, once."""
+    """A refusal names no root, because others read dead letters; the log names the roots once."""
     documents = Documents(roots=[root], lane=InlineLane())
 
     for _ in range(2):
@@ -109,7 +113,7 @@ def test_a_refusal_names_no_root(root: Path, caplog: pytest.LogCaptureFixture) -
 
 
 def test_a_link_within_the_root_is_followed(root: Path) -> None:
-    """A link that stays below the root is as good as its target, and so is a root that is a link itself."""
+    """A link that stays below the root is followed, and a root may itself be a link."""
     (root / "latest.txt").symlink_to(root / "year 1" / "r\u00e9port.txt")
     (root.parent / "alias").symlink_to(root)
 
@@ -117,7 +121,7 @@ def test_a_link_within_the_root_is_followed(root: Path) -> None:
 
 
 def test_a_link_that_appears_after_the_check_leads_nowhere(root: Path) -> None:
-    """The walk from the root follows no link at all, neither a folder's nor the file's."""
+    """The walk from the root follows no link, neither to a folder nor to a file."""
     (root / "link.txt").symlink_to(root.parent / "outside.txt")
     (root / "folder").symlink_to(root.parent)
 
@@ -127,7 +131,7 @@ def test_a_link_that_appears_after_the_check_leads_nowhere(root: Path) -> None:
 
 
 def test_what_is_no_regular_file_is_refused(root: Path) -> None:
-    """A pipe without a writer does not hold up the thread; a folder is no document."""
+    """A pipe without a writer does not block the thread; a folder is no document."""
     os.mkfifo(root / "pipe")
 
     assert refused(root, root / "pipe") == "DOCUMENT_REFUSED"
@@ -135,7 +139,7 @@ def test_what_is_no_regular_file_is_refused(root: Path) -> None:
 
 
 def test_what_is_too_large_or_no_text_is_refused(root: Path) -> None:
-    """A document above the limit, and one that is not UTF-8, cannot be given to a model."""
+    """A document above the limit, or one that is not UTF-8, is refused."""
     (root / "large").write_bytes(b"x" * 1001)
     (root / "latin").write_bytes(b"caf\xe9")
     (root / "edge").write_bytes(b"x" * 1000)
@@ -146,7 +150,7 @@ def test_what_is_too_large_or_no_text_is_refused(root: Path) -> None:
 
 
 def test_a_document_is_the_same_text_as_one_that_is_loaded(root: Path) -> None:
-    """Its byte order mark is no content, and what holds a zero byte is no text."""
+    """A document has the same text as in a load: no byte order mark, and no zero byte."""
     (root / "marked").write_bytes(b"\xef\xbb\xbftext")
     (root / "zero").write_bytes(b"a\0b")
 
@@ -156,7 +160,7 @@ def test_a_document_is_the_same_text_as_one_that_is_loaded(root: Path) -> None:
 
 @pytest.mark.parametrize("end", ["?x", "#x", "?", "#"])
 def test_a_uri_with_more_than_a_path_is_refused(root: Path, end: str) -> None:
-    """Nobody knows which document was meant; a file whose name has such a letter is named by its escape."""
+    """A URI with a query or fragment is ambiguous and refused; such letters must be escaped."""
     (root / f"a{end}").write_text("escaped", encoding="utf-8")
     (root / "a").write_text("plain", encoding="utf-8")
 
@@ -165,7 +169,7 @@ def test_a_uri_with_more_than_a_path_is_refused(root: Path, end: str) -> None:
 
 
 def test_what_cannot_be_read_now_may_be_read_later(root: Path) -> None:
-    """A missing file may be a share that is not mounted: that is no permanent failure."""
+    """A document that cannot be read now may be readable later, if a share is not mounted."""
     assert refused(root, root / "missing.txt") == "DOCUMENT_UNREADABLE"
 
 
@@ -178,7 +182,7 @@ def test_nothing_is_fetched(root: Path, uri: str) -> None:
 
 
 def test_handles_are_closed(root: Path) -> None:
-    """Refusals and errors leave no open handle behind."""
+    """Refusals and errors leave no handle open."""
     before = len(list(Path("/proc/self/fd").iterdir()))
 
     for name in ("missing.txt", "year 1", "year 1/none/none"):

@@ -1,4 +1,4 @@
-"""Where a reply is judged, and what becomes of it where that takes too long."""
+"""In which process a reply is judged, and the outcome if that takes too long."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ def answered(answer: Any) -> Reply:
 
 
 class Broken(CountingLane):
-    """A child that does to each call with a schema what it is told to."""
+    """A child that treats each call with a schema as the test says."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -45,7 +45,10 @@ class Broken(CountingLane):
 
 @pytest.mark.parametrize("name", FAST)
 def test_an_answer_that_takes_long_to_judge_is_judged_apart(name: str) -> None:
-    """In this process it would keep the heartbeat from its turn, and lose the lease of all that runs here."""
+    """An expensive answer is judged in the child, so that the heartbeat is not delayed.
+
+    Otherwise all tasks of the agent would lose their lease.
+    """
     schema, answer = FAST[name]
     it = bench(answered(answer))
 
@@ -55,7 +58,7 @@ def test_an_answer_that_takes_long_to_judge_is_judged_apart(name: str) -> None:
 
 
 def test_what_people_ask_for_is_judged_at_once() -> None:
-    """A process apart is for what needs it."""
+    """Ordinary schemas are judged in this process."""
     it = bench(answered(ANSWER))
 
     outcome = it.run({"id": "a", "prompt": "p", "schema": INVOICE})
@@ -65,7 +68,10 @@ def test_what_people_ask_for_is_judged_at_once() -> None:
 
 
 def test_a_schema_that_takes_long_to_compile_is_never_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither when a task is read at its attempt, nor when its answer is judged."""
+    """An expensive schema is never compiled in this process.
+
+    That holds when a task is read at its attempt and when its answer is judged.
+    """
     monkeypatch.setattr("schemas.validator.jsonschema_rs.validator_for", failing(AssertionError("compiled here")))
     lane = Broken(TimeoutError())
 
@@ -76,7 +82,7 @@ def test_a_schema_that_takes_long_to_compile_is_never_compiled_here(monkeypatch:
 
 
 def test_an_answer_that_takes_too_long_to_judge_is_bad_output_and_is_paid() -> None:
-    """The text tells what to do, and what the call has used is counted."""
+    """An answer that takes too long to judge is bad output, with advice, and its call is paid."""
     outcome = asyncio.run(judged(answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), Broken(TimeoutError())))
 
     assert isinstance(outcome, Retry)
@@ -87,7 +93,10 @@ def test_an_answer_that_takes_too_long_to_judge_is_bad_output_and_is_paid() -> N
 
 @pytest.mark.timeout(120)
 def test_the_two_bombs_are_ended_in_the_child() -> None:
-    """They held every thread of the agent for 13 and 22 seconds; the lane goes on behind them."""
+    """Two pathological answers are ended in the child, and the executor goes on behind them.
+
+    They used to block every thread of the agent for 13 and 22 seconds.
+    """
     lists = {"items": {"enum": [[1] * 50 + [number] for number in range(900)]}}
     bombs = [(lists, [[1] * 50 + [899]] * 20_000), ({"items": {"allOf": [{"minimum": -n} for n in range(50_000)]}}, [0] * 400_000)]
 
@@ -150,7 +159,7 @@ def test_a_bomb_stops_no_heartbeat() -> None:
 
 
 def test_a_reply_that_ends_its_child_twice_is_bad_output() -> None:
-    """One that takes all memory says nothing of the provider."""
+    """A reply that exhausts a child's memory twice is bad output, not the provider's failure."""
     outcome = asyncio.run(judged(answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), Broken(OSError("no child"))))
 
     assert failure_of(outcome).error_class == "BAD_OUTPUT"
@@ -158,7 +167,7 @@ def test_a_reply_that_ends_its_child_twice_is_bad_output() -> None:
 
 
 def test_a_cancellation_passes() -> None:
-    """An agent that leaves waits for no child."""
+    """A cancellation passes: an agent that leaves waits for no child."""
 
     class Waits(CountingLane):
         async def __call__(self, _call: Any) -> Any:
@@ -176,7 +185,7 @@ def test_a_cancellation_passes() -> None:
 
 @pytest.mark.parametrize("error", FAILURES, ids=names)
 def test_a_schema_that_cannot_be_weighed_is_judged_apart(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """What makes the scales fail may make the judge fail too."""
+    """A schema whose cost cannot be estimated is judged in the child."""
     monkeypatch.setattr("signal.getsignal", lambda _number: None)
     monkeypatch.setattr(judging, "is_heavy_for", failing(error))
     it = bench(answered([]))
@@ -187,7 +196,11 @@ def test_a_schema_that_cannot_be_weighed_is_judged_apart(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("error", [PanicError("lost"), SystemExit(3), KeyboardInterrupt()], ids=names)
 def test_what_a_call_raises_in_its_child_comes_back_as_an_exception(error: BaseException) -> None:
-    """A panic that came back as it was would end the agent; one that nobody can unpickle ends the whole pool."""
+    """Errors of a call in a child come back as plain exceptions.
+
+    A panic that came back as it is would end the agent, and an error that cannot be unpickled would
+    end the pool.
+    """
 
     async def run() -> int:
         lane = ChildLane()

@@ -1,4 +1,4 @@
-"""Handlers that the configuration names are found, or refused with what to do."""
+"""Configured handlers are found, or refused with advice."""
 
 import importlib
 import sys
@@ -40,7 +40,7 @@ partial = functools.partial(good, language="de")
 
 
 def forget_modules() -> None:
-    """Other tests have modules of these names too."""
+    """Forget the modules; other tests have modules of these names too."""
     for name in ("invoices", "broken", "needy", "package", "package.letters"):
         sys.modules.pop(name, None)
     importlib.invalidate_caches()
@@ -48,7 +48,7 @@ def forget_modules() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A current folder with modules, on no path."""
+    """Make a current folder with modules, which is not on the path."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     (tmp_path / "invoices.py").write_text(MODULE)
@@ -62,7 +62,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_handlers_are_found_in_the_current_folder(folder: Path) -> None:
-    """A module, a module of a package, a bound method and a partial serve; a type without a handler has none."""
+    """A module, a package's module, a bound method and a partial serve as handlers.
+
+    A type without a handler has none.
+    """
     types = {
         "invoice": TypeConfig(handler="invoices:good"),
         "letter": TypeConfig(handler="package.letters:write"),
@@ -95,7 +98,7 @@ def test_handlers_are_found_in_the_current_folder(folder: Path) -> None:
     ],
 )
 def test_a_handler_that_cannot_be_used_is_refused(folder: Path, handler: str, words: str) -> None:
-    """The error names the setting, says what is wrong and what to do, and shows no key."""
+    """The error names the setting, the fault and the remedy, and shows no key."""
     with pytest.raises(ConfigError) as refused:
         load({"invoice": TypeConfig(handler=handler)})
 
@@ -113,7 +116,7 @@ def test_all_faults_are_told_together(folder: Path) -> None:
 
 
 def test_without_handlers_the_path_is_left_alone(folder: Path) -> None:
-    """Nothing is imported, and no folder added, for types that name no handler."""
+    """Without handlers, nothing is imported and no folder is added to the path."""
     path = list(sys.path)
 
     assert load({"document": TypeConfig()}) == {}

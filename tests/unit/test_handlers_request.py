@@ -1,4 +1,4 @@
-"""The request that is made of a task."""
+"""The request of a task."""
 
 from typing import Any
 
@@ -18,7 +18,10 @@ def body_of(task: dict[str, Any], document: str | None = None, model: str | None
 
 
 def test_the_document_takes_the_placeholders_place_literally() -> None:
-    """Braces in the prompt stay, and a placeholder inside the document is text."""
+    """The document replaces the placeholder literally: braces stay, and no second pass is made.
+
+    A placeholder inside the document is text.
+    """
     task = TASK | {"prompt": 'As {"json": true}: {document} {x}'}
 
     body = body_of(task, document="about {document} \\1", model="m")
@@ -27,7 +30,7 @@ def test_the_document_takes_the_placeholders_place_literally() -> None:
 
 
 def test_a_prompt_that_would_be_too_long_is_refused() -> None:
-    """Its length is known before memory is taken for it; the text names the limit."""
+    """A prompt's length is checked before memory is taken for it; the error names the limit."""
     task = {"id": "a", "prompt": "{document}" * 40, "input": {"uri": "file:///a"}}
     longer = task | {"prompt": "{document}" * 100_000}
 
@@ -38,7 +41,10 @@ def test_a_prompt_that_would_be_too_long_is_refused() -> None:
 
 
 def test_params_and_schema_go_into_the_body() -> None:
-    """A schema becomes a response format; params are merged and win over it; the task's model wins over the default."""
+    """A schema becomes a response format; params win over it; the task's model wins too.
+
+    It wins over the default model.
+    """
     body = body_of(TASK | {"schema": SCHEMA, "params": {"temperature": 0}, "model": "mine"}, "d", "default")
     chosen = body_of(TASK | {"schema": SCHEMA, "params": {"response_format": {"type": "json_object"}}}, "d")
 
@@ -49,7 +55,7 @@ def test_params_and_schema_go_into_the_body() -> None:
 
 
 def test_an_openai_lines_body_goes_as_it_is() -> None:
-    """The configured model is put in only where the body names none."""
+    """An OpenAI line's body is sent as it is; the model is only added if it names none."""
     named = OPENAI | {"body": OPENAI["body"] | {"model": "theirs", "seed": 3}}
 
     assert body_of(OPENAI, model="m") == {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -57,7 +63,7 @@ def test_an_openai_lines_body_goes_as_it_is() -> None:
 
 
 def test_request_ids_are_encoded_and_short() -> None:
-    """Batch and id are percent-encoded; a long one is cut, stays below 512 characters, and stays apart from its like."""
+    """Batch and id are percent-encoded; long ids are cut below 512 characters, and differ."""
     long = [request_id(batch="b", key="\u00e9" * 190 + last, attempt="1") for last in "xy"]
 
     assert request_id(batch="my batch", key="a/1#\u00e9", attempt="3") == "my%20batch/a%2F1%23%C3%A9#3"
@@ -67,7 +73,7 @@ def test_request_ids_are_encoded_and_short() -> None:
 
 
 def test_a_call_keeps_within_the_claim() -> None:
-    """The time limit of a call is the smallest of its route's, what is left of the claim, and that of a probe."""
+    """A call's time limit is the smallest of its route's, the claim's rest, and a probe's."""
     ample, short, probe = bench(), bench(), bench()
 
     ample.run(left_s=600, limit_s=90.0)

@@ -1,4 +1,4 @@
-"""What a handler may say itself, and the rules of its type."""
+"""A handler's own decisions, and the rules of its type."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ def raising(error: Exception) -> Handler:
 
 
 def test_a_handler_may_ask_for_another_attempt() -> None:
-    """It is counted, in the smallest tier that is long enough, and exhausted on the last attempt."""
+    """A requested attempt counts, waits in the smallest tier that fits, and exhausts the budget."""
     tried = bench(document=raising(TryAgainError("the archive is closed", after_s=120)))
 
     again, last = tried.run(), tried.run(attempt=4)
@@ -32,13 +32,13 @@ def test_a_handler_may_ask_for_another_attempt() -> None:
 
 @pytest.mark.parametrize("after_s", [-1, float("nan")])
 def test_a_wait_that_is_none_is_refused(after_s: float) -> None:
-    """The handler hears of it where it raises."""
+    """An invalid wait is refused where the handler raises it."""
     with pytest.raises(ValueError, match="after_s"):
         TryAgainError("x", after_s=after_s)
 
 
 def test_a_wait_without_end_is_a_day() -> None:
-    """However long a handler asks to wait, the task comes back."""
+    """A requested wait is at most a day."""
     outcome = bench(document=raising(TryAgainError("x", after_s=float("inf")))).run()
 
     assert isinstance(outcome, Retry)
@@ -46,7 +46,10 @@ def test_a_wait_without_end_is_a_day() -> None:
 
 
 def test_a_handler_may_give_up() -> None:
-    """The task is dead at once, with the handler's words, and with a class that tells it from an exhausted one."""
+    """A handler that gives up makes the task dead at once, with its words and an own class.
+
+    The class tells it from an exhausted task.
+    """
 
     class NotAnInvoiceError(GiveUpError):
         pass
@@ -58,7 +61,7 @@ def test_a_handler_may_give_up() -> None:
 
 
 def test_the_rules_of_a_type_decide_about_its_errors() -> None:
-    """One error is tried again after the type's own wait, another gives the task up; other types have other rules."""
+    """A type's rules decide which of its errors are retried, after which wait, or given up."""
     types = {"document": TypeConfig(retry=("KeyError",), delay_s=60.0), "other": TypeConfig(give_up=("KeyError",))}
     missing = bench(types=types, document=raising(KeyError("total")), other=raising(KeyError("total")))
 
@@ -73,7 +76,7 @@ def test_the_rules_of_a_type_decide_about_its_errors() -> None:
 
 
 def test_a_types_wait_holds_for_its_calls_too() -> None:
-    """A failed call of a type that wants to wait waits as long; a refused one is told by the provider."""
+    """A type's wait also delays failed calls; a refused call waits as the provider asks."""
     types = {"document": TypeConfig(delay_s=60.0)}
 
     failed, refused = bench(Reply(500, {}, b""), types=types).run(), bench(Reply(429, {}, b""), types=types).run()
@@ -85,7 +88,7 @@ def test_a_types_wait_holds_for_its_calls_too() -> None:
 
 
 def test_rules_of_errors_do_not_judge_calls() -> None:
-    """A refused call or document keeps its class, whatever the type's rules are: an outage kills no task."""
+    """Refused calls and documents keep their class under any rules: an outage kills no task."""
     types = {"document": TypeConfig(retry=("KeyError",), give_up=("CallRefusedError", "DocumentError"))}
 
     assert isinstance(bench(Reply(429, {}, b""), types=types).run(), Snooze)
@@ -93,7 +96,7 @@ def test_rules_of_errors_do_not_judge_calls() -> None:
 
 
 def test_a_handler_that_hangs_is_tried_again_whatever_its_rules() -> None:
-    """Only errors of its own are ruled by the type; an attempt that was ended is not one."""
+    """An attempt that was ended is no handler error, so a hung handler is retried."""
 
     async def hang(context: Context) -> None:
         await asyncio.get_running_loop().create_future()
@@ -105,7 +108,7 @@ def test_a_handler_that_hangs_is_tried_again_whatever_its_rules() -> None:
 
 @pytest.mark.parametrize(("status", "kind"), [(429, Snooze), (503, Retry), (400, Dead)])
 def test_calls_that_run_at_once_are_judged_as_one_alone(status: int, kind: type[Outcome]) -> None:
-    """A refused call in a group of tasks is not an error of the handler: a rate limit counts no attempt."""
+    """A refused call in a group of tasks is no handler error: a rate limit counts no attempt."""
 
     async def both(context: Context) -> None:
         async with asyncio.TaskGroup() as group:
@@ -117,7 +120,7 @@ def test_calls_that_run_at_once_are_judged_as_one_alone(status: int, kind: type[
 
 
 def test_errors_that_come_together_are_judged_by_the_first() -> None:
-    """The text and the rules are those of the error inside the group."""
+    """For a group of errors, the text and rules of the first error inside apply."""
     outcome = bench(
         types={"document": TypeConfig(give_up=("KeyError",))}, document=raising(ExceptionGroup("x", [KeyError("total"), ValueError()]))
     ).run()
@@ -127,7 +130,7 @@ def test_errors_that_come_together_are_judged_by_the_first() -> None:
 
 @pytest.mark.parametrize("outcome", [Released(), Retry(Failure("X", ""), Spent(), "soon", 1.0), Snooze(Failure("X", ""), Spent(), 1.0)])
 def test_a_handler_does_not_choose_tiers(outcome: Outcome) -> None:
-    """A success or a death may be returned; where and when a task comes back is the judge's to say."""
+    """A handler may return a success or a death, but the judge chooses tier and wait."""
 
     async def decide(context: Context) -> Outcome:
         return outcome

@@ -1,4 +1,4 @@
-"""Records that wait: asked about when their time has come, and at once when what held them is gone."""
+"""The delay queue: deliveries are due at their time, or at once when their holder is gone."""
 
 from agent.entry import Entry, State
 from agent.hold import FEW, LONGEST_S, Hold
@@ -15,13 +15,14 @@ def entry(task_id: int = 1) -> Entry:
 
 
 def hold_for(hold: Hold, one: Entry, agent_id: int, now_s: float) -> None:
-    """Hold an entry as the loop does: its row names the owner."""
-    one.row = Row(one.task_id, 1, 1, agent_id << OWNER_BITS | 1, 0, 0, 5, 0, 0, 0.0, False, "document", b"key", "batch")  # noqa: FBT003 - a row as it is read
+    """Delay a delivery as the loop does: its row names the owner."""
+    # A row as it is read.
+    one.row = Row(one.task_id, 1, 1, agent_id << OWNER_BITS | 1, 0, 0, 5, 0, 0, 0.0, False, "document", b"key", "batch")  # noqa: FBT003
     hold.put_held(one, agent_id, now_s)
 
 
 def test_an_entry_comes_back_when_it_is_due() -> None:
-    """Not before, once, and in the order of the times."""
+    """A delivery is due at its time, once, and in the order of times."""
     hold = Hold()
     first, second = entry(1), entry(2)
     hold.put(second, 20.0)
@@ -36,7 +37,7 @@ def test_an_entry_comes_back_when_it_is_due() -> None:
 
 
 def test_no_more_entries_come_than_were_asked_for() -> None:
-    """The rest stays due."""
+    """At most as many deliveries are taken as asked for; the rest stays due."""
     hold = Hold()
     entries = [entry(number) for number in range(5)]
     for one in entries:
@@ -47,7 +48,7 @@ def test_no_more_entries_come_than_were_asked_for() -> None:
 
 
 def test_an_entry_that_left_otherwise_is_skipped() -> None:
-    """What is gone, or was put to another time, does not come at its old time."""
+    """A delivery that ended or got another time does not appear at its old time."""
     hold = Hold()
     gone, moved = entry(1), entry(2)
     hold.put(gone, 10.0)
@@ -60,7 +61,10 @@ def test_an_entry_that_left_otherwise_is_skipped() -> None:
 
 
 def test_places_that_were_left_are_forgotten() -> None:
-    """Each copy of a task that waits for a day has it asked about again, and it waits on."""
+    """Stale places are dropped.
+
+    Each copy of a task that waits for a day makes the ledger be asked again, and the wait goes on.
+    """
     hold, waiting, gone = Hold(), entry(1), entry(2)
     hold_for(hold, gone, A, 9e8)
     gone.state = State.GONE
@@ -75,7 +79,7 @@ def test_places_that_were_left_are_forgotten() -> None:
 
 
 def test_what_another_agent_holds_is_asked_about_less_and_less_often() -> None:
-    """After 1 s, doubling to 15 s."""
+    """The ledger is asked about a held task after 1 s, doubling to 15 s."""
     hold, one = Hold(), entry()
     now_s, waits = 0.0, []
     for _ in range(6):
@@ -88,7 +92,10 @@ def test_what_another_agent_holds_is_asked_about_less_and_less_often() -> None:
 
 
 def test_entries_of_an_agent_that_is_gone_come_at_once() -> None:
-    """All that it held, nothing that another holds; the next wait begins with 1 s again."""
+    """All deliveries that wait for a lost agent are due at once, and no others.
+
+    Their next wait begins with 1 s again.
+    """
     hold = Hold()
     ours, theirs = [entry(1), entry(2)], entry(3)
     for one in ours:
@@ -104,7 +111,10 @@ def test_entries_of_an_agent_that_is_gone_come_at_once() -> None:
 
 
 def test_an_entry_that_was_woken_and_is_held_again_is_woken_again() -> None:
-    """Its old place in the heap passes without making it forgotten by its new holder."""
+    """A delivery that was woken and is held again is woken again by its new holder's loss.
+
+    Its old place in the heap does not remove it from the new holder's list.
+    """
     hold, one = Hold(), entry()
     one.asks = 3
     hold_for(hold, one, A, 0.0)  # until 8
@@ -119,7 +129,7 @@ def test_an_entry_that_was_woken_and_is_held_again_is_woken_again() -> None:
 
 
 def test_an_old_entry_does_not_take_its_successors_place() -> None:
-    """After a rebalance the same task is held by a new entry; the time of the old one passes without touching it."""
+    """After a rebalance, a stale place does not touch the new delivery of the same task."""
     hold = Hold()
     old, new = entry(), entry()
     old.asks = 1
@@ -134,7 +144,7 @@ def test_an_old_entry_does_not_take_its_successors_place() -> None:
 
 
 def test_nothing_is_kept_of_what_has_left() -> None:
-    """When all entries are out, no agent is remembered."""
+    """When all deliveries are out, no agent is remembered."""
     hold = Hold()
     for number in range(10):
         hold_for(hold, entry(number), A + number, 0.0)

@@ -1,4 +1,4 @@
-"""Whatever a library does over one record, line, schema, reply or document, that one item fails alone."""
+"""Whatever a library does over one record, line, schema, reply or document, only it fails."""
 
 import asyncio
 import io
@@ -46,7 +46,8 @@ from tests.unit.judged import TERMS, completion
 
 INBOX = Partition("g.inbox", "id", 0, 1)
 LEDGER = "0" * 32
-# Makes the validator of jsonschema-rs 0.60 panic; the spelling of its second $id evades the check for doubled ones.
+# Makes the validator of jsonschema-rs 0.60 panic. The spelling of its second $id evades the check
+# for doubled ids.
 PANIC = {"anyOf": [{"$id": "b", "$ref": "#a", "$defs": {"r": {"$anchor": "a"}}}, {"$id": "./b"}]}
 
 every_failure = pytest.mark.parametrize("error", FAILURES, ids=names)
@@ -54,7 +55,7 @@ every_failure = pytest.mark.parametrize("error", FAILURES, ids=names)
 
 @pytest.fixture(autouse=True)
 def nobody_presses_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in an agent, which handles its signals itself: a KeyboardInterrupt is a library's."""
+    """Treat a KeyboardInterrupt as a library's, as in an agent, which handles its own signals."""
     monkeypatch.setattr(signal, "getsignal", lambda _number: signal.SIG_IGN)
 
 
@@ -91,7 +92,7 @@ def read_inbox(values: list[bytes], memory: MemoryWatch | None = None) -> list[o
 
 @every_failure
 def test_load_names_the_line_that_cannot_be_read_and_goes_on(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """The lines before and after it are loaded."""
+    """An unreadable line is reported; the lines before and after it are loaded."""
     monkeypatch.setattr(lines, "parse", failing(error, parse, on=lambda value: b'"b"' in value))
 
     first, bad, last = read_lines("-", stdin=io.BytesIO(b"\n".join(map(line, "abc"))))
@@ -104,7 +105,10 @@ def test_load_names_the_line_that_cannot_be_read_and_goes_on(monkeypatch: pytest
 
 
 def test_load_names_a_line_that_makes_the_validator_panic() -> None:
-    """It ended `load` with a traceback and the exit code of a load that had done the good part."""
+    """A line that makes the validator panic is reported.
+
+    It used to end `load` with a traceback and the exit code of a finished load.
+    """
     good, bad, last = read_lines("-", stdin=io.BytesIO(b"\n".join([line("a"), line("b", schema=PANIC), line("c")])))
 
     assert (type(good), type(last)) == (Good, Good)
@@ -113,7 +117,7 @@ def test_load_names_a_line_that_makes_the_validator_panic() -> None:
 
 
 def test_an_id_that_is_there_twice_is_refused_with_its_name() -> None:
-    """A person who bundles schemas learns which one is doubled, not that a library failed."""
+    """A doubled id in a schema is refused with its name, so that its author can find it."""
     with pytest.raises(LineError, match=r"has the \$id x:y twice; give each subschema an \$id of its own"):
         parse(line("a", schema={"$defs": {"a": {"$id": "x:y"}, "b": {"items": {"$id": "x:y"}}}}))
 
@@ -128,13 +132,16 @@ def test_an_id_that_is_there_twice_is_refused_with_its_name() -> None:
     ids=["relative to others", "data", "a property"],
 )
 def test_what_only_looks_like_a_doubled_id_is_taken(schema: dict[str, Any]) -> None:
-    """Bundled schemas name their parts relative to themselves."""
+    """Ids that only look doubled are accepted: bundled schemas use relative names."""
     assert parse(line("a", schema=schema)).schema == schema
 
 
 @every_failure
 def test_a_schema_on_which_the_validator_fails_is_a_fault_of_its_line(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """A MemoryError says nothing of the schema, and is the line's all the same where lines are read."""
+    """A schema on which the validator fails is its line's fault.
+
+    A MemoryError says nothing about the schema, but where lines are read it counts as the line's.
+    """
     monkeypatch.setattr(validator.jsonschema_rs, "validator_for", failing(error))
 
     (bad,) = read_lines("-", stdin=io.BytesIO(line("b", schema={"title": "never compiled before"})))
@@ -148,7 +155,10 @@ def test_a_schema_on_which_the_validator_fails_is_a_fault_of_its_line(monkeypatc
 
 @every_failure
 def test_the_intake_sets_a_record_aside_whose_reading_fails(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """An agent that ended of it would end again at each start, and the next agent too."""
+    """The intake quarantines a record whose reading fails.
+
+    Otherwise the agent would end again at each start, and so would the next agent.
+    """
     monkeypatch.setattr(strangers, "parse", failing(error, parse, on=lambda value: b'"b"' in value))
 
     first, suspect, last = read_inbox([line("a"), line("b"), line("c")])
@@ -175,7 +185,10 @@ def test_memory_that_runs_out_twice_over_inbox_records_drains_the_agent(
 
 
 def test_the_intake_sets_a_record_aside_that_makes_the_validator_panic() -> None:
-    """This one record, 114 bytes, stopped every agent of a group for good."""
+    """The intake quarantines a record that makes the validator panic.
+
+    One record of 114 bytes used to stop every agent of a group for good.
+    """
     first, suspect, last = read_inbox([line("a"), line("b", schema=PANIC), line("c")])
 
     assert isinstance(first, tuple)
@@ -186,7 +199,7 @@ def test_the_intake_sets_a_record_aside_that_makes_the_validator_panic() -> None
 
 @given(failing_lines=st.dictionaries(st.integers(0, 9), st.sampled_from(FAILURES)))
 def test_any_lines_may_fail_in_any_way(failing_lines: dict[int, BaseException]) -> None:
-    """Exactly those that fail are set aside."""
+    """Of any mix of lines, exactly the failing ones are quarantined."""
 
     def parse_or_fail(value: bytes) -> Any:
         task = parse(value)
@@ -205,7 +218,10 @@ SLOW = rb'{"id":"s","prompt":"x","schema":{"pattern":"\\pL{300}"}}'
 
 
 def test_a_line_that_takes_long_to_read_is_read_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six hundred lines of 56 bytes stopped an agent for a minute."""
+    """A line that takes long to read is read in the child.
+
+    Six hundred lines of 56 bytes used to stop an agent for a minute.
+    """
     here: list[bytes] = []
     monkeypatch.setattr(strangers, "parse", lambda value: here.append(value) or parse(value))
     inbox = intake()
@@ -219,13 +235,13 @@ def test_a_line_that_takes_long_to_read_is_read_apart(monkeypatch: pytest.Monkey
     assert isinstance(slow, tuple)
     assert (slow[1].key, slow[1].value) == (b"s", SLOW)
     assert apart.calls == 1
-    assert here == [line("a"), SLOW, line("b")]  # the slow one once, by the call that went apart
+    assert here == [line("a"), SLOW, line("b")]  # the slow line only once, in the child
     assert isinstance(first, tuple)
     assert isinstance(last, tuple)
 
 
 def test_a_line_that_takes_too_long_to_read_is_set_aside() -> None:
-    """With the reason, and without a second try."""
+    """A line that takes too long is quarantined with the reason, without a second try."""
 
     class TooLong:
         async def __call__(self, _call: object) -> Any:
@@ -242,7 +258,7 @@ def test_a_line_that_takes_too_long_to_read_is_set_aside() -> None:
 
 @pytest.mark.timeout(60)
 def test_a_line_is_read_in_a_real_child() -> None:
-    """What comes back is what is read here; so is what is wrong with a line."""
+    """A real child returns the same results and the same errors."""
     bad = line("a", schema={"pattern": r"\pL{300}", "type": "no such type"})
     inbox = intake()
 
@@ -260,7 +276,7 @@ def test_a_line_is_read_in_a_real_child() -> None:
 
 
 def test_a_page_gives_way_as_long_as_it_has_read() -> None:
-    """However many slow lines there are, half of the time is everybody else's."""
+    """While a page has slow lines, half of the time is left to everything else."""
     slept: list[float] = []
 
     class Clock(SystemClock):
@@ -284,7 +300,7 @@ def test_a_page_gives_way_as_long_as_it_has_read() -> None:
 
 
 def test_a_true_cancellation_of_the_intake_passes() -> None:
-    """Only who cancels the intake itself ends it."""
+    """Only a cancellation of the intake itself ends it."""
 
     class Waits:
         async def __call__(self, _call: object) -> Any:
@@ -305,7 +321,7 @@ def test_a_true_cancellation_of_the_intake_passes() -> None:
 
 @every_failure
 def test_a_record_of_the_quarantine_or_of_dead_letters_is_refused_alone(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """Whoever replays catches LineError."""
+    """A bad record of the quarantine or of dead letters is a LineError, which a replay catches."""
     monkeypatch.setattr(strangers, "headers_blob", failing(error))
 
     with pytest.raises(LineError, match=names(error)):
@@ -314,7 +330,10 @@ def test_a_record_of_the_quarantine_or_of_dead_letters_is_refused_alone(monkeypa
 
 @every_failure
 def test_a_suspect_whose_headers_cannot_be_kept_is_kept_without_them(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """Its value is what a replay needs."""
+    """A rejected record whose headers cannot be stored is stored without them.
+
+    A replay needs only its value.
+    """
     monkeypatch.setattr(quarantine, "headers_blob", failing(error, quarantine.headers_blob, on=bool))
     suspect = Suspect("id", "g.inbox", 0, 5, b"k", b"value", [("h", b"x")], "is not JSON")
 
@@ -325,7 +344,10 @@ def test_a_suspect_whose_headers_cannot_be_kept_is_kept_without_them(monkeypatch
 
 
 def test_stored_headers_that_were_damaged_are_told_of() -> None:
-    """Taken for none, they would make a replay put the task into another batch."""
+    """Damaged stored headers are an error.
+
+    If they were ignored, a replay would put the task into another batch.
+    """
     with pytest.raises(LineError, match="cannot be read"):
         headers_of(b'[["docllm-batch"')
 
@@ -335,7 +357,7 @@ def test_stored_headers_that_were_damaged_are_told_of() -> None:
 
 @every_failure
 def test_a_publication_whose_reading_fails_is_set_aside(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """Headers come from anybody."""
+    """A publication whose headers cannot be read is quarantined: anybody may have written them."""
     monkeypatch.setattr(arrivals, "decode", failing(error))
     record = Record(INBOX, 3, 0, b"k", b"{}", encode(Publication(LEDGER, "g", "b", 7, 0)))
 
@@ -348,7 +370,7 @@ def test_a_publication_whose_reading_fails_is_set_aside(monkeypatch: pytest.Monk
 
 @every_failure
 def test_a_body_that_cannot_be_read_has_the_default_route(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """Its attempt gives it up; who only asks for its route does not end."""
+    """A body that cannot be read has the default route; its attempt gives it up later."""
     monkeypatch.setattr(naming.orjson, "loads", failing(error))
 
     assert naming.route_of(b"{}", MagicMock()) == naming.DEFAULT
@@ -356,7 +378,7 @@ def test_a_body_that_cannot_be_read_has_the_default_route(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("error", [one for one in FAILURES if not isinstance(one, MemoryError)], ids=names)
 def test_a_task_that_cannot_be_read_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """No call is made for it."""
+    """A task that cannot be read becomes a dead letter without a call."""
     monkeypatch.setattr(runner, "parse_again", failing(error))
     it = bench()
 
@@ -373,7 +395,7 @@ def test_a_task_that_cannot_be_read_is_a_dead_letter(monkeypatch: pytest.MonkeyP
 
 @every_failure
 def test_a_reply_whose_judging_fails_is_bad_output_and_is_paid(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """What it has used is counted: the call was made."""
+    """A reply whose judging fails is bad output, and its call is paid."""
     monkeypatch.setattr(completions, "first_error", failing(error))
     monkeypatch.setattr(completions, "is_soon_explained", lambda *_: True)
 
@@ -388,7 +410,7 @@ def test_a_reply_whose_judging_fails_is_bad_output_and_is_paid(monkeypatch: pyte
 @every_failure
 @pytest.mark.parametrize("place", ["_check", "_count", "text_of"])
 def test_whatever_fails_in_judging_is_bad_output(monkeypatch: pytest.MonkeyPatch, error: BaseException, place: str) -> None:
-    """The judge has an outcome for every reply."""
+    """Any failure during judging is bad output: every reply has an outcome."""
     monkeypatch.setattr(completions, place, failing(error))
 
     outcome = judge(Reply(200, {}, completion()), TERMS)
@@ -399,7 +421,10 @@ def test_whatever_fails_in_judging_is_bad_output(monkeypatch: pytest.MonkeyPatch
 
 @every_failure
 def test_a_status_decides_where_the_body_cannot_be_read(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """A rate limit stays one: it is free of charge, and the whole route must hear of it."""
+    """If the body cannot be read, the status decides: a rate limit stays one.
+
+    It is free of charge, and the whole route must notice it.
+    """
     monkeypatch.setattr(signals.orjson, "loads", failing(error, orjson.loads, on=bool))
 
     outcome = judge(Reply(429, {}, b'{"error": {}}'), TERMS)
@@ -409,7 +434,7 @@ def test_a_status_decides_where_the_body_cannot_be_read(monkeypatch: pytest.Monk
 
 @every_failure
 def test_a_probe_whose_answer_cannot_be_read_tells_what_its_status_does(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """It is asked for by the agent itself, which would end."""
+    """A probe whose answer cannot be read counts by its status, and does not end the agent."""
     monkeypatch.setattr(signals.orjson, "loads", failing(error, orjson.loads, on=bool))
 
     assert by_answer(Reply(429, {}, b"{}")).effect is Effect.REFUSAL
@@ -417,7 +442,10 @@ def test_a_probe_whose_answer_cannot_be_read_tells_what_its_status_does(monkeypa
 
 
 def test_a_panic_of_the_http_client_is_one_calls_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The call may have been billed; a cancellation is none."""
+    """A panic of the HTTP client is one call's failure, which may have been billed.
+
+    A cancellation is none.
+    """
 
     async def call(error: BaseException) -> object:
         client = ChatClient(base_url="http://localhost:9", api_key=None)
@@ -435,7 +463,10 @@ def test_a_panic_of_the_http_client_is_one_calls_failure(monkeypatch: pytest.Mon
 
 
 def test_a_schema_that_makes_the_validator_panic_fails_its_task_alone() -> None:
-    """A handler may bring a schema of its own, which nobody has compiled before."""
+    """A schema that makes the validator panic fails only its task.
+
+    A handler may bring a schema that nobody has compiled before.
+    """
     outcome = judge(Reply(200, {}, completion("[]")), _with_schema(PANIC))
 
     assert failure_of(outcome).error_class == "BAD_REQUEST"
@@ -451,7 +482,7 @@ def _with_schema(schema: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("error", [one for one in FAILURES if not isinstance(one, MemoryError)], ids=names)
 def test_a_document_whose_reading_fails_is_one_tasks_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, error: BaseException) -> None:
-    """A SystemExit in a thread would end the agent."""
+    """A document whose reading fails is one task's failure: a SystemExit would end the agent."""
     (tmp_path / "a.txt").write_text("text")
     monkeypatch.setattr(agent_documents.DocumentText, "read", failing(error))
     reader = Documents(roots=(tmp_path,), lane=InlineLane())
@@ -468,7 +499,7 @@ def test_a_document_whose_reading_fails_is_one_tasks_failure(monkeypatch: pytest
 
 @pytest.fixture
 def ended() -> Ended:
-    """A task that has succeeded."""
+    """Return a task that has succeeded."""
     at = datetime(2027, 1, 31, 18, 0, tzinfo=UTC).replace(tzinfo=None)
     return Ended(7, "a", Status.SUCCEEDED, 0, line("a"), 1, 1, 0, Result(0, completion(), "m", "t", at), None)
 
@@ -477,7 +508,7 @@ def ended() -> Ended:
 def test_one_result_that_cannot_be_written_keeps_no_other_from_being_exported(
     monkeypatch: pytest.MonkeyPatch, ended: Ended, error: BaseException
 ) -> None:
-    """It has a line of its own that says so, in either format."""
+    """A result that cannot be written gets an error line, and the others are exported."""
     for line_of in (docllm_line, openai_line):
         written = exports._written(ended, failing(error, line_of, on=lambda task: task.result is not None))
 
@@ -489,7 +520,7 @@ def test_one_result_that_cannot_be_written_keeps_no_other_from_being_exported(
 
 
 def test_a_handlers_error_with_half_a_letter_keeps_its_text() -> None:
-    """And its task another attempt."""
+    """A handler's error with half a surrogate pair keeps its text, and its task is retried."""
 
     async def handler(_context: object) -> None:
         raise ValueError("page 7: \ud800 is no letter \u202eevil\x9b31m")
@@ -501,6 +532,6 @@ def test_a_handlers_error_with_half_a_letter_keeps_its_text() -> None:
 
 
 def test_what_a_success_needs_is_not_in_the_way(ended: Ended) -> None:
-    """The guards change nothing for what is well."""
+    """The guards change nothing for a success."""
     assert isinstance(judge(Reply(200, {}, completion()), TERMS), Succeeded)
     assert exports._written(ended, docllm_line) == docllm_line(ended)

@@ -1,4 +1,4 @@
-"""How much the intake holds in memory, and in one transaction."""
+"""The limits of the intake's memory and of its transactions."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -16,7 +16,7 @@ INBOX = Partition("group.inbox", "id", 0, 1)
 
 
 class FakeSource:
-    """Remembers what is not to be read."""
+    """Records which partitions are paused."""
 
     def __init__(self) -> None:
         self.paused: frozenset[Partition] = frozenset()
@@ -25,7 +25,7 @@ class FakeSource:
         """Take an offset."""
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        """Take what is not to be read."""
+        """Take the paused partitions."""
         self.paused = frozenset(partitions)
 
 
@@ -44,7 +44,10 @@ def records(count: int, size: int, first: int = 0) -> list[Record]:
 
 
 def test_large_lines_are_read_no_further_when_they_fill_the_memory() -> None:
-    """A database that stands still would let thousands of lines of 3 MiB pile up; what was taken out is read on after."""
+    """Large lines pause the inbox when they fill the memory, and it resumes later.
+
+    A stalled database would otherwise let thousands of lines of 3 MiB pile up.
+    """
     inbox, source, _ = intake()
     most = HIGH_BYTES // MAX_TASK_BYTES
     inbox.deliver(records(most, MAX_TASK_BYTES))
@@ -63,7 +66,10 @@ def test_large_lines_are_read_no_further_when_they_fill_the_memory() -> None:
     ("key", "headers"), [(bytes(MAX_TASK_BYTES), []), (None, [("h", bytes(MAX_TASK_BYTES))]), (None, [("h", b"")] * 20_000)]
 )
 def test_keys_and_headers_fill_the_memory_as_lines_do(key: bytes | None, headers: list[tuple[str, bytes | None]]) -> None:
-    """A producer may write what it likes beside a small line; many small headers take more memory than they say."""
+    """Keys and headers count as memory, because a producer may write any number of them.
+
+    Many small headers take more memory than their text.
+    """
     inbox, source, _ = intake()
 
     inbox.deliver([Record(INBOX, offset, 0, key, b"{}", headers) for offset in range(HIGH_BYTES // MAX_TASK_BYTES + 1)])
@@ -77,7 +83,7 @@ def test_keys_and_headers_fill_the_memory_as_lines_do(key: bytes | None, headers
 
 
 def test_a_page_is_what_one_transaction_can_hold() -> None:
-    """By its lines, and by their bytes."""
+    """A page is limited by its lines and by their bytes."""
     inbox, _, _ = intake()
     inbox.deliver(records(20, MAX_TASK_BYTES))
     inbox.deliver(records(1000, 10, first=20))
@@ -92,7 +98,7 @@ def test_a_page_is_what_one_transaction_can_hold() -> None:
 
 
 def test_an_inbox_that_is_read_no_more_ends_the_agent() -> None:
-    """What only troubles its reader does not."""
+    """An inbox whose reader has ended for good ends the agent; a passing problem does not."""
     inbox, _, failures = intake()
 
     inbox.deliver(SourceFailed("a broker is away"))
@@ -102,7 +108,11 @@ def test_an_inbox_that_is_read_no_more_ends_the_agent() -> None:
 
 
 def test_an_inbox_that_was_made_again_is_told_of_until_it_is_known() -> None:
-    """It stood still without a word: who writes to it, and who waits for `--until-done`, must learn why."""
+    """A recreated inbox is reported until its id is known.
+
+    It used to stand still silently; its producers, and whoever waits for `--until-done`, must learn
+    why.
+    """
     counts = Counts()
     inbox, _, _ = intake(counts)
 

@@ -1,4 +1,4 @@
-"""Facts about the settings of Kafka clients."""
+"""The settings of Kafka clients."""
 
 from unittest.mock import MagicMock
 
@@ -23,7 +23,7 @@ from schemas.kafka_client import (
 )
 from schemas.line import LineError
 
-PASSWORD = "hunter2"  # noqa: S105 - no real one
+PASSWORD = "hunter2"  # noqa: S105 - not a real one
 
 
 def config(**client: str) -> KafkaConfig:
@@ -43,7 +43,7 @@ def config(**client: str) -> KafkaConfig:
     ],
 )
 def test_consumer_settings_that_lose_work_are_refused(name: str, value: str) -> None:
-    """A setting that would skip or lose records is an error that names it and does not repeat its value."""
+    """Consumer settings that would skip or lose records are refused by name, without value."""
     with pytest.raises(ConfigError, match=name):
         consumer_settings(KafkaConfig("broker:9092", {name: value}), "g")
 
@@ -52,7 +52,7 @@ def test_consumer_settings_that_lose_work_are_refused(name: str, value: str) -> 
     ("name", "value"), [("acks", "1"), ("enable.idempotence", "false"), ("partitioner", "random"), ("message.timeout.ms", "0")]
 )
 def test_producer_settings_that_lose_work_are_refused(name: str, value: str) -> None:
-    """A setting that would lose or misplace records is an error that names it."""
+    """Producer settings that would lose or misplace records are refused by name."""
     with pytest.raises(ConfigError, match=name):
         producer_settings(KafkaConfig("broker:9092", {name: value}))
 
@@ -60,15 +60,16 @@ def test_producer_settings_that_lose_work_are_refused(name: str, value: str) -> 
 @pytest.mark.parametrize("name", ["plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.location"])
 @pytest.mark.parametrize("settings", [producer_settings, admin_settings, lambda c: consumer_settings(c, "g")])
 def test_settings_that_run_code_are_refused(name: str, settings: object) -> None:
-    """No client takes a setting that loads a library or runs a command."""
+    """Settings that load a library or run a command are refused."""
     assert callable(settings)
 
     with pytest.raises(ConfigError, match=name):
-        settings(KafkaConfig("broker:9092", {name: "/tmp/evil"}))  # noqa: S108 - a value that must not be taken
+        # A value that must not be accepted.
+        settings(KafkaConfig("broker:9092", {name: "/tmp/evil"}))  # noqa: S108
 
 
 def test_promise_that_is_written_out_is_taken() -> None:
-    """Who writes down what docllm sets anyway is not refused."""
+    """A setting that repeats what docllm sets anyway is accepted."""
     settings = consumer_settings(config(enable_auto_commit="false", auto_offset_reset="error"), "g")
 
     assert settings["enable.auto.commit"] is False
@@ -76,7 +77,7 @@ def test_promise_that_is_written_out_is_taken() -> None:
 
 
 def test_classic_group_is_cooperative_with_a_short_session() -> None:
-    """By default the classic protocol is used, cooperative, with a session of 10 s."""
+    """The default is the classic protocol, cooperative, with a session of 10 s."""
     settings = consumer_settings(config(), "g")
 
     assert settings["group.protocol"] == "classic"
@@ -86,7 +87,10 @@ def test_classic_group_is_cooperative_with_a_short_session() -> None:
 
 
 def test_new_protocol_leaves_session_and_assignor_to_the_broker() -> None:
-    """Under group.protocol=consumer the client refuses to start with a session timeout or an assignor, so there is none."""
+    """With group.protocol=consumer, neither session timeout nor assignor is set.
+
+    The client would refuse to start with them.
+    """
     settings = consumer_settings(config(group_protocol="consumer"), "g")
 
     assert not settings.keys() & {"session.timeout.ms", "partition.assignment.strategy", "heartbeat.interval.ms"}
@@ -95,7 +99,7 @@ def test_new_protocol_leaves_session_and_assignor_to_the_broker() -> None:
 
 
 def test_each_client_gets_what_is_meant_for_it() -> None:
-    """Security reaches every client, a consumer's setting only consumers, a producer's only the producer."""
+    """Security settings reach every client; consumer and producer settings only their own."""
     everything = config(security_protocol="ssl", fetch_min_bytes="2", compression_type="zstd")
 
     assert producer_settings(everything).items() >= {"security.protocol": "ssl", "compression.type": "zstd"}.items()
@@ -115,7 +119,11 @@ def test_each_client_gets_what_is_meant_for_it() -> None:
     ids=str,
 )
 def test_settings_that_librdkafka_takes_are_taken_by_every_client(client: dict[str, str]) -> None:
-    """The first ended agents, the second made a traceback of `replay --from-topic`: librdkafka compares them with what others must have."""
+    """Settings that librdkafka accepts work in every client.
+
+    The first one used to end agents, the second one caused a traceback of `replay --from-topic`:
+    librdkafka compares them with what other settings must be.
+    """
     chosen = KafkaConfig("127.0.0.1:1", client)
 
     Producer(producer_settings(chosen))
@@ -125,7 +133,11 @@ def test_settings_that_librdkafka_takes_are_taken_by_every_client(client: dict[s
 
 
 def test_a_record_makes_no_topic_by_chance() -> None:
-    """On brokers that make topics, letters for one that was deleted would lie in another that forgets them, and nobody would notice."""
+    """Publishing never creates a topic.
+
+    On brokers that create topics, dead letters of a deleted topic would land in one with short
+    retention, unnoticed.
+    """
     said: list[str | None] = []
     ours = producer_settings(config(topic_metadata_propagation_max_ms="100"))
     brokers = {"test.mock.num.brokers": 1, "delivery.report.only.error": False, "log_level": 0}
@@ -138,7 +150,7 @@ def test_a_record_makes_no_topic_by_chance() -> None:
 
 
 def test_no_error_shows_a_value() -> None:
-    """An error about a setting names it and hides what was written there."""
+    """An error names the setting and hides its value."""
     secret = config(sasl_password=PASSWORD)
 
     refused = refused_setting(secret, f'Invalid value "{PASSWORD}" for configuration property "sasl.password"')
@@ -153,7 +165,10 @@ def test_no_error_shows_a_value() -> None:
 
 @pytest.mark.parametrize("wrong", [SystemError("exception set"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad")])
 def test_headers_that_the_client_cannot_read_are_told_as_such(wrong: Exception) -> None:
-    """A name may be any bytes; the client fails on one that is no UTF-8, and its reader must not end of it."""
+    """Headers with a name that is not UTF-8 are marked as unreadable.
+
+    The client fails on such a name, which must not end the reader.
+    """
     message = MagicMock()
     message.headers.side_effect = wrong
 
@@ -167,7 +182,7 @@ def test_headers_that_the_client_cannot_read_are_told_as_such(wrong: Exception) 
 
 
 def test_a_record_without_headers_has_none() -> None:
-    """The client says None."""
+    """A record without headers has none; the client returns None."""
     message = MagicMock()
     message.headers.return_value = None
 
