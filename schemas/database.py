@@ -41,7 +41,7 @@ _TOO_LONG_PAUSE_S = 10.0
 LEAST_PACKET_BYTES = 10 << 20
 
 
-class Stopped(Exception):  # noqa: N818 - it is no error: somebody asked for it
+class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
     """The program is leaving, so the transaction is not retried. It may have committed."""
 
 

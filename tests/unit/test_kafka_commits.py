@@ -1,4 +1,4 @@
-"""Facts about what is committed, with a client that only writes down what it is told."""
+"""Commits of offsets, with a client that only records its calls."""
 
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ IDS = {"t": "id-1"}
 
 @dataclass
 class Hands:
-    """The client: what it was told to commit, and an answer for synchronous ones."""
+    """The client: records its commits, and answers synchronous ones."""
 
     sent: list[dict[int, int]] = field(default_factory=list)
     offsets: list[TopicPartition] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Desk:
 
 
 def test_marks_are_sent_once_a_second_and_only_when_they_rose() -> None:
-    """A mark is sent at the next second; a lower one, or the same again, is not."""
+    """A mark is sent at the next second if it rose, and not if it is lower or the same."""
     desk = Desk()
 
     desk.commits.mark(desk.partitions[0], 5)
@@ -94,7 +94,10 @@ def test_marks_are_sent_once_a_second_and_only_when_they_rose() -> None:
 
 
 def test_one_commit_is_under_way_at_a_time() -> None:
-    """While an answer is awaited nothing is sent; then what was marked meanwhile."""
+    """While a commit's answer is awaited nothing is sent.
+
+    Afterwards the marks made meanwhile are.
+    """
     desk = Desk()
     desk.commits.mark(desk.partitions[0], 5)
     desk.second()
@@ -110,7 +113,7 @@ def test_one_commit_is_under_way_at_a_time() -> None:
 
 
 def test_commit_that_failed_is_sent_again() -> None:
-    """An offset counts as committed only when the broker said so."""
+    """An offset counts as committed only once the broker has confirmed it."""
     desk = Desk()
     desk.commits.mark(desk.partitions[0], 5)
     desk.second()
@@ -122,7 +125,7 @@ def test_commit_that_failed_is_sent_again() -> None:
 
 
 def test_mark_of_an_old_epoch_is_void() -> None:
-    """A partition that went and came again is not committed by what was marked before."""
+    """A partition that was revoked and assigned again is not committed by old marks."""
     desk = Desk()
     old = desk.partitions[0]
     desk.assignment.drop([("t", 0)])
@@ -137,7 +140,7 @@ def test_mark_of_an_old_epoch_is_void() -> None:
 
 
 def test_late_answer_of_an_old_epoch_confirms_nothing() -> None:
-    """An answer to the old epoch's commit does not keep the new epoch from committing a lower offset."""
+    """A late answer to an old epoch's commit does not stop the new epoch's lower offset."""
     desk = Desk()
     desk.commits.mark(desk.partitions[0], 500)
     desk.second()
@@ -152,7 +155,7 @@ def test_late_answer_of_an_old_epoch_confirms_nothing() -> None:
 
 
 def test_revoke_commits_only_what_is_taken_away() -> None:
-    """On a revoke the marks of those partitions are committed, of the others not."""
+    """A revoke commits the marks of the revoked partitions only."""
     desk = Desk()
     for partition in desk.partitions:
         desk.commits.mark(partition, 4)
@@ -163,7 +166,7 @@ def test_revoke_commits_only_what_is_taken_away() -> None:
 
 
 def test_void_partition_is_not_committed() -> None:
-    """Nothing is committed for a partition whose topic was made again, not even what was marked before."""
+    """Nothing is committed for a recreated topic's partition, not even earlier marks."""
     desk = Desk()
     desk.commits.mark(desk.partitions[0], 4)
     desk.assignment.void([("t", 0)])
@@ -174,7 +177,10 @@ def test_void_partition_is_not_committed() -> None:
 
 
 def test_commit_names_topic_incarnation_and_leader_epoch() -> None:
-    """An offset carries the topic's id and the leader epoch of the record below it, not of a later one."""
+    """A commit carries the topic's id and the leader epoch of the record below the offset.
+
+    It must not carry the leader epoch of a later record.
+    """
     desk = Desk()
     for number, epoch in enumerate([3, 3, 4, 4]):
         desk.assignment.record(Record(0, number, epoch))
@@ -191,7 +197,10 @@ def test_commit_names_topic_incarnation_and_leader_epoch() -> None:
 
 
 def test_who_waits_is_told_when_the_answer_to_his_own_marks_is_there() -> None:
-    """A question during a commit is answered by the commit after it; with nothing to commit at once."""
+    """A commit request during a commit is answered by the commit after it.
+
+    With nothing to commit it is answered at once.
+    """
     desk, told = Desk(), []
     desk.commits.mark(desk.partitions[0], 5)
     desk.second()

@@ -1,4 +1,4 @@
-"""Facts about the way of events from the consumer thread to the event loop."""
+"""The way of events from the consumer thread to the event loop."""
 
 import asyncio
 import threading
@@ -8,7 +8,7 @@ from agent.ports import Event, SourceFailed
 
 
 def test_events_arrive_in_the_order_in_which_they_were_given() -> None:
-    """What one thread gives in an order, the loop delivers in that order."""
+    """The loop delivers events in the order in which a thread gave them."""
     heard: list[Event] = []
 
     async def run() -> None:
@@ -24,7 +24,7 @@ def test_events_arrive_in_the_order_in_which_they_were_given() -> None:
 
 
 def test_hand_over_is_full_until_the_loop_has_taken_what_was_given() -> None:
-    """While the loop takes nothing the hand-over becomes full, and it has room again when the loop has caught up."""
+    """The hand-over fills up while the loop takes nothing, and has room when the loop caught up."""
 
     async def run() -> tuple[bool, bool]:
         handover = HandOver(loop=asyncio.get_running_loop(), deliver=lambda _: None)
@@ -38,7 +38,7 @@ def test_hand_over_is_full_until_the_loop_has_taken_what_was_given() -> None:
 
 
 def test_nothing_is_delivered_after_the_last_event() -> None:
-    """After the end neither what was on its way nor what is given later is delivered."""
+    """After the last event, neither waiting nor later events are delivered."""
     heard: list[Event] = []
 
     async def run() -> None:
@@ -56,7 +56,7 @@ def test_nothing_is_delivered_after_the_last_event() -> None:
 
 
 def test_closed_loop_stops_nobody() -> None:
-    """A thread that gives to a loop that is closed goes on."""
+    """A thread that hands over to a closed loop goes on."""
     heard: list[Event] = []
     loop = asyncio.new_event_loop()
     handover = HandOver(loop=loop, deliver=heard.append)

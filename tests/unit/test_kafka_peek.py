@@ -1,4 +1,4 @@
-"""Handles that only look are closed, or left, and so are the threads that ask."""
+"""Short-lived handles and the threads of their questions are closed, or else abandoned."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ from schemas.errors import UnreachableError
 
 
 class Stuck:
-    """A handle whose calls do not return."""
+    """A handle whose calls never return."""
 
     def __init__(self) -> None:
         self.asked, self.end = threading.Event(), threading.Event()
@@ -27,7 +27,7 @@ class Stuck:
 
 
 def test_a_handle_that_does_not_close_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An agent that drains does not stand there for the sake of a handle that nobody needs any more."""
+    """A handle that does not close is abandoned, so that a draining agent does not wait for it."""
     monkeypatch.setattr(kafka_peek, "CLOSE_S", 0.01)
     stuck = Stuck()
 
@@ -38,7 +38,11 @@ def test_a_handle_that_does_not_close_is_left(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_question_that_is_never_answered_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wait of librdkafka that began before the clock was set back by a day; the agent could not even end."""
+    """A question that is never answered is abandoned.
+
+    A wait of librdkafka that began before a backward clock jump of a day used to keep the agent
+    from ending.
+    """
     monkeypatch.setattr(kafka_peek, "CLOSE_S", 0.01)
     monkeypatch.setattr(kafka_peek, "LIMIT_S", 0.01)
     stuck = Stuck()
@@ -51,7 +55,7 @@ def test_a_question_that_is_never_answered_is_left(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_question_that_is_given_up_ends_by_itself() -> None:
-    """Whoever is cancelled does not wait, and the thread's late answer disturbs nobody."""
+    """A cancelled caller does not wait, and the thread's late answer disturbs nobody."""
     stuck, answered = Stuck(), threading.Event()
 
     def ask() -> None:
@@ -71,7 +75,7 @@ def test_a_question_that_is_given_up_ends_by_itself() -> None:
 
 
 def test_what_is_asked_apart_is_told() -> None:
-    """Answers and errors alike."""
+    """Both answers and errors of a separate thread are returned."""
 
     def fails() -> None:
         raise ValueError("as it is")
@@ -83,7 +87,11 @@ def test_what_is_asked_apart_is_told() -> None:
 
 @pytest.mark.parametrize("code", sorted(kafka_peek.LASTING))
 def test_records_that_cannot_be_read_are_not_waited_for(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    """Ten seconds later it was said that the brokers do not answer, to who had taken away a right."""
+    """Unreadable records are not waited for: the error is reported at once.
+
+    Ten seconds later the message used to be that the brokers do not answer, though a right was
+    missing.
+    """
     message = SimpleNamespace(error=lambda: KafkaError(code, "as the brokers say"))
     client = SimpleNamespace(assign=lambda _: None, poll=lambda _: message, close=lambda: None)
     monkeypatch.setattr(kafka_peek, "Consumer", lambda _: client)

@@ -1,4 +1,4 @@
-"""What an assignment makes of topics of which the brokers have not told yet. No broker is asked."""
+"""Assignments of topics whose ids the brokers have not sent yet. No broker is asked."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ from agent.ports import Assigned, Event, Partition
 
 @dataclass
 class Watch:
-    """The ids that the brokers gave, none at first; the topic is the one that is known."""
+    """The topic ids from the brokers, none at first; the topic is the known one."""
 
     topics: tuple[str, ...] = ("t",)
     ids: Mapping[str, str] | None = None
 
     def refresh(self) -> None:
-        """Nobody answers in time."""
+        """Give no answer in time."""
 
     def look(self) -> bool:
         return self.ids is not None
@@ -37,7 +37,11 @@ class Heard:
 
 
 def test_a_topic_that_the_brokers_have_not_told_of_yet_is_not_taken_for_another() -> None:
-    """Slow brokers had an agent tell people to apply the topics, and read from the start where a tool had set its offsets."""
+    """A topic whose id is not known yet is not taken for a recreated one.
+
+    With slow brokers, an agent used to tell people to apply the topics, and read from the start
+    where a tool had set offsets.
+    """
     watch, heard, clock = Watch(), Heard(), MagicMock(**{"now_s.return_value": 100.0})
     client = MagicMock(**{"committed.return_value": [TopicPartition("t", 0, 7)]})
     placement = Placement(assignment=Assignment(), commits=MagicMock(), watch=watch, handover=heard, clock=clock)  # type: ignore[arg-type]

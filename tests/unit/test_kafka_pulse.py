@@ -1,4 +1,4 @@
-"""When a consumer handle counts as one that reaches no broker any more."""
+"""When a consumer handle counts as one that no longer reaches a broker."""
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -8,7 +8,7 @@ from tests.unit.test_bus_group import HandClock
 
 
 class Handle:
-    """A handle that counts how often it asks."""
+    """A handle that counts its questions."""
 
     def __init__(self) -> None:
         self.reaches = True
@@ -22,7 +22,7 @@ class Handle:
 
 
 class Watched:
-    """A handle and its pulse, looked at every second."""
+    """A handle and its pulse, checked every second."""
 
     def __init__(self) -> None:
         self.handle = Handle()
@@ -38,7 +38,11 @@ class Watched:
 
 
 def test_a_handle_that_reaches_nobody_for_a_minute_has_stopped() -> None:
-    """A member that held nothing had lost all brokers for good: it took no partition when the others left."""
+    """A handle that reaches no broker for a minute has stopped.
+
+    A member without partitions used to lose all brokers for good, and took no partition when the
+    others left.
+    """
     watched = Watched()
     watched.handle.reaches = False
 
@@ -50,7 +54,7 @@ def test_a_handle_that_reaches_nobody_for_a_minute_has_stopped() -> None:
 
 
 def test_an_answer_in_between_is_a_pulse() -> None:
-    """A broker that was away for less than a minute costs no membership."""
+    """An answer in between is a pulse, so a broker's short absence costs no membership."""
     watched = Watched()
     for _ in range(3):
         watched.handle.reaches = False
@@ -60,7 +64,7 @@ def test_an_answer_in_between_is_a_pulse() -> None:
 
 
 def test_who_reads_is_not_asked() -> None:
-    """Records are a pulse too."""
+    """Records count as a pulse, so a handle that reads asks nothing."""
     watched = Watched()
     for _ in range(20):
         assert watched.seconds_until_stopped(int(PERIOD_S) - 1) is None

@@ -1,4 +1,4 @@
-"""How the consumer thread leaves: the group first, then the handle; and which errors end a handle."""
+"""How the consumer thread leaves: first the group, then the handle; and errors that end it."""
 
 from unittest.mock import MagicMock
 
@@ -11,7 +11,10 @@ from schemas.config import KafkaConfig
 
 
 class Client:
-    """A consumer handle that writes down what is asked of it. `held`: after so many polls the group has taken everything."""
+    """A consumer handle that records its calls.
+
+    `held` is the number of polls after which the group has taken everything back.
+    """
 
     def __init__(self, held: int) -> None:
         self.asked: list[str] = []
@@ -35,14 +38,17 @@ class Client:
 
 
 def made(*, stopped: bool = False) -> Reader:
-    """Return a reader whose other parts do nothing. `stopped`: its handle reaches no broker any more."""
+    """Return a reader whose other parts do nothing.
+
+    `stopped` means that its handle no longer reaches a broker.
+    """
     parts = {name: MagicMock() for name in ("assignment", "commits", "placement", "watch", "pulse", "outage")}
     parts["pulse"].has_stopped.return_value = stopped
     return Reader(config=KafkaConfig("b:9092"), settings={}, handover=MagicMock(spec=HandOver), **parts)
 
 
 def left(held: int) -> list[str]:
-    """Return what a reader asks of its handle that is told to leave at once."""
+    """Return the calls that a reader makes on its handle when it leaves at once."""
     reader = made()
     reader.leave()
     client = Client(held)
@@ -51,18 +57,21 @@ def left(held: int) -> list[str]:
 
 
 def test_the_group_is_left_before_the_handle_is_closed() -> None:
-    """An assignment that was on its way is answered in between; while a handle closes the answer may wait for ever."""
+    """The group is left, and pending assignments are answered, before the handle is closed.
+
+    While a handle closes, an answer may wait for ever.
+    """
     assert left(held=0) == ["subscribe", "unsubscribe", *["poll"] * LAST_POLLS, "close"]
     assert left(held=5) == ["subscribe", "unsubscribe", *["poll"] * 5, "close"]
 
 
 def test_a_group_that_takes_nothing_back_holds_up_nobody() -> None:
-    """With its brokers away, the handle is closed after some seconds all the same."""
+    """If the brokers are away and take nothing back, the handle is closed after some seconds."""
     assert left(held=1000) == ["subscribe", "unsubscribe", *["poll"] * LAST_POLLS_MOST, "close"]
 
 
 def test_a_handle_that_reaches_no_broker_any_more_is_closed() -> None:
-    """Nobody tells the thread to leave: it opens another."""
+    """A handle that no longer reaches a broker is closed, and the thread opens another."""
     client = Client(held=0)
 
     made(stopped=True)._serve(client)  # type: ignore[arg-type]
@@ -79,7 +88,11 @@ def test_a_handle_that_reaches_no_broker_any_more_is_closed() -> None:
     ],
 )
 def test_a_fatal_error_ends_the_handle_however_the_client_gives_it(error: KafkaError, *, ends: bool) -> None:
-    """Read as a message it has the mere number, and `fatal()` is False: a member that the group had ended was taken for a living one."""
+    """A fatal error ends the handle in whichever form the client reports it.
+
+    Read as a message it has only the number, and `fatal()` is False. A member that the group had
+    ended used to count as living.
+    """
     reader = made()
 
     reader._trouble(error)
@@ -89,7 +102,11 @@ def test_a_fatal_error_ends_the_handle_however_the_client_gives_it(error: KafkaE
 
 @pytest.mark.parametrize("code", [KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG])
 def test_a_batch_that_cannot_be_read_is_told_with_its_partition(code: int) -> None:
-    """The client asks for it again for ever; an agent said that it goes on by itself, and not where it stands."""
+    """An unreadable batch is reported with its partition.
+
+    The client asks for it again for ever. An agent used to say that it goes on by itself, but not
+    where it stands.
+    """
     reader, message = made(), MagicMock(**{"topic.return_value": "docllm.inbox", "partition.return_value": 3})
 
     for _ in range(2):

@@ -14,7 +14,7 @@ from tests.unit.test_bus_group import HandClock
 
 
 class Asked:
-    """Questions to one administration, each with the answer that it gets; the client says who would be asked next."""
+    """Calls to one administration with their answers; the client names who would be asked next."""
 
     def __init__(self) -> None:
         self.clock = HandClock()
@@ -40,7 +40,11 @@ class Asked:
 
 
 def test_a_client_that_nothing_answers_is_opened_anew() -> None:
-    """One that had heard of no brokers asked nobody any more: the sweep of an agent stood still until it was started again."""
+    """A client that gets no answer is opened anew.
+
+    A client that knew no brokers asked nobody any more, and the agent's sweep stood still until a
+    restart.
+    """
     asked = Asked()
 
     asked.fails(KafkaError._TIMED_OUT)
@@ -57,7 +61,7 @@ def test_a_client_that_nothing_answers_is_opened_anew() -> None:
 
 @pytest.mark.parametrize("code", [KafkaError.NOT_COORDINATOR, KafkaError.TOPIC_AUTHORIZATION_FAILED])
 def test_whatever_a_broker_says_is_an_answer(code: int) -> None:
-    """A refusal comes by a connection that works."""
+    """A refusal is an answer too: it comes over a working connection."""
     asked = Asked()
     asked.fails(KafkaError._TIMED_OUT)
     asked.fails(code)
@@ -69,7 +73,10 @@ def test_whatever_a_broker_says_is_an_answer(code: int) -> None:
 
 
 def test_a_client_that_cannot_be_opened_now_leaves_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A certificate may be away for the moment in which it is replaced; no agent ends of it."""
+    """If no new client can be opened, the old one stays, and the agent does not end.
+
+    A certificate may be missing for the moment in which it is replaced.
+    """
     asked = Asked()
 
     def missing(_: object) -> None:

@@ -1,4 +1,4 @@
-"""What a fatal error costs the producer: a client, and the records that were under way. No broker is asked."""
+"""A fatal error costs the producer a client and the records in flight. No broker is asked."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ RECORD = Outgoing("topic", b"k", b"v", [])
 
 @pytest.fixture
 def publisher(monkeypatch: pytest.MonkeyPatch) -> KafkaPublisher:
-    """A publisher that nobody listens to, and that finds out soon."""
+    """Return a publisher without a broker that notices this soon."""
     monkeypatch.setattr(kafka_sender, "SEND_S", 0.5)
     return KafkaPublisher(config=KafkaConfig("127.0.0.1:1"), clock=SystemClock())
 
@@ -30,13 +30,17 @@ async def answer(publisher: KafkaPublisher) -> Refusal:
 
 
 def test_a_fatal_error_while_nothing_is_sent_costs_a_client_alone(publisher: KafkaPublisher) -> None:
-    """The client raises it out of a mere look for news, which ended the thread: no publish was ever answered again."""
+    """A fatal error while nothing is sent only costs a client.
+
+    The client raises it from a poll for news. That used to end the thread, and no publish was ever
+    answered again.
+    """
 
     async def run() -> Refusal:
         worn = publisher._sender._producer
         wear_out(worn)
         async with asyncio.timeout(10):
-            while not publisher._sender._broken:  # noqa: ASYNC110 - the thread tells nobody
+            while not publisher._sender._broken:  # noqa: ASYNC110 - the thread has no way to notify
                 await asyncio.sleep(0.01)
         refusal = await answer(publisher)
         assert publisher._sender._producer is not worn
@@ -47,7 +51,10 @@ def test_a_fatal_error_while_nothing_is_sent_costs_a_client_alone(publisher: Kaf
 
 
 def test_a_fatal_error_under_way_refuses_the_group_and_no_later_one(publisher: KafkaPublisher) -> None:
-    """Nobody noted that the client was beyond help: it refused all that came after."""
+    """A fatal error in flight refuses that group of records, and no later one.
+
+    The broken client used to stay in use, and refused all later records.
+    """
 
     async def run() -> list[Refusal]:
         sending = asyncio.create_task(answer(publisher))
@@ -64,7 +71,10 @@ def test_a_fatal_error_under_way_refuses_the_group_and_no_later_one(publisher: K
 
 
 def test_a_fatal_error_that_the_client_dropped_is_looked_for_in_the_log(publisher: KafkaPublisher) -> None:
-    """A reason such as "returned NULL without setting an exception" helps nobody."""
+    """A fatal error that the client dropped is taken from the log.
+
+    A reason such as "returned NULL without setting an exception" helps nobody.
+    """
     reason = publisher._sender._ended(SystemError("<method 'flush'> returned NULL without setting an exception"))
 
     assert reason == "the producer had a fatal error and is opened anew: the client's log says which"

@@ -1,4 +1,7 @@
-"""What a reader of whole topics makes of brokers that refuse: rights are given for groups and topics by name. No broker is asked."""
+"""A reader of whole topics and brokers that refuse; no broker is asked.
+
+Rights are granted for groups and topics by name.
+"""
 
 import asyncio
 from types import SimpleNamespace
@@ -22,7 +25,7 @@ def message(error: KafkaError | None = None) -> Any:
 
 
 def read(monkeypatch: pytest.MonkeyPatch, *messages: Any, topic_error: KafkaError | None = None) -> list[Incoming]:
-    """Read a topic of one record whose client gives these messages."""
+    """Read a topic of one record, whose client returns these messages."""
     given = iter(messages)
     topic = SimpleNamespace(error=topic_error, partitions=() if topic_error else (0,))
     client = SimpleNamespace(
@@ -42,14 +45,21 @@ def read(monkeypatch: pytest.MonkeyPatch, *messages: Any, topic_error: KafkaErro
 
 
 def test_no_right_to_the_readers_own_group_hinders_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the rights that the documents ask for, which are to `<group>`, letters could be loaded back for the group docllm alone."""
+    """A missing right to the reader's own group hinders nothing.
+
+    The documents ask for rights to `<group>`; with these, dead letters could be loaded back only
+    for the group docllm.
+    """
     records = read(monkeypatch, message(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)), message())
 
     assert [(one.key, one.value) for one in records] == [(b"k", b"v")]
 
 
 def test_a_topic_that_may_not_be_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers that refuse do answer: whoever reads it looks at rights, not at addresses."""
+    """A topic that may not be read is an error about rights, not about addresses.
+
+    Brokers that refuse do answer.
+    """
     with pytest.raises(UnreachableError, match=r"b:9092 refuses: .*opic authorization failed; check what the user"):
         read(monkeypatch, message(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
 
@@ -66,6 +76,6 @@ def test_a_topic_that_may_not_be_read_is_refused(monkeypatch: pytest.MonkeyPatch
 def test_a_topic_that_is_hidden_is_not_called_missing(
     monkeypatch: pytest.MonkeyPatch, code: int, told: type[DocllmError], words: str
 ) -> None:
-    """Only what the brokers do not know is not there."""
+    """A topic is missing only if the brokers do not know it; a hidden one is not."""
     with pytest.raises(told, match=words):
         read(monkeypatch, topic_error=KafkaError(code))

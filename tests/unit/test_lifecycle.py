@@ -1,4 +1,4 @@
-"""How an agent ends what goes on at once."""
+"""How an agent ends its parts."""
 
 import asyncio
 from unittest.mock import MagicMock
@@ -11,7 +11,11 @@ from schemas.errors import UnreachableError
 
 
 def test_a_cancel_that_a_library_lost_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that takes it for the end of a wait of its own goes on; an agent once stood there for ever, with nothing left to do."""
+    """A cancel that a library swallowed is repeated.
+
+    The client takes the cancel for the end of its own wait and goes on. An agent used to wait for
+    ever then.
+    """
     monkeypatch.setattr(lifecycle, "CANCEL_AGAIN_S", 0.01)
     lost = []
 
@@ -49,7 +53,7 @@ async def no_notes() -> list[str]:
 
 
 def idle_agent() -> Agent:
-    """An agent without sources, whose group has nothing to do."""
+    """Return an agent without sources, whose group has nothing to do."""
     parts = {name: MagicMock() for name in ("loop", "slots", "settler", "intake", "reaper", "publishing", "clock", "counts")}
     for part in parts.values():
         part.configure_mock(**{f"{duty}_forever": for_ever for duty in ("ask", "claim", "tick", "reap", "relay", "tidy")}, run=for_ever)
@@ -60,7 +64,7 @@ def idle_agent() -> Agent:
 
 
 def test_an_agent_that_is_done_has_limited_time_to_leave() -> None:
-    """Nobody sends it a signal, and whoever waits for it must not wait for ever."""
+    """A finished agent has limited time to leave: it gets no signal, and others wait for it."""
     said: list[str] = []
 
     asyncio.run(idle_agent().run(Stop(lambda: said.append("leaving")), until_done=True, drain_timeout_s=1))
@@ -69,7 +73,7 @@ def test_an_agent_that_is_done_has_limited_time_to_leave() -> None:
 
 
 def test_the_time_to_leave_begins_with_the_first_signal() -> None:
-    """Those that follow do not make it longer."""
+    """The time to leave begins with the first signal; later ones do not extend it."""
     said: list[str] = []
     stop = Stop(lambda: said.append("leaving"))
 
@@ -82,7 +86,7 @@ def test_the_time_to_leave_begins_with_the_first_signal() -> None:
 
 
 def test_who_takes_the_work_for_done_hears_what_is_to_come(caplog: pytest.LogCaptureFixture) -> None:
-    """A load that was stopped leaves a group whose tasks are all final."""
+    """Whoever takes the work for done is warned of a stopped load, whose tasks are all final."""
     agent = idle_agent()
 
     async def notes() -> list[str]:
@@ -96,7 +100,7 @@ def test_who_takes_the_work_for_done_hears_what_is_to_come(caplog: pytest.LogCap
 
 
 def test_a_look_that_fails_is_no_end_of_the_work() -> None:
-    """Whoever waits for exit code 0 would take the work for done."""
+    """A failed look is no end of the work: exit code 0 would mean that the work is done."""
     agent = idle_agent()
 
     async def broken() -> bool:
@@ -109,7 +113,7 @@ def test_a_look_that_fails_is_no_end_of_the_work() -> None:
 
 
 def test_an_agent_of_which_a_part_broke_drains_too() -> None:
-    """The calls that run are paid for: they end, and their outcomes are settled, before it says what broke."""
+    """If a part breaks, the paid calls still end and are settled before the error is raised."""
     agent, slots = idle_agent(), MagicMock(running=0, finish=nothing)
     agent._slots = slots
 
@@ -124,7 +128,10 @@ def test_an_agent_of_which_a_part_broke_drains_too() -> None:
 
 
 def test_what_broke_is_said_though_nothing_can_be_settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is what a person has to know, and often why nothing can be."""
+    """The error of the broken part is raised even if nothing can be settled.
+
+    It is what a person has to know, and often the reason why nothing can be settled.
+    """
     monkeypatch.setattr(lifecycle, "LAST_SETTLE_S", 0.01)
     agent = idle_agent()
     agent._settler = MagicMock(run=for_ever, idle=for_ever, unsettled=1)
@@ -139,7 +146,7 @@ def test_what_broke_is_said_though_nothing_can_be_settled(monkeypatch: pytest.Mo
 
 
 def test_a_reaper_has_limited_time_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A database that stands still does not keep it."""
+    """A reaper has limited time to leave: a stalled database does not keep it."""
     monkeypatch.setattr(lifecycle, "LAST_SETTLE_S", 0.01)
     reaper = MagicMock(reap_forever=for_ever, relay_forever=for_ever, tidy_forever=for_ever)
     stop = Stop(lambda: None)

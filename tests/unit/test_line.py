@@ -1,4 +1,7 @@
-"""Task lines: what is taken, what is refused and how it is said, and that the published JSON Schemas agree."""
+"""Task lines: which are accepted, which are refused, and with which errors.
+
+The published JSON Schemas agree.
+"""
 
 import json
 from datetime import UTC, datetime
@@ -51,7 +54,7 @@ GOOD = [
     openai(body={"messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]}),
 ]
 
-# The line, the field that is named, and words of the error.
+# The line, the field that the error names, and words of the error.
 BAD = [
     (ours(id=...), "id", "missing"),
     (ours(id=""), "id", "empty"),
@@ -129,7 +132,7 @@ BAD = [
     (openai(id="a"), "id", "not a known field"),
 ]
 
-# Good by the JSON Schemas, which cannot say these rules.
+# Lines that are valid by the JSON Schemas, which cannot express these rules.
 BEYOND_JSON_SCHEMA = [
     pytest.param(ours(prompt="{document}" * 41, input={"text": "x" * 1_000_000}), "prompt", "41000000 characters", id="grows"),
     (ours(id="é" * 96), "id", "192 bytes"),
@@ -143,7 +146,7 @@ BEYOND_JSON_SCHEMA = [
     (ours(schema={"$ref": "#/$defs/none"}), "schema", "not a valid JSON Schema"),
 ]
 
-# Not JSON, or JSON of which two readers could see two different things.
+# Not JSON, or JSON that two readers could read in different ways.
 BROKEN = [
     (b"", "", "is not JSON"),
     (b"{", "", "is not JSON"),
@@ -189,14 +192,14 @@ def published(line: dict[str, Any]) -> jsonschema_rs.Validator:
 
 @pytest.mark.parametrize("line", GOOD, ids=str)
 def test_a_good_line_is_taken_by_parse_and_by_the_published_schema(line: dict[str, Any]) -> None:
-    """Every good line becomes a task, and the JSON Schema of its format takes it."""
+    """Every good line becomes a task, and its format's JSON Schema accepts it."""
     assert parse(orjson.dumps(line)).key == line.get("id", line.get("custom_id"))
     assert published(line).is_valid(line)
 
 
 @pytest.mark.parametrize(("line", "field", "words"), BAD, ids=str)
 def test_a_bad_line_is_refused_by_parse_and_by_the_published_schema(line: dict[str, Any], field: str, words: str) -> None:
-    """Every bad line names the field at fault and what to do, and the JSON Schema of its format refuses it."""
+    """Every bad line names the field and the remedy, and its format's JSON Schema refuses it."""
     with pytest.raises(LineError) as refused:
         parse(orjson.dumps(line))
 
@@ -207,7 +210,7 @@ def test_a_bad_line_is_refused_by_parse_and_by_the_published_schema(line: dict[s
 
 @pytest.mark.parametrize(("line", "field", "words"), BEYOND_JSON_SCHEMA, ids=str)
 def test_what_a_schema_cannot_say_is_refused_all_the_same(line: dict[str, Any], field: str, words: str) -> None:
-    """Bytes of an id and the inner schema's validity are checked by parse alone; the schema's description says so."""
+    """Only `parse` checks an id's bytes and the inner schema; the schema's description says so."""
     with pytest.raises(LineError, match=words) as refused:
         parse(orjson.dumps(line))
 
@@ -217,7 +220,10 @@ def test_what_a_schema_cannot_say_is_refused_all_the_same(line: dict[str, Any], 
 
 @pytest.mark.parametrize(("value", "field", "words"), BROKEN, ids=lambda part: repr(part)[:60])
 def test_bytes_that_are_no_clear_json_object_are_refused(value: bytes, field: str, words: str) -> None:
-    """Broken JSON, doubled names, deep nesting and oversize are errors, never a crash and never a silent choice."""
+    """Broken JSON, doubled names, deep nesting and oversize are errors.
+
+    They never crash the reader, and it never makes a silent choice.
+    """
     with pytest.raises(LineError) as refused:
         parse(value)
 
@@ -225,7 +231,7 @@ def test_bytes_that_are_no_clear_json_object_are_refused(value: bytes, field: st
 
 
 def test_a_line_of_ours_becomes_its_task() -> None:
-    """Each field of our format arrives in the task under its own name."""
+    """Each field of docllm's format arrives in the task under its own name."""
     line = ours(model="m", params={"n": 1}, schema={"type": "object"}, tenant="t", priority=2, max_attempts=3, metadata={"k": "v"})
     line |= {"input": {"uri": "file:///a", "size": 5, "sha256": SHA}, "deadline": "2027-01-31T18:00:00+02:00"}
 
@@ -250,14 +256,14 @@ def test_a_line_of_ours_becomes_its_task() -> None:
 
 
 def test_a_size_is_a_whole_number_however_it_is_written() -> None:
-    """JSON knows one kind of number; an estimate of 18.0 tokens is none."""
+    """JSON knows one kind of number, so 18.0 is a whole number."""
     size = parse(orjson.dumps(ours(input={"uri": "file:///a", "size": 3.0}))).size
 
     assert (size, type(size)) == (3, int)
 
 
 def test_an_openai_line_keeps_its_body() -> None:
-    """A line of the OpenAI batch format keeps the whole request, so that it is sent as it was written."""
+    """An OpenAI line keeps the whole request, so that it is sent as it was written."""
     assert parse(orjson.dumps(OPENAI)) == TaskLine(key="a", format="openai", type="openai", model="m", body=CHAT)
 
 
@@ -269,7 +275,7 @@ def test_an_openai_line_keeps_its_body() -> None:
     ],
 )
 def test_what_an_error_quotes_forges_no_line_of_a_log(line: dict[str, Any]) -> None:
-    """The name of a field is a stranger's; it goes to a log and to a terminal."""
+    """A foreign field name in an error cannot forge a line in a log or on a terminal."""
     value = orjson.dumps(line).replace(b'"b:"', b'"\\u001b]0;title\\u0007\\n"')
 
     with pytest.raises(LineError) as error:
@@ -282,7 +288,7 @@ def test_what_an_error_quotes_forges_no_line_of_a_log(line: dict[str, Any]) -> N
 
 
 def test_an_error_is_bounded_whoever_makes_it() -> None:
-    """And keeps letters that can be seen, of any alphabet."""
+    """An error has limited length, and keeps printable letters of any alphabet."""
     error = LineError("Größe", "e" * 10_000, "\u2028f" * 10_000)
 
     assert error.field == "Größe"
@@ -291,7 +297,7 @@ def test_an_error_is_bounded_whoever_makes_it() -> None:
 
 
 def test_every_published_example_is_good() -> None:
-    """The examples in the JSON Schemas are valid by their own schema, and those of lines are tasks."""
+    """The JSON Schemas' examples are valid by their own schema, and those of lines are tasks."""
     for path in sorted(SCHEMAS.glob("*.json")):
         for example in json.loads(path.read_bytes())["examples"]:
             assert validator(path.name).is_valid(example), path.name

@@ -1,4 +1,4 @@
-"""Task lines, whatever they hold: parse and the published JSON Schema never disagree, and no doubled name passes."""
+"""For any task line, `parse` and the published JSON Schema agree; no doubled name passes."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ JSON = st.recursive(
 
 @given(metadata=st.dictionaries(st.text(alphabet="a:b", max_size=3), JSON, max_size=4), ascii_only=st.booleans())
 def test_no_clear_line_is_taken_for_one_with_doubled_names(metadata: dict[str, Any], *, ascii_only: bool) -> None:
-    """Whatever colons, quotes and escapes a line holds, it is taken as long as its names are unique."""
+    """A line with unique names is accepted, whatever colons, quotes and escapes it has."""
     value = json.dumps(ours(metadata=metadata), ensure_ascii=ascii_only).encode()
 
     assert parse(value).metadata == metadata
@@ -29,7 +29,7 @@ def test_no_clear_line_is_taken_for_one_with_doubled_names(metadata: dict[str, A
 
 @given(inner=st.dictionaries(st.text(alphabet="a:b", max_size=3), JSON, min_size=1, max_size=4), other=JSON)
 def test_a_doubled_name_is_always_seen(inner: dict[str, Any], other: Any) -> None:
-    """A pair that is written twice is refused, whatever colons stand in the dropped and in the kept value."""
+    """A doubled pair is refused, whatever colons the dropped and the kept value have."""
     name = next(iter(inner))
     doubled = json.dumps(inner)[:-1] + f", {json.dumps(name)}: {json.dumps(other)}}}"
     value = json.dumps(ours(metadata={"x": ["PLACE"]})).replace('"PLACE"', doubled).encode()
@@ -46,7 +46,7 @@ VALUES = JSON | st.sampled_from(
 
 @given(fields=st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=3))
 def test_parse_and_the_published_schema_never_disagree(fields: dict[str, Any]) -> None:
-    """Whatever stands in the fields, both take the line or both refuse it."""
+    """Whatever the fields hold, both accept the line or both refuse it."""
     line = OURS | fields
 
     assert OUR_SCHEMA.is_valid(line) == taken(orjson.dumps(line))
@@ -54,6 +54,6 @@ def test_parse_and_the_published_schema_never_disagree(fields: dict[str, Any]) -
 
 @given(value=st.binary(max_size=60))
 def test_arbitrary_bytes_never_crash_the_reader(value: bytes) -> None:
-    """A stranger's bytes end as a task or as a LineError, as nothing else."""
+    """Foreign bytes become a task or a LineError, and nothing else."""
     with pytest.raises(LineError):
         parse(value)

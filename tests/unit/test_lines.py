@@ -1,4 +1,4 @@
-"""Reading lines: what counts as one, what is reported instead of raised, and that memory stays bounded."""
+"""Reading lines: their limits, reported faults, and bounded memory."""
 
 import gzip
 import io
@@ -28,7 +28,7 @@ def good(lines: list[Good | Bad]) -> list[tuple[int, str]]:
 
 
 def test_lines_are_numbered_and_keep_their_bytes() -> None:
-    """The value is the line as it was read: blanks inside stay, the line end goes."""
+    """The value is the line as it was read: inner blanks stay, and the line end is removed."""
     (line,) = read(b'\n  {"id": "a",  "prompt": "Say hello"} \n')
 
     assert (line.line, line.value) == (2, b'  {"id": "a",  "prompt": "Say hello"} ')
@@ -36,7 +36,7 @@ def test_lines_are_numbered_and_keep_their_bytes() -> None:
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
 def test_line_ends_byte_order_mark_and_empty_lines_are_no_content(end: bytes) -> None:
-    """A BOM, CRLF, empty lines and a missing last line end change neither numbers nor values."""
+    """BOM, CRLF, empty lines and a missing last line end change neither numbers nor values."""
     lines = read(b"\xef\xbb\xbf" + task("a") + end + end + b"  " + end + task("b"))
 
     assert good(lines) == [(1, "a"), (4, "b")]
@@ -44,12 +44,12 @@ def test_line_ends_byte_order_mark_and_empty_lines_are_no_content(end: bytes) ->
 
 
 def test_an_empty_input_has_no_lines() -> None:
-    """Nothing in, nothing out, whatever the byte order mark says."""
+    """An empty input has no lines, with or without a byte order mark."""
     assert read(b"") == read(b"\xef\xbb\xbf") == read(b"\n\r\n") == []
 
 
 def test_a_bad_line_stops_nothing() -> None:
-    """What is no task is reported with number, field, fix and text, and the next line is read."""
+    """A bad line is reported with number, field, fix and text, and the next line is read."""
     first, second, third = read(b"{broken\n" + b'{"id": 5}\n' + task("c"))
 
     assert (first.line, first.field, first.text) == (1, "", "{broken")
@@ -59,7 +59,7 @@ def test_a_bad_line_stops_nothing() -> None:
 
 
 def test_bytes_that_are_not_utf8_are_reported_and_shown() -> None:
-    """The text of such a line is shown with replacement characters, since JSON cannot hold the bytes."""
+    """A line that is not UTF-8 is shown with replacement characters, as JSON needs text."""
     (line,) = read(b'{"id": "a", "prompt": "\xff"}\n')
 
     assert "not UTF-8 at byte 24" in line.error
@@ -67,7 +67,7 @@ def test_bytes_that_are_not_utf8_are_reported_and_shown() -> None:
 
 
 def test_a_line_of_the_largest_size_is_read() -> None:
-    """Exactly 3 MiB are a task, with a BOM before them and CRLF behind them too."""
+    """A line of exactly 3 MiB is a task, even with a BOM before it and CRLF behind it."""
     head, tail = b'{"id":"a","prompt":"', b'"}'
     largest = head + b"p" * (MAX_TASK_BYTES - len(head + tail)) + tail
 
@@ -75,7 +75,10 @@ def test_a_line_of_the_largest_size_is_read() -> None:
 
 
 def test_a_line_that_is_too_large_is_never_in_memory() -> None:
-    """A line of 64 MB is reported with its size while a few MB are held, and the next line is read."""
+    """A line of 64 MB is reported with its size, while only a few MB are in memory.
+
+    The next line is read.
+    """
     size = 64_000_000
 
     class Large(io.RawIOBase):
@@ -102,7 +105,7 @@ def test_a_line_that_is_too_large_is_never_in_memory() -> None:
 
 
 def test_a_gz_file_is_read_as_its_content(tmp_path: Path) -> None:
-    """A path that ends in .gz is unpacked on the way, members that were appended included."""
+    """A path that ends in .gz is unpacked, including appended members."""
     path = tmp_path / "tasks.jsonl.gz"
     path.write_bytes(gzip.compress(task("a") + b"\n") + gzip.compress(task("b") + b"\n"))
 
@@ -110,7 +113,11 @@ def test_a_gz_file_is_read_as_its_content(tmp_path: Path) -> None:
 
 
 def test_what_is_packed_is_unpacked_whatever_its_name(tmp_path: Path) -> None:
-    """`load - < tasks.jsonl.gz`, and a file that lost its ending: its bytes say what it is. Standard input stays open."""
+    """A packed input is recognized by its bytes, whatever its name.
+
+    Examples are `load - < tasks.jsonl.gz`, and a file that lost its suffix. Standard input stays
+    open.
+    """
     packed = gzip.compress(task("a") + b"\n" + task("b"))
     path = tmp_path / "tasks.jsonl"
     path.write_bytes(packed)
@@ -136,7 +143,7 @@ def _garbage(packed: bytes) -> bytes:
 
 @pytest.mark.parametrize("harm", [_cut, _flipped, _garbage])
 def test_a_damaged_gz_file_gives_what_is_before_the_damage(tmp_path: Path, harm: object) -> None:
-    """Lines before the damage are loaded; the damage is one bad line that names the line reached."""
+    """Lines before the damage are loaded; the damage is one bad line that names its place."""
     path = tmp_path / "tasks.jsonl.gz"
     content = b"".join(task(f"key-{number * 7919 % 100003}") + b"\n" for number in range(20_000))
     path.write_bytes(harm(gzip.compress(content)))
@@ -150,7 +157,7 @@ def test_a_damaged_gz_file_gives_what_is_before_the_damage(tmp_path: Path, harm:
 
 
 def test_a_file_that_is_no_gz_says_so(tmp_path: Path) -> None:
-    """The ending promises gzip; what is not is reported, not guessed at."""
+    """A .gz file that is not gzip is reported."""
     path = tmp_path / "tasks.jsonl.gz"
     path.write_bytes(task())
 
@@ -160,14 +167,14 @@ def test_a_file_that_is_no_gz_says_so(tmp_path: Path) -> None:
 
 
 def test_a_source_that_cannot_be_opened_is_a_usage_error(tmp_path: Path) -> None:
-    """A missing file and a folder end the program before anything is loaded."""
+    """A missing file or a folder ends the program before anything is loaded."""
     for source in (tmp_path / "none.jsonl", tmp_path):
         with pytest.raises(ConfigError, match="cannot be read"):
             read_lines(str(source), stdin=io.BytesIO())
 
 
 def test_a_rejects_file_stands_for_its_repaired_texts() -> None:
-    """A line of a rejects file is read as its text; one that was not repaired is bad again, with that text."""
+    """A line of a rejects file is read as its text; an unrepaired one is bad again."""
     repaired = {"line": 7, "field": "id", "error": "e", "fix": "f", "text": task("b").decode() + "\r\n"}
     lines = read(b"\n".join(orjson.dumps(repaired | change) for change in ({}, {"text": "{broken"}, {"text": None})))
 
@@ -177,7 +184,11 @@ def test_a_rejects_file_stands_for_its_repaired_texts() -> None:
 
 
 def test_a_reject_whose_bytes_were_replaced_is_bad_until_they_are_repaired(tmp_path: Path) -> None:
-    """Its id and prompt would be other ones than those of the input; refused again, it is refused by the next load too."""
+    """A reject with replaced bytes is bad until somebody repairs them.
+
+    Its id and prompt would differ from the input's. After another refusal, the next load refuses it
+    too.
+    """
     with Rejects(tmp_path / "t.rejects.jsonl") as rejects:
         for line in read(b'{"id": "caf\xe9", "prompt": "x"}\n'):
             rejects.add(line)
@@ -192,12 +203,12 @@ def test_a_reject_whose_bytes_were_replaced_is_bad_until_they_are_repaired(tmp_p
 
 
 def test_what_only_resembles_a_reject_is_a_bad_line() -> None:
-    """An object with other fields is judged as a task line."""
+    """An object with other fields than a reject is read as a task line."""
     assert read(b'{"line": 1, "text": "x"}')[0].field == "line"
 
 
 def test_a_clash_says_that_white_space_is_content() -> None:
-    """An id with other content names its field, its batch and what to do."""
+    """The error for an id with other content names its field, its batch and the remedy."""
     line = read_line(3, task("a"))
 
     bad = clashing(line, "spring")
@@ -219,5 +230,5 @@ def test_a_clash_says_that_white_space_is_content() -> None:
     ],
 )
 def test_a_batch_is_named_after_its_file(source: str, name: str) -> None:
-    """Repaired rejects belong to the batch of the file that they came from."""
+    """A batch is named after its file; repaired rejects belong to their original file's batch."""
     assert batch_name(source, datetime(2027, 1, 31, 18, tzinfo=UTC)) == name

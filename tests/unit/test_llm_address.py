@@ -1,4 +1,4 @@
-"""Where calls are sent."""
+"""The address of calls."""
 
 from datetime import timedelta
 
@@ -20,7 +20,7 @@ from schemas.llm_address import endpoint, in_clear, is_loopback
     ],
 )
 def test_endpoint(base_url: str, url: str) -> None:
-    """The path of chat completions is put below the base, once, and before a query."""
+    """The path of chat completions is added to the base once, before a query."""
     assert endpoint(base_url) == url
 
 
@@ -42,7 +42,10 @@ def test_endpoint(base_url: str, url: str) -> None:
     ],
 )
 def test_what_is_no_address(base_url: str) -> None:
-    """An address without scheme or host, or with a port that is none, is refused, and one with a password in it, which is not repeated."""
+    """An address without scheme or host, or with a bad port or a password, is refused.
+
+    The password is not repeated.
+    """
     with pytest.raises(ConfigError) as refused:
         endpoint(base_url)
 
@@ -51,14 +54,17 @@ def test_what_is_no_address(base_url: str) -> None:
 
 @pytest.mark.parametrize("url", ["http://256.256.256.256/v1", "http://1.2.3.4.5/v1", "http://xn--/v1"])
 def test_an_address_that_cannot_be_called_is_refused_at_the_start(url: str) -> None:
-    """It names the setting; each call would fail, and use up an attempt."""
+    """An address that cannot be called is refused at the start, with its setting.
+
+    Otherwise each call would fail and use up an attempt.
+    """
     with pytest.raises(ConfigError, match=r"llm\.base_url"):
         connected(endpoint(url), timedelta(seconds=1))
 
 
 @pytest.mark.parametrize("url", ["http://my_host:8000/v1", "http://m\u00fcller.de/v1", "http://[::1]:1/v1", "http://h/?a={b}"])
 def test_an_odd_address_is_taken(url: str) -> None:
-    """As container names are, and names of other scripts."""
+    """Odd addresses are accepted, such as container names and names in other scripts."""
     connected(endpoint(url), timedelta(seconds=1))
 
 
@@ -78,7 +84,7 @@ def test_an_odd_address_is_taken(url: str) -> None:
     ],
 )
 def test_loopback(url: str, here: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """This machine is known by its names and numbers."""
+    """This machine is recognized by its names and numbers."""
     assert is_loopback(url) is here
 
 

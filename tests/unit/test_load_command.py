@@ -1,4 +1,4 @@
-"""`load` as a command: what it makes of an input that does not keep still, and of names."""
+"""`load` as a command: inputs that change, and names."""
 
 import asyncio
 import gzip
@@ -23,7 +23,7 @@ def run(folder: Path, *arguments: str) -> int:
 
 @pytest.fixture(autouse=True)
 def _no_calm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the collector of the tests' own process as it is."""
+    """Leave the collector of the test process as it is."""
     monkeypatch.setattr(load.collector, "calm", lambda: None)
 
 
@@ -31,7 +31,7 @@ def _no_calm(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_input_that_changes_after_it_was_checked_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: bytes, code: int
 ) -> None:
-    """With --strict what is loaded is what was checked, or the end says that it is not."""
+    """With --strict, the end reports an input that changed after the check."""
     path, check = tmp_path / "growing.jsonl", load._check
     path.write_bytes(FIRST)
 
@@ -45,7 +45,7 @@ def test_an_input_that_changes_after_it_was_checked_is_told(
 
 
 def test_two_inputs_of_one_name_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both go into the batch of their name, which a person may not have meant."""
+    """Two inputs of one name go into one batch, which is reported as perhaps unintended."""
     for folder, line in (("one", FIRST), ("two", SECOND)):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "tasks.jsonl").write_bytes(line)
@@ -58,7 +58,7 @@ def test_two_inputs_of_one_name_are_told(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_an_input_that_is_loaded_again_makes_no_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A load that was interrupted, or grew, is loaded on: what the batch has is its own."""
+    """An input that is loaded again, after an interruption or because it grew, is silent."""
     path = tmp_path / "tasks.jsonl"
     path.write_bytes(FIRST + SECOND)
 
@@ -74,7 +74,10 @@ def test_an_input_that_is_loaded_again_makes_no_noise(tmp_path: Path, capsys: py
 def test_documents_that_agents_may_not_read_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Embedded, the current folder is the only root; a document elsewhere would be dead, which a person hears before that."""
+    """Documents that agents may not read are reported before their tasks are dead.
+
+    With embedded parts, the current folder is the only root.
+    """
     here, there = tmp_path / "here", tmp_path / "there"
     for folder in (here, there):
         folder.mkdir()
@@ -98,7 +101,10 @@ def test_documents_that_agents_may_not_read_are_told(
 def test_what_cannot_be_repaired_in_the_rejects_file_is_not_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str], where: str, into: str
 ) -> None:
-    """A document that is no text has no text there, and neither has a line that was too large to keep."""
+    """No repair in the rejects file is suggested for lines without text there.
+
+    Such lines are documents that are not text, and lines too large to keep.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "a.pdf").write_bytes(b"%PDF-1.7\0\xff")
@@ -118,7 +124,11 @@ def test_what_cannot_be_repaired_in_the_rejects_file_is_not_asked_for(
 def test_rejects_are_loaded_into_their_batch_by_the_command_that_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its batch cannot be known by the name of the rejects file; a line without a text there comes from the input."""
+    """The message has the command that loads the rejects into their batch.
+
+    The rejects file's name does not give the batch. A line without text there must come from the
+    input.
+    """
     monkeypatch.chdir(tmp_path)
     path, rejects = tmp_path / "tasks.jsonl", tmp_path / "tasks.jsonl.rejects.jsonl"
     path.write_bytes(FIRST + b"{broken\n" + b"x" * (4 << 20) + b"\n")
@@ -138,7 +148,7 @@ def test_rejects_are_loaded_into_their_batch_by_the_command_that_is_told(
 def test_where_nothing_was_loaded_the_input_is_to_be_repaired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The rejects file holds the bad lines alone; loading it would leave out the good ones."""
+    """If nothing was loaded, the input must be repaired: the rejects have only the bad lines."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.jsonl").write_bytes(FIRST + b"{}\n")
 
@@ -150,7 +160,10 @@ def test_where_nothing_was_loaded_the_input_is_to_be_repaired(
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"], ["--strict"]])
 def test_a_cancelled_batch_takes_nothing_nor_does_a_dry_run_say_that_it_would(tmp_path: Path, more: list[str]) -> None:
-    """Each ends with the same error; an input without a task asks for nothing."""
+    """Load and dry run end with the same error for a cancelled batch.
+
+    An input without a task needs no batch.
+    """
     path = tmp_path / "tasks.jsonl"
     path.write_bytes(FIRST)
     assert run(tmp_path, str(path)) == 0
@@ -166,7 +179,7 @@ def test_a_cancelled_batch_takes_nothing_nor_does_a_dry_run_say_that_it_would(tm
 
 @pytest.mark.parametrize(("more", "done"), [([], "loaded"), (["--dry-run"], "to load")])
 def test_the_estimate_is_of_the_new_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], done: str) -> None:
-    """Who loads on what was interrupted asks what the rest will cost."""
+    """After an interruption, the estimate is the cost of the rest."""
     path = tmp_path / "tasks.jsonl"
     path.write_bytes(FIRST)
     assert run(tmp_path, str(path)) == 0
@@ -183,7 +196,10 @@ def test_the_estimate_is_of_the_new_tasks(tmp_path: Path, capsys: pytest.Capture
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"], ["--strict"]])
 def test_an_input_without_a_task_line_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]) -> None:
-    """Whoever made it may have failed; one that was loaded before, or of bad lines alone, has lines."""
+    """An input without a task line is reported: the program that made it may have failed.
+
+    An input that was loaded before, or of bad lines only, has lines.
+    """
     path = tmp_path / "tasks.jsonl"
     path.write_bytes(b"\n \n")
 
@@ -197,7 +213,10 @@ def test_an_input_without_a_task_line_is_told(tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize("more", [[], ["--strict"], ["--dry-run"]])
 def test_a_load_stops_at_too_many_bad_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]) -> None:
-    """Their cause is one, and the rejects file must not fill the disk; it keeps those that were told."""
+    """A load stops at too many bad lines, so that the rejects file does not fill the disk.
+
+    Such lines have one cause. The file keeps those that were reported.
+    """
     path = tmp_path / "tasks.jsonl.gz"
     path.write_bytes(gzip.compress(FIRST + b"x\n" * 2000))
 
@@ -210,7 +229,10 @@ def test_a_load_stops_at_too_many_bad_lines(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_a_load_that_stopped_at_bad_lines_goes_on_when_more_are_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was loaded is recognized, and the batch is whole only then."""
+    """A load that stopped at bad lines goes on once more are allowed.
+
+    The loaded tasks are recognized, and only then the batch is complete.
+    """
     path = tmp_path / "tasks.jsonl"
     path.write_bytes(b"x\n" * 300 + FIRST)
 

@@ -1,4 +1,4 @@
-"""What `load` reads, and how it meets an input that cannot be read, kept or waited for."""
+"""The input of `load`: unreadable ones, ones that cannot be stored, and pauses."""
 
 import io
 import os
@@ -32,7 +32,11 @@ def slowly(pipe: int, lines: int) -> None:
 
 @pytest.mark.parametrize("spooled", [False, True])
 def test_a_pause_of_standard_input_is_not_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, spooled: bool) -> None:
-    """Whoever starts the program may have made its pipe non-blocking: the load ended well at the first pause, without the rest."""
+    """A pause of standard input is not its end.
+
+    The program's parent may have made the pipe non-blocking. The load used to end with success at
+    the first pause, without the rest.
+    """
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     writer = threading.Thread(target=slowly, args=(writing, 5))
@@ -49,13 +53,19 @@ def test_a_pause_of_standard_input_is_not_its_end(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_input_that_cannot_be_looked_at_is_a_usage_error(tmp_path: Path) -> None:
-    """A name too long ended with a traceback, as did one in a folder that may not be entered."""
+    """A name that is too long, or in a folder that may not be entered, is a usage error.
+
+    Both used to end with a traceback.
+    """
     with ExitStack() as stack, pytest.raises(ConfigError, match="cannot be read: File name too long"):
         given(tmp_path, stack, "n" * 300, "--batch", "b").lines()
 
 
 def test_a_place_to_keep_a_pipe_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A container may have no folder that can be written: to name one is up to a person."""
+    """If a pipe cannot be stored, the error asks for another temporary folder.
+
+    A container may have no writable folder.
+    """
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: [str(tmp_path / "none")])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LINE % 1)))
@@ -68,7 +78,7 @@ def test_a_place_to_keep_a_pipe_is_asked_for(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_a_pipe_that_cannot_be_read_is_not_a_matter_of_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each says what is wrong with itself."""
+    """An unreadable pipe and a full temporary folder have different errors."""
     with os.fdopen(os.open(os.devnull, os.O_WRONLY), encoding="utf-8") as stdin, ExitStack() as stack:
         monkeypatch.setattr(sys, "stdin", stdin)
 

@@ -1,4 +1,4 @@
-"""What the loop does with a record once its outcome is settled."""
+"""The loop's handling of a record once its outcome is settled."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -30,7 +30,10 @@ OFFSET = 7
     ],
 )
 def test_a_task_that_waits_again_keeps_its_record(outcome: Outcome, verdict: Verdict, watermark: Any, counted: str) -> None:
-    """The record of a task that is cancelled is finished with; one that was given back is asked about again, and no offset passes it."""
+    """A cancelled task's record is finished; a released task's record waits for a question.
+
+    No offset passes the latter.
+    """
     entry, counts = claimed(OFFSET, 0.0), Counts()
     loop = loop_that_reads(entry, counts)
 
@@ -42,7 +45,11 @@ def test_a_task_that_waits_again_keeps_its_record(outcome: Outcome, verdict: Ver
 
 
 def test_a_suspect_that_was_given_back_is_not_claimed_again_at_once() -> None:
-    """There was no room for it: claimed again and again it would be lost with the agent that another one kills."""
+    """A crash suspect that was given back is not claimed again at once.
+
+    There was no slot for it. Claimed again and again, it would be lost with the agent that another
+    suspect kills.
+    """
     entry = claimed(OFFSET, 0.0, lease_losses=2)
     loop = loop_that_reads(entry, Counts())
 
@@ -53,7 +60,7 @@ def test_a_suspect_that_was_given_back_is_not_claimed_again_at_once() -> None:
 
 
 def loop_that_reads(entry: Any, counts: Counts) -> Loop:
-    """Return a loop that has read one record, which became this entry."""
+    """Return a loop that has read one record, which became this delivery."""
     loop = Loop(
         partitions=Partitions({PARTITION.topic: cast("Source", SimpleNamespace(mark=lambda *_: None, pause=lambda *_: None))}),
         arrivals=cast("Arrivals", SimpleNamespace(read=lambda _record: entry)),

@@ -1,4 +1,4 @@
-"""Many records of one task: one answer is enough for all that are copies, and for no other."""
+"""Many records of one task: one answer suffices for all copies, and for no other record."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,11 +19,15 @@ from schemas.envelope import Publication, encode
 PARTITION = Partition("group.tasks", "id", 0, 1)
 LEDGER = "00" * 16
 FAILURE = Failure("SERVER", "500")
-ROW = Row(7, 1, 3, 0, 2, 0, 5, 0, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003 - a row as it is read; its fence is 2
+# A row as it is read, with fence 2.
+ROW = Row(7, 1, 3, 0, 2, 0, 5, 0, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
 
 
 def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Loop, list[Entry]]:
-    """Return a loop that has read a record of each of these fences, with other bytes at the places `forged`; and the first as an entry."""
+    """Return a loop that has read a record of each fence, and the first delivery.
+
+    The records at the places `forged` have other bytes.
+    """
     parts: dict[str, Any] = {name: MagicMock() for name in ("ledger", "slots", "clock", "counts", "lease", "hooks")}
     parts["slots"].size, parts["clock"].now_s.return_value = 64, 0.0
     naming = MagicMock()
@@ -60,7 +64,7 @@ def left(loop: Loop) -> int:
     ],
 )
 def test_one_answer_ends_the_copies_that_it_is_true_of(said: Answer, fences: list[int], unfinished: int) -> None:
-    """By the fence that the ledger has: a header of the record itself may say any number."""
+    """One answer ends copies up to the ledger's fence; a record's own header may say anything."""
     loop, (first,) = made(fences)
 
     loop._answered(first, said, ROW)
@@ -69,7 +73,7 @@ def test_one_answer_ends_the_copies_that_it_is_true_of(said: Answer, fences: lis
 
 
 def test_what_has_other_bytes_is_set_aside() -> None:
-    """It is no record of that task, and belongs into the quarantine; the copies behind it end with the first."""
+    """A record with other bytes is quarantined; the copies behind it end with the first."""
     loop, (first,) = made([2, 2, 2], forged=[1])
 
     loop._answered(first, Answer.DONE, ROW)
@@ -79,7 +83,7 @@ def test_what_has_other_bytes_is_set_aside() -> None:
 
 
 def test_a_task_that_is_archived_has_no_fence_to_compare() -> None:
-    """Each of its records is asked about."""
+    """An archived task has no fence to compare, so the ledger is asked about each record."""
     loop, (first,) = made([0, 0])
 
     loop._answered(first, Answer.DONE, None)
@@ -101,7 +105,11 @@ def test_a_task_that_is_archived_has_no_fence_to_compare() -> None:
     ],
 )
 def test_an_accepted_settle_ends_the_copies_of_its_claim(outcome: Outcome, verdict: Verdict, unfinished: int) -> None:
-    """The record of the next attempt, with the next fence, may be there already; the first one's own header runs ahead of its row."""
+    """A settle ends the copies of its claim, but not the next attempt's record.
+
+    That record has the next fence and may be there already. The first record's own header is ahead
+    of its row.
+    """
     loop, (first,) = made([500, 2, 1, 3])
     first.row = replace(ROW, status=1)
 
@@ -111,7 +119,10 @@ def test_an_accepted_settle_ends_the_copies_of_its_claim(outcome: Outcome, verdi
 
 
 def test_thousands_of_copies_take_one_question() -> None:
-    """Each had its own, one after the other, and each looked through all that were left."""
+    """Thousands of copies take one question.
+
+    Each used to take its own, one after another, and each searched through all the others.
+    """
     loop, (first,) = made([2] * 3000)
     asked = []
 

@@ -1,4 +1,4 @@
-"""Records that name a task of ours and are not its record: they are set aside, and hold up neither the task nor anything else."""
+"""Foreign records that name a task are quarantined and delay neither it nor others."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +20,10 @@ def behind(loop: Loop) -> list[int]:
 
 
 def test_a_foreign_record_behind_a_known_task_is_set_aside_as_it_comes() -> None:
-    """Some dozen of 3 MiB behind one task that waits for an hour stopped the agent for that hour."""
+    """A foreign record behind a known task is quarantined as it arrives.
+
+    Some dozen of 3 MiB behind a task that waits for an hour used to stop the agent for that hour.
+    """
     loop, (first,) = made([2])
     loop._answered(first, Answer.EARLY, replace(WAITING, due_in_s=3600.0))
 
@@ -32,7 +35,10 @@ def test_a_foreign_record_behind_a_known_task_is_set_aside_as_it_comes() -> None
 
 
 def test_foreign_records_behind_a_task_are_set_aside_when_the_ledger_knows_it() -> None:
-    """What waits behind is compared with the first only then."""
+    """Queued foreign records are quarantined once the ledger knows the first one.
+
+    Only then they can be compared with it.
+    """
     loop, (first,) = made([2, 2, 2, 2], forged=[1, 3])
 
     loop._answered(first, Answer.CLAIMABLE, WAITING)
@@ -41,7 +47,10 @@ def test_foreign_records_behind_a_task_are_set_aside_when_the_ledger_knows_it() 
 
 
 def test_copies_of_a_foreign_record_are_set_aside_together() -> None:
-    """Hundreds of them took a question each, before the task's own record had its turn."""
+    """Copies of a foreign record are quarantined together.
+
+    Hundreds of them used to take one question each before the task's own record had its turn.
+    """
     loop, (first,) = made([2, 2, 1, 2, 2], forged=[0, 1, 2, 3])
 
     loop._answered(first, Answer.CONFLICT, WAITING)
@@ -59,7 +68,10 @@ def test_copies_of_a_foreign_record_are_set_aside_together() -> None:
 
 
 def test_which_of_two_records_is_the_tasks_is_asked_before_their_route_opens() -> None:
-    """A foreign one with the value of a closed route kept the task's own waiting as long as that."""
+    """The ledger is asked which of two records is the task's before their route opens.
+
+    A foreign record for a closed route used to delay the task's own record as long.
+    """
     loop, (first,) = made([2], forged=[0])
     loop._entries.ready(first)
 
@@ -71,7 +83,11 @@ def test_which_of_two_records_is_the_tasks_is_asked_before_their_route_opens() -
 
 @pytest.mark.parametrize("said", [Answer.UNKNOWN, Answer.CONFLICT])
 def test_a_known_task_that_the_ledger_lost_keeps_its_place(said: Answer) -> None:
-    """A backup was put back under a running agent: the value is on the topic alone, and whoever reads it again has it."""
+    """The delivery of a known task that the ledger lost keeps its place.
+
+    A backup was restored under a running agent. The value is only on the topic, and a new reader
+    gets it.
+    """
     loop, (first,) = made([2])
     loop._answered(first, Answer.EARLY, replace(WAITING, due_in_s=3600.0))
 
@@ -81,7 +97,11 @@ def test_a_known_task_that_the_ledger_lost_keeps_its_place(said: Answer) -> None
 
 
 def test_a_record_without_its_body_runs_on_the_route_that_its_body_names() -> None:
-    """It was claimed for the default route, whose provider, key and price are others; it is given back, and claimed for its own."""
+    """A pointer record runs on the route that its body names.
+
+    It was claimed for the default route, whose provider, key and price differ. It is given back,
+    and claimed for its own route.
+    """
     loop, (first,) = made([2])
     loop._entries.bodies_bytes, first.value, first.digest = 0, None, None
     loop._arrivals.route_of = lambda value: "special" if value else "default"  # type: ignore[method-assign]
@@ -104,7 +124,10 @@ def test_a_record_without_its_body_runs_on_the_route_that_its_body_names() -> No
 
 
 def test_what_is_moved_to_a_tier_reads_no_body() -> None:
-    """Up to 3 MiB of each of 125 tasks were read four times a second, and thrown away."""
+    """A task that is moved to a tier needs no body.
+
+    Up to 3 MiB of each of 125 tasks used to be read four times a second for nothing.
+    """
     loop, (known, pointer) = (made([2])[0], [made([2])[1][0] for _ in range(2)])
     for one in (known, pointer):
         one.value = None

@@ -33,13 +33,13 @@ def test_a_time_is_read(text: str, said: str) -> None:
     "text", ["", "ago", "yesterday", "2h later", "-2h", "0h", "2", "2026-13-01", "2026-01-31T25:00", "9999999999d", "'; --"]
 )
 def test_anything_else_is_refused_with_examples(text: str) -> None:
-    """The error shows what was written and what can be."""
+    """Any other text is refused; the error shows it, with examples."""
     with pytest.raises(ConfigError, match="is no time; write for example 2h"):
         moment(text, NOW)
 
 
 @pytest.mark.parametrize("text", ["999999d", "0001-01-01T00:00+14:00"])
 def test_a_time_beyond_the_calendar_is_refused(text: str) -> None:
-    """What no calendar has is an error of the person's, not of the program."""
+    """A time beyond the calendar is a usage error, not an internal one."""
     with pytest.raises(ConfigError, match="is no time"):
         moment(text, NOW)

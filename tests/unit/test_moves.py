@@ -1,4 +1,4 @@
-"""The one table of legal moves."""
+"""The table of legal moves."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from schemas.task import FINAL, MOVES, OPEN, SETTLES, WAITING, Status
 
 
 def test_the_states_keep_the_numbers_that_the_database_stores() -> None:
-    """The numbers are in every ledger and may not change."""
+    """The stored numbers are in every ledger and may not change."""
     assert {status.name: int(status) for status in Status} == {
         "PENDING": 0,
         "PROCESSING": 1,
@@ -18,33 +18,36 @@ def test_the_states_keep_the_numbers_that_the_database_stores() -> None:
 
 
 def test_a_final_state_is_left_by_replay_alone() -> None:
-    """What succeeded stays; dead and cancelled tasks come back only by a person's order."""
+    """Succeeded tasks stay; dead and cancelled ones return only by a person's replay."""
     leaving = {(status, name) for name, move in MOVES.items() for status in move.sources if status in FINAL}
 
     assert leaving == {(Status.DEAD, "replay"), (Status.CANCELLED, "replay")}
 
 
 def test_only_waiting_tasks_are_claimed() -> None:
-    """A claim takes pending and retrying tasks, and only a claim makes one processing."""
+    """A claim takes pending and retrying tasks, and only a claim makes a task processing."""
     assert MOVES["claim"].sources == WAITING
     assert [name for name, move in MOVES.items() if move.target is Status.PROCESSING] == ["claim"]
 
 
 def test_a_settle_takes_what_runs_or_was_reaped() -> None:
-    """Pending is among its sources for the late settle of a reaped task."""
+    """Pending is a source of the settle, for the late settle of a reaped task."""
     assert SETTLES == (Status.PROCESSING, Status.PENDING)
     for name in ("succeed", "retry", "move", "give_up"):
         assert MOVES[name].sources == SETTLES
 
 
 def test_the_fence_rises_when_a_new_record_is_ordered_and_only_then() -> None:
-    """Never at claim, release or reap: a record that is redelivered after a crash can be claimed at once."""
+    """The fence rises only with a new record, never at claim, release or reap.
+
+    Therefore a record that is redelivered after a crash can be claimed at once.
+    """
     assert {name for name, move in MOVES.items() if move.fence} == {"retry", "move", "replay"}
 
 
 @pytest.mark.parametrize("status", OPEN)
 def test_every_open_state_can_end(status: Status) -> None:
-    """From each state that is not final, moves lead to each final state."""
+    """From every open state, moves lead to every final state."""
     reached = {status}
     for _ in Status:
         reached |= {move.target for move in MOVES.values() if reached & set(move.sources)}
@@ -53,6 +56,6 @@ def test_every_open_state_can_end(status: Status) -> None:
 
 
 def test_a_move_knows_its_own_name() -> None:
-    """The table is keyed by name."""
+    """The table's keys are the names of its moves."""
     assert all(move.name == name for name, move in MOVES.items())
     assert set(OPEN) | set(FINAL) == set(Status)

@@ -1,4 +1,4 @@
-"""A command that a person is told to run means the configuration with which it was told."""
+"""A command in a message names the configuration file of the program that prints it."""
 
 import logging
 from pathlib import Path
@@ -27,13 +27,13 @@ from schemas.next_command import with_config
     ],
 )
 def test_a_command_names_the_file(text: str, wanted: str) -> None:
-    """Behind the words that say which command it is; the rehearsal LLM has no such option."""
+    """The option follows the words of the command; the rehearsal LLM has no such option."""
     assert with_config(text, "my.toml") == wanted
     assert with_config(text, None) == text
 
 
 def test_a_file_is_quoted_for_the_shell() -> None:
-    """The line is copied as it is."""
+    """The file name is quoted for the shell, because people copy the line."""
     assert with_config("python -m producer migrate", "my files/d.toml") == "python -m producer migrate --config 'my files/d.toml'"
 
 
@@ -48,7 +48,10 @@ WITHOUT_A_BUS = ("topics check", "check")
 def test_every_command_that_is_told_names_the_file_that_was_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, named: bool
 ) -> None:
-    """A line that is copied worked on another ledger, the embedded one; where no file was named, none is told."""
+    """Every command names the configuration file, if one was named.
+
+    A copied line used to work on another ledger, the embedded one.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(load.collector, "calm", lambda: None)
     (tmp_path / "my.toml").write_text("")
@@ -73,7 +76,7 @@ def test_every_command_that_is_told_names_the_file_that_was_named(
 
 
 def test_a_log_line_names_the_file(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As that of a route that waits for a person does."""
+    """A log line names the file too, for example about a route that waits for a person."""
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     configure_logging("INFO", 2, "my.toml")
 

@@ -1,4 +1,4 @@
-"""The watermark of a partition never passes a record that is not finished with."""
+"""The watermark of a partition never passes an unfinished record."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -19,7 +19,7 @@ def test_nothing_was_read_nothing_is_committed() -> None:
 
 
 def test_the_first_unfinished_record_is_the_watermark() -> None:
-    """Later records may finish first; the watermark waits for the earliest, then jumps over all that is done."""
+    """The watermark waits for the earliest record, then jumps over all finished ones."""
     tracker = read(10, 11, 12)
 
     tracker.finish(12)
@@ -43,7 +43,7 @@ def test_holes_in_the_offsets_do_no_harm() -> None:
 
 
 def test_a_record_that_was_read_before_is_not_begun_again() -> None:
-    """Finished or not, an offset is worked on once in an assignment."""
+    """An assignment begins an offset only once, finished or not."""
     tracker = read(5, 6)
     tracker.finish(5)
 
@@ -53,7 +53,7 @@ def test_a_record_that_was_read_before_is_not_begun_again() -> None:
 
 
 def test_finishing_twice_or_something_unknown_does_nothing() -> None:
-    """A second report about a record moves nothing."""
+    """Finishing a record twice, or an unknown one, does nothing."""
     tracker = read(1, 2)
 
     tracker.finish(1)
@@ -64,7 +64,7 @@ def test_finishing_twice_or_something_unknown_does_nothing() -> None:
 
 
 class Model(RuleBasedStateMachine):
-    """Reads and finishes in any order, beside a plain set of what is unfinished."""
+    """Reads and finishes in any order, compared with a plain set of unfinished offsets."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Documents that agents may not read are told with what would let them."""
+"""Documents that agents may not read are reported with the setting that would allow them."""
 
 from pathlib import Path
 
@@ -26,12 +26,15 @@ def told(roots: list[Path], *paths: str) -> tuple[int, str]:
     ],
 )
 def test_the_folders_that_hold_them_are_named(paths: list[str], folders: str) -> None:
-    """The nearest folder that holds all of a place, a few of them at most; what is no path at all needs none."""
+    """The nearest folder that holds all files of a place is named, and a few such folders.
+
+    A path that is not valid needs none.
+    """
     assert told([], *paths)[1] == folders
 
 
 def test_what_is_below_a_root_needs_nothing_and_roots_stay(tmp_path: Path) -> None:
-    """Links are resolved, as agents resolve them; the advice keeps the roots that there are."""
+    """Links are resolved as agents do it, and the advice keeps the present roots."""
     (tmp_path / "in").mkdir()
     (tmp_path / "out").mkdir()
     (tmp_path / "in" / "link").symlink_to(tmp_path / "out")
@@ -42,7 +45,10 @@ def test_what_is_below_a_root_needs_nothing_and_roots_stay(tmp_path: Path) -> No
 
 
 def test_what_no_root_would_let_be_read_is_not_counted(tmp_path: Path) -> None:
-    """A hidden file and docllm's own: another root would not help. A hidden folder may be a root."""
+    """Hidden files and docllm's own are not counted: another root would not help.
+
+    A hidden folder may be a root.
+    """
     found = OutOfReach([tmp_path], [tmp_path / "data"])
     for name in (".env", "docllm.toml", "a.rejects.jsonl", "data/ledger.sqlite", "a.txt"):
         found.add((tmp_path / name).as_uri())

@@ -1,4 +1,4 @@
-"""What an outage of a server says: once when it begins, once a minute while it lasts, once when it ends."""
+"""An outage is logged when it begins, once a minute while it lasts, and when it ends."""
 
 import logging
 import threading
@@ -25,7 +25,10 @@ def fails(outage: Outage, clock: HandClock, for_s: float, error: str = "refused"
 
 
 def test_an_outage_is_told_when_it_begins_each_minute_and_when_it_ends(clock: HandClock, caplog: pytest.LogCaptureFixture) -> None:
-    """Ten minutes of four tries a second are twelve lines, with the number of tries and the newest error."""
+    """Ten minutes of four tries a second are twelve lines.
+
+    They have the number of tries and the newest error.
+    """
     outage = Outage(name="the database X", clock=clock)
 
     fails(outage, clock, 300, "refused")
@@ -43,7 +46,7 @@ def test_an_outage_is_told_when_it_begins_each_minute_and_when_it_ends(clock: Ha
 
 
 def test_a_blip_is_not_told(clock: HandClock, caplog: pytest.LogCaptureFixture) -> None:
-    """A lost connection or a deadlock, again and again, with answers between them, is no outage."""
+    """Lost connections or deadlocks with answers between them are no outage."""
     outage = Outage(name="the database X", clock=clock)
 
     for _ in range(20):
@@ -55,7 +58,11 @@ def test_a_blip_is_not_told(clock: HandClock, caplog: pytest.LogCaptureFixture) 
 
 
 def test_answers_between_failures_do_not_end_an_outage(clock: HandClock, caplog: pytest.LogCaptureFixture) -> None:
-    """One broker of three that is away fails each two seconds while the others answer: a line a minute, not two each time."""
+    """Answers between failures do not end an outage.
+
+    One broker of three that is away fails every two seconds while the others answer. That is one
+    line a minute, not two each time.
+    """
     outage = Outage(name="Kafka at X", clock=clock)
 
     for _ in range(90):
@@ -68,7 +75,10 @@ def test_answers_between_failures_do_not_end_an_outage(clock: HandClock, caplog:
 
 
 def test_without_patience_every_outage_is_told_at_once(clock: HandClock, caplog: pytest.LogCaptureFixture) -> None:
-    """Where a server is asked twice a second by one part alone, its first failure says all."""
+    """Without patience, the first failure is logged at once.
+
+    That is for a server that one part alone asks, twice a second.
+    """
     outage = Outage(name="Redis", clock=clock, patience_s=0, hope="this agent goes on alone")
 
     outage.answered()
@@ -81,7 +91,7 @@ def test_without_patience_every_outage_is_told_at_once(clock: HandClock, caplog:
 
 
 def test_all_threads_together_tell_once(clock: HandClock, caplog: pytest.LogCaptureFixture) -> None:
-    """Ten threads wait for the same server."""
+    """Ten threads that wait for the same server log once."""
     outage = Outage(name="the database X", clock=clock)
     outage.failed("refused")
     clock.at_s += PATIENCE_S
@@ -96,7 +106,7 @@ def test_all_threads_together_tell_once(clock: HandClock, caplog: pytest.LogCapt
 
 
 def test_a_duty_fails_and_works_again(clock: HandClock, caplog: pytest.LogCaptureFixture) -> None:
-    """A duty is no server: it fails, and works again."""
+    """A duty is not a server: the messages say that it fails and works again."""
     outage = Outage(name="the sweep", clock=clock, words=DUTY, patience_s=0)
 
     outage.failed("denied")

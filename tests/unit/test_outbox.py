@@ -1,4 +1,4 @@
-"""The items of a publish order, packed and unpacked."""
+"""The packed items of a publish order."""
 
 import struct
 
@@ -13,21 +13,24 @@ ITEMS = st.lists(st.tuples(st.sampled_from([outbox.TASK, outbox.QUARANTINE]), st
 
 @given(ITEMS)
 def test_items_come_back_as_they_were_packed(items: list[outbox.Item]) -> None:
-    """Kind, id and fence of each item, in their order."""
+    """Kind, id and fence of each item survive packing, in order."""
     assert list(outbox.unpack(outbox.pack(items))) == items
 
 
 def test_a_full_order_fits_a_row() -> None:
-    """A thousand items take 13 bytes each."""
+    """A full order of a thousand items of 13 bytes fits a row."""
     assert len(outbox.pack([(outbox.TASK, number, 0) for number in range(outbox.MAX_ITEMS)])) == 13_000
 
 
 def test_a_blob_that_was_cut_is_an_error() -> None:
-    """Half an item is never read as something else."""
+    """A truncated blob is an error, and never read as other items."""
     with pytest.raises(struct.error):
         outbox.unpack(outbox.pack([(outbox.TASK, 1, 0)])[:-1])
 
 
 def test_one_process_at_a_time_has_an_order() -> None:
-    """A writer has heard of its records before its grace ends, a relay before its lease does."""
+    """Only one process at a time may send an order.
+
+    A writer hears about its records before its grace ends, a relay before its lease does.
+    """
     assert outbox.DELIVERY_LIMIT_S < outbox.GRACE_S < outbox.RELAY_LEASE_S

@@ -1,4 +1,4 @@
-"""A drain that does not end is ended, and says where it stood."""
+"""The drain watchdog ends a drain that does not end, and logs where it stood."""
 
 import subprocess
 import sys
@@ -33,7 +33,7 @@ asyncio.run(holds_the_lock())
 
 
 def ended(code: str) -> subprocess.CompletedProcess[str]:
-    """Return how a program of this code ended, within half a minute."""
+    """Return the exit of a program of this code, within half a minute."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
 
 
@@ -47,7 +47,10 @@ def test_a_drain_that_does_not_end_is_ended() -> None:
 
 
 def test_a_process_whose_lock_is_held_is_ended_too() -> None:
-    """No thread of ours runs, as in a Kafka client that waits for an answer that nobody gives."""
+    """A process whose interpreter lock is held is ended too.
+
+    No thread of ours runs then, for example if a Kafka client waits for an answer for ever.
+    """
     done = ended(FROZEN)
 
     assert done.returncode == 1
@@ -55,7 +58,10 @@ def test_a_process_whose_lock_is_held_is_ended_too() -> None:
 
 
 def test_a_stack_between_two_lines_is_told() -> None:
-    """Found by a fault run: where each task stands could not be told, and the process was not ended by it."""
+    """The stack of a frame between two lines can be logged.
+
+    A fault run found that such a stack raised an error, and that the process did not end.
+    """
     frame = SimpleNamespace(f_lineno=None, f_code=_nothing.__code__, f_globals={}, f_locals={})
     task = SimpleNamespace(get_stack=lambda limit: [frame][:limit])
 
@@ -69,4 +75,4 @@ def test_a_drain_is_ended_though_nothing_can_be_told_of_it() -> None:
 
 
 def _nothing() -> None:
-    """Stand still."""
+    """Do nothing for ever."""

@@ -1,4 +1,4 @@
-"""A child process ends with the one that started it."""
+"""A child process ends with its parent."""
 
 import signal
 import subprocess
@@ -13,7 +13,7 @@ PATIENCE_S = 20.0
 
 
 def test_end_of_input_ends_a_child() -> None:
-    """Where the kernel cannot tie a child to its parent, the end of its input does."""
+    """Where the kernel cannot tie a child to its parent, the end of its input ends it."""
     code = "import time; from agent import parent; parent.BY_KERNEL = False; parent.follow(); print(1, flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None
@@ -25,7 +25,10 @@ def test_end_of_input_ends_a_child() -> None:
 
 
 def test_files_of_the_current_folder_replace_no_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An `agent.py` there was run in the place of each agent, and its exit code 0 read as the end of the work."""
+    """A file `agent.py` in the current folder replaces no child.
+
+    It used to run in place of each agent, and its exit code 0 counted as the end of the work.
+    """
     monkeypatch.chdir(tmp_path)
     for name in ("agent", "producer", "schemas"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit(9)")

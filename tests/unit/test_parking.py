@@ -13,11 +13,12 @@ PARTITION = Partition("group.tasks", "id", 0, 1)
 
 
 def row(task_id: int) -> Row:
-    return Row(task_id, 1, 1, 0, 0, 0, 5, 0, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003 - a row as it is read
+    # A row as it is read.
+    return Row(task_id, 1, 1, 0, 0, 0, 5, 0, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
 
 
 class Yard:
-    """Entries of two routes, of which some are closed."""
+    """Deliveries of two routes, some of which are closed."""
 
     def __init__(self, *routes: str) -> None:
         self.entries, self.closed, self.running = Entries(), set[str](), set[str]()
@@ -33,7 +34,10 @@ class Yard:
 
 
 def test_a_closed_route_is_parked_when_the_agent_is_full() -> None:
-    """Its bodies go, and what comes later keeps none either; the other route keeps its own."""
+    """A closed route is parked when the agent is full: its deliveries drop their bodies.
+
+    So do later ones; the other route's keep theirs.
+    """
     yard = Yard("a", "a", "b")
     yard.closed.add("a")
     yard.parking.look(0.0, full=True)
@@ -47,7 +51,11 @@ def test_a_closed_route_is_parked_when_the_agent_is_full() -> None:
 
 
 def test_a_body_is_kept_until_the_ledger_is_known_to_have_it() -> None:
-    """A record may name a task that a restored ledger does not have: its quarantine row would have had no value."""
+    """A body is kept until the ledger is known to have it.
+
+    A record may name a task that a restored ledger lacks, and its quarantine row would have no
+    value.
+    """
     yard = Yard("a")
     before = yard.arrive(8, "a", known=False)
     yard.closed.add("a")
@@ -65,7 +73,7 @@ def test_a_body_is_kept_until_the_ledger_is_known_to_have_it() -> None:
 
 
 def test_nothing_is_parked_while_there_is_room() -> None:
-    """A body that is kept need not be read again."""
+    """Nothing is parked while there is room, because a kept body need not be read again."""
     yard = Yard("a")
     yard.closed.add("a")
     yard.parking.look(0.0, full=False)
@@ -75,7 +83,7 @@ def test_nothing_is_parked_while_there_is_room() -> None:
 
 
 def test_a_route_that_opens_is_parked_no_more() -> None:
-    """What is ready for it counts again as work that is at hand."""
+    """The deliveries of a route that opens count as work at hand again."""
     yard = Yard("a")
     yard.closed.add("a")
     yard.parking.look(0.0, full=True)
@@ -91,7 +99,10 @@ def test_a_route_that_opens_is_parked_no_more() -> None:
 def test_many_tasks_of_a_closed_route_go_to_a_tier_while_another_is_open(
     monkeypatch: pytest.MonkeyPatch, running: tuple[str, ...], other: str, moves: list[str]
 ) -> None:
-    """When every route is closed the group waits: nothing is moved."""
+    """Many tasks of a closed route go to a tier while another route is open.
+
+    If every route is closed, the group waits and nothing is moved.
+    """
     monkeypatch.setattr(parking, "MANY", 2)
     yard = Yard("a", "a", "a", other)
     yard.closed.add("a")
@@ -104,7 +115,11 @@ def test_many_tasks_of_a_closed_route_go_to_a_tier_while_another_is_open(
 
 
 def test_a_task_of_a_closed_route_that_others_wait_behind_goes_to_a_tier() -> None:
-    """Few may wait, and nothing else be at hand: the partition is read no further until the one at its watermark is gone."""
+    """A closed route's task that blocks a partition goes to a tier.
+
+    Few tasks may wait, and no other may be at hand: the partition is not read on until its
+    watermark moves.
+    """
     yard = Yard("a", "a")
     yard.closed.add("a")
     yard.parking.look(0.0, full=False)

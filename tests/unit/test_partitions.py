@@ -1,4 +1,4 @@
-"""The partitions of an agent: watermarks that only its own assignment moves, and which of them are not read."""
+"""The partitions of an agent: watermarks that only their own assignment moves, and pauses."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ TOPIC = "group.tasks"
 
 
 class FakeSource:
-    """Remembers what it was told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.marks: list[tuple[Partition, int]] = []
@@ -40,7 +40,7 @@ def assigned(*partitions: Partition) -> tuple[Partitions, FakeSource]:
 
 
 def test_a_watermark_is_marked_when_it_moves() -> None:
-    """Once for each position, and not before something was read."""
+    """A watermark is marked once for each position, and not before something was read."""
     tracked, source = assigned(partition())
     tracked.flush()
     for offset in (5, 6):
@@ -57,7 +57,7 @@ def test_a_watermark_is_marked_when_it_moves() -> None:
 
 
 def test_an_old_assignment_moves_nothing() -> None:
-    """After a revoke neither records nor settles of the old epoch touch the new one."""
+    """After a revoke, records and settles of the old epoch do not touch the new one."""
     old, new = partition(epoch=1), partition(epoch=2)
     tracked, source = assigned(old)
     tracked.begin(old, 5)
@@ -76,7 +76,10 @@ def test_an_old_assignment_moves_nothing() -> None:
 
 
 def test_a_partition_comes_back_with_everything_to_be_asked_about() -> None:
-    """The first records after an assignment may have been settled before, until the ledger says that one was not."""
+    """The first records after an assignment may have been settled before.
+
+    That holds until the ledger says that one was not.
+    """
     tracked, _ = assigned(partition())
     assert tracked.redelivered(partition())
 
@@ -90,7 +93,7 @@ def test_a_partition_comes_back_with_everything_to_be_asked_about() -> None:
 
 
 def test_the_entries_of_a_revoked_partition_are_given_back() -> None:
-    """Only those that are not finished with."""
+    """A revoke returns only unfinished deliveries."""
     tracked, _ = assigned(partition())
     for offset in range(3):
         tracked.begin(partition(), offset)
@@ -102,7 +105,10 @@ def test_the_entries_of_a_revoked_partition_are_given_back() -> None:
 
 
 def test_a_wide_span_pauses_its_partition_until_it_is_narrower() -> None:
-    """Between the two marks nothing changes, and an unchanged set is not told again."""
+    """A wide span pauses its partition until it is narrower than the low mark.
+
+    Between the two marks nothing changes, and an unchanged set is not sent again.
+    """
     tracked, source = assigned(partition(0), partition(1))
     tracked.pause(())
     tracked.begin(partition(0), 0)
@@ -117,7 +123,7 @@ def test_a_wide_span_pauses_its_partition_until_it_is_narrower() -> None:
 
 
 def test_a_span_that_shrinks_a_little_stays_paused() -> None:
-    """Reading begins again at the low mark, not at the high one."""
+    """Reading resumes at the low mark, not at the high one."""
     tracked, source = assigned(partition())
     tracked.begin(partition(), 0)
     tracked.begin(partition(), SPAN - RESUME_SPAN)
@@ -134,7 +140,7 @@ def test_a_span_that_shrinks_a_little_stays_paused() -> None:
 
 
 def test_everything_is_paused_while_nothing_fits() -> None:
-    """And told again after an assignment, since a new partition is not paused."""
+    """A full pause is sent again after an assignment, since a new partition is not paused."""
     tracked, source = assigned(partition(0))
     tracked.begin(partition(0), 0)
     tracked.pause([TOPIC])
@@ -146,7 +152,10 @@ def test_everything_is_paused_while_nothing_fits() -> None:
 
 
 def test_a_partition_that_was_not_read_is_not_paused() -> None:
-    """What a dead agent left behind stands at its beginning, and does not wait until this agent's own records are done."""
+    """A partition that was not read yet is never paused.
+
+    A dead agent's records stand at its beginning, and must not wait for this agent's own.
+    """
     tracked, source = assigned(partition(0))
     tracked.begin(partition(0), 0)
     tracked.assign([partition(1)])
@@ -157,7 +166,10 @@ def test_a_partition_that_was_not_read_is_not_paused() -> None:
 
 
 def test_one_slow_task_behind_a_wide_span_is_named() -> None:
-    """The entry at the watermark, when nearly all behind it are finished; not while many are open."""
+    """The delivery at the watermark is returned once nearly all behind it are finished.
+
+    While many are open, it is not.
+    """
     tracked, _ = assigned(partition())
     for offset in range(SPAN):
         tracked.begin(partition(), offset)

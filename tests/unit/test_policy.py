@@ -18,7 +18,7 @@ SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "requi
 
 
 def test_success_is_stored_as_received() -> None:
-    """The body of an answer is kept byte for byte, with what it used and what that cost."""
+    """An answer's body is stored byte for byte, with its usage and cost."""
     terms = replace(TERMS, prices={"m-1": Price(2.0, 10.0)})
 
     outcome = judge(Reply(200, {"x-request-id": "req_1"}, completion()), terms)
@@ -31,7 +31,7 @@ def test_success_is_stored_as_received() -> None:
 
 
 def test_a_large_success_is_packed() -> None:
-    """From 4 KiB on the stored body is compressed, and unpacks to what was received."""
+    """From 4 KiB on the stored body is compressed, and unpacks to the received bytes."""
     body = completion("long " * 2000)
 
     outcome = judge(Reply(200, {}, body), TERMS)
@@ -54,14 +54,17 @@ def test_a_large_success_is_packed() -> None:
     ],
 )
 def test_usage_is_read_or_zero(usage: Any, tokens: tuple[int, int]) -> None:
-    """Usage is read under the names in use; what is unknown or no count is 0."""
+    """Usage is read under the names in use; unknown or invalid counts are 0."""
     outcome = judge(Reply(200, {}, completion(usage=usage)), TERMS)
 
     assert (outcome.spent.tokens_in, outcome.spent.tokens_out) == tokens
 
 
 def test_a_deep_answer_that_fits_none_of_many_alternatives_is_soon_refused() -> None:
-    """Its errors would be too many to be listed: two of each level, for those of the next one."""
+    """A deep answer that fits none of many alternatives is refused quickly.
+
+    Its errors would be too many to list: two of each level, for each of the next one.
+    """
     either = {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}
     schema = {"type": "object", "properties": {"inner": either}, "required": ["inner"]}
     deep = judge(Reply(200, {}, completion('{"inner":' * 60 + "{}" + "}" * 60)), replace(TERMS, schema=schema))
@@ -88,7 +91,10 @@ NAMES = [f"name {number}" for number in range(2000)]
     ids=lambda schema: str(schema)[:50],
 )
 def test_a_large_answer_with_many_errors_is_soon_refused(schema: dict[str, Any]) -> None:
-    """A list of them would hold the answer once for each: gigabytes, and seconds in which the heartbeat stands still."""
+    """A large answer with many errors is refused quickly.
+
+    A list of all errors would copy the answer for each: gigabytes, and seconds without a heartbeat.
+    """
     reply = Reply(200, {}, completion(orjson.dumps({str(number): number for number in range(2000)}).decode()))
     began = time.thread_time()
 
@@ -99,40 +105,43 @@ def test_a_large_answer_with_many_errors_is_soon_refused(schema: dict[str, Any])
 
 
 def test_tokens_of_a_bad_answer_are_counted() -> None:
-    """An answer that cannot be used was paid for all the same."""
+    """An unusable answer's tokens are counted, because it was paid for."""
     outcome = judge(Reply(200, {}, completion(reason="length")), TERMS)
 
     assert (outcome.spent.tokens_in, outcome.spent.tokens_out) == (12, 3)
 
 
 def test_without_a_providers_id_ours_is_the_trace() -> None:
-    """A call that the provider did not number is found by our request id."""
+    """If the provider gives a call no id, our request id is the trace."""
     assert judge(CallFailed("NETWORK", "x"), TERMS).spent.trace_id == "b/t#1"
 
 
 @pytest.mark.parametrize("reason", [None, "stop", "end_turn"])
 def test_an_answer_that_ended_well(reason: str | None) -> None:
-    """The names of a good end are taken, and a missing one where there is an answer."""
+    """The names of a good end are accepted, as is a missing one with an answer."""
     assert isinstance(judge(Reply(200, {}, completion(reason=reason)), TERMS), Succeeded)
 
 
 @pytest.mark.parametrize("reason", ["length", "tool_calls", "content_filter", "something_new", None])
 def test_a_verbatim_task_takes_any_answer(reason: str | None) -> None:
-    """An OpenAI line gets what the batch API would have given it: the whole completion, however it ended."""
+    """An OpenAI line accepts the whole completion, however it ended, like the batch API."""
     outcome = judge(Reply(200, {}, completion(content=None, reason=reason)), replace(TERMS, verbatim=True))
 
     assert isinstance(outcome, Succeeded)
 
 
 def test_a_verbatim_task_does_not_take_an_error() -> None:
-    """A gateway's error inside a success is no answer, not even verbatim."""
+    """A gateway's error inside a success is no answer, not even for an OpenAI line."""
     outcome = judge(Reply(200, {}, completion(reason="error")), replace(TERMS, verbatim=True))
 
     assert isinstance(outcome, Retry)
 
 
 def test_a_schema_that_cannot_be_used_ends_the_task() -> None:
-    """A handler may ask for an answer by any schema; the next call would be paid for in vain."""
+    """A schema that cannot be used ends the task: the next call would be paid for in vain.
+
+    A handler may pass any schema.
+    """
     for schema in ({"type": "objekt"}, {"$ref": "http://127.0.0.1:1/x"}, {"pattern": "\\pL{9999}"}):
         outcome = judge(Reply(200, {}, completion("1")), replace(TERMS, schema=schema))
 
@@ -141,12 +150,15 @@ def test_a_schema_that_cannot_be_used_ends_the_task() -> None:
 
 
 def test_answer_that_fits_the_schema() -> None:
-    """A task with a schema takes JSON that fits it."""
+    """A task with a schema accepts JSON that fits it."""
     assert isinstance(judge(Reply(200, {}, completion('{"total": 3}')), replace(TERMS, schema=SCHEMA)), Succeeded)
 
 
 def test_an_answer_in_parts_is_its_text() -> None:
-    """Reasoning models answer with a list, of which some parts are thoughts; one without any text is no answer."""
+    """An answer in parts is its text; one without any text is no answer.
+
+    Reasoning models answer with a list, some parts of which are thoughts.
+    """
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
     parts = [thought, {"type": "text", "text": '{"total"'}, {"type": "text", "text": ": 3}"}]
 
@@ -156,7 +168,7 @@ def test_an_answer_in_parts_is_its_text() -> None:
 
 @pytest.mark.parametrize("content", ['{"total": "secret words"}', "{}", "null", "not JSON", '```json\n{"total": 3}\n```'])
 def test_answer_that_does_not_fit_the_schema(content: str) -> None:
-    """Anything else is a bad output, whose text does not repeat the answer."""
+    """An answer that does not fit is bad output, whose text does not repeat the answer."""
     outcome = judge(Reply(200, {}, completion(content)), replace(TERMS, schema=SCHEMA))
 
     assert isinstance(outcome, Retry)
@@ -165,7 +177,7 @@ def test_answer_that_does_not_fit_the_schema(content: str) -> None:
 
 
 def test_error_texts_hold_no_key() -> None:
-    """A key that the provider repeats in its message is masked, and the text is one short line."""
+    """A key in a provider's message is masked, and the text is one short line."""
     body = error("Incorrect API key provided:\n sk-proj-abcdefgh1234. " + "x" * 5000, code="invalid_api_key")
 
     outcome = judge(Reply(401, {}, body), TERMS)
@@ -178,7 +190,7 @@ def test_error_texts_hold_no_key() -> None:
 
 
 def test_retry_after_is_obeyed() -> None:
-    """What the provider asks for is the least that a task waits."""
+    """A task waits at least as long as the provider asks for."""
     outcome = judge(Reply(429, {"retry-after": "20"}, b""), TERMS)
 
     assert isinstance(outcome, Snooze)
@@ -190,7 +202,7 @@ def test_retry_after_is_obeyed() -> None:
     [(429, "rate_limit_exceeded", 360), (429, "slow_down", None), (503, "engine_overloaded", None), (402, "", None)],
 )
 def test_a_rate_limits_reset_is_obeyed_by_that_class_alone(status: int, code: str, seconds: float | None) -> None:
-    """Only a task that met the rate limit waits until it is reset; the other refusals back off."""
+    """Only a task that met the rate limit waits for its reset; other refusals back off."""
     headers = {"x-ratelimit-reset-tokens": "6m0s", "x-ratelimit-remaining-tokens": "0"}
 
     outcome = judge(Reply(status, headers, error(code=code)), TERMS)

@@ -1,4 +1,7 @@
-"""Whatever a provider answers, the judge has an outcome for it: an agent that ended of a reply would read it again and again."""
+"""The judge has an outcome for any reply; an agent must not end because of one.
+
+It would read the record again and again.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -53,7 +56,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("schema", [None, {"type": "object"}, CIRCLE])
 def test_a_hostile_reply_has_an_outcome(name: str, schema: dict[str, Any] | None) -> None:
-    """What is nested deep, or long, is neither followed nor counted."""
+    """Replies that are nested deep, or long, are neither followed nor counted."""
     status, body = HOSTILE[name]
 
     judged(Reply(status, {}, body), schema=schema)
@@ -62,13 +65,13 @@ def test_a_hostile_reply_has_an_outcome(name: str, schema: dict[str, Any] | None
 
 @given(status=STATUSES, headers=HEADERS, value=JSON)
 def test_any_json_has_an_outcome(status: int, headers: dict[str, str], value: Any) -> None:
-    """With whatever status and headers."""
+    """Any JSON has an outcome, with any status and headers."""
     judged(Reply(status, headers, orjson.dumps(value)))
 
 
 @given(reason=JSON, message=JSON, more=JSON)
 def test_any_completion_has_an_outcome(reason: Any, message: Any, more: Any) -> None:
-    """Every part of it may be another than was agreed."""
+    """Any part of a completion may differ from the protocol."""
     choice = {"finish_reason": reason, "message": {"content": message} | (message if isinstance(message, dict) else {})}
 
     judged(Reply(200, {}, orjson.dumps({"choices": [choice], "usage": more, "model": more})), schema={"type": "array"})
@@ -76,5 +79,5 @@ def test_any_completion_has_an_outcome(reason: Any, message: Any, more: Any) -> 
 
 @given(status=STATUSES, body=st.binary(max_size=60))
 def test_any_bytes_have_an_outcome(status: int, body: bytes) -> None:
-    """A proxy answers what it likes."""
+    """Any bytes have an outcome, because a proxy may answer anything."""
     judged(Reply(status, {}, body))

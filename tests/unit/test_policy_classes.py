@@ -1,4 +1,4 @@
-"""The table of classes: every class against every case."""
+"""The table of classes: every class in every case."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,8 @@ CASES: dict[str, tuple[dict[str, Any], str | None]] = {
     "asked for more than a day": ({}, "9999999"),
     "asked for on the last attempt": ({"attempt": 4}, "60"),
 }
-# What becomes of a class of each action, case by case: the outcome, and the seconds that it waits, with a jitter of one half.
+# The outcome of a class of each action, case by case, and the seconds that it waits, with a jitter
+# of one half.
 BECOMES = {
     Action.SNOOZE: {
         "first attempt": (SNOOZED, 1.5),
@@ -58,7 +59,7 @@ BECOMES = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_cell_of_the_table(name: str, case: str) -> None:
-    """What becomes of each class in each case: snoozed uncounted, sent to a tier and counted, or given up."""
+    """Each class in each case is snoozed uncounted, sent to a tier and counted, or given up."""
     changes, asked = CASES[case]
     headers = {} if asked is None else {"retry-after": asked}
 
@@ -69,7 +70,7 @@ def test_every_cell_of_the_table(name: str, case: str) -> None:
 
 
 def test_each_class_stands_where_it_belongs() -> None:
-    """Nobody's fault is snoozed, what may do better is retried, and what fails again is given up."""
+    """Nobody's fault is snoozed, a fault that may pass is retried, a permanent one is given up."""
     by_action = {action: {row.name for row in CLASSES.values() if row.action is action} for action in Action}
 
     assert by_action[Action.SNOOZE] == set("RATE RAMP CAPACITY MONEY AUTH".split())
@@ -87,19 +88,22 @@ def test_each_class_stands_where_it_belongs() -> None:
     ],
 )
 def test_what_a_class_tells_of_its_route(effect: Effect, names: str) -> None:
-    """An outage is a failure for the breaker; an answer about one task proves that the provider works."""
+    """An outage is a failure for the breaker; an answer about one task proves the provider up."""
     assert {row.name for row in CLASSES.values() if row.route is effect} == set(names.split())
     assert {effect_of(name) for name in names.split()} == {effect}
 
 
 def test_a_class_that_the_judge_does_not_make_tells_nothing_of_the_route() -> None:
-    """A task that expired, or met a bug of ours, says nothing about the provider."""
+    """A class that the judge does not make says nothing about the route.
+
+    Examples are an expired task and a bug of ours.
+    """
     assert {effect_of(name) for name in ("EXPIRED", "INTERNAL", "UNDECODABLE")} == {Effect.NONE}
 
 
 @pytest.mark.parametrize("name", [row.name for row in CLASSES.values() if row.action is Action.SNOOZE])
 def test_a_fault_that_is_not_the_tasks_never_kills_it(name: str) -> None:
-    """A thousand snoozes on the last attempt: an outage of quota or money still gives up no task."""
+    """A thousand snoozes on the last attempt give up no task: the fault is not the task's."""
     outcome = judge(CallFailed(name, "x"), replace(TERMS, attempt=4, snoozes=1000))
 
     assert isinstance(outcome, Snooze)
@@ -108,7 +112,11 @@ def test_a_fault_that_is_not_the_tasks_never_kills_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", [row.name for row in CLASSES.values() if row.action is Action.SNOOZE])
 def test_only_a_refused_key_can_be_a_tasks_own_fault(name: str) -> None:
-    """A firewall that refuses one document says what it says of a wrong key; a limit, or a lack of money, is nobody's alone."""
+    """Only a refused key can be a task's own fault.
+
+    A firewall that refuses one document answers as for a wrong key. A limit or a lack of money
+    concerns all tasks.
+    """
     alone = replace(TERMS, refused_alone=True)
     ended = [became(refused(Failure(name, "x"), Spent(), replace(alone, attempt=attempt)))[:2] for attempt in (0, 1, 4)]
 
@@ -117,7 +125,7 @@ def test_only_a_refused_key_can_be_a_tasks_own_fault(name: str) -> None:
 
 
 def test_a_type_may_wait_longer() -> None:
-    """The least wait of a type raises the tier as a Retry-After does, and the longer of the two wins."""
+    """A type's least wait raises the tier as a Retry-After does; the longer of the two wins."""
     patient = replace(TERMS, least_s=120.0)
 
     assert became(refused(Failure("SERVER", "x"), Spent(), patient)) == (RETRIED, "5m", 330)
@@ -126,7 +134,7 @@ def test_a_type_may_wait_longer() -> None:
 
 
 def test_bad_output_is_tried_again_while_attempts_are_left() -> None:
-    """An answer that cannot be used climbs the tiers, and is exhausted with the budget."""
+    """Bad output climbs the tiers while attempts are left, and is exhausted with the budget."""
     ended = [became(judge(Reply(200, {}, b"{"), replace(TERMS, attempt=attempt)))[:2] for attempt in range(5)]
 
     assert ended == [(RETRIED, "30s"), (RETRIED, "5m"), (RETRIED, "1h"), (RETRIED, "1h"), (DEAD, "exhausted")]

@@ -1,4 +1,4 @@
-"""When tasks fail as a whole: the rule, case by case."""
+"""The guard's rule for tasks that fail as a whole, case by case."""
 
 from collections import Counter
 
@@ -16,7 +16,7 @@ def stamp(number: int) -> bytes:
 
 
 def deaths_until_raised(watch: Watch, *stamps: bytes) -> int:
-    """Let tasks fail for good until one is held back; return how many died."""
+    """Fail tasks for good until one is held back; return how many died."""
     for died, one in enumerate(stamps):
         if not watch.may_die(one):
             return died
@@ -24,7 +24,7 @@ def deaths_until_raised(watch: Watch, *stamps: bytes) -> int:
 
 
 def test_a_failure_is_death_while_the_route_works() -> None:
-    """One task that fails for good among others is its own fault."""
+    """A task that fails for good among successes is itself at fault."""
     watch = Watch(raised=False, route_works=True)
 
     assert watch.may_die(ERROR)
@@ -41,7 +41,7 @@ def test_nothing_dies_on_a_route_that_works_for_nobody() -> None:
 
 
 def test_nothing_dies_while_the_guard_is_raised() -> None:
-    """A guard that is up is not raised again."""
+    """While the guard is raised, no task dies and it is not raised again."""
     watch = Watch(raised=True, route_works=True)
 
     assert not watch.may_die(ERROR)
@@ -49,7 +49,10 @@ def test_nothing_dies_while_the_guard_is_raised() -> None:
 
 
 def test_ten_deaths_in_a_row_for_one_error_are_the_limit() -> None:
-    """After many successes too: the tenth dies, the eleventh waits."""
+    """Ten deaths in a row for one error are the limit: the eleventh task waits.
+
+    Earlier successes do not change that.
+    """
     watch = Watch(raised=False, route_works=True, lately=[Ended(None, 5000)])
 
     assert deaths_until_raised(watch, *[ERROR] * 20) == 10
@@ -59,7 +62,7 @@ def test_ten_deaths_in_a_row_for_one_error_are_the_limit() -> None:
 
 @pytest.mark.parametrize("between", [lambda watch: watch.other(), lambda watch: watch.succeeded(), lambda watch: watch.may_die(OTHER)])
 def test_a_row_is_broken_by_anything_else(between: object) -> None:
-    """A success, a death of its own input, or another error begin a new row."""
+    """A success, a death by its own input, or another error begins a new row."""
     watch = Watch(raised=False, route_works=True, lately=[Ended(None, 5000)])
     deaths_until_raised(watch, *[ERROR] * 9)
 
@@ -69,7 +72,7 @@ def test_a_row_is_broken_by_anything_else(between: object) -> None:
 
 
 def test_more_deaths_than_others_are_a_failure_as_a_whole() -> None:
-    """Errors that differ count together: beyond ten, and beyond half of what ended."""
+    """Different errors count together: beyond ten, and beyond half of all ended tasks."""
     watch = Watch(raised=False, route_works=True, lately=[Ended(None, 20)])
 
     assert deaths_until_raised(watch, *map(stamp, range(1, 100))) == 21
@@ -77,7 +80,7 @@ def test_more_deaths_than_others_are_a_failure_as_a_whole() -> None:
 
 
 def test_half_is_not_more_than_half() -> None:
-    """As many deaths as successes are borne for ever."""
+    """As many deaths as successes are accepted for ever."""
     watch = Watch(raised=False, route_works=True)
     for number in range(1, 500):
         watch.other()
@@ -85,7 +88,7 @@ def test_half_is_not_more_than_half() -> None:
 
 
 def test_fewer_than_ten_deaths_are_never_a_failure_as_a_whole() -> None:
-    """Nine tasks of a batch of nine die of nine errors."""
+    """Nine tasks of a batch of nine may die of nine errors."""
     watch = Watch(raised=False, route_works=True)
 
     assert deaths_until_raised(watch, *map(stamp, range(1, 10))) == 9
@@ -93,7 +96,10 @@ def test_fewer_than_ten_deaths_are_never_a_failure_as_a_whole() -> None:
 
 
 def test_what_other_agents_settled_counts_in_the_order_in_which_it_was() -> None:
-    """The newest comes first; several that ended alike are one count."""
+    """Settlements of other agents count in their order, newest first.
+
+    Several equal ones in a row are one count.
+    """
     same = [Ended(ERROR, 4), Ended(ERROR, 5), Ended(None, 90)]
 
     assert deaths_until_raised(Watch(raised=False, route_works=True, lately=same), *[ERROR] * 5) == 1
@@ -243,7 +249,10 @@ def test_looks_follow_fast_only_where_tasks_are_known_to_be_at_fault(look: Look,
 
 
 def test_what_is_moved_comes_back_spread_over_a_fifth_of_the_tier() -> None:
-    """A million tasks that were moved in one hour do not return in one second."""
+    """Moved tasks return spread over a fifth of the tier.
+
+    A million tasks that were moved in one hour must not return in one second.
+    """
     tier, failure = Tier("1h", 3600.0), Failure("GUARD", "why")
     delays = {moved(failure, Spent(), tier, number).delay_s for number in range(10_000, 11_000)}
 

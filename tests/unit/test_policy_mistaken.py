@@ -1,4 +1,4 @@
-"""Replies that are not what their status says: a bad request that is none, a success that is an error."""
+"""Replies with a misleading status: an account's fault as a bad request, a false success."""
 
 from dataclasses import replace
 
@@ -50,7 +50,10 @@ REFUSED = [
 
 @pytest.mark.parametrize(("status", "body", "error_class"), REFUSED)
 def test_what_a_person_must_repair_makes_no_dead_letter(status: int, body: bytes, error_class: str) -> None:
-    """Every task would be refused so: they wait, uncounted, until a person has acted."""
+    """Faults that a person must repair make no dead letter: tasks wait uncounted.
+
+    Every task would be refused in the same way.
+    """
     assert class_of(status, body) == error_class
     assert CLASSES[error_class].route is Effect.LOCKED
 
@@ -66,7 +69,10 @@ TRIED_AGAIN = [
 
 @pytest.mark.parametrize(("status", "body", "error_class"), TRIED_AGAIN)
 def test_what_another_try_may_mend_is_tried_again(status: int, body: bytes, error_class: str) -> None:
-    """A bad answer of the model, and a model that is away, say nothing against the request."""
+    """Faults that another try may fix are retried: a bad answer, or a model that is away.
+
+    They say nothing against the request.
+    """
     assert class_of(status, body) == error_class
     assert CLASSES[error_class].action is Action.RETRY
 
@@ -75,7 +81,7 @@ LITELLM_BUDGET = (
     b'{"error":{"message":"Budget has been exceeded! Current cost: 0.002, Max budget: 0.001","type":"budget_exceeded",'
     b'"param":null,"code":"422"}}'
 )
-# What providers send, under statuses that gateways before them make of it.
+# Bodies that providers send, under the statuses that gateways make of them.
 ODD_STATUSES = [
     (422, LITELLM_BUDGET, "MONEY"),
     (401, error("You exceeded your current quota", type="insufficient_quota", code="insufficient_quota"), "MONEY"),
@@ -101,13 +107,20 @@ ODD_STATUSES = [
 
 @pytest.mark.parametrize(("status", "body", "error_class"), ODD_STATUSES)
 def test_a_code_of_the_body_decides_whatever_the_status(status: int, body: bytes, error_class: str) -> None:
-    """LiteLLM answers 422 for an exhausted budget; no status turns what waits into a dead letter."""
+    """A code of the body decides, whatever the status.
+
+    LiteLLM answers 422 for an exhausted budget. No status may turn a waiting task into a dead
+    letter.
+    """
     assert class_of(status, body) == error_class
 
 
 @pytest.mark.parametrize(("status", "error_class"), [(422, "BAD_REQUEST"), (404, "AUTH"), (500, "SERVER"), (503, "SERVER")])
 def test_words_decide_under_their_own_statuses_alone(status: int, error_class: str) -> None:
-    """A message may repeat what a stranger wrote; it parks no route where it did not before."""
+    """Words decide only under their own statuses: a message may repeat a foreign text.
+
+    Such a text parks no route under another status.
+    """
     assert class_of(status, error("Budget has been exceeded! Your credit balance is too low")) == error_class
 
 
@@ -125,7 +138,10 @@ ONE_REQUESTS_FAULT = [
 
 @pytest.mark.parametrize(("body", "error_class"), ONE_REQUESTS_FAULT)
 def test_one_requests_fault_is_no_outage_though_a_server_calls_it_500(body: bytes, error_class: str) -> None:
-    """llama.cpp and llama-cpp-python: the route goes on for all others."""
+    """One request's fault is no outage, even as a 500, as llama.cpp and llama-cpp-python send.
+
+    The route goes on for all other tasks.
+    """
     assert class_of(500, body) == error_class
     assert CLASSES[error_class].route is Effect.UP
 
@@ -142,7 +158,11 @@ def test_one_requests_fault_is_no_outage_though_a_server_calls_it_500(body: byte
     ],
 )
 def test_the_error_behind_a_gateway_chooses_the_class_and_is_shown(raw: str, error_class: str, text: str) -> None:
-    """OpenRouter says `Provider returned error` of all of them, and repeats the provider's own beside it."""
+    """The error behind a gateway chooses the class and is shown.
+
+    OpenRouter says `Provider returned error` for all of them, and repeats the provider's own error
+    beside it.
+    """
     body = error("Provider returned error", code=400, metadata={"raw": raw, "provider_name": "X"})
     failure = failure_of(judge(Reply(400, {}, body), TERMS))
 
@@ -153,7 +173,10 @@ def test_the_error_behind_a_gateway_chooses_the_class_and_is_shown(raw: str, err
 @pytest.mark.parametrize("verbatim", [False, True])
 @pytest.mark.parametrize(("code", "error_class"), [(429, "RATE"), (402, "MONEY"), (502, "SERVER")])
 def test_an_error_in_the_middle_of_an_answer_has_its_own_class(code: int, error_class: str, *, verbatim: bool) -> None:
-    """OpenRouter puts it into the choice, beside what came of the answer."""
+    """An error in the middle of an answer has its own class.
+
+    OpenRouter puts it into the choice, beside the part of the answer that arrived.
+    """
     choice = {"finish_reason": "error", "error": {"code": code, "message": "cut off upstream"}, "message": {"content": "Sal"}}
     failure = failure_of(judge(Reply(200, {}, orjson.dumps({"choices": [choice]})), replace(TERMS, verbatim=verbatim)))
 
@@ -161,5 +184,5 @@ def test_an_error_in_the_middle_of_an_answer_has_its_own_class(code: int, error_
 
 
 def test_a_condition_that_fails_is_no_matter_of_the_account() -> None:
-    """A 412 is the account's where its text says so."""
+    """A 412 concerns the account only if its text says so."""
     assert class_of(412, error("If-Match failed")) == "BAD_REQUEST"

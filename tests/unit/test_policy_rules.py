@@ -1,4 +1,4 @@
-"""What an error of a handler means by the rules of its type."""
+"""The outcome of a handler's error by the rules of its type."""
 
 import json
 
@@ -38,7 +38,10 @@ class BadInvoiceError(ValueError):
     ],
 )
 def test_the_nearest_rule_decides(error: Exception, retry: str, give_up: str, action: Action) -> None:
-    """Bare and dotted names of the error's class and of its bases are known, the nearest first; the unnamed depend on the list."""
+    """The nearest rule decides, by bare or dotted names of the error's class and its bases.
+
+    Errors without a rule depend on the list.
+    """
     rules = TypeConfig(retry=tuple(retry.split()), give_up=tuple(give_up.split()))
 
     assert action_of(error, rules) is action

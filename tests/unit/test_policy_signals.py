@@ -1,4 +1,4 @@
-"""The class of a reply that is no success, with bodies as providers send them."""
+"""The class of a failed reply, with bodies as providers send them."""
 
 import time
 
@@ -161,7 +161,7 @@ PROVIDERS = [
     (431, b"", "BAD_REQUEST"),
     (418, b"", "BAD_REQUEST"),
     (600, b"", "SERVER"),
-    # Successes that are none
+    # False successes
     (200, error("Provider returned error", code=502), "SERVER"),
     (200, error("Rate limited upstream", code=429), "RATE"),
     (200, error("no code"), "SERVER"),
@@ -201,12 +201,12 @@ PROVIDERS = [
 
 @pytest.mark.parametrize(("status", "body", "error_class"), PROVIDERS)
 def test_class_of_what_providers_send(status: int, body: bytes, error_class: str) -> None:
-    """Each reply that is known from a provider has the class that the table gives it."""
+    """Each known reply of a provider has the class that the table gives it."""
     assert class_of(status, body) == error_class
 
 
 def test_every_class_of_a_call_is_met_above() -> None:
-    """The replies above leave out no class that a reply can have, and the table of signals names none that does not exist."""
+    """The replies above cover every class, and the table of signals names only existing ones."""
     met = {error_class for _, _, error_class in PROVIDERS}
     handlers = {"HANDLER", "HANDLER_GAVE_UP", "DOCUMENT_REFUSED", "DOCUMENT_CHANGED", "DOCUMENT_UNREADABLE"}
     local = {"NETWORK", "AMBIGUOUS", "REPLY_TOO_LARGE", *handlers}
@@ -216,7 +216,10 @@ def test_every_class_of_a_call_is_met_above() -> None:
 
 
 def test_a_document_that_is_repeated_in_a_message_does_not_choose_the_class() -> None:
-    """A server that quotes the request may quote any words; only the beginning of its message is read."""
+    """A document repeated in a message does not choose the class.
+
+    A server that quotes the request may quote any words, so only the message's beginning is read.
+    """
     quoted = "validation error: 'content': '" + "Dear customer, " * 50 + "your credit balance is too low, your input was flagged'"
 
     assert class_of(400, error(quoted, code=400)) == "BAD_REQUEST"
@@ -235,7 +238,7 @@ def test_a_document_that_is_repeated_in_a_message_does_not_choose_the_class() ->
     ],
 )
 def test_what_a_message_quotes_does_not_choose_the_class(quoted: str) -> None:
-    """One document that speaks of money, or of limits, parks no route."""
+    """A message that quotes a document about money or limits parks no route."""
     assert class_of(400, error(quoted)) == "BAD_REQUEST"
     assert class_of(400, quoted.encode()) == "BAD_REQUEST"
 
@@ -255,12 +258,15 @@ def test_what_a_message_quotes_does_not_choose_the_class(quoted: str) -> None:
     ],
 )
 def test_a_message_inside_a_message_chooses_the_class(text: str, error_class: str) -> None:
-    """Gateways repeat the provider's error as JSON, or as Python shows it; and an apostrophe quotes nothing."""
+    """A message inside a message chooses the class; an apostrophe quotes nothing.
+
+    Gateways repeat the provider's error as JSON, or as Python shows it.
+    """
     assert class_of(400, error(text)) == error_class
 
 
 def test_a_cut_error_body_still_chooses_the_class() -> None:
-    """What came of it is read as far as it came."""
+    """A cut error body is read as far as it arrived."""
     assert class_of(400, b'{"error":{"message":"Your credit balance is too low to acc') == "MONEY"
 
 
@@ -277,7 +283,10 @@ def test_a_cut_error_body_still_chooses_the_class() -> None:
     ],
 )
 def test_a_task_is_not_given_up_for_what_a_cut_body_did_not_say(status: int, body: bytes, error_class: str) -> None:
-    """Providers say 400 for a wrong key, or an empty account, too. Elsewhere the status alone decides."""
+    """A cut body that does not name the cause gives up no task.
+
+    Providers send 400 also for a wrong key or an empty account. Otherwise the status alone decides.
+    """
     answer = Reply(status, {}, body, cut=True)
 
     assert failure_of(judge(answer, TERMS)).error_class == error_class
@@ -286,7 +295,7 @@ def test_a_task_is_not_given_up_for_what_a_cut_body_did_not_say(status: int, bod
 
 @pytest.mark.parametrize("filler", ["'", '"', "`", "'a ", '"message":"', "'message': '", "\\", "a'b ", "\\'"])
 def test_quotes_take_no_time(filler: str) -> None:
-    """A hostile message is done with in a moment."""
+    """A hostile message with many quotes is read in a moment."""
     began = time.thread_time()
 
     class_of(400, error(filler * 10_000))
@@ -296,5 +305,5 @@ def test_quotes_take_no_time(filler: str) -> None:
 
 @pytest.mark.parametrize("status", [*range(300, 600), 999])
 def test_every_status_has_a_class(status: int) -> None:
-    """No status is left without a class."""
+    """Every status has a class."""
     assert class_of(status, b"") in CLASSES

@@ -1,4 +1,4 @@
-"""Which tier a retry waits in."""
+"""The tier in which a retry waits."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ TIERS = tiers_of(("30s", "5m", "1h"))
 
 
 def test_tiers_are_named_by_their_delay() -> None:
-    """A tier's name is its delay; any number of them will do."""
+    """A tier's name is its delay; there may be any number of tiers."""
     assert (Tier("30s", 30), Tier("5m", 300), Tier("1h", 3600)) == TIERS
     assert tiers_of(["2d"]) == (Tier("2d", 172_800),)
     with pytest.raises(ConfigError, match="soon"):
@@ -38,12 +38,15 @@ def test_tiers_are_named_by_their_delay() -> None:
     ],
 )
 def test_the_tier_of_an_attempt(attempt: int, wanted_s: float, name: str) -> None:
-    """Each attempt goes to the next tier, or to the smallest that is long enough where more is wanted; the last takes the rest."""
+    """Each attempt goes to the next tier, or to the smallest that is long enough.
+
+    The last tier takes the rest.
+    """
     assert choose(TIERS, attempt=attempt, wanted_s=wanted_s).name == name
 
 
 def test_one_tier_serves_all() -> None:
-    """A list of one tier has a place for every attempt and every wait."""
+    """A single tier serves every attempt and every wait."""
     (only,) = tiers_of(["10s"])
 
     assert {choose([only], attempt=attempt, wanted_s=wanted_s) for attempt in range(5) for wanted_s in (0, 5, 5000)} == {only}
@@ -63,7 +66,7 @@ def test_one_tier_serves_all() -> None:
     ],
 )
 def test_the_delay_of_a_retry(wanted_s: float, jitter: float, delay_s: float) -> None:
-    """The longer of the tier and of what is wanted, within a day, and up to a fifth more."""
+    """A retry waits for the longer of tier and wanted delay, at most a day, plus up to a fifth."""
     assert retry_delay(Tier("5m", 300), wanted_s=wanted_s, jitter=jitter) == pytest.approx(delay_s)
 
 
@@ -74,7 +77,7 @@ def test_the_delay_of_a_retry(wanted_s: float, jitter: float, delay_s: float) ->
     jitter=st.floats(0, 1),
 )
 def test_a_retry_is_never_early(lengths: list[int], attempt: int, wanted_s: float, jitter: float) -> None:
-    """Whatever the tiers, a task waits as long as is wanted and as its tier says, and at most a fifth more than the longer."""
+    """A task waits at least as long as wanted and as its tier, and at most a fifth longer."""
     tier = choose(tiers_of(f"{length}s" for length in lengths), attempt=attempt, wanted_s=wanted_s)
 
     delay_s = retry_delay(tier, wanted_s=wanted_s, jitter=jitter)

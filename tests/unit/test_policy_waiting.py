@@ -37,12 +37,18 @@ NOON_S = 1_800_014_400.0  # Fri, 15 Jan 2027 12:00:00 GMT
     ],
 )
 def test_what_the_provider_asks_for(headers: dict[str, str], seconds: float | None) -> None:
-    """Seconds, decimals, milliseconds and dates are read and clamped to a day; anything else counts as not said."""
+    """Seconds, decimals, milliseconds and dates are read and limited to a day.
+
+    Any other text counts as missing.
+    """
     assert asked_for(headers, NOON_S) == seconds
 
 
 def test_a_date_is_read_by_the_clock_of_who_sent_it() -> None:
-    """An agent whose clock is an hour slow does not wait an hour for what was meant to be half a minute."""
+    """A date is read by its sender's clock.
+
+    An agent whose clock is an hour slow must not wait an hour for half a minute.
+    """
     headers = {"date": "Fri, 15 Jan 2027 12:00:00 GMT", "retry-after": "Fri, 15 Jan 2027 12:00:30 GMT"}
 
     assert asked_for(headers, NOON_S - 3600) == 30
@@ -84,7 +90,10 @@ LEFT_REQUESTS, LEFT_TOKENS = "x-ratelimit-remaining-requests", "x-ratelimit-rema
     ],
 )
 def test_forms_of_a_rate_limits_reset(text: str, seconds: float | None) -> None:
-    """Durations, seconds, times since 1970 and dates are read; what is past or unreadable counts as not said."""
+    """Durations, seconds, times since 1970 and dates are read.
+
+    A past or unreadable time counts as missing.
+    """
     told = asked_for({REQUESTS: text}, NOON_S, limits=True)
 
     assert told == (None if seconds is None else pytest.approx(seconds, rel=1e-6))
@@ -120,20 +129,23 @@ def test_forms_of_a_rate_limits_reset(text: str, seconds: float | None) -> None:
     ],
 )
 def test_the_limit_that_is_used_up_is_waited_for(headers: dict[str, str], seconds: float | None) -> None:
-    """The longest of the limits of which nothing remains, or of all where none is said to be used up; Retry-After goes first."""
+    """The task waits for the longest of the used-up limits, or of all if none is used up.
+
+    Retry-After takes precedence.
+    """
     told = asked_for(headers, NOON_S, limits=True)
 
     assert told == (None if seconds is None else pytest.approx(seconds))
 
 
 def test_limits_are_waited_for_only_where_they_are_the_cause() -> None:
-    """A failure that is no rate limit does not wait for one."""
+    """A failure that is not a rate limit does not wait for one."""
     assert asked_for({TOKENS: "6m0s", LEFT_TOKENS: "0"}, NOON_S) is None
 
 
 @given(st.text(max_size=60) | st.from_regex(r"[0-9.:T+-]{1,30}[smhdZ]?", fullmatch=True))
 def test_any_header_is_survived(text: str) -> None:
-    """No header text raises, or asks for more than a day."""
+    """No header text raises an error, or makes a task wait longer than a day."""
     for headers in ({"retry-after": text}, {"retry-after-ms": text}, {REQUESTS: text, LEFT_REQUESTS: text}):
         asked = asked_for(headers, NOON_S, limits=True)
 
@@ -141,13 +153,13 @@ def test_any_header_is_survived(text: str) -> None:
 
 
 def test_back_off_doubles_within_its_bounds() -> None:
-    """It begins between 1 and 2 s, doubles, and ends between 30 and 60 s."""
+    """The back-off begins between 1 and 2 s, doubles, and ends between 30 and 60 s."""
     assert [back_off(snoozes, 0.0) for snoozes in (0, 1, 2, 5, 50)] == [1, 2, 4, 30, 30]
     assert [back_off(snoozes, 1.0) for snoozes in (0, 1, 2, 5, 50)] == [2, 4, 8, 60, 60]
 
 
 def test_tasks_that_were_told_the_same_come_back_apart() -> None:
-    """Jitter is added to what the provider asks for, never taken from it."""
+    """Jitter is added to the provider's wait, never subtracted, so tasks return apart."""
     told = [delay({"retry-after": "100"}, snoozes=0, jitter=jitter, utc_s=NOON_S) for jitter in (0.0, 0.5, 1.0)]
 
     assert told == [100, 105, 110]

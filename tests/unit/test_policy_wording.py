@@ -42,7 +42,7 @@ def test_fingerprints_stay_the_same_over_releases() -> None:
 
 @pytest.mark.parametrize("filler", ["a", "1", "'", '"', "#", "sk-", "x1 ", "a-", "bearer ", "_", "token:", 'api_key"', "secret = '"])
 def test_long_texts_take_no_time(filler: str) -> None:
-    """No pattern backtracks: a hostile text of a megabyte is done with in a moment."""
+    """No pattern backtracks: a hostile text of a megabyte takes a moment."""
     began = time.thread_time()
 
     one_line(filler * 1_000_000)
@@ -53,9 +53,10 @@ def test_long_texts_take_no_time(filler: str) -> None:
 
 @given(st.text(st.characters()) | st.text(st.characters(categories=["Cs", "Cf", "Cc", "Lu"])))
 def test_a_text_fits_one_line(text: str) -> None:
-    """Whatever the text, one printable line of at most 500 characters is stored, and has a fingerprint.
+    """Any text is stored as one printable line of at most 500 characters, with a fingerprint.
 
-    Half a surrogate pair made its task dead as SETTLE, with its text lost; U+202E turned lines of the log around.
+    Half a surrogate pair used to make its task dead as SETTLE, with its text lost. U+202E used to
+    turn lines of the log around.
     """
     shown = one_line(text)
 
@@ -82,13 +83,13 @@ def test_a_text_fits_one_line(text: str) -> None:
     ],
 )
 def test_keys_are_masked(secret: str) -> None:
-    """What looks like a key does not stay in a text."""
+    """A text that looks like a key is masked."""
     assert one_line(f"failed with {secret}, sorry") == "failed with ***, sorry"
 
 
 @pytest.mark.parametrize("quote", ['"', "'", '\\"'])
 def test_keys_in_quotes_are_masked(quote: str) -> None:
-    """A request that is repeated as JSON, or as Python shows it."""
+    """Keys are masked in a request that is repeated as JSON, or as Python shows it."""
     shown = one_line(f"no entry: {quote}api_key{quote}: {quote}4f9a8c7b6d5e4f3a{quote}")
 
     assert "4f9a" not in shown
@@ -96,7 +97,7 @@ def test_keys_in_quotes_are_masked(quote: str) -> None:
 
 @pytest.mark.parametrize("text", ["429: token limit: 30000 of 30000 used", "400: max_tokens: 9000 > 8192", "401: Invalid token provided"])
 def test_words_about_keys_and_tokens_stay(text: str) -> None:
-    """What a person needs to read is no key."""
+    """Words about keys and tokens stay readable."""
     assert one_line(text) == text
 
 
@@ -105,7 +106,10 @@ KEY = "4f/9+c7b=5e"
 
 @pytest.mark.parametrize("body", [f"no entry with {KEY}!", '{"why":"4f\\/9\\u002bc7b\\u003D5e"}', f'{{"code":"{KEY}","n":["{KEY}"]}}'])
 def test_a_secret_is_masked_whatever_it_looks_like(body: str) -> None:
-    """Also where JSON escapes some of its characters; nothing that shows an object shows the secret."""
+    """A secret is masked in any form, even if JSON escapes its characters.
+
+    No repr of an object shows it.
+    """
     masked = masking(KEY)
 
     assert masked(body.encode()) == body.replace(KEY, "***").replace("4f\\/9\\u002bc7b\\u003D5e", "***").encode()
@@ -113,6 +117,9 @@ def test_a_secret_is_masked_whatever_it_looks_like(body: str) -> None:
 
 
 def test_a_word_that_serves_as_a_key_masks_nothing() -> None:
-    """Local servers take any, and an error whose codes were masked would have no class."""
+    """A plain word that serves as a key masks nothing.
+
+    Local servers take any word, and an error with masked codes would have no class.
+    """
     for word in ("", "x", "EMPTY"):
         assert masking(word)(b'{"error":{"code":"EMPTY"}}') == b'{"error":{"code":"EMPTY"}}'

@@ -1,4 +1,4 @@
-"""An agent that does nothing says why, without saying it all the time."""
+"""An idle agent says why, but not all the time."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from producer.status import GroupStatus
 
 
 class Hour:
-    """A clock whose sleeps end at once; the hour ends as a cancellation does."""
+    """A clock whose sleeps end at once; the hour ends with a cancellation."""
 
     def __init__(self) -> None:
         self.passed_s = 0.0
@@ -38,7 +38,7 @@ async def nobody_looks() -> GroupStatus:
 
 
 def warnings(notice: str, caplog: pytest.LogCaptureFixture, deaths: Callable[[], list[str]] = list) -> list[str]:
-    """Return what an agent with this notice warns of in an hour, without a terminal."""
+    """Return the warnings of an agent with this notice in an hour, without a terminal."""
     clock = Hour()
     progress = Progress(read=nobody_looks, clock=clock, summary=lambda: "0 succeeded", notice=lambda: notice, deaths=deaths)
     with caplog.at_level(logging.INFO), pytest.raises(asyncio.CancelledError):
@@ -47,7 +47,7 @@ def warnings(notice: str, caplog: pytest.LogCaptureFixture, deaths: Callable[[],
 
 
 def test_reason_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    """While a route waits, the log says so, each minute and not more often."""
+    """While a route waits, the log says so once a minute."""
     said = warnings("route default waits 20 s: 429", caplog)
 
     assert set(said) == {"route default waits 20 s: 429"}
@@ -55,12 +55,12 @@ def test_reason_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_nothing_is_told_while_nothing_waits(caplog: pytest.LogCaptureFixture) -> None:
-    """An agent that works warns of nothing."""
+    """An agent that works logs no warning."""
     assert warnings("", caplog) == []
 
 
 def test_deaths_are_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    """What killed tasks meanwhile stands in the log while they die, and not only at the end."""
+    """Errors that kill tasks are logged once a minute, and not only at the end."""
     news = [["2 dead tasks of class BAD_REQUEST"], [], ["1 dead task of class TOO_LONG"]]
 
     said = warnings("", caplog, lambda: news.pop(0) if news else [])
@@ -69,7 +69,10 @@ def test_deaths_are_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_bar_is_for_the_foreground_of_a_terminal() -> None:
-    """A program that a terminal runs in front may draw; one with a session of its own, as agents of one parent have, may not."""
+    """Only a program in the foreground of a terminal may draw a bar.
+
+    A program with a session of its own, like the agents of one parent, may not.
+    """
     code = "import os; from agent.console.progress import in_front; os._exit(10 + in_front())"
     command = [sys.executable, "-c", code]
 
