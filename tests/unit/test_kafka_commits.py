@@ -94,10 +94,7 @@ def test_marks_are_sent_once_a_second_and_only_when_they_rose() -> None:
 
 
 def test_one_commit_is_under_way_at_a_time() -> None:
-    """While a commit's answer is awaited nothing is sent.
-
-    Afterwards the marks made meanwhile are.
-    """
+    """While a commit's answer is awaited nothing is sent; then the marks made meanwhile are."""
     desk = Desk()
     desk.commits.mark(desk.partitions[0], 5)
     desk.second()

@@ -1,4 +1,4 @@
-"""Each promise is shown to be broken by a run that breaks it, and kept by one that does not."""
+"""Each promise is broken by a broken run, and kept by a correct one."""
 
 from dataclasses import replace
 
@@ -17,13 +17,13 @@ P, R, S, D = Status.PENDING, Status.PROCESSING, Status.SUCCEEDED, Status.DEAD
 
 
 def closely(**changed: object) -> Evidence:
-    """Return the run that is seen closely, with something changed."""
+    """Return the detailed run with something changed."""
     return replace(CLOSE, **changed)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("run", [GOOD, AGAIN, CLOSE])
 def test_good_run_keeps_every_promise(run: Evidence) -> None:
-    """A run in which everything fits breaks nothing."""
+    """A correct run breaks no promise."""
     assert violations(run) == []
 
 
@@ -155,7 +155,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_run_is_found(name: str) -> None:
-    """The function of a promise returns a line that begins with its name when the run breaks it."""
+    """A promise's function returns a line that begins with its name if the run breaks it."""
     promise, run = BROKEN[name]
 
     found = PROMISES[promise](run)
@@ -165,7 +165,7 @@ def test_broken_run_is_found(name: str) -> None:
 
 
 def test_every_promise_is_broken_by_something() -> None:
-    """There is no promise whose function was never seen to speak."""
+    """Every promise has a run that breaks it."""
     assert {promise for promise, _ in BROKEN.values()} == PROMISES.keys()
 
 
@@ -222,12 +222,15 @@ KEPT = {
 
 @pytest.mark.parametrize("name", KEPT)
 def test_what_only_looks_broken_is_not(name: str) -> None:
-    """What a promise allows is not taken for a violation."""
+    """What a promise allows does not count as a violation."""
     assert violations(KEPT[name]) == []
 
 
 def test_a_clock_that_is_set_back_after_a_claim_makes_no_retry_early() -> None:
-    """The database's clock decided when it claimed, at 11; the first attempt had ended at -20."""
+    """The first retry may run early if the database's clock was set back after the claim.
+
+    The database's clock decided when it claimed, at 11; the first attempt had ended at -20.
+    """
     retry = {"calls": (replace(CLAIMED, label=2, start_utc_s=-5.0),), "attempts": (replace(RETRIED, settled_s=-20.0),)}
 
     assert retried_early(closely(**retry)) == []
@@ -236,7 +239,11 @@ def test_a_clock_that_is_set_back_after_a_claim_makes_no_retry_early() -> None:
 
 @pytest.mark.parametrize(("claimed_s", "early"), [(45.0, 0), (30.0, 1)])
 def test_only_the_next_attempt_waits_for_the_tier(claimed_s: float, early: int) -> None:
-    """The one after it was snoozed, then the clock was set back: it begins 30 s after nothing that counts."""
+    """Only the next attempt waits for the tier.
+
+    The attempt after it was snoozed, then the clock was set back, so it begins 30 s after an end
+    that does not count.
+    """
     second = replace(CLAIMED, start_s=20.0, order=20, label=2, start_utc_s=claimed_s, claim=None)
     third = replace(second, start_s=30.0, order=30, start_utc_s=16.0)
     waits = move(14, R, Status.RETRYING, old=OWNER)
@@ -247,7 +254,11 @@ def test_only_the_next_attempt_waits_for_the_tier(claimed_s: float, early: int) 
 
 
 def test_a_replay_counts_attempts_anew() -> None:
-    """What waited for its second attempt was cancelled and replayed, and the clock set back: its second attempt is of another count."""
+    """A replay starts a new count of attempts.
+
+    A task that waited for its second attempt was cancelled and replayed, and the clock set back.
+    Its second attempt belongs to another count.
+    """
     anew = replace(CLAIMED, start_s=20.0, order=20, start_utc_s=8.0, claim=None)
     second = replace(anew, start_s=30.0, order=30, label=2, start_utc_s=17.0)
     attempts = (replace(RETRIED, owner=OWNER, settled_s=14.0),)
@@ -258,12 +269,16 @@ def test_a_replay_counts_attempts_anew() -> None:
 
 
 def test_an_agent_is_known_by_its_incarnation() -> None:
-    """The number of an owner names the incarnation that claimed."""
+    """An owner number names the incarnation that claimed."""
     assert OWNER >> 24 == AGENT >> 24 == 1
 
 
 def test_an_answer_of_before_an_outage_ends_a_run_of_failures() -> None:
-    """Calls that were under way when it began may still succeed; each lets the failures be counted anew, as those of single tasks."""
+    """An answer to a call from before an outage ends a run of failures.
+
+    Calls in progress when an outage begins may still succeed. Each success lets the failures count
+    anew, as those of single tasks.
+    """
     failing = tuple(Call(f"b/{n}", n / 10, n / 10, 502, route="default") for n in range(20))
     earlier = tuple(Call(f"b/{n}", -1.0, n / 2, OK, route="default") for n in range(4))
 

@@ -1,4 +1,4 @@
-"""What is kept of a record that is set aside."""
+"""What is stored of a rejected record."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from schemas.envelope import RawHeaders
 
 @pytest.mark.parametrize("value_bytes", [0, 1, 100, KEPT_HEADER_BYTES])
 def test_headers_are_kept_from_the_first_as_far_as_there_is_room(value_bytes: int) -> None:
-    """One more pair would be too much."""
+    """Headers are stored from the first on while there is room; one more would be too much."""
     headers: RawHeaders = [(f"h{number}", b"v" * value_bytes) for number in range(2000)]
 
     kept = orjson.loads(headers_blob(headers))
@@ -23,27 +23,37 @@ def test_headers_are_kept_from_the_first_as_far_as_there_is_room(value_bytes: in
 
 
 def test_few_headers_are_kept_whole() -> None:
-    """With what is no UTF-8 as escapes, and no value as null."""
+    """A few headers are stored whole: bytes that are not UTF-8 as escapes, no value as null."""
     assert orjson.loads(headers_blob([("a", b"\xff"), ("b", None)])) == [["a", "\\xff"], ["b", None]]
     assert headers_blob([]) == b"[]"
 
 
 @pytest.mark.parametrize("before", [("docllm-note", b"x" * 9000), ("docllm-a", b"x" * KEPT_HEADER_BYTES), ("other", b"x" * 9000)])
 def test_the_batch_is_kept_whatever_else_is_there(before: tuple[str, bytes]) -> None:
-    """A header of the producer's own that begins as ours do took its room, and a replay made a task of `<group>-direct`."""
+    """The batch header is stored, whatever the other headers are.
+
+    A producer's header with docllm's prefix used to take its room, and a replay made a task of
+    `<group>-direct`.
+    """
     assert orjson.loads(headers_blob([before, ("docllm-batch", b"invoices")]))[0] == ["docllm-batch", "invoices"]
 
 
 @pytest.mark.parametrize("before", [[("h", b"")] * 9000, [("docllm-batch", b"d" * 1000)] * 9], ids=["many headers", "many batches"])
 def test_of_many_headers_the_batch_that_counts_is_kept(before: list[tuple[str, bytes | None]]) -> None:
-    """The last one is read of the record itself; a replay that read another one made its task where it does not belong."""
+    """Of several batch headers, the last one is stored, which counts for the record itself.
+
+    Otherwise a replay would put the task into another batch.
+    """
     batches = [value for name, value in orjson.loads(headers_blob([*before, ("docllm-batch", b"night")])) if name == "docllm-batch"]
 
     assert batches[-1] == "night"
 
 
 def test_a_batch_that_is_no_name_is_kept_as_such() -> None:
-    """Left out for its size, it would be none, and the record a task of the group's own batch."""
+    """A batch header that is no valid name is stored as such.
+
+    If it were left out for its size, the record would become a task of the group's own batch.
+    """
     ((name, value),) = orjson.loads(headers_blob([("docllm-batch", b"x" * 100_000)]))
 
     assert name == "docllm-batch"
@@ -51,7 +61,11 @@ def test_a_batch_that_is_no_name_is_kept_as_such() -> None:
 
 
 def test_of_very_many_headers_only_the_first_are_looked_at() -> None:
-    """A record of 4 MiB may have half a million; an agent that wrote them all again and again stood still for hours."""
+    """Of very many headers, only the first ones are looked at.
+
+    A record of 4 MiB may have half a million headers. An agent that encoded them all repeatedly
+    stood still for hours.
+    """
     looked_at = 0
 
     class Many(list[tuple[str, bytes | None]]):

@@ -1,4 +1,4 @@
-"""What may be claimed: routes take turns, and so do what is new and what came back."""
+"""The ready queue: routes take turns, and so do new and returned deliveries."""
 
 from agent.entry import Entry, State
 from agent.ports import Partition
@@ -28,7 +28,7 @@ def offsets(entries: list[Entry]) -> list[int]:
 
 
 def test_what_came_back_takes_turns_with_what_is_new() -> None:
-    """A flood of retries leaves every second slot to new tasks, and the other way round."""
+    """A flood of retries leaves every second slot to new tasks, and vice versa."""
     ready = filled(*map(entry, (1, 2, 3, 4)), back=tuple(map(entry, (11, 12))))
 
     assert offsets(ready.take(3, lambda _route: 9)) == [11, 1, 12]
@@ -36,14 +36,14 @@ def test_what_came_back_takes_turns_with_what_is_new() -> None:
 
 
 def test_turns_go_on_over_claims_of_one() -> None:
-    """With one free slot at a time both kinds are served."""
+    """With one free slot at a time, both kinds are served."""
     ready = filled(*map(entry, (1, 2)), back=tuple(map(entry, (11, 12))))
 
     assert [offsets(ready.take(1, lambda _route: 1))[0] for _ in range(4)] == [11, 1, 12, 2]
 
 
 def test_a_closed_route_holds_up_no_other() -> None:
-    """Only as much of a route is taken as it has room for; the rest keeps its order."""
+    """At most as many of a route are taken as it has room for; the rest keeps its order."""
     ready = filled(entry(1), entry(2), entry(3), entry(4, "b"), entry(5, "b"))
 
     assert offsets(ready.take(9, {"a": 0, "b": 9}.__getitem__)) == [4, 5]
@@ -52,14 +52,14 @@ def test_a_closed_route_holds_up_no_other() -> None:
 
 
 def test_routes_share_the_slots() -> None:
-    """A route with a thousand tasks does not take all the slots of one with three."""
+    """A route with a thousand tasks does not take all slots from a route with three."""
     ready = filled(*map(entry, range(10)), *(entry(100 + number, "b") for number in range(3)))
 
     assert sorted(offsets(ready.take(6, lambda _route: 6))) == [0, 1, 2, 100, 101, 102]
 
 
 def test_what_is_gone_is_passed_over_and_forgotten() -> None:
-    """An entry whose partition went is never taken, and does not keep its route's name."""
+    """A delivery whose partition was revoked is never taken, and its route's name is dropped."""
     ended = entry(1)
     ready = filled(ended, entry(2, "b"))
     ended.state = State.GONE
@@ -71,7 +71,7 @@ def test_what_is_gone_is_passed_over_and_forgotten() -> None:
 
 
 def test_a_parked_route_counts_apart() -> None:
-    """Its entries keep their place, and are not among those that may be claimed soon."""
+    """A parked route's deliveries keep their place, and do not count as soon claimable."""
     ready = filled(entry(1), entry(2, "b"))
 
     assert offsets(list(ready.park("a"))) == [1]

@@ -1,4 +1,4 @@
-"""What a reaper puts in order each minute."""
+"""The minutely duties of a reaper."""
 
 import asyncio
 from datetime import datetime
@@ -14,14 +14,14 @@ from schemas.task import Status
 from schemas.topics import Topics
 
 
-class Rested(Exception):  # noqa: N818 - it is no error: the round is over
+class Rested(Exception):  # noqa: N818 - not an error: the round is over
     """The reaper waits for its next round."""
 
 
 class OneRound:
-    """A clock on which nobody waits, a database that notes what it is asked, and topics that nobody reaches."""
+    """A clock without waits, a database that records its calls, and unreachable topics."""
 
-    told = False  # as of an outage of Kafka
+    told = False  # as in an outage of Kafka
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -49,9 +49,13 @@ def reaper(parts: OneRound, tiers: tuple[str, ...] = ()) -> Reaper:
     return Reaper(**shared, topics=Topics("g", tiers), locks=None, sweep=woken, agents_gone=lambda _: None, finished=dict)
 
 
-@pytest.mark.parametrize(("timestamp_ms", "time"), [(1 << 62, datetime(9999, 12, 31)), (-1, datetime(1970, 1, 1))])  # noqa: DTZ001 - as the ledger has it
+# As the ledger has it.
+@pytest.mark.parametrize(("timestamp_ms", "time"), [(1 << 62, datetime(9999, 12, 31)), (-1, datetime(1970, 1, 1))])  # noqa: DTZ001
 def test_a_record_of_any_time_ends_no_reaper(timestamp_ms: int, time: datetime) -> None:
-    """A producer names the time where the topic lets it, and the year 300,000 is one."""
+    """A record with any timestamp ends no reaper.
+
+    A producer sets the time if the topic allows it, for example one in the year 300,000.
+    """
     parts = OneRound()
 
     async def backlog(*_: Any) -> Backlog:
@@ -63,7 +67,10 @@ def test_a_record_of_any_time_ends_no_reaper(timestamp_ms: int, time: datetime) 
 
 
 def test_pending_tasks_are_compared_with_the_oldest_record_of_tasks() -> None:
-    """A record that waits in a tier for an hour says nothing about those of `tasks`."""
+    """Pending tasks are compared with the oldest record of the main topic.
+
+    A record that waits in a tier for an hour says nothing about those of `tasks`.
+    """
     parts, oldest_ms = OneRound(), {"g": 5_000, "g.retry.1h": 1_000, "g.retry.30s": None}
 
     async def backlog(consumer_group: str, _topics: Any) -> Backlog:
@@ -82,7 +89,10 @@ def test_pending_tasks_are_compared_with_the_oldest_record_of_tasks() -> None:
 
 
 def test_a_topic_that_takes_no_deletion_holds_up_no_other() -> None:
-    """A topic that was compacted by mistake, or has no leader: the records of the others are deleted all the same."""
+    """A topic that takes no deletion holds up no other.
+
+    It was compacted by mistake, or has no leader.
+    """
     parts, trimmed = OneRound(), []
 
     async def backlog(*_: Any) -> Backlog:
@@ -93,7 +103,8 @@ def test_a_topic_that_takes_no_deletion_holds_up_no_other() -> None:
             raise UnreachableError("the topic takes no deletion")
         trimmed.append(below)
 
-    parts.backlog, parts.trim = backlog, trim  # type: ignore[method-assign, assignment, attr-defined]
+    #  assignment, attr-defined].
+    parts.backlog, parts.trim = backlog, trim  # type: ignore[method-assign,
     tidy = reaper(parts)
     tidy._finished = lambda: {("g.tasks", 0): 7, ("g.inbox", 0): 3}
 
@@ -103,7 +114,10 @@ def test_a_topic_that_takes_no_deletion_holds_up_no_other() -> None:
 
 
 def test_each_round_sums_up_counts_and_forgets_agents_though_kafka_is_away() -> None:
-    """One duty that fails holds up no other."""
+    """Each round sums up counts and forgets agents, even while Kafka is away.
+
+    A failing duty does not hold up the others.
+    """
     parts = OneRound()
     with pytest.raises(Rested):
         asyncio.run(reaper(parts).tidy_forever())
@@ -125,7 +139,11 @@ def test_a_missing_right_ends_the_reaper() -> None:
 
 
 def test_a_lost_topic_is_swept_at_a_bounded_rate() -> None:
-    """A million tasks without records are ordered in minutes: claims and settles share the ledger with the sweep."""
+    """A lost topic is swept at a limited rate.
+
+    A million tasks without records take minutes, because claims and settles share the ledger with
+    the sweep.
+    """
     parts, found, waited = OneRound(), [sweep.PAGE, sweep.PAGE, 3, *[sweep.PAGE] * 200], []
 
     async def sleep(seconds: float) -> None:

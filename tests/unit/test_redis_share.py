@@ -1,4 +1,4 @@
-"""Redis is advice: whatever its connection does, the board says that it is away, and no agent ends of it."""
+"""Redis is optional: whatever its connection does, the board reports it away, no agent ends."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,12 +16,17 @@ from schemas.config import Secret
     [
         RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed"),
         ConnectionResetError(104, "reset"),
-        AttributeError("'str' object has no attribute 'decode'"),  # by an option of the address
+        # Caused by an option of the address.
+        AttributeError("'str' object has no attribute 'decode'"),
         KeyError("what nobody thought of"),
     ],
 )
 def test_a_connection_that_was_reset_is_a_board_that_is_away(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    """Found by a fault run: uvloop raises RuntimeError for it, agents ended with 5 while Redis was killed."""
+    """A connection that was reset means that the board is away.
+
+    A fault run found that uvloop raises RuntimeError for it, and agents ended with 5 while Redis
+    was killed.
+    """
 
     async def reset(_board: RedisBoard, _reports: Sequence[Report]) -> list[Any]:
         raise error

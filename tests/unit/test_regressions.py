@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 class Stumbling(Database):
-    """Fails the first transaction of every call that reads, in a way that passes."""
+    """Fails the first transaction of every call that reads, with a passing error."""
 
     def auto(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
         fresh = True
@@ -36,7 +36,7 @@ class Stumbling(Database):
 
 
 def test_an_agent_registers_though_the_database_stumbles(tmp_path: Path) -> None:
-    """An error that passes while an agent registers does not end the agent."""
+    """A passing database error during registration does not end the agent."""
     url = f"sqlite:///{tmp_path / 'ledger.sqlite'}"
     database = Database(url)
     migrations.migrate(database)
@@ -60,7 +60,11 @@ class Full(AgentLocks):
 
 
 def test_a_heartbeat_outlives_whatever_happens_to_a_beat(tmp_path: Path) -> None:
-    """An agent whose heartbeat ended stayed, held its partitions, claimed nothing, and said nothing."""
+    """A heartbeat survives whatever happens to one beat.
+
+    An agent whose heartbeat had ended used to stay: it held its partitions, claimed nothing, and
+    logged nothing.
+    """
     database = Database(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
     migrations.migrate(database)
     heartbeat = Heartbeat(

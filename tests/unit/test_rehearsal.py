@@ -1,4 +1,4 @@
-"""The rehearsal LLM without its socket: what it says, which faults it has, what it remembers."""
+"""The rehearsal LLM without its socket: answers, faults, and memory."""
 
 import io
 import json
@@ -69,7 +69,7 @@ def get(made: Service, path: str) -> Any:
 
 
 def test_a_summary_is_text_of_the_document() -> None:
-    """The sentences with the frequent words are said, in their order, without the instruction."""
+    """A summary has the sentences with the frequent words, in order, without the instruction."""
     text = "Summarize: It rained. The harvest costs money. Nobody came. A harvest which costs money is a harvest."
 
     assert summary(text) == "The harvest costs money. A harvest which costs money is a harvest."
@@ -78,12 +78,12 @@ def test_a_summary_is_text_of_the_document() -> None:
 
 @pytest.mark.parametrize("text", ["", "   \n ", "Summarize: "])
 def test_an_empty_document(text: str) -> None:
-    """There is always an answer."""
+    """Even an empty document gets an answer."""
     assert summary(text)
 
 
 def test_an_example_fits_its_schema() -> None:
-    """An object made for a schema validates, holds what is required, and nothing else."""
+    """An object made for a schema is valid, has the required fields, and no others."""
     made = example(SCHEMA, "Sales rose.")
 
     jsonschema_rs.validate(SCHEMA, made)
@@ -98,7 +98,7 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
 
 
 def test_a_whole_number_may_be_written_as_a_fraction() -> None:
-    """In JSON Schema 2.0 is one."""
+    """2.0 counts as a whole number, as in JSON Schema."""
     assert example({"type": "string", "minLength": 9.0, "maxLength": 5.0}, "Sales rose.") == "Sales...."
     assert example({"type": "array", "minItems": 2.0, "items": {"type": "integer"}}, "x") == [0, 0]
 
@@ -122,7 +122,10 @@ TREE = {"type": "object", "properties": {name: {"$ref": "#"} for name in "abcdef
     ],
 )
 def test_a_schema_that_gives_no_small_answer_is_refused(schema: Any) -> None:
-    """As a provider does, and at once: it cut the connection, or stopped all calls for as long as the memory lasted."""
+    """A schema without a small answer is refused at once, as by a provider.
+
+    It used to cut the connection, or block all calls as long as the memory lasted.
+    """
     wanted: Any = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
     request = chat(response_format=wanted)
     request = replace(request, body=request.body.replace(b'"DEEP"', b"[" * 260 + b"]" * 260))
@@ -150,7 +153,7 @@ def test_the_text_of_messages(messages: list[Any], text: str) -> None:
 
 
 def test_faults_are_read_as_they_are_written() -> None:
-    """An option gives shares and settings, and comes back as the same mapping."""
+    """A fault option has shares and settings, and reads back as the same mapping."""
     read = faults.parse("429=0.05, hang=0.01,retry_after=2")
 
     assert read == Faults({"429": 0.05, "hang": 0.01}, retry_after=2.0)
@@ -160,13 +163,13 @@ def test_faults_are_read_as_they_are_written() -> None:
 
 @pytest.mark.parametrize("text", ["hangs=0.1", "429", "429=x", "429=-1", "429=nan", "99=0.1", "429=0.6,500=0.6", "=1"])
 def test_faults_that_are_none(text: str) -> None:
-    """What cannot be meant is refused."""
+    """Impossible faults are refused."""
     with pytest.raises(ConfigError):
         faults.parse(text)
 
 
 def test_the_shares_of_faults_are_kept() -> None:
-    """Over many calls each fault comes as often as was asked for."""
+    """Over many calls, each fault occurs as often as requested."""
     dialed = faults.parse("429=0.1,hang=0.02")
     drawn = Counter(dialed.pick(faults.draw(1, f"b/{number}", 1)[0]) for number in range(10_000))
 
@@ -175,7 +178,7 @@ def test_the_shares_of_faults_are_kept() -> None:
 
 
 def test_the_same_call_has_the_same_fault_and_a_repeated_one_another() -> None:
-    """The draw follows from seed, request and number of the call, not from the order of arrival."""
+    """The draw depends on seed, request and number of the call, not on the order of arrival."""
     draws = {faults.draw(seed, name, nth) for seed in (1, 2) for name in "ab" for nth in (1, 2)}
 
     assert len(draws) == 8
@@ -195,7 +198,7 @@ def test_a_completion_echoes_model_and_counts() -> None:
 
 
 def test_a_schema_in_the_request_is_honoured() -> None:
-    """A response format with a schema is answered with JSON that fits."""
+    """A request with a schema is answered with JSON that fits it."""
     wanted: Any = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
 
     said = body_of(service().plan(chat(response_format=wanted)))
@@ -204,7 +207,10 @@ def test_a_schema_in_the_request_is_honoured() -> None:
 
 
 def test_faults_that_answer() -> None:
-    """A rate limit has Retry-After, a malformed answer is no JSON, a wrong schema has no choices or no object."""
+    """A rate limit has Retry-After, a malformed answer is no JSON, a wrong schema lacks choices.
+
+    A wrong schema may also lack the object.
+    """
     limited = service("429=1,retry_after=2").plan(chat())
     malformed = service("malformed=1").plan(chat())
     wrong = [service("wrong_schema=1").plan(chat(**more)) for more in ({}, {"response_format": {"json_schema": {"schema": SCHEMA}}})]
@@ -227,7 +233,7 @@ def test_faults_of_time_and_connection() -> None:
 
 
 def test_latency_lies_in_its_range() -> None:
-    """A range of latency gives each call its own time within it."""
+    """Each call has its own latency within the range."""
     made = service(latency_s=(0.1, 2.0))
     delays = {made.plan(chat(name=f"b/{number}")).delay_s for number in range(100)}
 
@@ -236,7 +242,10 @@ def test_latency_lies_in_its_range() -> None:
 
 
 def test_faults_change_at_run_time() -> None:
-    """A POST to /faults replaces them, as text or as JSON; a wrong one changes nothing and says why."""
+    """A POST to /faults replaces the faults, as text or JSON; a wrong one changes nothing.
+
+    The answer says why.
+    """
     made = service()
 
     for body, status in ((b'{"500": 1}', 500), (b"503=1, retry_after=2", 503), (b"", 200), (b"500=1", 500)):
@@ -249,7 +258,7 @@ def test_faults_change_at_run_time() -> None:
 
 
 def test_faults_are_not_changed_from_elsewhere() -> None:
-    """A server that listens on all addresses lets nobody but its own machine dial."""
+    """A server on all addresses accepts changes of faults only from its own machine."""
     made = service()
 
     refused = dial(made, b"500=1", local=False)
@@ -259,7 +268,10 @@ def test_faults_are_not_changed_from_elsewhere() -> None:
 
 
 def test_a_used_up_quota_looks_as_providers_show_it() -> None:
-    """The status is 429, as for a rate limit; the code says that waiting will not help, and there is no Retry-After."""
+    """A used-up quota has status 429 like a rate limit, but a code and no Retry-After.
+
+    The code says that waiting will not help.
+    """
     plan = service("quota=1,retry_after=2").plan(chat())
 
     assert status_of(plan) == 429
@@ -268,7 +280,7 @@ def test_a_used_up_quota_looks_as_providers_show_it() -> None:
 
 
 def test_a_huge_answer_is_one_that_no_agent_takes() -> None:
-    """The answer is whole and well-formed, and beyond every limit."""
+    """A huge answer is complete and well-formed, but beyond every limit."""
     plan = service("huge=1").plan(chat())
 
     assert len(plan.answer) > MAX_REPLY_BYTES
@@ -301,7 +313,10 @@ def test_calls_are_remembered() -> None:
 
 
 def test_end_of_a_call_names_its_fault() -> None:
-    """The log of a call that was to fail says why, so that a checker can tell a dialed failure from one of docllm's."""
+    """The log of a failed call names its fault.
+
+    A checker can thus tell a planned failure from one of docllm's own.
+    """
     log = io.BytesIO()
     made = service("503=1", log=log)
     call = made.plan(chat())
@@ -313,7 +328,7 @@ def test_end_of_a_call_names_its_fault() -> None:
 
 
 def test_paths_that_are_not_there() -> None:
-    """Models are listed; another path, and a body that is no request, are errors of the caller."""
+    """Models are listed; another path, or a body that is no request, is the caller's error."""
     made = service()
 
     assert get(made, "/v1/models")["data"][0]["id"] == "rehearsal"
@@ -325,12 +340,12 @@ def test_paths_that_are_not_there() -> None:
 
 @pytest.mark.parametrize("options", [["--faults", "x=1"], ["--latency", "fast"], ["--latency", "2-1"]])
 def test_options_that_are_wrong(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """A wrong option is exit code 2, with what to write."""
+    """A wrong option is exit code 2 with the right form."""
     assert run(options) == 2
     assert capsys.readouterr().err
 
 
 def test_options_with_an_open_quote_are_usage() -> None:
-    """Nothing is started."""
+    """Options with an open quote are a usage error, and nothing is started."""
     with pytest.raises(ConfigError, match="--rehearsal-options"), rehearsal_child("--latency '1"):
         pass

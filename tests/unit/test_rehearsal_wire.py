@@ -1,4 +1,4 @@
-"""HTTP as the rehearsal LLM speaks it, and the whole program with its signals."""
+"""The rehearsal LLM's HTTP, and the whole program with its signals."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ class FakeTransport(asyncio.Transport):
 
 
 class Bench:
-    """A connection over a fake transport, whose requests are all answered by `plan`."""
+    """A connection over a fake transport; `plan` answers all its requests."""
 
     def __init__(self, plan: Plan) -> None:
         self.requests: list[Request] = []
@@ -57,7 +57,7 @@ class Bench:
 
 
 def test_a_request_may_come_in_pieces() -> None:
-    """Whatever the pieces, one request is seen, with its headers in lower case."""
+    """A request in any pieces is read as one, with header names in lower case."""
     bench = Bench(Plan(b"answer"))
 
     for byte in HELLO:
@@ -68,7 +68,7 @@ def test_a_request_may_come_in_pieces() -> None:
 
 
 def test_requests_that_come_together_are_answered_in_turn() -> None:
-    """Two requests in one piece get two answers."""
+    """Two requests in one piece get two answers, in turn."""
     bench = Bench(Plan(b"answer"))
 
     bench.connection.data_received(HELLO + HELLO)
@@ -88,7 +88,7 @@ def test_a_cut_answer_is_half_and_a_reset() -> None:
 
 
 def test_a_hanging_call_ends_when_its_client_leaves() -> None:
-    """Nothing is answered, and the call is over when the connection is."""
+    """A hanging call gets no answer and ends with its connection."""
     bench = Bench(Plan(b"answer", ending=Ending.HANG))
 
     bench.connection.data_received(HELLO)
@@ -112,7 +112,7 @@ def test_a_hanging_call_ends_when_its_client_leaves() -> None:
     ],
 )
 def test_what_is_no_request_is_refused(sent: bytes, status: int) -> None:
-    """Bytes that cannot be read are answered with a status, and the connection is closed."""
+    """Unreadable bytes are answered with a status, and the connection is closed."""
     bench = Bench(Plan(b"answer"))
 
     bench.connection.data_received(sent)
@@ -122,14 +122,14 @@ def test_what_is_no_request_is_refused(sent: bytes, status: int) -> None:
 
 
 def test_a_response_has_its_length() -> None:
-    """A response says how long it is, whatever its status is called."""
+    """A response states its length, whatever its status."""
     assert response(529, b"{}").startswith(b"HTTP/1.1 529 Status\r\n")
     assert response(200, b"{}", {"A": "b"}).endswith(b"\r\nA: b\r\nContent-Length: 2\r\n\r\n{}")
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The rehearsal LLM as a program with a log, and its base URL."""
+    """Start the rehearsal LLM as a program with a log; return its base URL."""
     code = "import sys; from agent.rehearsal import run; sys.exit(run(sys.argv[1:]))"
     options = ["--latency", "0", "--log", str(tmp_path / "calls.jsonl")]
     child = subprocess.Popen([sys.executable, "-c", code, *options], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
@@ -141,7 +141,7 @@ def program(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
 
 
 def test_an_address_of_ipv6_is_one_that_can_be_called() -> None:
-    """Its numbers stand in brackets, or the last of them is taken for the port."""
+    """An IPv6 address stands in brackets; otherwise its last number would be the port."""
     if "00000000000000000000000000000001" not in Path("/proc/net/if_inet6").read_text():
         pytest.skip("no IPv6 here")
 
@@ -153,7 +153,8 @@ def test_an_address_of_ipv6_is_one_that_can_be_called() -> None:
 
 
 def dial(url: str, found: str) -> None:
-    with urlopen(Get(url.replace("/v1", "/faults"), found.encode(), method="POST")) as reply:  # noqa: S310 - our own address
+    # Our own address.
+    with urlopen(Get(url.replace("/v1", "/faults"), found.encode(), method="POST")) as reply:  # noqa: S310
         assert reply.status == 200
 
 
@@ -166,7 +167,7 @@ async def _ended(url: str) -> Reply | CallFailed:
 
 
 def test_the_program(program: tuple[str, subprocess.Popen[str]], tmp_path: Path) -> None:
-    """Faults that are dialed in and out at run time reach the client; a signal ends the program, hanging calls or not."""
+    """Faults changed at run time reach the client; a signal ends the program despite hung calls."""
     url, child = program
 
     ended = []

@@ -1,4 +1,4 @@
-"""The rejects file: where it goes, what it holds, and what it never overwrites."""
+"""The rejects file: its place, its content, and the files that it never overwrites."""
 
 import errno
 import io
@@ -28,7 +28,7 @@ def interrupted(path: Path, bad: list[Bad]) -> None:
 
 
 def failing(number: int) -> Callable[..., NoReturn]:
-    """Stand for a function of the system that fails with this error."""
+    """Return a replacement for a system function that fails with this error."""
 
     def fail(*_given: object, **_named: object) -> NoReturn:
         raise OSError(number, os.strerror(number))
@@ -38,7 +38,10 @@ def failing(number: int) -> Callable[..., NoReturn]:
 
 @pytest.mark.parametrize("umask", [0o022, 0])
 def test_only_its_owner_reads_a_rejects_file(tmp_path: Path, umask: int) -> None:
-    """It holds lines of the input, which every local user could read; a mode that was wider is not kept."""
+    """Only its owner reads a rejects file, even if an older file had a wider mode.
+
+    It holds lines of the input, which every local user could read otherwise.
+    """
     path = tmp_path / "t.rejects.jsonl"
     path.touch(0o644)
     before = os.umask(umask)
@@ -52,7 +55,7 @@ def test_only_its_owner_reads_a_rejects_file(tmp_path: Path, umask: int) -> None
 
 
 def test_what_was_refused_is_in_the_file(tmp_path: Path) -> None:
-    """Each refused line is an object that the published schema takes."""
+    """Each refused line is an object that the published schema accepts."""
     with Rejects(tmp_path / "t.rejects.jsonl") as rejects:
         rejects.add(BAD)
         rejects.add(Bad(4, "", "is 4000000 bytes long", "use input.uri", None))
@@ -65,7 +68,7 @@ def test_what_was_refused_is_in_the_file(tmp_path: Path) -> None:
 
 
 def test_the_file_loads_again_once_it_is_repaired(tmp_path: Path) -> None:
-    """A person repairs `text` in place and loads the file; nothing else needs to change."""
+    """A person only repairs `text` in the file and loads it."""
     path = tmp_path / "t.rejects.jsonl"
     with Rejects(path) as rejects:
         rejects.add(BAD)
@@ -79,7 +82,11 @@ def test_the_file_loads_again_once_it_is_repaired(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("quotes", "kept"), [(1_400_000, True), (1_600_000, False)])
 def test_a_text_is_kept_where_a_load_takes_it_again(tmp_path: Path, quotes: int, *, kept: bool) -> None:
-    """In the file a quote takes twice its room: a person repaired what was refused again for its size."""
+    """A text is stored only if a load would accept the line.
+
+    In the file a quote takes twice its space. A repaired line used to be refused again for its
+    size.
+    """
     path = tmp_path / "t.rejects.jsonl"
     with Rejects(path) as rejects:
         rejects.add(Bad(1, "id", "is missing", "give it one", '"' * quotes))
@@ -91,7 +98,7 @@ def test_a_text_is_kept_where_a_load_takes_it_again(tmp_path: Path, quotes: int,
 
 
 def test_each_load_writes_the_file_anew(tmp_path: Path) -> None:
-    """A load that refuses something replaces the older file, one that refuses nothing removes it."""
+    """A load with rejects replaces the older file; one without rejects removes it."""
     path = tmp_path / "t.rejects.jsonl"
     for number in (1, 2):
         with Rejects(path) as rejects:
@@ -105,7 +112,7 @@ def test_each_load_writes_the_file_anew(tmp_path: Path) -> None:
 
 
 def test_a_load_that_fails_leaves_the_older_file(tmp_path: Path) -> None:
-    """The file is whole or as it was: an interrupted load neither cuts nor removes it, and leaves no draft."""
+    """A load that fails leaves the older file as it was, and no draft."""
     path = tmp_path / "t.rejects.jsonl"
     with Rejects(path) as rejects:
         rejects.add(BAD)
@@ -132,7 +139,10 @@ def test_somebody_elses_file_is_left_alone(tmp_path: Path, content: str) -> None
 
 
 def test_rejects_lie_beside_their_file(tmp_path: Path) -> None:
-    """A file's rejects are beside it, those of standard input and documents in the current folder under the batch's name."""
+    """A file's rejects lie beside it; others in the current folder, named after the batch.
+
+    The others are those of standard input and documents.
+    """
     (tmp_path / "data").mkdir()
 
     assert rejects_path("data/t.jsonl", "t", tmp_path) == tmp_path / "data" / "t.jsonl.rejects.jsonl"
@@ -140,14 +150,17 @@ def test_rejects_lie_beside_their_file(tmp_path: Path) -> None:
 
 
 def test_rejects_of_a_file_in_a_read_only_folder_lie_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mount that cannot be written keeps nobody from seeing what was refused."""
+    """Rejects of a file in a read-only folder lie in the current folder."""
     monkeypatch.setattr("os.access", lambda *_: False)
 
     assert rejects_path("/mnt/data/t.jsonl", "t", tmp_path) == tmp_path / "t.jsonl.rejects.jsonl"
 
 
 def test_rejects_of_a_file_whose_name_is_the_longest_are_called_after_the_batch(tmp_path: Path) -> None:
-    """No file could be called after it: the load ended with a traceback, bad line or not."""
+    """Rejects of a file with the longest possible name are named after the batch.
+
+    No name could be built from the file's. The load used to end with a traceback, bad line or not.
+    """
     path = rejects_path(str(tmp_path / ("\u6587" * 80)), "b", tmp_path)
 
     with Rejects(path) as rejects:
@@ -157,7 +170,11 @@ def test_rejects_of_a_file_whose_name_is_the_longest_are_called_after_the_batch(
 
 
 def test_a_load_without_rejects_ends_well_on_a_disk_that_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such a disk refuses to remove a file that is not there; all tasks were loaded, and the exit code was that of a bug."""
+    """A load without rejects succeeds on a read-only disk.
+
+    Such a disk refuses to remove even a missing file. All tasks were loaded, but the exit code was
+    that of a bug.
+    """
     monkeypatch.setattr("os.unlink", failing(errno.EROFS))
 
     with Rejects(tmp_path / "t.rejects.jsonl"):
@@ -165,7 +182,10 @@ def test_a_load_without_rejects_ends_well_on_a_disk_that_is_read_only(tmp_path: 
 
 
 def test_a_folder_that_may_not_be_looked_into_holds_no_rejects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the input can be read is for its reader to say."""
+    """In a folder that may not be read, no rejects file is assumed.
+
+    Whoever reads the input reports whether it can be read.
+    """
     monkeypatch.setattr(Path, "exists", failing(errno.EACCES))
 
     with Rejects(tmp_path / "t.rejects.jsonl"):
@@ -173,7 +193,10 @@ def test_a_folder_that_may_not_be_looked_into_holds_no_rejects(tmp_path: Path, m
 
 
 def test_a_disk_that_is_full_at_the_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first lines are written when the file is closed; that is no bug of docllm."""
+    """A disk that is full when the file is closed is a usage error, and no bug of docllm.
+
+    The first lines are written only then.
+    """
     rejects = Rejects(tmp_path / "t.rejects.jsonl")
     monkeypatch.setattr("os.fsync", failing(errno.ENOSPC))
 
@@ -184,7 +207,7 @@ def test_a_disk_that_is_full_at_the_end_is_told(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_disk_that_stays_full_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the disk refuses while a load ends for another reason is not what is told."""
+    """If a load ends for another reason, a full disk does not replace that error."""
     monkeypatch.setattr(Path, "unlink", failing(errno.EROFS))
 
     with pytest.raises(KeyboardInterrupt):
@@ -192,7 +215,10 @@ def test_a_disk_that_stays_full_hides_no_error(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_rejects_file_takes_as_many_lines_as_are_allowed(tmp_path: Path) -> None:
-    """465 bytes of a packed input made 33 MB of rejects; what was kept until then stays."""
+    """A rejects file takes at most the allowed number of lines, and keeps them.
+
+    465 bytes of packed input used to make 33 MB of rejects.
+    """
     with Rejects(tmp_path / "t.rejects.jsonl", most=2) as rejects:
         for _ in range(2):
             rejects.add(BAD)
@@ -205,7 +231,10 @@ def test_a_rejects_file_takes_as_many_lines_as_are_allowed(tmp_path: Path) -> No
 
 
 def test_a_rejects_file_takes_as_many_bytes_as_a_disk_can_spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten thousand lines of three megabytes would fill it, and packed they are small; 0 allows them."""
+    """A rejects file has a limit in bytes; 0 lifts it.
+
+    Ten thousand lines of three megabytes would fill the disk, though they are small when packed.
+    """
     monkeypatch.setattr(module, "MAX_REJECTS_BYTES", 250)
     with Rejects(tmp_path / "t.rejects.jsonl") as rejects:
         rejects.add(BAD)

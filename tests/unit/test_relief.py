@@ -1,4 +1,4 @@
-"""A task that blocks a wide span, running or waiting for long, gets another record."""
+"""A task that blocks a wide span, running or waiting for long, gets a replacement record."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,13 +23,14 @@ def record(offset: int, digest: bytes | None, fence: int = 2) -> Entry:
 def relieved(
     state: State, answer: Order | None, *, first: Entry | None = None, behind: Sequence[Entry] = (), due_s: float = 1e6, almost: bool = True
 ) -> tuple[Entry, list[object], list[int]]:
-    """Let relief look at a span that its first entry blocks, or the first of those behind it.
+    """Run head-of-line relief over a span that its first deliveries block.
 
-    Return the entry that blocks, what the ledger was asked, and the offsets that were finished with.
+    Return the blocking delivery, the ledger's calls, and the finished offsets.
     """
     entries, asked = Entries(), list[object]()
     entry = first or record(3, b"ours")
-    entry.row = Row(5, 1, 3, 0, 2, 0, 5, 0, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003 - a row as it is read
+    # A row as it is read.
+    entry.row = Row(5, 1, 3, 0, 2, 0, 5, 0, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
     entries.arrive(entry, 0.0, redelivered=False)
     if state is State.HELD:
         entries.hold(entry, due_s)
@@ -61,19 +62,22 @@ def relieved(
 
 @pytest.mark.parametrize("digest", [b"ours", None])
 def test_a_copy_behind_a_task_that_runs_lets_the_others_pass(digest: bytes | None) -> None:
-    """Its record that is ordered stands for it."""
+    """A copy behind a running task is finished; the replacement record stands for it."""
     entry, asked, finished = relieved(State.RUNNING, ORDER, behind=[record(4, digest)])
 
     assert (entry.state, asked, finished) == (State.GONE, [(5, digest, 2, None)], [4])
 
 
 def test_a_copy_behind_a_record_without_a_value_lets_the_others_pass() -> None:
-    """Nobody here knows whether it is the task's: the ledger does."""
+    """A copy behind a pointer record is finished: the ledger knows whether it is the task's."""
     assert relieved(State.HELD, ORDER, first=record(3, None), behind=[record(4, b"ours")])[2] == [4]
 
 
 def test_one_order_stands_for_all_copies() -> None:
-    """Hundreds of copies of a task that waits took an order and a record each, one at a time."""
+    """One order stands for all copies of a task.
+
+    Hundreds of copies used to take an order and a record each, one at a time.
+    """
     behind = [record(4, b"ours"), record(5, None), record(6, b"theirs"), record(7, b"ours", fence=3), record(8, b"ours", fence=1)]
 
     assert sorted(relieved(State.HELD, ORDER, behind=[])[2]) == [3]
@@ -82,31 +86,37 @@ def test_one_order_stands_for_all_copies() -> None:
 
 @pytest.mark.parametrize(("due_s", "finished"), [(LONG_S - 1, []), (LONG_S + 1, [3])])
 def test_many_that_wait_for_long_block_no_span(due_s: float, finished: list[int]) -> None:
-    """More than a fiftieth of a span waited for hours: nobody was read past them."""
+    """Many tasks that wait for long do not block a span.
+
+    If more than a fiftieth of a span waited for hours, no record used to be read past them.
+    """
     assert relieved(State.HELD, ORDER, due_s=due_s, almost=False)[2] == finished
 
 
 def test_a_task_that_runs_is_left_while_many_behind_it_are_open() -> None:
-    """It may end sooner than they do."""
+    """A running task is left while many records behind it are open: it may end sooner."""
     assert relieved(State.RUNNING, ORDER, almost=False)[2] == []
 
 
 def test_a_record_that_only_names_a_task_is_not_relieved() -> None:
-    """The other record that is ordered would have the task's value, and what a stranger wrote would be nowhere."""
+    """A foreign record is not relieved.
+
+    The replacement record would have the task's value, and the foreign value would be lost.
+    """
     entry, asked, finished = relieved(State.RUNNING, ORDER, behind=[record(4, b"theirs")])
 
     assert (entry.value, asked, finished) == (b"value", [(5, b"theirs", 2, None)], [])
 
 
 def test_a_record_that_runs_ahead_of_the_ledger_is_relieved_at_the_ledgers_fence() -> None:
-    """A restored ledger may know a lower one."""
+    """A record ahead of the ledger is relieved at the ledger's fence, lower after a restore."""
     entry = record(3, b"ours", fence=9)
 
     assert relieved(State.HELD, ORDER, first=entry)[1:] == ([(5, b"ours", 2, None)], [3])
 
 
 def test_a_record_that_nobody_was_asked_about_is_left() -> None:
-    """The first of its task has not been claimed yet; it will be in a moment."""
+    """A record that was never claimed is left, because it will be claimed in a moment."""
     first, second = record(3, b"ours"), record(4, b"theirs")
     entries = Entries()
     for one in (first, second):
@@ -116,21 +126,24 @@ def test_a_record_that_nobody_was_asked_about_is_left() -> None:
 
 
 def test_a_task_that_waits_for_long_lets_the_others_pass() -> None:
-    """A provider may ask for a day; the partition is read on, and the new record stands for the task."""
+    """A task that waits for long is relieved: a provider may ask for a wait of a day.
+
+    The partition is read on, and the new record stands for the task.
+    """
     entry, asked, finished = relieved(State.HELD, ORDER)
 
     assert (entry.state, asked, finished) == (State.GONE, [(5, b"ours", 2, None)], [3])
 
 
 def test_a_task_that_somebody_else_has_is_left() -> None:
-    """The ledger says that it does not wait."""
+    """A task that another agent claimed is left: the ledger says that it does not wait."""
     entry, asked, finished = relieved(State.HELD, None)
 
     assert (entry.state, asked, finished) == (State.HELD, [(5, b"ours", 2, None)], [])
 
 
 def test_a_task_that_is_about_to_run_is_left() -> None:
-    """It will block no longer in a moment, or run."""
+    """A task that is about to run is left: it will soon run, or no longer block."""
     entry, asked, finished = relieved(State.READY, ORDER)
 
     assert (entry.state, asked, finished) == (State.READY, [], [])

@@ -1,4 +1,4 @@
-"""A cache of bounded size."""
+"""A cache of limited size."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from schemas.validator import validator_of
 
 
 def test_what_was_made_is_not_made_again() -> None:
-    """Until there is no room: then what was used longest ago goes."""
+    """Cached objects are not made again; without room, the least recently used go first."""
     made: list[bytes] = []
 
     def get(value: bytes, size: int = 1) -> int:
@@ -23,7 +23,7 @@ def test_what_was_made_is_not_made_again() -> None:
 
 
 def test_what_cannot_be_made_is_tried_again() -> None:
-    """A failure may pass."""
+    """A failure is not cached, because it may pass."""
     cache: Remembered[int] = Remembered(2)
 
     def fail() -> tuple[int, int]:
@@ -35,7 +35,10 @@ def test_what_cannot_be_made_is_tried_again() -> None:
 
 
 def test_a_schema_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch of a million tasks has one schema, and each attempt compiled it twice."""
+    """A schema is compiled once.
+
+    A batch of a million tasks has one schema, and each attempt used to compile it twice.
+    """
     compiled: list[object] = []
     real = validator.jsonschema_rs.validator_for
     monkeypatch.setattr(validator.jsonschema_rs, "validator_for", lambda schema, **rest: compiled.append(schema) or real(schema, **rest))
@@ -48,7 +51,7 @@ def test_a_schema_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_patterns_that_take_much_memory_are_not_kept_for_ever() -> None:
-    """A class of letters that is repeated takes 50 KB each time."""
+    """Large patterns leave the cache: a repeated class of letters takes 50 KB each time."""
     size = validator._size({"pattern": r"\pL{200}"}, 30)
 
     assert 5 << 20 < size < 20 << 20

@@ -1,4 +1,4 @@
-"""`replay` as a command: options that mean something else together than each for itself, or nothing at all."""
+"""`replay` as a command: combinations of options that differ from each option alone."""
 
 import asyncio
 from pathlib import Path
@@ -61,7 +61,10 @@ def interrupted(folder: Path, wish: Wish) -> int:
 
 
 def test_a_dry_run_of_resume_tells_what_would_go_on_and_selects_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With `--resume` no selection is given, which must not be shown as a replay of everything."""
+    """A dry run of --resume shows what would continue, and does not select everything.
+
+    With `--resume` no selection is given.
+    """
     number = interrupted(folder, Wish(Selection(cancelled=True, limit=2)))
     capsys.readouterr()
 
@@ -72,7 +75,7 @@ def test_a_dry_run_of_resume_tells_what_would_go_on_and_selects_nothing(folder: 
 
 
 def test_a_dry_run_of_resume_tells_that_nothing_was_interrupted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As the resume itself does."""
+    """A dry run of --resume says if no replay was interrupted, as the resume does."""
     capsys.readouterr()
 
     assert run(folder, "replay", "--resume", "--dry-run") == 0
@@ -81,7 +84,7 @@ def test_a_dry_run_of_resume_tells_that_nothing_was_interrupted(folder: Path, ca
 
 
 def all_dead(folder: Path) -> None:
-    """Let the tasks die instead, each with its letter."""
+    """Let the tasks die instead, each with its dead letter."""
     database = Database(ledger_url(config_of(folder)))
     with database.engine.begin() as connection:
         connection.execute(update(task).values(status=int(Status.DEAD)))
@@ -91,7 +94,11 @@ def all_dead(folder: Path) -> None:
 
 
 def test_the_dead_of_a_cancelled_batch_that_has_no_cancelled_task_can_be_replayed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A batch that was cancelled when all its tasks had died: the advice that they get opens it, and is a person's word in the audit."""
+    """Dead tasks of a cancelled batch without cancelled tasks can be replayed.
+
+    The batch was cancelled when all its tasks had died. The advice opens it, and the audit has it
+    as a person's order.
+    """
     all_dead(folder)
     assert run(folder, "replay", "--batch", "b", "--yes") == 0
     assert "left: 3 dead in a cancelled batch; replay --cancelled --batch NAME opens it again" in capsys.readouterr().out
@@ -111,7 +118,11 @@ def test_the_dead_of_a_cancelled_batch_that_has_no_cancelled_task_can_be_replaye
 
 @pytest.mark.parametrize("rate", ["1e-13/s", "0.0001", "1e-320/s"])
 def test_a_rate_of_less_than_one_an_hour_is_refused(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Stored with a replay, it would stop each later one of the group, which goes on with this one first."""
+    """A rate of less than one an hour is refused.
+
+    Stored with a replay, it would stop each later replay of the group, which resumes this one
+    first.
+    """
     with pytest.raises(SystemExit) as ended:
         _parser().parse_args(["replay", "--all", "--rate", rate])
 

@@ -1,4 +1,4 @@
-"""Result lines: an answer as it was written, one line whatever is stored."""
+"""Result lines: the answer as it was written, on one line whatever is stored."""
 
 import json
 from datetime import datetime
@@ -10,7 +10,8 @@ from producer.result_lines import Ended, LineOf, Result, docllm_line, openai_lin
 from schemas.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 from schemas.task import Status
 
-ENDED = datetime(2027, 1, 31, 18, 0, 0, 120000)  # noqa: DTZ001 - the database's times are UTC without a zone
+# The database's times are UTC without a zone.
+ENDED = datetime(2027, 1, 31, 18, 0, 0, 120000)  # noqa: DTZ001
 DEEP = b"[" * 260 + b"]" * 260
 TOO_DEEP = "[" * 2000 + "]" * 2000
 
@@ -26,7 +27,7 @@ def ended(body: bytes, codec: int = COMPLETION) -> Ended:
 
 
 def line(task: Ended, line_of: LineOf = docllm_line) -> bytes:
-    """Return the task's line, which it must have."""
+    """Return the task's line; fail if it has none."""
     found = line_of(task)
     assert found is not None
     return found
@@ -44,7 +45,7 @@ def line(task: Ended, line_of: LineOf = docllm_line) -> bytes:
     ids=["numbers", "deep", "line breaks", "parts", "value"],
 )
 def test_an_answer_of_json_is_exported_as_it_was_written(body: bytes, codec: int, written: bytes) -> None:
-    """No digit of a number is lost, and no depth is too much; only line breaks become blanks."""
+    """A JSON answer keeps every digit and depth; only line breaks become blanks."""
     assert b'"result":' + written + b',"error"' in line(ended(body, codec))
 
 
@@ -63,7 +64,7 @@ def test_an_answer_of_json_is_exported_as_it_was_written(body: bytes, codec: int
     ],
 )
 def test_every_result_has_its_line(line_of: LineOf, body: bytes, codec: int) -> None:
-    """Whatever is stored makes one line of JSON: no row keeps the others from being exported."""
+    """Any stored result makes one line of JSON, so no row stops the export of others."""
     found = line(ended(body, codec), line_of)
 
     assert found.index(b"\n") == len(found) - 1
@@ -76,5 +77,5 @@ def test_every_result_has_its_line(line_of: LineOf, body: bytes, codec: int) -> 
     [(completion(TOO_DEEP), TOO_DEEP), (completion('{"n": NaN}'), '{"n": NaN}'), (b"no JSON \xff", "no JSON \\xff")],
 )
 def test_what_cannot_be_written_as_json_is_exported_as_text(body: bytes, text: str) -> None:
-    """Deeper than readers go, or no JSON at all: nothing that was paid for is left out."""
+    """A result that is too deep or no JSON is exported as text: nothing paid is left out."""
     assert json.loads(line(ended(body)))["result"] == text

@@ -1,4 +1,4 @@
-"""`python -m agent resume ROUTE`, as a person types it: on embedded parts in an empty folder."""
+"""`python -m agent resume ROUTE` on embedded parts in an empty folder."""
 
 import signal
 import socket
@@ -17,21 +17,24 @@ PROGRAM = [sys.executable, "-m", "agent", "resume", "default"]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stand in an empty folder, with one route configured."""
+    """Change to an empty folder with one configured route."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docllm.toml").write_text('[routes.fast]\nmodel = "fast-8b"\n')
 
 
 @pytest.mark.parametrize("route", ["default", "fast"])
 def test_a_configured_route_can_be_resumed(route: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It says what will happen; whether the route was closed is known to the agents alone."""
+    """A configured route can be resumed; only agents know whether it was closed.
+
+    The message says what will happen.
+    """
     assert agent.main(["resume", route, "--group", "g"]) == 0
 
     assert capsys.readouterr().out == f"route {route} of group g: agents that run take calls on it again within three seconds, one first\n"
 
 
 def test_an_unknown_route_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """With exit 2, and with the routes that there are."""
+    """An unknown route is exit code 2 with the known routes."""
     assert agent.main(["resume", "fsat"]) == 2
 
     assert capsys.readouterr().err == "error: group docllm has no route 'fsat'; known are: default, fast\n"
@@ -39,7 +42,7 @@ def test_an_unknown_route_is_refused(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
 def test_an_answer_that_cannot_be_written_is_told_as_the_producers_are() -> None:
-    """With exit 2 and what to do, instead of a traceback."""
+    """If standard output cannot be written, the exit code is 2 with advice, no traceback."""
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(PROGRAM, check=False, stdout=full, stderr=subprocess.PIPE, text=True, env={"PYTHONPATH": str(HERE)})
 
@@ -48,7 +51,7 @@ def test_an_answer_that_cannot_be_written_is_told_as_the_producers_are() -> None
 
 
 def test_a_bug_of_ours_is_exit_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """As of every other command."""
+    """A bug of ours is exit code 5, as in every other command."""
 
     def broken(_argument: object) -> None:
         raise RuntimeError("a bug")
@@ -61,7 +64,10 @@ def test_a_bug_of_ours_is_exit_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
 def test_one_that_waits_for_a_database_is_interrupted_without_a_traceback(asked: signal.Signals) -> None:
-    """Exit 130, as of every other command; the server takes the connection and never answers."""
+    """Ctrl-C during a wait for the database is exit code 130, without a traceback.
+
+    The server takes the connection and never answers.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"mysql://u:p@127.0.0.1:{server.getsockname()[1]}/d"
         environ = {"PYTHONPATH": str(HERE), "DOCLLM_KAFKA_BOOTSTRAP": "127.0.0.1:1", "DOCLLM_DATABASE_URL": url}

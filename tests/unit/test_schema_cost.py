@@ -1,4 +1,4 @@
-"""What holds the interpreter for long is known beforehand, and by far less work than it is itself."""
+"""Work that blocks the interpreter for long is recognized beforehand, at far lower cost."""
 
 import time
 from typing import Any
@@ -30,7 +30,7 @@ INVOICE: dict[str, Any] = {
 }
 ANSWER = {"number": "RE-2024", "date": "2024-01-31", "customer": "Zoë", "lines": [{"text": "a, b", "net": 1.5}] * 20}
 
-# A few kilobytes that held the interpreter for 11, 17, 6, 17 and 75 seconds.
+# A few kilobytes that blocked the interpreter for 11, 17, 6, 17 and 75 seconds.
 LISTS = {"items": {"enum": [[number] for number in range(900)]}}
 BOMBS: dict[str, tuple[dict[str, Any], Any]] = {
     "lists in an enum": (LISTS, [[899]] * 1_500),
@@ -54,7 +54,7 @@ def with_schema(schema: Any) -> bytes:
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_an_answer_that_takes_long_to_judge_is_known(name: str) -> None:
-    """Before it is judged, and before its schema is compiled."""
+    """An expensive answer is recognized before it is judged and its schema is compiled."""
     schema, answer = BOMBS[name]
 
     assert is_heavy_for(schema, reply(answer))
@@ -62,7 +62,10 @@ def test_an_answer_that_takes_long_to_judge_is_known(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["lists in an enum", "a large constant", "a pattern that looks around"])
 def test_weighing_costs_a_fraction_of_judging(name: str) -> None:
-    """Else it would be what holds the interpreter. Both are measured here, on whatever machine this is."""
+    """The estimate takes a fraction of the judging, or it would itself block the interpreter.
+
+    Both are measured on the present machine.
+    """
     schema, answer = BOMBS[name]
     body, validator = reply(answer), validator_of(schema)
     is_heavy_for(schema, body)
@@ -78,14 +81,14 @@ def test_weighing_costs_a_fraction_of_judging(name: str) -> None:
 
 
 def test_escapes_hide_nothing() -> None:
-    """A provider may write the separators of an answer as escapes of the text that holds it."""
+    """An answer's separators count even as escapes of the text that holds it."""
     hidden = reply([[899]] * 1_500).replace(b"[", b"\\u005b").replace(b",", b"\\u002c")
 
     assert is_heavy_for(LISTS, hidden)
 
 
 def test_what_people_ask_for_is_light() -> None:
-    """It is judged where it is, at no further cost."""
+    """Ordinary schemas are light and judged in place at no further cost."""
     assert not is_heavy(INVOICE)
     assert not is_heavy_for(INVOICE, reply(ANSWER))
     assert not is_heavy_line(with_schema(INVOICE))
@@ -103,13 +106,13 @@ HEAVY_LINES = {
 
 @pytest.mark.parametrize("name", HEAVY_LINES)
 def test_a_line_that_takes_long_to_read_is_known(name: str) -> None:
-    """Lines of 56 bytes took 0.1 s of the event loop each."""
+    """Expensive lines are recognized: some of 56 bytes took 0.1 s of the event loop each."""
     assert is_heavy_line(HEAVY_LINES[name])
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"\xff", b"[]", b'"schema"', b'{"schema":7}', b'{"schema":{"a":\\u}}', b'{"schema":{}}'])
 def test_what_is_no_line_is_light(value: bytes) -> None:
-    """It is refused soon."""
+    """A line that is no JSON is light, because it is refused quickly."""
     assert not is_heavy_line(value)
 
 
@@ -129,25 +132,31 @@ def test_what_is_no_line_is_light(value: bytes) -> None:
     ],
 )
 def test_a_pattern_weighs_what_it_repeats(pattern: str, classes: int) -> None:
-    """The library writes counted repetitions out; what is no pattern is weighed too."""
+    """A pattern's counted repetitions are written out; invalid patterns are estimated too."""
     assert compiled_kb(pattern) == pytest.approx(classes * UNICODE_KB, abs=2)
 
 
 @given(pattern=st.text(alphabet="\\pPL{}[](),19a^.*", max_size=40))
 def test_any_pattern_can_be_weighed(pattern: str) -> None:
-    """Whatever its brackets."""
+    """Any pattern can be estimated, whatever its brackets."""
     assert compiled_kb(pattern) >= 0
 
 
 @given(schema=st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 @settings(max_examples=50)
 def test_anything_can_be_weighed(schema: Any) -> None:
-    """A schema may be any JSON object, and a handler's own may be none."""
+    """Any value can be estimated, even one that is no JSON.
+
+    A schema may be any JSON object, and a handler's own may be none.
+    """
     is_heavy_for({"items": schema}, b"[]")
 
 
 def test_enums_of_lists_are_limited() -> None:
-    """Each is compared as a whole, one after another; texts and numbers are looked up, and may be many."""
+    """Enums of lists are limited, because each is compared as a whole.
+
+    Texts and numbers are looked up, and may be many.
+    """
     most = answer_schema.MOST_COMPOSITE
     parse(with_schema({"enum": [[number] for number in range(most)]}))
     parse(with_schema({"enum": [str(number) for number in range(5 * most)]}))
@@ -157,7 +166,10 @@ def test_enums_of_lists_are_limited() -> None:
 
 
 def test_a_line_of_very_many_values_is_refused() -> None:
-    """A million empty lists in 3 MiB took a third of a second to read, each time."""
+    """A line with very many values is refused.
+
+    A million empty lists in 3 MiB took a third of a second to read, each time.
+    """
     with pytest.raises(LineError, match=f"holds more than {MAX_VALUES} JSON values"):
         parse(b'{"id":"a","prompt":"p","metadata":{"a":[' + b"[]," * MAX_VALUES + b"[]]}}")
 

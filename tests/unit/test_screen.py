@@ -1,4 +1,4 @@
-"""What a person sees reaches them, or they are told why not."""
+"""Output reaches the person, or they learn why not."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ def said(out: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_line_is_written_at_once(tmp_path: Path) -> None:
-    """Nothing stays in a buffer."""
+    """A line is written at once, and does not stay in a buffer."""
     ended = said(tmp_path / "out")
 
     assert (ended.returncode, (tmp_path / "out").read_text()) == (0, "a line\n")
@@ -30,7 +30,10 @@ def test_a_line_is_written_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
 def test_a_full_device_is_told_and_not_taken_for_a_bug_of_ours() -> None:
-    """The message says what cannot be written, and the interpreter does not complain a second time at its end."""
+    """A full device is a usage error, and no bug of ours.
+
+    The message says what cannot be written, and the interpreter does not complain again at its end.
+    """
     ended = said(Path("/dev/full"))
 
     assert "standard output cannot be written: No space left on device" in ended.stderr
@@ -39,7 +42,7 @@ def test_a_full_device_is_told_and_not_taken_for_a_bug_of_ours() -> None:
 
 
 def test_a_reader_that_left_is_no_error() -> None:
-    """`| head` ends a program without a word."""
+    """`| head` ends a program silently."""
     with subprocess.Popen([sys.executable, "-c", SAY], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         assert program.stdout is not None
         assert program.stderr is not None
@@ -73,13 +76,20 @@ def large_group(*batches: BatchStatus) -> GroupStatus:
 
 @pytest.mark.parametrize("name", ["[/INST]", "report [draft]", "[red]x", ":smile:", "[link=http://h]x[/link]"])
 def test_a_name_is_no_markup(name: str) -> None:
-    """A record of the inbox names its batch; one name would end `status` for the whole group, another one be shown as what it is not."""
+    """A batch name is never read as markup.
+
+    A record of the inbox names its batch. One name would end `status` for the whole group, another
+    would be shown as something else.
+    """
     assert name in table(group_with(name))
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_no_figure_of_a_million_tasks_is_cut(width: int) -> None:
-    """A figure that is cut is a wrong one; the name gives way, and then what `--json` has too, which is said."""
+    """No figure of a million tasks is cut, since a cut figure is wrong.
+
+    The name is cut first, then columns that `--json` has too, which is said.
+    """
     full = {state: 1_000_000 + place for place, state in enumerate(STATES)}
     text = table(large_group(large("reports-of-a-whole-year", **full), large("b", total=7)), width)
     head, *lines = text.splitlines()
@@ -95,7 +105,7 @@ def test_no_figure_of_a_million_tasks_is_cut(width: int) -> None:
 
 
 def test_what_is_usual_has_room_on_a_small_terminal() -> None:
-    """A column that tells of nothing in every batch is left out, so that rate and time left are seen."""
+    """A column that is empty in every batch is dropped, so that rate and time left are seen."""
     lines = table(large_group(large("reports-of-a-year", total=1_000_000, pending=999_000, succeeded=1_000)), 80).splitlines()
 
     assert lines[1].split() == ["batch", "total", "pending", "succeeded", "per", "s", "left", "cost"]
@@ -103,7 +113,10 @@ def test_what_is_usual_has_room_on_a_small_terminal() -> None:
 
 
 def test_a_batch_that_was_cancelled_is_told_beside_its_name() -> None:
-    """Also one of which nothing waited; where none was, nothing is said of it."""
+    """A cancelled batch is marked beside its name, even if no task waited.
+
+    If none was cancelled, nothing is said.
+    """
     lines = table(large_group(replace(large("a", total=1), cancelled=True), large("b", total=1))).splitlines()
 
     assert lines[1].split()[:3] == ["batch", "state", "total"]
@@ -113,7 +126,7 @@ def test_a_batch_that_was_cancelled_is_told_beside_its_name() -> None:
 
 
 def test_no_control_character_of_a_name_reaches_a_terminal() -> None:
-    """It could move the cursor or forge a line."""
+    """Control characters of a name, which could move the cursor, do not reach the terminal."""
     status = group_with("a\x1b[2J\nb\x9b1m")
 
     lines = status_lines(status)
@@ -123,7 +136,10 @@ def test_no_control_character_of_a_name_reaches_a_terminal() -> None:
 
 
 def test_what_an_agent_waits_for_is_said_once() -> None:
-    """In its own line, apart from when it was seen; what no agent says follows."""
+    """An agent's notice appears once, in its own line, apart from its last heartbeat.
+
+    Reasons that no agent gives follow.
+    """
     waits = "route default waits 2 s: RATE: 429"
     agents = (AgentStatus(1, "a", "alive", 1.0, waits), AgentStatus(2, "b", "alive", 2.0, ""))
     guard = "guard of batch night: 10 of 10"
@@ -136,7 +152,7 @@ def test_what_an_agent_waits_for_is_said_once() -> None:
 
 
 def test_a_title_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bar's title holds the batch's name."""
+    """A bar's title is no markup: it holds the batch's name."""
     terminal = StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -149,7 +165,7 @@ def test_a_title_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_noted_holds_nothing_that_a_terminal_acts_on(capsys: pytest.CaptureFixture[str]) -> None:
-    """Errors name fields and batches as strangers wrote them."""
+    """A note holds no control characters: errors name fields and batches as others wrote them."""
     note("one\x1b[31m\ntwo")
     complain("three\x1b[31m")
 

@@ -1,4 +1,4 @@
-"""Which dead letters a person means, and what cannot be meant."""
+"""Selections of dead letters, and impossible ones."""
 
 import argparse
 from datetime import datetime
@@ -23,7 +23,7 @@ def parsed(*words: str) -> Selection:
 
 
 def test_nothing_said_narrows_nothing() -> None:
-    """A limit alone says nothing of what is meant; everything else does."""
+    """A limit alone narrows nothing; every other option does."""
     assert not Selection(limit=5).narrows
     for chosen in (
         Selection(dispositions=("permanent",)),
@@ -42,13 +42,13 @@ def test_nothing_said_narrows_nothing() -> None:
 
 @pytest.mark.parametrize("fingerprint", ["abcde", "xyzxyz", "abcdef" * 6, "'abcde", "ABCDEF", "abc def"])
 def test_a_fingerprint_has_six_digits_at_least(fingerprint: str) -> None:
-    """A short or strange one is refused, with where to find them."""
+    """A fingerprint has at least six digits; the error for another says where to find them."""
     with pytest.raises(ConfigError, match="first 6 hexadecimal digits"):
         Selection(fingerprint=fingerprint)
 
 
 def test_a_fingerprint_means_all_that_begin_so() -> None:
-    """Half a byte is part of it."""
+    """A prefix selects all fingerprints that begin with it, even an odd number of digits."""
     assert Selection(fingerprint="abcdef1").fingerprint_range == (b"\xab\xcd\xef\x10" + bytes(12), b"\xab\xcd\xef\x1f" + b"\xff" * 12)
     assert parsed("--fingerprint", "ABCDEF").fingerprint == "abcdef"
 
@@ -63,20 +63,23 @@ def test_a_fingerprint_means_all_that_begin_so() -> None:
     ],
 )
 def test_cancelled_tasks_have_no_death(said: dict[str, Any], option: str) -> None:
-    """What is about deaths cannot be asked of cancelled tasks; the error names the option."""
+    """Options about deaths do not fit cancelled tasks; the error names the option."""
     with pytest.raises(ConfigError, match=option):
         Selection(cancelled=True, **said)
 
 
 def test_records_have_no_batch() -> None:
-    """A selection that names a batch, type, tenant or task leaves quarantined records out."""
+    """A selection by batch, type, tenant or task leaves quarantined records out."""
     assert Selection(dispositions=("rejected",)).with_records
     for chosen in (Selection(batch="b"), Selection(type="t"), Selection(tenant="t"), Selection(key="k"), Selection(cancelled=True)):
         assert not chosen.with_records, chosen
 
 
 def test_records_are_replayed_only_when_they_are_named() -> None:
-    """By their disposition, their fingerprint or their number; not by `--all` or a time."""
+    """Records are replayed only by disposition, fingerprint or number.
+
+    `--all` or a time does not select them.
+    """
     assert not Selection().names_records
     assert not Selection(since=NOW).names_records
     assert not Selection(dispositions=("permanent",)).names_records
@@ -86,7 +89,7 @@ def test_records_are_replayed_only_when_they_are_named() -> None:
 
 
 def test_a_record_is_named_by_its_number() -> None:
-    """`quarantine:N` is a record, unless a batch is named: then it is a task's id like any other."""
+    """`quarantine:N` is a record; with a batch named, it is a task's id."""
     assert parsed("--id", "quarantine:12").record == 12
     assert parsed("--batch", "b", "--id", "quarantine:12").key == "quarantine:12"
     for name in (
@@ -102,7 +105,7 @@ def test_a_record_is_named_by_its_number() -> None:
 
 
 def test_options_become_a_selection() -> None:
-    """Every option has its field; times are the database's."""
+    """Every option has its field; times are by the database's clock."""
     chosen = parsed(
         *("--disposition", "permanent", "--disposition", "expired", "--disposition", "permanent", "--batch", "a b", "--type", "t"),
         *("--tenant", "x", "--since", "2h", "--until", "2026-03-01", "--limit", "7"),
@@ -120,7 +123,7 @@ def test_options_become_a_selection() -> None:
 
 
 def test_an_option_that_is_no_text_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """Bytes that are no UTF-8 cannot name anything in the ledger: usage, not a bug."""
+    """An option that is not UTF-8 is a usage error: nothing in the ledger has such a name."""
     with pytest.raises(SystemExit) as ended:
         parsed("--batch", "a\udcff")
 
@@ -130,20 +133,20 @@ def test_an_option_that_is_no_text_is_refused(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize(("text", "found"), [("50/s", 50.0), ("50", 50.0), ("0.5/s", 0.5)])
 def test_a_rate_is_read(text: str, found: float) -> None:
-    """A number, with or without its unit."""
+    """A rate is a number, with or without its unit."""
     assert arguments.per_second(text) == found
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1/s", "fast", "1/m", "inf", "nan"])
 def test_what_is_no_rate_is_refused(text: str) -> None:
-    """The error says how to write one."""
+    """The error for an invalid rate shows a valid one."""
     with pytest.raises(argparse.ArgumentTypeError, match="write for example 50/s"):
         arguments.per_second(text)
 
 
 @pytest.mark.parametrize("option", ["--fingerprint", "--batch", "--type", "--tenant", "--since", "--until", "--id"])
 def test_an_empty_text_does_not_widen_a_selection(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is a variable that was not set: passed over, it would select everything. The error names the option."""
+    """An empty option is refused by name: ignored, an unset variable would select everything."""
     with pytest.raises(SystemExit) as ended:
         parsed("--disposition", "permanent", option, "")
 
@@ -152,7 +155,7 @@ def test_an_empty_text_does_not_widen_a_selection(option: str, capsys: pytest.Ca
 
 
 def test_a_selection_without_words_has_no_empty_ones() -> None:
-    """A fingerprint of no digits is none, and what is empty is stored as such."""
+    """A selection stores no empty words: a fingerprint without digits is none."""
     with pytest.raises(ConfigError, match="first 6 hexadecimal digits"):
         Selection(fingerprint="")
     assert from_json(Selection(tenant="").as_json()) == Selection(tenant="")
@@ -176,13 +179,13 @@ SELECTIONS = st.builds(
 
 @given(SELECTIONS)
 def test_a_selection_is_stored_and_read_back(chosen: Selection) -> None:
-    """What a run was asked for survives its storing, whatever the names; and it can be shown on one line."""
+    """A selection survives storage, whatever the names, and can be shown on one line."""
     assert from_json(orjson.loads(orjson.dumps(chosen.as_json()))) == chosen
     assert str(chosen)
 
 
 def test_a_selection_is_shown_as_its_options() -> None:
-    """As a person would type it again."""
+    """A selection is shown as its options, as a person would type it."""
     chosen = Selection(dispositions=("permanent", "expired"), since=NOW, key="k", limit=3)
 
     assert str(chosen) == "--disposition permanent,expired --since 2026-03-01T12:00:00Z --id k --limit 3"

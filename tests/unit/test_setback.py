@@ -1,4 +1,4 @@
-"""A time of day that is set back by a minute or more is noticed; one that runs, jumps ahead or is corrected a little is not."""
+"""A backward clock jump of a minute or more is detected; forward and small steps are not."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from agent.setback import set_back
 
 
 class JumpingClock:
-    """A clock whose time of day is away from the real one by what a list says, one second after the other."""
+    """A clock that deviates from the real one by the values of a list, one for each second."""
 
     def __init__(self, away_s: list[float]) -> None:
         self._away_s = away_s
@@ -28,12 +28,12 @@ class JumpingClock:
 
 @pytest.mark.parametrize(("away_s", "by_s"), [([0, 0, -60, -60], 60.0), ([0, 9986, 9986, 0], 9986.0), ([5, 4, -29000, 0], 29004.0)])
 def test_a_step_back_is_noticed(away_s: list[float], by_s: float) -> None:
-    """At once, with its size."""
+    """A backward jump is detected at once, with its size."""
     assert asyncio.run(set_back(JumpingClock(away_s))) == pytest.approx(by_s)
 
 
 @pytest.mark.parametrize("away_s", [[0] * 9, [0, 3600, 7200], [0, -59, -118, -177]])
 def test_anything_else_is_not(away_s: list[float]) -> None:
-    """A laptop that slept, or a clock that is corrected step by step."""
+    """A laptop that slept, or a clock that is corrected in small steps, is no backward jump."""
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(set_back(JumpingClock(away_s)))

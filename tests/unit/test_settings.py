@@ -1,4 +1,4 @@
-"""Settings: which source wins, what is refused and how, and what the fallbacks and contradictions are."""
+"""Settings: precedence of sources, refusals, fallbacks and contradictions."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,10 @@ def load(cwd: Path, toml: str = "", flags: dict[str, Any] | None = None, **envir
 
 
 def test_without_anything_the_parts_are_embedded_and_no_llm_is_set(tmp_path: Path) -> None:
-    """Nothing configured means files in docllm-data of the current folder, and the defaults of Config."""
+    """Without configuration, the files are in docllm-data and Config's defaults apply.
+
+    The folder is in the current folder.
+    """
     config = load(tmp_path)
 
     assert config == Config(data_dir=tmp_path / "docllm-data")
@@ -27,7 +30,7 @@ def test_without_anything_the_parts_are_embedded_and_no_llm_is_set(tmp_path: Pat
 
 
 def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path) -> None:
-    """The strongest source that has a value wins; a flag of None was not given."""
+    """The strongest source with a value wins; a flag of None was not given."""
     toml = "[agent]\nslots = 1\ndrain_timeout_s = 5\n[llm]\nmodel = 'file'"
 
     config = load(tmp_path, toml, {"agent.slots": 3, "llm.model": None}, DOCLLM_SLOTS="2", DOCLLM_LLM_MODEL="environment")
@@ -36,7 +39,10 @@ def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path) -> No
 
 
 def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
-    """A compose file passes variables on even when they are empty; that must not hide the file's value."""
+    """An empty variable counts as unset, because compose files pass on empty variables.
+
+    It must not hide the file's value.
+    """
     assert load(tmp_path, "[agent]\nslots = 7", DOCLLM_SLOTS="").agent.slots == 7
 
 
@@ -87,7 +93,10 @@ def test_the_whole_file_arrives(tmp_path: Path) -> None:
 
 
 def test_types_of_task_arrive(tmp_path: Path) -> None:
-    """What a section says holds for its type, what it leaves out is the default; lists may be texts, and names may have dots."""
+    """A section's settings apply to its type, with defaults for the others.
+
+    Lists may be texts, and names may have dots.
+    """
     toml = """
         [types.invoice]
         handler = "package.invoices:extract"
@@ -115,7 +124,7 @@ def test_types_of_task_arrive(tmp_path: Path) -> None:
 
 
 def test_paths_of_the_file_start_from_its_folder(tmp_path: Path) -> None:
-    """A file that is named by DOCLLM_CONFIG means the same wherever the program is started."""
+    """Relative paths in a file named by DOCLLM_CONFIG start from the file's folder."""
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "my.toml").write_text('data_dir = "data"')
 
@@ -123,13 +132,17 @@ def test_paths_of_the_file_start_from_its_folder(tmp_path: Path) -> None:
 
 
 def test_a_named_file_must_be_there(tmp_path: Path) -> None:
-    """A configuration that was asked for and cannot be read is an error, not a silent default."""
+    """A named configuration file that cannot be read is an error, and no silent default."""
     with pytest.raises(ConfigError, match=r"none\.toml cannot be read"):
         load(tmp_path, flags={"config": "none.toml"})
 
 
 def test_a_file_that_is_a_link_to_nowhere_is_refused(tmp_path: Path) -> None:
-    """Without it an installation on Kafka would be an embedded one: a mount that is missing is no reason for that."""
+    """A file that is a broken link is refused.
+
+    Without the file, a Kafka installation would be an embedded one, for example because of a
+    missing mount.
+    """
     (tmp_path / "docllm.toml").symlink_to(tmp_path / "gone" / "docllm.toml")
 
     with pytest.raises(ConfigError, match=r"docllm\.toml cannot be read: No such file"):
@@ -168,7 +181,7 @@ def test_a_file_that_is_a_link_to_nowhere_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_fault_names_its_place_and_what_to_write(tmp_path: Path, toml: str, words: str) -> None:
-    """A wrong file ends with the line, the name and what to write instead."""
+    """A fault names its place, the setting, and what to write."""
     with pytest.raises(ConfigError) as refused:
         load(tmp_path, toml)
 
@@ -187,25 +200,28 @@ def test_a_fault_names_its_place_and_what_to_write(tmp_path: Path, toml: str, wo
     ids=["digits", "lists", "dotted names", "zero byte", "home"],
 )
 def test_a_file_that_its_reader_does_not_expect_is_refused_as_any_other(tmp_path: Path, toml: str, words: str) -> None:
-    """It is usage, not a bug of ours, however odd."""
+    """An odd configuration file is a usage error, and no bug of ours."""
     with pytest.raises(ConfigError, match=words):
         load(tmp_path, toml)
 
 
 def test_a_configuration_file_of_nobodys_home_is_refused(tmp_path: Path) -> None:
-    """Its name is a setting too."""
+    """A configuration file below an unknown user's home is refused: its name is a setting too."""
     with pytest.raises(ConfigError, match="no home folder"):
         load(tmp_path, DOCLLM_CONFIG="~nobody-of-that-name/docllm.toml")
 
 
 def test_an_unknown_variable_of_ours_is_an_error(tmp_path: Path) -> None:
-    """A misspelt variable would silently leave its default; those of the test suite are nobody's business."""
+    """An unknown DOCLLM_ variable is an error, except those of the test suite.
+
+    A misspelt variable would silently leave its default.
+    """
     with pytest.raises(ConfigError, match=r"DOCLLM_SLOT is unknown; did you mean DOCLLM_SLOTS\?"):
         load(tmp_path, DOCLLM_SLOT="3", DOCLLM_TEST_CACHE="x")
 
 
 def test_all_faults_are_told_together(tmp_path: Path) -> None:
-    """A person repairs a configuration once, not once per fault."""
+    """All faults are reported together, so that a person repairs the file once."""
     with pytest.raises(ConfigError) as refused:
         load(tmp_path, "[llm]\nmodl = 'm'", DOCLLM_SLOTS="x", DOCLLM_NO="1", DOCLLM_KAFKA_BOOTSTRAP="k:1")
 
@@ -221,13 +237,13 @@ def test_all_faults_are_told_together(tmp_path: Path) -> None:
     ],
 )
 def test_half_of_a_pair_is_refused(tmp_path: Path, environ: dict[str, str], words: str) -> None:
-    """Kafka with SQLite, or MySQL with the embedded bus, says which variable to set."""
+    """Kafka with SQLite, or MySQL with the embedded bus, is refused with the variable to set."""
     with pytest.raises(ConfigError, match=words):
         load(tmp_path, **environ)
 
 
 def test_a_wrong_url_is_told_once(tmp_path: Path) -> None:
-    """A database URL that cannot be read is one fault; that Kafka lacks its ledger follows from it and is not told too."""
+    """An unreadable database URL is one fault; the missing ledger is not reported too."""
     with pytest.raises(ConfigError) as refused:
         load(tmp_path, **MYSQL | {"DOCLLM_DATABASE_URL": "oracle://u:hunter2@h/d"})
 
@@ -239,7 +255,7 @@ def test_a_wrong_url_is_told_once(tmp_path: Path) -> None:
     [
         ({}, (None, None)),
         ({"OPENAI_API_KEY": "k"}, (OPENAI_URL, "k")),
-        ({"OPENAI_API_KEY": "k\n"}, (OPENAI_URL, "k")),  # as a file that is mounted ends
+        ({"OPENAI_API_KEY": "k\n"}, (OPENAI_URL, "k")),  # as a mounted file ends
         ({"DOCLLM_LLM_API_KEY": "k"}, (OPENAI_URL, "k")),
         ({"OPENAI_BASE_URL": "http://o/v1"}, ("http://o/v1", None)),
         ({"OPENAI_BASE_URL": "http://o/v1", "OPENAI_API_KEY": "k"}, ("http://o/v1", "k")),
@@ -249,14 +265,14 @@ def test_a_wrong_url_is_told_once(tmp_path: Path) -> None:
     ],
 )
 def test_openai_variables_fill_what_is_missing(tmp_path: Path, environ: dict[str, str], expected: tuple[str, str]) -> None:
-    """A key alone means OpenAI's own address; OpenAI's key never goes to another provider's address."""
+    """A key alone means OpenAI's own address; OpenAI's key goes to no other provider."""
     llm = load(tmp_path, **environ).llm
 
     assert (llm.base_url, llm.api_key and llm.api_key.reveal()) == expected
 
 
 def test_no_llm_says_what_to_type(tmp_path: Path) -> None:
-    """Without a provider there are three lines to type, one of them the rehearsal; with one there is no error."""
+    """Without a provider, the error has three lines to type, one of them the rehearsal."""
     with pytest.raises(ConfigError) as refused:
         require_llm(load(tmp_path))
 
@@ -270,7 +286,7 @@ def test_no_llm_says_what_to_type(tmp_path: Path) -> None:
 
 
 def test_secrets_are_in_no_message_and_no_repr(tmp_path: Path) -> None:
-    """A secret, even one that is misplaced, is not shown by an error or by the configuration's repr."""
+    """No error and no repr of the configuration shows a secret, even a misplaced one."""
     toml = "[kafka.client]\n'sasl.password' = 'hunter2'"
     with pytest.raises(ConfigError) as refused:
         load(tmp_path, toml, DOCLLM_DATABASE_URL="oracle://u:hunter2@h/d", DOCLLM_REDIS_URL="hunter2", DOCLLM_SLOTS="hunter2")
@@ -283,7 +299,7 @@ def test_secrets_are_in_no_message_and_no_repr(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["", " ", "sk-a b", "sk-a\nb", "sk-schlüssel"])
 def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(key: str) -> None:
-    """An HTTP client would quote it in its error."""
+    """A key that no header can hold is refused; an HTTP client would quote it in its error."""
     with pytest.raises(ConfigError) as caught:
         authorization(Secret(key))
 
@@ -291,7 +307,7 @@ def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(key: str) -> Non
 
 
 def test_a_key_may_end_in_a_line_break() -> None:
-    """It does when it was read from a file."""
+    """A key may end in a line break, as it does when it was read from a file."""
     found = authorization(Secret("sk-1\n"))
 
     assert found is not None

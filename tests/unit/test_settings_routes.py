@@ -1,4 +1,4 @@
-"""Routes that are configured: which names they may have, and that each can be used."""
+"""Configured routes: their names, and that each route can be used."""
 
 from pathlib import Path
 
@@ -31,7 +31,10 @@ def names(folder: Path, toml: str) -> Names:
 
 @pytest.mark.parametrize(("toml", "idle", "first"), [(TWO, "b", "a"), (NAMED, "other", "m")])
 def test_a_second_route_of_a_model_that_no_task_can_take_is_refused(tmp_path: Path, toml: str, idle: str, first: str) -> None:
-    """The one that is used was chosen by its name alone, and nobody would be told."""
+    """A second route of a model that no task can take is refused.
+
+    The used one would be chosen by its name alone, and nobody would know.
+    """
     with pytest.raises(
         ConfigError, match=rf"routes\.{idle} is never used: tasks that name its model take routes\.{first}; let a type have it"
     ):
@@ -40,7 +43,10 @@ def test_a_second_route_of_a_model_that_no_task_can_take_is_refused(tmp_path: Pa
 
 @pytest.mark.parametrize(("route", "other"), [("b", "a"), ("a", "b")])
 def test_a_type_may_have_a_route_of_its_own_to_the_same_model(tmp_path: Path, route: str, other: str) -> None:
-    """Two accounts for one model: tasks of the type take theirs, and tasks that name the model the first by name."""
+    """A type may have its own route to the same model, for example with another account.
+
+    Tasks of the type take their route, and tasks that name the model take the first by name.
+    """
     toml = f"{TWO}[types.invoice]\nroute = '{route}'\n[types.note]\nroute = '{other}'"
     found = names(tmp_path, toml)
 
@@ -50,13 +56,19 @@ def test_a_type_may_have_a_route_of_its_own_to_the_same_model(tmp_path: Path, ro
 
 
 def test_a_route_may_have_the_model_of_the_default_one(tmp_path: Path) -> None:
-    """Tasks that name it take the route, tasks without a model the default one."""
+    """A route may have the default route's model: tasks that name the model take it.
+
+    Tasks without a model take the default route.
+    """
     found = names(tmp_path, "[llm]\nbase_url = 'http://l/v1'\nmodel = 'm'\n[routes.fast]\nmodel = 'm'")
 
     assert (found.name_of("document", "m"), found.name_of("document", None)) == ("fast", "default")
 
 
 def test_names_that_differ_by_a_blank_are_refused(tmp_path: Path) -> None:
-    """MariaDB takes them for one: a guard of one would stop the other."""
+    """Names that differ only by a blank are refused.
+
+    MariaDB takes them for one name, so a guard of one would stop the other.
+    """
     with pytest.raises(ConfigError, match=r"routes\.'a ': use at most 64 printable characters for a route's name, no blank at its ends"):
         names(tmp_path, "[routes.a]\nmodel = 'm'\n[routes.'a ']\nmodel = 'n'")

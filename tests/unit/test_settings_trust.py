@@ -1,4 +1,7 @@
-"""What the current folder holds is trusted only where nobody else could have put it there; no message shows a value."""
+"""A file in the current folder is trusted only if nobody else could have put it there.
+
+No message shows a value.
+"""
 
 import grp
 import os
@@ -23,7 +26,7 @@ def load(cwd: Path, flags: dict[str, Any] | None = None, **environ: str) -> Conf
 
 @pytest.fixture(autouse=True)
 def _shared_group(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the group of files have other members, whoever runs the tests."""
+    """Let the files' group have other members, whoever runs the tests."""
     if "group" not in request.fixturenames:
         monkeypatch.setattr("schemas.setting_file._is_private", lambda _group: False)
 
@@ -39,7 +42,10 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, 0o757])
 def test_a_file_found_in_a_folder_that_others_may_write_is_refused(folder: Path, mode: int) -> None:
-    """Whoever put it there would run code in the agent, by a type's handler, and get the keys."""
+    """A file found in a folder that others may write to is refused.
+
+    They could run code in the agent, by a type's handler, and get the keys.
+    """
     folder.chmod(mode)
 
     with pytest.raises(
@@ -50,7 +56,7 @@ def test_a_file_found_in_a_folder_that_others_may_write_is_refused(folder: Path,
 
 @pytest.mark.parametrize("mode", [0o666, 0o664, 0o622])
 def test_a_found_file_that_others_may_write_is_refused(folder: Path, mode: int) -> None:
-    """It is as good as theirs."""
+    """A found file that others may write to is refused, because they may have written it."""
     (folder / "docllm.toml").chmod(mode)
 
     with pytest.raises(ConfigError, match=r"other users may write to .*docllm\.toml; run: chmod go-w .*docllm\.toml, or name"):
@@ -64,7 +70,10 @@ def test_a_found_file_that_others_may_write_is_refused(folder: Path, mode: int) 
 def test_a_group_of_this_user_alone_may_write(
     folder: Path, monkeypatch: pytest.MonkeyPatch, group: tuple[str, list[str]] | None, *, trusted: bool
 ) -> None:
-    """Many systems give each user a group and a umask of 002: every file of a person may then be written by their own group."""
+    """A group with this user as its only member may write.
+
+    Many systems give each user such a group with a umask of 002, so every file is writable by it.
+    """
     folder.chmod(0o775)
     (folder / "docllm.toml").chmod(0o664)
 
@@ -84,7 +93,7 @@ def test_a_group_of_this_user_alone_may_write(
 
 
 def test_a_link_to_a_file_in_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
-    """They could replace what it leads to."""
+    """A link to a file in a folder that others may write to is refused: they could replace it."""
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs").chmod(0o777)
     (tmp_path / "theirs" / "a.toml").write_text(SENDS)
@@ -96,7 +105,7 @@ def test_a_link_to_a_file_in_a_folder_that_others_may_write_is_refused(tmp_path:
 
 @pytest.mark.parametrize("place", ["folder", "file"])
 def test_a_found_file_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
-    """As where somebody else's folder is looked into; root's is anybody's."""
+    """A found file of another user is refused, for example in a foreign folder; root's is not."""
     usual_stat, usual_fstat, me = os.stat, os.fstat, os.geteuid()
     theirs = me + 1
 
@@ -116,7 +125,10 @@ def test_a_found_file_of_another_user_is_refused(folder: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("how", ["flag", "variable"])
 def test_a_file_that_is_named_is_trusted(folder: Path, how: str) -> None:
-    """Kubernetes mounts folders with 0777; a person who names a file means it, its address and the key."""
+    """A named file is trusted, with its address and the key.
+
+    Kubernetes mounts folders with 0777, and a person who names a file means it.
+    """
     (folder / "docllm.toml").chmod(0o666)
     folder.chmod(0o777)
 
@@ -131,13 +143,16 @@ def test_a_file_that_is_named_is_trusted(folder: Path, how: str) -> None:
 
 
 def test_a_found_file_of_ones_own_is_read(folder: Path) -> None:
-    """The usual case: a folder and a file that others may read at most."""
+    """A file and folder that others can at most read are accepted."""
     assert load(folder).llm.base_url == "http://theirs/v1"
     assert load(folder).file == folder / "docllm.toml"
 
 
 def test_a_key_of_the_environment_is_not_sent_to_an_address_that_was_found(folder: Path) -> None:
-    """`check` sent it with the first call to whatever a folder's file named."""
+    """A key of the environment is not sent to an address from a found file.
+
+    `check` used to send it with its first call.
+    """
     with pytest.raises(ConfigError) as refused:
         load(folder, DOCLLM_LLM_API_KEY="victimkey")
 
@@ -148,7 +163,10 @@ def test_a_key_of_the_environment_is_not_sent_to_an_address_that_was_found(folde
 
 
 def test_a_key_goes_to_the_address_that_stands_beside_it(folder: Path) -> None:
-    """In the environment, or in the file; a file without an address changes nothing."""
+    """A key goes to the address beside it, in the environment or the file.
+
+    A file without an address changes nothing.
+    """
     beside = load(folder, DOCLLM_LLM_API_KEY="k", DOCLLM_LLM_BASE_URL="http://mine/v1")
     (folder / "docllm.toml").write_text(f"{SENDS}api_key = 'theirs'\n")
     both = load(folder)
@@ -162,7 +180,10 @@ def test_a_key_goes_to_the_address_that_stands_beside_it(folder: Path) -> None:
 def test_a_folder_that_is_not_trusted_ends_a_command_with_2(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before anything is opened; with the file named it goes on."""
+    """An untrusted folder ends a command with 2 before anything is opened.
+
+    With the file named, the command goes on.
+    """
     folder.chmod(0o777)
     monkeypatch.chdir(folder)
     for name in [name for name in os.environ if name.startswith(("DOCLLM_", "OPENAI_"))]:
@@ -174,7 +195,8 @@ def test_a_folder_that_is_not_trusted_ends_a_command_with_2(
     assert producer.main(["status", "--config", "docllm.toml"]) == 0
 
 
-CANARY = "sk-canary\u2100secret"  # the odd letter makes some libraries quote the text in their errors
+# The odd letter makes some libraries quote the text in their errors.
+CANARY = "sk-canary\u2100secret"
 WRONG = [
     CANARY,
     f"{CANARY}://u:{CANARY}@h",
@@ -190,7 +212,10 @@ WRONG = [
 
 @pytest.mark.parametrize("value", WRONG, ids=repr)
 def test_no_fault_shows_a_value(tmp_path: Path, value: object) -> None:
-    """A wrong value may be a password in the wrong place; `retry.tiers` quoted it, and an address that no host can have."""
+    """No fault shows a value, which may be a misplaced password.
+
+    `retry.tiers` used to quote it, as did an address with an impossible host.
+    """
     named = {f"{section}.x.{name}" for section, names in _NAMED.items() for name in names}
     told = []
     for name in sorted({*SETTINGS, *named, "kafka.client.debug", "kafka.client.nothing"}):

@@ -1,4 +1,4 @@
-"""Variables that look like docllm's own: which of them are somebody's mistake, and which nobody typed."""
+"""Unknown variables with docllm's prefix: mistakes, and those that nobody typed."""
 
 from pathlib import Path
 
@@ -23,12 +23,15 @@ from schemas.settings import load_config
     ],
 )
 def test_the_variables_of_a_kubernetes_service_are_ignored(tmp_path: Path, service: str, form: str) -> None:
-    """A pod gets them for each Service of its namespace, whatever the Service is called; nobody typed them."""
+    """Variables of a Kubernetes Service are ignored.
+
+    A pod gets them for each Service of its namespace, whatever its name; nobody typed them.
+    """
     assert load_config(flags={}, environ={f"{service}_{form}": "x"}, cwd=tmp_path) == load_config(flags={}, environ={}, cwd=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["REDIS_HOST", "REDIS_PORTS", "PORT_6379", "PORT_X_TCP", "PORT_1_TCP_HOST", "SERVICE", "SERVICE_NAME"])
 def test_no_other_unknown_variable_is_ignored(tmp_path: Path, name: str) -> None:
-    """Only the forms that Kubernetes has; another name is somebody's mistake."""
+    """Only Kubernetes' own forms are ignored; any other unknown name is a mistake."""
     with pytest.raises(ConfigError, match=f"DOCLLM_{name} is unknown"):
         load_config(flags={}, environ={f"DOCLLM_{name}": "1"}, cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""Text from outside reaches a log or a terminal as text alone: it forges no line and moves no cursor."""
+"""Text from outside can forge no line and move no cursor in a log or on a terminal."""
 
 import json
 import logging
@@ -23,14 +23,18 @@ def record(message: str, *, error: BaseException | None = None) -> logging.LogRe
 
 
 def raised(text: str) -> ValueError:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - its text is anything
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - its text may be anything
         raise ValueError(text)
     return caught.value
 
 
 @pytest.mark.parametrize("text", [FORGED, *HOSTILE])
 def test_a_log_message_stays_on_one_line_without_controls(text: str) -> None:
-    """A header of a record, or a reason in Redis, wrote a whole line of its own and escape sequences."""
+    """A log message stays on one line without control characters.
+
+    A header of a record, or a reason in Redis, used to write a line of its own and escape
+    sequences.
+    """
     line = ShownFormatter("%(levelname)s %(name)s: %(message)s").format(record(f"a{text}b"))
 
     assert line.isprintable()
@@ -39,7 +43,7 @@ def test_a_log_message_stays_on_one_line_without_controls(text: str) -> None:
 
 @pytest.mark.parametrize("text", [FORGED, *HOSTILE])
 def test_a_logged_traceback_keeps_its_lines_and_none_looks_like_a_record(text: str) -> None:
-    """A bug of ours stays readable; the error's own text may hold anything."""
+    """A logged traceback keeps its lines, and none of them looks like a log record."""
     first, *lines = ShownFormatter("%(message)s").format(record("x", error=raised(f"a{text}b"))).split("\n")
 
     assert first == "foreign record: x"
@@ -54,7 +58,7 @@ def test_a_logged_traceback_keeps_its_lines_and_none_looks_like_a_record(text: s
 def test_both_programs_log_through_the_formatter(
     configure: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What they log is safe, and names the configuration file in commands."""
+    """Both programs use the formatter: logs are safe, and commands name the configuration file."""
     root = logging.Logger("root")  # noqa: LOG001 - pytest has put its own handlers on the real one
     monkeypatch.setattr(logging, "root", root)
     configure()
@@ -66,7 +70,7 @@ def test_both_programs_log_through_the_formatter(
 
 
 def test_a_traceback_that_is_shown_keeps_its_lines_alone() -> None:
-    """The programs show a bug of theirs whole."""
+    """The programs show a bug of ours with its whole traceback, as safe lines."""
     lines = shown_traceback(raised(f"a{''.join(HOSTILE)}b")).split("\n")
 
     assert lines[0] == "Traceback (most recent call last):"
@@ -75,7 +79,7 @@ def test_a_traceback_that_is_shown_keeps_its_lines_alone() -> None:
 
 
 def test_escaping_changes_no_value_and_leaves_no_control() -> None:
-    """Every control, format and separator character is written as JSON writes it."""
+    """Every control, format and separator character becomes a JSON escape."""
     bad = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) in {"Cc", "Zl", "Zp"}]
     text = json.dumps("".join([*bad, *HOSTILE, "\u061c\u200e\u202a\u2069", "Grüße 日本\u3000語 😀"]), ensure_ascii=False)
 
@@ -90,7 +94,10 @@ def test_escaping_changes_no_value_and_leaves_no_control() -> None:
 def test_json_on_a_terminal_holds_no_raw_control(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, terminal: bool
 ) -> None:
-    """A pipe or a file gets the bytes as they are."""
+    """JSON on a terminal has no raw control character.
+
+    A pipe or a file gets the bytes as they are.
+    """
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
 
     say_json({"a": "\x9b2J\u202e"})
@@ -102,7 +109,7 @@ def test_json_on_a_terminal_holds_no_raw_control(
 
 
 def test_a_result_line_for_a_terminal_is_escaped() -> None:
-    """U+0080 to U+009F came raw: terminals take them for escape sequences."""
+    """U+0080 to U+009F are escaped for a terminal, which would read them as escape sequences."""
     line = _escaped(lambda _: '{"result":"\x9b31m\u202e"}\n'.encode())(None)  # type: ignore[arg-type]
 
     assert line == b'{"result":"\\u009b31m\\u202e"}\n'

@@ -1,4 +1,7 @@
-"""The simulation's own parts do not claim what no real one would: what they say of a run is what its promises are judged by."""
+"""The simulation's own parts claim only what real ones would.
+
+Promises are judged by what they say of a run.
+"""
 
 import random
 from collections.abc import Coroutine
@@ -12,8 +15,12 @@ from tests.simulation.weather import Weather
 
 
 def test_a_strangers_commit_is_not_the_end_of_the_owners_work() -> None:
-    """An owner that is still to come to where somebody else committed has work left, and none when it came there."""
-    broker = Broker(rng=random.Random(1), utc_s=lambda: 0.0, turn=lambda: 0)  # noqa: S311 - protects nothing
+    """A foreign commit does not end the owner's work.
+
+    An owner that has yet to reach that offset has work left, and none once it has.
+    """
+    # Protects nothing.
+    broker = Broker(rng=random.Random(1), utc_s=lambda: 0.0, turn=lambda: 0)  # noqa: S311
     broker.create("t", 1)
     group = broker.group("g")
     group.take(("t", 0), "owner")
@@ -27,8 +34,9 @@ def test_a_strangers_commit_is_not_the_end_of_the_owners_work() -> None:
 
 
 def test_who_begins_behind_a_strangers_commit_is_not_behind_it() -> None:
-    """A new owner reads on from there."""
-    broker = Broker(rng=random.Random(1), utc_s=lambda: 0.0, turn=lambda: 0)  # noqa: S311 - protects nothing
+    """A new owner that begins at a foreign commit is not behind it."""
+    # Protects nothing.
+    broker = Broker(rng=random.Random(1), utc_s=lambda: 0.0, turn=lambda: 0)  # noqa: S311
     broker.create("t", 1)
     group = broker.group("g")
 
@@ -39,7 +47,7 @@ def test_who_begins_behind_a_strangers_commit_is_not_behind_it() -> None:
 
 
 def test_a_database_that_is_back_early_is_found_within_a_second() -> None:
-    """An outage that ends before its time ends for everybody."""
+    """An outage that ends early is noticed by everybody within a second."""
     loop = VirtualLoop(random.Random(1))  # noqa: S311 - protects nothing
     clock, weather = VirtualClock(loop), Weather(random.Random(1))  # noqa: S311 - the same
     weather.down_until_s["database"] = 60.0

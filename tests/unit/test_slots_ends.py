@@ -1,4 +1,4 @@
-"""An attempt that ends in no outcome: a bug of ours, or a cancellation. What it had paid is not forgotten."""
+"""Attempts that end without an outcome, by a bug of ours or a cancellation, keep their cost."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,11 +14,11 @@ PAID = Spent(model="m", tokens_in=10, trace_id="b/a#1")
 
 
 class PanicError(BaseException):
-    """What a panic of a Rust library is in Python."""
+    """A Rust library's panic, as Python sees it."""
 
 
 def ended(act: Callable[[Entry], Awaitable[Outcome]], *, cancel: bool = False) -> Outcome:
-    """Run an attempt that acts so; return how it is settled."""
+    """Run an attempt that behaves so; return its settled outcome."""
 
     async def run() -> Outcome:
         entry = claimed(1, bench.clock.now_s())
@@ -41,7 +41,11 @@ def ended(act: Callable[[Entry], Awaitable[Outcome]], *, cancel: bool = False) -
     "error", [ValueError("x"), PanicError("x"), SystemExit(0), MemoryError(), asyncio.CancelledError(), GeneratorExit()]
 )
 def test_a_bug_of_ours_is_told_with_what_was_paid(error: BaseException) -> None:
-    """Given back in silence, its task would run again at once, and pay again; the ledger counts bugs."""
+    """A bug of ours is settled with the attempt's cost.
+
+    If the task were silently given back, it would run again at once and pay again. The ledger
+    counts bugs.
+    """
 
     async def act(entry: Entry) -> Outcome:
         entry.pay(PAID)
@@ -55,7 +59,7 @@ def test_a_bug_of_ours_is_told_with_what_was_paid(error: BaseException) -> None:
 
 
 def test_a_cancelled_attempt_is_given_back_with_what_was_paid() -> None:
-    """An agent that drains ends its calls; what the attempt paid before belongs on the bill."""
+    """A cancelled attempt is given back with its cost, for example when an agent drains."""
 
     async def act(entry: Entry) -> Outcome:
         entry.pay(PAID)

@@ -1,4 +1,4 @@
-"""Tasks whose guard is raised are not run: they are moved in their turn, and one may go first."""
+"""Tasks with a raised guard are not run: they are moved, and one may go first."""
 
 import asyncio
 from dataclasses import replace
@@ -13,7 +13,10 @@ async def grant(_guard_id: int, _task_id: int) -> bool:
 
 
 def test_stopped_tasks_are_moved_without_a_call() -> None:
-    """Their route hears nothing of it; a task of another batch runs."""
+    """Stopped tasks are moved without a call, and their route notices nothing.
+
+    A task of another batch runs.
+    """
     bench = Bench(routes(), ending(GOOD))
     bench.guards.replace([RAISED])
     now_s = bench.clock.now_s()
@@ -37,7 +40,7 @@ def test_one_goes_first_in_a_look_of_one_task() -> None:
 
 
 def test_a_task_past_its_deadline_is_not_kept_by_a_guard() -> None:
-    """It is dead without a call, whatever the others wait for."""
+    """A task past its deadline is dead without a call, even with a raised guard."""
     bench = Bench(routes(), ending(GOOD))
     bench.guards.replace([RAISED])
 
@@ -59,7 +62,7 @@ def test_a_suspect_is_stopped_too() -> None:
 
 
 def test_nothing_is_claimed_before_the_guards_are_known() -> None:
-    """An agent that was just started might run what is stopped."""
+    """Nothing is claimed before the guards are known: a new agent might run stopped tasks."""
     bench = Bench(routes(), ending(GOOD))
     slots = bench.slots()
     assert slots.room() == 0
@@ -70,7 +73,7 @@ def test_nothing_is_claimed_before_the_guards_are_known() -> None:
 
 
 def test_a_task_that_waits_for_its_turn_is_released_at_the_end() -> None:
-    """An agent that leaves moves nothing any more."""
+    """A task that waits for its turn to be moved is released when the agent leaves."""
     bench = Bench(routes(), ending(GOOD))
     bench.guards.replace([RAISED])
 

@@ -1,4 +1,4 @@
-"""What was claimed runs only while its lease is good, however long it waited in the agent."""
+"""A claimed task runs only while its lease is good, however long it waited in the agent."""
 
 from dataclasses import replace
 
@@ -11,13 +11,13 @@ from tests.unit.slotting import LONGEST, RAISED, Bench, claimed, ending, started
 
 
 def silent(entry: Entry) -> None:
-    """Let the heartbeat have been silent for as long as other agents wait."""
+    """Make the heartbeat silent for as long as other agents wait."""
     assert entry.lease is not None
     entry.lease.beaten_s -= FRESH_S + 1
 
 
 def test_a_task_whose_lease_ran_out_is_given_back() -> None:
-    """It was claimed, and the heartbeat has been silent since."""
+    """A claimed task is given back after its lease ran out."""
     bench = Bench(routes(), ending(GOOD))
     entry = claimed(1, bench.clock.now_s())
     silent(entry)

@@ -1,4 +1,7 @@
-"""What slots and arrivals do with routes: a record has one, a call needs its permission, and every permission goes back."""
+"""Slots, arrivals and routes: each record has a route, each call a permission.
+
+Every permission goes back.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -45,16 +48,20 @@ def idle(table: Routes) -> bool:
 
 
 def test_what_an_outage_did_is_settled_uncounted() -> None:
-    """The routes decide what is settled, call by call."""
+    """The routes decide, call by call, which failures are settled uncounted."""
     bench = Bench(routes(slots=3), ending(failed()))
 
     assert [type(outcome) for outcome in bench.run(5)] == [Retry, Retry, Snooze, Snooze, Snooze]
     assert (bench.counts.attempts, idle(bench.table)) == (5, True)
-    assert bench.counts.summary().endswith(", 5 attempts")  # who counts calls asks the provider: these made none
+    # callers count calls at the provider, and these attempts made none
+    assert bench.counts.summary().endswith(", 5 attempts")
 
 
 def test_a_handler_that_will_not_be_cancelled_holds_up_no_drain(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """The drain says so and goes on; the task is left to its lease."""
+    """A handler that ignores its cancellation does not delay the drain.
+
+    The drain logs it and goes on; the task is left to its lease.
+    """
     monkeypatch.setattr(slots, "CANCEL_S", 0.01)
 
     Bench(routes(slots=3), stubborn).run(1, cancel=True)
@@ -63,7 +70,7 @@ def test_a_handler_that_will_not_be_cancelled_holds_up_no_drain(monkeypatch: pyt
 
 
 def test_a_task_whose_route_stopped_meanwhile_is_given_back() -> None:
-    """It was claimed when there was room; no call is made."""
+    """A task whose route stopped since the claim is given back without a call."""
     bench = Bench(routes(slots=3), ending(GOOD))
     for _ in range(3):
         call(bench.table, failed(), bench.clock.now_s())
@@ -73,7 +80,7 @@ def test_a_task_whose_route_stopped_meanwhile_is_given_back() -> None:
 
 
 def test_a_probe_has_a_limit_of_its_own() -> None:
-    """Of tasks that were claimed together one is the probe."""
+    """Of tasks claimed together, only the probe has the probe's limit."""
     bench = Bench(routes(slots=3), ending(GOOD))
     for _ in range(3):
         call(bench.table, failed(), bench.clock.now_s() - 10.0)
@@ -85,7 +92,10 @@ def test_a_probe_has_a_limit_of_its_own() -> None:
 
 @pytest.mark.parametrize(("act", "cancel"), [(broken, False), (hanging, True)])
 def test_every_permission_goes_back(act: Callable[[], Awaitable[Outcome]], *, cancel: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """Also where the attempt ends in a bug, or is cancelled; neither says anything about the route."""
+    """Every permission goes back, even after a bug or a cancellation.
+
+    Neither says anything about the route.
+    """
     bench = Bench(routes(slots=3), act)
     bench.run(8, cancel=cancel)
 
@@ -95,7 +105,7 @@ def test_every_permission_goes_back(act: Callable[[], Awaitable[Outcome]], *, ca
 
 @pytest.mark.parametrize(("line", "route"), [({"id": "a", "prompt": "p", "model": "large"}, "large"), (None, ROUTE)])
 def test_a_record_comes_with_its_route(line: dict[str, str] | None, route: str) -> None:
-    """By the model that its value names; the default one where there is no value."""
+    """A record's route comes from the model in its value, or is the default one."""
     arrivals = Arrivals(ledger_id="00" * 16, group="g", naming=Names(Config()))
     headers = list(encode(Publication("00" * 16, "g", "b", 7, 0)))
 
@@ -106,11 +116,15 @@ def test_a_record_comes_with_its_route(line: dict[str, str] | None, route: str) 
 
 
 def test_one_task_that_is_refused_while_others_succeed_is_told_from_a_wrong_key() -> None:
-    """A firewall answers 403 to one document for ever: from the second time on, with an answer to another call between, it counts."""
+    """A task that is refused alone differs from a wrong key.
+
+    A firewall answers 403 to one document for ever. From the second time on, with an answer to
+    another call between, the refusal counts.
+    """
     outcomes = iter([REFUSED, REFUSED, GOOD, REFUSED])
 
     async def act() -> Outcome:
-        await asyncio.sleep(0.001)  # the clock goes on
+        await asyncio.sleep(0.001)  # let the clock advance
         return next(outcomes)
 
     bench = Bench(routes(slots=3), act)
@@ -122,7 +136,7 @@ def test_one_task_that_is_refused_while_others_succeed_is_told_from_a_wrong_key(
 
 
 def test_other_refusals_are_nobodys_own() -> None:
-    """A task that met a rate limit between answers to others comes again uncounted."""
+    """A task that met a rate limit between answers to others is retried uncounted."""
     outcomes = iter([snoozed("RATE", 0.0), GOOD, GOOD])
 
     async def act() -> Outcome:
@@ -138,7 +152,11 @@ def test_other_refusals_are_nobodys_own() -> None:
 
 
 def test_the_last_task_is_told_from_a_wrong_key_by_the_cheap_prompt() -> None:
-    """Nothing else calls any more: it parks its route, fails twice as a probe, and the prompt is answered."""
+    """The cheap prompt tells the last task's fault from a wrong key.
+
+    Nothing else calls any more: the task parks its route, fails twice as a probe, and the prompt is
+    answered.
+    """
     table, at_s = routes(), 100.0
     for _ in range(3):
         call(table, REFUSED, at_s)

@@ -19,7 +19,7 @@ def cancelled(now_s: float) -> Entry:
 
 
 def paid(now_s: float) -> Entry:
-    """Return an entry whose answer was fenced out before, and whose batch was cancelled since."""
+    """Return a delivery with a paid answer, whose batch was cancelled since."""
     assert isinstance(GOOD, Succeeded)
     entry = cancelled(now_s)
     entry.paid = GOOD
@@ -36,7 +36,10 @@ def expired(now_s: float) -> Entry:
 
 @pytest.mark.parametrize(("make", "kind"), [(paid, Succeeded), (cancelled, Cancelled), (claimed_only, Moved)])
 def test_what_needs_no_call_is_not_moved_away(make: Callable[[float], Entry], kind: type[Outcome]) -> None:
-    """Its route stays closed: an answer that is there would be paid twice."""
+    """A claim that needs no call is not moved while its route is closed.
+
+    Its answer, which is there, would be paid twice.
+    """
     bench = Bench(routes(), ending(GOOD))
 
     async def move() -> None:
@@ -52,7 +55,7 @@ def test_what_needs_no_call_is_not_moved_away(make: Callable[[float], Entry], ki
 
 @pytest.mark.parametrize(("make", "kind"), [(cancelled, Cancelled), (expired, Dead), (paid, Succeeded)])
 def test_it_is_settled_without_a_call(make: Callable[[float], Entry], kind: type[Outcome]) -> None:
-    """Its batch was cancelled, its deadline has passed, or its answer is there: a call would be thrown away."""
+    """A cancelled batch, an expired deadline or a paid answer needs no call."""
     bench = Bench(routes(), ending(GOOD))
 
     (outcome,) = started(bench, make(bench.clock.now_s()))

@@ -1,4 +1,4 @@
-"""A program may be started in any way: without standard files, with a poor encoding, and with a person who changes their mind at once."""
+"""Programs start in any way: without standard files, with poor encodings, interrupted."""
 
 import os
 import subprocess
@@ -20,7 +20,11 @@ def started(code: str, *arguments: str, closed: str = "", **environ: str) -> sub
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
 def test_no_file_of_a_program_takes_the_place_of_a_standard_one(tmp_path: Path, closed: str) -> None:
-    """What is printed would be written into it, and the event loop ends the process where its own files have such numbers."""
+    """No file of a program gets the number of a closed standard file.
+
+    Printed text would be written into it, and the event loop ends the process if its own files have
+    such numbers.
+    """
     done = started(FIRST_FILE, str(tmp_path / "file"), closed=closed)
 
     assert done.returncode == 0, done
@@ -28,7 +32,7 @@ def test_no_file_of_a_program_takes_the_place_of_a_standard_one(tmp_path: Path, 
 
 
 def test_a_closed_input_is_not_an_empty_one() -> None:
-    """Nothing would be loaded of it, and all seem well."""
+    """A closed input is no empty one: nothing would be loaded, and all would seem well."""
     done = started(READ, closed="<&-")
 
     assert done.returncode == 1
@@ -36,7 +40,7 @@ def test_a_closed_input_is_not_an_empty_one() -> None:
 
 
 def test_any_text_can_be_printed() -> None:
-    """A locale without such letters ends no command half-way."""
+    """Any text can be printed, even in a locale without its letters."""
     done = started(TAKE + "print('caf\\u00e9 \\U0001f600')", PYTHONIOENCODING="ascii")
 
     assert (done.returncode, done.stdout) == (0, b"caf\\xe9 \\U0001f600\n")
@@ -47,14 +51,18 @@ LOUD = TAKE + "[sys.stderr.write(f'remark {number} caf\\u00e9\\n') for number in
 
 @pytest.mark.parametrize("elsewhere", ["2>/dev/full", "2>&1 >/dev/null | true", "2>/dev/null"])
 def test_remarks_that_nobody_can_take_end_no_work_and_change_no_exit_code(elsewhere: str) -> None:
-    """A load stopped at its first bad line, with the code that says that all good ones are loaded; agents ended with 1 for each error."""
+    """Messages that nobody can read end no work and change no exit code.
+
+    A load used to stop at its first bad line, with the code for all good lines loaded. Agents ended
+    with 1 for each error.
+    """
     command = ["bash", "-c", f'"$0" -c "$1" {elsewhere}; exit ${{PIPESTATUS[0]}}', sys.executable, LOUD]
 
     assert subprocess.run(command, check=False, cwd=ROOT).returncode == 4
 
 
 def test_remarks_are_heard_at_once_and_in_any_encoding() -> None:
-    """Each line leaves the program when it is written, whatever ends it afterwards."""
+    """Each message line leaves the program when it is written, in any encoding."""
     done = started(TAKE + "sys.stderr.write('caf\u00e9\\n'); import os; os._exit(0)", PYTHONIOENCODING="ascii")
 
     assert (done.returncode, done.stderr) == (0, b"caf\\xe9\n")
@@ -64,7 +72,10 @@ def test_remarks_are_heard_at_once_and_in_any_encoding() -> None:
 def test_a_producer_that_is_interrupted_while_it_loads_its_code_ends_with_130(
     tmp_path: Path, trap: str, ended: tuple[int, bytes, bytes]
 ) -> None:
-    """Whoever types Ctrl-C at once sees no traceback; a job in the background, where it is ignored, goes on."""
+    """Ctrl-C while a producer still loads its code is exit code 130, without a traceback.
+
+    A job in the background, where it is ignored, goes on.
+    """
     (tmp_path / "uvloop.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     environ = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     command = ["sh", "-c", f'{trap} exec "$0" -m producer --version', sys.executable]
@@ -88,5 +99,9 @@ end([signal.SIGINT], 4)
 
 
 def test_a_signal_at_the_very_end_changes_no_exit_code() -> None:
-    """A second Ctrl-C, after the drain, met an interpreter that had taken its handlers away: scripts saw a death by signal."""
+    """A signal at the very end changes no exit code.
+
+    A second Ctrl-C after the drain used to meet an interpreter without handlers, and scripts saw a
+    death by signal.
+    """
     assert started(LEFT).returncode == 4

@@ -1,4 +1,4 @@
-"""What `status` makes of a reaper, and what a reaper leaves."""
+"""A reaper in `status`, and the files it leaves open."""
 
 import asyncio
 from pathlib import Path
@@ -11,7 +11,10 @@ from schemas.settings import load_config
 
 
 def test_a_reaper_that_runs_is_known_as_one(tmp_path: Path) -> None:
-    """It beats as an agent does, but takes no task: without another one nothing would run. It leaves no file open."""
+    """A running reaper is recognized: its heartbeat is an agent's, but it takes no tasks.
+
+    Without another agent nothing would run. The reaper leaves no file open.
+    """
 
     async def seen() -> GroupStatus:
         config = load_config(flags={}, environ={}, cwd=tmp_path)

@@ -17,12 +17,13 @@ SCHEMA = Path(__file__).parents[2] / "schemas" / "json" / "status.json"
 
 
 def test_what_status_prints_fits_the_published_schema() -> None:
-    """A group with agents, batches, guards and reasons, and an empty one, are as the schema says."""
+    """The output of `status --json` fits the schema, both for a full and for an empty group."""
     counts = {"total": 3, "pending": 0, "processing": 0, "retrying": 0, "succeeded": 2, "dead": 1, "cancelled": 0}
     batch = BatchStatus(
         "tasks", counts, 0.5, None, 900, 120, 0.02, {"dead BAD_REQUEST": 1, "tried again RATE": 2}, cancelled=True, half_loaded=True
     )
-    guard = Guard(1, 2, "tasks", "document", "default", "exhausted", "10 of 10", datetime(2026, 1, 31, 8), -1.5, 0, None)  # noqa: DTZ001 - as read
+    # As it is read.
+    guard = Guard(1, 2, "tasks", "document", "default", "exhausted", "10 of 10", datetime(2026, 1, 31, 8), -1.5, 0, None)  # noqa: DTZ001
     full = GroupStatus("docllm", "0" * 32, (AgentStatus(7, "host-1", "alive", 0.3, ""),), (batch,), 2, ("no agent alive",), (guard,))
     validator = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text()))
 
@@ -31,9 +32,10 @@ def test_what_status_prints_fits_the_published_schema() -> None:
 
 
 def test_the_schema_tells_what_failures_are() -> None:
-    """Dead tasks, and all attempts that did not end theirs: retried ones, which are counted, and snoozed ones, which are not.
+    """The schema describes failures: dead tasks, and attempts that did not end theirs.
 
-    A task that was moved to a later time was not tried.
+    Retried attempts count towards the limit, snoozed ones do not. A task that was moved to a later
+    time was not tried.
     """
     entered = [
         (Status.DEAD, "BAD_REQUEST"),

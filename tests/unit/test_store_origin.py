@@ -1,4 +1,4 @@
-"""Whose a batch is: whoever may write to the inbox adds to no load, and takes no id of one first."""
+"""The origin of a batch: writers to the inbox add to no load and take none of its ids."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ LINE = b'{"id":"2024.txt","prompt":"Sum up."}\n'
 
 @pytest.fixture(autouse=True)
 def _no_calm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the collector of the tests' own process as it is."""
+    """Leave the collector of the test process as it is."""
     monkeypatch.setattr(load.collector, "calm", lambda: None)
 
 
@@ -39,7 +39,7 @@ def loading(folder: Path, *arguments: str) -> int:
 
 @pytest.fixture
 def inbox_batch(tmp_path: Path) -> Path:
-    """A folder with a ledger in which the inbox has made the batch `reports`."""
+    """Make a folder with a ledger in which the inbox has made the batch `reports`."""
 
     async def make() -> None:
         async with opened(load_config(flags={}, environ={}, cwd=tmp_path), "docllm") as parts:
@@ -51,7 +51,10 @@ def inbox_batch(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("origin", [Origin.INBOX, Origin.QUARANTINE])
 def test_a_strangers_record_adds_to_no_batch_that_was_loaded(database: Database, origin: Origin) -> None:
-    """It had a result of its own exported as the loaded line's; nor does a replay of what was refused let it in."""
+    """A foreign record adds to no loaded batch, not even by a replay of the rejected record.
+
+    Its result used to be exported as the loaded line's.
+    """
     run(database, lambda c: open_batch(c, "reports", "g"))
 
     with pytest.raises(UnsafeStateError, match="batch 'reports' was made by a load and takes no record of the inbox"):
@@ -61,7 +64,7 @@ def test_a_strangers_record_adds_to_no_batch_that_was_loaded(database: Database,
 @pytest.mark.parametrize("maker", [Origin.INBOX, Origin.QUARANTINE])
 @pytest.mark.parametrize("adder", [Origin.INBOX, Origin.QUARANTINE, Origin.LETTERS])
 def test_strangers_records_share_their_batches(database: Database, maker: Origin, adder: Origin) -> None:
-    """A record that was set aside and is replayed goes where the inbox would have put it."""
+    """Foreign records share their batches, even after quarantine and replay."""
     made = run(database, lambda c: open_batch(c, "night", "g", maker))
 
     assert run(database, lambda c: open_batch(c, "night", "g", adder)) == made
@@ -69,7 +72,10 @@ def test_strangers_records_share_their_batches(database: Database, maker: Origin
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"], ["--strict"]])
 def test_a_load_into_a_batch_of_the_inbox_is_refused(inbox_batch: Path, more: list[str]) -> None:
-    """A stranger's task under the id of a line would be taken for that line; another name is free."""
+    """A load into the inbox's batch is refused; another name is free.
+
+    A foreign task under a line's id would be taken for that line.
+    """
     for name in ("reports", "docllm-direct"):
         with pytest.raises(UnsafeStateError, match=f"batch '{name}' is for tasks of the inbox, whose ids others choose; .* --batch"):
             loading(inbox_batch, "--batch", name, *more)
@@ -78,7 +84,11 @@ def test_a_load_into_a_batch_of_the_inbox_is_refused(inbox_batch: Path, more: li
 
 
 def test_the_batch_of_records_that_name_none_is_the_inboxs_always(database: Database) -> None:
-    """Also where a load of an earlier version, or letters that were loaded back, made it: the inbox must not stop."""
+    """The batch for records without a batch name always belongs to the inbox.
+
+    That holds also if a load of an earlier version or reloaded dead letters made it: the inbox must
+    not stop.
+    """
     for origin in (Origin.LETTERS, Origin.INBOX):
         assert run(database, lambda c, origin=origin: open_batch(c, direct_batch("g"), "g", origin))
     with pytest.raises(UnsafeStateError, match="is for tasks of the inbox"):
@@ -86,7 +96,10 @@ def test_the_batch_of_records_that_name_none_is_the_inboxs_always(database: Data
 
 
 def test_a_batch_of_a_lost_ledger_takes_what_its_maker_sends_again(database: Database) -> None:
-    """Nobody knows who made it: the rest comes by a load, or by the inbox. Once loaded, it is a load's."""
+    """A batch of a lost ledger takes the rest from a load or from the inbox.
+
+    Nobody knows who made it. Once loaded, it is a load's.
+    """
     into = run(database, lambda c: open_batch(c, "b", "g", Origin.LETTERS))
     assert isinstance(into, store.Batch)
     run(database, lambda c: open_batch(c, "b", "g", Origin.INBOX))
@@ -99,12 +112,15 @@ def test_a_batch_of_a_lost_ledger_takes_what_its_maker_sends_again(database: Dat
 
 
 def test_a_note_of_another_version_is_taken_for_a_loads(database: Database) -> None:
-    """The inbox adds nothing where nobody can tell."""
+    """An origin written by another version counts as a load's, so the inbox adds nothing."""
     assert Origin("something new") is Origin.LOAD
 
 
 def test_a_record_that_was_refused_stays_refused_when_it_is_replayed(database: Database) -> None:
-    """`replay --disposition rejected` would have been the way round; so would its letter be."""
+    """A refused record stays refused when it, or its dead letter, is replayed.
+
+    `replay --disposition rejected` would otherwise be the way round.
+    """
     letter = Incoming(0, 0, b"k", LINE, [("docllm-quarantine", b"1"), ("docllm-batch", b"reports")])
     task = Incoming(0, 1, b"k", LINE, [("docllm-task", b"1"), ("docllm-batch", b"reports")])
     run(database, lambda c: open_batch(c, "reports", "g"))
@@ -123,7 +139,7 @@ def test_a_record_that_was_refused_stays_refused_when_it_is_replayed(database: D
 
 
 def test_status_tells_whose_a_batch_is(inbox_batch: Path) -> None:
-    """So that nobody takes a stranger's results for those of a load."""
+    """`status` shows a batch's origin, so nobody takes foreign results for a load's."""
     assert loading(inbox_batch) == 0
     database = Database(ledger_url(load_config(flags={}, environ={}, cwd=inbox_batch)))
     try:

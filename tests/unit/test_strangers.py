@@ -1,4 +1,4 @@
-"""Records that other people's producers write: what of them is content, and which batch they mean."""
+"""Records of other people's producers: their content, and their batch."""
 
 import pytest
 
@@ -16,24 +16,30 @@ def read(value: bytes, headers: RawHeaders = ()) -> tuple[str, NewTask]:
 
 @pytest.mark.parametrize("value", [b"\xef\xbb\xbf" + LINE, LINE + b"\r\n", LINE + b"\n", LINE + b"\r", b"\xef\xbb\xbf" + LINE + b"\r\n"])
 def test_marks_and_line_ends_are_not_content(value: bytes) -> None:
-    """A file that is produced line by line brings them along; the same line without them is the same task."""
+    """A byte order mark and a line end are no content: the line without them is the same task.
+
+    A file that is produced line by line brings them along.
+    """
     assert read(value) == read(LINE)
 
 
 def test_other_white_space_is_content() -> None:
-    """As it is in a file."""
+    """Other white space is content, as it is in a file."""
     assert read(LINE + b" ")[1].digest != read(LINE)[1].digest
 
 
 @pytest.mark.parametrize("name", [b"\xff", b"\xfe", b"caf\xe9", "a\ufffd".encode()])
 def test_a_batch_that_cannot_be_read_is_nobodys(name: bytes) -> None:
-    """Names that differ by bytes which are no text would all be one batch, whoever meant it; the quarantine keeps them so."""
+    """An unreadable batch name is refused: different names would all be one batch.
+
+    The quarantine stores such names with a replacement character.
+    """
     with pytest.raises(LineError, match="docllm-batch: is not UTF-8"):
         read(LINE, [("docllm-batch", name)])
 
 
 def test_a_batch_is_named_by_the_last_header_that_has_a_name() -> None:
-    """Or else it is the group's own."""
+    """The last batch header with a value counts; without one, the group's own batch does."""
     headers = [("docllm-batch", b"first"), ("docllm-batch", "caf\u00e9".encode()), ("docllm-batch", b""), ("docllm-batch", None)]
 
     assert [read(LINE, some)[0] for some in (headers, ())] == ["caf\u00e9", "group-direct"]

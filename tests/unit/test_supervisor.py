@@ -1,4 +1,4 @@
-"""A parent of several agents, as a process, over children that are tiny scripts: signals, restarts, exit codes, no orphan."""
+"""A parent over children that are tiny scripts: signals, restarts, exit codes, no orphan."""
 
 import os
 import signal
@@ -23,10 +23,10 @@ command = lambda number, report: [sys.executable, "-c", child, str(number), str(
 backoff = Backoff(float(sys.argv[4]), float(sys.argv[4]), 60)
 sys.exit(Supervisor(command=command, count=count, until_done=until_done, clock=SystemClock(), jitter=lambda: 0.0, backoff=backoff).run())
 """
-# What process 1 of a container is by nature: orphans become its children.
+# Makes orphans this process's children, as for process 1 of a container.
 ADOPT = "import ctypes; ctypes.CDLL(None).prctl(36, 1)"
-# What a child does first: it knows its number, says that it runs, and answers each SIGTERM with a line.
-# `tell` is for its parent, as an agent does it.
+# A child's first lines: it knows its number, says that it runs, and answers each SIGTERM with a
+# line. `tell` reports to its parent, as an agent does.
 CHILD = """
 import os, signal, sys, time
 from agent.parent import Word
@@ -49,7 +49,7 @@ def until_told(times=1):
 
 
 class Family:
-    """A parent with its children. What they print is read from a file, so that nobody waits for a reader."""
+    """A parent with its children. Their output is read from a file, so no writer blocks."""
 
     def __init__(self, folder: Path, child: str, count: int, *, until_done: bool, adopts: bool, backoff: str) -> None:
         self._out, self._err = folder / "out", folder / "err"
@@ -94,7 +94,7 @@ class Family:
 
 @pytest.fixture
 def family(tmp_path: Path) -> Iterator[Callable[..., Family]]:
-    """Return a function that starts a family; none of it outlives the test."""
+    """Return a function that starts a family; no process outlives the test."""
     started: list[Family] = []
 
     def start(child: str, count: int = 2, *, until_done: bool = False, adopts: bool = False, backoff: str = "0.05") -> Family:
@@ -121,7 +121,7 @@ def alive(pid: int) -> bool:
 
 
 def test_done_children_are_not_started_again(family: Start) -> None:
-    """Until the work is done: every child leaves with 0, none is started again, and the parent ends with 0."""
+    """With --until-done, children that end with 0 are not restarted; the parent ends with 0."""
     found = family("tell(Word.DONE)\nsys.exit(0)", 3, until_done=True)
 
     assert found.code() == 0
@@ -129,7 +129,7 @@ def test_done_children_are_not_started_again(family: Start) -> None:
 
 
 def test_child_that_leaves_is_started_again(family: Start) -> None:
-    """Without an end in sight a child that ends with 0, as somebody drained it, is started again like one that failed."""
+    """Without --until-done, a child that ends with 0 is restarted like one that failed."""
     found = family("if number == 1: sys.exit(0)\nuntil_told()")
 
     found.until(lambda: [number for number, _ in found.lines("runs")].count("1") >= 3, "three lives")
@@ -140,7 +140,7 @@ def test_child_that_leaves_is_started_again(family: Start) -> None:
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 40)", "sys.exit(3)", "sys.exit(5)", "raise ValueError"])
 def test_dead_child_is_started_again(family: Start, end: str) -> None:
-    """A child that was killed, could not reach a server or broke is started again under its number; the others go on."""
+    """A child that was killed or failed is restarted under its number; the others go on."""
     found = family(f"if number == 2 and life() < 3: {end}\nuntil_told()", until_done=True)
 
     found.until_said("runs", 4)
@@ -152,14 +152,14 @@ def test_dead_child_is_started_again(family: Start, end: str) -> None:
 
 
 def test_what_died_before_the_end_is_not_waited_for(family: Start) -> None:
-    """When one child saw that the work is done, one that fails again and again is let go, whenever it dies."""
+    """Once a child saw that the work is done, a child that keeps failing is not awaited."""
     found = family("if number == 2: sys.exit(3)\ntime.sleep(0.3)\ntell(Word.DONE)", until_done=True)
 
     assert found.code() == 0
 
 
 def test_children_that_are_done_with_dead_tasks_are_not_started_again(family: Start) -> None:
-    """By `--fail-on-dead` they leave with 1: the work is done, and 1 is the code of them all."""
+    """With --fail-on-dead, children that end with 1 are done, and the parent ends with 1."""
     found = family("tell(Word.BEGAN)\ntell(Word.DONE)\nsys.exit(1)", 2, until_done=True)
 
     assert found.code() == 1
@@ -168,7 +168,10 @@ def test_children_that_are_done_with_dead_tasks_are_not_started_again(family: St
 
 @pytest.mark.parametrize("code", [0, 1, 2, 4])
 def test_an_exit_code_in_the_middle_of_the_work_says_nothing(family: Start, code: int) -> None:
-    """A handler may end its agent with any code: the work is not done by that, nor is the next start hopeless."""
+    """An exit code in the middle of the work proves nothing: a handler may have caused it.
+
+    The work is not done, nor is a restart hopeless.
+    """
     found = family(f"tell(Word.BEGAN)\nif number == 2 and life() < 3: os._exit({code})\nuntil_told(1)\ntell(Word.ENDED)", until_done=True)
 
     found.until_said("runs", 4)
@@ -179,7 +182,7 @@ def test_an_exit_code_in_the_middle_of_the_work_says_nothing(family: Start, code
 
 
 def test_a_child_that_was_drained_is_not_done(family: Start) -> None:
-    """Somebody who stops one agent has not finished the work of the group."""
+    """A child that somebody drained has not finished the group's work."""
     found = family(
         "tell(Word.BEGAN)\nif number == 1 and life() < 2:\n    tell(Word.ENDED)\n    sys.exit(0)\nuntil_told()\ntell(Word.ENDED)",
         until_done=True,
@@ -192,7 +195,7 @@ def test_a_child_that_was_drained_is_not_done(family: Start) -> None:
 
 
 def test_a_handler_that_ends_its_agent_during_a_drain_is_told(family: Start) -> None:
-    """What ran in it was lost, whatever its exit code says."""
+    """A handler that ends its agent during a drain is reported: running tasks were lost."""
     found = family("tell(Word.BEGAN)\nuntil_told()\nif number == 2: os._exit(0)\ntell(Word.ENDED)")
     found.until_said("runs", 2)
 
@@ -203,7 +206,10 @@ def test_a_handler_that_ends_its_agent_during_a_drain_is_told(family: Start) -> 
 
 @pytest.mark.parametrize("code", [2, 4])
 def test_hopeless_child_ends_all(family: Start, code: int) -> None:
-    """Usage and unsafe state are not mended by another start: the others drain, and the parent ends with that code."""
+    """Usage and unsafe state are not fixed by a restart: the others drain.
+
+    The parent ends with that code.
+    """
     found = family(f"life()\nif number == 2:\n    until(os.path.exists, 'lives1')\n    sys.exit({code})\nuntil_told()")
 
     assert found.code() == code
@@ -216,7 +222,7 @@ def test_hopeless_child_ends_all(family: Start, code: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_reaches_each_child_once(family: Start, number: signal.Signals) -> None:
-    """One signal to the parent is one signal to each child; all drain, exit 0."""
+    """One signal to the parent is one signal to each child; all drain, exit code 0."""
     found = family("until_told()\ntime.sleep(0.2)", 3)
     found.until_said("runs", 3)
 
@@ -227,7 +233,7 @@ def test_signal_reaches_each_child_once(family: Start, number: signal.Signals) -
 
 
 def test_a_terminal_that_closes_stops_nobody_who_ignores_it(family: Start) -> None:
-    """`nohup` asks for a program that outlives its terminal: the signal stays ignored, by parent and children."""
+    """Under `nohup`, parent and children ignore the end of the terminal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         found = family("print(signal.getsignal(signal.SIGHUP).name, flush=True)\nuntil_told()")
@@ -245,7 +251,10 @@ def test_a_terminal_that_closes_stops_nobody_who_ignores_it(family: Start) -> No
 
 
 def test_ctrl_c_reaches_the_parent_alone(family: Start) -> None:
-    """A terminal signals the whole process group; the children are not in it, and are told once, by the parent."""
+    """Ctrl-C on a terminal reaches only the parent, which signals each child once.
+
+    The terminal signals the whole process group, and the children are not in it.
+    """
     found = family("print(os.getpgid(0) == os.getpid(), os.getsid(0) == os.getpid(), flush=True)\nuntil_told()")
     found.until_said("True True", 2)
 
@@ -269,7 +278,7 @@ def test_second_signal_is_forwarded_too(family: Start) -> None:
 
 
 def test_third_signal_ends_everything(family: Start) -> None:
-    """A third signal ends children that do not listen, and the parent with 130."""
+    """A third signal kills children that do not react, and ends the parent with 130."""
     found = family("until_told(99)")
     found.until_said("runs", 2)
 
@@ -284,7 +293,10 @@ def test_third_signal_ends_everything(family: Start) -> None:
 
 @pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", 5)])
 def test_failed_drain_is_told(family: Start, end: str, code: int) -> None:
-    """A child that could not settle gives its exit code to the parent; one that was killed while it drained counts as 5."""
+    """A child that could not settle gives its exit code to the parent.
+
+    A child that was killed while it drained counts as 5.
+    """
     found = family(f"until_told()\nif number == 2: {end}")
     found.until_said("runs", 2)
 
@@ -294,7 +306,7 @@ def test_failed_drain_is_told(family: Start, end: str, code: int) -> None:
 
 
 def test_signal_while_a_child_waits_for_its_restart(family: Start) -> None:
-    """A drain does not start anything again."""
+    """A drain does not restart a child that waits for its restart."""
     found = family("if number == 2: sys.exit(3)\nuntil_told()", backoff="60")
     found.until(lambda: "starts again" in found.log and len(found.lines("runs")) == 2, "a long wait")
 
@@ -304,11 +316,11 @@ def test_signal_while_a_child_waits_for_its_restart(family: Start) -> None:
     assert [number for number, _ in found.lines("told")] == ["1"]
 
 
-# ---- who else ends
+# ---- other ends
 
 
 def test_killed_parent_takes_its_children_along(family: Start) -> None:
-    """SIGKILL of the parent ends the children, even those that are frozen."""
+    """SIGKILL of the parent ends the children, even frozen ones."""
     found = family("until_told(99)", 3)
     found.until_said("runs", 3)
     os.kill(found.pids[0], signal.SIGSTOP)
@@ -319,7 +331,10 @@ def test_killed_parent_takes_its_children_along(family: Start) -> None:
 
 
 def test_orphans_are_reaped(family: Start) -> None:
-    """As process 1 of a container the parent gets the children of a dead agent: they leave no zombie, and are no agent."""
+    """As process 1 of a container, the parent reaps a dead agent's children.
+
+    They leave no zombie, and do not count as agents.
+    """
     found = family("if os.fork() == 0:\n    time.sleep(0.3)\n    say('orphan')\n    os._exit(2)\nsys.exit(3)", 1, adopts=True)
 
     found.until_said("orphan", 2)

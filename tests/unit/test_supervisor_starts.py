@@ -1,4 +1,4 @@
-"""When a parent starts a child, and again: no process of its own is needed to see that."""
+"""Starts and restarts of children, without processes."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ from schemas.clock import SystemClock
 
 
 def test_wait_doubles_up_to_its_limit() -> None:
-    """1, 2, 4 ... 60 s; chance adds up to a fifth; a thousand failures are no other."""
+    """The wait is 1, 2, 4 ... 60 s; chance adds up to a fifth; failures can be any number."""
     waits = [Backoff().wait_s(failures, 0.0) for failures in (1, 2, 3, 6, 7, 1000)]
 
     assert waits == [1, 2, 4, 32, 60, 60]
@@ -18,7 +18,7 @@ def test_wait_doubles_up_to_its_limit() -> None:
 
 
 def test_a_start_that_fails_is_tried_again(tmp_path: Path) -> None:
-    """A machine without a free process, or a program that is just being replaced, ends none of the others."""
+    """A failed start, without a free process or with a replaced program, ends no other child."""
     command = [[str(tmp_path / "agent")], [sys.executable, "-c", ""]]
     began_s = SystemClock().now_s()
     both = Supervisor(

@@ -1,4 +1,4 @@
-"""What an agent says of what it did, and of the tasks that it gave up."""
+"""An agent's summary, and its lines about dead tasks."""
 
 from agent.outcome import Dead, Failure, Released, Spent, Succeeded
 from agent.ports import Verdict
@@ -24,7 +24,10 @@ def batch(name: str, number: int) -> BatchStatus:
 
 
 def test_each_class_of_dead_tasks_is_told_with_an_example_and_where_to_look() -> None:
-    """Sixty of sixty tasks died of one parameter, and the log said "60 dead" and nothing else."""
+    """Each class of dead tasks is logged with an example and the command to see them.
+
+    Sixty of sixty tasks died of one parameter, and the log used to say only "60 dead".
+    """
     refused = [dead("BAD_REQUEST", f"400: no parameter {number}") for number in range(2)]
     counts = noted(*refused, dead("TOO_LONG", "400: too long\x1b[31m\nFORGED"), GOOD)
 
@@ -35,7 +38,7 @@ def test_each_class_of_dead_tasks_is_told_with_an_example_and_where_to_look() ->
 
 
 def test_news_of_dead_tasks_are_told_once() -> None:
-    """Once a minute the log tells of the classes of which tasks died since, with their whole number."""
+    """Each minute the log names the classes in which tasks died since, with their total."""
     counts = noted(dead("BAD_REQUEST", "a"), dead("TOO_LONG", "b"))
     assert len(counts.deaths.news("g")) == 2
     assert counts.deaths.news("g") == []
@@ -46,12 +49,12 @@ def test_news_of_dead_tasks_are_told_once() -> None:
 
 
 def test_a_death_that_the_ledger_refused_is_none() -> None:
-    """Another agent had the task by then."""
+    """A death that the ledger refused is not counted: another agent had the task by then."""
     assert noted(dead("TOO_LONG", "x"), verdict=Verdict.FENCED).deaths.all("g") == []
 
 
 def test_what_an_agent_did_is_said_with_proper_plurals() -> None:
-    """It said "1 attempts"."""
+    """The summary has proper plurals; it used to say "1 attempts"."""
     counts = noted(GOOD)
     counts.attempts = 1
     assert counts.summary() == "1 succeeded, 1 attempt"
@@ -61,7 +64,7 @@ def test_what_an_agent_did_is_said_with_proper_plurals() -> None:
 
 
 def test_who_waits_for_a_group_hears_of_all_its_dead() -> None:
-    """The last agent to leave may have given up none of them."""
+    """The last agent to leave reports all dead tasks of the group, not only its own."""
     assert told_dead("g", [batch("a", 0)]) == []
     assert told_dead("g", [batch("a", 2), batch("b", 0), batch("c", 1)]) == [
         "done, with dead tasks: 3 tasks of group g (2 in a, 1 in c); to see why: python -m producer dead list --group g"

@@ -1,4 +1,4 @@
-"""The topic family of a group: names in, names out."""
+"""The topic family of a group."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from schemas.topics import Topics, duration_s
 
 
 def test_a_group_has_its_family() -> None:
-    """Main topic, one per tier, dead letters, inbox."""
+    """A group has a main topic, one topic for each tier, dead letters, and an inbox."""
     topics = Topics("docllm", ("30s", "1h"))
 
     assert topics.names == ("docllm.tasks", "docllm.retry.30s", "docllm.retry.1h", "docllm.dlq", "docllm.inbox")
@@ -15,7 +15,7 @@ def test_a_group_has_its_family() -> None:
 
 
 def test_each_kind_of_topic_has_its_own_consumer_group() -> None:
-    """The main topic is read under the group's own name, the others under their topic's."""
+    """The main topic's consumer group has the group's name, the others their topic's name."""
     topics = Topics("docllm")
 
     assert topics.consumer_group("tasks") == "docllm"
@@ -23,25 +23,25 @@ def test_each_kind_of_topic_has_its_own_consumer_group() -> None:
 
 
 def test_a_group_whose_name_holds_dots_keeps_its_destinations() -> None:
-    """Only the group's own prefix is taken off."""
+    """Only the group's own prefix is removed, even if the name has dots."""
     assert Topics("a.retry").destination("a.retry.retry.30s") == "retry.30s"
 
 
 @pytest.mark.parametrize("name", ["", ".x", "-x", "a b", "ä", "a" * 101, "a/b", "a\n"])
 def test_a_name_that_no_topic_can_have_is_refused(name: str) -> None:
-    """The message says what a name is made of."""
+    """A name that no topic can have is refused, with the rule."""
     with pytest.raises(ConfigError, match="letters, digits"):
         Topics(name)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("5m", 300), ("1h", 3600), ("2d", 172_800)])
 def test_durations(text: str, seconds: int) -> None:
-    """A number and a unit."""
+    """A duration is a number and a unit."""
     assert duration_s(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "0s", "-1s", "1.5h", "1w", "05s", "5 m", "9999999s", "5m\n", "\u0665m"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    """The message shows an example."""
+    """The error for an invalid duration shows a valid one."""
     with pytest.raises(ConfigError, match="for example 30s"):
         duration_s(text)

@@ -1,4 +1,4 @@
-"""`topics` as a command: what it says of what it leaves as it is, and of what is to come."""
+"""`topics` as a command: its messages about unchanged and missing topics."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,7 +19,10 @@ def run(folder: Path, *arguments: str, **environ: str) -> int:
 
 
 def test_fewer_partitions_than_there_are_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A number that changes nothing is not taken in silence; without one, nobody has asked for fewer."""
+    """A request for fewer partitions is reported, because it changes nothing.
+
+    Without a number nobody asked for fewer.
+    """
     assert run(tmp_path, "apply", "--partitions", "8") == 0
     assert run(tmp_path, "apply", "--partitions", "8") == 0
     assert run(tmp_path, "apply") == 0
@@ -30,7 +33,10 @@ def test_fewer_partitions_than_there_are_is_told(tmp_path: Path, capsys: pytest.
 
 
 def test_embedded_topics_that_were_never_made_are_no_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The next load or agent makes them, as those of tiers that the configuration did not have; one that is gone is a failure."""
+    """Embedded topics that were never made are no difference; one that is gone is a failure.
+
+    The next load or agent makes them, as it makes those of new tiers.
+    """
     assert run(tmp_path, "check") == 0
     assert "topic docllm.tasks is not there yet; the next load or agent makes it" in capsys.readouterr().out.splitlines()
     assert run(tmp_path, "apply") == 0
@@ -49,7 +55,11 @@ def test_embedded_topics_that_were_never_made_are_no_difference(tmp_path: Path, 
 def test_a_setting_that_is_not_told_is_unknown_and_no_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that hides it hides it for good: nothing could ever start, and yet somebody has to look there."""
+    """A hidden setting is unknown and no difference.
+
+    A broker that hides it hides it for good, so nothing could ever start. A person should still
+    check it.
+    """
     assert run(tmp_path, "apply") == 0
     describe = EmbeddedTopicAdmin.describe
 

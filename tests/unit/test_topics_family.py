@@ -1,4 +1,4 @@
-"""`topics apply` of several programs at once: one makes a topic between another's look and its change."""
+"""Several `topics apply` at once: one creates a topic between another's look and change."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ TOPICS = Topics("group", ("30s",))
 
 
 class Overtaken(EmbeddedTopicAdmin):
-    """Somebody else applies after its first look."""
+    """Another program applies after this one's first look."""
 
     other: Family | None = None
     partitions = 4
 
     async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
-        """Return what was there before the other one came."""
+        """Return the state before the other program applied."""
         found = await super().describe(topics)
         other, self.other = self.other, None
         if other is not None:
@@ -40,7 +40,10 @@ def family(database: Database, admin: EmbeddedTopicAdmin) -> Family:
 
 
 async def applied(database: Database, path: Path, before: int | None, others: int, mine: int) -> dict[str, int]:
-    """Return the partitions after two applied at once, to so many each, with so many before (None: no topics)."""
+    """Return the partitions after two programs applied at once, to the given numbers.
+
+    `before` is the number of partitions before, None without topics.
+    """
     slow, quick = Overtaken(path), EmbeddedTopicAdmin(path)
     try:
         if before is not None:
@@ -58,14 +61,18 @@ async def applied(database: Database, path: Path, before: int | None, others: in
 def test_who_is_overtaken_takes_what_is_there(
     database: Database, tmp_path: Path, before: int | None, others: int, mine: int, after: int
 ) -> None:
-    """Pods apply when they start: one of two ended with 4, for a topic that exists, or has its partitions already."""
+    """A program that is overtaken accepts what it finds.
+
+    Pods apply when they start. One of two used to end with 4, for a topic that exists or already
+    has its partitions.
+    """
     found = asyncio.run(applied(database, tmp_path / "bus.sqlite", before, others, mine))
 
     assert found == dict.fromkeys(TOPICS.names, after)
 
 
 def test_a_refusal_that_stays_is_told(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nobody else changed the topic, what the bus says is the reason."""
+    """If nobody else changed the topic, the bus's refusal is the reason."""
     monkeypatch.setattr(families, "OVERTAKEN_S", 0.0)
 
     async def refused(*_: object) -> None:
@@ -88,9 +95,10 @@ def stored(database: Database, before: Known | None, seen: Known) -> bool:
 
 
 def test_who_saw_topics_before_another_stored_theirs_looks_again(database: Database) -> None:
-    """Found by seed 961733466: an answer of the database was lost for 16 s, in which a topic was made again and its id stored.
+    """A program that saw topics before another stored theirs looks again.
 
-    The second try stored the old id, and no agent could start.
+    Found by seed 961733466: a database answer was lost for 16 s, in which a topic was recreated and
+    its id stored. The second try stored the old id, and no agent could start.
     """
     first, second = Known("cluster", {"group.tasks": "first"}), Known("cluster", {"group.tasks": "second"})
     stored(database, None, first)
@@ -101,7 +109,7 @@ def test_who_saw_topics_before_another_stored_theirs_looks_again(database: Datab
 
 
 def test_a_second_try_finds_its_own_ids(database: Database) -> None:
-    """An answer that was lost had stored them."""
+    """A second try finds its own ids, which a lost answer had stored."""
     first, second = Known("cluster", {"group.tasks": "first"}), Known("cluster", {"group.tasks": "second"})
     stored(database, None, first)
 
@@ -110,7 +118,7 @@ def test_a_second_try_finds_its_own_ids(database: Database) -> None:
 
 
 def test_apply_looks_again_when_another_was_quicker(database: Database, tmp_path: Path) -> None:
-    """What it saw was old by the time it came to store it."""
+    """`apply` looks again if another program was quicker, because its view is old."""
 
     async def apply() -> list[str]:
         admin = EmbeddedTopicAdmin(tmp_path / "bus.sqlite")
@@ -138,7 +146,11 @@ def test_apply_looks_again_when_another_was_quicker(database: Database, tmp_path
 
 
 def test_who_is_late_does_not_forget_a_tier_that_he_does_not_know(database: Database) -> None:
-    """Found by seed 212948304: of two configurations that were applied at once the older one was stored last, and no agent could start."""
+    """An older configuration does not forget a tier that it does not know.
+
+    Found by seed 212948304: of two configurations applied at once, the older one was stored last,
+    and no agent could start.
+    """
     new, old, gone = {"group.retry.8s": "new"}, {"group.tasks": "id"}, {"group.tasks": "before", "group.dlq": "gone"}
     before = Known("cluster", gone | new)
     stored(database, None, before)
@@ -148,7 +160,7 @@ def test_who_is_late_does_not_forget_a_tier_that_he_does_not_know(database: Data
 
 
 def test_of_another_cluster_nothing_stays(database: Database) -> None:
-    """Its topics are others, whatever their names are."""
+    """Nothing of another cluster stays: its topics are others, whatever their names."""
     before = Known("cluster", {"group.retry.8s": "id"})
     stored(database, None, before)
 

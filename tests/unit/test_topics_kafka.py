@@ -1,4 +1,4 @@
-"""What an error of Kafka means for a question about topics; no broker is asked."""
+"""Kafka's errors in questions about topics; no broker is asked."""
 
 import asyncio
 from concurrent.futures import Future
@@ -17,7 +17,7 @@ from schemas.errors import UnreachableError
 
 
 def asked(code: int, reason: str | None = None) -> None:
-    """Ask something that fails with this code."""
+    """Ask a question that fails with this code."""
     failed: Future[None] = Future()
     failed.set_exception(KafkaException(KafkaError(code, reason)))
 
@@ -29,18 +29,25 @@ def asked(code: int, reason: str | None = None) -> None:
 
 @pytest.mark.parametrize("code", sorted(UNREACHABLE))
 def test_a_broker_that_cannot_answer_now_is_asked_again(code: int) -> None:
-    """Whoever asked waits; nobody ends of it."""
+    """A broker that cannot answer now is asked again; the caller waits, and nothing ends."""
     with pytest.raises(UnreachableError):
         asked(code)
 
 
 def test_a_connection_that_the_client_gave_up_is_one_of_these() -> None:
-    """Found by a fault run: an agent ended with 5 when Kafka had been frozen for 20 s."""
+    """A connection that the client gave up is retried too.
+
+    A fault run found that an agent ended with 5 when Kafka had been frozen for 20 s.
+    """
     assert {KafkaError._DESTROY_BROKER, KafkaError._WAIT_COORD} <= UNREACHABLE
 
 
 def test_brokers_that_the_controller_has_not_heard_of_yet_are_asked_again() -> None:
-    """`topics apply` right after Kafka's start, or after a freeze, ended as if the topic could never be made."""
+    """Brokers that the controller does not know yet are asked again.
+
+    `topics apply` right after Kafka's start or a freeze used to end as if the topic could never be
+    made.
+    """
     with pytest.raises(UnreachableError, match="fenced"):
         asked(KafkaError.INVALID_REPLICATION_FACTOR, "Unable to replicate the partition 1 time(s): All brokers are currently fenced.")
     with pytest.raises(UnreachableError, match=r"refuses: .*only 1 broker"):
@@ -48,20 +55,26 @@ def test_brokers_that_the_controller_has_not_heard_of_yet_are_asked_again() -> N
 
 
 def test_a_refusal_is_told() -> None:
-    """Another question would have the same answer; whoever asked hears of the address and of what to look at."""
+    """A refusal is raised with the address and advice: a retry would be refused again."""
     with pytest.raises(UnreachableError, match=r"127.0.0.1:1 refuses: .*authorization failed; check what the user") as caught:
         asked(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     assert not isinstance(caught.value, LedElsewhereError)
 
 
 def test_offsets_of_a_leader_that_has_just_begun_are_asked_again() -> None:
-    """With several replicas, a new leader does not know its high watermark at first."""
+    """A new leader's offsets are asked for again: it does not know its high watermark at first.
+
+    That happens with several replicas.
+    """
     with pytest.raises(LedElsewhereError):
         asked(KafkaError.OFFSET_NOT_AVAILABLE)
 
 
 def test_offsets_are_asked_again_when_another_broker_leads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`topics apply` once ended with 3 since a broker did not know yet that it leads a topic that had just been made."""
+    """Offsets are asked for again if another broker leads.
+
+    `topics apply` once ended with 3 because a broker did not know yet that it led a new topic.
+    """
     monkeypatch.setattr("producer.topics.kafka.MOVED_S", 0.0)
     answers: list[dict[tuple[str, int], int]] = []
 
@@ -81,7 +94,10 @@ def test_offsets_are_asked_again_when_another_broker_leads(monkeypatch: pytest.M
 
 
 def test_partitions_that_were_added_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A controller has added them before its brokers know: who asked for them finds them there."""
+    """Added partitions are awaited until the brokers know them.
+
+    The controller adds them first, and the caller must find them.
+    """
     monkeypatch.setattr("producer.topics.kafka.LOOK_S", 0.0)
     answers = iter((4, 4, 6))
 
@@ -112,7 +128,11 @@ def answered(answer: Any) -> Future[Any]:
 
 
 def test_a_setting_that_a_broker_hides_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some services leave out a setting, or tell it without its value; every command ended with a traceback, or compared with None."""
+    """A setting that a broker hides is left out.
+
+    Some services omit a setting, or send it without a value. Every command used to end with a
+    traceback, or compare with None.
+    """
     told = {name: SimpleNamespace(value=value) for name, value in SETTINGS.items()}
     del told["retention.ms"]
     told["retention.bytes"].value = None

@@ -1,4 +1,4 @@
-"""What a schema's patterns may cost."""
+"""Limits on the cost of a schema's patterns."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def fields(patterns: list[str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ORDINARY)
 def test_a_pattern_that_people_write_is_taken(name: str) -> None:
-    """And does what it says."""
+    """Ordinary patterns are accepted, and they work."""
     pattern, text = ORDINARY[name]
 
     assert validator_of({"type": "string", "pattern": pattern}).is_valid(text)
@@ -34,14 +34,17 @@ def test_a_pattern_that_people_write_is_taken(name: str) -> None:
 
 
 def test_many_ordinary_patterns_are_taken() -> None:
-    """A hundred fields with a date each, one pattern for all of them or one for each."""
+    """A hundred date fields are accepted, with one pattern for all or one for each."""
     validator_of(fields([rf"^{number}-\d{{4}}-\d{{2}}-\d{{2}}$" for number in range(MOST_PATTERNS)]))
     validator_of(fields([r"^\d{4}-\d{2}-\d{2}$"] * 1000))
 
 
 @pytest.mark.parametrize("keyword", ["pattern", "patternProperties"])
 def test_too_many_patterns_are_refused(keyword: str) -> None:
-    """Wherever they stand: a subschema that nothing refers to may be referred to by an answer's other reader."""
+    """Too many patterns are refused wherever they stand.
+
+    A subschema that nothing refers to may be referred to by another reader of the schema.
+    """
     patterns = [f"{WIDE}{number}" for number in range(MOST_PATTERNS + 1)]
     schema = {"x-mine": [fields(patterns)]} if keyword == "pattern" else {keyword: dict.fromkeys(patterns, True)}
 
@@ -63,7 +66,10 @@ HEAVY = {
 
 @pytest.mark.parametrize("name", HEAVY)
 def test_a_pattern_that_takes_much_to_compile_is_refused(name: str) -> None:
-    """A few kB of a record took seconds and gigabytes, during which no heartbeat was written."""
+    """A pattern that takes much to compile is refused.
+
+    A few kB of a record used to take seconds and gigabytes, without a heartbeat.
+    """
     with pytest.raises(ValueError, match=r"pattern|regex"):
         validator_of(fields(HEAVY[name]))
 
@@ -76,7 +82,7 @@ def test_a_pattern_that_takes_much_to_compile_is_refused(name: str) -> None:
     ],
 )
 def test_what_is_no_schema_can_be_weighed(value: dict[str, Any]) -> None:
-    """What it costs is looked at before anything is compiled, so that any JSON may come."""
+    """Any JSON value can be estimated, because the cost is checked before anything is compiled."""
     assert excess_of_patterns(value) is None
     assert not too_much(value)
     with pytest.raises(ValueError, match=r"."):

@@ -1,4 +1,4 @@
-"""Output files: whole or not there, and a reader that leaves."""
+"""Output files are complete or absent, and a reader may leave."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ def fail_in(path: Path) -> None:
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
-    """Until the block ends the name is not there; then it is, with nothing left beside it."""
+    """The file appears under its name only when the block ends, with nothing left beside it."""
     path = tmp_path / "r.jsonl"
 
     with whole_file(path) as file:
@@ -44,14 +44,17 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 def ended_process() -> int:
-    """Return a process number that nobody has."""
+    """Return a process number that is not in use."""
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
     return child.pid
 
 
 def test_a_draft_whose_writer_was_killed_is_removed_by_the_next(tmp_path: Path) -> None:
-    """A killed export left its draft for ever; that of a writer who lives, here or in another container, is left alone."""
+    """The next writer removes the draft of a killed writer, which used to stay for ever.
+
+    The draft of a living writer, here or in another container, is left alone.
+    """
     path, dead = tmp_path / "r.jsonl", ended_process()
     left = tmp_path / f".r.jsonl.{dead}.0123abcd.part"
     names = (f".r.jsonl.{os.getppid()}.0123abcd", f".r.jsonl.{dead}", f".other.{dead}.0123abcd", f"r.jsonl.{dead}.0123abcd")
@@ -71,7 +74,11 @@ def test_a_draft_whose_writer_was_killed_is_removed_by_the_next(tmp_path: Path) 
 
 
 def test_writers_of_one_number_write_each_their_own(tmp_path: Path) -> None:
-    """In two containers that share a folder two programs have the same number: the file is what the one or the other wrote, whole."""
+    """Writers with the same process number write separate drafts.
+
+    Two containers that share a folder may have such programs. The file is complete, by either of
+    them.
+    """
     path = tmp_path / "r.jsonl"
 
     with whole_file(path) as one:
@@ -86,7 +93,7 @@ def test_writers_of_one_number_write_each_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["文" * 82 + ".jsonl", "a" * 255, "é" * 127 + "x"])
 def test_a_draft_of_a_long_name_has_a_shorter_one(tmp_path: Path, name: str) -> None:
-    """A name has at most 255 bytes, however many letters these are."""
+    """A draft of a long name has a shorter one: a name has at most 255 bytes."""
     with whole_file(tmp_path / name) as file:
         file.write(b"whole")
 
@@ -94,7 +101,7 @@ def test_a_draft_of_a_long_name_has_a_shorter_one(tmp_path: Path, name: str) -> 
 
 
 def test_a_link_is_kept_and_a_device_is_written_to(tmp_path: Path) -> None:
-    """A link's target is replaced, not the link; /dev/null stays what it is."""
+    """A link's target is replaced, and not the link; /dev/null stays a device."""
     (tmp_path / "link").symlink_to(tmp_path / "target")
 
     for path in (tmp_path / "link", Path("/dev/null")):
@@ -108,7 +115,7 @@ def test_a_link_is_kept_and_a_device_is_written_to(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["loop", "loop/x"])
 def test_a_loop_of_links_is_no_target(tmp_path: Path, name: str) -> None:
-    """It is an OSError as any other path that cannot be written, and stays as it was."""
+    """A loop of links is an OSError like any other path that cannot be written."""
     (tmp_path / "loop").symlink_to("loop")
 
     with pytest.raises(OSError, match="Too many levels"), whole_file(tmp_path / name):
@@ -118,7 +125,7 @@ def test_a_loop_of_links_is_no_target(tmp_path: Path, name: str) -> None:
 
 
 def leave_after_a_line(program: str) -> None:
-    """Read one line of what a program prints, and go; it must end quietly with exit code 0."""
+    """Read one line of a program's output, then close; it must end quietly with exit code 0."""
     writer = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert writer.stdout is not None
     assert writer.stderr is not None
@@ -139,7 +146,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 
 
 def test_a_pipe_that_is_named_as_a_device_is_written_to() -> None:
-    """`export /dev/stdout | head -1`: the pipe behind that name has no path, and its reader may leave."""
+    """`export /dev/stdout | head -1` works, though the pipe behind the name has no path."""
     program = (
         "from pathlib import Path\nfrom producer.whole_file import whole_file\n"
         "with whole_file(Path('/dev/stdout')) as out:\n    for _ in range(100000): out.write(b'line\\n')"

@@ -79,7 +79,7 @@ def worked(entry: Entry, at_s: float = 1000.0) -> tuple[Outcome, list[Attempt]]:
 
 
 def test_an_attempt_has_the_budget_of_its_row() -> None:
-    """Counted attempts and their maximum are the row's; snoozes are this agent's own count."""
+    """Counted attempts and their maximum come from the row; snoozes are this agent's count."""
     outcome, (attempt,) = worked(claimed())
 
     assert outcome is GOOD
@@ -90,14 +90,14 @@ def test_an_attempt_has_the_budget_of_its_row() -> None:
 
 @pytest.mark.parametrize("waited_s", [0.0, 100.0])
 def test_an_attempt_leaves_time_for_its_settle(waited_s: float) -> None:
-    """What is left of the claim, less a margin, is the attempt's."""
+    """An attempt may use the claim's remaining time, less a margin for the settle."""
     _, (attempt,) = worked(claimed(), 1000.0 + waited_s)
 
     assert attempt.left_s == DEADLINE_S - SETTLE_MARGIN_S - waited_s
 
 
 def test_a_claim_that_has_run_out_is_given_back() -> None:
-    """Nothing is tried that could not be settled in time."""
+    """A claim that has run out is given back, because nothing could be settled in time."""
     outcome, attempts = worked(claimed(), 1000.0 + DEADLINE_S - SETTLE_MARGIN_S)
 
     assert isinstance(outcome, Released)
@@ -105,7 +105,7 @@ def test_a_claim_that_has_run_out_is_given_back() -> None:
 
 
 def test_a_task_without_input_is_dead() -> None:
-    """A ledger that has lost the body of a task cannot have it worked on."""
+    """A task whose body the ledger has lost is dead."""
     outcome, attempts = worked(claimed(value=None))
 
     assert isinstance(outcome, Dead)
