@@ -1,1 +1,4 @@
-"""Whole programs as child processes, on the embedded parts and on Kafka, MariaDB and Redis."""
+"""Tests of whole programs, on the embedded parts and on Kafka, MariaDB and Redis.
+
+The programs run as child processes.
+"""

@@ -1,4 +1,7 @@
-"""A bus as it looks from outside: positions, dead letters, and records that a stranger writes. Nothing here belongs to docllm's group."""
+"""A bus seen from outside: positions, dead letters, and foreign records.
+
+No client in here belongs to docllm's group.
+"""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -18,22 +21,22 @@ ANSWER_S = 15.0
 
 
 class Bus(Protocol):
-    """What a test sees and does beside docllm."""
+    """A test's own access to the bus, beside docllm's."""
 
     def positions(self, group_id: str, topic: str) -> list[Position]:
         """Return each partition's watermarks and the group's committed offset."""
         ...
 
     def topics(self, prefix: str) -> list[str]:
-        """Return the topics that begin so."""
+        """Return the topics with this prefix."""
         ...
 
     def letters(self, topic: str) -> list[Letter]:
-        """Return the records of a dead letter topic."""
+        """Return the records of a dead-letter topic."""
         ...
 
     def write(self, records: Sequence[Outgoing]) -> None:
-        """Write records as a producer that knows nothing of docllm."""
+        """Write records as a producer that does not know docllm."""
         ...
 
 
@@ -44,7 +47,7 @@ class EmbeddedBus:
         self._path = path
 
     def positions(self, group_id: str, topic: str) -> list[Position]:
-        """Read them from the file."""
+        """Read the positions from the file."""
         file = BusFile(self._path)
         try:
             rows = topics._positions(file, group_id, [topic])
@@ -53,7 +56,7 @@ class EmbeddedBus:
         return [Position(name, number, low, high, committed) for name, number, _, low, high, committed in rows]
 
     def topics(self, prefix: str) -> list[str]:
-        """Read their names."""
+        """Read the topic names."""
         file = BusFile(self._path)
         try:
             return [name for (name,) in file.all("SELECT name FROM topic ORDER BY name") if name.startswith(prefix)]
@@ -84,7 +87,7 @@ class EmbeddedBus:
 
 
 class KafkaBus:
-    """Kafka, by a client with its default settings."""
+    """Kafka, through a client with default settings."""
 
     def __init__(self, bootstrap: str) -> None:
         self._settings = {"bootstrap.servers": bootstrap, "log_level": 0}
@@ -106,7 +109,7 @@ class KafkaBus:
         return [letter(one.key(), one.value(), one.headers() or []) for one in self._records(topic)]
 
     def write(self, records: Sequence[Outgoing]) -> None:
-        """Produce, and wait for the reports."""
+        """Publish, and wait for the delivery reports."""
         failed: list[object] = []
         producer = Producer({**self._settings, "linger.ms": 5, "error_cb": _ignore})
         for one in records:
@@ -126,7 +129,7 @@ class KafkaBus:
             future.result(ANSWER_S)
 
     def delete_group(self, group_id: str) -> bool:
-        """Forget every committed offset of a group; False while it has members."""
+        """Forget every committed offset of a group; return False while it has members."""
         try:
             self.admin.delete_consumer_groups([group_id])[group_id].result(ANSWER_S)
         except KafkaException:
@@ -163,7 +166,7 @@ class KafkaBus:
 
 
 def letter(key: bytes | None, value: bytes | None, headers: RawHeaders) -> Letter:
-    """Return a record of the dead letter topic as the checker sees it."""
+    """Return a record of the dead-letter topic in the checker's form."""
     named = {name: value.decode() for name, value in headers if value is not None}
     task, quarantined = named.get("docllm-task"), named.get("docllm-quarantine")
     death = Death(int(named.get("docllm-fence", "0")), named.get("docllm-disposition", ""), named.get("docllm-error-class", ""))
@@ -171,4 +174,4 @@ def letter(key: bytes | None, value: bytes | None, headers: RawHeaders) -> Lette
 
 
 def _ignore(_error: object) -> None:
-    """Take what the client would print; a test that needs the broker notices by itself."""
+    """Drop the client's messages; a test that needs the broker notices failures itself."""

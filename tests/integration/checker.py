@@ -1,6 +1,7 @@
-"""What is asked of some runs beyond the promises: of those with known faults, known due times, or none at all.
+"""Checks beyond the promises, for runs with known faults or due times, or without any.
 
-A function returns what is wrong, a line each; an empty list means that it held. What every run must keep is `violations`.
+A function returns one line for each fault; an empty list means that the check holds. `violations`
+has the promises of every run.
 """
 
 from collections import Counter
@@ -17,23 +18,29 @@ __all__ = ["attempts_spent", "calls_before_due", "calls_too_early", "calls_twice
 
 
 def not_ended_once(run: Evidence) -> list[str]:
-    """P1 alone: every accepted task has one row, and it is final."""
+    """Check P1 alone: every accepted task has one row, and it is final."""
     return few("P1 lost or invented", ends.lost_or_invented(run)) + few("P1 not final", ends.not_final(run))
 
 
 def attempts_spent(run: Evidence) -> list[str]:
-    """P5: an outage consumed no attempt and killed nothing; for runs whose only faults were outages."""
+    """Check P5: an outage used up no attempt and killed no task.
+
+    For runs whose only faults were outages.
+    """
     return few("P5 attempts", [f"{task.name}: {task.attempt}" for task in run.tasks if task.attempt or task.status == Status.DEAD])
 
 
 def calls_before_due(run: Evidence, dues: Mapping[tuple[str, int], float]) -> list[str]:
-    """P6: no call is made before the due time that the ledger had for it; `dues` is by task and label, in UTC seconds."""
+    """Check P6: no call is made before the due time that the ledger had for it.
+
+    `dues` maps task and label to UTC seconds.
+    """
     late = lateness_s(run, dues)
     return few("P6 before it was due", [f"{name}#{label} by {-by_s:.3f} s" for (name, label), by_s in late.items() if by_s < 0])
 
 
 def lateness_s(run: Evidence, dues: Mapping[tuple[str, int], float]) -> dict[tuple[str, int], float]:
-    """Return how long after its due time each of these calls began."""
+    """Return how long after its due time each of these calls began, in seconds."""
     starts: dict[tuple[str, int], float] = {}
     for call in sorted(run.calls, key=lambda one: one.start_s):
         starts.setdefault((call.name, call.label), call.start_utc_s)
@@ -41,13 +48,16 @@ def lateness_s(run: Evidence, dues: Mapping[tuple[str, int], float]) -> dict[tup
 
 
 def calls_twice(run: Evidence) -> list[str]:
-    """At most one call for each attempt of a task; for runs in which nobody was killed and nothing was refused."""
+    """Check that each attempt of a task made at most one call.
+
+    For runs in which nobody was killed and nothing was refused.
+    """
     counts = Counter((call.name, call.label) for call in run.calls)
     return few("P4 calls of one attempt", [f"{name}#{label}: {count}" for (name, label), count in counts.items() if count > 1])
 
 
 def calls_too_early(run: Evidence, status: int, wait_s: float) -> list[str]:
-    """P6: after an answer with `status` the same task is not called again before `wait_s`."""
+    """Check P6: after an answer with `status`, the task is not called again before `wait_s`."""
     odd = [
         f"{name} after {second.start_s - (first.end_s or 0):.3f} s"
         for name, calls in by_name(run.calls).items()

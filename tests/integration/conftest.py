@@ -1,4 +1,4 @@
-"""Installations for the tests: embedded ones in a folder, and groups on the servers of this run."""
+"""Installations for the tests: embedded ones in a folder, and groups on the test servers."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.servers import Kafka, MariaDB, Redis
 
 @pytest.fixture
 def embedded(tmp_path: Path) -> Iterator[Deployment]:
-    """An installation on the embedded parts, with nothing in it."""
+    """An empty installation on the embedded parts."""
     found = embedded_in(tmp_path / "embedded")
     yield found
     found.close()
@@ -20,7 +20,7 @@ def embedded(tmp_path: Path) -> Iterator[Deployment]:
 
 @pytest.fixture
 def on_kafka(tmp_path: Path, kafka_server: Kafka, mariadb_server: MariaDB, redis_server: Redis) -> Iterator[Deployment]:
-    """A group of its own on Kafka, with an empty ledger of its own, migrated, its topics made."""
+    """A new group on Kafka with an empty, migrated ledger and its topics."""
     found = group_on(kafka_server, mariadb_server, redis_server, folder=tmp_path / "kafka")
     prepare(found)
     yield found

@@ -1,4 +1,7 @@
-"""One installation of docllm: a data folder, or a group on one set of servers. It runs the programs and gathers the evidence."""
+"""One installation of docllm: a data folder, or a group on one set of servers.
+
+It runs the programs and gathers the evidence.
+"""
 
 import os
 import random
@@ -22,11 +25,11 @@ from tests.integration.programs import PATIENCE_S, Done, Program, RehearsalLLM, 
 from tests.invariants.evidence import Evidence, Kill
 
 BATCH = "tasks"
-PROBE = "docllm-probe/"  # calls that try a route, for no task
+PROBE = "docllm-probe/"  # calls that probe a route, for no task
 
 
 class Deployment:
-    """Programs of one group in one folder. What is started here ends with `close`."""
+    """Programs of one group in one folder. `close` ends all programs started here."""
 
     def __init__(self, *, folder: Path, group: str, bus: Bus, ledger_url: str, settings: Mapping[str, str], kafka: bool) -> None:
         self.folder = folder
@@ -43,7 +46,7 @@ class Deployment:
         folder.mkdir(parents=True, exist_ok=True)
 
     def use_tiers(self, *tiers: str, max_attempts: int = 5) -> None:
-        """Set the retry tiers, shortest first, and how often a task that is loaded from now on is tried."""
+        """Set the retry tiers, shortest first, and the attempts of tasks loaded from now on."""
         self.environ |= {"DOCLLM_RETRY_TIERS": ",".join(tiers), "DOCLLM_MAX_ATTEMPTS": str(max_attempts)}
         if self.kafka:
             self.producer("topics", "apply")
@@ -69,7 +72,7 @@ class Deployment:
         return done.out
 
     def llm(self, *options: str) -> RehearsalLLM:
-        """Start a rehearsal LLM, and let the agents that start from now on use it."""
+        """Start a rehearsal LLM for the agents that start from now on."""
         llm = RehearsalLLM(*options, folder=self.folder, environ=self.environ, name=f"llm{len(self.llms)}")
         self.llms.append(llm)
         self.programs.append(llm)
@@ -81,14 +84,14 @@ class Deployment:
         return self.start("agent", "--group", self.group, *options, **environ)
 
     def until_done(self, *options: str, agents: int = 1, timeout_s: float = 400) -> list[Program]:
-        """Run agents until the group's work is done; return them, ended with 0."""
+        """Run agents until the group's work is done and they ended with 0; return them."""
         started = [self.agent("--until-done", *options) for _ in range(agents)]
         for one in started:
             assert one.wait(timeout_s) == 0, one.tail()
         return started
 
     def kill(self, victim: Program, *, spare_suspects: bool = True) -> bool:
-        """Kill an agent with SIGKILL and note what it had claimed; False when it was spared."""
+        """Kill an agent with SIGKILL and record its claims; return False if it was spared."""
         killed = self.kill_process(victim.pid, spare_suspects=spare_suspects)
         if killed:
             victim.end()
@@ -98,17 +101,22 @@ class Deployment:
 
     @property
     def given_up(self) -> set[str]:
-        """Return the tasks that killed agents had claimed so often that they rightly ended for it."""
+        """Return the tasks that killed agents had claimed often enough to end them rightly."""
         losses = Counter(name for kill in self.kills for name in kill.claimed)
         return {name for name, times in losses.items() if times >= LOSS_LIMIT}
 
     def kill_process(self, pid: int, *, spare_suspects: bool = True) -> bool:
-        """Kill the agent of this process with SIGKILL and note what it had claimed; False when it was spared.
+        """Kill the agent of this process with SIGKILL and record its claims, or spare it.
 
-        It is frozen while its claims are read: a call can only have begun after its claim, so the note holds them all.
-        A victim that holds a task that was lost twice is spared: a third loss would rightly end that task. A claim that was just being
-        committed may show only after its death, when SQLite recovers the log of writers that are all gone, or a server ends the statement.
-        So is one that froze while it kept everybody from reading the ledger, as SQLite's locks can.
+        Returns False if it was spared. The agent is frozen while its claims are read. A call can
+        only have begun after its claim, so the record holds all of them.
+
+        An agent that holds a task that was lost twice is spared, because a third loss would rightly
+        end that task. A claim that was just being committed may show only after the agent's death,
+        when SQLite recovers the log of writers that are all gone, or a server ends the statement.
+
+        An agent is also spared if it froze while it kept everybody from reading the ledger, as
+        SQLite's locks can.
         """
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -124,7 +132,7 @@ class Deployment:
         return True
 
     def close(self) -> None:
-        """End what still runs."""
+        """End all programs that still run."""
         for program in self.programs:
             program.end()
 
@@ -143,16 +151,19 @@ class Deployment:
         self.expect(batch, (f"t{number}" for number in range(count)))
 
     def expect(self, batch: str, keys: Iterable[str]) -> None:
-        """Note tasks that were accepted."""
+        """Record tasks that were accepted."""
         self.loaded |= {spelled(batch, key.encode()) for key in keys}
 
     def status(self) -> dict[str, Any]:
-        """Return what `status --json` says."""
+        """Return the output of `status --json`."""
         found: dict[str, Any] = orjson.loads(self.producer("status", "--json"))
         return found
 
     def until(self, true: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
-        """Return when `true` is; otherwise, or when an agent has broken, fail with the last words of the programs."""
+        """Wait until `true` returns a true value.
+
+        Otherwise, or if an agent has broken, fail with the programs' last output.
+        """
         try:
             until(lambda: self._broken() or true(), what, timeout_s)
         except AssertionError as error:
@@ -171,13 +182,13 @@ class Deployment:
         return [one for one in self.programs if one.name.endswith("-agent")]
 
     def until_settled(self, count: int, timeout_s: float = PATIENCE_S) -> None:
-        """Return when at least this many tasks have succeeded."""
+        """Wait until at least this many tasks have succeeded."""
         self.until(lambda: self.ledger.counts()["succeeded"] >= count, f"{count} settled tasks", timeout_s)
 
     # ---- evidence
 
     def evidence(self) -> Evidence:
-        """Return what is seen after the end of a run."""
+        """Return the evidence after the end of a run."""
         return Evidence(
             loaded=frozenset(self.loaded),
             tasks=self.ledger.tasks(),
@@ -198,12 +209,12 @@ class Deployment:
 
     @property
     def tiers_s(self) -> list[float]:
-        """Return the delays of the tiers that are configured."""
+        """Return the delays of the configured tiers."""
         config = load_config(flags={}, environ=self.environ, cwd=self.folder)
         return [float(duration_s(tier)) for tier in config.retry_tiers]
 
     def said(self) -> str:
-        """Return everything that every program has printed, and every file of text that it wrote."""
+        """Return everything that the programs have printed, and every text file they wrote."""
         texts = [path.read_text(errors="replace") for path in sorted(self.folder.iterdir()) if path.suffix in {".out", ".err", ".jsonl"}]
         return "\n".join(texts)
 
@@ -215,7 +226,8 @@ def task_line(number: int, **more: Any) -> dict[str, Any]:
 
 
 def seeded() -> random.Random:
-    """Return the run's chance, its seed printed; DOCLLM_TEST_SEED repeats one."""
+    """Return the run's random generator and print its seed; DOCLLM_TEST_SEED repeats a run."""
     seed = int(os.environ.get("DOCLLM_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
-    print(f"seed {seed}: repeat with DOCLLM_TEST_SEED={seed}")  # noqa: T201 - a test's figures belong to its output
+    # A test's figures belong to its output.
+    print(f"seed {seed}: repeat with DOCLLM_TEST_SEED={seed}")  # noqa: T201
     return random.Random(seed)  # noqa: S311 - it picks moments and protects nothing

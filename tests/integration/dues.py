@@ -1,4 +1,7 @@
-"""Watches a ledger during a run for when each retry is due, which the ledger itself forgets at the next claim."""
+"""Watches a ledger during a run for when each retry is due.
+
+The ledger itself forgets that at the next claim.
+"""
 
 import threading
 from types import TracebackType
@@ -12,7 +15,10 @@ LOOK_S = 0.3  # far below the shortest tier, so that no due time is missed
 
 
 class DueWatch:
-    """Looks from a thread of its own while the block runs. `dues`: UTC seconds by task and number of the attempt."""
+    """Looks at the ledger from a thread of its own while the block runs.
+
+    `dues` maps task and number of the attempt to UTC seconds.
+    """
 
     def __init__(self, ledger: LedgerView) -> None:
         self.dues: dict[tuple[str, int], float] = {}

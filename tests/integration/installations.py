@@ -1,4 +1,4 @@
-"""New installations: on the embedded parts in a folder, and as a group of its own on running servers."""
+"""New installations: on the embedded parts, or as a new group on running servers."""
 
 import secrets
 from pathlib import Path
@@ -11,7 +11,7 @@ PARTITIONS = "4"
 
 
 def embedded_in(folder: Path) -> Deployment:
-    """Return an installation on the embedded parts, with nothing in it."""
+    """Return an empty installation on the embedded parts."""
     data = folder / "docllm-data"
     return Deployment(
         folder=folder,
@@ -24,7 +24,10 @@ def embedded_in(folder: Path) -> Deployment:
 
 
 def group_on(kafka: Kafka, mariadb: MariaDB, redis: Redis, *, folder: Path) -> Deployment:
-    """Return a group of its own with an empty ledger of its own; `prepare` makes its tables and topics."""
+    """Return a new group with an empty ledger of its own.
+
+    With `prepare`, its tables and topics are made.
+    """
     name = f"g{secrets.token_hex(4)}"
     url = mariadb.create_database(name)
     settings = {"DOCLLM_KAFKA_BOOTSTRAP": kafka.bootstrap, "DOCLLM_DATABASE_URL": url, "DOCLLM_REDIS_URL": redis.url}
@@ -39,6 +42,9 @@ def group_on(kafka: Kafka, mariadb: MariaDB, redis: Redis, *, folder: Path) -> D
 
 
 def prepare(deployment: Deployment, *, partitions: str = PARTITIONS) -> None:
-    """Make the tables and topics of an installation; an embedded one would make them itself, with four partitions."""
+    """Make the tables and topics of an installation.
+
+    An embedded one would make them itself, with four partitions.
+    """
     deployment.producer("migrate")
     deployment.producer("topics", "apply", "--partitions", partitions, "--replication-factor", "1")

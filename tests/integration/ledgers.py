@@ -1,4 +1,4 @@
-"""The ledger as it looks from outside: plain reading queries, on SQLite and on MySQL."""
+"""The ledger seen from outside: plain read queries, on SQLite and on MySQL."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,13 +18,19 @@ EPOCH = NEVER_TIME.replace(year=1970, month=1, day=1)
 
 
 class LedgerView:
-    """Reads one ledger; each call is a connection of its own, so that a server may stop and start between two."""
+    """Reads one ledger.
+
+    Each call opens its own connection, so that a server may stop and start between two calls.
+    """
 
     def __init__(self, url: str) -> None:
         self._engine: Engine = create_engine(url, poolclass=NullPool)
 
     def counts(self) -> Mapping[str, int]:
-        """Return how many tasks are in each state, by the state's lower-case name; all states are there."""
+        """Return the number of tasks in each state, by the state's lower-case name.
+
+        All states are in the result.
+        """
         found = dict.fromkeys((status.name.lower() for status in Status), 0)
         rows = self._all(select(task.c.status, func.count().label("n")).group_by(task.c.status))
         return found | {Status(row.status).name.lower(): row.n for row in rows}
@@ -53,11 +59,11 @@ class LedgerView:
         return len(self._all(select(outbox.c.id)))
 
     def quarantined(self) -> list[Row]:
-        """Return the quarantine's rows."""
+        """Return the rows of the quarantine."""
         return self._all(select(quarantine).order_by(quarantine.c.id))
 
     def dead_letters(self) -> list[Row]:
-        """Return the dead letters' rows."""
+        """Return the rows of the dead letters."""
         return self._all(select(dead_letter))
 
     def attempts(self) -> list[Attempt]:
@@ -67,13 +73,16 @@ class LedgerView:
         return [_attempt(row) for row in self._all(query.join(batch, batch.c.id == task.c.batch_id).order_by(task_attempt.c.id))]
 
     def dues(self) -> dict[tuple[str, int], float]:
-        """Return when each task that waits for another attempt is due, in UTC seconds, by name and number of that attempt."""
+        """Return when each retrying task is due, by name and number of the next attempt.
+
+        Times are UTC seconds.
+        """
         query = select(task.c.task_key, task.c.attempt, task.c.due_at, batch.c.name).join(batch, batch.c.id == task.c.batch_id)
         rows = self._all(query.where(task.c.status == int(Status.RETRYING)))
         return {(spelled(row.name, row.task_key), row.attempt + 1): _utc_s(row.due_at) for row in rows}
 
     def claims_of(self, pid: int) -> dict[str, int]:
-        """Return the tasks that agents of this process hold, with how often each was lost before."""
+        """Return the tasks claimed by agents of this process, with their earlier losses."""
         agents = [row.id for row in self._all(select(agent.c.id).where(agent.c.name.endswith(f":{pid}")))]
         query = select(batch.c.name, task.c.task_key, task.c.lease_losses).join(batch, batch.c.id == task.c.batch_id)
         rows = self._all(query.where(task.c.status == int(Status.PROCESSING), task.c.owner.op(">>")(OWNER_BITS).in_(agents)))
@@ -85,7 +94,7 @@ class LedgerView:
         return len(self._all(select(task_result.c.task_id).where(task_result.c.owner.op(">>")(OWNER_BITS).in_(agents))))
 
     def agents(self) -> list[Row]:
-        """Return the agents' rows."""
+        """Return the rows of the agents."""
         return self._all(select(agent))
 
     def _all(self, query: object) -> list[Row]:
@@ -94,7 +103,7 @@ class LedgerView:
 
 
 def spelled(batch_name: str, key: bytes) -> str:
-    """Return a task's name as a request id spells it."""
+    """Return a task's name in the form of a request id."""
     return f"{quote(batch_name, safe='')}/{quote(key, safe='')}"
 
 

@@ -1,4 +1,7 @@
-"""docllm's programs as child processes of a test, as a person would start them: arguments, environment, signals, exit codes, output."""
+"""docllm's programs as child processes, started as a person would start them.
+
+The module knows arguments, environment, signals, exit codes and output.
+"""
 
 import os
 import shutil
@@ -21,7 +24,7 @@ PATIENCE_S = 240.0
 
 
 class Program:
-    """A running `python -m ...`. What it prints goes to two files."""
+    """A running `python -m ...`, whose output goes to two files."""
 
     def __init__(self, arguments: Sequence[str], *, folder: Path, environ: Mapping[str, str], name: str) -> None:
         self.name = name
@@ -34,17 +37,17 @@ class Program:
 
     @property
     def out(self) -> str:
-        """Return what it has printed to stdout so far."""
+        """Return its output on stdout so far."""
         return self._out.read_text()
 
     @property
     def err(self) -> str:
-        """Return what it has printed to stderr so far."""
+        """Return its output on stderr so far."""
         return self._err.read_text()
 
     @property
     def running(self) -> bool:
-        """Return whether it has not ended."""
+        """Return whether it still runs."""
         return self.code is None
 
     @property
@@ -57,20 +60,20 @@ class Program:
         self._process.send_signal(number)
 
     def wait(self, timeout_s: float = PATIENCE_S) -> int:
-        """Return its exit code; fail the test when it does not end in time."""
+        """Return its exit code; fail the test if it does not end in time."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} did not end within {timeout_s:.0f} s; {self.tail()}") from None
 
     def end(self) -> None:
-        """Kill it, if it runs, and wait for its end."""
+        """Kill it if it runs, and wait for its end."""
         if self.running:
             self._process.kill()
         self._process.wait()
 
     def tail(self) -> str:
-        """Return the end of what it said."""
+        """Return the end of its output."""
         return f"its last words:\n{self.out[-500:]}{self.err[-3000:]}"
 
 
@@ -84,12 +87,13 @@ class RehearsalLLM(Program):
         self.url = self.out.strip()
 
     def dial(self, faults: str = "") -> None:
-        """Replace the faults; they are written as for `--faults`."""
-        with urlopen(Request(self.url.replace("/v1", "/faults"), faults.encode(), method="POST"), timeout=10) as answer:  # noqa: S310 - our own server
+        """Replace the faults, given in the form of `--faults`."""
+        # Our own server.
+        with urlopen(Request(self.url.replace("/v1", "/faults"), faults.encode(), method="POST"), timeout=10) as answer:  # noqa: S310
             assert answer.status == 200
 
     def calls(self) -> list[Call]:
-        """Return every call so far; one that has not ended has no end."""
+        """Return every call so far; a call in progress has no end."""
         calls: list[Call] = []
         running: dict[str, list[int]] = {}
         for line in self._log.read_bytes().splitlines():
@@ -114,18 +118,18 @@ class Done:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return an environment in which nothing of this one configures docllm."""
+    """Return an environment in which no variable of this process configures docllm."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **more}
 
 
 def pause(delay_s: float) -> None:
-    """Wait: for a random moment, or for the length of an outage."""
+    """Wait for a random moment, or for the length of an outage."""
     time.sleep(delay_s)
 
 
 def until(true: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
-    """Return when `true` is; fail the test when that takes too long."""
+    """Wait until `true` returns a true value; fail the test after the time limit."""
     end_s = time.monotonic() + timeout_s
     while not true():
         assert time.monotonic() < end_s, f"waited {timeout_s:.0f} s for {what}"

@@ -1,4 +1,7 @@
-"""Writes a record as a producer in C can: the name of a header may be any bytes. The Python client takes texts alone."""
+"""Writes a record whose header name may be any bytes, as a producer in C can.
+
+The Python client takes only texts.
+"""
 
 import ctypes
 from pathlib import Path
@@ -11,7 +14,7 @@ FLUSH_MS = 15_000
 
 
 def write(bootstrap: str, topic: str, value: bytes, header: tuple[bytes, bytes]) -> None:
-    """Write one record and wait until the brokers have it; raise OSError when they do not take it."""
+    """Write one record and wait until the brokers have it. Raises OSError if they refuse it."""
     library = _library()
     conf = library.rd_kafka_conf_new()
     error = ctypes.create_string_buffer(512)
@@ -35,7 +38,7 @@ def write(bootstrap: str, topic: str, value: bytes, header: tuple[bytes, bytes])
 
 
 def _library() -> ctypes.CDLL:
-    """Return the librdkafka that the Python client came with."""
+    """Return the librdkafka that comes with the Python client."""
     (found,) = Path(confluent_kafka.__file__).parents[1].glob("confluent_kafka.libs/librdkafka-*.so*")
     library = ctypes.CDLL(str(found))
     library.rd_kafka_conf_new.restype = library.rd_kafka_new.restype = ctypes.c_void_p

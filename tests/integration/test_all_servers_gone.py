@@ -1,4 +1,4 @@
-"""An agent whose servers are all gone waits for them: quietly, cheaply, and it goes on by itself when they are back."""
+"""An agent whose servers are all gone waits quietly and cheaply, and recovers by itself."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -14,15 +14,21 @@ from tests.integration.programs import Program, pause
 from tests.servers import Kafka, MariaDB, Redis, Server
 
 SETTLE_S, MEASURED_S = 15.0, 60.0
-# Measured: 1.5 % of a core and 4 lines a minute; 30 % and 95 lines when each thread and each handle tried at once again.
+# Measured: 1.5 % of a core and 4 lines a minute. If each thread and each handle retried at once, it
+# was 30 % and 95 lines.
 CORE_SHARE, LINES, GROWN_MB = 0.06, 12, 60
-BACK_S = 90.0  # until a Java program has started on a busy machine, and consumers have joined again
+# Enough for a Java program to start on a busy machine, and for consumers to join again.
+BACK_S = 90.0
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(300)
 def test_all_servers_gone(on_kafka: Deployment, kafka_server: Kafka, mariadb_server: MariaDB, redis_server: Redis) -> None:
-    """Kafka, ledger, Redis and provider: next to no CPU, a few lines a minute, each outage begun and ended in the log."""
+    """Without all servers an agent uses almost no CPU and logs a few lines a minute.
+
+    The servers are Kafka, ledger, Redis and provider. The log has the begin and the end of each
+    outage.
+    """
     llm = on_kafka.llm("--latency", "0.2")
     on_kafka.load(1500)
     agent = on_kafka.agent("--slots", "16", "--until-done")
@@ -58,14 +64,14 @@ def test_all_servers_gone(on_kafka: Deployment, kafka_server: Kafka, mariadb_ser
 
 
 def _measured(agent: Program) -> tuple[float, list[str]]:
-    """Return the share of a core that the agent takes, and the lines that it logs meanwhile."""
+    """Return the share of a core that the agent uses, and the lines that it logs meanwhile."""
     cpu_s, before, began_s = _cpu_s(agent), len(agent.err.splitlines()), monotonic()
     pause(MEASURED_S)
     return (_cpu_s(agent) - cpu_s) / (monotonic() - began_s), agent.err.splitlines()[before:]
 
 
 def _cpu_s(program: Program) -> float:
-    """Return the CPU time of a process and all its threads, those that have ended too."""
+    """Return the CPU time of a process and all its threads, including ended ones."""
     fields = Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""Cancel in mid-run: what runs finishes, what waits never runs, and the batch stays cancelled."""
+"""Cancel in mid-run: running attempts finish, waiting tasks never run, no task is added."""
 
 import pytest
 
@@ -10,7 +10,7 @@ TASKS = 600
 
 @pytest.mark.timeout(300)
 def test_cancelled_batch_ends_in_mid_run(deployment: Deployment) -> None:
-    """After `cancel` every task is final; those that were called succeeded, the others were never called."""
+    """After `cancel` every task is final; called tasks succeeded, the others were never called."""
     llm = deployment.llm("--latency", "0.5")
     deployment.load(TASKS)
     agent = deployment.agent("--until-done", "--slots", "10")
@@ -33,7 +33,7 @@ def test_cancelled_batch_ends_in_mid_run(deployment: Deployment) -> None:
 
 
 def test_one_task_can_be_cancelled(embedded: Deployment) -> None:
-    """`cancel --id` ends one task that waits; the others run. A task that is not there is exit 1."""
+    """`cancel --id` ends one waiting task, and the others run; an unknown id is exit code 1."""
     embedded.llm("--latency", "0")
     embedded.load(5)
 
@@ -47,7 +47,7 @@ def test_one_task_can_be_cancelled(embedded: Deployment) -> None:
 
 
 def test_cancelled_batch_takes_no_more_tasks(embedded: Deployment) -> None:
-    """Loading into a cancelled batch is refused with exit 4 and what to do instead."""
+    """A load into a cancelled batch is refused with exit code 4 and advice."""
     embedded.load(3)
     embedded.producer("cancel", "--batch", BATCH)
 

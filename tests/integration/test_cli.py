@@ -1,4 +1,4 @@
-"""What a person sees at the command line: exit codes 0 to 5, what to do next on stderr, and never a secret."""
+"""The command line: exit codes 0 to 5, advice on stderr, and never a secret."""
 
 import secrets
 import subprocess
@@ -18,13 +18,13 @@ from tests.servers.process import free_port
 
 @pytest.mark.parametrize("program", ["agent", "producer"])
 def test_version_and_help(embedded: Deployment, program: str) -> None:
-    """--version and --help are 0; the help has examples."""
+    """--version and --help end with 0; the help has examples."""
     assert embedded.run(program, "--version").out == f"docllm {VERSION}\n"
     assert "examples:" in embedded.run(program, "--help").out
 
 
 def test_agent_without_llm_says_what_to_type(embedded: Deployment) -> None:
-    """No LLM configured is exit 2 with three lines to type, one of them --rehearsal."""
+    """Without an LLM the exit code is 2, with three lines to type, one of them --rehearsal."""
     done = embedded.run("agent")
 
     assert done.code == 2
@@ -33,7 +33,7 @@ def test_agent_without_llm_says_what_to_type(embedded: Deployment) -> None:
 
 
 def test_empty_group_is_done(embedded: Deployment) -> None:
-    """An agent of a group without tasks leaves at once with 0, and leaves no agent behind that looks lost."""
+    """An agent of a group without tasks leaves at once with 0, and does not look lost."""
     embedded.llm()
 
     (agent,) = embedded.until_done()
@@ -43,7 +43,7 @@ def test_empty_group_is_done(embedded: Deployment) -> None:
 
 
 def test_dead_tasks_are_exit_0_with_counts(embedded: Deployment) -> None:
-    """A run whose tasks died is done all the same; the last line counts them."""
+    """A run whose tasks died is done with 0; the last line counts them."""
     embedded.llm("--latency", "0", "--faults", "400=1")
     embedded.load(2)
 
@@ -53,7 +53,10 @@ def test_dead_tasks_are_exit_0_with_counts(embedded: Deployment) -> None:
 
 
 def test_bad_lines_are_exit_1_and_the_good_ones_are_loaded(embedded: Deployment) -> None:
-    """Each bad line is told with its number and kept in FILE.rejects.jsonl, in the form that `load` takes when it is repaired."""
+    """Each bad line is reported with its number and stored in FILE.rejects.jsonl.
+
+    Once it is repaired there, `load` accepts it.
+    """
     path = embedded.folder / "mixed.jsonl"
     path.write_bytes(b'{"id":"a"\n' + orjson.dumps(task_line(1)) + b"\n" + b'{"id":" b ","prompt":"x"}\n')
 
@@ -77,7 +80,7 @@ def test_bad_lines_are_exit_1_and_the_good_ones_are_loaded(embedded: Deployment)
 )
 @pytest.mark.parametrize("command", [["agent", "--rehearsal"], ["producer", "status"]])
 def test_wrong_configuration_is_exit_2(embedded: Deployment, command: list[str], environ: dict[str, str], said: str) -> None:
-    """A wrong setting ends both programs with 2 and names what to set."""
+    """A wrong setting ends both programs with 2; the error names it."""
     done = embedded.run(*command, **environ)
 
     assert done.code == 2
@@ -86,7 +89,10 @@ def test_wrong_configuration_is_exit_2(embedded: Deployment, command: list[str],
 
 @pytest.mark.parametrize("option", ["--batch=b", "--dry-run"])
 def test_a_load_that_is_told_to_end_leaves_nothing_half(embedded: Deployment, option: str) -> None:
-    """SIGTERM is as Ctrl-C, 130, also while standard input says nothing; the draft of the rejects and what was kept of it are gone."""
+    """SIGTERM ends a load like Ctrl-C with 130, also while standard input is silent.
+
+    The draft of the rejects and the copied input are removed.
+    """
     command = [sys.executable, "-m", "producer", "load", "-", option]
     environ = embedded.environ | {"TMPDIR": str(embedded.folder)}
     with subprocess.Popen(command, cwd=embedded.folder, env=environ, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as load:
@@ -106,14 +112,14 @@ def left_by_load(folder: Path) -> list[Path]:
 
 
 def test_unknown_command_is_exit_2(embedded: Deployment) -> None:
-    """A command that does not exist is usage."""
+    """An unknown command is a usage error."""
     assert embedded.run("producer", "fly").code == 2
     assert embedded.run("agent", "--fly").code == 2
 
 
 @pytest.mark.parametrize("command", [["agent", "--rehearsal"], ["producer", "status"], ["producer", "migrate"]])
 def test_database_that_does_not_answer_is_exit_3(embedded: Deployment, command: list[str]) -> None:
-    """A database that cannot be reached is 3, with its address and without its password."""
+    """An unreachable database is 3, with its address but without its password."""
     port, password = free_port(), secrets.token_hex(8)
     url = f"mysql://docllm:{password}@127.0.0.1:{port}/docllm"
 
@@ -126,7 +132,7 @@ def test_database_that_does_not_answer_is_exit_3(embedded: Deployment, command: 
 
 @pytest.mark.timeout(200)
 def test_kafka_that_does_not_answer_is_exit_3(on_kafka: Deployment) -> None:
-    """A Kafka that cannot be reached is 3, with its address."""
+    """An unreachable Kafka is 3, with its address."""
     bootstrap = f"127.0.0.1:{free_port()}"
 
     for command in (["agent", "--rehearsal"], ["producer", "topics", "apply"]):
@@ -137,7 +143,10 @@ def test_kafka_that_does_not_answer_is_exit_3(on_kafka: Deployment) -> None:
 
 
 def test_unprepared_servers_are_exit_4(embedded: Deployment, kafka_server: Kafka, mariadb_server: MariaDB) -> None:
-    """An empty database, then missing topics: 4, and the command to run is named each time; afterwards the agent starts."""
+    """An empty database and missing topics are 4 with the command to run.
+
+    Afterwards the agent starts.
+    """
     name = f"d{secrets.token_hex(4)}"
     environ = {"DOCLLM_KAFKA_BOOTSTRAP": kafka_server.bootstrap, "DOCLLM_DATABASE_URL": mariadb_server.create_database(name)}
     group = ["--group", name]
@@ -155,7 +164,7 @@ def test_unprepared_servers_are_exit_4(embedded: Deployment, kafka_server: Kafka
 
 
 def test_check_tests_every_part(deployment: Deployment) -> None:
-    """`check` is 0 with a line for each part when all is well; without the LLM it is 3."""
+    """`check` is 0 with a line for each part if all is well; without the LLM it is 3."""
     llm = deployment.llm("--latency", "0")
     if not deployment.kafka:
         deployment.producer("topics", "apply")
@@ -171,7 +180,7 @@ def test_check_tests_every_part(deployment: Deployment) -> None:
 
 @pytest.mark.timeout(200)
 def test_no_secret_is_ever_shown(on_kafka: Deployment, mariadb_server: MariaDB) -> None:
-    """Key and passwords are in no log and no output, whether things work, fail, or cannot be reached."""
+    """Key and passwords are in no log and no output, whether programs work or fail."""
     canary = f"canary{secrets.token_hex(8)}"
     url = with_password(mariadb_server, on_kafka.group, canary)
     on_kafka.environ |= {
@@ -199,7 +208,7 @@ def test_no_secret_is_ever_shown(on_kafka: Deployment, mariadb_server: MariaDB) 
 
 
 def with_password(server: MariaDB, database: str, password: str) -> str:
-    """Make a user with this password, and return the address of the database for that user."""
+    """Make a user with this password; return the database address for that user."""
     with closing(pymysql.connect(host="127.0.0.1", port=server.port, user="docllm")) as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE USER '{database}'@'127.0.0.1' IDENTIFIED BY '{password}'")
         cursor.execute(f"GRANT ALL PRIVILEGES ON `{database}`.* TO '{database}'@'127.0.0.1'")
@@ -209,7 +218,10 @@ def with_password(server: MariaDB, database: str, password: str) -> str:
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
 @pytest.mark.parametrize("command", ["agent --until-done --rehearsal", "producer status"])
 def test_a_standard_file_that_is_closed_is_no_error(embedded: Deployment, command: str, closed: str) -> None:
-    """Services and cron jobs start programs so; the event loop would end the process."""
+    """A closed standard file is no error; services and cron jobs start programs this way.
+
+    The event loop would end the process otherwise.
+    """
     shell = ["sh", "-c", f"exec {sys.executable} -m {command} {closed}"]
 
     done = subprocess.run(shell, check=False, cwd=embedded.folder, env=embedded.environ, capture_output=True)
@@ -218,7 +230,7 @@ def test_a_standard_file_that_is_closed_is_no_error(embedded: Deployment, comman
 
 
 def test_a_file_with_any_name_is_loaded_whatever_the_encoding(embedded: Deployment) -> None:
-    """The outcome of a load names its batch."""
+    """A file with any name is loaded in any encoding, though the result names its batch."""
     path = embedded.folder / "caf\u00e9.jsonl"
     path.write_bytes(orjson.dumps(task_line(1)) + b"\n")
 

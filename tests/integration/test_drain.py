@@ -1,4 +1,7 @@
-"""SIGTERM, SIGINT and SIGHUP: what runs is finished and settled, the rest is left for others; a second signal hurries, a third ends it."""
+"""SIGTERM, SIGINT and SIGHUP: running calls are settled, the rest is left to other agents.
+
+A second signal hurries the drain, a third ends the process.
+"""
 
 import re
 import signal
@@ -22,7 +25,7 @@ SLOTS = 10
 
 
 def working(deployment: Deployment, latency: str) -> Program:
-    """Return an agent whose slots are all taken by calls."""
+    """Return an agent whose slots all have running calls."""
     llm = deployment.llm("--latency", latency)
     deployment.load(60)
     agent = deployment.agent("--slots", str(SLOTS))
@@ -32,7 +35,10 @@ def working(deployment: Deployment, latency: str) -> Program:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_drain_finishes_what_runs(deployment: Deployment, number: signal.Signals) -> None:
-    """One signal: every call that had begun is settled, no claim is left behind, exit 0; another agent does the rest, no call twice."""
+    """After one signal every running call is settled, no claim is left, and the exit code is 0.
+
+    Another agent does the rest, without a second call.
+    """
     agent = working(deployment, "2")
 
     agent.signal(number)
@@ -49,7 +55,7 @@ def test_drain_finishes_what_runs(deployment: Deployment, number: signal.Signals
 
 
 def test_drain_ends_at_its_time_limit(embedded: Deployment) -> None:
-    """Calls that outlast `drain_timeout_s` are ended, and their tasks released at once, with no attempt counted."""
+    """Calls that outlast `drain_timeout_s` are ended; their tasks are released uncounted."""
     (embedded.folder / "docllm.toml").write_text("[agent]\ndrain_timeout_s = 0.5\n")
     agent = working(embedded, "100")
 
@@ -62,7 +68,10 @@ def test_drain_ends_at_its_time_limit(embedded: Deployment) -> None:
 
 @pytest.mark.timeout(300)
 def test_an_agent_whose_clock_is_set_back_starts_anew(on_kafka: Deployment) -> None:
-    """Waits of the Kafka client would last until the old time comes again; it drains and is the same process with new handles."""
+    """After a backward clock jump the agent drains and restarts itself with new handles.
+
+    Waits of the Kafka client would otherwise last until the old time comes again.
+    """
     on_kafka.llm("--latency", "0")
     skew.jump(on_kafka.folder, 10_000)
     agent = on_kafka.agent(**skew.environ(on_kafka.folder))
@@ -83,7 +92,7 @@ def test_an_agent_whose_clock_is_set_back_starts_anew(on_kafka: Deployment) -> N
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_agent_that_has_not_begun_leaves_at_once(tmp_path: Path, number: signal.Signals) -> None:
-    """A signal that comes while the program still loads its code is a drain too: exit 0, and nothing was made."""
+    """A signal while the program still loads its code is exit code 0; nothing was made."""
     with subprocess.Popen([sys.executable, "-m", "agent", "--rehearsal"], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE) as agent:
         while not caught(agent.pid, signal.SIGTERM):
             assert agent.poll() is None
@@ -102,7 +111,7 @@ def caught(pid: int, number: signal.Signals) -> bool:
 
 
 def test_second_signal_hurries(deployment: Deployment) -> None:
-    """A second signal ends the running calls at once; their tasks are released; exit 0."""
+    """A second signal ends the running calls at once and releases their tasks; exit code 0."""
     agent = working(deployment, "100")
 
     agent.signal(signal.SIGINT)
@@ -114,7 +123,10 @@ def test_second_signal_hurries(deployment: Deployment) -> None:
 
 
 def test_third_signal_ends_it(embedded: Deployment) -> None:
-    """When even the hurried drain cannot end, since the ledger is locked, a third signal exits 130; nothing is lost by that."""
+    """If even the hurried drain cannot end, a third signal exits with 130 and loses nothing.
+
+    In this test the ledger is locked.
+    """
     agent = working(embedded, "100")
     with closing(sqlite3.connect(embedded.folder / "docllm-data" / "ledger.sqlite", isolation_level=None)) as lock:
         lock.execute("BEGIN IMMEDIATE")
@@ -129,7 +141,10 @@ def test_third_signal_ends_it(embedded: Deployment) -> None:
 
 @pytest.mark.timeout(300)
 def test_drain_without_a_database_says_so(on_kafka: Deployment, mariadb_server: MariaDB) -> None:
-    """When the ledger does not answer, a drain ends with 3 and says that outcomes are not settled; the tasks run again later."""
+    """Without a ledger a drain ends with 3, and reports that outcomes are not settled.
+
+    The tasks run again later.
+    """
     agent = working(on_kafka, "3")
 
     mariadb_server.freeze()
@@ -149,7 +164,7 @@ def test_drain_without_a_database_says_so(on_kafka: Deployment, mariadb_server: 
 
 @pytest.mark.timeout(300)
 def test_a_reaper_leaves_without_a_database(on_kafka: Deployment, mariadb_server: MariaDB) -> None:
-    """When the ledger does not answer it ends with 3 as an agent does, before its time is over."""
+    """Without a ledger a reaper ends with 3 as an agent does, before its time limit."""
     on_kafka.producer("topics", "apply")
     reaper = on_kafka.start("agent", "reaper", "--group", on_kafka.group)
     on_kafka.until(lambda: "reaping for group" in reaper.err, "the reaper has begun")

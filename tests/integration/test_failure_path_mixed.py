@@ -1,4 +1,4 @@
-"""Everything at once: transient and permanent errors, answers beyond every limit, garbage among the records, and agents that die."""
+"""All at once: transient and permanent errors, oversized answers, garbage, dying agents."""
 
 import random
 import signal
@@ -15,7 +15,7 @@ from tests.integration.deployment import Deployment, seeded, task_line
 from tests.integration.programs import Program, pause
 from tests.invariants.evidence import Call, Task
 
-FAULTS = "500=0.1,503=0.06,cut=0.04,400=0.02,huge=0.01"  # a fifth passes, 3 % stay
+FAULTS = "500=0.1,503=0.06,cut=0.04,400=0.02,huge=0.01"  # a fifth of the faults pass, 3 % stay
 LOADED, SENT, GARBAGE, KILLS = 800, 400, 12, 5
 MAX_ATTEMPTS = 3
 HUGE_BYTES = 16 << 20
@@ -24,7 +24,10 @@ AGENTS, SLOTS = 3, "6"
 
 @pytest.mark.timeout(400)
 def test_every_task_ends_once_and_for_its_reason(deployment: Deployment) -> None:
-    """Each task ends as its last call says, each death has its row and its letter, and garbage is set aside, one for one."""
+    """Each task ends as its last call requires, and each death has its row and dead letter.
+
+    Garbage is quarantined, one row for each record.
+    """
     chance = seeded()
     deployment.use_tiers("1s", "2s", max_attempts=MAX_ATTEMPTS)
     deployment.llm("--latency", "0.3-0.5", "--faults", FAULTS, "--seed", str(chance.randrange(1000)))
@@ -68,7 +71,10 @@ def _send(deployment: Deployment, chance: random.Random) -> None:
 
 
 def _kill_one(deployment: Deployment, agents: list[Program], chance: random.Random) -> None:
-    """Kill one that works, whichever that is: a new one may get its partitions only after the others have done the work."""
+    """Kill an agent that works.
+
+    It may be any agent: a new one may get its partitions only after the others have done the work.
+    """
     pause(chance.uniform(0.5, 2))
     victims = chance.sample(agents, AGENTS)
 
@@ -80,12 +86,12 @@ def _kill_one(deployment: Deployment, agents: list[Program], chance: random.Rand
 
 
 def gave_up(task: Task) -> bool:
-    """Return whether a task ended for the agents that were lost over it."""
+    """Return whether a task ended because of the agents lost over it."""
     return task.death is not None and task.death.disposition == "worker_lost"
 
 
 def fits(task: Task, last: Call) -> bool:
-    """Return whether a task ended as the server's answer to its last call wants it."""
+    """Return whether a task ended as the server's answer to its last call requires."""
     if last.status == HTTPStatus.OK and last.sent_bytes <= HUGE_BYTES:
         return task.status == Status.SUCCEEDED
     return task.death is not None and (task.death.disposition, task.death.error_class) == reason(last)

@@ -1,4 +1,7 @@
-"""A provider that fails for all, in mid-run: no task dies, hardly an attempt counts, hardly a call is made, and work resumes at once."""
+"""A provider that fails for all in mid-run.
+
+No task dies, almost no attempt counts, almost no call is made, and work resumes at once.
+"""
 
 import os
 from collections.abc import Sequence
@@ -15,16 +18,17 @@ from tests.integration.programs import Program, RehearsalLLM, pause
 from tests.invariants.evidence import Call, Evidence
 
 SLOTS, LATENCY_S = 20, 0.2
-BEGIN_AT = 200  # settled tasks after which the agents run as fast as they can
+BEGIN_AT = 200  # settled tasks after which the agents run at full speed
 LONG = bool(os.environ.get("DOCLLM_TEST_LONG"))
-RUN = 10  # failures in a row that stop a route, and refusals in a row that park one which has answered
+# Failures in a row that stop a route, and refusals in a row that park one that has answered.
+RUN = 10
 BEFORE_S, WITHIN_S, WINDOW_S, SHARE = 3.0, 5.0, 5.0, 0.7
 TOML = "[llm]\ntimeout_s = 2\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """What the provider does to all, for how long, how often it may be tried meanwhile, and what `status` says of it."""
+    """An outage: its faults, its length, the allowed probes, and the text in `status`."""
 
     faults: str
     lasts_s: float
@@ -34,7 +38,10 @@ class Outage:
 
 
 def stopped(faults: str, lasts_s: float, said: str) -> Outage:
-    """Return an outage that stops a route: ten failures in a row do, then it is tried every 2 to 4 s."""
+    """Return an outage that stops a route after ten failures in a row.
+
+    Then the route is probed every 2 to 4 s.
+    """
     return Outage(faults, lasts_s, RUN + round(lasts_s / 1.8), said)
 
 
@@ -51,7 +58,10 @@ KINDS = {
 @pytest.mark.proof
 @pytest.mark.timeout(400)
 def test_server_errors_for_all(deployment: Deployment) -> None:
-    """503 for every call: nothing dies, at most one attempt for each slot counts, one call at a time is tried, then full speed."""
+    """With 503 for every call no task dies, and at most one attempt for each slot counts.
+
+    One call at a time is tried; afterwards the agents run at full speed.
+    """
     slots = [SLOTS // 2] * 2 if deployment.kafka else [SLOTS]
 
     _survives(deployment, stopped("503=1", SERVER_S, "SERVER"), slots, tasks=2000)
@@ -61,7 +71,10 @@ def test_server_errors_for_all(deployment: Deployment) -> None:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", KINDS)
 def test_outage_of_another_kind(embedded: Deployment, kind: str) -> None:
-    """The same for a provider that hangs, cuts, asks for 20 s, or wants money, which a person says was paid."""
+    """The same holds for a provider that hangs, cuts, asks for 20 s, or wants money.
+
+    For the last one, a person reports that the bill was paid.
+    """
     _survives(embedded, KINDS[kind], [SLOTS], tasks=1600)
 
 
@@ -93,7 +106,7 @@ def _survives(deployment: Deployment, outage: Outage, slots: Sequence[int], task
 
 
 def _happens(deployment: Deployment, llm: RehearsalLLM, outage: Outage) -> tuple[float, float]:
-    """Let the outage happen; return when it began and when it was over."""
+    """Run the outage; return when it began and when it was over."""
     clock = SystemClock()
     began_s = clock.now_s()
     llm.dial(outage.faults)
@@ -116,12 +129,12 @@ def _end(agents: Sequence[Program]) -> None:
 
 
 def _rate(run: Evidence, since_s: float, until_s: float) -> float:
-    """Return how many good answers there were a second."""
+    """Return the number of good answers per second."""
     return sum(since_s <= end_s < until_s for end_s in map(_good_end_s, run.calls)) / (until_s - since_s)
 
 
 def _resumed_s(run: Evidence, ended_s: float, before: float) -> float:
-    """Return after how many seconds a second had as many good answers as SHARE asks for."""
+    """Return after how many seconds the rate of good answers reached SHARE."""
     return next((second / 4 for second in range(120) if _rate(run, ended_s + second / 4, ended_s + second / 4 + 1) >= SHARE * before), 30.0)
 
 

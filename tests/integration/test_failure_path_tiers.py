@@ -1,4 +1,7 @@
-"""Retries wait in tiers: never early, hardly late, however they end: by success, `cancel`, a deadline, or another list of tiers."""
+"""Retries wait in tiers: never early and hardly late, whatever ends the wait.
+
+That is success, `cancel`, a deadline, or another list of tiers.
+"""
 
 import signal
 from datetime import UTC, datetime, timedelta
@@ -15,12 +18,15 @@ from tests.invariants.evidence import Evidence
 
 RETRIES = 5000
 LATE_S = 2.0
-UNUSABLE = "malformed=1"  # a failure of the task's own, which tells nothing bad of the route
+UNUSABLE = "malformed=1"  # a failure of the task's own, which says nothing bad about the route
 
 
 @pytest.mark.timeout(300)
 def test_five_thousand_retries_are_never_early(embedded: Deployment) -> None:
-    """Under load no attempt is called before the due time that the ledger had for it; the lateness is printed."""
+    """Under load no attempt is called before its due time in the ledger.
+
+    The lateness is printed.
+    """
     embedded.use_tiers("2s", "4s", max_attempts=50)
     llm = embedded.llm("--latency", "0.02", "--faults", "malformed=0.8")
     embedded.load(2500)
@@ -41,7 +47,7 @@ def test_five_thousand_retries_are_never_early(embedded: Deployment) -> None:
 
 @pytest.mark.timeout(300)
 def test_retries_are_hardly_late(deployment: Deployment) -> None:
-    """While slots are free a retry begins within 2 s of its due time."""
+    """While slots are free, a retry begins within 2 s of its due time."""
     deployment.use_tiers("3s", max_attempts=3)
     llm = deployment.llm("--latency", "0.02", "--faults", UNUSABLE)
     deployment.load(300)
@@ -61,7 +67,7 @@ def test_retries_are_hardly_late(deployment: Deployment) -> None:
 
 @pytest.mark.timeout(300)
 def test_tasks_in_a_tier_can_be_cancelled(deployment: Deployment) -> None:
-    """`cancel` ends what waits in a tier at once; its records are done with when they come, and no call is made for them."""
+    """`cancel` ends tasks in a tier at once; their records are finished without a call."""
     deployment.use_tiers("8s")
     llm = deployment.llm("--latency", "0", "--faults", UNUSABLE)
     deployment.load(60)
@@ -79,7 +85,7 @@ def test_tasks_in_a_tier_can_be_cancelled(deployment: Deployment) -> None:
 
 @pytest.mark.timeout(300)
 def test_deadline_that_passes_in_a_tier_ends_the_task(embedded: Deployment) -> None:
-    """A task whose deadline comes before its next attempt is dead as expired, and is not called again."""
+    """A task whose deadline comes before its next attempt is dead as expired, without a call."""
     embedded.use_tiers("15s")
     llm = embedded.llm("--latency", "0", "--faults", UNUSABLE)
     deadline = (datetime.now(UTC) + timedelta(seconds=14)).isoformat()
@@ -101,7 +107,7 @@ def test_deadline_that_passes_in_a_tier_ends_the_task(embedded: Deployment) -> N
 
 @pytest.mark.timeout(300)
 def test_old_tier_is_drained(deployment: Deployment) -> None:
-    """After another list of tiers was configured, what waits in a tier that is no longer on it runs when it is due."""
+    """Tasks in a tier that is no longer configured still run when they are due."""
     deployment.use_tiers("9s", "15s")
     llm = deployment.llm("--latency", "0", "--faults", UNUSABLE)
     deployment.load(60)

@@ -1,4 +1,4 @@
-"""The provider misbehaves: a rate limit costs no attempt and is told in `status`; what is permanent becomes a dead letter."""
+"""A misbehaving provider: rate limits cost no attempt, permanent errors are dead letters."""
 
 import pytest
 
@@ -18,7 +18,10 @@ max_attempts = 30
 
 @pytest.mark.timeout(300)
 def test_rate_limit_costs_no_attempt_and_is_told(deployment: Deployment) -> None:
-    """While every call gets 429, nothing dies, `status` says why nothing runs, and no call comes before Retry-After is over."""
+    """While every call gets 429 no task dies, and `status` says why nothing runs.
+
+    No call comes before Retry-After is over.
+    """
     llm = deployment.llm("--latency", "0", "--faults", f"429=1,retry_after={RETRY_AFTER_S:g}")
     deployment.load(60)
     agent = deployment.agent("--until-done", "--slots", "10")
@@ -38,7 +41,10 @@ def test_rate_limit_costs_no_attempt_and_is_told(deployment: Deployment) -> None
 
 @pytest.mark.timeout(300)
 def test_errors_of_every_kind_kill_nothing(embedded: Deployment) -> None:
-    """Errors, hangs beyond the time limit and cut connections, one call in three, delay tasks; each counted attempt is one of them."""
+    """Errors, hangs and cut connections in one call of three only delay tasks.
+
+    Each counted attempt is one of them.
+    """
     (embedded.folder / "docllm.toml").write_text(TOML)
     llm = embedded.llm("--latency", "0.01", "--faults", "500=0.1,503=0.1,hang=0.05,cut=0.1")
     embedded.load(150)
@@ -58,7 +64,7 @@ def test_errors_of_every_kind_kill_nothing(embedded: Deployment) -> None:
 
 @pytest.mark.timeout(300)
 def test_bad_answers_end_each_task_once(embedded: Deployment) -> None:
-    """Malformed JSON and answers that do not fit the schema are tried again; a task succeeds or is dead, BAD_OUTPUT, after its last."""
+    """Malformed and unfitting answers are retried; each task succeeds or is dead as BAD_OUTPUT."""
     (embedded.folder / "docllm.toml").write_text(TOML.replace("30", "3"))
     schema = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
     embedded.llm("--latency", "0", "--faults", "malformed=0.03,wrong_schema=0.5")
@@ -73,13 +79,16 @@ def test_bad_answers_end_each_task_once(embedded: Deployment) -> None:
     print(f"{len(run.calls)} calls for {len(run.tasks)} tasks, {len(embedded.ledger.dead_letters())} dead")  # noqa: T201 - figures
     assert classes == {"BAD_OUTPUT"}
     assert {task.attempt for task in run.tasks if task.death} == {3}
-    # The server says 200 to what docllm cannot use, so a repeat is right here.
+    # The server says 200 to answers that docllm cannot use, so a repeated call is right here.
     assert [line for line in checker.violations(run) if "repeated calls" not in line] == []
 
 
 @pytest.mark.timeout(300)
 def test_permanent_failure_becomes_one_dead_letter(deployment: Deployment) -> None:
-    """A refused request is dead at once: a row that names the class, and one record on the dlq with the original key and value."""
+    """A refused request is dead at once, with a row that names the class and one record.
+
+    The record on the dlq has the original key and value.
+    """
     deployment.llm("--latency", "0", "--faults", "400=1")
     deployment.load(10)  # a dozen would raise a guard
 

@@ -1,4 +1,4 @@
-"""A ledger that was lost: its dead letters are loaded back from their topic, each task once."""
+"""After a lost ledger, dead letters are loaded back from their topic, each task once."""
 
 import secrets
 import shutil
@@ -16,7 +16,7 @@ TASKS = 300
 
 
 def new_ledger(deployment: Deployment, request: pytest.FixtureRequest) -> None:
-    """Lose the ledger; what is on the topics stays."""
+    """Lose the ledger; the topics stay."""
     if not deployment.kafka:
         data = deployment.folder / "docllm-data"
         for path in data.glob("ledger.sqlite*"):
@@ -74,7 +74,10 @@ def test_lost_ledger_is_filled_from_the_dead_letters(deployment: Deployment, req
 
 
 def test_letters_of_this_ledger_are_refused(embedded: Deployment) -> None:
-    """Plain `replay` is for these, and is named; with --force nothing is made twice."""
+    """Dead letters of this ledger are refused; the error names plain `replay`.
+
+    With --force nothing is made twice.
+    """
     embedded.llm("--latency", "0", "--faults", "400=1")
     embedded.load(3)
     embedded.until_done()
@@ -89,7 +92,10 @@ def test_letters_of_this_ledger_are_refused(embedded: Deployment) -> None:
 
 
 def test_a_letter_that_only_points_counts_where_no_other_has_the_value(embedded: Deployment) -> None:
-    """Letters of one task are one, wherever they are; a task of which there is only a pointer is told, with 1."""
+    """A pointer letter counts only if no other letter has the task's value.
+
+    Letters of one task count once. A task with nothing but a pointer is reported, with exit code 1.
+    """
     embedded.producer("topics", "apply")
     topic = embedded.topics.name("dlq")
     line = orjson.dumps(task_line(1))

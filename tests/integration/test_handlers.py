@@ -1,4 +1,4 @@
-"""Handlers by type of task, as a person configures them: found, run, tried again, given up, or refused at the start."""
+"""Handlers by type of task: found, run, retried, given up, or refused at the start."""
 
 import orjson
 
@@ -41,7 +41,10 @@ def configured(deployment: Deployment, handler: str) -> None:
 
 
 def test_a_handler_of_ones_own_runs_its_type(embedded: Deployment) -> None:
-    """What it returns is the result; what it raises is tried again within the type's budget, or given up, with the reason."""
+    """A handler's return value is the result; its errors are retried or given up by its type.
+
+    The reason is stored.
+    """
     embedded.llm("--latency", "0")
     configured(embedded, "invoices:extract")
     lines = [{"id": text, "type": "invoice", "input": {"text": text}} for text in ("good", "junk", "rule", "later", "never")]
@@ -82,7 +85,10 @@ async def extract(context):
 
 
 def test_a_handler_that_panics_pays_for_its_attempts_and_no_more(embedded: Deployment) -> None:
-    """A panic and `sys.exit` are failures of the handler: counted, told with file and line, and no end of the agent."""
+    """A panic and `sys.exit` are counted failures of the handler, with file and line.
+
+    They do not end the agent.
+    """
     llm = embedded.llm("--latency", "0")
     configured(embedded, "invoices:extract")
     (embedded.folder / "invoices.py").write_text(PAID)
@@ -115,7 +121,10 @@ def test_memory_that_runs_out_twice_drains_the_agent(embedded: Deployment) -> No
 
 
 def test_a_handler_that_cannot_be_used_is_exit_2(embedded: Deployment) -> None:
-    """The agent does not start; the error names the setting and says what to do, and no task is touched."""
+    """With a broken handler the agent does not start, and touches no task.
+
+    The error names the setting and the remedy.
+    """
     embedded.llm("--latency", "0")
     configured(embedded, "invoices:extrat")
     embedded.load(1)

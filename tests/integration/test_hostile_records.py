@@ -1,4 +1,4 @@
-"""Records that somebody made to do harm: each is set aside, and the good one behind them runs as if they were not there."""
+"""Records made to do harm are quarantined, and the good ones behind them run as usual."""
 
 from dataclasses import replace
 
@@ -19,8 +19,8 @@ def with_schema(schema: object) -> bytes:
     return orjson.dumps(task_line(2, schema=schema))
 
 
-# Their anchor makes the validator panic, which is no Exception. The first is refused beforehand,
-# the second by the guard.
+# The anchors make the validator panic, which is not an Exception. The first schema is refused
+# beforehand, the second is stopped by the guard.
 PANICS = {name: {"anyOf": [{"$id": one, "$ref": "#a", "$defs": {"r": {"$anchor": "a"}}}, {"$id": other}]} for name, one, other in (
     ("an $id twice", "x:y", "x:y"), ("an $id twice, spelled otherwise", "b", "./b")
 )}  # fmt: skip
@@ -61,7 +61,7 @@ TWICE = [("docllm-\x1b[2J\n2027-01-01 FORGED", b"")] * 2
 
 @pytest.mark.timeout(300)
 def test_hostile_records_of_the_inbox_stop_nobody(deployment: Deployment) -> None:
-    """An agent that ended of one would read it again after each start, for ever."""
+    """Hostile records of the inbox stop no agent; it would read them again after each start."""
     deployment.llm("--latency", "0")
     deployment.producer("topics", "apply")
     inbox = deployment.topics.name("inbox")
@@ -79,7 +79,7 @@ def test_hostile_records_of_the_inbox_stop_nobody(deployment: Deployment) -> Non
 
 @pytest.mark.timeout(300)
 def test_hostile_records_among_the_tasks_stop_nobody(deployment: Deployment) -> None:
-    """Whatever their headers say of a task that there is."""
+    """Hostile records among the tasks stop no agent, whatever their headers say."""
     llm = deployment.llm("--latency", "0")
     deployment.load(1)
     (task,) = deployment.ledger.tasks()
@@ -107,7 +107,10 @@ def test_hostile_records_among_the_tasks_stop_nobody(deployment: Deployment) -> 
 
 @pytest.mark.timeout(300)
 def test_lines_with_slow_patterns_hold_nobody_up(embedded: Deployment) -> None:
-    """Each took 0.1 s of the event loop, twice at each attempt; they are read and judged in the child, and run."""
+    """Lines with slow patterns are read and judged in the child, and run.
+
+    Each used to take 0.1 s of the event loop, twice in each attempt.
+    """
     embedded.llm("--latency", "0")
     embedded.producer("topics", "apply")
     slow = [task_line(number, schema={"anyOf": [{"pattern": rf"\pL{{300}}{number}"}, {}]}) for number in range(60)]
@@ -124,7 +127,10 @@ def test_lines_with_slow_patterns_hold_nobody_up(embedded: Deployment) -> None:
 
 @pytest.mark.timeout(300)
 def test_load_names_a_line_that_makes_the_validator_panic(deployment: Deployment) -> None:
-    """The lines around it are loaded and run; the line has its number, and `load` ends with 1."""
+    """`load` reports a line that makes the validator panic, and ends with 1.
+
+    The lines around it are loaded and run.
+    """
     deployment.llm("--latency", "0")
     lines = [task_line(1), task_line(2, schema=PANICS["an $id twice, spelled otherwise"]), task_line(3)]
     path = deployment.folder / "tasks.jsonl"

@@ -1,4 +1,4 @@
-"""Other people's producers: task lines in the inbox become tasks; everything else is set aside, and stops nothing."""
+"""Foreign producers: task lines in the inbox become tasks, all others are quarantined."""
 
 import asyncio
 import signal
@@ -27,7 +27,10 @@ def line(number: int) -> bytes:
 
 @pytest.mark.timeout(300)
 def test_inbox_lines_become_tasks_and_garbage_is_set_aside(deployment: Deployment) -> None:
-    """Both formats, with and without key and headers, run once; what is no task line is quarantined with a letter each."""
+    """Lines of both formats run once, with and without key and headers.
+
+    Each record that is no task line is quarantined with a dead letter.
+    """
     deployment.llm("--latency", "0")
     deployment.load(1)
     inbox = deployment.topics.name("inbox")
@@ -62,7 +65,10 @@ def test_inbox_lines_become_tasks_and_garbage_is_set_aside(deployment: Deploymen
 
 @pytest.mark.timeout(300)
 def test_strangers_on_the_task_topic_stop_nothing(deployment: Deployment) -> None:
-    """Records without our headers, of another ledger, or with hostile numbers are quarantined; the tasks around them run once."""
+    """Foreign records on the task topic are quarantined; the tasks around them run once.
+
+    They have no headers of docllm, belong to another ledger, or have hostile numbers.
+    """
     llm = deployment.llm("--latency", "0")
     deployment.load(20)
     ledger, group = deployment.status()["ledger"], deployment.group
@@ -89,7 +95,8 @@ def test_strangers_on_the_task_topic_stop_nothing(deployment: Deployment) -> Non
     deployment.until_done()
 
     run = deployment.evidence()
-    print([row.error_text for row in deployment.ledger.quarantined()])  # noqa: T201 - shown when it fails
+    # Shown if the test fails.
+    print([row.error_text for row in deployment.ledger.quarantined()])  # noqa: T201
     assert len(run.quarantined) == len(strangers)
     assert len(llm.calls()) == 20
     assert checker.violations(run) == []
@@ -97,7 +104,7 @@ def test_strangers_on_the_task_topic_stop_nothing(deployment: Deployment) -> Non
 
 @pytest.mark.timeout(300)
 def test_agent_with_nothing_but_an_inbox_works_it_off(deployment: Deployment) -> None:
-    """`--until-done` on a group that has only records in its inbox takes them before it leaves."""
+    """With `--until-done`, an agent works off a group that has only records in its inbox."""
     deployment.llm("--latency", "0")
     deployment.producer("topics", "apply")
     deployment.bus.write([Outgoing(deployment.topics.name("inbox"), None, line(1), [])])
@@ -110,7 +117,10 @@ def test_agent_with_nothing_but_an_inbox_works_it_off(deployment: Deployment) ->
 
 @pytest.mark.timeout(300)
 def test_a_header_whose_name_is_no_text_stops_nobody(on_kafka: Deployment, kafka_server: Kafka) -> None:
-    """A producer in C, Go or Rust may name a header in Latin-1; its record is set aside, on the inbox and among the tasks."""
+    """A record with a header name that is not UTF-8 is quarantined and stops nobody.
+
+    A producer in C, Go or Rust may write a Latin-1 name, to the inbox or among the tasks.
+    """
     on_kafka.llm("--latency", "0")
     on_kafka.load(3)
     names = [on_kafka.topics.name(one) for one in ("inbox", "tasks")]
@@ -128,7 +138,11 @@ def test_a_header_whose_name_is_no_text_stops_nobody(on_kafka: Deployment, kafka
 
 @pytest.mark.timeout(300)
 def test_lines_of_a_transaction_are_worked_off_to_the_end(on_kafka: Deployment, kafka_server: Kafka) -> None:
-    """Flink and Kafka Streams write so: behind the last record is the transaction's own, which nobody reads or commits."""
+    """Lines of a transaction are worked off to the end.
+
+    Flink and Kafka Streams write this way. Behind the last record is the transaction's marker,
+    which nobody reads or commits.
+    """
     on_kafka.llm("--latency", "0")
     on_kafka.load(1)
     inbox = on_kafka.topics.name("inbox")
@@ -145,7 +159,7 @@ def test_lines_of_a_transaction_are_worked_off_to_the_end(on_kafka: Deployment, 
 
     broken = checker.violations(on_kafka.evidence())
     assert [one for one in broken if not one.startswith("P3 not at the end")] == []
-    # So the reaper can trim the inbox, and sweep.
+    # This lets the reaper trim the inbox, and sweep.
     backlog = asyncio.run(_backlog(kafka_server, on_kafka.topics.consumer_group("inbox"), inbox))
     assert backlog.lag > 0
     assert backlog.oldest_ms is None
@@ -161,7 +175,10 @@ async def _backlog(server: Kafka, group: str, topic: str) -> Backlog:
 
 @pytest.mark.timeout(300)
 def test_an_inbox_that_was_made_again_is_read_after_topics_apply(on_kafka: Deployment) -> None:
-    """Somebody deletes the inbox and another one appears: `status` and the log say why it is not read, until its id is stored."""
+    """A recreated inbox is read after `topics apply` stored its id.
+
+    Until then `status` and the log say why it is not read.
+    """
     on_kafka.llm("--latency", "0")
     agent = on_kafka.agent()
     inbox, bus = on_kafka.topics.name("inbox"), on_kafka.bus
@@ -183,7 +200,10 @@ def test_an_inbox_that_was_made_again_is_read_after_topics_apply(on_kafka: Deplo
 
 
 def test_an_inbox_that_is_closed_is_not_read(embedded: Deployment) -> None:
-    """Its lines wait, and keep no agent from leaving; opened again, they become tasks."""
+    """A closed inbox is not read, and keeps no agent from leaving.
+
+    Once it is opened again, its lines become tasks.
+    """
     embedded.llm("--latency", "0")
     (embedded.folder / "docllm.toml").write_text("[inbox]\nenabled = false\n")
     embedded.producer("topics", "apply")
@@ -205,7 +225,11 @@ def test_an_inbox_that_is_closed_is_not_read(embedded: Deployment) -> None:
 
 
 def test_a_line_of_the_inbox_adds_to_no_batch_that_was_loaded(embedded: Deployment) -> None:
-    """Its result was exported as that of the loaded line: one header named the batch, and the line's id came first."""
+    """A line of the inbox adds to no batch that was loaded.
+
+    Its result used to be exported as the loaded line's: one header named the batch, and the line's
+    id came first.
+    """
     embedded.llm("--latency", "0")
     embedded.load(1)
     forged = [Outgoing(embedded.topics.name("inbox"), None, line(7), [("docllm-batch", BATCH.encode())])]

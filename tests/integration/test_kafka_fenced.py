@@ -1,4 +1,7 @@
-"""The controller takes the only broker for lost, which answers meanwhile that there are no brokers; all clients go on by themselves."""
+"""The only broker is fenced by its controller and answers that there are no brokers.
+
+All clients recover by themselves.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,8 +20,9 @@ from tests.contract.bus import Bus, texts
 from tests.integration.test_kafka_outage import PROTOCOLS, opened, send_until_durable, until_answered
 from tests.servers.kafka_apart import Broker, Controller
 
-ADMINS = 12  # it takes an answer at the wrong moment, which one in three has
-GROUPS, MEMBERS, PARTITIONS = 4, 6, 4  # two of each group hold nothing; about one in four of them has such an answer
+ADMINS = 12  # a client needs an answer at the wrong moment, which one in three gets
+# Two members of each group have no partition; about one in four of them gets such an answer.
+GROUPS, MEMBERS, PARTITIONS = 4, 6, 4
 WELL_S = 90.0
 RNG = Random(1)  # noqa: S311 - times of questions
 
@@ -38,7 +42,11 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.mark.proof
 def test_every_client_outlives_a_broker_that_was_fenced(broker: Broker) -> None:
-    """The admin client of some agents was left without brokers, and their sweeps stood still until somebody started them again."""
+    """Admin clients survive a fenced broker.
+
+    Some agents' admin clients used to be left without brokers, and their sweeps stood still until a
+    restart.
+    """
 
     async def run() -> None:
         async with opened(broker) as site:
@@ -62,8 +70,13 @@ def test_every_client_outlives_a_broker_that_was_fenced(broker: Broker) -> None:
 
 @pytest.mark.proof
 def test_members_that_hold_nothing_outlive_it_too(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They had lost all brokers for good: when the others left, a group could stand still with two members in it."""
-    monkeypatch.setitem(COMMON, "topic.metadata.refresh.interval.ms", 500)  # so that all ask while the broker is fenced
+    """Members without partitions survive a fenced broker too.
+
+    They used to lose all brokers for good. When the others left, a group could stand still with two
+    members in it.
+    """
+    # So that all ask while the broker is fenced.
+    monkeypatch.setitem(COMMON, "topic.metadata.refresh.interval.ms", 500)
 
     async def run() -> None:
         async with AsyncExitStack() as running:
@@ -88,7 +101,7 @@ def test_members_that_hold_nothing_outlive_it_too(broker: Broker, monkeypatch: p
 
 
 async def ask_on(admin: KafkaTopicAdmin, bus: Bus, over: asyncio.Event) -> None:
-    """Ask again and again, as an agent does."""
+    """Ask repeatedly, as an agent does."""
     while not over.is_set():
         with suppress(DocllmError):
             await admin.describe([bus.topic])
@@ -96,7 +109,7 @@ async def ask_on(admin: KafkaTopicAdmin, bus: Bus, over: asyncio.Event) -> None:
 
 
 async def send_on(bus: Bus, over: asyncio.Event) -> None:
-    """Send again and again."""
+    """Send repeatedly."""
     while not over.is_set():
         await bus.publisher.publish([bus.record(b"on", b"on")])
         await asyncio.sleep(RNG.random())

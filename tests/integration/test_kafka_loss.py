@@ -1,4 +1,7 @@
-"""Kafka loses records, topics or offsets in mid-run: the sweep finds every task that no record can reach, and each ends once."""
+"""Kafka loses records, topics or offsets in mid-run: the sweep finds unreachable tasks.
+
+Each task ends once.
+"""
 
 import pytest
 
@@ -7,13 +10,13 @@ from tests.integration.buses import KafkaBus
 from tests.integration.deployment import Deployment
 
 TASKS = 1200
-# The sweep's patience is for clusters; a test has one broker and less of it.
+# The default slack is for clusters; a test has one broker and needs less.
 TOML = "[agent]\nsweep_slack_s = 1\n"
 
 
 @pytest.fixture
 def bus(on_kafka: Deployment) -> KafkaBus:
-    """A run that has settled some of its tasks, its Kafka at hand."""
+    """Return a run that has settled some of its tasks, with access to its Kafka."""
     (on_kafka.folder / "docllm.toml").write_text(TOML)
     on_kafka.llm("--latency", "0.2")
     on_kafka.load(TASKS)
@@ -23,7 +26,10 @@ def bus(on_kafka: Deployment) -> KafkaBus:
 
 @pytest.mark.timeout(400)
 def test_deleted_records_are_published_again(on_kafka: Deployment, bus: KafkaBus) -> None:
-    """DeleteRecords up to the end of the topic loses no task, not even those that a killed agent had read and not begun."""
+    """Deleting all records of the topic loses no task.
+
+    That includes tasks that a killed agent had read and not begun.
+    """
     first = on_kafka.agent("--slots", "10")
     on_kafka.until_settled(50)
 
@@ -39,7 +45,10 @@ def test_deleted_records_are_published_again(on_kafka: Deployment, bus: KafkaBus
 
 @pytest.mark.timeout(400)
 def test_topic_made_again_is_filled_again(on_kafka: Deployment, bus: KafkaBus) -> None:
-    """A topic that is deleted under two agents pauses them; after `topics apply` they go on and every task ends once."""
+    """A topic recreated under two agents pauses them until `topics apply`.
+
+    Then every task ends once.
+    """
     agents = [on_kafka.agent("--until-done", "--slots", "5") for _ in range(2)]
     on_kafka.until_settled(50)
 
@@ -55,7 +64,10 @@ def test_topic_made_again_is_filled_again(on_kafka: Deployment, bus: KafkaBus) -
 
 @pytest.mark.timeout(400)
 def test_deleted_offsets_repeat_no_call(on_kafka: Deployment, bus: KafkaBus) -> None:
-    """After the group's offsets are gone the records are read again from the beginning, and the ledger answers for what is done."""
+    """Deleted group offsets repeat no call: the ledger answers that the tasks are done.
+
+    The records are read again from the beginning.
+    """
     agent = on_kafka.agent("--slots", "10")
     on_kafka.until_settled(100)
     on_kafka.kill(agent)

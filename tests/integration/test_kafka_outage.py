@@ -1,4 +1,7 @@
-"""Kafka is frozen or killed under sources of both protocols and a publisher; all go on by themselves."""
+"""Kafka is frozen or killed under sources of both protocols and a publisher.
+
+All of them recover by themselves.
+"""
 
 import asyncio
 import time
@@ -16,8 +19,9 @@ from tests.servers import Kafka
 
 OUTAGE_S = 20.0
 PUBLISH_S, LEFT_S = 20.0, 10.0
-BUSY_S = 5.0  # what a busy machine may add
-WELL_S = 180.0  # a broker that was frozen fences itself first, and has the partitions of all tests before to lead again
+BUSY_S = 5.0  # an allowance for a busy machine
+# A broker that was frozen fences itself first, and must lead the partitions of all earlier tests.
+WELL_S = 180.0
 PROTOCOLS = ("classic", "consumer")
 
 
@@ -65,7 +69,7 @@ async def opened(server: Kafka) -> AsyncIterator[Site]:
 
 
 async def send_until_durable(bus: Bus, values: list[bytes]) -> list[float]:
-    """Send until every record is durable, as the relay does; return how long each try took."""
+    """Send until every record is durable, as the relay does; return each try's duration."""
     took, records = [], [bus.record(value, value) for value in values]
     while records:
         began_s = time.monotonic()
@@ -79,7 +83,10 @@ async def send_until_durable(bus: Bus, values: list[bytes]) -> list[float]:
 @pytest.mark.proof
 @pytest.mark.parametrize("outage", [freeze, kill])
 def test_outage_loses_nothing_and_needs_nobody(kafka_server: Kafka, outage: Callable[[Kafka], None]) -> None:
-    """After 20 s without Kafka everything is delivered and read, and the offsets reach the end; no publish hangs longer than 20 s."""
+    """After 20 s without Kafka all records are delivered, read and committed.
+
+    No publish takes longer than 20 s.
+    """
 
     async def run() -> None:
         async with opened(kafka_server) as site:
@@ -102,7 +109,7 @@ def test_outage_loses_nothing_and_needs_nobody(kafka_server: Kafka, outage: Call
 
 
 async def until_well(bus: Bus) -> None:
-    """Return when the controller serves again, so that the next test finds Kafka as this one did."""
+    """Wait until the controller serves again, so that the next test finds a healthy Kafka."""
     await until_answered(lambda: bus.admin.create(f"{bus.topic}-{time.monotonic_ns()}", 1, None))
 
 
@@ -128,7 +135,10 @@ async def until_at_rest(member: Member) -> None:
 
 
 def test_leave_and_publish_end_without_kafka(kafka_server: Kafka) -> None:
-    """With Kafka frozen a member leaves within seconds and says that its partitions are lost; a publish ends in time, not for good."""
+    """While Kafka is frozen, a member leaves within seconds and reports its partitions lost.
+
+    A publish ends in time, with a temporary error.
+    """
 
     async def run() -> None:
         async with opened(kafka_server) as site:

@@ -1,4 +1,4 @@
-"""The facts about sources that were seen to go wrong, once more under the new group protocol (KIP-848)."""
+"""Former bugs of sources, repeated under the new group protocol (KIP-848)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ FACTS = [
 
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact.__name__.removeprefix("test_"))
 def test_new_protocol_changes_no_promise(fact: Callable[[Parts], Awaitable[None]], kafka_server: Kafka) -> None:
-    """What holds for a source under the classic protocol holds under the new one."""
+    """The tests for the classic protocol also hold under the new one."""
     parts = kafka_parts.parts(kafka_server.bootstrap, "consumer")
 
     async def run() -> None:
@@ -40,7 +40,10 @@ def test_new_protocol_changes_no_promise(fact: Callable[[Parts], Awaitable[None]
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_source_goes_on_after_a_fatal_error(protocol: str, kafka_server: Kafka) -> None:
-    """A fatal error of the client costs an assignment, not the source: a new handle reads on from the last commit."""
+    """A fatal error of the client costs an assignment, not the source.
+
+    A new handle reads on from the last commit.
+    """
 
     async def run() -> None:
         async with opened(kafka_parts.parts(kafka_server.bootstrap, protocol)) as bus:
@@ -66,7 +69,7 @@ def test_source_goes_on_after_a_fatal_error(protocol: str, kafka_server: Kafka) 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_member_that_gets_no_partition_is_at_rest(protocol: str, kafka_server: Kafka) -> None:
-    """A member that the group gives nothing says so, or it would wait for ever to leave when the work is done."""
+    """A member without partitions is at rest; otherwise it would wait for ever to leave."""
 
     async def run() -> None:
         async with opened(kafka_parts.parts(kafka_server.bootstrap, protocol)) as bus:
@@ -76,7 +79,8 @@ def test_member_that_gets_no_partition_is_at_rest(protocol: str, kafka_server: K
 
             idle = await bus.join()
             async with asyncio.timeout(20):
-                while not (rest := await idle.source.at_rest()).joined:  # noqa: ASYNC110 - silence has no event
+                # Silence has no event.
+                while not (rest := await idle.source.at_rest()).joined:  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
 
             assert rest.lag == 0

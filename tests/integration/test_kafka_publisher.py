@@ -1,4 +1,4 @@
-"""What the publisher does with records that brokers refuse, and beside a busy event loop."""
+"""The publisher with records that brokers refuse, and beside a busy event loop."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ async def opened(server: Kafka) -> AsyncIterator[Bus]:
 
 
 def test_record_that_only_the_broker_finds_too_large_is_refused_alone(kafka_server: Kafka) -> None:
-    """A record between the topic's limit and the client's is refused for good, its neighbours are delivered."""
+    """A record that only the broker finds too large is refused for good, and no other."""
 
     async def run() -> None:
         async with opened(kafka_server) as bus:
@@ -49,7 +49,7 @@ def test_record_that_only_the_broker_finds_too_large_is_refused_alone(kafka_serv
 
 
 def test_missing_topic_is_not_the_records_fault(kafka_server: Kafka) -> None:
-    """A record for a topic that is not there is not refused for good, and those for other topics are delivered."""
+    """A record for a missing topic is refused temporarily; other topics get theirs."""
 
     async def run() -> None:
         async with opened(kafka_server) as bus:
@@ -84,7 +84,10 @@ def test_unreachable_kafka_is_said_in_time() -> None:
 
 
 def test_busy_event_loop_does_not_starve_the_publisher(kafka_server: Kafka) -> None:
-    """While the event loop's thread computes without a pause, records leave slower, but not one per turn of the interpreter's lock."""
+    """While the event loop computes without a pause, records leave more slowly.
+
+    They leave faster than one for each turn of the interpreter's lock.
+    """
 
     async def publishing_s(bus: Bus, *, busy: bool) -> float:
         began_s = time.monotonic()
@@ -108,7 +111,7 @@ def test_busy_event_loop_does_not_starve_the_publisher(kafka_server: Kafka) -> N
 
 
 def test_producer_goes_on_after_a_fatal_error(kafka_server: Kafka) -> None:
-    """A fatal error of the client costs a client, not the publisher: the next records are delivered by a new one."""
+    """A fatal error costs a client, not the publisher: a new client sends the next records."""
 
     async def run() -> None:
         async with opened(kafka_server) as bus:

@@ -1,4 +1,7 @@
-"""kill -9 of one of two agents in mid-run, twenty times: nothing is lost, and every repeated call belongs to a killed agent."""
+"""Twenty kills (kill -9) of one of two agents in mid-run lose nothing.
+
+Every repeated call belongs to a killed agent.
+"""
 
 import random
 import signal
@@ -47,7 +50,7 @@ def _agent(deployment: Deployment) -> Program:
 
 
 def _kill_one(deployment: Deployment, agents: list[Program], chance: random.Random) -> None:
-    """Let something be settled since the last kill, wait a random moment, kill one of the two, start another."""
+    """Wait for a settle and a random moment, kill one of the two agents, and start another."""
     deployment.until_settled(deployment.ledger.counts()["succeeded"] + 1)
     pause(chance.uniform(0, LONGEST_PAUSE_S))
     victim = chance.randrange(2)

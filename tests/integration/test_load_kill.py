@@ -1,4 +1,4 @@
-"""kill -9 of `producer load` at random moments: started again, the load ends with exactly the file's tasks."""
+"""`producer load` killed at random moments: a new start completes exactly the file's tasks."""
 
 from time import monotonic
 
@@ -16,7 +16,7 @@ TASKS = 2000
 @pytest.mark.proof
 @pytest.mark.timeout(900)
 def test_killed_load_is_simply_started_again(deployment: Deployment) -> None:
-    """Twenty kills later the ledger holds the files' tasks once each, and every one of them runs once."""
+    """After twenty kills the ledger holds the files' tasks once each, and each runs once."""
     chance = seeded()
     took_s = _whole_load(deployment, "whole")
     torn = orders = 0
@@ -46,7 +46,10 @@ def _whole_load(deployment: Deployment, batch: str) -> float:
 
 
 def _killed_load(deployment: Deployment, batch: str, moment_s: float, *, writing: bool = False, point: str = "") -> None:
-    """Kill a load at a random moment of its life; with `writing`, shortly after it has written something; or at a crash point."""
+    """Kill a load at a random moment, or at a crash point.
+
+    With `writing`, kill it shortly after it has written something.
+    """
     path = deployment.write_lines((task_line(number) for number in range(TASKS)), batch)
     before = deployment.ledger.loaded(batch)
     load = deployment.start("producer", "load", str(path), "--group", deployment.group, **({VARIABLE: point} if point else {}))

@@ -1,4 +1,4 @@
-"""`load --strict` loads all or nothing, whatever the input is; `--dry-run` says what would be refused and makes nothing."""
+"""`load --strict` loads all or nothing; `--dry-run` reports refusals and makes nothing."""
 
 import os
 import threading
@@ -15,14 +15,17 @@ def lines(*tasks: object) -> bytes:
 
 
 def feed(path: Path, content: bytes) -> None:
-    """Write into a named pipe, whose reader may never come."""
+    """Write into a named pipe, which may never get a reader."""
     os.mkfifo(path)
     threading.Thread(target=path.write_bytes, args=[content], daemon=True).start()
 
 
 @pytest.mark.parametrize("option", ["--strict", "--dry-run"])
 def test_a_pipe_is_read_whole(embedded: Deployment, option: str) -> None:
-    """What flows by once is kept for the second reading; it was nothing new, or waited for ever."""
+    """A pipe is stored for the second reading.
+
+    Otherwise it held nothing new, or the load waited for ever.
+    """
     path = embedded.folder / "pipe.jsonl"
     feed(path, lines(task_line(1), task_line(2)))
 
@@ -35,7 +38,10 @@ def test_a_pipe_is_read_whole(embedded: Deployment, option: str) -> None:
 
 
 def test_nothing_is_loaded_of_an_input_whose_ids_clash(embedded: Deployment) -> None:
-    """An id with other content is a bad line, which is known only once the ids before it are."""
+    """Nothing is loaded from an input with an id that clashes inside the input.
+
+    The clash is known only once the ids before it are.
+    """
     path = embedded.folder / "twice.jsonl"
     path.write_bytes(lines(task_line(1), task_line(2), task_line(1) | {"prompt": "another {document}"}))
 
@@ -49,7 +55,7 @@ def test_nothing_is_loaded_of_an_input_whose_ids_clash(embedded: Deployment) -> 
 
 @pytest.mark.parametrize("option", ["--strict", "--dry-run"])
 def test_what_clashes_with_the_ledger_is_refused_before_anything_is_loaded(embedded: Deployment, option: str) -> None:
-    """The batch has the id already, with other content."""
+    """Nothing is loaded if an id clashes with the batch in the ledger."""
     path = embedded.folder / "b.jsonl"
     path.write_bytes(lines(task_line(1)))
     assert embedded.run("producer", "load", str(path)).code == 0
@@ -64,7 +70,7 @@ def test_what_clashes_with_the_ledger_is_refused_before_anything_is_loaded(embed
 
 
 def test_a_dry_run_needs_no_ledger_that_answers(embedded: Deployment) -> None:
-    """It estimates, and says what it could not look at."""
+    """A dry run without a reachable ledger estimates, and says what it could not check."""
     path = embedded.folder / "b.jsonl"
     path.write_bytes(lines(task_line(1)))
     nowhere = {"DOCLLM_KAFKA_BOOTSTRAP": "127.0.0.1:1", "DOCLLM_DATABASE_URL": "mysql://u@127.0.0.1:1/d"}
@@ -76,7 +82,7 @@ def test_a_dry_run_needs_no_ledger_that_answers(embedded: Deployment) -> None:
 
 
 def test_an_empty_name_of_a_batch_is_refused(embedded: Deployment) -> None:
-    """An unset variable of a script would load into a batch that nobody named."""
+    """An empty batch name is refused: an unset variable would load into an unnamed batch."""
     path = embedded.folder / "b.jsonl"
     path.write_bytes(lines(task_line(1)))
 

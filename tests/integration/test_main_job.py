@@ -1,4 +1,4 @@
-"""The main job, whole: load, run, export; each task once, in the order of loading."""
+"""The whole main job: load, run, export; each task once, in the order of loading."""
 
 import orjson
 
@@ -7,7 +7,7 @@ from tests.integration.deployment import BATCH, Deployment, task_line
 
 
 def test_file_of_tasks_becomes_a_file_of_results(deployment: Deployment) -> None:
-    """Load, one agent, export: every task succeeded with one call, and results come in the order of loading."""
+    """Every task succeeds with one call, and results come in the order of loading."""
     llm = deployment.llm("--latency", "0.02")
     deployment.load(300)
 
@@ -23,7 +23,7 @@ def test_file_of_tasks_becomes_a_file_of_results(deployment: Deployment) -> None
 
 
 def test_same_file_loads_nothing_new(deployment: Deployment) -> None:
-    """Loading a file again, before and after its tasks ran, adds no task and no call."""
+    """A second load of a file adds no task and no call, before or after the tasks ran."""
     llm = deployment.llm("--latency", "0")
     deployment.load(50)
     deployment.load(50)
@@ -37,7 +37,7 @@ def test_same_file_loads_nothing_new(deployment: Deployment) -> None:
 
 
 def test_both_formats_run_together(embedded: Deployment) -> None:
-    """Lines of ours and of the OpenAI batch file run in one group; each exports in its own format."""
+    """Lines of both formats run in one group; each exports in its own format."""
     embedded.llm("--latency", "0")
     ours = embedded.write_lines(
         [task_line(1), task_line(2, schema={"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]})]

@@ -1,4 +1,4 @@
-"""The schema comes about by `migrate`, on each kind of server, whoever runs it and however often."""
+"""`migrate` makes the schema on each kind of server, whoever runs it and however often."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def opened(url: str) -> Iterator[Callable[[], Database]]:
-    """Opens connections of their own to one empty database."""
+    """Opens separate connections to one empty database."""
     databases: list[Database] = []
 
     def another() -> Database:
@@ -46,7 +46,7 @@ def ledger_ids(database: Database) -> list[bytes]:
 
 
 def test_migrating_twice_changes_nothing(opened: Callable[[], Database]) -> None:
-    """The first run makes the schema and draws the ledger's id; the second finds both."""
+    """The first run makes the schema and draws the ledger's id; a second changes nothing."""
     database = opened()
 
     first, second = migrations.migrate(database), migrations.migrate(database)
@@ -59,7 +59,7 @@ def test_migrating_twice_changes_nothing(opened: Callable[[], Database]) -> None
 
 
 def test_several_at_once_make_one_ledger(url: str, opened: Callable[[], Database]) -> None:
-    """Programs that start together on an empty database end with one schema and one ledger's id."""
+    """Programs that start together on an empty database make one schema and one ledger id."""
     program = f"from schemas.database import Database; from schemas.migrations import migrate; print(migrate(Database({url!r}))[1])"
     started = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(4)]
 
@@ -70,13 +70,13 @@ def test_several_at_once_make_one_ledger(url: str, opened: Callable[[], Database
 
 
 def test_the_ledgers_id_is_drawn_under_the_lock(opened: Callable[[], Database], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two that migrate at once would otherwise each find no id, and each draw one."""
+    """The ledger's id is drawn under the lock; otherwise two migrations could draw two."""
     database = opened()
     draw = migrations._draw_ledger_id
     held: list[object] = []
 
     def noted(connection: Connection) -> None:
-        # On SQLite the transaction is the lock: there is one writer.
+        # On SQLite the transaction is the lock, because there is one writer.
         held.append(database.sqlite or connection.execute(text("SELECT IS_USED_LOCK('docllm.migrate') = CONNECTION_ID()")).scalar())
         draw(connection)
 
@@ -87,7 +87,10 @@ def test_the_ledgers_id_is_drawn_under_the_lock(opened: Callable[[], Database], 
 
 
 def test_a_broken_run_is_simply_started_again(opened: Callable[[], Database]) -> None:
-    """Where DDL commits by itself, a run that was cut off leaves some tables; the next one makes the others."""
+    """A migration that was cut off leaves some tables; the next one makes the others.
+
+    That happens where DDL commits by itself.
+    """
     database = opened()
     migrations.migrate(database)
 
@@ -113,7 +116,7 @@ def _inspector(database: Database) -> Inspector:
 
 
 def test_the_tables_are_those_that_the_code_speaks_of(opened: Callable[[], Database]) -> None:
-    """Names, keys, types, NULLs and indexes, read back from the database, are those of `tables`."""
+    """The database's names, keys, types, NULLs and indexes are those of `tables`."""
     database = opened()
     migrations.migrate(database)
     inspector = _inspector(database)
@@ -135,7 +138,7 @@ def test_the_tables_are_those_that_the_code_speaks_of(opened: Callable[[], Datab
 
 
 def test_the_indexes_are_those_that_the_code_speaks_of(opened: Callable[[], Database]) -> None:
-    """Each index and each unique constraint is there, on its columns, in their order."""
+    """Each index and each unique constraint exists, on its columns, in their order."""
     database = opened()
     migrations.migrate(database)
     inspector = _inspector(database)
@@ -163,7 +166,7 @@ def test_texts_are_compared_byte_by_byte(opened: Callable[[], Database]) -> None
 
 
 def test_batch_names_that_only_look_alike_are_different(opened: Callable[[], Database]) -> None:
-    """Case and accents make different names; so does anything that a person can see."""
+    """Names that differ in case, accents or anything visible are different."""
     database = opened()
     migrations.migrate(database)
     names = ["a", "A", "á", "ß", "ss", "\U0001f600", "\U0001f601"]
@@ -174,7 +177,7 @@ def test_batch_names_that_only_look_alike_are_different(opened: Callable[[], Dat
 
 
 def test_times_are_utc_whatever_the_servers_zone(opened: Callable[[], Database]) -> None:
-    """A default time lies within seconds of UTC, although the server lives hours away from it."""
+    """Default times are UTC within seconds, although the server's zone is hours away."""
     database = opened()
     migrations.migrate(database)
     database.run(lambda c: c.execute(tables.audit.insert(), {"actor": "a"}))
@@ -187,13 +190,13 @@ def test_times_are_utc_whatever_the_servers_zone(opened: Callable[[], Database])
 
 
 def test_an_empty_database_is_refused_with_the_command(opened: Callable[[], Database]) -> None:
-    """An agent that finds no schema says what to type."""
+    """An agent on an empty database names the command to run."""
     with pytest.raises(UnsafeStateError, match=r"is empty.*python -m producer migrate"):
         migrations.require(opened())
 
 
 def test_an_older_schema_is_refused_with_the_command(opened: Callable[[], Database], monkeypatch: pytest.MonkeyPatch) -> None:
-    """An agent that finds an earlier revision says which, which it needs, and what to type."""
+    """An agent on an older schema names both revisions and the command."""
     database = opened()
     migrations.migrate(database)
     older = migrations.wanted()
@@ -204,7 +207,7 @@ def test_an_older_schema_is_refused_with_the_command(opened: Callable[[], Databa
 
 
 def test_a_newer_schema_is_refused_and_left_alone(opened: Callable[[], Database]) -> None:
-    """A revision that this version does not know is touched neither by an agent nor by `migrate`."""
+    """An unknown newer revision is refused by an agent and by `migrate`, and left alone."""
     database = opened()
     migrations.migrate(database)
     database.run(lambda c: c.execute(text("UPDATE alembic_version SET version_num='8888'")))
@@ -217,7 +220,7 @@ def test_a_newer_schema_is_refused_and_left_alone(opened: Callable[[], Database]
 
 
 def test_a_ledger_without_an_id_is_refused(opened: Callable[[], Database]) -> None:
-    """No record can be stamped without it; the message says what to type."""
+    """A ledger without an id is refused with the command; records cannot be stamped."""
     database = opened()
     migrations.migrate(database)
     database.run(lambda c: c.execute(tables.ledger.delete()))

@@ -1,4 +1,7 @@
-"""Two and more agents on one group: shared partitions, take-over after kill -9, nothing settled twice."""
+"""Two and more agents in one group: shared partitions, take-over after a kill.
+
+No task is settled twice.
+"""
 
 import pytest
 
@@ -27,7 +30,7 @@ def test_three_agents_share_the_work(deployment: Deployment) -> None:
 
 @pytest.mark.timeout(300)
 def test_survivor_takes_over_from_a_killed_agent(deployment: Deployment) -> None:
-    """When one of two agents is killed, the other one ends all tasks, those that the dead one had begun included."""
+    """When one of two agents is killed, the other ends all tasks, including begun ones."""
     llm = deployment.llm("--latency", LATENCY_S)
     deployment.load(400)
     agents = [deployment.agent("--until-done", "--slots", "20") for _ in range(2)]

@@ -1,4 +1,7 @@
-"""A bad release does not empty a topic into the dead letters: its guard stops it after about ten, and the next one goes on."""
+"""A bad release does not turn a topic into dead letters: a guard stops it after about ten.
+
+The next release goes on.
+"""
 
 import signal
 from collections import Counter
@@ -39,13 +42,13 @@ async def handle(context):
 
 
 def release(deployment: Deployment, handler: str, *, probe_s: float = 300.0) -> None:
-    """Put a release in place; agents that start from now on run it."""
+    """Install a release for agents that start from now on."""
     (deployment.folder / "release.py").write_text(handler)
     (deployment.folder / "docllm.toml").write_text(SETTINGS.format(probe_s=probe_s))
 
 
 def raised(deployment: Deployment) -> dict[str, str]:
-    """Return the cause by batch, as `guard list` tells it."""
+    """Return the cause by batch, as in `guard list`."""
     found = orjson.loads(deployment.producer("guard", "list", "--json"))
     return {one["batch"]: one["cause"] for one in found["guards"]}
 
@@ -57,7 +60,10 @@ def deaths(deployment: Deployment) -> Counter[str]:
 
 @pytest.mark.timeout(300)
 def test_a_release_that_raises_on_every_task_kills_ten_of_a_batch(deployment: Deployment) -> None:
-    """Of the others one is tried and dies; the rest wait, uncounted, until a look finds the release repaired."""
+    """A release that raises on every task kills ten of a batch; the others wait uncounted.
+
+    A probe notices the repaired release, and all other tasks succeed.
+    """
     deployment.use_tiers("1s", "2s", max_attempts=2)
     deployment.llm("--latency", "0")
     for batch in BATCHES:
@@ -89,7 +95,10 @@ def test_a_release_that_raises_on_every_task_kills_ten_of_a_batch(deployment: De
 @pytest.mark.proof
 @pytest.mark.timeout(300)
 def test_a_release_that_kills_its_process_kills_ten_tasks(embedded: Deployment) -> None:
-    """However often it is started again: then its guard lets one through in five minutes. Repaired, and opened by a person, all succeed."""
+    """A release that kills its process kills ten tasks, however often it is restarted.
+
+    Then its guard lets one through in five minutes. Repaired, and opened by a person, all succeed.
+    """
     embedded.use_tiers("1s", "2s")
     embedded.llm("--latency", "0")
     embedded.load(TASKS)
@@ -117,7 +126,10 @@ def test_a_release_that_kills_its_process_kills_ten_tasks(embedded: Deployment) 
 
 
 def lives(agent: Program, most_s: float) -> bool:
-    """Let an agent work for some seconds, then kill it, as a node does that is taken away; return whether it was alive until then."""
+    """Run an agent for some seconds, then kill it; return whether it lived until then.
+
+    A node that is taken away has the same effect.
+    """
     end_s = monotonic() + most_s
     until(lambda: not agent.running or monotonic() > end_s, "an agent to end, or its time")
     alive = agent.running
@@ -127,7 +139,10 @@ def lives(agent: Program, most_s: float) -> bool:
 
 @pytest.mark.timeout(120)
 def test_guards_are_listed_and_opened_by_name(embedded: Deployment) -> None:
-    """A batch that waits is told with its cause; what is not raised, not there or not named ends with the code for it."""
+    """A waiting batch is listed with its cause.
+
+    A guard that is not raised, unknown or not named ends the command with the code for it.
+    """
     embedded.use_tiers("1s", "2s", max_attempts=1)
     llm = embedded.llm("--latency", "0", "--faults", "400=1")
     release(embedded, RAISES)

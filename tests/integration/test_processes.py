@@ -1,4 +1,7 @@
-"""`--processes N`: several agents under one parent share the work; a dead one comes back; signals and exit codes are the parent's."""
+"""`--processes N`: agents under one parent share the work, and a dead one is restarted.
+
+The parent handles signals and exit codes.
+"""
 
 import os
 import re
@@ -15,7 +18,7 @@ SLOTS = "10"
 
 
 def children(parent: Program) -> list[int]:
-    """Return the processes of the agents that the parent has started so far, in the order of their starts."""
+    """Return the agents' processes that the parent has started so far, in order."""
     return [int(pid) for pid in re.findall(r"agent \d+ started, process (\d+)", parent.err)]
 
 
@@ -37,7 +40,7 @@ def working(deployment: Deployment, *options: str) -> Program:
 
 @pytest.mark.timeout(300)
 def test_killed_child_comes_back_and_the_work_is_done(deployment: Deployment) -> None:
-    """Three agents share the tasks; one gets kill -9 in mid-run and is replaced; the parent ends with 0 when all is done."""
+    """A killed agent of three is replaced; the parent ends with 0 when all is done."""
     deployment.llm("--latency", "0.3")
     deployment.load(1200)
     parent = working(deployment, "--until-done")
@@ -57,7 +60,10 @@ def test_killed_child_comes_back_and_the_work_is_done(deployment: Deployment) ->
 
 @pytest.mark.timeout(300)
 def test_signal_drains_all(deployment: Deployment) -> None:
-    """SIGTERM to the parent: every agent finishes its calls, none leaves a claim behind, exit 0; no call is made twice."""
+    """SIGTERM to the parent drains every agent: no claim is left, and no call is repeated.
+
+    The exit code is 0.
+    """
     deployment.llm("--latency", "1")
     deployment.load(300)
     parent = working(deployment)
@@ -77,7 +83,7 @@ def test_signal_drains_all(deployment: Deployment) -> None:
 
 @pytest.mark.timeout(300)
 def test_killed_parent_leaves_no_agent_behind(embedded: Deployment) -> None:
-    """SIGKILL of the parent ends its agents; the next ones take over what these had begun."""
+    """SIGKILL of the parent ends its agents; the next ones take over their tasks."""
     embedded.llm("--latency", "0.3")
     embedded.load(600)
     parent = working(embedded)
@@ -90,7 +96,10 @@ def test_killed_parent_leaves_no_agent_behind(embedded: Deployment) -> None:
 
 
 def test_agents_share_one_rehearsal_llm(embedded: Deployment) -> None:
-    """With --rehearsal the parent starts one server for all: a second one on its port would have ended with an error."""
+    """With --rehearsal the parent starts one server for all agents.
+
+    A second one on its port would end with an error.
+    """
     embedded.load(100)
 
     done = embedded.run("agent", "--processes", "2", "--until-done", "--rehearsal", "--rehearsal-options", f"--port {free_port()}")
@@ -108,7 +117,10 @@ give_up = ["ValueError"]
 
 @pytest.mark.parametrize("options", [(), ("--processes", "2")])
 def test_dead_tasks_are_exit_code_1_for_who_asks(embedded: Deployment, options: tuple[str, ...]) -> None:
-    """No agent is started again for it, and the error says where to look."""
+    """With --fail-on-dead, dead tasks are exit code 1, no agent is restarted for them.
+
+    The error says where to look.
+    """
     embedded.llm("--latency", "0")
     (embedded.folder / "mine.py").write_text("async def handle(context):\n    raise ValueError('x')\n")
     (embedded.folder / "docllm.toml").write_text(SETTINGS)
@@ -134,7 +146,7 @@ def test_dead_tasks_are_exit_code_1_for_who_asks(embedded: Deployment, options: 
     ],
 )
 def test_what_is_wrong_for_all_is_told_once(embedded: Deployment, options: list[str], said: str) -> None:
-    """Usage and configuration are 2 before any agent is started."""
+    """Usage and configuration errors are 2 before any agent is started."""
     done = embedded.run("agent", *options)
 
     assert done.code == 2
@@ -143,7 +155,7 @@ def test_what_is_wrong_for_all_is_told_once(embedded: Deployment, options: list[
 
 
 def test_unprepared_ledger_ends_all(on_kafka: Deployment) -> None:
-    """A state that another start would not mend is the parent's exit code: 4, at once."""
+    """A state that a restart would not fix is the parent's exit code 4, at once."""
     on_kafka.llm()
 
     done = on_kafka.run("agent", "--group", "nobody", "--processes", "2", timeout_s=60)

@@ -1,4 +1,4 @@
-"""`dead` and `replay` as a person uses them: after a failure, under a kill, twice at once, and while agents run."""
+"""`dead` and `replay`: after a failure, under kills, twice at once, and beside agents."""
 
 import random
 import signal
@@ -14,7 +14,7 @@ from tests.integration import checker
 from tests.integration.deployment import BATCH, Deployment, seeded, task_line
 from tests.integration.programs import Program, pause
 
-TASKS = 2500  # more than are stored in one transaction
+TASKS = 2500  # more than one transaction stores
 KILLS = 20
 POINTS = ("replay.page_stored:1", "replay.stored:1", "replay.page_applied:2", "replay.page_published:2", "replay.page_applied:1")
 BAD = ("--latency", "0", "--faults", "413=1")  # of a 400 a dozen would die: their guard holds the others back
@@ -36,7 +36,10 @@ def replay(deployment: Deployment, *options: str, code: int = 0) -> str:
 @pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_killed_replay_replays_each_task_once(deployment: Deployment) -> None:
-    """Killed at every step of its own and at twenty random moments, a replay that is started again ends as if nobody had died."""
+    """A replay killed at every step and at twenty random moments replays each task once.
+
+    It is started again after each kill.
+    """
     chance = seeded()
     died(deployment, TASKS)
     command = ("producer", "replay", "--all", "--yes", "--rate", "100/s", "--group", deployment.group)
@@ -63,7 +66,7 @@ def test_killed_replay_replays_each_task_once(deployment: Deployment) -> None:
 
 
 def _kill(deployment: Deployment, victim: Program, chance: random.Random, *, writing: bool) -> None:
-    """Kill a replay at a random moment of its life, or, with `writing`, shortly after it has written something."""
+    """Kill a replay at a random moment, or, with `writing`, shortly after it wrote something."""
     before = _dead(deployment)
     if writing:
         deployment.until(lambda: not victim.running or _dead(deployment) < before, "the replay to write")
@@ -77,7 +80,7 @@ def _dead(deployment: Deployment) -> int:
 
 @pytest.mark.timeout(300)
 def test_two_replays_at_once_share_the_work(deployment: Deployment) -> None:
-    """Both end well, and every task is replayed once."""
+    """Two replays at once both succeed, and every task is replayed once."""
     died(deployment, 600)
     command = ("producer", "replay", "--all", "--yes", "--group", deployment.group)
 
@@ -93,7 +96,7 @@ def test_two_replays_at_once_share_the_work(deployment: Deployment) -> None:
 
 @pytest.mark.timeout(400)
 def test_replay_in_the_middle_of_a_running_group(deployment: Deployment) -> None:
-    """While agents run and tasks go on dying, replays again and again lose nothing and double nothing."""
+    """Repeated replays beside agents whose tasks keep dying lose and double nothing."""
     llm = deployment.llm("--latency", "0.05", "--faults", "400=0.4")
     deployment.load(800)
     agents = [deployment.agent("--slots", "20") for _ in range(2)]
@@ -117,7 +120,10 @@ def test_replay_in_the_middle_of_a_running_group(deployment: Deployment) -> None
 
 @pytest.mark.timeout(200)
 def test_cancelled_batch_comes_back_at_once(deployment: Deployment) -> None:
-    """Agents that have just heard of the cancel run the tasks all the same: none is cancelled a second time."""
+    """Agents that have just read the cancel run the replayed tasks all the same.
+
+    No task is cancelled a second time.
+    """
     llm = deployment.llm("--latency", "0.3")
     deployment.load(200)
     agent = deployment.agent("--slots", "5")
@@ -141,7 +147,10 @@ def test_cancelled_batch_comes_back_at_once(deployment: Deployment) -> None:
 
 @pytest.mark.timeout(200)
 def test_quarantined_record_becomes_a_task(deployment: Deployment) -> None:
-    """A line that a stranger wrote to the wrong topic is shown, replayed and run; garbage stays, and is told of with exit 1."""
+    """A foreign line on the wrong topic is shown, replayed and run.
+
+    Garbage stays, and is reported with exit code 1.
+    """
     llm = deployment.llm("--latency", "0")
     deployment.producer("topics", "apply")
     topic = deployment.topics.name("tasks")
@@ -168,7 +177,7 @@ def test_quarantined_record_becomes_a_task(deployment: Deployment) -> None:
 
 
 def test_rate_is_kept(embedded: Deployment) -> None:
-    """`--rate 20/s` takes its time."""
+    """`--rate 20/s` limits the rate."""
     died(embedded, 61)
     began_s = monotonic()
 
@@ -198,7 +207,7 @@ HOSTILE = ["'", '"; DROP TABLE task; --', "%", "_", "100%", "\\", "ü", "\U0001f
 
 
 def test_hostile_ids_mean_themselves(embedded: Deployment) -> None:
-    """Each selects, shows and replays its own task, and no other."""
+    """Each hostile id selects, shows and replays its own task, and no other."""
     embedded.llm(*BAD)
     embedded.producer("load", str(embedded.write_lines(task_line(0) | {"id": key} for key in HOSTILE)))
     embedded.until_done()
@@ -212,7 +221,10 @@ def test_hostile_ids_mean_themselves(embedded: Deployment) -> None:
 
 
 def test_command_line_tells_what_is_wrong(embedded: Deployment) -> None:
-    """Nothing said, nobody to ask, unknown names, options that do not go together: each its code and its way out."""
+    """Each usage error has its exit code and advice.
+
+    Examples are no selection, nobody to ask, unknown names, and options that exclude each other.
+    """
     died(embedded, 3)
 
     def told(*options: str) -> tuple[int, str]:

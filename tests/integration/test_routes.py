@@ -1,4 +1,4 @@
-"""Routes, as whole programs: one that fails holds up no other, and a person can let a parked one run."""
+"""Routes in whole programs: a failing one delays no other, a person resumes a parked one."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,10 @@ Settings = Callable[[Deployment, str], None]
 
 @pytest.mark.timeout(300)
 def test_a_parked_route_is_resumed_by_a_person(deployment: Deployment) -> None:
-    """The bill is paid: every agent takes calls within seconds, long before it would have tried by itself. No attempt was counted."""
+    """After a resume, every agent takes calls within seconds, and no attempt was counted.
+
+    The bill was paid. By itself, an agent would have tried much later.
+    """
     llm = deployment.llm("--latency", "0.05", "--faults", "402=1")
     deployment.load(300)
     agents = [deployment.agent("--until-done", "--slots", "8") for _ in range(2)]
@@ -33,7 +36,10 @@ def test_a_parked_route_is_resumed_by_a_person(deployment: Deployment) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_route_that_fails_holds_up_no_other(embedded: Deployment, settings: Settings) -> None:
-    """While one provider is away the tasks of the other are done; afterwards its own are, and nothing is dead."""
+    """While one provider is away, the other's tasks are done; afterwards its own are.
+
+    No task is dead.
+    """
     bad = embedded.llm("--latency", "0.05", "--faults", "503=1")
     embedded.llm("--latency", "0.05")
     settings(embedded, f'[routes.bad]\nbase_url = "{bad.url}"\n')

@@ -1,4 +1,4 @@
-"""TLS and SASL as a person sets them up: docllm on servers that take nothing else, and what it says where they refuse it."""
+"""TLS and SASL: docllm on servers that accept nothing else, and its errors when refused."""
 
 import os
 import re
@@ -24,15 +24,16 @@ from tests.integration.programs import Program
 from tests.servers import MariaDB, ServerMissingError
 from tests.servers.secure import HOST, WRONG_HOST, Authority, SecureKafka, SecureMariaDB, SecureRedis
 
-SOON_S = 45.0  # 10 s are the client's; the rest is for starting six programs at once on a busy machine
-CANARY = "canary0f1e2d3c4b5a6978"  # the same in every process: tests that run side by side must have the same names
+SOON_S = 45.0  # 10 s are the client's; the rest is for six program starts on a busy machine
+# The same in every process: tests that run side by side must have the same names.
+CANARY = "canary0f1e2d3c4b5a6978"
 WRONG = f"{CANARY}wrong"
 SERVERS = {"DOCLLM_KAFKA_BOOTSTRAP": "k:9092", "DOCLLM_DATABASE_URL": "mysql://u@h/d"}
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Servers that share an authority and a password, and an authority that signed none of them."""
+    """Servers that share an authority and a password, and an authority that signed none."""
 
     kafka: SecureKafka
     mariadb: SecureMariaDB
@@ -42,7 +43,10 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """One way to be wrong: what differs in [kafka.client] and in the environment; the exit code and the words that must follow."""
+    """One wrong setup: the differences in [kafka.client] and the environment.
+
+    The exit code and the words of the error follow.
+    """
 
     code: int
     words: str
@@ -52,7 +56,7 @@ class Refused:
 
 
 class SecureBus(KafkaBus):
-    """Kafka, by a client with nothing but the server's security settings."""
+    """Kafka, through a client with only the server's security settings."""
 
     def __init__(self, server: SecureKafka) -> None:
         self._settings = {**server.client, "bootstrap.servers": server.bootstrap}
@@ -79,7 +83,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def secured(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """An installation on those servers, its ledger migrated, its topics made."""
+    """An installation on those servers, migrated and with topics."""
     name = f"g{secrets.token_hex(4)}"
     url = site.mariadb.create_database(name)
     settings = {
@@ -104,7 +108,10 @@ def secured(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[De
 
 
 def test_whole_job_over_tls_and_sasl(secured: Deployment) -> None:
-    """Tasks are loaded, run and checked over SASL_SSL and TLS; each task ends once, and no secret is shown."""
+    """Tasks are loaded, run and checked over SASL_SSL and TLS; each ends once.
+
+    No secret is shown.
+    """
     secured.llm("--latency", "0")
 
     secured.load(50)
@@ -120,7 +127,7 @@ def test_whole_job_over_tls_and_sasl(secured: Deployment) -> None:
 
 @pytest.mark.timeout(120)
 def test_kafka_that_refuses_is_told_soon_and_without_a_secret(secured: Deployment, site: Site) -> None:
-    """Wrong password, authority, host name or protocol is 3, a file that is not there 2, with what to look at."""
+    """A wrong password, authority, host name or protocol is 3, a missing file 2, with advice."""
     refused = [
         Refused(3, "SASL authentication error", {"sasl.password": WRONG}),
         Refused(3, "SASL authentication error", {"sasl.password": WRONG}, command=("agent", "--rehearsal")),
@@ -139,7 +146,10 @@ def test_kafka_that_refuses_is_told_soon_and_without_a_secret(secured: Deploymen
 
 
 def test_database_that_refuses_is_told_without_a_secret(embedded: Deployment, site: Site, mariadb_server: MariaDB) -> None:
-    """Wrong password, authority or host name, a missing file, and a server without TLS are 3 before the password is sent."""
+    """A wrong password, authority or host name, or a missing file, is 3.
+
+    A server without TLS is 3 before the password is sent.
+    """
     url = site.mariadb.create_database(f"d{secrets.token_hex(4)}")
     authority = url.partition("ssl_ca=")[2]
     refused = {
@@ -160,7 +170,7 @@ def test_database_that_refuses_is_told_without_a_secret(embedded: Deployment, si
 
 
 def test_redis_that_refuses_is_told_without_a_secret(embedded: Deployment, site: Site) -> None:
-    """`check` says which part of the address is wrong, also where it holds an option that no client knows."""
+    """`check` names the wrong part of Redis' address, even an unknown option."""
     authority = site.redis.url.partition("ssl_ca_certs=")[2]
     refused = {
         site.redis.url.replace(CANARY, WRONG): "invalid username-password pair",
@@ -180,7 +190,10 @@ def test_redis_that_refuses_is_told_without_a_secret(embedded: Deployment, site:
 
 @pytest.mark.parametrize("name", [*FIXED_CLIENT_SETTINGS, *EXECUTING, *OWN, "check.crcs", "partition.assignment.strategy", "oauth_cb"])
 def test_setting_that_would_break_a_promise_is_refused(tmp_path: Path, name: str) -> None:
-    """[kafka.client] takes no setting that loses work, runs code or belongs to docllm; its value is not repeated."""
+    """[kafka.client] refuses settings that lose work, run code or belong to docllm.
+
+    Their values are not repeated.
+    """
     write_client(tmp_path / "docllm.toml", {name: CANARY})
 
     with pytest.raises(ConfigError) as refused:
@@ -203,7 +216,10 @@ def test_setting_that_would_break_a_promise_is_refused(tmp_path: Path, name: str
     ],
 )
 def test_database_address_that_would_weaken_tls_or_show_a_password_is_refused(tmp_path: Path, url: str, words: str) -> None:
-    """An option that the driver reads otherwise than it looks, or an address that it would quote in an error, is told beforehand."""
+    """Database options that would weaken TLS or show a password are refused beforehand.
+
+    The driver reads some of them otherwise than they look, and would quote others in an error.
+    """
     with pytest.raises(ConfigError) as refused:
         load_config(flags={}, environ=SERVERS | {"DOCLLM_DATABASE_URL": url}, cwd=tmp_path)
 
@@ -212,19 +228,19 @@ def test_database_address_that_would_weaken_tls_or_show_a_password_is_refused(tm
 
 
 def start(deployment: Deployment, number: int, one: Refused, client: Mapping[str, str]) -> Program:
-    """Start the command with a configuration file of its own."""
+    """Start the command with its own configuration file."""
     file = deployment.folder / f"{number}.toml"
     write_client(file, {**client, **one.client})
     return deployment.start(*one.command, "--group", deployment.group, "--config", str(file), **one.environ)
 
 
 def last_line(program: Program) -> str:
-    """Return what a program said at its end."""
+    """Return the last line of a program's output."""
     return program.err.splitlines()[-1]
 
 
 def write_client(file: Path, client: Mapping[str, str]) -> None:
-    """Write a configuration file with these settings of Kafka's client."""
+    """Write a configuration file with these Kafka client settings."""
     file.write_text("[kafka.client]\n" + "".join(f'"{name}" = "{value}"\n' for name, value in client.items()))
 
 

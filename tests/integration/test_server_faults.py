@@ -1,4 +1,7 @@
-"""Servers stop for 20 s in mid-run, frozen or killed: nothing is lost, no attempt is spent, and the agents go on by themselves."""
+"""Servers are frozen or killed for 20 s in mid-run: nothing is lost, no attempt is used.
+
+The agents recover by themselves.
+"""
 
 from collections.abc import Callable
 
@@ -15,7 +18,7 @@ TASKS = 1500
 
 @pytest.fixture
 def agents_at_work(on_kafka: Deployment) -> Deployment:
-    """Two agents in mid-run, their calls slow until the outage is over."""
+    """Return two agents in mid-run, whose calls are slow until the outage is over."""
     on_kafka.llm("--latency", "0", "--faults", "slow=1,slow_s=0.5")
     on_kafka.load(TASKS)
     for _ in range(2):
@@ -25,7 +28,7 @@ def agents_at_work(on_kafka: Deployment) -> Deployment:
 
 
 def freeze(server: Server) -> None:
-    """Halt the server for the time of the outage; its connections stay open."""
+    """Freeze the server for the outage; its connections stay open."""
     server.freeze()
     pause(OUTAGE_S)
     server.thaw()
@@ -52,7 +55,7 @@ def test_database_outage_loses_nothing(agents_at_work: Deployment, mariadb_serve
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("outage", [freeze, crash])
 def test_kafka_outage_loses_nothing(agents_at_work: Deployment, kafka_server: Kafka, outage: Callable[[Server], None]) -> None:
-    """While Kafka is away what was polled is finished; afterwards the run ends by itself."""
+    """While Kafka is away, polled tasks are finished; afterwards the run ends by itself."""
     outage(kafka_server)
 
     _ends_well(agents_at_work)

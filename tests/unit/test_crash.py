@@ -60,6 +60,5 @@ def test_a_point_costs_an_empty_call() -> None:
     names = {"crash": crash, "empty": empty}
     point = min(timeit.repeat('crash.reach("settle.committed")', globals=names, number=20_000, repeat=15))
     plain = min(timeit.repeat('empty("settle.committed")', globals=names, number=20_000, repeat=15))
-    # Figures.
-    print(f"a point: {point / 20_000 * 1e9:.0f} ns, an empty call: {plain / 20_000 * 1e9:.0f} ns")  # noqa: T201
+    print(f"a point: {point / 20_000 * 1e9:.0f} ns, an empty call: {plain / 20_000 * 1e9:.0f} ns")  # noqa: T201 - figures
     assert point < 5 * plain
