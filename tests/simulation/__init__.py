@@ -1,1 +1,4 @@
-"""The product's own agents on virtual time: a seed decides every order, delay and fault, and gives the same run again."""
+"""The product's own agents on virtual time.
+
+A seed decides every order, delay and fault, and repeats the same run.
+"""

@@ -1,4 +1,4 @@
-"""`python -m tests.simulation`: run seeds; a seed that fails says how to run it again."""
+"""`python -m tests.simulation`: runs seeds; a failing seed prints how to repeat it."""
 
 import argparse
 import sys
@@ -14,7 +14,7 @@ PLANTED = 5000  # the seeds for planted bugs begin behind this one
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run; return 1 when a promise was broken or was never in danger, or a planted bug was not caught."""
+    """Run; return 1 if a promise broke or was never in danger, or a planted bug was not caught."""
     options = _options(argv)
     if options.bugs is not None:
         return plant(options.seeds or 2000, options.bugs, remember=options.remember)
@@ -39,7 +39,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def plant(limit: int, names: Sequence[str], *, remember: bool) -> int:
-    """Plant each bug and say how many seeds its checker needs; return 1 when one was not caught within `limit`."""
+    """Plant each bug and print how many seeds its checker needs.
+
+    Returns 1 if a bug was not caught within `limit`.
+    """
     store, found = Store(), {}
     _say(caught.HEAD)
     for name in names or list(BUGS):

@@ -1,4 +1,4 @@
-"""Runs many seeds and sums up what came to pass; plants bugs and says how soon each is caught."""
+"""Runs many seeds and sums up their events; plants bugs and counts seeds until caught."""
 
 import multiprocessing
 import time
@@ -12,7 +12,8 @@ from tests.simulation.plan import draw
 from tests.simulation.store import Store
 from tests.simulation.world import World
 
-# What must have happened in so many runs, or they prove nothing: each promise is in danger by some of these.
+# Events that must occur in so many runs, or the runs prove nothing. Each promise is in danger by
+# some of these.
 DANGERS = (
     "reap", "lost agent", "late settle", "fenced", "released", "retry", "snoozed", "moved", "swept", "cancelled", "replayed",
     "repeated call", "call into an outage", "guard raised", "quarantined", "dead, permanent", "dead, exhausted", "dead, expired",
@@ -23,7 +24,10 @@ _SHARE = 25  # seeds that a process takes at a time
 
 @dataclass(slots=True)
 class Summary:
-    """What came of some seeds. `broken`: what each seed broke; `struck`: troubles; `seen`: what came to pass."""
+    """The results of some seeds.
+
+    `broken` has each seed's broken promises, `struck` the troubles, `seen` the events.
+    """
 
     seeds: int = 0
     broken: dict[int, list[str]] = field(default_factory=dict)
@@ -33,7 +37,7 @@ class Summary:
     seen: Counter[str] = field(default_factory=Counter)
 
     def add(self, world: World, problems: list[str]) -> None:
-        """Note a run that has ended."""
+        """Add a run that has ended."""
         self.seeds += 1
         if problems:
             self.broken[world.plan.seed] = problems
@@ -42,7 +46,7 @@ class Summary:
         self.seen += world.seen
 
     def merge(self, other: "Summary") -> None:
-        """Add what came of other seeds, but for the time they took."""
+        """Add the results of other seeds, except for their time."""
         self.seeds += other.seeds
         self.broken |= other.broken
         self.virtual_s += other.virtual_s
@@ -51,7 +55,7 @@ class Summary:
 
     @property
     def never(self) -> list[str]:
-        """Return the dangers that never came to pass, of enough seeds."""
+        """Return the dangers that never occurred, if there were enough seeds."""
         return [name for name in DANGERS if not self.seen[name]] if self.seeds >= ENOUGH_SEEDS else []
 
     def lines(self) -> list[str]:
@@ -77,7 +81,10 @@ def run(
     say: Callable[[str], None] | None = None,
     failed: Callable[[int, list[str]], bool] = lambda _seed, _problems: False,
 ) -> Summary:
-    """Run seeds one after another, until `failed`, which is told of each that broke something, returns True."""
+    """Run seeds one after another.
+
+    `failed` is called for each seed that broke something; the run ends once it returns True.
+    """
     summary, began_s = Summary(), time.monotonic()
     for seed in seeds:
         world = World(draw(seed, faults=faults), store, say)
@@ -90,7 +97,10 @@ def run(
 
 
 def run_together(seeds: Sequence[int], processes: int, failed: Callable[[int, list[str]], bool]) -> Summary:
-    """Run seeds in so many processes, until `failed`, which is told of each that broke something, returns True."""
+    """Run seeds in so many processes.
+
+    `failed` is called for each seed that broke something; the run ends once it returns True.
+    """
     summary, began_s = Summary(), time.monotonic()
     shares = [seeds[start : start + _SHARE] for start in range(0, len(seeds), _SHARE)]
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
@@ -109,7 +119,7 @@ def _run_share(seeds: Sequence[int]) -> Summary:
 
 
 def seeds_until_caught(name: str, seeds: Iterable[int], store: Store) -> int | None:
-    """Return the first of these seeds in which the planted bug's own checker speaks."""
+    """Return the first of these seeds in which the planted bug's own checker finds it, or None."""
     bug = BUGS[name]
     for seed in seeds:
         with bug.plant():

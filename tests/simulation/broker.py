@@ -1,7 +1,8 @@
-"""A broker in memory: topics, partitions, consumer groups. It keeps every record, so that checkers can look back.
+"""A broker in memory: topics, partitions, consumer groups.
 
-A group is what the embedded bus has too: a partition has an owner, who reads it, and an heir, who shall. A living owner
-releases first; one that was evicted loses at once, and may hear of it late.
+It stores every record, so that checkers can look back. Its groups work like the embedded bus: a
+partition has an owner, the member that reads it, and an heir, the member that shall read it. A
+living owner releases first. An evicted owner loses the partition at once, and may notice late.
 """
 
 import random
@@ -20,7 +21,11 @@ SESSION_S = 10.0
 
 @dataclass(slots=True)
 class Stored:
-    """One record. `turn`: when it was written, among all events of the run. `lost`: when the broker lost it, by a fault."""
+    """One record.
+
+    `turn` is the time of its writing among all events of the run, `lost` the time when a fault made
+    the broker lose it.
+    """
 
     timestamp_ms: int
     key: bytes | None
@@ -52,7 +57,10 @@ class Topic:
 
 
 class Group:
-    """One consumer group. A member subscribes to one topic, or to none while it does not trust its id."""
+    """One consumer group.
+
+    A member subscribes to one topic, or to none while it does not trust the topic's id.
+    """
 
     def __init__(self, *, name: str, broker: "Broker") -> None:
         self.name = name
@@ -66,14 +74,14 @@ class Group:
         self._names = count(1)
 
     def join(self, topic: str | None, now_s: float) -> str:
-        """Return the name of a new member."""
+        """Add a new member; return its name."""
         member = f"{self.name}-{next(self._names)}"
         self.seen_s[member], self.topics[member] = now_s, topic
         self.balance()
         return member
 
     def subscribe(self, member: str, topic: str | None) -> None:
-        """Change what a member reads."""
+        """Change the topic that a member reads."""
         if self.topics.get(member) != topic:
             self.topics[member] = topic
             self.balance()
@@ -93,31 +101,31 @@ class Group:
         self.foreign = {place for place in self.foreign if place[0] != topic}
 
     def evict_silent(self, now_s: float) -> None:
-        """Forget members that have not beaten for a session."""
+        """Forget members that have sent no heartbeat for a session."""
         for member, seen_s in list(self.seen_s.items()):
             if now_s - seen_s > SESSION_S:
                 self.leave(member)
 
     def balance(self) -> None:
-        """Decide anew who shall read what."""
+        """Assign all partitions anew."""
         places = self._places()
         shares = [Share(number, place[0], self.heir.get(place)) for number, place in enumerate(places)]
         heirs = balance(shares, {member: {topic} if topic else set() for member, topic in self.topics.items()})
         self.heir = {place: heir for number, place in enumerate(places) if (heir := heirs[number]) is not None}
 
     def shuffle(self, rng: random.Random) -> None:
-        """Decide anew by chance, as a rebalance at a bad moment would."""
+        """Assign all partitions at random, like a rebalance at a bad moment."""
         members = sorted(member for member, topic in self.topics.items() if topic)
         if members:
             self.heir = {place: rng.choice(members) for place in self._places()}
 
     def take(self, place: Place, member: str) -> None:
-        """Make a member the owner of a partition that has none."""
+        """Make a member the owner of a partition without one."""
         self.owner[place] = member
         self.foreign.discard(place)
 
     def commit(self, place: Place, offset: int, member: str) -> None:
-        """Take a commit."""
+        """Accept a commit."""
         self.broker.on_commit(self, place, offset)
         self.committed[place] = offset
         if self.owner.get(place) == member:
@@ -126,11 +134,11 @@ class Group:
             self.foreign.add(place)
 
     def ahead(self) -> int:
-        """Return on how many partitions a stranger's commit is ahead of the owner, who has still to come there."""
+        """Return on how many partitions a foreign commit is ahead of the owner."""
         return sum(self.committed.get(place, 0) > self.broker.log(place).low for place in self.foreign)
 
     def start(self, place: Place) -> tuple[int, bool]:
-        """Return where a new owner reads on, and whether records may be missing before it."""
+        """Return where a new owner reads on, and whether records before it may be missing."""
         log, offset = self.broker.log(place), self.committed.get(place)
         if offset is not None and log.low <= offset <= log.end:
             return offset, False
@@ -142,7 +150,10 @@ class Group:
 
 
 class Broker:
-    """All topics and groups of one run. `turn` numbers what is written among all events of the run."""
+    """All topics and groups of one run.
+
+    `turn` numbers the writes among all events of the run.
+    """
 
     def __init__(self, *, rng: random.Random, utc_s: Callable[[], float], turn: Callable[[], int]) -> None:
         self.rng = rng
@@ -151,14 +162,17 @@ class Broker:
         self.topics: dict[str, Topic] = {}
         self.deleted: list[tuple[str, Topic]] = []
         self.groups: dict[str, Group] = {}
-        self.readers: dict[str, list[Callable[[], None]]] = {}  # to be woken when something is written, by topic
+        self.readers: dict[str, list[Callable[[], None]]] = {}  # to be woken by a write, by topic
         self.on_commit: Callable[[Group, Place, int], None] = lambda _group, _place, _offset: None
         self.epochs = count(1)
         self.sending: list[Process | None] = []  # who is about to write, once for each time
         self._ids = count(1)
 
     def create(self, topic: str, partitions: int) -> None:
-        """Make a topic; groups that read one of its name share it out, also where no member has seen that it was gone."""
+        """Create a topic; its groups assign its partitions.
+
+        That holds even if no member has noticed that an earlier topic of that name was gone.
+        """
         self.topics[topic] = Topic(f"id-{next(self._ids)}", [Log() for _ in range(partitions)])
         for group in self.groups.values():
             group.balance()
@@ -170,14 +184,14 @@ class Broker:
             group.forget_topic(topic)
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Add partitions to a topic; its groups share them out."""
+        """Add partitions to a topic; its groups assign them."""
         logs = self.topics[topic].logs
         logs += [Log() for _ in range(partitions - len(logs))]
         for group in self.groups.values():
             group.balance()
 
     def group(self, name: str) -> Group:
-        """Return a group, made if it is not there."""
+        """Return a group; create it if it is missing."""
         return self.groups.setdefault(name, Group(name=name, broker=self))
 
     def log(self, place: Place) -> Log:
@@ -193,7 +207,7 @@ class Broker:
             wake()
 
     def lose(self, place: Place) -> int:
-        """Lose all records of a partition; return how many nobody has committed past."""
+        """Lose all records of a partition; return how many of them no group has committed past."""
         log = self.log(place)
         gone = [stored for stored in log.records[log.low :] if stored.lost is None]
         turn = self.turn()
@@ -203,7 +217,7 @@ class Broker:
         return len(gone)
 
     def evict(self, member: str) -> None:
-        """Take a member out of its group without its knowledge."""
+        """Remove a member from its group without its knowledge."""
         for group in self.groups.values():
             if member in group.seen_s:
                 group.leave(member)

@@ -1,4 +1,7 @@
-"""A consumer handle over the broker in memory, with the real ones' awkwardness: failing commits, records again, zombies."""
+"""A consumer handle over the broker in memory, as awkward as real ones.
+
+Commits fail, records come again, and evicted members live on.
+"""
 
 import asyncio
 from collections import deque
@@ -11,7 +14,7 @@ from schemas.clock import Clock
 from tests.simulation.broker import Broker, Place
 from tests.simulation.weather import Weather
 
-_PASS_S, _SOON_S = 0.5, 0.02  # a handle polls now and then, and soon after something was written
+_PASS_S, _SOON_S = 0.5, 0.02  # a handle polls now and then, and soon after a write
 _COMMIT_S = 0.9
 _BATCH = 20
 
@@ -44,29 +47,29 @@ class SimSource:
         self._events: deque[Event] = deque()
         self._committed_s = 0.0
         self._strange = self._left = False
-        self.deaf_until_s = 0.0  # until then it does not hear that it was evicted
+        self.deaf_until_s = 0.0  # until then it does not notice an eviction
         self.is_heard = False  # though evicted: no promise may depend on the group's own fences
 
     def start(self, deliver: Callable[[Event], None]) -> None:
-        """Join the group and begin to read."""
+        """Join the group and start to read."""
         self._deliver = deliver
         self._loop = asyncio.get_running_loop()
-        self._context = copy_context()  # that of its own program: others wake it
+        self._context = copy_context()  # the context of its own program, because others wake it
         self._broker.readers.setdefault(self._topic, []).append(self._wake)
         self._pass_at(self._weather.delay_s("broker", _SOON_S))
 
     def mark(self, partition: Partition, watermark: int) -> None:
-        """Let `watermark` be committed; a mark of an old epoch is void, and marks never go back."""
+        """Let `watermark` be committed; marks of an old epoch are void, and marks never go back."""
         held = self._held.get((partition.topic, partition.number))
         if held is not None and held.partition == partition:
             held.mark = max(held.mark, watermark)
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        """Replace the set of partitions that shall not be read."""
+        """Replace the set of paused partitions."""
         self._paused = frozenset((partition.topic, partition.number) for partition in partitions)
 
     async def commit(self) -> None:
-        """Commit now what was marked."""
+        """Commit the marks now."""
         await self._clock.sleep(self._weather.delay_s("broker", 0.01))
         self._commit(list(self._held))
 
@@ -77,7 +80,7 @@ class SimSource:
         return AtRest(joined=bool(self.member), lag=lag)
 
     async def leave(self) -> None:
-        """Commit what was marked, leave the group, deliver Revoked."""
+        """Commit the marks, leave the group, deliver Revoked."""
         await self._clock.sleep(self._weather.delay_s("broker", 0.01))
         if not self._left:
             self._left = True
@@ -89,7 +92,7 @@ class SimSource:
             await self._clock.sleep(0.01)
 
     def _wake(self) -> None:
-        """A record was written to the topic; that soon is soon enough while a pass is due."""
+        """Wake the handle after a write to its topic, unless a pass is due soon anyway."""
         if self._passing.when() > self._clock.now_s() + _SOON_S:
             self._passing.cancel()
             self._pass_at(self._weather.delay_s("broker", _SOON_S))
@@ -125,7 +128,7 @@ class SimSource:
         self._take([place for place, heir in group.heir.items() if heir == self.member and place not in group.owner])
 
     def _compare_topic(self) -> None:
-        """A topic that was made again, or was never known, is not read until `topics apply` has stored its id."""
+        """Stop reading a recreated or unknown topic until `topics apply` stores its id."""
         topic = self._broker.topics.get(self._topic)
         held = {held.partition.topic_id for held in self._held.values()}
         is_known = topic is not None and topic.topic_id == self._known_topic_ids().get(self._topic)
@@ -166,7 +169,7 @@ class SimSource:
             held = self._held[place]
             there = self._broker.topics.get(place[0])
             if there is None or there.topic_id != held.partition.topic_id:
-                continue  # the offset is that of records that are no more
+                continue  # the offset belongs to records that no longer exist
             mine = self._group.owner.get(place) == self.member or self._is_heard_above(self._group.committed.get(place, 0), held.mark)
             if held.mark > held.committed and mine and not self._weather.strikes("commit_fails"):
                 self._group.commit(place, held.mark, self.member)
@@ -174,7 +177,10 @@ class SimSource:
                     held.committed = held.mark
 
     def _is_heard_above(self, committed: int, mark: int) -> bool:
-        """A commit of somebody who is no member is heard where it is dangerous: below the owner's nobody would mend it."""
+        """Accept a non-member's commit where it is dangerous, above the owner's position.
+
+        Below it, nobody would correct it.
+        """
         return mark > committed and (self.is_heard or self._weather.chances.get("zombie_commits", 0) > 0)
 
     # ---- records

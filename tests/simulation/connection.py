@@ -1,6 +1,7 @@
-"""A connection that keeps ready what SQLAlchemy makes of the product's constant statements: each agent asks them every second.
+"""A connection that caches how SQLAlchemy compiles the product's constant statements.
 
-All other statements go SQLAlchemy's own way, and so does one that fails, for the error that the product knows.
+Each agent runs these every second. All other statements go SQLAlchemy's own way. So does a failing
+one, for the error that the product knows.
 """
 
 import sqlite3
@@ -19,28 +20,32 @@ Work = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What is asked of a statement without rows."""
+    """The result of a statement without rows."""
 
     rowcount: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A constant statement: its SQL, its values in order (a fixed one, how each is bound), and what becomes of its rows, if any."""
+    """A constant statement, compiled.
+
+    It has its SQL, its values in order (fixed, or how each is bound), and how its rows, if any, are
+    made.
+    """
 
     sql: str
     values: tuple[tuple[str, Any, Work | None], ...]
     rows: SimpleResultMetaData | None
 
     def run(self, raw: sqlite3.Connection, given: Mapping[str, Any]) -> Any:
-        """Return its rows, or how many it changed."""
+        """Run it; return its rows, or how many it changed."""
         values = [given.get(name, fixed) if bind is None else bind(given.get(name, fixed)) for name, fixed, bind in self.values]
         cursor = raw.execute(self.sql, values)
         return Changed(cursor.rowcount) if self.rows is None else IteratorResult(self.rows, iter(cursor.fetchall()))
 
 
 class QuickConnection(Connection):
-    """Works on SQLite. `constants`: what it has ready, by the statement's identity."""
+    """A connection to SQLite; `constants` caches compiled statements by their identity."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -51,7 +56,10 @@ class QuickConnection(Connection):
         self.constants = {key: ready for key, ready in prepared.items() if ready}
 
     def execute(self, statement: Any, parameters: Any = None, **options: Any) -> Any:
-        """Execute a statement as SQLAlchemy does; the result of a constant one has only what the product asks of it."""
+        """Execute a statement like SQLAlchemy.
+
+        A constant statement's result has only what the product uses.
+        """
         ready = self.constants.get(id(statement))
         if ready is None or isinstance(parameters, list) or options:
             return super().execute(statement, parameters, **options)
@@ -62,7 +70,10 @@ class QuickConnection(Connection):
 
 
 def _ready(statement: Any, dialect: Dialect) -> Ready | None:
-    """Return a statement made ready, unless its text depends on its values or SQLAlchemy adds some of its own."""
+    """Return a compiled statement, or None if it cannot be constant.
+
+    Its text may depend on its values, or SQLAlchemy may add values of its own.
+    """
     made = statement.compile(dialect=dialect)
     is_text = statement.__visit_name__ == "textclause"
     if isinstance(statement, Insert) or made.post_compile_params or made.literal_execute_params or made.update_prefetch:

@@ -1,7 +1,8 @@
-"""An event loop on virtual time. Nothing waits: when nothing is ready, the clock jumps to the next timer.
+"""An event loop on virtual time: when nothing is ready, the clock jumps to the next timer.
 
-Of all callbacks that are ready a seeded draw takes the next, so that no order is taken for granted. A callback belongs to the
-simulated process in whose context it was made: one that is frozen does not run it now, one that was killed never does.
+Of all ready callbacks a seeded draw takes the next, so that no order is taken for granted. A
+callback belongs to the simulated process in whose context it was made. A frozen process does not
+run it now, a killed one never does.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ class Process:
         self.kill = kill  # ends the whole program
         self.alive = True
         self.frozen = False
-        self.stops: list[list[float]] = []  # from when to when it stood still
+        self.stops: list[list[float]] = []  # the intervals in which it was frozen
         self.waiting: list[_Callback] = []
 
     def stood_still(self, from_s: float, to_s: float) -> bool:
@@ -41,7 +42,10 @@ class StuckError(Exception):
 
 
 class _Callback:
-    """What asyncio calls a handle, with nothing that a simulation does not need: it is made some ten thousand times a run."""
+    """What asyncio calls a handle, with only what a simulation needs.
+
+    A run makes some ten thousand of them.
+    """
 
     __slots__ = ("args", "call", "context", "when_s")
 
@@ -81,19 +85,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._now_s
 
     def spawn(self, process: Process, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Start a task that belongs to a process, with all that it will start."""
+        """Start a task that belongs to a process, as does every task that it starts."""
         context = copy_context()
         context.run(PROCESS.set, process)
         return self.create_task(work, name=process.name, context=context)
 
     def freeze(self, process: Process) -> None:
-        """Let nothing of a process run."""
+        """Stop running a process's callbacks."""
         if not process.frozen:
             process.frozen = True
             process.stops.append([self._now_s, float("inf")])
 
     def thaw(self, process: Process) -> None:
-        """Let a process go on."""
+        """Resume a process."""
         if process.frozen:
             process.frozen = False
             process.stops[-1][1] = self._now_s
@@ -101,11 +105,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
             process.waiting = []
 
     def bury(self) -> None:
-        """End every task that is left, as the end of the machine would; none of them notices."""
+        """End every remaining task as a machine's failure would; none of them notices."""
         for task in self._tasks:
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
-                with contextlib.suppress(BaseException):  # what a coroutine does while it is closed concerns nobody
+                # What a coroutine does while it is closed does not matter.
+                with contextlib.suppress(BaseException):
                     task.get_coro().close()
         self._tasks.clear()
         self._due.clear()
@@ -129,7 +134,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.call_at(self._now_s + delay_s, call, *args, context=context)
 
     def _make_task(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
-        # A killed process's tasks must not be collected: their `finally` would run.
+        # A killed process's tasks must not be garbage-collected: their `finally` would run.
         if len(self._tasks) > _KEPT:
             self._tasks = [task for task in self._tasks if not task.done()]
         task = asyncio.Task(work, loop=loop, **options)
@@ -172,19 +177,23 @@ class VirtualLoop(asyncio.BaseEventLoop):
             callback.context.run(callback.call, *callback.args)  # type: ignore[arg-type]
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as error:  # noqa: BLE001 - as asyncio's own loop: the handler decides
+        # As in asyncio's own loop, the handler decides.
+        except BaseException as error:  # noqa: BLE001
             if process is None or process.alive:
                 self.call_exception_handler({"message": "a callback failed", "exception": error, "handle": callback})
 
     def _write_to_self(self) -> None:
-        """There is no other thread to be woken by."""
+        """Do nothing: there is no other thread to wake."""
 
     def _timer_handle_cancelled(self, handle: Any) -> None:
-        """Cancelled timers are skipped when their time comes."""
+        """Do nothing: cancelled timers are skipped when their time comes."""
 
 
 class VirtualClock:
-    """The loop's time, as one program sees it: it rises as everybody's does, but the date may be wrong."""
+    """The loop's time as one program sees it.
+
+    It rises like everybody's, but the date may be wrong.
+    """
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -195,7 +204,7 @@ class VirtualClock:
         return self._loop.time()
 
     def utc_s(self) -> float:
-        """Return what the program takes for the time in seconds since 1970."""
+        """Return the program's idea of the time in seconds since 1970."""
         return EPOCH_S + self._loop.time() + self.wrong_by_s
 
     async def sleep(self, delay_s: float) -> None:

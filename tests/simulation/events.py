@@ -1,4 +1,4 @@
-"""What happens to a run, by the names that its plan has."""
+"""The events of a run, by their names in the plan."""
 
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ _ROUTES = ("default", "default", SLOW, OTHER)
 
 
 class Events:
-    """Each method is a kind of event; what it undoes later it undoes by itself."""
+    """Each method is one kind of event, and undoes its own effects later."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -44,24 +44,24 @@ class Events:
             self._later(0.5, 15, self._world.start)
 
     def crash(self) -> None:
-        """Let a program be killed when it comes to a point for the n-th time from now on."""
+        """Let a program be killed when it reaches a point for the n-th time from now on."""
         self._world.armed.append([*self._world.crashes.pop(0)])
 
     def freeze(self) -> None:
-        """Stop an agent as a whole."""
+        """Freeze an agent as a whole."""
         if agent := self._one():
             self._world.say(f"{agent.name} is frozen")
             agent.freeze()
             self._later(1, self._world.rng.choice((4, 25, 40)), lambda: self._thaw(agent))
 
     def stall_loop(self) -> None:
-        """Stop an agent's main loop; it beats on."""
+        """Freeze an agent's main loop; its heartbeat goes on."""
         if agent := self._one():
             self._world.loop.freeze(agent.main)
             self._later(1, 40, lambda: self._thaw(agent))
 
     def stall_beat(self) -> None:
-        """Stop an agent's heartbeat; it works on."""
+        """Freeze an agent's heartbeat; its work goes on."""
         if agent := self._one():
             self._world.loop.freeze(agent.beat)
             self._later(5, 40, lambda: self._thaw(agent))
@@ -96,25 +96,28 @@ class Events:
     # ---- groups
 
     def shuffle(self) -> None:
-        """Rebalance every group by chance."""
+        """Rebalance every group at random."""
         for _, group in sorted(self._world.broker.groups.items()):
             group.shuffle(self._world.rng)
 
     def evict(self) -> None:
-        """Take an agent out of its groups; it hears of it late."""
+        """Evict an agent from its groups; it notices late."""
         if agent := self._one():
             for source in agent.sources:
                 source.deaf_until_s = self._world.loop.time() + self._world.rng.uniform(0, 30)
                 self._world.broker.evict(source.member)
 
     def zombie(self) -> None:
-        """Let the next agent that calls lose its partitions and its lease, and hear of neither, while its calls take long."""
+        """Let the next calling agent lose its partitions and its lease without noticing either.
+
+        Its calls take long meanwhile.
+        """
         self._zombies += 1
         if sum(one.running for one in self._world.agents) < 2:
             self._world.start()
 
     def called(self, program: str) -> None:
-        """Take a call that begins."""
+        """Handle a call that begins."""
         now_s = self._world.loop.time()
         agents = {agent.name: agent for agent in self._world.agents if agent.running and agent.asked_s is None}
         others = [agent for agent in agents.values() if agent.name != program and now_s - agent.began_s > 4 and not agent.beat.frozen]
@@ -135,7 +138,7 @@ class Events:
     # ---- servers
 
     def database_away(self) -> None:
-        """Let the database answer nobody."""
+        """Make the database unavailable."""
         self._away("database", (2, 8, 25))
 
     def database_clock(self) -> None:
@@ -143,19 +146,19 @@ class Events:
         self._world.database_ahead_s += self._world.rng.choice((-20.0, -5.0, 7.0, 13.0, 30.0))
 
     def broker_away(self) -> None:
-        """Let the broker answer nobody."""
+        """Make the broker unavailable."""
         self._away("broker", (2, 15, 40))
 
     def llm_away(self) -> None:
-        """Let every answer wait."""
+        """Delay every answer of the LLM."""
         self._away("llm", (5, 40))
 
     def outage(self) -> None:
-        """Let every call on a route fail."""
+        """Make every call on a route fail."""
         self._fail(OUTAGES)
 
     def refusal(self) -> None:
-        """Let every call on a route be refused."""
+        """Make every call on a route be refused."""
         self._fail(REFUSALS)
 
     def _away(self, what: str, how_long_s: tuple[int, ...]) -> None:
@@ -173,7 +176,7 @@ class Events:
     # ---- topics
 
     def garbage(self) -> None:
-        """Write what nobody of ours would write."""
+        """Write foreign records."""
         rng, broker = self._world.rng, self._world.broker
         claimed = ((LEDGER_ID, rng.randint(1, 40), 0), ("f" * 32, 1, 0), (LEDGER_ID, 1, 5000), (LEDGER_ID, 10**6, 0))
         headers = [encode(Publication(ledger, GROUP, BATCH, task, fence)) for ledger, task, fence in claimed]
@@ -190,7 +193,7 @@ class Events:
                 self._write(Outgoing(TASKS, stored.key, stored.value, stored.headers))
 
     def lose(self) -> None:
-        """Let the broker lose a partition's records."""
+        """Make the broker lose a partition's records."""
         if topic := self._world.broker.topics.get(TASKS):
             self._world.broker.lose((TASKS, self._world.rng.randrange(len(topic.logs))))
 
@@ -200,13 +203,13 @@ class Events:
         self._apply_topics()
 
     def make_again(self) -> None:
-        """Delete the main topic and make it again; somebody applies topics a while later."""
+        """Delete the main topic and create it again; somebody applies topics a while later."""
         self._world.broker.delete(TASKS)
         self._world.broker.create(TASKS, self._world.plan.partitions)
         self._later(1, 15, self._apply_topics)
 
     def retier(self) -> None:
-        """Change the tiers: topics are applied, and agents started anew one after another."""
+        """Change the tiers: topics are applied, and agents are restarted one after another."""
         self._world.machine.tiers = NEW_TIERS
         self._apply_topics()
         for agent in [agent for agent in self._world.agents if agent.running]:
@@ -214,7 +217,7 @@ class Events:
             self._later(2, 20, self._world.start)
 
     def forget_offsets(self) -> None:
-        """Let the broker forget all offsets; it does so only of groups without members."""
+        """Make the broker forget all offsets, which it does only for groups without members."""
         for agent in self._world.agents:
             agent.kill()
         for member in self._world.broker.members():
@@ -238,11 +241,14 @@ class Events:
         self._do("cancel", people.cancel_batch(self._world.machine))
 
     def reopen(self) -> None:
-        """Replay what was cancelled."""
+        """Replay the cancelled tasks."""
         self._replay(cancelled=True)
 
     def replay(self) -> None:
-        """Replay everything that is dead, sometimes by two people at once; not any more when all has been done."""
+        """Replay all dead letters, sometimes by two people at once.
+
+        Nothing is replayed any more once all work is done.
+        """
         if self._world.leaving:
             return
         self._replay(cancelled=False)
@@ -250,7 +256,10 @@ class Events:
             self._replay(cancelled=False)
 
     async def replay_again(self) -> None:
-        """Let two people replay what is dead, at once; one hesitates until it may be dead of something else, and may be killed."""
+        """Let two people replay dead letters at once.
+
+        One hesitates until a task may have died of another error, and may be killed.
+        """
         world = self._world
         self._replay(cancelled=False)
         self._replay(cancelled=False, hesitates_s=world.rng.uniform(0, 40))
@@ -268,7 +277,7 @@ class Events:
             self._later(0.5, 8, self.replay)
 
     def open_guards(self) -> None:
-        """Open what guards are raised."""
+        """Open all raised guards."""
         if self._world.store.rows("SELECT 1 FROM guard WHERE opened_at IS NULL"):
             self._do("guard-open", people.open_guards(self._world.machine))
 

@@ -1,4 +1,7 @@
-"""Handlers of the runs' own types of task, as a person would write them: they fail, hang, ask for time, or end their program."""
+"""Handlers of the runs' own task types, as a person would write them.
+
+They fail, hang, ask for time, or end their program.
+"""
 
 import asyncio
 import zlib
@@ -22,7 +25,7 @@ HOST: ContextVar[Host] = ContextVar("HOST")
 
 
 async def raises(context: Context) -> object:
-    """Raise, until there is a better release."""
+    """Raise until the better release."""
     if not HOST.get().good():
         raise ValueError("a bug in the handler")
     return await chat(context)
@@ -60,7 +63,7 @@ async def panics(context: Context) -> object:
 
 
 async def kills(context: Context) -> object:
-    """End the program, as running out of memory does, until there is a better release."""
+    """End the program until the better release, as a lack of memory does."""
     if not HOST.get().good():
         HOST.get().die()
         await asyncio.get_running_loop().create_future()
@@ -75,7 +78,7 @@ async def waits(context: Context) -> object:
 
 
 async def hangs(context: Context) -> object:
-    """Never end, until there is a better release."""
+    """Never end until the better release."""
     if not HOST.get().good():
         await asyncio.get_running_loop().create_future()
     return await chat(context)

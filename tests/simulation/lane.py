@@ -1,4 +1,7 @@
-"""A lane on virtual time: the call runs on the loop after a delay, and its answer comes after another one."""
+"""An executor on virtual time: a call runs on the loop after a delay.
+
+Its answer arrives after another delay.
+"""
 
 import asyncio
 from collections import deque
@@ -11,11 +14,14 @@ from tests.simulation.weather import Weather
 
 Result = TypeVar("Result")
 _USUAL_S = 0.004
-_LOOK_S = 1.0  # a server that is away is tried again so often at least
+_LOOK_S = 1.0  # a server that is away is tried again at least this often
 
 
 class SimLane:
-    """One thread's worth of database calls. As on a real thread, cancelling who waits does not end a call that has begun."""
+    """One thread's worth of database calls.
+
+    As on a real thread, cancelling the caller does not end a call that has begun.
+    """
 
     def __init__(self, *, weather: Weather, clock: Clock, patient: bool = True) -> None:
         self._weather = weather
@@ -25,7 +31,7 @@ class SimLane:
         self._busy = False
 
     def __call__(self, call: Callable[[], Result]) -> Awaitable[Result]:
-        """Return what `call` returns, or raise what it raises."""
+        """Return the result of `call`, or raise its error."""
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((call, answer))
         if not self._busy:
@@ -44,18 +50,21 @@ class SimLane:
     def _later(self, delay_s: float, what: Callable[..., None], *args: Any) -> None:
         asyncio.get_running_loop().call_later(delay_s, what, *args)
 
-    def _run(self, call: Callable[[], Any], answer: asyncio.Future[Any], again: bool = False) -> None:  # noqa: FBT001, FBT002 - a callback
+    # A callback.
+    def _run(self, call: Callable[[], Any], answer: asyncio.Future[Any], again: bool = False) -> None:  # noqa: FBT001, FBT002
         try:
             result, error = call(), None
         except AwayError:
             away_s = self._weather.away_s("database", self._clock.now_s())
             self._later(min(away_s, _LOOK_S) + 0.001, self._run, call, answer, again)
             return
-        except Exception as raised:  # noqa: BLE001 - it is for who waits
+        except Exception as raised:  # noqa: BLE001 - the caller gets it
             result, error = None, raised
         if error is None and self._patient and not again and self._weather.strikes("answer_lost"):
-            # It was committed, nobody heard of it, and the transaction runs again when the server is back.
-            self._later(self._weather.rng.choice((0.1, 1.0, 16.0)), self._run, call, answer, True)  # noqa: FBT003 - a callback
+            # The transaction was committed and its answer lost. It runs again once the server is
+            # back.
+            # A callback.
+            self._later(self._weather.rng.choice((0.1, 1.0, 16.0)), self._run, call, answer, True)  # noqa: FBT003
         else:
             self._later(self._weather.delay_s("database", _USUAL_S), self._answer, answer, result, error)
 

@@ -1,4 +1,4 @@
-"""What all programs of a run share, and the parts that each opens for itself."""
+"""The parts that all programs of a run share, and those that each opens for itself."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -32,7 +32,11 @@ PROBE_S = 8.0
 
 @dataclass(slots=True)
 class Machine:
-    """What all programs of a run share. `known` is what `topics apply` stored; `sqlite`: transactions as the embedded parts have them."""
+    """The parts that all programs of a run share.
+
+    `known` are the topic ids that `topics apply` stored. `sqlite` selects transactions as on the
+    embedded parts.
+    """
 
     loop: VirtualLoop
     rng: random.Random
@@ -51,11 +55,11 @@ class Machine:
         return VirtualClock(self.loop)
 
     def lane(self, clock: VirtualClock, *, patient: bool = True) -> Lane:
-        """Return a lane of its own."""
+        """Return a new executor."""
         return SimLane(weather=self.weather, clock=clock, patient=patient)
 
     def database(self, clock: VirtualClock) -> SimDatabase:
-        """Return a way to the one database."""
+        """Return an access to the one database."""
         return SimDatabase(self.store, self.weather, clock, sqlite=self.sqlite)
 
     async def parts(self) -> Parts:

@@ -1,4 +1,4 @@
-"""Libraries that fail over some records and replies of a run, in ways that most code does not expect."""
+"""Libraries that fail over some records and replies, in ways that most code does not expect."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,23 +7,24 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
-UNREADABLE = "unreadable"  # a line of the inbox on which its parser fails until there is a better release
-UNDECODABLE = "undecodable"  # a task on which its agent's parser fails until then
-MISJUDGED = "misjudged"  # a task over whose answers the judge, or the validator of its schema, fails now and then
+UNREADABLE = "unreadable"  # an inbox line over which the parser fails until the better release
+UNDECODABLE = "undecodable"  # a task over which its agent's parser fails until then
+# A task over whose answers the judge, or its schema's validator, fails now and then.
+MISJUDGED = "misjudged"
 
 
 class PanicError(BaseException):
-    """What a panic in native code looks like."""
+    """A panic in native code, as Python sees it."""
 
 
 class MuteError(Exception):
-    """An error whose message cannot be made."""
+    """An error whose message cannot be created."""
 
     def __str__(self) -> str:
         raise PanicError
 
 
-# A MemoryError over a task that is known well is its agent's trouble, no task's.
+# A MemoryError over a known task is its agent's trouble, and no task's.
 _OF_A_TASK: tuple[type[BaseException], ...] = (
     PanicError, SystemExit, GeneratorExit, asyncio.CancelledError, RecursionError, ValueError, MuteError,
 )  # fmt: skip
@@ -32,7 +33,10 @@ _TEXT = "half \ud800, turned \u202e"
 
 
 class Mishaps:
-    """Decides by a seed which call of a library fails, and how. `well`: whether the better release is there."""
+    """Decides by a seed which call of a library fails, and how.
+
+    `well` tells whether the better release is there.
+    """
 
     def __init__(self, rng: Random, well: Callable[[], bool]) -> None:
         self._rng = rng
@@ -55,7 +59,7 @@ class Mishaps:
         return read
 
     def judging(self, judge: Callable[..., Result]) -> Callable[..., Result]:
-        """Return what judges the text of an answer, which names its task; or fails over it."""
+        """Return the judge of an answer's text, which names its task; the judge may fail."""
 
         def judged(text: Any, *rest: Any) -> Result:
             self._fail_sometimes(MISJUDGED in str(text))
@@ -64,7 +68,7 @@ class Mishaps:
         return judged
 
     def validating(self, make: Callable[..., Result]) -> Callable[..., Result]:
-        """Return what makes the validator of a schema, or fails."""
+        """Return the function that makes a schema's validator; it may fail."""
 
         def made(schema: dict[str, Any]) -> Result:
             self._fail_sometimes(schema.get("title") == MISJUDGED)

@@ -1,4 +1,7 @@
-"""What people do to a run, each as the command does it: cancel, replay, open guards, resume routes, apply topics."""
+"""The commands of people, each as the real command does it.
+
+They cancel, replay, open guards, resume routes and apply topics.
+"""
 
 from typing import Any
 
@@ -35,9 +38,10 @@ async def resume_replays(machine: Machine) -> None:
 
 
 async def replay_all(machine: Machine, *, cancelled: bool = False, hesitates_s: float = 0) -> None:
-    """Do what `producer replay --all` does, or with `--cancelled`: go on with what was interrupted, then take what is dead now.
+    """Do what `producer replay --all` does, or with `--cancelled`.
 
-    `hesitates_s`: how long it stands still between what it stores and what it does.
+    It resumes interrupted replays, then takes the present dead letters. `hesitates_s` is the pause
+    between storing the run and applying it.
     """
     parts = await machine.parts()
     await _resume(parts)

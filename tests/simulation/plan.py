@@ -1,4 +1,7 @@
-"""What a seed means: how large the run is, which troubles it has, and what happens when. Most troubles are off in most runs."""
+"""A seed's plan: the size of the run, its troubles, and the times of its events.
+
+Most troubles are off in most runs.
+"""
 
 import random
 from dataclasses import dataclass, field
@@ -6,7 +9,7 @@ from dataclasses import dataclass, field
 from tests.simulation.mishaps import MISJUDGED, UNDECODABLE, UNREADABLE
 from tests.simulation.points import POINTS
 
-# Chances while there are faults; a run turns each on with the probability in front.
+# Chances while there are faults. A run turns each on with the probability in front.
 _CHANCES = {
     "busy": (0.3, 0.05),
     "lost_ack": (0.3, 0.05),
@@ -31,7 +34,7 @@ _CHANCES = {
     "llm_bad": (0.1, 0.1),
 }
 _SLOW_S = {"database": (0.2, 3.0), "broker": (0.2, 3.0), "publish": (0.2, 15.0), "llm": (0.5, 19.0)}
-# Events: the probability that a run has them at all, and how many at most.
+# Events: the probability that a run has them at all, and their highest number.
 _EVENTS = {
     "kill": (0.4, 3),
     "crash": (0.5, 3),
@@ -66,7 +69,7 @@ _EVENTS = {
     "forget_offsets": (0.1, 1),
 }
 _RECORDS_LOST = {"lose", "forget_offsets", "make_again"}
-# What the tasks of a run are like: weights. A run mixes the usual ones with one rare kind, if any.
+# The kinds of a run's tasks, by weight. A run mixes the usual ones with at most one rare kind.
 USUAL = {"t": 60, "refused": 6, "poison": 4, "unpublishable-refused": 3, "toolong": 3, "filtered": 2, "huge": 2, "schema": 3}
 RARE = {
     "raises": 0.12, "broken": 0.1, "kills": 0.04, "waits": 0.05, "hangs": 0.02, "deadline": 0.1, "future": 0.1, "panics": 0.1,
@@ -78,10 +81,12 @@ _WEIGHTS = {"refused": 5000}  # a wrong parameter: all of the batch
 
 @dataclass(slots=True)
 class Plan:
-    """One run. Events are (time, kind); `crashes` the points at which a program is killed in its turn, and at which pass.
+    """One run.
 
-    `kinds`: what tasks there are, by weight. `linger`: all agents stay after the last fault, otherwise one does.
-    `again`: when everything has ended, what is dead is replayed, by two people who are interrupted.
+    Events are (time, kind). `crashes` are the points at which a program is killed in turn, each
+    with the pass. `kinds` are the kinds of tasks, by weight. With `linger` all agents stay after
+    the last fault, otherwise one does. With `again`, when everything has ended, two people replay
+    the dead letters and are interrupted.
     """
 
     seed: int
@@ -136,14 +141,15 @@ def draw(seed: int, *, faults: bool = True) -> Plan:
 
 def _draw_faults(plan: Plan, rng: random.Random) -> None:
     plan.again = rng.random() < 0.2
-    plan.narrow = rng.random() < 0.2  # in a narrow span, relief comes to pass
+    plan.narrow = rng.random() < 0.2  # with a narrow span, head-of-line relief occurs
     plan.chances = {name: chance for name, (share, chance) in _CHANCES.items() if rng.random() < share}
     plan.slow_s = {name: most_s for name, (share, most_s) in _SLOW_S.items() if rng.random() < share}
     for kind, (share, most) in _EVENTS.items():
         if rng.random() < share:
             plan.events += [(rng.uniform(1, plan.horizon_s), kind) for _ in range(rng.randint(1, most))]
     plan.events.sort()
-    # By a share of the list, so that a new point in the product changes nothing else of the plan.
+    # Drawn by a share of the list, so that a new point in the product changes nothing else of the
+    # plan.
     plan.crashes = [(POINTS[int(rng.random() * len(POINTS))], rng.choice((1, 1, 2, 3, 5))) for _, kind in plan.events if kind == "crash"]
     plan.sweeps = any(kind in _RECORDS_LOST for _, kind in plan.events)
     for kind, share in RARE.items():

@@ -1,11 +1,14 @@
-"""The points between two durable effects that the product names, read from its source: a run kills programs there."""
+"""The product's crash points between two durable effects, read from its source.
+
+A run kills programs there.
+"""
 
 import re
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
 _REACH = re.compile(r'\breach\("([a-z_.]+)"\)')
-# Points of programs that no run has, or before a run begins.
+# Points of programs that no run has, or that come before a run begins.
 _OTHERS = ("migrate.", "from_topic.", "commit.", "trim.", "topics.")
 
 

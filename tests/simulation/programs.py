@@ -1,4 +1,7 @@
-"""The programs of a run that work for long, each made of the product's own parts: agents as `agent.app` builds them, the loader."""
+"""The long-running programs of a run, made of the product's own parts.
+
+These are agents, as `agent.app` builds them, and the loader.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -24,7 +27,7 @@ REPLY_LIMIT_BYTES = 2500
 
 
 class Program:
-    """Something that runs until it ends, or is killed."""
+    """A program that runs until it ends or is killed."""
 
     def __init__(self, machine: Machine, name: str, work: Coroutine[Any, Any, None]) -> None:
         self.name = name
@@ -38,12 +41,12 @@ class Program:
 
     @property
     def running(self) -> bool:
-        """Return whether the program is there, frozen or not."""
+        """Return whether the program exists, frozen or not."""
         return not self.killed and not self.task.done()
 
     @property
     def error(self) -> BaseException | None:
-        """Return what it ended by."""
+        """Return the error that ended it."""
         return self.task.exception() if self.task.done() and not self.task.cancelled() else None
 
     def kill(self) -> None:
@@ -59,7 +62,7 @@ class Program:
 
 
 class AgentProgram(Program):
-    """One agent: its main loop, and its heartbeat as a thread of its own that can stall apart from it."""
+    """One agent: its main loop, and its heartbeat as a thread that can stall separately."""
 
     def __init__(self, machine: Machine, name: str, *, good: Callable[[], bool]) -> None:
         self.beat = Process(f"{name}.beat", self.kill)
@@ -84,16 +87,19 @@ class AgentProgram(Program):
 
     @property
     def beat_stops(self) -> list[list[float]]:
-        """Return from when to when its heartbeat stood still: until it has begun, with the main loop."""
+        """Return the intervals in which its heartbeat stood still.
+
+        Until the heartbeat has begun, it stands still with the main loop.
+        """
         return [stop for stop in self.main.stops if stop[0] < self._beats_from_s] + self.beat.stops
 
     def freeze(self) -> None:
-        """Stop it as SIGSTOP would."""
+        """Freeze it, as SIGSTOP would."""
         self._machine.loop.freeze(self.main)
         self._machine.loop.freeze(self.beat)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         self._machine.loop.thaw(self.main)
         self._machine.loop.thaw(self.beat)
 
@@ -139,7 +145,8 @@ class AgentProgram(Program):
             await builder.heartbeat.stop()
 
         async def leave() -> None:
-            await self._machine.loop.spawn(self.beat, stop_beating())  # a stalled main loop does not keep it from saying so
+            # A stalled main loop does not keep the heartbeat thread from recording the stop.
+            await self._machine.loop.spawn(self.beat, stop_beating())
 
         names = ("tasks", *builder.parts.topics.tier_destinations, "inbox")
         handles = {name: self._machine.source(builder.parts, name, builder.ids.current) for name in names}
@@ -149,7 +156,10 @@ class AgentProgram(Program):
 
 
 class LoaderProgram(Program):
-    """`producer load`, that can be killed and started again. Its input is slow, so that there is work as long as there are faults."""
+    """`producer load`, which can be killed and started again.
+
+    Its input is slow, so that there is work as long as there are faults.
+    """
 
     def __init__(self, machine: Machine, lines: Sequence[Good | Bad], chunk_s: float) -> None:
         self._chunk_s = chunk_s

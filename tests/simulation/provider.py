@@ -1,4 +1,7 @@
-"""The LLM of a simulation: slow, failing or hanging as the weather has it. It writes down every call and whose claim it ran under."""
+"""The LLM of a simulation: slow, failing or hanging, as the weather decides.
+
+It records every call and the claim under which it ran.
+"""
 
 import random
 from collections.abc import Callable
@@ -15,7 +18,7 @@ from tests.simulation.store import Store
 from tests.simulation.weather import Weather
 
 USUAL_S = 3.0
-HUGE_CHARS = 6000  # more than the runs' limit of a stored reply, packed too
+HUGE_CHARS = 6000  # more than the runs' limit of a stored reply, even packed
 _PROMPT = "docllm-probe/"
 _CLAIM = """
 SELECT t.id, t.batch_id, t.status, t.owner, t.expires_at FROM task t JOIN batch b ON b.id=t.batch_id WHERE b.name=? AND t.task_key=?"""
@@ -23,7 +26,7 @@ SELECT t.id, t.batch_id, t.status, t.owner, t.expires_at FROM task t JOIN batch 
 
 @dataclass(slots=True)
 class Made:
-    """One call, for which task and route, by which program, and what the ledger said of the task at that moment."""
+    """One call: its task, route and program, and the task's state in the ledger at that moment."""
 
     name: str
     label: int
@@ -42,7 +45,7 @@ class Made:
 
 
 class SimLLM:
-    """One provider for all agents. A route is known by its model."""
+    """One provider for all agents. A route is recognized by its model."""
 
     def __init__(self, *, store: Store, clock: Clock, weather: Weather) -> None:
         self._store = store
@@ -52,7 +55,7 @@ class SimLLM:
         self.called: Callable[[str], None] = lambda _program: None
 
     async def complete(self, call: Call) -> Reply | CallFailed:
-        """Answer as the task's id asks for, and as the weather allows."""
+        """Answer as the task's id and the weather require."""
         now_s, weather = self._clock.now_s(), self._weather
         made = self._note(call, now_s)
         self.called(made.program)
@@ -65,7 +68,7 @@ class SimLLM:
         return self._ended(made, _answer(made.name, trouble, self._clock.utc_s(), weather.rng))
 
     async def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing: no connection is open."""
 
     def _note(self, call: Call, now_s: float) -> Made:
         name, _, label = call.request_id.partition("#")
@@ -83,7 +86,7 @@ class SimLLM:
         return answer
 
     def _trouble(self, name: str) -> str:
-        """Return what is the task's own, or else what chance has."""
+        """Return the task's own trouble, or else a random one."""
         own = next((trouble for trouble in OF_TASKS if trouble in name), "")
         return own or next((trouble for trouble in TROUBLES if self._weather.strikes(f"llm_{trouble}")), "")
 
@@ -105,7 +108,7 @@ def _answer(name: str, trouble: str, utc_s: float, rng: random.Random) -> Reply 
 
 
 def _wait(utc_s: float, rng: random.Random) -> dict[str, str]:
-    """Return how providers say how long to wait, in one of their ways."""
+    """Return a wait in one of the forms that providers use."""
     wait_s = rng.choice((1, 3, 12))
     return rng.choice(
         (
@@ -129,7 +132,7 @@ def _completion(text: str) -> bytes:
     return orjson.dumps({"id": "c", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage})
 
 
-# What a call ends in: by chance, or every call of a route in an outage.
+# The troubles of calls: random ones, or those of every call of a route in an outage.
 TROUBLES: dict[str, Reply | CallFailed] = {
     "500": _error(500, "internal error"),
     "503": _error(503, "come again"),
@@ -142,7 +145,7 @@ TROUBLES: dict[str, Reply | CallFailed] = {
     "hangs": CallFailed("AMBIGUOUS", "no answer in time"),
     "bad": Reply(200, {}, b'{"choices": []}'),
 }
-# What is in a task's own id.
+# The troubles that a task's own id asks for.
 OF_TASKS: dict[str, Reply | CallFailed] = {
     "refused": _error(400, "this request cannot be taken"),
     "toolong": _error(400, "the document is too long", "context_length_exceeded"),

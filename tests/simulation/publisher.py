@@ -1,4 +1,7 @@
-"""A publisher over the broker in memory; its reports may be late, lost or wrong about what was not delivered."""
+"""A publisher over the broker in memory.
+
+Its reports may be late, lost, or wrong about undelivered records.
+"""
 
 from collections.abc import Sequence
 
@@ -12,7 +15,7 @@ from tests.simulation.weather import Weather
 
 _DELIVERY_S = 20.0
 _LARGEST_BYTES = int(SETTINGS["max.message.bytes"])
-_UNPUBLISHABLE = b"unpublishable"  # the dead letter of such a task is refused by its topic
+_UNPUBLISHABLE = b"unpublishable"  # the topic refuses the dead letter of such a task
 
 
 class SimPublisher:
@@ -25,7 +28,7 @@ class SimPublisher:
         self._waiting = 0
 
     async def publish(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
-        """Return, for each record, None when it is durable or why it is not known to be."""
+        """Return, for each record, None if it is durable, or why that is not known."""
         self._waiting += len(records)
         process = PROCESS.get()
         self._broker.sending.append(process)
@@ -59,4 +62,4 @@ class SimPublisher:
         return self._waiting
 
     async def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing: no connection is open."""

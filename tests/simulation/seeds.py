@@ -1,7 +1,8 @@
-"""Which seeds the tests run: new ones, or from where one asks to begin, and those that ever failed.
+"""The seeds that tests run: new ones or a requested range, and those that ever failed.
 
-New seeds follow from the code that a run loads, so that each version of it is tried where none was before, and the same version always
-does the same. What no run loads, such as commands and the clients of servers, changes no run.
+New seeds depend on the code that a run loads. Each version of it is tried with seeds not used
+before, and the same version always does the same. Code that no run loads, such as commands and the
+clients of servers, changes no run.
 """
 
 import os
@@ -34,7 +35,10 @@ def of_this_code() -> int:
 
 
 def loaded(seeds: int = 1) -> list[Path]:
-    """Return our files that so many runs load, sorted; a process of its own says so, as this one may have loaded more."""
+    """Return the project's files that so many runs load, sorted.
+
+    A separate process reports them, because this one may have loaded more.
+    """
     program = [sys.executable, "-c", _SAY_LOADED.format(seeds=seeds)]
     said = subprocess.run(program, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     ours = (path for path in map(Path, said.splitlines()) if any(path.is_relative_to(ROOT / folder) for folder in FOLDERS))

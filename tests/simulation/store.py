@@ -1,6 +1,7 @@
-"""The real SQL on SQLite in memory, with the database's clock replaced by the virtual one, and a row's history kept by triggers.
+"""The real SQL on SQLite in memory, with virtual time, and a history of rows by triggers.
 
-One connection serves all simulated programs: a transaction runs within one callback, so that nothing can come between.
+The database's clock is replaced by the virtual one. One connection serves all simulated programs: a
+transaction runs within one callback, so nothing can come between.
 """
 
 import sqlite3
@@ -28,7 +29,8 @@ _JULIAN_EPOCH = datetime(2000, 1, 1, 12)  # noqa: DTZ001 - the same
 _JULIAN_EPOCH_DAY = 2451545.0
 TURN = 10_000  # the events of one transaction have numbers between two multiples of this
 
-# What the checkers read of a row's life. It is written in the transaction that changes the row; `sim_turn()` numbers the events.
+# The history of rows that the checkers read. It is written in the transaction that changes the row;
+# `sim_turn()` numbers the events.
 _NOW = "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'"
 _HISTORY = f"""
 CREATE TABLE sim_move (turn INTEGER PRIMARY KEY, at TEXT, clock_s REAL, task_id INT, old_status INT, status INT, old_owner INT, owner INT,
@@ -86,7 +88,7 @@ END;
 
 
 class Store:
-    """One database for one run after another; each begins with an empty schema."""
+    """One database for one run after another; each run begins with an empty schema."""
 
     def __init__(self) -> None:
         self.utc_s: Callable[[], float] = lambda: 0.0
@@ -97,14 +99,17 @@ class Store:
         self._empty = _migrated()
 
     def begin(self, utc_s: Callable[[], float], clock_s: Callable[[], float]) -> None:
-        """Forget everything; from now on the database's time is `utc_s()`, and the run's is `clock_s()`."""
+        """Begin a new run; `utc_s` is the database's time, and `clock_s` the run's.
+
+        Everything from earlier runs is forgotten.
+        """
         self.utc_s, self.clock_s, self._turn = utc_s, clock_s, 0
         self._empty.backup(self.raw)
 
     def transact(self, work: Callable[[Connection], Result], begin: str) -> Result:
-        """Return what `work` returns, in one transaction if it is to begin with a statement.
+        """Return the result of `work`, in one transaction if it begins with a statement.
 
-        To open one with SQLAlchemy would cost more than what is done in it.
+        To open a transaction with SQLAlchemy would cost more than its work.
         """
         self.turn()
         if not begin:
@@ -119,12 +124,12 @@ class Store:
         return result
 
     def turn(self) -> int:
-        """Return the number of an event that is after all that were, and before all that come."""
+        """Return an event number that is after all past ones and before all future ones."""
         self._turn = (self._turn // TURN + 1) * TURN
         return self._turn
 
     def rows(self, sql: str, *values: object) -> list[Any]:
-        """Return the rows of a query, beside the product."""
+        """Return the rows of a checker's own query."""
         return self.raw.execute(sql, values).fetchall()
 
     def _connect(self) -> sqlite3.Connection:
@@ -159,7 +164,7 @@ class Store:
 
 @lru_cache(maxsize=1000)
 def stamp(utc_s: float) -> str:
-    """Return a time as SQLite's strftime gives it: milliseconds."""
+    """Return a time in the form of SQLite's strftime: milliseconds."""
     return (_UNIX_EPOCH + timedelta(milliseconds=round(utc_s * 1000))).isoformat(" ", "milliseconds")
 
 
@@ -190,16 +195,20 @@ def _migrated() -> sqlite3.Connection:
 
 
 class AwayError(BaseException):
-    """A transaction waits for a server that is away: its lane runs the call again later. Nothing of the product may catch it."""
+    """A transaction waits for a server that is away; its executor runs the call again later.
+
+    No code of the product may catch this.
+    """
 
 
 class SimDatabase(Database):
-    """The product's transactions, on the store; what goes wrong with them is the weather's."""
+    """The product's transactions on the store; the weather decides which go wrong."""
 
     def __init__(self, store: Store, weather: Weather, clock: Clock, *, sqlite: bool = True) -> None:
         self.stopping = threading.Event()
         self._reads_only = False
-        self.sqlite = sqlite  # otherwise what is not one transaction on a server is none here
+        # Otherwise a sequence that is not one transaction on a server is none here either.
+        self.sqlite = sqlite
         self._store = store
         self._weather = weather
         self._clock = clock
@@ -215,19 +224,19 @@ class SimDatabase(Database):
         return not self.away_s
 
     def rest(self, count: int) -> None:
-        """Try again at once, or leave it to the lane when the server is away."""
+        """Retry at once, or leave the retry to the executor if the server is away."""
         if self.away_s:
             raise AwayError
 
     def close(self) -> None:
-        """Leave the store to the others."""
+        """Leave the store open for the other programs."""
 
     def run(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
-        """Return what `work` returns, in one transaction."""
+        """Return the result of `work`, run in one transaction."""
         return self._again(lambda: self._struck(work, "BEGIN IMMEDIATE"), tries)
 
     def auto(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
-        """Return what `work` returns, each statement committed by itself."""
+        """Return the result of `work`, with each statement committed by itself."""
         return self._again(lambda: self._struck(work, ""), tries)
 
     def _struck(self, work: Callable[[Connection], Result], begin: str) -> Result:

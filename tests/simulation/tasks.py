@@ -1,4 +1,4 @@
-"""The tasks of a run: lines whose id says what becomes of them."""
+"""The tasks of a run: lines whose id decides their fate."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ from tests.simulation.eventloop import EPOCH_S
 from tests.simulation.machine import HANDLED
 from tests.simulation.mishaps import MISJUDGED, UNREADABLE
 
-FUTURE = "future"  # of a format that is understood only after an update
-OF_THE_INBOX = (FUTURE, UNREADABLE)  # set aside until then
+FUTURE = "future"  # of a format that only an update understands
+OF_THE_INBOX = (FUTURE, UNREADABLE)  # quarantined until then
 _SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 

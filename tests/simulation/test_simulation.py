@@ -1,4 +1,7 @@
-"""The product's own agents on virtual time: seeds that are new with this code, those that ever failed, and what a run itself must keep."""
+"""The product's own agents on virtual time: new seeds, seeds that ever failed, and runs.
+
+The last tests check the simulation's own rules.
+"""
 
 import os
 import subprocess
@@ -26,7 +29,7 @@ def store() -> Store:
 
 @pytest.mark.timeout(900 + NUMBER)
 def test_no_seed_breaks_a_promise(store: Store) -> None:
-    """Under hundreds of new plans of faults every promise holds, and each was in danger."""
+    """Every promise holds under hundreds of new plans of faults, and each was in danger."""
     summary = batch.run(range(FIRST, FIRST + NUMBER), store)
 
     assert not summary.broken, "\n".join(
@@ -42,7 +45,7 @@ def test_no_seed_fails_again(seed: int, store: Store) -> None:
 
 
 def test_without_faults_every_call_is_made_once(store: Store) -> None:
-    """One agent without faults calls once for each task, and everything ends."""
+    """Without faults one agent calls once for each task, and everything ends."""
     world = World(draw(3, faults=False), store)
 
     assert world.run() == []
@@ -63,7 +66,7 @@ def test_a_batch_of_bad_tasks_ends_by_itself(kind: str, store: Store) -> None:
 
 
 def test_a_seed_gives_the_same_run_again() -> None:
-    """The same seed gives the same trace in another process with other hashes."""
+    """A seed gives the same trace in another process with other hashes."""
     traces = [_trace(seed=7, hashes=hashes) for hashes in ("1", "2")]
 
     assert traces[0] == traces[1]
@@ -71,7 +74,7 @@ def test_a_seed_gives_the_same_run_again() -> None:
 
 
 def test_new_seeds_follow_from_all_that_a_run_loads() -> None:
-    """Many runs load what the first does: a version of the code is known by that."""
+    """Many runs load the same files as the first, which identify a version of the code."""
     assert loaded(seeds=10) == loaded()
 
 
@@ -88,7 +91,7 @@ def test_constant_statements_give_what_sqlalchemy_gives(store: Store) -> None:
 @pytest.mark.proof
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_caught(name: str, store: Store) -> None:
-    """The checker of a promise speaks when the promise is broken on purpose, in as many seeds as the table of the proof says."""
+    """The checker finds its planted bug within the number of seeds in the proof's table."""
     seeds = caught.read().get(name, 1)
     again = f'the table of the proof is old: python -m tests.simulation --bugs "{name}" --remember'
 
@@ -96,7 +99,7 @@ def test_a_planted_bug_is_caught(name: str, store: Store) -> None:
 
 
 def test_every_promise_has_a_planted_bug() -> None:
-    """No checker is trusted that was not seen to speak, and the table of the proof has every planted bug."""
+    """Every checker has a planted bug that it finds, and the proof's table has every bug."""
     assert {bug.promise for bug in BUGS.values()} == {f"P{number}" for number in range(1, 10)}
     assert caught.read().keys() == BUGS.keys()
 

@@ -1,4 +1,4 @@
-"""How a run stands: what is not done yet, and how often its promises were in danger."""
+"""The state of a run: unfinished work, and how often its promises were in danger."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def unfinished(world: "World") -> str:
-    """Return what is not done yet; empty when everything has ended."""
+    """Return the unfinished work; empty once everything has ended."""
     open_tasks = world.store.rows("SELECT count(*) FROM task WHERE status < 3")[0][0]
     orders = world.store.rows("SELECT count(*) FROM outbox")[0][0]
     lag = sum(position.high - max(position.low, position.committed or 0) for position in positions(world.broker))
     ahead = sum(group.ahead() for group in world.broker.groups.values())
     working = [program.name for program in (world.loader, *world.others) if program.running]
-    working += ["load"] if world.loader.killed else []  # it is started again
+    working += ["load"] if world.loader.killed else []  # it will be started again
     sending = sum(process is None or process.alive for process in world.broker.sending)
     if open_tasks or orders or lag or ahead or working or sending:
         return f"{open_tasks} tasks open, {orders} orders, lag {lag}, {ahead} committed too far, {sending} sending, {working}"
@@ -27,7 +27,7 @@ def unfinished(world: "World") -> str:
 
 
 def positions(broker: Broker) -> Iterator[Position]:
-    """Yield where the groups stand on the topics that work is read from."""
+    """Yield the positions of the groups on the topics that agents read."""
     for name, topic in broker.topics.items():
         if not name.endswith(".dlq"):
             group = broker.group(GROUP if name == f"{GROUP}.tasks" else name)
@@ -56,7 +56,7 @@ _SEEN = {
 
 
 def seen(world: "World") -> Counter[str]:
-    """Return what came to pass in a run: promises that were never in danger prove nothing."""
+    """Return the events of a run: a promise that was never in danger is not proved."""
     found = Counter({name: world.store.rows(sql)[0][0] for name, sql in _SEEN.items()})
     for disposition, number in world.store.rows("SELECT disposition, sum(delta) FROM sim_count WHERE state=4 AND delta>0 GROUP BY 1"):
         found[f"dead, {disposition}"] += number

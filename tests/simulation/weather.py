@@ -1,4 +1,4 @@
-"""What the surroundings do to a run: how likely each trouble is while there are faults, and since when something is away."""
+"""The troubles of a run's surroundings: their chances, and the outages in progress."""
 
 import random
 from collections import Counter
@@ -7,18 +7,20 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Weather:
-    """Chances by name, from 0 to 1, the times until which something does not answer, and routes on which every call fails alike."""
+    """Chances by name, from 0 to 1, the ends of outages, and routes on which every call fails."""
 
     rng: random.Random
     chances: dict[str, float] = field(default_factory=dict)
     down_until_s: dict[str, float] = field(default_factory=dict)
     slow_s: dict[str, float] = field(default_factory=dict)
-    outages: dict[str, tuple[str, float]] = field(default_factory=dict)  # by route: the trouble, and until when
-    crawling: dict[str, tuple[float, float]] = field(default_factory=dict)  # by program: how long its calls take, and until when
+    # By route: the trouble, and its end.
+    outages: dict[str, tuple[str, float]] = field(default_factory=dict)
+    # By program: how long its calls take, and until when.
+    crawling: dict[str, tuple[float, float]] = field(default_factory=dict)
     struck: Counter[str] = field(default_factory=Counter)
 
     def strikes(self, name: str) -> bool:
-        """Return whether this trouble happens now."""
+        """Return whether this trouble occurs now."""
         chance = self.chances.get(name, 0.0)
         if chance and self.rng.random() < chance:
             self.struck[name] += 1
@@ -37,17 +39,17 @@ class Weather:
         return max(0.0, self.down_until_s.get(name, 0.0) - now_s)
 
     def outage(self, route: str, now_s: float) -> str:
-        """Return the trouble in which every call on a route ends that begins now; empty when there is none."""
+        """Return the trouble of every call on a route that begins now; empty if there is none."""
         trouble, until_s = self.outages.get(route, ("", 0.0))
         return trouble if now_s < until_s else ""
 
     def latency_s(self, program: str, now_s: float, usual_s: float) -> float:
-        """Return how long a call takes that begins now."""
+        """Return how long a call that begins now takes."""
         long_s, until_s = self.crawling.get(program, (0.0, 0.0))
         return long_s if now_s < until_s else self.delay_s("llm", usual_s) + self.away_s("llm", now_s)
 
     def clear(self) -> None:
-        """Let everything go well from now on."""
+        """End all troubles."""
         self.chances.clear()
         self.down_until_s.clear()
         self.slow_s.clear()

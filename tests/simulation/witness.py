@@ -1,4 +1,4 @@
-"""What a simulated run has to show: its evidence, read from the ledger, the broker, the LLM and the programs."""
+"""The evidence of a simulated run, from the ledger, the broker, the LLM and the programs."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -23,16 +23,19 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 DIRECT = f"{GROUP}-direct"
-_FENCES = 1000  # a record that runs ahead of its ledger by more is nobody's
+_FENCES = 1000  # a record that is ahead of its ledger by more is foreign
 
 
 def evidence(world: "World") -> Evidence:
-    """Return everything that was seen of a run."""
+    """Return all evidence of a run."""
     return _Witness(world).tell()
 
 
 class _Witness:
-    """Reads the ledger's tables and their history, the broker's logs, and what the programs and the LLM wrote down."""
+    """Reads the ledger's tables and history, the broker's logs, and the programs' own records.
+
+    The LLM's record of calls belongs to it too.
+    """
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -73,7 +76,11 @@ class _Witness:
         )
 
     def _loaded(self, rows: set[str]) -> frozenset[str]:
-        """Return what must be there: what a cancelled load did not come to need not, nor what the release cannot read yet."""
+        """Return the tasks that must exist.
+
+        Tasks that a cancelled load did not reach, or that the release cannot read yet, are left
+        out.
+        """
         world = self._world
         direct = {f"{DIRECT}/{line.key}" for line in world.inbox}
         own = {f"{BATCH}/{line.key}" for line in world.lines}
@@ -125,7 +132,7 @@ class _Witness:
                 yield Ordered(item[1], item[2], placed, None)
 
     def _guards(self) -> Iterator[Guarded]:
-        """What is raised in a transaction holds when it has ended."""
+        """A guard raised in a transaction holds from the transaction's end."""
         raised: dict[int, tuple[int, tuple[Any, ...]]] = {}
         looked = [(guard_id, turn) for turn, guard_id in self._rows("SELECT * FROM sim_look ORDER BY turn")]
 
@@ -157,7 +164,7 @@ class _Witness:
         return f"{name} of {topic_id}"
 
     def _topics(self) -> Iterator[tuple[str, Topic]]:
-        """Yield every topic that work is read from, those too that were made again since."""
+        """Yield every topic that agents read, including recreated ones."""
         broker = self._world.broker
         for name, topic in (*broker.deleted, *broker.topics.items()):
             if not name.endswith(".dlq"):
@@ -181,7 +188,7 @@ class _Witness:
                     )  # fmt: skip
 
     def _named(self, stored: Any, bodies: dict[int, tuple[bytes, bytes]]) -> tuple[int | None, int]:
-        """Return task and fence of a record that is a publication of ours."""
+        """Return task and fence of a record that is one of our publications."""
         try:
             said = decode(stored.headers)
         except NotOursError:

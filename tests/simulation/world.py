@@ -1,4 +1,7 @@
-"""One run: faults until the horizon, then none; then everything must end, and every agent must leave when it is asked to."""
+"""One run: faults until the horizon, then none.
+
+Then everything must end, and every agent must leave when it is asked to.
+"""
 
 import gc
 import logging
@@ -35,18 +38,18 @@ from tests.simulation.provider import SimLLM
 from tests.simulation.store import Store
 from tests.simulation.weather import Weather
 
-PATIENCE_S = 1800.0  # within this time after the last fault everything must have ended
+PATIENCE_S = 1800.0  # everything must have ended within this time after the last fault
 LEAVE_S = 120.0
 LOAD_CHUNK = 6
 INBOX = f"{GROUP}.inbox"
 
 
 class KilledError(BaseException):
-    """Ends a program where it stands."""
+    """Ends a program at its present point."""
 
 
 class World:
-    """A run of one plan. `problems` are the promises that were broken; none is the aim."""
+    """A run of one plan; `problems` are its broken promises, ideally none."""
 
     def __init__(self, plan: Plan, store: Store, say: Callable[[str], None] | None = None) -> None:
         self.plan = plan
@@ -76,7 +79,7 @@ class World:
             sqlite=plan.sqlite,
         )
         self.agents: list[AgentProgram] = []
-        self.others: list[Program] = []  # cancels, replays, and what else people do
+        self.others: list[Program] = []  # cancels, replays, and other commands of people
         self.incarnations: dict[int, AgentProgram | None] = {}
         own = {kind: weight for kind, weight in plan.kinds.items() if kind not in tasks.OF_THE_INBOX}
         self.lines = tasks.lines(plan.tasks, self.rng, own, plan.models, plan.horizon_s)
@@ -94,14 +97,14 @@ class World:
     # ---- the run
 
     def run(self) -> list[str]:
-        """Run to the end; return what was broken."""
+        """Run to the end; return the broken promises."""
         with self._patched():
             self.store.begin(lambda: EPOCH_S + self.loop.time() + self.database_ahead_s, self.loop.time)
             try:
                 self.loop.run_until_complete(self.loop.spawn(Process("world"), self._run()))
             except KeyboardInterrupt:
                 raise
-            except BaseException as error:  # noqa: BLE001 - whatever ended the run is what the run is about
+            except BaseException as error:  # noqa: BLE001 - whatever ended the run is its result
                 self.problem("RUN", told(error))
             finally:
                 self.loop.bury()
@@ -126,7 +129,7 @@ class World:
         self.seen = watch.seen(self)
 
     async def _supervise(self) -> None:
-        """See to it that an agent runs, and that a load that was killed is started again."""
+        """Keep an agent running, and restart a load that was killed."""
         while not self.leaving:
             await self.clock.sleep(self.rng.uniform(2, 12))
             if not any(agent.running and agent.asked_s is None for agent in self.agents):
@@ -194,16 +197,20 @@ class World:
         self.say(f"{what}: after {self.loop.time() - began_s:.0f} s")
 
     def _ended(self, program: Program) -> None:
-        """Note an error that is a bug of ours.
+        """Judge how a program ended.
 
-        A drain may give up while the database is away, a load of a cancelled batch is refused, handlers may use up the memory.
+        A drain may give up while the database is away. An impossible command is refused, such as a
+        load of a cancelled batch. Any other error is a bug.
         """
         error = program.error
         if error is not None and not isinstance(error, UnreachableError | UnsafeStateError | OutOfMemoryError) and not program.killed:
             self.failures.append(f"{program.name} ended with {type(error).__name__}: {error}")
 
     def start(self) -> None:
-        """Start another agent, unless the run is about to end. One that finds the topics unsafe ends at once, and is started again."""
+        """Start another agent, unless the run is about to end.
+
+        An agent that finds the topics unsafe ends at once, and is started again.
+        """
         if not self.leaving:
             agent = AgentProgram(self.machine, f"agent-{next(self._names)}", good=lambda: self.well)
             self.agents.append(agent)
@@ -217,7 +224,7 @@ class World:
         """Start the load, or start it again."""
         self.loader = LoaderProgram(self.machine, self.lines, self.plan.horizon_s / (1 + self.plan.tasks / LOAD_CHUNK))
 
-    # ---- what is written down
+    # ---- the trace
 
     def say(self, text: str) -> None:
         """Add a line to the trace."""
@@ -226,7 +233,7 @@ class World:
             self._say(f"{self.loop.time():9.3f} {process.name if process else '':14} {text}")
 
     def problem(self, promise: str, text: str) -> None:
-        """Note a broken promise."""
+        """Record a broken promise."""
         self.say(f"BROKEN {promise}: {text}")
         self.problems.append(f"{promise} {text}")
 
@@ -235,16 +242,22 @@ class World:
         self.commits.append((self.store.turn(), self.broker.topics[place[0]].topic_id, place, offset))
 
     def _unexpected(self, _loop: Any, context: dict[str, Any]) -> None:
-        if "handle" in context:  # a callback raised; what a task raises is its program's end, or its creator's affair
+        # A callback raised; a task's error is its program's end, or its creator's affair.
+        if "handle" in context:
             self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")
 
-    # ---- what is not the product's own
+    # ---- replacements of the product's parts
 
     @contextmanager
     def _patched(self) -> Iterator[None]:
-        """Draw agents' ids in order, load in small chunks, let spans be narrow, die at points, and hear what the product logs."""
+        """Replace parts of the product for the run.
+
+        Agents' ids are drawn in order, loads use small chunks, spans may be narrow, programs die at
+        points, and the log is read.
+        """
         with ExitStack() as stack:
-            gc.disable()  # a collection in the middle would let killed programs end at a time that no seed decides
+            # A collection in the middle would end killed programs at a time that no seed decides.
+            gc.disable()
             stack.callback(gc.enable)
             mishaps = Mishaps(self.rng, lambda: self.well)
             replaced = [(lease, "_draw", self._draw), (crash, "reach", self._reach)]
@@ -292,14 +305,14 @@ class World:
                     raise KilledError
 
     def _parse(self, value: bytes) -> TaskLine:
-        """Read a task line by the rules of the release that runs: those of the future are known only after an update."""
+        """Read a task line by the running release's rules; lines of the future need an update."""
         if not self.well and tasks.FUTURE.encode() in value:
             raise LineError("id", "is of the future", "update")
         return parse(value)
 
 
 class _Ears(logging.Handler):
-    """Puts the product's log into the trace; a bug that it logs breaks the run."""
+    """Copies the product's log into the trace; a logged bug breaks the run."""
 
     def __init__(self, world: World) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""Planted bugs: each breaks one promise on purpose, so that its checker is known to see. They exist in tests only."""
+"""Planted bugs: each breaks one promise on purpose, to show that its checker works.
+
+They exist in tests only.
+"""
 
 from tests.simulation.bugs import bus, failures, leases, ledger, loop
 from tests.simulation.bugs.bug import Bug

@@ -1,4 +1,4 @@
-"""What a planted bug is."""
+"""The type of planted bugs."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -11,9 +11,11 @@ from tests.simulation.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """`promise` is the one whose checker must speak; `plant` breaks the product while it is entered.
+    """A planted bug.
 
-    `stage`: fields of a plan that are set where the bug needs more of something than most plans have.
+    `promise` is the one whose checker must find the bug. `plant` breaks the product while its
+    context is entered. `stage` sets fields of a plan if the bug needs more of something than most
+    plans have.
     """
 
     promise: str
@@ -26,5 +28,5 @@ class Bug:
 
 
 def replaced(owner: object, name: str, value: object) -> Callable[[], AbstractContextManager[Any]]:
-    """Return what plants `value` in the place of an attribute."""
+    """Return a context manager that replaces an attribute by `value`."""
     return lambda: patch.object(owner, name, value)

@@ -1,4 +1,4 @@
-"""Bugs of publishing: orders that are not written, deleted too early, or sent before they are true."""
+"""Bugs of publishing: orders not written, deleted too early, or sent before they are true."""
 
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any

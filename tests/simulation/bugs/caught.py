@@ -1,4 +1,7 @@
-"""How many seeds each planted bug took to be caught: the table of docs/proof.md, where the tests read it too."""
+"""How many seeds each planted bug needs to be caught: the table of docs/proof.md.
+
+The tests read the table too.
+"""
 
 import re
 from pathlib import Path
@@ -9,13 +12,14 @@ _LINE = re.compile(r"^\| ([^|`]+) \| (P[1-9]) \| (\d+) \|$", re.MULTILINE)
 
 
 def read() -> dict[str, int]:
-    """Return how many seeds each bug took when this was last measured."""
+    """Return how many seeds each bug needed when it was last measured."""
     return {name: int(seeds) for name, _, seeds in _LINE.findall(PAGE.read_text())}
 
 
 def line(name: str, seeds: int) -> str:
     """Return a bug's line of the table."""
-    from tests.simulation.bugs import BUGS  # noqa: PLC0415 - the table of bugs is made of modules that do not need this one
+    # The table of bugs is made of modules that do not need this one.
+    from tests.simulation.bugs import BUGS  # noqa: PLC0415
 
     return f"| {name} | {BUGS[name].promise} | {seeds or 'NOT CAUGHT'} |"
 

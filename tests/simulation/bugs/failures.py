@@ -1,4 +1,4 @@
-"""Bugs of judge, breaker and guard: what the provider does to all is laid on the tasks."""
+"""Bugs of judge, breaker and guard: tasks pay for a provider's general failures."""
 
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace

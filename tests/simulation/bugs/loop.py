@@ -1,4 +1,4 @@
-"""Bugs of the agent's loop: what it finishes with, what it claims, what it forgets."""
+"""Bugs of the agent's loop: wrongly finished, claimed or forgotten records."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -39,7 +39,7 @@ def _passes(kind: type) -> Callable[[], AbstractContextManager[Any]]:
 
 
 def _fenced_passes() -> AbstractContextManager[Any]:
-    """The reaper's own order would carry the task: the rule must hold without it."""
+    """The reaper's own order would save the task; the rule must hold without it."""
     back = reap._return
 
     def silent(*args: Any) -> None:
@@ -84,7 +84,7 @@ def _followers_forgotten() -> AbstractContextManager[Any]:
 
 
 def _copies_of_any_fence() -> AbstractContextManager[Any]:
-    """Of what is settled, the record of its next attempt may be there already."""
+    """The record of a settled task's next attempt may be there already."""
     take = entries.Entries.take_copies
     return patch.object(entries.Entries, "take_copies", lambda self, entry, _fence: take(self, entry, 1 << 30))
 

@@ -1,4 +1,4 @@
-"""What a plan has more of, for bugs that would need very many plans otherwise."""
+"""Stages: additions to a plan, for bugs that would otherwise need very many plans."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ Stage = dict[str, Any]
 _BUSY: Stage = {"tasks": 40, "horizon_s": 60.0, "slow_s": {"llm": 19.0}, "crashes": [], "slots": 4, "agents": 3, "linger": True}
 ZOMBIES: Stage = {**_BUSY, "events": [(4.0 * turn, "zombie") for turn in range(1, 14)]}
 DATABASE_AWAY: Stage = {**_BUSY, "events": [(8.0 * turn, "database_away") for turn in range(1, 7)]}
-CANCELLED: Stage = {**_BUSY, "events": [(14.0, "crash"), (15.0, "cancel")], "crashes": [("cancel.marked", 1)]}  # tasks of it wait
+# Tasks of it wait.
+CANCELLED: Stage = {**_BUSY, "events": [(14.0, "crash"), (15.0, "cancel")], "crashes": [("cancel.marked", 1)]}
 
 _ALONE: Stage = {"agents": 1, "inbox": 0, "models": ("",), "chances": {}, "kinds": {"t": 1}, "crashes": []}
 OUTAGES: Stage = {
@@ -18,7 +19,8 @@ ALL_PANIC: Stage = {**_ALONE, "tasks": 6, "horizon_s": 60.0, "kinds": {"panics":
 ALL_FAIL: Stage = {**_ALONE, "tasks": 10, "max_attempts": 2, "kinds": {"broken": 1}, "events": []}
 ALL_REFUSED: Stage = {**_ALONE, "tasks": 40, "slots": 8, "kinds": {"refused": 1}, "events": []}
 
-# Who froze with an order in hand sends it when another has, and a person has replayed meanwhile.
+# A program that froze with an order in hand sends it when another has sent it already, and a person
+# has replayed meanwhile.
 LATE_SENDERS: Stage = {
     **_ALONE, "agents": 3, "tasks": 20, "linger": True, "horizon_s": 120.0, "kinds": {"refused": 1}, "slow_s": {"database": 3.0},
     "events": sorted([(3.0 * turn + 1, "freeze") for turn in range(30)] + [(3.0 * turn + 34, "replay") for turn in range(28)]),
