@@ -1,1 +1,4 @@
-"""Programs are killed at each point between two durable effects; afterwards one checker must find nothing."""
+"""Fault runs: programs are killed at each point between two durable effects.
+
+Afterwards one checker must find nothing wrong.
+"""

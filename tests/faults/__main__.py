@@ -1,7 +1,7 @@
-"""`python -m tests.faults`: a seeded plan of faults against real servers, then one checker over everything that was seen.
+"""`python -m tests.faults`: a seeded plan of faults against real servers, then one judge.
 
-Exit codes: 0 every promise held and every fault met somebody, 1 not so; then everything that is needed to look into it is kept.
-2 a server is not installed.
+Exit codes: 0 if every promise held and every fault met somebody, 1 if not. After a 1, all evidence
+is kept for an investigation. 2 if a server is not installed.
 """
 
 import argparse
@@ -31,7 +31,7 @@ SEEN = "seen.pickle"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run, report, and return the exit code."""
+    """Run and report; return the exit code."""
     options = _parser().parse_args(argv)
     if options.again is not None:
         return _again(options.again)
@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _again(folder: Path) -> int:
-    """Judge what is kept of a run again."""
+    """Judge the kept evidence of a run again."""
     found, known = pickle.loads((folder / SEEN).read_bytes())  # noqa: S301 - written by ourselves
     judgement = judge(found, figures=known)
     for line in report.lines(judgement):
@@ -72,7 +72,7 @@ def _again(folder: Path) -> int:
 
 
 def _known(seed: int, minutes: float) -> dict[str, Any]:
-    """Return what is known of a run without looking at it."""
+    """Return the facts about a run that need no evidence."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "seed": seed,

@@ -1,4 +1,4 @@
-"""Plays stories side by side: most of their time they wait for leases and sessions of the dead."""
+"""Plays stories side by side, as they mostly wait for leases and sessions of the dead."""
 
 import os
 import random
@@ -14,13 +14,17 @@ from tests.integration.installations import embedded_in, group_on, prepare
 from tests.servers import Kafka, MariaDB, Redis
 
 SIDE_BY_SIDE = 6
-SESSION = '[kafka.client]\n"session.timeout.ms" = "6000"\n'  # the shortest that a broker allows by default
+# The shortest that a broker allows by default.
+SESSION = '[kafka.client]\n"session.timeout.ms" = "6000"\n'
 TIERS = {"DOCLLM_RETRY_TIERS": "1s"}
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One playing of a story. `number` counts from 0; only the first is at the first time of each point."""
+    """One playing of a story.
+
+    `number` counts from 0. Only the first playing dies at the first time of each point.
+    """
 
     story: Story
     kafka: bool
@@ -31,25 +35,27 @@ class Case:
 
 
 class Campaign:
-    """Plays cases in this order, started at once; each `result` waits for one of them, or plays it when it is none of those.
+    """Plays cases in this order, started at once.
 
-    Whoever asks for results asks in the same order, or waits for other cases too.
+    Each `result` waits for its case, or plays it if it is not among them. The caller must ask for
+    results in the same order, or wait for other cases too.
     """
 
     def __init__(self, cases: Iterable[Case], *, folder: Path, servers: tuple[Kafka, MariaDB, Redis] | None) -> None:
         self._folder = folder
         self._servers = servers
         self._open: list[Deployment] = []
-        # Its threads live as long as the campaign: a child dies with the thread that started it.
+        # Its threads live as long as the campaign, because a child dies with the thread that
+        # started it.
         self._pool = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="stage")
         self._results: dict[Case, Future[None]] = {case: self._pool.submit(self._play, case) for case in cases}
 
     def result(self, case: Case) -> None:
-        """Return when the case has been played; raise what was wrong with it."""
+        """Wait until the case has been played; raise its error."""
         (self._results.get(case) or self._pool.submit(self._play, case)).result()
 
     def close(self) -> None:
-        """Play nothing more, end every program."""
+        """Play nothing more, and end every program."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         for deployment in tuple(self._open):
             deployment.close()
@@ -58,7 +64,8 @@ class Campaign:
     def _play(self, case: Case) -> None:
         seed = int(os.environ.get("DOCLLM_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
         deployment = self._deployment(case)
-        stage = Stage(deployment, chance=random.Random(seed), long=case.number > 0)  # noqa: S311 - it picks moments
+        # It picks moments.
+        stage = Stage(deployment, chance=random.Random(seed), long=case.number > 0)  # noqa: S311
         try:
             if case.story.prepared and case.kafka:
                 prepare(deployment)

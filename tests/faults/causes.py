@@ -1,6 +1,7 @@
-"""Why a task was called again: each repeated call is matched to what ended the attempt before it, and that to a fault of the log.
+"""The causes of repeated calls.
 
-A call whose attempt was ended by nothing that is known is a call too many.
+Each repeated call is matched to the end of the attempt before it, and that end to a logged fault. A
+call whose earlier attempt was ended by no known cause is one call too many.
 """
 
 from collections import Counter, defaultdict
@@ -19,10 +20,12 @@ from tests.faults.strike import Cost
 from tests.invariants.evidence import Attempt, Move
 
 OK = 200
-# A fault costs something until it is noticed: leases are lost 12 s after the last heartbeat, and judged each second.
+# A fault has effects until it is noticed: leases are lost 12 s after the last heartbeat, and judged
+# each second.
 NOTICED_S = 25.0
 SETTLE_S = 5.0
-LATE_S = 2.0  # a way that was mended hands on what it held: the LLM hears the call when the fault is over
+# A way that was mended hands on what it held: the LLM receives the call when the fault is over.
+LATE_S = 2.0
 AWAKE_S = 1.0  # until an agent that was frozen has looked at its clock
 FREEZE, TIME_OUT = "agent-freeze", "AMBIGUOUS"
 LLM_FAULT = "llm: {}"
@@ -34,7 +37,10 @@ UNEXPLAINED = "unexplained"
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A call that was made again. `cause` names the fault's kind; `paid`: the first one had been answered."""
+    """A repeated call.
+
+    `cause` names the fault's kind. `paid` means that the first call had been answered.
+    """
 
     name: str
     at_s: float
@@ -51,7 +57,7 @@ def repeats(seen: Seen) -> list[Repeat]:
 
 
 def by_cause(found: Sequence[Repeat]) -> dict[str, int]:
-    """Return how many repeated calls each cause has, the most frequent first."""
+    """Return the number of repeated calls for each cause, the most frequent first."""
     return dict(Counter(one.cause for one in found).most_common())
 
 
@@ -100,7 +106,7 @@ class _Causes:
         return None
 
     def _frozen_too_long(self, first: Heard) -> bool:
-        """Return whether the answer came to an agent that stood still until the call's time limit had passed."""
+        """Return whether the agent was frozen until the call's time limit had passed."""
         over_s = first.call.start_s + CALL_S
         return any(
             one["start_s"] <= min(first.call.end_s or over_s, over_s) <= over_s <= one["end_s"] + AWAKE_S
@@ -113,12 +119,12 @@ class _Causes:
         return form.format(kinds[0]) if kinds else UNEXPLAINED
 
     def _end(self, task_id: int, owner: int, from_s: float, to_s: float) -> Move | None:
-        """Return how the claim of a call ended, before the next call."""
+        """Return how the claim of a call ended before the next call."""
         mine = (move for move in self._moves[task_id] if from_s <= move.at_s <= to_s and move.old_owner == owner)
         return next(mine, None)
 
     def _dialed(self, first: Heard) -> str | None:
-        """Return the fault that the LLM was told to have then."""
+        """Return the fault that the LLM was set to at that time."""
         for one in self._seen.faults:
             told = str(one["evidence"].get("dialed", ""))
             if told.partition("=")[0] == first.fault and one["start_s"] <= first.call.start_s <= one["end_s"]:
@@ -131,7 +137,7 @@ class _Causes:
         return self._faults(life.seat if life else "", from_s - NOTICED_S, to_s, {Cost.LEASE})
 
     def _faults(self, seat: str, from_s: float, to_s: float, costs: set[Cost]) -> list[str]:
-        """Return the kinds of the faults that met a seat in this time, those that began last first."""
+        """Return the kinds of the faults that met a seat in this time, latest beginnings first."""
         found: list[Event] = [one for one in self._seen.faults if seat in one["seats"] and Cost(one["cost"]) in costs]
         then = [one for one in found if one["start_s"] <= to_s and one["end_s"] >= from_s]
         return [str(one["kind"]) for one in sorted(then, key=lambda one: -one["start_s"])]

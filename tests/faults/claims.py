@@ -1,4 +1,4 @@
-"""Whose claim a call was made under."""
+"""The claim under which a call was made."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,11 @@ ROUTE = "default"
 
 
 class Claims:
-    """Who had which task when. `freezes`: when the LLM stood still; it hears only afterwards what was sent to it meanwhile."""
+    """Which agent had which task when.
+
+    `freezes` are the times when the LLM was frozen: it receives only afterwards what was sent
+    meanwhile.
+    """
 
     def __init__(self, moves: Sequence[Move], agents: Mapping[int, Life], freezes: Sequence[tuple[float, float]]) -> None:
         self._agents = agents
@@ -25,7 +29,7 @@ class Claims:
             self._moves[move.task_id].append(move)
 
     def known(self, one: Heard, task: Task | None) -> Call:
-        """Return a call with the claim under which it was made: the last one of its seat, or else the last one."""
+        """Return a call with its claim: the last one of its seat, or else the last one."""
         if task is None:
             return one.call
         before = [move for move in self._moves[task.id] if move.at_s <= one.call.start_s]
@@ -40,7 +44,7 @@ class Claims:
         return replace(one.call, task_id=task.id, route=ROUTE, claim=Claim(life.program if life else "", status, owner))
 
     def _sent_s(self, heard_s: float) -> float:
-        """Return when a call that was heard then may have been sent at the earliest."""
+        """Return the earliest time at which a call received then may have been sent."""
         return min((begin_s for begin_s, end_s in self._freezes if begin_s <= heard_s <= end_s + READ_LATE_S), default=heard_s)
 
     def _seat(self, owner: int) -> str:

@@ -1,4 +1,7 @@
-"""The programs that run all the time: each has a seat, which is its own way to every server, and is started again when it has ended."""
+"""The programs that always run: each has a seat, and is started again after its end.
+
+A seat is its own way to every server.
+"""
 
 import signal
 import threading
@@ -16,7 +19,7 @@ AGAIN_S = 1.0  # between an end and the next start, as an orchestrator waits
 
 @dataclass(eq=False)
 class Seat:
-    """A place for one agent after another. `wanted`: whether somebody is to sit there."""
+    """A place for one agent after another; `wanted` tells whether it shall be taken."""
 
     name: str
     wanted: bool = True
@@ -26,7 +29,7 @@ class Seat:
 
 
 class Crew:
-    """Keeps the seats taken. `start` starts the program of a seat."""
+    """Keeps the seats taken; `start` starts the program of a seat."""
 
     def __init__(self, *, seats: list[Seat], start: Callable[[str], Program], ledger: LedgerView, faultlog: FaultLog) -> None:
         self.seats = {seat.name: seat for seat in seats}
@@ -42,27 +45,27 @@ class Crew:
         self._keeper.start()
 
     def end(self) -> None:
-        """Start nobody any more."""
+        """Start no more agents."""
         self._over.set()
         self._keeper.join()
 
     def sitting(self, name: str) -> Program | None:
-        """Return the agent of a seat, None while it is empty."""
+        """Return the agent of a seat, None while the seat is empty."""
         program = self.seats[name].program
         return program if program is not None and program.running else None
 
     def leave(self, name: str, program: Program, number: signal.Signals) -> None:
-        """Send a signal that is to end an agent."""
+        """Send a signal that shall end an agent."""
         self.seats[name].expected.add(program.name)
         program.signal(number)
 
     def want(self, name: str, *, wanted: bool) -> None:
-        """Say whether a seat is to be taken."""
+        """Set whether a seat shall be taken."""
         with self._lock:
             self.seats[name].wanted = wanted
 
     def claims(self, program: Program) -> dict[str, int]:
-        """Return what an agent has claimed, by task, with the losses of each."""
+        """Return the claims of an agent by task, with the number of losses of each."""
         return self._ledger.claims_of(program.pid)
 
     def _keep(self) -> None:

@@ -1,4 +1,4 @@
-"""Our own connection to MariaDB: the foreign transactions and commands of a run."""
+"""A separate connection to MariaDB, for the foreign transactions and commands of a run."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,7 +12,7 @@ ANSWER_S = 60
 
 @contextmanager
 def opened(site: Site) -> Iterator[pymysql.Connection]:
-    """Give a connection to the ledger's database, each statement committed by itself."""
+    """Yield a connection to the ledger's database that commits each statement by itself."""
     name = site.ledger_url.rpartition("/")[2]
     settings = {"connect_timeout": ANSWER_S, "read_timeout": ANSWER_S, "autocommit": True}
     with closing(pymysql.connect(host="127.0.0.1", port=site.mariadb.port, user="docllm", database=name, **settings)) as connection:

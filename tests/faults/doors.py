@@ -1,7 +1,8 @@
-"""Ways to servers that can be cut, blocked, slowed down or torn. They carry bytes and know no protocol.
+"""Doors: ways to servers that can be cut, blocked, slowed down or torn.
 
-A `Door` is one listening address and the server behind it. What is wrong with it is counted, so that a fault which met nobody
-can be told. Everything here runs on the event loop of `proxy`.
+They carry bytes and know no protocol. A `Door` is one listening address and the server behind it.
+It counts its effects, so that a fault which met nobody can be recognized. Everything in here runs
+on the event loop of `proxy`.
 """
 
 import asyncio
@@ -12,41 +13,45 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import cast
 
-HELD_MOST_BYTES = 4 << 20  # of one connection; then its sender is made to wait
+HELD_MOST_BYTES = 4 << 20  # of one connection; then its sender has to wait
 NOW = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends a reset
 
 
 class Mode(Enum):
-    """What is wrong with a door."""
+    """The faults of a door."""
 
     OPEN = "open"
-    CUT = "cut"  # connections are reset, new ones too
-    HOLE = "hole"  # nothing arrives any more, and nobody is told
-    SLOW = "slow"  # everything comes late and drop by drop
+    CUT = "cut"  # connections are reset, including new ones
+    HOLE = "hole"  # nothing arrives any more, and nobody is notified
+    SLOW = "slow"  # everything arrives late and in small pieces
     TEAR = "tear"  # now and then half a message, then a reset
 
 
 @dataclass(slots=True)
 class Counts:
-    """What a door did since its mode was set."""
+    """A door's counts since its mode was set."""
 
-    connections: int = 0  # that were taken
+    connections: int = 0  # accepted connections
     carried: int = 0  # bytes
     refused: int = 0  # connections that were reset at once
-    failed: int = 0  # connections that the server did not take
-    cut: int = 0  # connections that were ended by us
-    held: int = 0  # bytes that were kept back
-    delayed: int = 0  # bytes that came late
-    torn: int = 0  # messages of which half was carried
+    failed: int = 0  # connections that the server did not accept
+    cut: int = 0  # connections that the door ended
+    held: int = 0  # bytes held back
+    delayed: int = 0  # bytes that arrived late
+    torn: int = 0  # messages of which only half was carried
 
     def told(self) -> dict[str, int]:
-        """Return what is not zero."""
+        """Return the counts that are not zero."""
         return {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name)}
 
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """A mode and its figures: for SLOW the delay of each chunk and the rate, for TEAR every how many chunks one is torn."""
+    """A mode and its figures.
+
+    For SLOW these are the delay of each chunk and the rate, for TEAR the number of chunks between
+    two torn ones.
+    """
 
     mode: Mode = Mode.OPEN
     delay_s: float = 0.0
@@ -56,19 +61,25 @@ class Wrong:
 
 @dataclass(eq=False)
 class Door:
-    """One way to one server."""
+    """A way to one server."""
 
     name: str
     port: int
     server_port: int
     wrong: Wrong = Wrong()
     counts: Counts = field(default_factory=Counts)
-    earlier: Counter[str] = field(default_factory=Counter)  # what was counted before its mode was set
+    # The counts from before its mode was set.
+    earlier: Counter[str] = field(default_factory=Counter)
     pairs: set["Pair"] = field(default_factory=set)
-    chunks: int = 0  # carried in either direction, by all connections together: one alone may be too short to be torn
+    # Chunks in either direction of all connections together, because one may be too short to be
+    # torn.
+    chunks: int = 0
 
     def set(self, wrong: Wrong, *, reset: bool = False) -> Counts:
-        """Change what is wrong; return what was counted until now. `reset`: connections whose bytes were held end, as after a lost NAT."""
+        """Change the mode; return the counts until now.
+
+        With `reset`, connections whose bytes were held end, as after a lost NAT entry.
+        """
         before, self.counts, self.wrong = self.counts, Counts(), wrong
         self.earlier.update(before.told())
         for pair in list(self.pairs):
@@ -80,7 +91,7 @@ class Door:
         return before
 
     def ever(self) -> dict[str, int]:
-        """Return what it did since it was opened, whatever its modes."""
+        """Return all counts since the door was opened, in any mode."""
         return self.earlier + Counter(self.counts.told())
 
 
@@ -100,11 +111,11 @@ class Pair:
 
     @property
     def left(self) -> bool:
-        """Return whether the client has left and its last words are held: they are not delivered any more."""
+        """Return whether the client left with bytes held, which are then not delivered any more."""
         return self.client.over and self.client.held_bytes > 0
 
     def taken(self) -> None:
-        """A client has connected: go to the server, or send it away."""
+        """Handle a new client: connect to the server, or refuse it."""
         self.door.counts.connections += 1
         if self.door.wrong.mode is Mode.CUT:
             self.door.counts.refused += 1
@@ -113,7 +124,7 @@ class Pair:
             self._dialing = asyncio.get_running_loop().create_task(self._dial())
 
     def flow(self) -> None:
-        """Carry what may be carried now."""
+        """Carry all bytes that the mode allows now."""
         for end in (self.client, self.server):
             end.flow()
 
@@ -132,7 +143,7 @@ class Pair:
 
 
 class _End(asyncio.Protocol):
-    """One of the two connections; what it reads is written to the other one."""
+    """One of the two connections; the bytes it reads are written to the other."""
 
     other: "_End"
 
@@ -170,12 +181,12 @@ class _End(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self.over = True
-        # A connection that ends behind a hole is not heard of on the other side.
+        # The end of a connection behind a hole is not visible on the other side.
         if self._pair.door.wrong.mode is not Mode.HOLE:
             self.flow()
 
     def flow(self) -> None:
-        """Carry what was read, as the door's mode lets it."""
+        """Carry the bytes read, as the door's mode allows."""
         wrong = self._pair.door.wrong
         out = self.other._transport
         if out is None or wrong.mode is Mode.HOLE or out.is_closing():
@@ -218,7 +229,7 @@ class _End(asyncio.Protocol):
         out.write(data)
 
     def _drip(self, wrong: Wrong) -> None:
-        """Carry the next chunk when its time has come; one timer for each direction keeps the order."""
+        """Carry the next chunk at its time; one timer for each direction preserves the order."""
         if self._timer is not None:
             return
         loop = asyncio.get_running_loop()

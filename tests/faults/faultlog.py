@@ -1,6 +1,7 @@
-"""What was done to the programs and servers of a run, and when: one JSON line for each event, also kept in memory.
+"""The fault log: what was done to programs and servers, and when.
 
-Times are seconds since 1970, UTC, of this machine, as in every other record of a run.
+It has one JSON line for each event, which is also kept in memory. Times are seconds since 1970,
+UTC, of this machine, as in every other record of a run.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Calls as the LLM heard them, each with the seat from which it came and with what the LLM did to it on purpose."""
+"""The calls that the LLM received, each with its seat and the LLM's intended fault."""
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -9,12 +9,12 @@ import orjson
 from tests.faults.site import Site
 from tests.invariants.evidence import Call
 
-PROMPTS = "docllm-probe/"  # calls of no task: they try a route
+PROMPTS = "docllm-probe/"  # calls without a task, which probe a route
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A call. `fault` is what was dialed for it, `seat` whose way it came."""
+    """A call; `fault` is the one that the LLM was set to, `seat` the way it came."""
 
     call: Call
     fault: str | None
@@ -22,14 +22,14 @@ class Heard:
 
 
 def heard(site: Site) -> list[Heard]:
-    """Return every call of a task, in the order of their beginnings."""
+    """Return every call of a task, by the times of their beginnings."""
     killed = {event["name"]: event["at_s"] for event in site.log.of("llm")}
     logs = ((site.deployment.folder / f"{llm.name}.jsonl", killed.get(llm.name)) for llm in site.llms)
     return sorted((one for path, killed_s in logs for one in _calls(path, killed_s)), key=lambda one: one.call.start_s)
 
 
 def _calls(path: Path, killed_s: float | None) -> list[Heard]:
-    """Return the calls of one log. One that was under way when the LLM was killed ended then."""
+    """Return the calls of one log. A call in progress ended when the LLM was killed."""
     calls: list[Heard] = []
     running: dict[str, list[int]] = defaultdict(list)
     for line in path.read_bytes().splitlines():

@@ -1,4 +1,7 @@
-"""The life of every row, kept by triggers of the database in the transaction that changes it. docllm knows nothing of them."""
+"""The history of every row, kept by triggers in the transaction that changes it.
+
+docllm does not know these triggers.
+"""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -7,7 +10,8 @@ from typing import Any
 from sqlalchemy import Executable, NullPool, create_engine, text
 from sqlalchemy.engine import Row
 
-# What is written when, by the database's clock. A change that says nothing of a task's state is not kept.
+# The recorded events, by the database's clock. A change that does not concern a task's state is not
+# recorded.
 _TABLES = {
     "fault_move": "task_id BIGINT, old_status TINYINT, status TINYINT, old_owner BIGINT, owner BIGINT, old_fence INT, fence INT, "
     "old_due DATETIME(6), losses INT, attempts INT, replays INT",
@@ -42,7 +46,7 @@ _TRIGGERS = {
 
 
 def install(url: str) -> None:
-    """Begin to keep the history of a ledger."""
+    """Start to record a ledger's history."""
     with create_engine(_driver(url), poolclass=NullPool).begin() as connection:
         for table, columns in _TABLES.items():
             connection.execute(
@@ -53,18 +57,18 @@ def install(url: str) -> None:
 
 
 def read(url: str, table: str) -> Iterable[Row[Any]]:
-    """Return what was kept, in its order."""
-    return rows(url, text(f"SELECT * FROM {table} ORDER BY seq"))  # noqa: S608 - ours
+    """Return the recorded history, in order."""
+    return rows(url, text(f"SELECT * FROM {table} ORDER BY seq"))  # noqa: S608 - our own tables
 
 
 def rows(url: str, query: Executable) -> Iterable[Row[Any]]:
-    """Return the rows of a query, without keeping them all."""
+    """Yield the rows of a query without holding them all."""
     with create_engine(_driver(url), poolclass=NullPool).connect() as connection:
         yield from connection.execution_options(yield_per=10_000).execute(query)
 
 
 def seconds(moment: datetime) -> float:
-    """Return a time of the database in seconds since 1970."""
+    """Return a database time in seconds since 1970."""
     return moment.replace(tzinfo=UTC).timestamp()
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a run, and its figures."""
+"""The judge of fault runs: violations, and the run's figures."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,20 @@ from tests.faults.seen import Seen
 from tests.invariants import promises
 from tests.invariants.evidence import Move
 
-AWAY_S = 90.0  # a program may end with 3 for so long after a server was away
+AWAY_S = 90.0  # a program may end with 3 for this long after a server was away
 FINE = {0, -9, -15}
 UNREACHABLE = 3
-NEAR_S = 30.0  # within which what took over a killed agent's tasks may have been held up by something else
+# Within this time another event may have delayed the take-over of a killed agent's tasks.
+NEAR_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`violations`: broken promises, a line each. `void`: faults that nobody met. `figures`: what is published."""
+    """The result of judging a run.
+
+    `violations` are broken promises, one line each. `void` are faults that met nobody. `figures`
+    are the published ones.
+    """
 
     violations: Sequence[str]
     void: Sequence[str]
@@ -36,7 +41,7 @@ class Judgement:
 
 
 def judge(seen: Seen, *, figures: Mapping[str, Any]) -> Judgement:
-    """Judge a run. `figures` are those that the caller knows."""
+    """Judge a run; `figures` are those that the caller knows."""
     repeated = causes.repeats(seen)
     unexplained = [f"P4 repeated without a cause: {one}" for one in repeated if one.cause == causes.UNEXPLAINED]
     broken = [*promises.violations(seen.run), *unexplained, *_ended_wrong(seen), *(f"P9 {line}" for line in seen.bugs)]
@@ -46,7 +51,10 @@ def judge(seen: Seen, *, figures: Mapping[str, Any]) -> Judgement:
 
 
 def _ended_wrong(seen: Seen) -> list[str]:
-    """A program ends with 0, by a signal of ours, or with 3 while a server is away."""
+    """Return the programs that ended in a wrong way.
+
+    A program may end with 0, by a signal of ours, or with 3 while a server is away.
+    """
     odd = [life for life in seen.lives if life.code is not None and life.code not in FINE and not _excused(seen, life)]
     return [f"P9 {life.program} of {life.seat} ended with {life.code} at {life.ended_s:.1f}" for life in odd]
 
@@ -89,7 +97,10 @@ def _of(broken: Sequence[str], promise: str) -> int:
 
 
 def _rerun(seen: Seen) -> dict[str, Any]:
-    """Return how long it took until the tasks of killed agents were called again: of all, and where no other fault was near."""
+    """Return how long it took until the tasks of killed agents were called again.
+
+    The times are returned for all kills, and for those without another fault near.
+    """
     times: list[float] = []
     alone: list[float] = []
     for fault in seen.faults:
@@ -126,7 +137,10 @@ def _held(moves: Sequence[Move], agents: set[int], at_s: float) -> set[int]:
 
 
 def _near(seen: Seen, kill: Event) -> bool:
-    """Tell whether something else held up those who take over: another fault, or an agent's own end, as at the end of a run."""
+    """Return whether another event may have delayed the take-over.
+
+    That is another fault, or an agent's own end, as at the end of a run.
+    """
     from_s, until_s = kill["start_s"], kill["start_s"] + NEAR_S
     faults = any(one["start_s"] <= until_s and one["end_s"] >= from_s for one in seen.faults if one is not kill)
     return faults or any(from_s < one.ended_s <= until_s for one in seen.lives if one.pid not in _pids(kill))

@@ -1,4 +1,4 @@
-"""Faults inside MariaDB while it runs: foreign transactions that stand in the way, and connections that are ended or refused."""
+"""Faults inside MariaDB: foreign transactions, and ended or refused connections."""
 
 import time
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ OTHERS = "SELECT id FROM information_schema.PROCESSLIST WHERE user='docllm' AND 
 
 
 def row_locks(strike: Strike) -> None:
-    """Hold the rows of tasks that run for longer than anybody waits for a lock."""
+    """Lock the rows of running tasks for longer than docllm waits for a lock."""
     with database.opened(strike.site) as holding, database.opened(strike.site) as looking:
         strike.begin("rows of task", *AGENTS)
         waited = 0
@@ -38,7 +38,10 @@ def row_locks(strike: Strike) -> None:
 
 
 def deadlocks(strike: Strike) -> None:
-    """Lock rows of tasks, the later ones first, while docllm locks them from the first to the last, and weigh more than it does."""
+    """Cause deadlocks: lock rows of tasks in the opposite order, in a heavier transaction.
+
+    docllm locks the same rows from the first to the last.
+    """
     with database.opened(strike.site) as connection, connection.cursor() as cursor:
         strike.begin("rows of task", *AGENTS)
         cursor.execute("CREATE TABLE IF NOT EXISTS fault_weight (id BIGINT PRIMARY KEY AUTO_INCREMENT, n INT)")
@@ -52,17 +55,17 @@ def deadlocks(strike: Strike) -> None:
 
 def _backwards(cursor: pymysql.cursors.Cursor, ids: list[int]) -> None:
     with _rolled_back(cursor):
-        # The transaction that changed fewer rows is the one that is ended.
+        # The server ends the transaction that changed fewer rows.
         cursor.execute("INSERT INTO fault_weight (n) SELECT seq FROM seq_1_to_3000")
         for some in (ids[len(ids) // 2 :], ids[: len(ids) // 2]):
             if some:
                 cursor.execute("SELECT id FROM task WHERE id IN %s FOR UPDATE", (some,))
-            time.sleep(MET_S)  # who has an earlier row by now waits for a later one
+            time.sleep(MET_S)  # a program that has an earlier row by now waits for a later one
 
 
 @contextmanager
 def _rolled_back(cursor: pymysql.cursors.Cursor) -> Iterator[None]:
-    """Give a transaction that changes nothing, and that the server may end for another one's sake."""
+    """Yield a transaction that changes nothing and that the server may end for another one."""
     cursor.execute("BEGIN")
     try:
         yield
@@ -85,7 +88,7 @@ def killed_connections(strike: Strike) -> None:
 
 
 def too_many_connections(strike: Strike) -> None:
-    """Let the server take hardly any connection."""
+    """Let the server accept almost no connections."""
     with database.opened(strike.site) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT @@max_connections")
         usual = (cursor.fetchone() or (300,))[0]
@@ -115,7 +118,7 @@ def _kill_others(cursor: pymysql.cursors.Cursor) -> int:
 
 
 def _turns(strike: Strike) -> Iterator[int]:
-    """Give turns for the length of the fault, and longer until somebody has met it."""
+    """Yield repeatedly for the length of the fault, and longer until somebody has met it."""
     began_s, turn = time.monotonic(), 0
     while (lasted_s := time.monotonic() - began_s) < strike.hold_s or (not (turn and strike.bit) and lasted_s < TRIES_S):
         yield turn

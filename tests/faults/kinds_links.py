@@ -1,4 +1,4 @@
-"""Faults of the ways to the servers, of one agent or of all: cut, blocked, slow, torn in the middle of a message."""
+"""Faults of the ways to servers, of one agent or all: cut, blocked, slow, or torn messages."""
 
 from collections.abc import Callable
 
@@ -6,14 +6,14 @@ from tests.faults.doors import Mode, Wrong
 from tests.faults.site import AGENTS, PARTS
 from tests.faults.strike import Cost, Kind, Strike
 
-ALL_SHARE = 0.25  # of the faults meet every agent at once
+ALL_SHARE = 0.25  # share of the faults that meet every agent at once
 EVIDENCE = {Mode.CUT: ("cut", "refused"), Mode.HOLE: ("held",), Mode.SLOW: ("delayed",), Mode.TEAR: ("torn",)}
 COSTS = {"kafka": Cost.NOTHING, "mariadb": Cost.LEASE, "redis": Cost.NOTHING, "llm": Cost.REPLY}
 HOLD_S = {Mode.CUT: (2.0, 20.0), Mode.HOLE: (3.0, 25.0), Mode.SLOW: (5.0, 20.0), Mode.TEAR: (3.0, 12.0)}
 
 
 def wrong_way(part: str, mode: Mode) -> Callable[[Strike], None]:
-    """Return what makes the ways to a server wrong for a while."""
+    """Return the fault that breaks the ways to a server for a while."""
 
     def act(strike: Strike) -> None:
         site, chance = strike.site, strike.chance

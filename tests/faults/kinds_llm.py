@@ -1,4 +1,4 @@
-"""Faults of the provider's answers, of every class, dialed into the rehearsal LLM while it runs."""
+"""Faults of every class in the provider's answers, set in the running rehearsal LLM."""
 
 from collections.abc import Callable
 from urllib.request import urlopen
@@ -7,7 +7,7 @@ import orjson
 
 from tests.faults.strike import Cost, Kind, Strike
 
-# What is dialed, by the name of the kind; `{}` is a share that is drawn.
+# The faults by the name of the kind; `{}` is a random share.
 FAULTS = {
     "429": "429={}",
     "429-retry-after": "429={},retry_after=2",
@@ -25,7 +25,7 @@ FAULTS = {
     "slow": "slow={},slow_s=3",
     "400": "400={}",
 }
-# What says something of the provider, and not of a task: when all calls end so, it is an outage.
+# Faults of the provider, not of a task. If all calls end with one, it is an outage.
 OUTAGES = {"429", "500", "502", "503", "529", "401", "quota", "cut"}
 SHARES = {"huge": (0.02, 0.05), "400": (0.02, 0.1), "hang": (0.1, 0.4)}
 USUAL_SHARE = (0.2, 0.9)
@@ -33,7 +33,7 @@ OUTAGE_SHARE = 0.4
 
 
 def dialed(name: str) -> Callable[[Strike], None]:
-    """Return what lets calls end so for a while."""
+    """Return the fault that makes calls end this way for a while."""
 
     def act(strike: Strike) -> None:
         text = FAULTS[name].format(_share(strike, name))
@@ -50,14 +50,18 @@ def dialed(name: str) -> Callable[[Strike], None]:
 
 
 def _share(strike: Strike, name: str) -> float:
-    """Return a share of the calls: often all of them, which is an outage, where that kind can be one."""
+    """Return a random share of the calls.
+
+    It is often all of them, which is an outage, if the kind can be one.
+    """
     if name in OUTAGES and strike.chance.random() < OUTAGE_SHARE:
         return 1
     return round(strike.chance.uniform(*SHARES.get(name, USUAL_SHARE)), 3)
 
 
 def _faults(strike: Strike) -> dict[str, int]:
-    with urlopen(strike.site.llm.url.replace("/v1", "/stats"), timeout=10) as answer:  # noqa: S310 - our own server
+    # Our own server.
+    with urlopen(strike.site.llm.url.replace("/v1", "/stats"), timeout=10) as answer:  # noqa: S310
         found: dict[str, int] = orjson.loads(answer.read())["faults"]
     return found
 

@@ -1,4 +1,4 @@
-"""Commands of people that are killed in the middle, and given again."""
+"""Commands of people that are killed in the middle, and started again."""
 
 import signal
 
@@ -24,7 +24,7 @@ def load_killed(strike: Strike) -> None:
 
 
 def cancel_killed(strike: Strike) -> None:
-    """Kill a cancel that has ended some tasks, and give it again."""
+    """Kill a cancel that has ended some tasks, and start it again."""
     traffic, ledger = strike.site.traffic, strike.site.deployment.ledger
     path, names = traffic.batch(BATCH)
     batch = names[0].partition("/")[0]
@@ -37,7 +37,7 @@ def cancel_killed(strike: Strike) -> None:
 
 
 def replay_killed(strike: Strike) -> None:
-    """Let some tasks be refused, kill their replay when it has begun, and let it be resumed."""
+    """Let some tasks be refused, kill their replay after it began, and resume it."""
     site, ledger = strike.site, strike.site.deployment.ledger
     strike.evidence["dialed"] = DIALED
     strike.begin("llm")

@@ -1,4 +1,4 @@
-"""Faults of docllm's own programs: they are killed, frozen, told to leave, in storms, and one has a clock that jumps."""
+"""Faults of docllm's own programs: kills, freezes, drains, storms, and a clock that jumps."""
 
 import signal
 from datetime import datetime
@@ -46,7 +46,7 @@ def kill_reaper(strike: Strike) -> None:
 
 
 def freeze(strike: Strike) -> None:
-    """Stop an agent (SIGSTOP) for a while, and let it go on."""
+    """Freeze an agent (SIGSTOP) for a while, then resume it."""
     program = strike.working()
     strike.begin(program.name, strike.seat)
     program.signal(signal.SIGSTOP)
@@ -56,7 +56,7 @@ def freeze(strike: Strike) -> None:
 
 
 def freeze_long(strike: Strike) -> None:
-    """Stop an agent until others have taken it for dead, and let it go on."""
+    """Freeze an agent until others have declared it lost, then resume it."""
     program = strike.working()
     strike.begin(program.name, strike.seat)
     program.signal(signal.SIGSTOP)
@@ -65,7 +65,7 @@ def freeze_long(strike: Strike) -> None:
 
 
 def drain(strike: Strike) -> None:
-    """Tell an agent to leave (SIGTERM)."""
+    """Ask an agent to leave (SIGTERM)."""
     program = strike.working()
     strike.begin(program.name, strike.seat)
     _end(strike, program, signal.SIGTERM)
@@ -73,7 +73,7 @@ def drain(strike: Strike) -> None:
 
 
 def hurry(strike: Strike) -> None:
-    """Tell an agent to leave, and at once again: its calls end."""
+    """Ask an agent to leave twice at once, so that its calls end."""
     program = strike.working()
     strike.begin(program.name, strike.seat)
     strike.site.crew.leave(strike.seat, program, signal.SIGTERM)
@@ -84,7 +84,7 @@ def hurry(strike: Strike) -> None:
 
 
 def storm(strike: Strike) -> None:
-    """Let agents join and leave the group, one after the other."""
+    """Let agents join and leave the group, one after another."""
     strike.working()
     before = strike.told(strike.site.members)
     strike.begin("the group")
@@ -101,12 +101,12 @@ def storm(strike: Strike) -> None:
 
 
 def clock_forward(strike: Strike) -> None:
-    """Put the clock of one agent forward."""
+    """Set the clock of one agent forward."""
     _jump(strike, strike.chance.uniform(*JUMP_S))
 
 
 def clock_back(strike: Strike) -> None:
-    """Put the clock of one agent back."""
+    """Set the clock of one agent back."""
     _jump(strike, -strike.chance.uniform(*JUMP_S))
 
 

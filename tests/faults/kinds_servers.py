@@ -1,4 +1,4 @@
-"""Faults of the servers as processes: killed with their files kept, frozen, and a disk that is full."""
+"""Faults of the servers as processes: kills that keep their files, freezes, a full disk."""
 
 import signal
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from tests.faults.site import AGENTS, Site
 from tests.faults.strike import Cost, Kind, Strike
 from tests.servers import Server, ServerFailedError
 
-LARGE, LARGE_BYTES = 60, 60_000  # tasks, whose texts do not shrink
+LARGE, LARGE_BYTES = 60, 60_000  # tasks, whose texts do not compress
 
 
 def killed(part: str) -> Callable[[Strike], None]:
-    """Return what kills a server, and starts it again on its files."""
+    """Return the fault that kills a server, and starts it again on its files."""
 
     def act(strike: Strike) -> None:
         server, before = _server(strike.site, part), _met(strike.site, part)
@@ -27,7 +27,7 @@ def killed(part: str) -> Callable[[Strike], None]:
 
 
 def frozen(part: str) -> Callable[[Strike], None]:
-    """Return what freezes a server, and lets it go on."""
+    """Return the fault that freezes a server, then resumes it."""
 
     def act(strike: Strike) -> None:
         server = _server(strike.site, part)
@@ -53,7 +53,7 @@ def llm_killed(strike: Strike) -> None:
 
 
 def llm_frozen(strike: Strike) -> None:
-    """Freeze the LLM, and let it go on."""
+    """Freeze the LLM, then resume it."""
     strike.begin("llm", *AGENTS)
     strike.site.llm.signal(signal.SIGSTOP)
     reached = _reached(strike.site, "llm")
@@ -62,7 +62,7 @@ def llm_frozen(strike: Strike) -> None:
 
 
 def disk_full(strike: Strike) -> None:
-    """Leave no room on MariaDB's disk while large tasks are loaded. It may even die of it."""
+    """Leave no space on MariaDB's disk while large tasks are loaded; MariaDB may even die."""
     site = strike.site
     if site.disk is None:
         return
@@ -88,7 +88,7 @@ def _no_room(site: Site, since: int) -> int:
 
 
 def _revived(server: Server) -> bool:
-    """Return whether the server had died, and is there again."""
+    """Return whether the server had died, and is running again."""
     try:
         _ = server.pid
     except ServerFailedError:
@@ -99,7 +99,7 @@ def _revived(server: Server) -> bool:
 
 
 def flushed(strike: Strike) -> None:
-    """Throw away everything that Redis holds."""
+    """Delete everything in Redis."""
     with redis.Redis.from_url(strike.site.redis.url) as client:
         strike.begin("redis", *AGENTS)
         strike.hold(client.dbsize)
@@ -118,7 +118,10 @@ def _met(site: Site, part: str) -> int:
 
 
 def _reached(site: Site, part: str) -> int:
-    """Return how many bytes and connections a server was sent so far, and sent itself: a frozen one sends none."""
+    """Return how many bytes and connections went to and from a server so far.
+
+    A frozen server sends none.
+    """
     return _sum(site, part, "carried", "connections")
 
 

@@ -1,4 +1,7 @@
-"""What people do to topics and groups: records and offsets deleted, partitions added, foreign records written."""
+"""What people do to topics and groups.
+
+They delete records and offsets, add partitions, and write foreign records.
+"""
 
 import signal
 
@@ -15,7 +18,7 @@ BATCH = 1500
 
 
 def partitions_added(strike: Strike) -> None:
-    """Raise the number of partitions, with the command that is there for it."""
+    """Raise the number of partitions with `topics apply`."""
     topics = strike.site.deployment.topics
     before = len(strike.told(lambda: strike.site.bus.positions("nobody", topics.name("tasks"))))
     wanted = min(PARTITIONS_MOST, before + 1)
@@ -29,7 +32,7 @@ def partitions_added(strike: Strike) -> None:
 
 
 def records_deleted(strike: Strike) -> None:
-    """Delete every record of the main topic, those that nobody has read among them."""
+    """Delete every record of the main topic, including unread ones."""
     topic = strike.site.deployment.topics.name("tasks")
     group = strike.site.deployment.topics.consumer_group("tasks")
     traffic = strike.site.traffic
@@ -43,7 +46,7 @@ def records_deleted(strike: Strike) -> None:
 
 
 def offsets_deleted(strike: Strike) -> None:
-    """Let everybody leave, delete the group with its offsets, and let them come back."""
+    """Let all agents leave, delete the group with its offsets, and let them return."""
     site = strike.site
     group, topic = site.deployment.topics.consumer_group("tasks"), site.deployment.topics.name("tasks")
     strike.begin("offsets of the group", *AGENTS)
@@ -62,7 +65,10 @@ def offsets_deleted(strike: Strike) -> None:
 
 
 def garbage(strike: Strike) -> None:
-    """Write records that are no tasks to the main topic and to the inbox; each must be in the quarantine at the end."""
+    """Write records that are no tasks to the main topic and to the inbox.
+
+    Each must be in the quarantine at the end.
+    """
     site, chance = strike.site, strike.chance
     count = chance.randint(5, 30)
     records = [_record(strike, number) for number in range(count)]

@@ -1,4 +1,4 @@
-"""Programs as they were seen: from when to when each ran, whose incarnations were theirs, and what they said of bugs."""
+"""The programs of a run: when each ran, its incarnations, and its messages about bugs."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,14 +12,15 @@ from tests.invariants.evidence import Incarnation
 
 NEVER_S = float("inf")
 AROUND_S = 5.0  # between the start of a program and its first row
-# What is heard of a fault when it is over: leases that were not kept are judged, an agent that was told to leave leaves.
+# The effects after a fault's end: lost leases are judged, and an agent that was asked to leave
+# leaves.
 AFTER_S = 20.0
 BUGS = re.compile(r"Traceback|internal error|ended in a bug| ERROR (?!.*is parked)")
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A program from its start to its end. `by`: what ended it, `fault` or `itself`."""
+    """A program from its start to its end; `by` is what ended it, `fault` or `itself`."""
 
     program: str
     pid: int
@@ -43,7 +44,10 @@ def lives(events: Iterable[Event]) -> list[Life]:
 
 
 def owners(site: Site, alive: Sequence[Life]) -> dict[int, Life]:
-    """Return whose each incarnation was: numbers of processes come again, so the time decides too."""
+    """Return the program of each incarnation.
+
+    Process numbers are reused, so the time decides too.
+    """
     found = {}
     for row in site.deployment.ledger.agents():
         pid, born_s = int(row.name.split(" ")[0].rpartition(":")[2]), seconds(row.started_at)
@@ -54,7 +58,7 @@ def owners(site: Site, alive: Sequence[Life]) -> dict[int, Life]:
 
 
 def incarnations(site: Site, agents: Mapping[int, Life]) -> dict[int, Incarnation]:
-    """Return the incarnations, each with the times at which it could not do as it should."""
+    """Return the incarnations, each with the times at which a fault hindered it."""
     found, faults = {}, site.log.of("fault")
     for row in site.deployment.ledger.agents():
         life = agents.get(row.id)
@@ -81,11 +85,11 @@ def incarnations(site: Site, agents: Mapping[int, Life]) -> dict[int, Incarnatio
 
 
 def _hits(fault: Event, life: Life) -> bool:
-    """Return whether a fault met a program: its seat, or the ways that it goes."""
+    """Return whether a fault met a program, by its seat or by the ways it uses."""
     of_seat = life.seat in fault["seats"] or (life.seat == REAPER and "all" in fault["target"])
     return of_seat and fault["start_s"] <= life.ended_s and fault["end_s"] >= life.began_s
 
 
 def bugs(programs: Iterable[Program]) -> list[str]:
-    """Return what programs said that none should ever say."""
+    """Return the messages of programs that none should ever print."""
     return [f"{one.name}: {line[:300]}" for one in programs for line in one.err.splitlines() if BUGS.search(line)]

@@ -1,4 +1,7 @@
-"""Which fault comes when: drawn from a seed, so that the same seed gives the same plan. What a run makes of it is another matter."""
+"""Draws a plan of faults and their times from a seed; the same seed gives the same plan.
+
+The course of a run does not depend on the seed alone.
+"""
 
 import random
 from collections.abc import Sequence
@@ -14,14 +17,14 @@ from tests.faults.kinds_topics import KINDS as TOPICS
 from tests.faults.site import AGENTS
 
 KINDS = {kind.name: kind for kind in (*PROGRAMS, *SERVERS, *DATABASE, *LINKS, *LLM, *TOPICS, *PEOPLE)}
-BEGIN_S, END_S = 20.0, 100.0  # without faults: agents get to work, and at the end everything that is left
-EVERY_S = 15.0  # a fault, or more often when all kinds are to fit
-SPREAD = 0.9  # of the time between two faults is chance
+BEGIN_S, END_S = 20.0, 100.0  # without faults: agents start working, and at the end finish all work
+EVERY_S = 15.0  # a fault, or more often if all kinds must fit
+SPREAD = 0.9  # of the time between two faults is random
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A fault to come, `at_s` after the beginning; `hold_s` is how long it lasts."""
+    """A planned fault, `at_s` after the beginning; `hold_s` is its length."""
 
     number: int
     at_s: float
@@ -32,7 +35,7 @@ class Planned:
 
 
 def draw(seed: int, minutes: float, kinds: Sequence[str], every_s: float = EVERY_S) -> list[Planned]:
-    """Return a plan in which each of these kinds comes at least once, in the order of time."""
+    """Return a plan with each of these kinds at least once, in order of time."""
     chance = random.Random(f"faults {seed}")  # noqa: S311 - a plan, not a secret
     span_s = max(1.0, minutes * 60 - BEGIN_S - END_S)
     names = [*kinds, *_more(chance, kinds, int(span_s / every_s) - len(kinds))]

@@ -1,4 +1,7 @@
-"""Plays a plan on a site: each fault in a thread of its own, none beside another that needs the same thing."""
+"""Plays a plan on a site, each fault in a thread of its own.
+
+Faults that need the same thing do not overlap.
+"""
 
 import random
 import threading
@@ -16,7 +19,7 @@ TRIES = 3
 
 
 class Needs:
-    """What is taken by faults that happen now."""
+    """The things that present faults have taken."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -24,7 +27,7 @@ class Needs:
 
     @contextmanager
     def taken(self, needs: frozenset[str]) -> Iterator[None]:
-        """Wait until all is free, and take it."""
+        """Wait until all of them are free, and take them."""
         with self._changed:
             self._changed.wait_for(lambda: not needs & self._taken)
             self._taken |= needs
@@ -37,7 +40,7 @@ class Needs:
 
 
 def play(site: Site, plan: Sequence[Planned]) -> None:
-    """Let every planned fault happen; return when all are over."""
+    """Run every planned fault; return when all are over."""
     needs, began_s = Needs(), time.monotonic()
     under_way: list[Future[None]] = []
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fault") as pool:
@@ -48,16 +51,17 @@ def play(site: Site, plan: Sequence[Planned]) -> None:
 
 
 def _strike(site: Site, planned: Planned, needs: Needs) -> None:
-    """Let a fault happen, and again when nobody met it."""
+    """Run a fault, and again if it met nobody."""
     for times_left in range(TRIES - 1, -1, -1):
         if _strike_once(site, planned, needs, times_left):
             return
 
 
 def _strike_once(site: Site, planned: Planned, needs: Needs, times_left: int) -> bool:
-    """Return whether the fault is over: somebody met it, or it has no time left."""
+    """Return whether the fault is over: it met somebody, or has no time left."""
     kind = KINDS[planned.kind]
-    strike = Strike(planned.number, kind, site, planned.seat, planned.hold_s, random.Random(planned.seed))  # noqa: S311 - not a secret
+    # Not a secret.
+    strike = Strike(planned.number, kind, site, planned.seat, planned.hold_s, random.Random(planned.seed))  # noqa: S311
     error = ""
     with needs.taken(frozenset(need.format(seat=planned.seat) for need in kind.needs)):
         strike.begin("")
@@ -65,7 +69,8 @@ def _strike_once(site: Site, planned: Planned, needs: Needs, times_left: int) ->
             kind.act(strike)
         except NobodyError as nobody:
             error = str(nobody)
-        except Exception as wrong:  # noqa: BLE001 - whatever it is, the fault did not happen as planned
+        # Whatever it is, the fault did not happen as planned.
+        except Exception as wrong:  # noqa: BLE001
             error = f"{type(wrong).__name__}: {wrong}"
     again = not strike.bit and times_left > 0
     site.log.note(

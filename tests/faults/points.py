@@ -1,4 +1,7 @@
-"""The list of all crash points, read from the product's source: every call of `crash.reach`, whose name must be a literal."""
+"""The list of all crash points, read from the product's source.
+
+A crash point is a call of `crash.reach`, whose name must be a literal.
+"""
 
 import ast
 from collections import defaultdict
@@ -11,7 +14,10 @@ HOOK = Path("schemas/crash.py")
 
 
 def points() -> dict[str, list[str]]:
-    """Return each point with the places where it is reached, as `path:line`; raise ValueError for a use that hides a point."""
+    """Return each point with the places where it is reached, as `path:line`.
+
+    Raises ValueError for a use that hides a point.
+    """
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
         place = path.relative_to(ROOT)

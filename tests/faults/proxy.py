@@ -1,4 +1,7 @@
-"""TCP proxies between docllm's programs and its servers, all on one event loop in a thread of their own."""
+"""The TCP proxies between docllm's programs and its servers.
+
+All run on one event loop in a thread of their own.
+"""
 
 import asyncio
 import threading
@@ -30,25 +33,25 @@ class Proxy:
         self.close()
 
     def open(self, name: str, port: int, server_port: int) -> Door:
-        """Listen on a port for a server, which need not be there yet."""
+        """Listen on a port for a server, which may start later."""
         door = Door(name, port, server_port)
         self._run(self._listen(door))
         return door
 
     def set(self, door: Door, wrong: Wrong, *, reset: bool = False) -> Counts:
-        """Change what is wrong with a door; return what it did until now."""
+        """Change the mode of a door; return its counts until now."""
         return self._now(lambda: door.set(wrong, reset=reset))
 
     def counts(self, door: Door) -> dict[str, int]:
-        """Return what a door did since its mode was set."""
+        """Return a door's counts since its mode was set."""
         return self._now(door.counts.told)
 
     def ever(self, door: Door) -> dict[str, int]:
-        """Return what a door did since it was opened."""
+        """Return a door's counts since it was opened."""
         return self._now(door.ever)
 
     def close(self) -> None:
-        """End everything."""
+        """Close all doors and connections."""
         self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -66,7 +69,7 @@ class Proxy:
         for door in self._doors:
             for pair in list(door.pairs):
                 pair.end()
-        await asyncio.sleep(0)  # what was ended is told so
+        await asyncio.sleep(0)  # let the ended connections be notified
 
     def _now(self, work: Callable[[], Result]) -> Result:
         async def run() -> Result:

@@ -1,6 +1,6 @@
 """A run's figures for people: as JSON, as lines, and as the table of docs/proof.md.
 
-`python -m tests.faults.report FILE...` prints the table of reports that were written before, a column for each.
+`python -m tests.faults.report FILE...` prints the table of earlier reports, with a column for each.
 """
 
 import sys
@@ -13,17 +13,17 @@ import orjson
 from tests.faults.judge import Judgement
 
 SHOWN = 40
-RULE_OF_THREE = 3  # no case in N says, at 95 %, that fewer than 3 in N are cases
+RULE_OF_THREE = 3  # no case in N means, at 95 %, that fewer than 3 in N are cases
 
 
 def as_json(judgement: Judgement) -> str:
-    """Return the figures, and what is wrong, if anything is."""
+    """Return the figures, and the violations if there are any."""
     whole = {**judgement.figures, "void": list(judgement.void), "wrong": list(judgement.violations)[:SHOWN]}
     return orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 
 
 def lines(judgement: Judgement) -> Iterator[str]:
-    """Return what is printed at the end of a run."""
+    """Return the lines printed at the end of a run."""
     yield from (f"{name}: {value}" for name, value in _facts(judgement.figures))
     yield f"bound: {_bound(judgement.figures)}"
     yield from (f"VOID {line}" for line in judgement.void)
@@ -32,7 +32,7 @@ def lines(judgement: Judgement) -> Iterator[str]:
 
 
 def table(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Return the figures of runs as a table in Markdown, and the bound that all of them support."""
+    """Return the figures of runs as a Markdown table, and the bound that they support together."""
     told = [dict(_facts(run)) for run in runs]
     yield _row("figure", *(f"run {number}" for number, _ in enumerate(runs, 1)))
     yield _row(*["---"] * (len(runs) + 1))
@@ -61,7 +61,7 @@ def _facts(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _bound(figures: Mapping[str, Any]) -> str:
-    """Return what no loss in so many tasks and faults says."""
+    """Return the bound that no loss in so many tasks and faults supports."""
     if not figures["faults"] or not figures["tasks"] or figures["lost"]:
         return "no bound"
     of_faults, of_tasks = RULE_OF_THREE / figures["faults"], RULE_OF_THREE / figures["tasks"]

@@ -1,4 +1,7 @@
-"""The ledger as the database tells of it: attempts, and the history of tasks, orders and leases."""
+"""The ledger as the database records it: attempts, and histories of its rows.
+
+The histories are of tasks, orders and leases.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -20,7 +23,10 @@ COMMIT_S = 1.0  # what a guard is raised for is written after it in the same tra
 
 
 def attempts(url: str, told: Sequence[Move]) -> list[Attempt]:
-    """Return the attempts that did not succeed. They ended when their claims did, by the database's clock: an agent's may be wrong."""
+    """Return the attempts that did not succeed.
+
+    They ended with their claims, by the database's clock, because an agent's clock may be wrong.
+    """
     ended_s = {(move.task_id, move.old_owner): move.at_s for move in told if move.ends}
     columns = (task_attempt, task.c.task_key, batch.c.name)
     query = select(*columns).join(task, task.c.id == task_attempt.c.task_id).join(batch, batch.c.id == task.c.batch_id)
@@ -61,7 +67,7 @@ def moves(url: str) -> list[Move]:
 
 
 def counts(url: str) -> list[Count]:
-    """Return every change of the counts, when it was written."""
+    """Return every change of the counts, with its time."""
     return [
         Count(at_s := seconds(row.at), at_s, row.batch_id, row.type, row.route, Status(row.state), row.disposition, row.delta, row.outcome)
         for row in history.read(url, "fault_count")
@@ -89,7 +95,7 @@ def _between(one: Guarded, guard_id: int, looked: Sequence[tuple[int, float]]) -
 
 
 def replayed(url: str) -> list[Replayed]:
-    """Return the tasks of replays that were begun."""
+    """Return the tasks of replays that began."""
     query = select(replay_item).join(replay_run, replay_run.c.id == replay_item.c.run_id).where(replay_run.c.stored_at.is_not(None))
     rows = history.rows(url, query.where(replay_item.c.kind == outbox.TASK))
     return [
@@ -105,7 +111,7 @@ def verdicts(url: str) -> list[Verdict]:
 
 
 def ordered(url: str) -> list[Ordered]:
-    """Return from when to when each task's record was in the outbox."""
+    """Return the interval in which each task's record was in the outbox."""
     found: list[Ordered] = []
     there: dict[int, dict[tuple[int, int], float]] = defaultdict(dict)
     for row in history.read(url, "fault_order"):

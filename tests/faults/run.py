@@ -1,4 +1,7 @@
-"""One run: servers and agents, traffic and faults, then peace, until every task is final; then what was seen is judged."""
+"""One run: servers, agents, traffic and faults, then quiet until every task is final.
+
+Then the evidence is judged.
+"""
 
 import random
 import signal
@@ -19,10 +22,11 @@ LAST_AGENTS = 2
 
 
 def run(site: Site, plan: Sequence[Planned], *, minutes: float, tasks: int, seed: int) -> Seen:
-    """Play a plan to the end, and return what was seen. What is left undone is for the judge to see."""
+    """Play a plan to the end; return the evidence. The judge finds unfinished work."""
     site.start()
     over_s = max(1.0, minutes * 60 - BEGIN_S - END_S)
-    site.traffic = Traffic(site=site, tasks=tasks, over_s=over_s, chance=random.Random(f"traffic {seed}"))  # noqa: S311 - not a secret
+    # Not a secret.
+    site.traffic = Traffic(site=site, tasks=tasks, over_s=over_s, chance=random.Random(f"traffic {seed}"))  # noqa: S311
     topics = site.deployment.topics
     watch = Watch(bootstrap=site.kafka.bootstrap, topics=topics.names, keep={topics.name("dlq"), topics.name("inbox")})
     watch.begin()
@@ -34,12 +38,12 @@ def run(site: Site, plan: Sequence[Planned], *, minutes: float, tasks: int, seed
     site.traffic.end()
     finish(site)
     watch.end()
-    site.deployment.bus = site.bus  # the one before may still look for a broker that was killed
+    site.deployment.bus = site.bus  # the earlier client may still look for a broker that was killed
     return seen(site, watch)
 
 
 def heal(site: Site) -> None:
-    """Let nothing be wrong any more, and every seat be taken."""
+    """End all faults, and fill every seat."""
     for door in site.doors.values():
         site.proxy.set(door, Wrong())
     site.llm.dial()
@@ -48,7 +52,7 @@ def heal(site: Site) -> None:
 
 
 def finish(site: Site) -> None:
-    """Try once more what is dead, let the agents leave, and let others finish what is left."""
+    """Replay dead letters once, let the agents leave, and let others finish the rest."""
     site.traffic.open_guards()
     for _ in range(2):
         site.traffic.insist("replay", "--all", "--yes")

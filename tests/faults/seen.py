@@ -1,7 +1,8 @@
-"""What was seen of a run, put together from five ledgers, each of which was kept by somebody else.
+"""The evidence of a run, put together from five independent records.
 
-Topics and offsets by the watch, rows and attempts by the database, calls by the LLM's own log, faults by the fault log, and programs
-by what they printed. Every time is in seconds since 1970.
+Topics and offsets come from the watch, rows and attempts from the database, calls from the LLM's
+own log, faults from the fault log, and programs from their output. Every time is in seconds since
+1970.
 """
 
 from collections import defaultdict
@@ -19,12 +20,15 @@ from tests.faults.site import SLOTS, Site
 from tests.faults.watch import Watch
 from tests.invariants.evidence import Commit, Death, Evidence, Letter, Move, Outage, Stored, Task
 
-KAFKA_CLOCK_S = 0.001  # the unit of Kafka's times, which are cut
+KAFKA_CLOCK_S = 0.001  # the unit of Kafka's times, which are truncated
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A whole run. `agents`: whose each incarnation was. `bugs`: what programs said of them."""
+    """The evidence of a whole run.
+
+    `agents` has the program of each incarnation, `bugs` the programs' messages about bugs.
+    """
 
     run: Evidence
     heard: Sequence[Heard]
@@ -35,7 +39,7 @@ class Seen:
 
 
 def seen(site: Site, watch: Watch) -> Seen:
-    """Put everything together, after the end."""
+    """Put all evidence together after the end."""
     base, traffic, url = site.deployment.evidence(), site.traffic, site.ledger_url
     tasks = {task.name: task for task in base.tasks}
     alive = lives.lives(site.log.events)
@@ -66,13 +70,13 @@ def seen(site: Site, watch: Watch) -> Seen:
 
 
 def _outages(site: Site) -> list[Outage]:
-    """Return the times in which the LLM was told to fail every call."""
+    """Return the times in which the LLM was set to fail every call."""
     told = ((one, *str(one["evidence"].get("dialed", "")).partition(",")[0].partition("=")[::2]) for one in site.log.of("fault"))
     return [Outage(ROUTE, fault, one["start_s"], one["end_s"]) for one, fault, share in told if fault in OUTAGES and share == "1"]
 
 
 def _letters(site: Site, watch: Watch) -> list[Letter]:
-    """Return the records of the dead letter topic."""
+    """Return the records of the dead-letter topic."""
     found = []
     for one in watch.records:
         if one.topic == site.deployment.topics.name("dlq"):
@@ -118,7 +122,7 @@ def _records(site: Site, watch: Watch, tasks: Sequence[Task], moves: Sequence[Mo
 
 
 def _unseen(found: Sequence[Stored]) -> list[Stored]:
-    """Return a record for each offset that the watch did not see before it was deleted."""
+    """Return a record for each offset that was deleted before the watch saw it."""
     there: dict[tuple[str, int], set[int]] = defaultdict(set)
     for one in found:
         there[one.topic, one.number].add(one.offset)
@@ -127,7 +131,10 @@ def _unseen(found: Sequence[Stored]) -> list[Stored]:
 
 
 def _deleted(site: Site, topic: str) -> list[tuple[str, int, int, float]]:
-    """Return below which offsets of which partitions a fault deleted the records, and when, the first first."""
+    """Return the deletions of records by faults, oldest first.
+
+    Each has a partition, the offset below which records were deleted, and the time.
+    """
     faults = site.log.of("fault")
     return [(topic, number, low, fault["start_s"]) for fault in faults for number, low in fault["evidence"].get("lows", ())]
 

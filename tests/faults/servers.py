@@ -1,4 +1,4 @@
-"""The servers of a fault run: a Kafka that is reached through doors, and disks of their own that can be full."""
+"""The servers of a fault run: a Kafka behind doors, and separate disks that can be full."""
 
 import os
 import subprocess
@@ -15,9 +15,10 @@ APART = "DOCLLM_TEST_APART"
 
 
 class DoorKafka(Kafka):
-    """A Kafka node with a listener for each door: clients are told the door's address and not the broker's.
+    """A Kafka node with a listener for each door.
 
-    `doors`: name of a listener to the port that its clients are told. `behind` has the ports to which the doors lead.
+    Clients get the door's address and not the broker's. `doors` maps a listener's name to the port
+    that its clients get. `behind` has the ports to which the doors lead.
     """
 
     def __init__(self, *, folder: Path, doors: Mapping[str, int]) -> None:
@@ -47,19 +48,22 @@ class Disk:
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(folder)], check=True)
 
     def fill(self) -> None:
-        """Leave no room beyond what is used; who writes meanwhile makes that more, and the smaller size is refused."""
+        """Leave no space beyond the used one.
+
+        Programs that write meanwhile use more, and then the smaller size is refused.
+        """
         for _ in range(FILL_TRIES):
             if self._resize(f"{self._used_kb()}k"):
                 return
         raise RuntimeError(f"somebody writes to {self.folder} all the time")
 
     def clear(self) -> None:
-        """Make room again."""
+        """Make space again."""
         if not self._resize(f"{DISK_MB}m"):
             raise RuntimeError(f"{self.folder} cannot be resized")
 
     def close(self) -> None:
-        """Forget everything on it."""
+        """Delete everything on it."""
         subprocess.run(["umount", str(self.folder)], check=True)
 
     def _used_kb(self) -> int:
@@ -77,8 +81,12 @@ def can_mount() -> bool:
 
 
 def go_apart(arguments: list[str]) -> None:
-    """As root, run this program again where what it mounts is seen by nobody else and ends with it; return where that is impossible."""
+    """As root, run this program again in a mount namespace of its own.
+
+    Nobody else sees its mounts, and they end with it. Returns if that is impossible.
+    """
     if APART in os.environ or os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], check=False).returncode != 0:
         return
     command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-m", "tests.faults", *arguments]
-    os.execvpe(command[0], command, os.environ | {APART: "1"})  # noqa: S606 - it becomes that program
+    # It becomes that program.
+    os.execvpe(command[0], command, os.environ | {APART: "1"})  # noqa: S606

@@ -1,6 +1,7 @@
-"""One installation under faults: servers, a door for each way to them, an LLM, and agents in their seats.
+"""One installation under faults: servers with doors, an LLM, and agents in their seats.
 
-Programs are started by one thread that lives as long as the site, since a child dies with the thread that started it.
+One thread that lives as long as the site starts the programs, because a child dies with the thread
+that started it.
 """
 
 import time
@@ -50,7 +51,7 @@ max_attempts = 6
 
 
 class Site:
-    """What a fault can hit. `close` ends everything that was started."""
+    """Everything that a fault can hit; `close` ends all that was started."""
 
     def __init__(self, *, folder: Path, faultlog: FaultLog) -> None:
         self.folder = folder
@@ -73,7 +74,7 @@ class Site:
         self.close()
 
     def start(self) -> None:
-        """Start servers and programs, and return when agents may work."""
+        """Start servers and programs; return when agents may work."""
         servers = (self.kafka, self.mariadb, self.redis)
         for server in servers:
             self._stack.callback(server.close)
@@ -91,7 +92,7 @@ class Site:
         self.crew = Crew(seats=seats, start=self._sit, ledger=self.deployment.ledger, faultlog=self.log)
 
     def start_llm(self) -> RehearsalLLM:
-        """Start the LLM, on the same port each time and with a log of its own."""
+        """Start the LLM on the same port each time, with a log of its own."""
 
         def start() -> RehearsalLLM:
             options = ("--port", str(self._llm_port), "--latency", LATENCY)
@@ -109,16 +110,19 @@ class Site:
 
     @property
     def ledger_url(self) -> str:
-        """Return the address of the ledger's database, behind no door."""
+        """Return the address of the ledger's database, without a door."""
         return self.deployment.environ["DOCLLM_DATABASE_URL"]
 
     @property
     def bus(self) -> KafkaBus:
-        """Return Kafka as a stranger sees it, by a client that has not waited for a broker that was killed."""
+        """Return Kafka from outside, through a new client.
+
+        An earlier client may still wait for a broker that was killed.
+        """
         return KafkaBus(self.kafka.bootstrap)
 
     def environ(self, seat: str) -> dict[str, str]:
-        """Return the environment of a program that goes through the doors of a seat."""
+        """Return the environment of a program that uses the doors of a seat."""
         direct, ports = self.deployment.environ, {part: self.ports[seat, part] for part in PARTS}
         found = {
             "DOCLLM_KAFKA_BOOTSTRAP": f"127.0.0.1:{ports['kafka']}",
@@ -130,15 +134,15 @@ class Site:
         return found | (skew.environ(self.folder) if seat == SKEWED else {})
 
     def agent(self, seat: str, *options: str) -> Program:
-        """Start an agent that goes through the doors of a seat, beside the one that sits there."""
+        """Start an agent that uses the doors of a seat, beside the seat's own agent."""
         return self.program("agent", "--group", self.deployment.group, "--slots", SLOTS, *options, environ=self.environ(seat))
 
     def tool(self, *arguments: str) -> Program:
-        """Start a command of the producer, which goes through the tools' doors."""
+        """Start a command of the producer that uses the tools' doors."""
         return self.program("producer", *arguments, "--group", self.deployment.group, environ=self.environ(TOOLS))
 
     def direct(self, *arguments: str) -> Program:
-        """Start a command of the producer that goes through no door."""
+        """Start a command of the producer without doors."""
         return self.program("producer", *arguments, "--group", self.deployment.group, environ={})
 
     def members(self) -> int:
@@ -153,15 +157,15 @@ class Site:
         return self.spawn(lambda: self.deployment.start(*arguments, name=name, **environ)).result()
 
     def spawn(self, work: Callable[[], Result]) -> Future[Result]:
-        """Run something that starts or ends programs."""
+        """Run a function that starts or ends programs."""
         return self._spawner.submit(work)
 
     def doors_of(self, part: str, seat: str = "") -> list[Door]:
-        """Return the doors to a server: those of one seat, or of all."""
+        """Return the doors to a server, of one seat or of all."""
         return [door for (owner, to), door in self.doors.items() if to == part and seat in {"", owner}]
 
     def close(self) -> None:
-        """End everything."""
+        """End all servers and programs."""
         self._stack.close()
         self._spawner.shutdown()
 
@@ -181,7 +185,7 @@ class Site:
 
 
 def quiet(look: Callable[[], Any]) -> Any:
-    """Return what a look at a server gives, None while it cannot be had: another fault may have it."""
+    """Return the result of a look at a server, None while another fault has it."""
     try:
         return look()
     except (SQLAlchemyError, KafkaException, TimeoutError):
@@ -194,7 +198,7 @@ def pause(delay_s: float) -> None:
 
 
 def wait_for(true: Callable[[], object], within_s: float, every_s: float = 0.1) -> bool:
-    """Return whether something became true in time."""
+    """Return whether a condition became true in time."""
     end_s = time.monotonic() + within_s
     while not true():
         if time.monotonic() > end_s:

@@ -1,4 +1,7 @@
-"""A clock that jumps, for one agent: libfaketime, told by a file that it reads each second. Only the time of day is false."""
+"""A clock that jumps, for one agent, by libfaketime; only the time of day is wrong.
+
+libfaketime reads a file each second.
+"""
 
 import subprocess
 from pathlib import Path
@@ -11,7 +14,7 @@ PLACES = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib/faketime/libfaketi
 
 
 def library() -> Path:
-    """Return libfaketime; raise ServerMissingError when it is not installed."""
+    """Return libfaketime's path. Raises ServerMissingError if it is not installed."""
     for place in PLACES:
         for found in Path("/").glob(place.removeprefix("/")):
             return found
@@ -19,7 +22,10 @@ def library() -> Path:
 
 
 def waits(folder: Path) -> Path:
-    """Return the waits that libfaketime lacks, built in a folder; raise ServerMissingError when there is no compiler."""
+    """Return the library of waits that libfaketime lacks, built in a folder.
+
+    Raises ServerMissingError if there is no compiler.
+    """
     built = folder / "waits.so"
     if not built.exists():
         compiler = program("cc", package="build-essential")
@@ -28,7 +34,7 @@ def waits(folder: Path) -> Path:
 
 
 def environ(folder: Path) -> dict[str, str]:
-    """Return what gives a program the clock of a folder."""
+    """Return the environment that gives a program the clock of a folder."""
     if not (folder / FILE).exists():
         jump(folder, 0)
     return {
@@ -36,12 +42,12 @@ def environ(folder: Path) -> dict[str, str]:
         "FAKETIME_TIMESTAMP_FILE": str(folder / FILE),
         "FAKETIME_CACHE_DURATION": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "DONT_FAKE_MONOTONIC": "1",  # what this version of the library reads
+        "DONT_FAKE_MONOTONIC": "1",  # the variable of this version of the library
     }
 
 
 def jump(folder: Path, by_s: float) -> None:
-    """Put the clock of a folder forward, or back, from the real time."""
+    """Set the clock of a folder forward or back, relative to the real time."""
     part = folder / f"{FILE}.part"
     part.write_text(f"{by_s:+.0f}\n")
     part.replace(folder / FILE)

@@ -1,4 +1,7 @@
-"""One installation on which a story is played: programs that die at a point, fresh ones that go on, and what must be true then."""
+"""One installation on which a story is played.
+
+Programs die at a point, new ones go on, and at the end the checker must find nothing.
+"""
 
 import random
 import signal
@@ -16,12 +19,15 @@ from tests.integration.deployment import Deployment
 from tests.integration.programs import Program
 from tests.invariants.evidence import Evidence, Kill
 
-DEATH_S = 240.0  # what follows a sweep may come with the next one but one, each a minute after the last
+DEATH_S = 240.0  # what follows a sweep may come with the next but one, a minute after each other
 RECOVERY_S = 300.0
 
 
 class Stage:
-    """A deployment, and which points were hit on it. With `long` each death is at a random time of those that a story allows."""
+    """A deployment, and the points that were hit on it.
+
+    With `long`, each death is at a random time of those that a story allows.
+    """
 
     def __init__(self, deployment: Deployment, *, chance: random.Random, long: bool) -> None:
         self.deployment = deployment
@@ -37,7 +43,10 @@ class Stage:
     # ---- deaths
 
     def crash(self, point: str, *arguments: str, most: int = 1, then: Callable[[Program], object] | None = None) -> Program:
-        """Start a program that dies at a point, do `then`, and see that it died there; `most`: how often it surely comes there."""
+        """Start a program that dies at a point, run `then`, and check that it died there.
+
+        `most` is how often the program surely reaches the point.
+        """
         order = f"{point}:{self._chance.randint(1, most)}" if self.long else point
         program = self.deployment.start(*arguments, **{crash.VARIABLE: order})
         if then is not None:
@@ -62,18 +71,21 @@ class Stage:
         """Start a reaper that dies at a point."""
         return self.crash(point, "agent", "reaper", "--group", self.deployment.group)
 
-    # ---- time and hands
+    # ---- time and orders
 
     def age_orders(self) -> None:
-        """Let the time pass for which an order is left to who wrote or took it: that process is dead."""
+        """Age the orders past the time for which they are left to their writer or relay.
+
+        That process is dead.
+        """
         self.write(update(outbox).values(due_at=utc_after(-1.0)))
 
     def hold_orders(self) -> None:
-        """Keep the relay from the orders that are there, however slow this machine is."""
+        """Keep the relay from the present orders, however slow this machine is."""
         self.write(update(outbox).values(due_at=utc_after(3600.0)))
 
     def write(self, *statements: Executable) -> None:
-        """Write to the ledger behind docllm's back."""
+        """Write to the ledger without docllm."""
         deployment = self.deployment
         here = f"sqlite:///{deployment.folder / 'docllm-data' / 'ledger.sqlite'}"
         url = deployment.environ["DOCLLM_DATABASE_URL"].replace("mysql://", "mysql+pymysql://") if self.kafka else here
@@ -81,10 +93,13 @@ class Stage:
             for statement in statements:
                 connection.execute(statement)
 
-    # ---- life after it
+    # ---- after the deaths
 
     def recover(self, *options: str, odd: Sequence[str] = ()) -> Evidence:
-        """Run a fresh agent until the group's work is done; the checker must find nothing but kinds of violation that are `odd` here."""
+        """Run a new agent until the group's work is done, then check.
+
+        The checker may only find violations of the kinds in `odd`.
+        """
         self.deployment.until_done(*options, timeout_s=RECOVERY_S)
         run = self.evidence()
         found = [line for line in checker.violations(run) if not line.startswith(tuple(odd))]
@@ -92,6 +107,6 @@ class Stage:
         return run
 
     def evidence(self) -> Evidence:
-        """Return what is seen; copies of a dead letter, which a death may leave, count once."""
+        """Return the evidence; copies of a dead letter, which a death may leave, count once."""
         run = self.deployment.evidence()
         return replace(run, letters=list(dict.fromkeys(run.letters)))

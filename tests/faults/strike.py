@@ -1,4 +1,7 @@
-"""One fault: what it needs, what it does, and the evidence that somebody met it. A fault that nobody met makes the run void."""
+"""One fault: what it needs, what it does, and the evidence that it met somebody.
+
+A fault that met nobody makes the run void.
+"""
 
 import random
 import time
@@ -10,20 +13,24 @@ from typing import Any
 from tests.faults.site import Site, pause, quiet, wait_for
 from tests.integration.programs import Program
 
-PATIENCE_S = 60.0  # for somebody to meet it, beyond its own length
+PATIENCE_S = 60.0  # to meet somebody, beyond its own length
 
 
 class Cost(Enum):
-    """What a fault may rightly cost: which repeated calls it explains, of the agents that it hit."""
+    """What a fault may rightly cost: the repeated calls of the agents that it hit."""
 
     NOTHING = "nothing"
     REPLY = "reply"  # an answer may not have arrived
-    LEASE = "lease"  # the agent may have been taken for dead, or was; what it had claimed runs again
+    LEASE = "lease"  # the agent may have been declared lost, so its claims run again
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of fault. `needs`: what no other fault may have at the same time; `{seat}` is the seat that the plan draws."""
+    """A kind of fault.
+
+    `needs` are the things that no other fault may use at the same time. `{seat}` stands for the
+    planned seat.
+    """
 
     name: str
     act: Callable[["Strike"], None]
@@ -36,7 +43,7 @@ class Kind:
 
 @dataclass(slots=True)
 class Strike:
-    """A fault while it happens. `seats`: whose agents it hits."""
+    """A fault in progress; `seats` are those of the agents that it hits."""
 
     number: int
     kind: Kind
@@ -51,16 +58,16 @@ class Strike:
     evidence: dict[str, Any] = field(default_factory=dict)
 
     def begin(self, target: str, *seats: str) -> None:
-        """Note what is hit, and from now on."""
+        """Log the fault's targets, and that it begins now."""
         self.target, self.seats, self.begun_s = target, seats, time.time()
 
     def hold(self, bit: Callable[[], object]) -> None:
-        """Let the fault last, and longer until somebody has met it."""
+        """Let the fault last, and longer until it has met somebody."""
         pause(self.hold_s)
         self.bit = wait_for(lambda: quiet(bit), PATIENCE_S)
 
     def told(self, look: Callable[[], Any]) -> Any:
-        """Return what a server says, as soon as it says something; None after a while."""
+        """Return a server's first result, or None after a while."""
         found: list[Any] = []
 
         def heard() -> bool:
@@ -71,7 +78,7 @@ class Strike:
         return found[0]
 
     def working(self) -> Program:
-        """Return the agent of the seat when it holds tasks; raise NobodyError when there is none."""
+        """Return the seat's agent if it holds tasks. Raises NobodyError if there is none."""
         found: list[Program] = []
 
         def busy() -> bool:
@@ -87,4 +94,4 @@ class Strike:
 
 
 class NobodyError(Exception):
-    """There was nobody to hit."""
+    """There was no agent to hit."""

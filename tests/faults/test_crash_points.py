@@ -1,4 +1,7 @@
-"""Every crash point is hit, on the embedded parts and on Kafka and MariaDB; whatever the dead leave, the checker finds nothing."""
+"""Every crash point is hit on both kinds of parts, and the checker finds nothing.
+
+The kinds are the embedded parts, and Kafka with MariaDB.
+"""
 
 import os
 from collections.abc import Iterator
@@ -9,12 +12,16 @@ from tests.faults.campaign import Campaign, Case
 from tests.faults.stories import STORIES
 
 TIMES = int(os.environ.get("DOCLLM_TEST_CRASHES") or 1)
-CASES = [Case(story, kafka, number) for kafka in (True, False) for number in range(TIMES) for story in STORIES]  # the longest first
+# The longest first.
+CASES = [Case(story, kafka, number) for kafka in (True, False) for number in range(TIMES) for story in STORIES]
 
 
 @pytest.fixture(scope="session")
 def campaign(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
-    """The playing of every case that this run of the tests has chosen; where tests are dealt out to processes, one after another."""
+    """The playing of all cases that this test run has chosen.
+
+    If tests are distributed to processes, cases are played one after another.
+    """
     chosen = [item.callspec.params["case"] for item in request.session.items if "campaign" in getattr(item, "fixturenames", ())]
     servers = None
     if any(case.kafka for case in chosen):
@@ -30,5 +37,8 @@ def campaign(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_death_at_its_points_changes_nothing(campaign: Campaign, case: Case) -> None:
-    """Programs die at each point of the story, fresh ones go on, and every task ends once, as if nobody had died."""
+    """Programs die at each point of a story, and every task still ends once.
+
+    New programs go on after each death.
+    """
     campaign.result(case)

@@ -1,4 +1,7 @@
-"""The list of crash points is that of the source: a new one without a story, or without its line in the proof, fails here."""
+"""The list of crash points is that of the source.
+
+A new point without a story or without its line in the proof fails here.
+"""
 
 import ast
 import re
@@ -13,19 +16,19 @@ PROOF = Path(__file__).parents[2] / "docs" / "proof.md"
 
 
 def test_every_point_has_a_story() -> None:
-    """Each point of the source is hit by a story, on each kind of parts that has it, and no story speaks of another one."""
+    """Each point of the source has a story on each kind of parts, and no story names another."""
     assert {point for story in STORIES for point in story.points_on(kafka=False)} == set(points.points())
 
 
 def test_only_what_the_embedded_parts_do_alone_is_hit_there_alone() -> None:
-    """What Kafka and MariaDB do not hit is reached by the embedded bus alone."""
+    """Points that Kafka and MariaDB do not hit belong to the embedded bus alone."""
     on_kafka = {point for story in STORIES for point in story.points_on(kafka=True)}
     places = [place for point, found in points.points().items() if point not in on_kafka for place in found]
     assert [place for place in places if not re.match(r"producer/bus/|agent/consumer/embedded", place)] == []
 
 
 def test_names_say_duty_and_step() -> None:
-    """A point is named `<duty>.<what is durable, or about to be>`."""
+    """A point's name is `<duty>.<what is durable, or about to be>`."""
     assert [name for name in points.points() if not re.fullmatch(r"[a-z]+(_[a-z]+)*\.[a-z]+(_[a-z]+)*", name)] == []
 
 
@@ -41,13 +44,16 @@ def test_names_say_duty_and_step() -> None:
     ],
 )
 def test_a_point_cannot_hide(source: str) -> None:
-    """A point whose name is no literal, or that is reached by another name, is refused, so the list is complete."""
+    """A point with a computed name, or reached by another name, is refused.
+
+    So the list is complete.
+    """
     with pytest.raises(ValueError, match="crash"):
         list(points._reached(ast.parse(source), "somewhere.py"))
 
 
 def test_the_proof_tells_of_every_point() -> None:
-    """The table in `docs/proof.md` has each point once, in the order of the alphabet."""
+    """The table in `docs/proof.md` has each point once, in alphabetical order."""
     table = re.search(r"^\| point \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", PROOF.read_text("utf-8"), re.MULTILINE)
     assert table is not None
     assert [line.split("|")[1].strip(" `") for line in table[1].splitlines()] == list(points.points())

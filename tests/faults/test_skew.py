@@ -33,7 +33,7 @@ print("ended", flush=True)
 
 @contextmanager
 def program(source: str, folder: Path, for_s: float) -> "Iterator[subprocess.Popen[str]]":
-    """A program that lives by the clock of a folder and waits once."""
+    """Return a program that uses the clock of a folder and waits once."""
     command, environ = [sys.executable, "-c", source, str(for_s)], os.environ | skew.environ(folder)
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as found:
         try:

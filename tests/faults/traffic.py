@@ -1,6 +1,7 @@
-"""What people do all the time: they load batches, write to the inbox, cancel, replay, open guards and look. One does all of it.
+"""What people do all the time: load batches, write to the inbox, cancel, replay, and so on.
 
-A command that fails for a server's sake is given again, as a person would; what was accepted is noted by name.
+They also open guards and look. One thread does all of it. A command that fails because of a server
+is repeated, as a person would do. Accepted tasks are recorded by name.
 """
 
 import random
@@ -18,14 +19,19 @@ from tests.integration.ledgers import spelled
 from tests.integration.programs import Program
 
 BATCH = (200, 600)
-OPEN_LEAST, OPEN_MOST = 150, 1500  # tasks that wait or run: a fault must meet some, and too many would only make the end longer
+# Tasks that wait or run. A fault must meet some, and too many would only delay the end.
+OPEN_LEAST, OPEN_MOST = 150, 1500
 COMMAND_S = 180.0
 AGAIN_S, INSIST_S = 1.0, 300.0
 UNREACHABLE = 3
 
 
 class Traffic:
-    """`loaded` holds the names of accepted tasks; `maybe` those of which nobody was told whether they were accepted."""
+    """The commands of a run.
+
+    `loaded` has the names of accepted tasks, `maybe` those of tasks that may or may not have been
+    accepted.
+    """
 
     def __init__(self, *, site: Site, tasks: int, over_s: float, chance: random.Random) -> None:
         self.loaded: set[str] = set()
@@ -41,17 +47,20 @@ class Traffic:
         self._thread = threading.Thread(target=self._run, name="traffic", daemon=True)
 
     def begin(self) -> None:
-        """Begin."""
+        """Start."""
         self._began_s = time.monotonic()
         self._thread.start()
 
     def end(self) -> None:
-        """Finish the command that is being given, and give no other."""
+        """Finish the present command, and run no other."""
         self._stop.set()
         self._thread.join()
 
     def batch(self, count: int, **more: object) -> tuple[str, list[str]]:
-        """Write a file of tasks; return its path and the names of its tasks, which are not accepted yet."""
+        """Write a file of tasks; return its path and the names of its tasks.
+
+        They are not accepted yet.
+        """
         with self._lock:
             self._batches += 1
             batch = f"b{self._batches}"
@@ -60,13 +69,13 @@ class Traffic:
         return str(path), [spelled(batch, b"t%d" % number) for number in range(count)]
 
     def load(self, path: str, names: Iterable[str]) -> None:
-        """Load a file until that has succeeded; only then are its tasks known to be accepted."""
+        """Load a file until that has succeeded; only then its tasks are known to be accepted."""
         self.insist("load", path)
         with self._lock:
             self.loaded |= set(names)
 
     def insist(self, *command: str) -> Program:
-        """Give a command until it has done its work, or fails for another reason than a server's."""
+        """Repeat a command until it succeeds, or fails for another reason than a server's."""
         end_s = time.monotonic() + INSIST_S
         while True:
             program = self._site.tool(*command)
@@ -80,7 +89,7 @@ class Traffic:
             time.sleep(AGAIN_S)
 
     def open_guards(self) -> None:
-        """Open every guard that is raised."""
+        """Open every raised guard."""
         listed = self.insist("guard", "list", "--json").out
         for batch in sorted({one["batch"] for one in orjson.loads(listed or b'{"guards": []}')["guards"]}):
             self.insist("guard", "open", batch)
@@ -106,13 +115,13 @@ class Traffic:
         self.load(*self.batch(self._chance.randint(*BATCH)))
 
     def _inbox(self) -> None:
-        """Write tasks as a program that knows only the inbox."""
+        """Write tasks like a program that knows only the inbox."""
         with self._lock:
             self._batches += 1
         batch, count = f"i{self._batches}", self._chance.randint(5, 60)
         names = {spelled(batch, b"t%d" % number) for number in range(count)}
         topic, headers = self._site.deployment.topics.name("inbox"), [("docllm-batch", batch.encode())]
-        # Its lines are nobody else's: by them the judge knows when a record became a task.
+        # Its lines are unique, so the judge knows when a record became a task.
         lines = [task_line(number, input={"text": f"Document {number} of {batch} tells of a small thing."}) for number in range(count)]
         records = [Outgoing(topic, None, orjson.dumps(line), headers) for line in lines]
         try:
@@ -136,7 +145,7 @@ class Traffic:
         self.insist("replay", "--all", "--yes")
 
     def _cancelled_again(self) -> None:
-        """Cancel a batch, and change one's mind."""
+        """Cancel a batch, then replay it."""
         path, names = self.batch(self._chance.randint(*BATCH) // 4)
         self.load(path, names)
         batch = names[0].partition("/")[0]

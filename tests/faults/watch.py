@@ -1,6 +1,7 @@
-"""A reader of every record and of every commit, from the beginning on, beside docllm: it belongs to no group and commits nothing.
+"""Reads every record and every commit from the beginning on, beside docllm.
 
-Commits are read where Kafka keeps them, in `__consumer_offsets`, so that none is missed and each has its time.
+It belongs to no group and commits nothing. Commits are read from `__consumer_offsets`, so that none
+is missed and each has its time.
 """
 
 import struct
@@ -14,12 +15,15 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 OFFSETS = "__consumer_offsets"
 LOOK_S, LIST_S = 0.2, 2.0
 BATCH = 500
-COMMIT_KEYS = (0, 1)  # versions of a key that is a commit; others are members and groups
+COMMIT_KEYS = (0, 1)  # versions of a key of a commit; others are members and groups
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A record. `key` and `value` are kept where `keep` says so; `headers` of docllm's own only."""
+    """A record.
+
+    `key` and `value` are kept if `keep` has the topic, and of the headers only docllm's.
+    """
 
     topic: str
     number: int
@@ -42,7 +46,10 @@ class Committed:
 
 
 class Watch:
-    """Reads until it is told to stop. `topics` are docllm's; of those in `keep` key and value are kept too."""
+    """Reads until it is asked to stop.
+
+    `topics` are docllm's; of those in `keep`, key and value are kept too.
+    """
 
     def __init__(self, *, bootstrap: str, topics: Collection[str], keep: Collection[str]) -> None:
         self.records: list[Seen] = []
@@ -65,18 +72,18 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def begin(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         self._thread.start()
 
     def end(self) -> None:
-        """Read what is there now, and stop."""
+        """Read the present records, and stop."""
         self._stop.set()
         self._thread.join()
         self._drain()
         self._consumer.close()
 
     def read_to(self, topic: str, number: int) -> int:
-        """Return the offset below which a partition was read."""
+        """Return the offset up to which a partition was read."""
         return self._positions.get((topic, number), 0)
 
     def _run(self) -> None:
@@ -89,7 +96,7 @@ class Watch:
             self._read(LOOK_S)
 
     def _drain(self) -> None:
-        """Read on until nothing comes any more."""
+        """Read on until no record comes any more."""
         self._assign()
         empty = 0
         while empty < 2 / LOOK_S:
@@ -103,7 +110,7 @@ class Watch:
         return len(batch)
 
     def _assign(self) -> None:
-        """Take the partitions that are new."""
+        """Assign the new partitions."""
         try:
             listed = self._consumer.list_topics(timeout=5).topics
         except KafkaException:
@@ -126,7 +133,10 @@ class Watch:
 
 
 def _commit(key: bytes | None, value: bytes | None, at_s: float) -> Iterator[Committed]:
-    """Give the commit that a record of `__consumer_offsets` holds: key group, topic, partition; the value begins with the offset."""
+    """Record the commit in a record of `__consumer_offsets`.
+
+    The key has group, topic and partition; the value begins with the offset.
+    """
     if not key or not value or struct.unpack_from(">h", key)[0] not in COMMIT_KEYS:
         return
     group, place = _text(key, 2)
