@@ -25,8 +25,8 @@ _LISTS, _ONES, _NAMED = ("allOf", "anyOf", "oneOf"), ("not", "if", "then", "else
 # one part.
 _EACH = ("additionalProperties", "unevaluatedProperties", "items", "additionalItems", "unevaluatedItems", "contains", "propertyNames")
 _EACH_NAMED, _ONE_LISTS, _ONE_NAMED = ("patternProperties",), ("items", "prefixItems"), ("properties",)
-# To see which parts were evaluated, the validator goes through the neighbouring subschemas again,
-# and so does each nested schema with such a keyword.
+# To see which parts were evaluated, the validator goes through the subschemas beside such a keyword
+# again, and so does each of these subschemas that has such a keyword itself.
 _UNEVALUATED, _TIMES_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems"), 3
 _MOST_LOOKUPS = 1_000_000
 _DATA = ("enum", "const", "default", "examples")  # they hold values, no subschemas

@@ -51,7 +51,7 @@ def judge(seen: Seen, *, figures: Mapping[str, Any]) -> Judgement:
 
 
 def _ended_wrong(seen: Seen) -> list[str]:
-    """Return the programs that ended in a wrong way.
+    """Return a violation for each program that ended in a wrong way.
 
     A program may end with 0, by a signal of ours, or with 3 while a server is away.
     """

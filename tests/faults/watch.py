@@ -133,7 +133,7 @@ class Watch:
 
 
 def _commit(key: bytes | None, value: bytes | None, at_s: float) -> Iterator[Committed]:
-    """Record the commit in a record of `__consumer_offsets`.
+    """Yield the commit in a record of `__consumer_offsets`, if it holds one.
 
     The key has group, topic and partition; the value begins with the offset.
     """

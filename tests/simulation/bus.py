@@ -177,9 +177,9 @@ class SimSource:
                     held.committed = held.mark
 
     def _is_heard_above(self, committed: int, mark: int) -> bool:
-        """Accept a non-member's commit where it is dangerous, above the owner's position.
+        """Return whether a non-member's commit counts, where it is dangerous.
 
-        Below it, nobody would correct it.
+        That is above the committed offset. Nobody would correct a commit below the owner's.
         """
         return mark > committed and (self.is_heard or self._weather.chances.get("zombie_commits", 0) > 0)
 

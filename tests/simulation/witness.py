@@ -132,7 +132,7 @@ class _Witness:
                 yield Ordered(item[1], item[2], placed, None)
 
     def _guards(self) -> Iterator[Guarded]:
-        """A guard raised in a transaction holds from the transaction's end."""
+        """Yield each guard with its interval; a raised guard holds from its transaction's end."""
         raised: dict[int, tuple[int, tuple[Any, ...]]] = {}
         looked = [(guard_id, turn) for turn, guard_id in self._rows("SELECT * FROM sim_look ORDER BY turn")]
 
