@@ -134,7 +134,7 @@ class Entries:
         self._hold.put_held(entry, agent_id, now_s)
 
     def wake(self, agents: Iterable[int], now_s: float) -> int:
-        """Queue the deliveries that wait for these agents for a question now; return how many."""
+        """Make the deliveries whose tasks these agents hold due now; return how many."""
         return self._hold.wake(agents, now_s)
 
     def next_due_s(self) -> float | None:

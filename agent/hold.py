@@ -82,7 +82,7 @@ class Hold:
         return self._heap[0][0] if self._heap else None
 
     def wake(self, agents: Iterable[int], now_s: float) -> int:
-        """Make the deliveries that wait for these agents due now; return how many."""
+        """Make the deliveries whose tasks these agents hold due now; return how many."""
         woken = 0
         for agent_id in agents:
             for entry in self._by_agent.pop(agent_id, {}).values():

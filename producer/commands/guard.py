@@ -1,4 +1,4 @@
-"""`guard`: shows batches that wait because nearly all their tasks failed, and releases them."""
+"""`guard`: shows batches that wait because nearly all tasks failed, and opens their guards."""
 
 import argparse
 from collections.abc import Sequence
