@@ -15,5 +15,8 @@ if __name__ == "__main__":
     take_standard_files()
 
     from agent.cli import main
+    from agent.overdue import leave_after
 
-    end(stops(), main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    leave_after(lambda: code)
+    end(stops(), code)

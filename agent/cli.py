@@ -10,16 +10,15 @@ import os
 import random
 import resource
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.request import getproxies_environment
-
-import uvloop
 
 from agent import app, overdue, parent, rehearsal, resume
 from agent.breaker.accounts import keys_in_clear
+from agent.containment import new_event_loop
 from agent.lifecycle import Stop
 from agent.parent import Report, Word
 from agent.rehearsal.child import rehearsal_child
@@ -37,6 +36,7 @@ from schemas.errors import ConfigError, DocllmError, InputError, UnreachableErro
 from schemas.next_command import with_config
 from schemas.settings import current_folder, load_config, require_llm
 from schemas.starting import INTERRUPTED
+from schemas.untrusted import is_interrupt
 from schemas.version import VERSION
 
 log = logging.getLogger("agent")
@@ -76,12 +76,13 @@ def main(argv: Sequence[str]) -> int:
         config = load_config(flags=_flags(options), environ=os.environ, cwd=current_folder())
         if options.processes and not options.child:
             return _supervise(config, options, argv)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            anew = runner.run(command(config, options))
+        anew = _run_loop(command(config, options), options)
     except DocllmError as error:
         _complain(options, error)
         return _ended(options, error.exit_code)
-    except (Exception, SystemExit):  # a bug, or a handler's code that called sys.exit; shown whole
+    except BaseException as error:  # a bug, or what a handler did to the event loop: shown whole
+        if is_interrupt(error):
+            raise
         log.exception("internal error")
         return _ended(options, DocllmError.exit_code)
     if anew:
@@ -89,6 +90,23 @@ def main(argv: Sequence[str]) -> int:
         # Run this program again, as it was started.
         os.execv(sys.executable, [sys.executable, *safe, "-m", "agent", *argv])  # noqa: S606
     return _ended(options, 0)
+
+
+def _run_loop(command: Coroutine[Any, Any, bool], options: argparse.Namespace) -> bool:
+    """Run a command in an event loop, whose end would wait for every thread that a handler started in it."""
+    runner = asyncio.Runner(loop_factory=new_event_loop)
+    code = DocllmError.exit_code
+    try:
+        anew = runner.run(command)
+        code = 0
+    except DocllmError as error:
+        code = error.exit_code
+        raise
+    finally:
+        leaving = overdue.leave_after(lambda: _ended(options, code))
+        runner.close()
+        leaving.cancel()
+    return anew
 
 
 def _ended(options: argparse.Namespace, code: int) -> int:

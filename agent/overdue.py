@@ -1,21 +1,26 @@
-"""The drain watchdog: ends a process whose drain does not end, and logs where it stands.
+"""Ends a process whose drain does not end, and says where it stands: nothing is lost by that, and nobody waits for ever.
 
-Nothing is lost by that, and nobody waits for ever.
+Nor does an agent that is done wait for threads that handlers started and left behind.
 """
 
 import asyncio
 import faulthandler
+import logging
 import os
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from schemas.errors import DocllmError
+from schemas.wording import one_line
+
+log = logging.getLogger(__name__)
 
 FROZEN_S = 5.0
-# Beyond the drain's own limit: to leave the groups, settle and publish last, and close.
-GRACE_S = 60.0
+THREADS_S = 5.0
+GRACE_S = 60.0  # beyond the drain's own limit: leaving the groups, the last settle, the last publishing, closing
 
 
 def end_after(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
@@ -28,6 +33,23 @@ def end_after(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
     timer = threading.Timer(limit_s, _end, (limit_s, loop))
     timer.daemon = True
     timer.start()
+
+
+def leave_after(code: Callable[[], int], limit_s: float | None = None) -> threading.Timer:
+    """Let this process, which has nothing more to do, end with `code` when it is still there after `limit_s` seconds."""
+    timer = threading.Timer(THREADS_S if limit_s is None else limit_s, _leave, (code,))
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _leave(code: Callable[[], int]) -> None:
+    try:
+        names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon]
+        log.warning("threads that handlers left behind still run, and are not waited for: %s", one_line(", ".join(names)))
+        sys.stderr.flush()
+    finally:
+        os._exit(code())
 
 
 def _end(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:

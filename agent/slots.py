@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from agent.breaker import Routes
-from agent.containment import MemoryWatch, current_task, is_to_end
+from agent.containment import MemoryWatch, cancel, current_task, is_to_end
 from agent.entry import Entry, State
 from agent.guard import Guards
-from agent.outcome import Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent
+from agent.outcome import INTERNAL, Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent
 from agent.policy import REFUSED, Tier
 from agent.policy.guard import ROUTE_CLOSED, moved
 from agent.ports import Clock
@@ -137,7 +137,7 @@ class Slots:
             await asyncio.wait(self._running.values(), timeout=timeout_s)
         left = list(self._running.values())
         for task in left:
-            task.cancel()
+            cancel(task)
         if left:
             await asyncio.wait(left, timeout=CANCEL_S)
         if self._running:
@@ -160,9 +160,9 @@ class Slots:
         except BaseException as error:
             if is_to_end(error, attempt):
                 raise
-            log.exception("the attempt at task %d ended in a bug", entry.task_id)
+            outcome = Snooze(Failure(INTERNAL, type(error).__name__), entry.spent, INTERNAL_S)
             self._memory.note(error)
-            outcome = Snooze(Failure("INTERNAL", type(error).__name__), entry.spent, INTERNAL_S)
+            log.exception("the attempt at task %d ended in a bug", entry.task_id)
         finally:
             del self._running[entry]
             self._over(entry)

@@ -8,13 +8,13 @@ import asyncio
 import logging
 import traceback
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import orjson
 
-from agent.containment import current_task, is_to_end
+from agent.containment import current_task, enter_handler, is_to_end, leaves
 from agent.handlers.chat import chat
 from agent.handlers.context import Answer, Attempt, CallRefusedError, Context, Handler, LeaseLostError, Tools
 from agent.handlers.decisions import GiveUpError, TryAgainError
@@ -22,7 +22,7 @@ from agent.handlers.documents import DocumentError
 from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Released, Spent, Succeeded
 from agent.policy import Action, action_of, one_line
 from schemas.line import parse_again
-from schemas.untrusted import contained, described
+from schemas.untrusted import contained, described, told
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,7 @@ class Handlers:
         handler = self._by_type.get(context.task.type, chat)
         limit = asyncio.timeout(left_s + _GRACE_S)
         attempt = current_task()
+        enter_handler()
         try:
             async with limit:
                 return _outcome(await handler(context), context)
@@ -103,7 +104,7 @@ def _raised(raised: BaseException, context: Context, *, late: bool) -> Outcome:
 def _named(error: BaseException) -> str:
     if isinstance(error, asyncio.CancelledError) and not error.args:
         return f"{type(error).__name__}: {_ABANDONED}"
-    return f"{type(error).__name__}: {described(error)}"
+    return told(error)
 
 
 def _where(error: BaseException) -> str:
@@ -117,13 +118,5 @@ def _where(error: BaseException) -> str:
 
 def _cause(error: BaseException) -> BaseException:
     """Return the error that decides: of those that were raised together, the first that is a refused call, or else the first."""
-    leaves = list(_leaves(error))
-    return next((leaf for leaf in leaves if isinstance(leaf, CallRefusedError)), leaves[0])
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
+    raised = list(leaves(error))
+    return next((one for one in raised if isinstance(one, CallRefusedError)), raised[0])

@@ -1,11 +1,14 @@
 """The effect of a handler's failure on its agent."""
 
 import asyncio
+import warnings
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from agent.containment import AGAIN_WITHIN_S, MemoryWatch, is_to_end
+from agent.containment import AGAIN_WITHIN_S, MemoryWatch, cancel, enter_handler, is_to_end, leaves, new_event_loop
 from schemas.errors import DocllmError
+from schemas.untrusted import ContainedError
 
 
 class HandClock:
@@ -66,8 +69,83 @@ def test_only_the_end_from_outside_ends_an_attempt() -> None:
     async def judged() -> list[bool]:
         mine = asyncio.current_task()
         other = asyncio.ensure_future(asyncio.Event().wait())
-        other.cancel()
+        cancel(other)
         found = [is_to_end(error, mine) for error in (asyncio.CancelledError(), GeneratorExit(), KeyboardInterrupt())]
         return [*found, is_to_end(asyncio.CancelledError(), other), is_to_end(GeneratorExit(), other)]
 
     assert asyncio.run(judged()) == [False, False, False, True, True]
+
+
+def test_a_handler_that_cancels_its_own_attempt_has_failed() -> None:
+    """Nobody asked the agent to drain; uncounted, the task would run again at once, for ever."""
+
+    async def judged() -> bool:
+        mine = asyncio.current_task()
+        assert mine is not None
+        mine.cancel()
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError as error:
+            return is_to_end(error, mine)
+        raise AssertionError("it is cancelled")
+
+    assert not asyncio.run(judged())
+
+
+def test_groups_may_be_nested_deeper_than_the_stack() -> None:
+    """A walk that recursed would fail, and the failure would be taken for a bug of ours."""
+    error: Exception = MemoryError()
+    for _ in range(5_000):
+        error = ExceptionGroup("g", [error])
+
+    assert [type(leaf) for leaf in leaves(error)] == [MemoryError]
+    assert ended((100.0, error), (101.0, error))
+
+
+async def leave(code: int) -> None:
+    raise SystemExit(code)
+
+
+async def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+async def in_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(leave(3))
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (lambda: asyncio.gather(leave(0)), "SystemExit: 0"),
+        (lambda: asyncio.create_task(interrupt()), "KeyboardInterrupt: "),
+        (in_group, "SystemExit: 3"),
+    ],
+)
+def test_no_task_of_a_handler_ends_the_event_loop(act: Callable[[], Awaitable[object]], said: str) -> None:
+    """The library passes both on to the loop, which ends the agent and every call in it."""
+
+    async def handle() -> list[str]:
+        enter_handler()
+        with pytest.raises((ContainedError, ExceptionGroup)) as raised:
+            await act()
+        return [str(leaf) for leaf in leaves(raised.value)]
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        assert runner.run(handle()) == [said]
+
+
+def test_a_task_of_a_handler_that_is_cancelled_before_it_begins_says_nothing() -> None:
+    """Its coroutine is closed as asyncio would close it."""
+
+    async def handle() -> bool:
+        enter_handler()
+        part = asyncio.create_task(interrupt())
+        part.cancel()
+        await asyncio.wait([part])
+        return part.cancelled()
+
+    with warnings.catch_warnings(), asyncio.Runner(loop_factory=new_event_loop) as runner:
+        warnings.simplefilter("error")
+        assert runner.run(handle())

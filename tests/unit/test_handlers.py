@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from agent.breaker.told import by_outcome
+from agent.containment import cancel
 from agent.handlers import Context
 from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
 from agent.policy import Effect
@@ -292,11 +293,35 @@ def test_an_attempt_that_is_cancelled_ends() -> None:
     async def end(context: Context) -> None:
         task = asyncio.current_task()
         assert task is not None
-        task.cancel()
+        cancel(task)
         await asyncio.sleep(0)
 
     with pytest.raises(asyncio.CancelledError):
         bench(document=end).run()
+
+
+def test_a_handler_that_cancels_its_own_attempt_fails_and_counts() -> None:
+    """Given back uncounted, its task would run again at once, without end."""
+
+    async def end(context: Context) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    assert failure_of(bench(document=end).run()).error_class == "HANDLER"
+
+
+def test_errors_in_groups_within_groups_are_the_handlers_failure() -> None:
+    """A failure to read them would count as a bug of ours, which is not counted."""
+
+    async def fail(context: Context) -> None:
+        error: Exception = ValueError("inmost")
+        for _ in range(5_000):
+            error = ExceptionGroup("g", [error])
+        raise error
+
+    assert failure_of(bench(document=fail).run()) == Failure("HANDLER", "ValueError: inmost")
 
 
 def test_a_handler_that_waits_for_what_is_cancelled_has_failed() -> None:

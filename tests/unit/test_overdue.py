@@ -1,10 +1,17 @@
 """The drain watchdog ends a drain that does not end, and logs where it stood."""
 
+import argparse
+import asyncio
+import os
 import subprocess
 import sys
+import threading
+from pathlib import Path
 from types import SimpleNamespace
 
-from agent import overdue
+import pytest
+
+from agent import cli, overdue
 from schemas.errors import DocllmError
 
 STUCK = """
@@ -30,6 +37,19 @@ async def holds_the_lock():
 overdue.FROZEN_S = 0.1
 asyncio.run(holds_the_lock())
 """
+
+
+LEFT_BEHIND = """
+import threading, time
+from agent import overdue
+
+threading.Thread(target=time.sleep, args=(60,)).start()
+overdue.leave_after(lambda: 7, 0.1)
+"""
+
+
+class PanicError(BaseException):
+    """What a panic of a Rust library is in Python."""
 
 
 def ended(code: str) -> subprocess.CompletedProcess[str]:
@@ -75,4 +95,44 @@ def test_a_drain_is_ended_though_nothing_can_be_told_of_it() -> None:
 
 
 def _nothing() -> None:
-    """Do nothing for ever."""
+    """Stand still."""
+
+
+def test_a_thread_that_a_handler_left_behind_does_not_hold_up_the_exit() -> None:
+    """Python waits for such a thread; the work is done, and the agent's exit code says so."""
+    assert ended(LEFT_BEHIND).returncode == 7
+
+
+def test_nor_does_a_thread_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of an event loop joins the threads of `asyncio.to_thread`, for ever in Python 3.11."""
+    left: list[int] = []
+    begun, over = threading.Event(), threading.Event()
+    monkeypatch.setattr(overdue, "THREADS_S", 0.0)
+    monkeypatch.setattr(os, "_exit", lambda code: (left.append(code), over.set()))
+
+    def block() -> None:
+        begun.set()
+        over.wait(30)
+
+    async def command() -> bool:
+        asyncio.get_running_loop().run_in_executor(None, block)
+        return False
+
+    cli._run_loop(command(), argparse.Namespace(report=None))
+
+    assert begun.is_set()
+    assert left == [0]
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(0), GeneratorExit(), PanicError()])
+def test_whatever_ends_the_event_loop_is_an_internal_error(error: BaseException, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Exit code 0 would read as done, and 1 as a task that is dead."""
+
+    async def run(_config: object, _options: object) -> bool:
+        raise error
+
+    monkeypatch.setattr(cli, "_run", run)
+    monkeypatch.setattr(cli, "configure_logging", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+
+    assert cli.main([]) == DocllmError.exit_code
