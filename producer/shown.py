@@ -20,6 +20,8 @@ _UNSAFE = re.compile(
     "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 
+FRAMES = "frames"  # what a log record may carry as extra: lines of a traceback without the error's text
+
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
@@ -54,6 +56,11 @@ class ShownFormatter(logging.Formatter):
     def __init__(self, form: str, config_file: str | None = None) -> None:
         super().__init__(form)
         self._config_file = config_file
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record's own line, and the lines of its traceback."""
+        frames = getattr(record, FRAMES, "")
+        return super().format(record) + (f"\n{_indented(frames)}" if frames else "")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
         """Return the record's own line."""

@@ -21,6 +21,7 @@ from agent.handlers.decisions import GiveUpError, TryAgainError
 from agent.handlers.documents import DocumentError
 from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Released, Spent, Succeeded
 from agent.policy import Action, action_of, one_line
+from producer.shown import FRAMES
 from schemas.line import parse_again
 from schemas.untrusted import contained, described, told
 
@@ -96,7 +97,7 @@ def _raised(raised: BaseException, context: Context, *, late: bool) -> Outcome:
     if isinstance(error, GiveUpError):
         return context.failed(Failure("HANDLER_GAVE_UP", one_line(described(error))))
     text = one_line("the handler did not end within its claim" if late else _named(error))
-    log.warning("%s: handler of type %s failed: %s%s", context.name, context.task.type, text, _where(error))
+    log.warning("%s: handler of type %s failed: %s", context.name, context.task.type, text, extra={FRAMES: _where(error)})
     given_up = not late and action_of(error, context.rules) is Action.GIVE_UP
     return context.failed(Failure("HANDLER_GAVE_UP" if given_up else "HANDLER", text))
 
@@ -113,7 +114,7 @@ def _where(error: BaseException) -> str:
     frames = traceback.StackSummary.from_list(frames[1:] if len(frames) > 1 else frames)
     if len(frames) > _FRAMES:
         frames = traceback.StackSummary.from_list([*frames[: _FRAMES // 2], *frames[-_FRAMES // 2 :]])
-    return "".join(["\n", *frames.format()]).rstrip() if frames else ""
+    return "".join(frames.format()).rstrip()
 
 
 def _cause(error: BaseException) -> BaseException:
