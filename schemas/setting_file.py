@@ -36,7 +36,7 @@ class SettingFile:
         """
         self.path = path
         try:
-            with path.open(encoding="utf-8") as file:
+            with open(path, encoding="utf-8", opener=_without_waiting if found else None) as file:
                 if found:
                     _require_trust(path, os.fstat(file.fileno()))
                 self._text = file.read()
@@ -65,6 +65,11 @@ class SettingFile:
         return self.path.name
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe that another user put in its place would be waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _require_trust(path: Path, opened: os.stat_result) -> None:
     """Raise ConfigError unless only this user or root can have written the file.
 
@@ -73,6 +78,8 @@ def _require_trust(path: Path, opened: os.stat_result) -> None:
     """
     folders = {folder: folder.stat() for folder in (path.parent, path.resolve().parent)}
     fix = f"name the file if you trust it: --config {FILE}"
+    if not stat.S_ISREG(opened.st_mode):
+        raise ConfigError(f"{path} is not read: it is no regular file; {fix}")
     for place, status in {**folders, path: opened}.items():
         if status.st_uid not in {0, os.geteuid()}:
             raise ConfigError(f"{path} is not read: {place} belongs to another user; {fix}")

@@ -54,6 +54,15 @@ def test_a_file_found_in_a_folder_that_others_may_write_is_refused(folder: Path,
         load(folder)
 
 
+def test_a_found_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    """Nobody may ever write to it, and no signal but a kill would end the program."""
+    tmp_path.chmod(0o755)
+    os.mkfifo(tmp_path / "docllm.toml", 0o644)
+
+    with pytest.raises(ConfigError, match=r"is not read: it is no regular file; name the file if you trust it"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize("mode", [0o666, 0o664, 0o622])
 def test_a_found_file_that_others_may_write_is_refused(folder: Path, mode: int) -> None:
     """A found file that others may write to is refused, because they may have written it."""
