@@ -1,11 +1,10 @@
 """When a route that has stopped is tried again: one call at a time, how often, and how long it may take. Pure; time is passed in.
 
-A probe is the next ready task. A task that fails as a probe for the second time may itself be what fails, and nothing else may use
-the route; one that ends without a call tells nothing, and more of its kind may wait. So a fixed cheap prompt goes next: it tells the
-provider from the task, and the task's next failure counts.
+A probe is the next ready task. If one task fails as a probe for the second time, or ten tasks fail, the tasks may be at fault, and
+nothing else may use the route. A task that ends without a call tells nothing, and more of its kind may wait. So a fixed cheap prompt
+goes next: it tells the provider from the tasks, and their next failures count.
 """
 
-from collections import deque
 from collections.abc import Callable
 
 from agent.breaker.times import Times
@@ -13,7 +12,7 @@ from agent.breaker.times import Times
 FIRST_S, GROWTH, LONGEST_S, JITTER = 2.0, 1.5, 4.0, 0.1
 # A probe that hangs must end long before a call's own limit, but not before a slow answer that is usual here.
 LEAST_LIMIT_S, USUAL = 2.0, 4.0
-RECENT = 100
+MOST_TASKS = 10
 # Without a task that waits for the route a cheap prompt would be paid for nothing.
 WANTED_S = 2.0
 _ALWAYS, _NEVER = float("inf"), float("-inf")
@@ -35,7 +34,7 @@ class Probes:
         self._prompt_next = False
         self._granted_until_s = _ALWAYS
         self._wanted_s = _NEVER
-        self._failed: deque[int] = deque(maxlen=RECENT)
+        self._failed: set[int] = set()  # tasks, since the prompt went last
 
     # ---- pace
 
@@ -113,10 +112,13 @@ class Probes:
     # ---- what probes and other calls told
 
     def failed(self, task_id: int | None) -> None:
-        """Learn which probe failed: a task, or the prompt (None), after which a task has its turn."""
-        self._prompt_next = task_id is not None and task_id in self._failed
-        if task_id is not None and not self._prompt_next:
-            self._failed.append(task_id)
+        """Learn which probe failed: a task, or the prompt (None), after which tasks have their turn."""
+        again = task_id in self._failed
+        if task_id is not None:
+            self._failed.add(task_id)
+        self._prompt_next = again or len(self._failed) >= MOST_TASKS
+        if self._prompt_next:
+            self._failed.clear()
 
     def told_nothing(self, task_id: int | None) -> None:
         """Learn that a probe ended without a call: the prompt goes next, unless it was the prompt (None)."""

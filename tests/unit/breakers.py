@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agent.breaker import Routes, Ticket
+from agent.breaker.told import by_outcome
 from agent.outcome import COMPLETION, Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
 from agent.policy import CLASSES, Effect
 from schemas.config import AgentConfig, Config, LLMConfig
@@ -90,21 +91,27 @@ class Road:
         for one in sorted((one for one in self._running if one[0] <= self.now_s), key=lambda one: one[0]):
             self._running.remove(one)
             _, ticket, outcome = one
-            self.settled.append((self.now_s, self.table.ended(ticket, outcome, self.now_s)))
+            if ticket.task_id is None:
+                self.table.answered(ticket, by_outcome(outcome), self.now_s)
+            else:
+                self.settled.append((self.now_s, self.table.ended(ticket, outcome, self.now_s)))
 
     def _start(self) -> None:
         closed = self.table.closed(ROUTE, self.now_s)
-        room = self.table.room(ROUTE, self.now_s, len(self._running), self.slots)
+        room = self.table.room(ROUTE, self.now_s, sum(one[1].task_id is not None for one in self._running), self.slots)
         for _ in range(room):
-            ticket = self.table.admit(ROUTE, len(self.started_s), self.now_s)
-            assert ticket is not None
-            latency_s, outcome = self.answer(self.now_s, self.rng)
-            if ticket.limit_s is not None and ticket.limit_s < latency_s:
-                latency_s, outcome = ticket.limit_s, failed("AMBIGUOUS")
-            self._running.append((self.now_s + latency_s, ticket, outcome))
-            self.started_s.append(self.now_s)
+            self._call(admitted(self.table, self.now_s, len(self.started_s)))
+        for ticket in self.table.prompts(self.now_s):
+            self._call(ticket)
         if closed:
             self.most_while_closed = max(self.most_while_closed, room)
+
+    def _call(self, ticket: Ticket) -> None:
+        latency_s, outcome = self.answer(self.now_s, self.rng)
+        if ticket.limit_s is not None and ticket.limit_s < latency_s:
+            latency_s, outcome = ticket.limit_s, failed("AMBIGUOUS")
+        self._running.append((self.now_s + latency_s, ticket, outcome))
+        self.started_s.append(self.now_s)
 
     def counted(self) -> int:
         """Return how many attempts counted."""

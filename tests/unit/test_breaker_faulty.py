@@ -1,8 +1,11 @@
 """A task that repeatedly meets a provider's error, while others succeed, is itself at fault."""
 
 import random
+from itertools import cycle
 
+from agent.breaker.told import Told
 from agent.outcome import Dead, Outcome, Retry
+from agent.policy import Effect
 from tests.unit.breakers import GOOD, ROUTE, Road, call, exhausted, failed, routes
 
 
@@ -72,3 +75,29 @@ def test_a_task_that_kills_its_connection_counts_for_the_route() -> None:
         call(table, failed("NETWORK"), 100.0 + attempt, task_id=1)
 
     assert table.closed(ROUTE, 109.0)
+
+
+def test_bad_tasks_that_are_left_over_do_not_hold_their_route_for_ever() -> None:
+    """An outage stops the route, and only bad tasks are left when it is over.
+
+    Each is another task, and each fails as a probe. The prompt still goes soon, and is answered. From
+    then on the failures of the bad tasks count.
+    """
+    table, bad = routes(), 300
+    for task_id in range(bad):
+        call(table, failed(), 100.0 + task_id / 100, task_id)
+        for _ in range(2):
+            call(table, GOOD, 100.005 + task_id / 100, task_id=1000)
+    for task_id in range(1001, 1011):
+        call(table, failed(), 110.0, task_id)
+    assert table.closed(ROUTE, 110.0)
+
+    now_s, counted, task_ids = 110.0, 0, cycle(range(bad))
+    while now_s < 160.0:
+        now_s += 0.1
+        for ticket in table.prompts(now_s):
+            table.answered(ticket, Told(Effect.UP), now_s)
+        if table.room(ROUTE, now_s, 0, 64):
+            counted += isinstance(call(table, failed(), now_s, next(task_ids)), Retry)
+
+    assert counted >= 50

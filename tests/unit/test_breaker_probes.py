@@ -68,41 +68,26 @@ def test_a_probe_ends_long_before_a_calls_own_limit(answered_in_s: list[float], 
     assert one.start(102.0) == limit_s
 
 
-def test_the_task_that_failed_twice_makes_room_for_the_prompt() -> None:
-    """After a task failed twice as a probe, the prompt goes: the task itself may be at fault.
+@pytest.mark.parametrize("task_ids", [[7, 7], [7, 8, 7], list(range(10))])
+def test_tasks_that_fail_make_room_for_the_prompt(task_ids: list[int]) -> None:
+    """One task that failed twice, or ten tasks, may be at fault themselves.
 
-    After the prompt has failed too, a task has its turn again.
+    After the prompt has failed too, tasks have their turn again.
     """
     one = probes()
-    one.failed(7)
-    assert (one.task_due(110.0), one.prompt_due(110.0)) == (True, False)
+    for task_id in task_ids[:-1]:
+        one.failed(task_id)
+        assert (one.task_due(110.0), one.prompt_due(110.0)) == (True, False)
 
-    one.failed(7)
+    one.failed(task_ids[-1])
     assert (one.task_due(110.0), one.prompt_due(110.0)) == (False, True)
     one.failed(None)
+    one.failed(task_ids[0])
     assert (one.task_due(110.0), one.prompt_due(110.0)) == (True, False)
-
-
-def test_tasks_that_fail_in_turn_make_room_for_the_prompt_too() -> None:
-    """Two bad tasks that fail in turn make room for the prompt too.
-
-    Each keeps the other from being the same task twice in a row.
-    """
-    one = probes()
-    for task_id in (7, 8):
-        one.failed(task_id)
-    assert one.task_due(110.0)
-
-    one.failed(7)
-
-    assert one.prompt_due(110.0)
 
 
 def test_a_task_that_succeeds_clears_the_others() -> None:
-    """A task that succeeds as a probe clears the other tasks: the provider was at fault.
-
-    The prompt's success says nothing about tasks.
-    """
+    """Then it was the provider; the prompt's success says nothing about tasks."""
     one = probes()
     one.failed(7)
     one.succeeded(None)
