@@ -174,6 +174,7 @@ class Route:
 
     def _failed(self, ticket: Ticket, told: Told, now_s: float) -> None:
         if self._at_fault(ticket, told, now_s) and not self.stopped:
+            self._limit.answered(ticket.began_s, now_s, self._counted(now_s))
             return
         self._bad += 1
         if self.stopped:

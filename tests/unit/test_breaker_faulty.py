@@ -80,8 +80,8 @@ def test_a_task_that_kills_its_connection_counts_for_the_route() -> None:
 def test_bad_tasks_that_are_left_over_do_not_hold_their_route_for_ever() -> None:
     """An outage stops the route, and only bad tasks are left when it is over.
 
-    Each is another task, and each fails as a probe. The prompt still goes soon, and is answered. From
-    then on the failures of the bad tasks count.
+    Each is another task, and each fails as a probe. The prompt still goes soon, and is answered.
+    From then on the failures of the bad tasks count, and as many as before may run at once.
     """
     table, bad = routes(), 300
     for task_id in range(bad):
@@ -101,3 +101,4 @@ def test_bad_tasks_that_are_left_over_do_not_hold_their_route_for_ever() -> None
             counted += isinstance(call(table, failed(), now_s, next(task_ids)), Retry)
 
     assert counted >= 50
+    assert table.room(ROUTE, now_s, 0, 64) == 64
