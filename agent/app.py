@@ -9,28 +9,28 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
-from agent.breaker.shared import Board
-from agent.breaker.sharing import Sharing
-from agent.builder import Builder
-from agent.data_folder import DataFolder
-from agent.handlers.child import ChildLane
-from agent.heartbeat import Heartbeat, HeartbeatThread
-from agent.ledger import facts
-from agent.ledger.adapter import Lanes
-from agent.ledger.locks import AgentLocks
-from agent.lifecycle import Agent, Reaping
+from agent.agent import Agent, Reaping
+from agent.consumer.known_topics import TopicIds
+from agent.handlers.child import ChildExecutor
+from agent.ledger import queries
+from agent.ledger.sql_ledger import Executors
 from agent.llm.client import ChatClient
+from agent.maintenance.reaper import Reaper, Sweep
+from agent.membership.heartbeat import Heartbeat, HeartbeatThread
+from agent.membership.locks import AgentLocks
 from agent.ports import Source
-from agent.reaper import Reaper, Sweep
-from agent.topic_ids import TopicIds
+from agent.process.data_folder import DataFolder
+from agent.routes.sharing.board import Board
+from agent.routes.sharing.sync import BoardSync
+from agent.wiring import Builder
 from producer.app import Parts, bus_path
-from producer.bus.lock import AGENTS
-from producer.relay import Relay
-from producer.status import REAPER
-from schemas.config import Config
-from schemas.database import Database
-from schemas.lanes import InlineLane, ThreadLane
-from schemas.settings import LEDGER_FILE, ledger_url
+from producer.bus.embedded.lock import AGENTS
+from producer.ledger.status import REAPER
+from producer.relay.relay import Relay
+from schemas.ledger.database import Database
+from schemas.runtime.executors import InlineExecutor, ThreadExecutor
+from schemas.settings.config import Config
+from schemas.settings.sources import LEDGER_FILE, ledger_url
 from schemas.version import VERSION
 
 HEARTBEAT_TIMEOUT_S = 5
@@ -41,11 +41,11 @@ def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
     topics, group_id = [parts.topics.name(destination)], parts.topics.consumer_group(destination)
     if parts.config.embedded:
         # A program loads only the adapters that it uses.
-        from agent.consumer.embedded import EmbeddedSource  # noqa: PLC0415
+        from agent.consumer.embedded.source import EmbeddedSource  # noqa: PLC0415
 
         path = bus_path(parts.config)
         return EmbeddedSource(bus_path=path, topics=topics, group_id=group_id, known_topic_ids=ids.current, clock=parts.clock)
-    from agent.consumer.kafka import KafkaSource  # noqa: PLC0415 - the same
+    from agent.consumer.kafka.source import KafkaSource  # noqa: PLC0415 - the same
 
     return KafkaSource(
         config=parts.config.kafka,
@@ -62,7 +62,7 @@ def make_heartbeat(parts: Parts, database: Database, notice: Callable[[], str], 
     """Return the heartbeat. Its `database` must be used for nothing else."""
     return Heartbeat(
         database=database,
-        lane=InlineLane(),
+        executor=InlineExecutor(),
         clock=parts.clock,
         name=f"{socket.gethostname()}:{os.getpid()}{role}",
         group=parts.topics.group,
@@ -88,7 +88,7 @@ def make_board(parts: Parts) -> Board | None:
     url = parts.config.redis_url
     if url is None:
         return None
-    from agent.breaker.redis_share import RedisBoard  # noqa: PLC0415 - the same
+    from agent.routes.sharing.redis_board import RedisBoard  # noqa: PLC0415 - the same
 
     return RedisBoard(url=url, group=parts.topics.group, agent=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
 
@@ -106,14 +106,14 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
     """Build an agent, register it and start its heartbeat; close everything at the end."""
     if rehearsal:
         parts = replace(parts, config=_rehearsed(parts.config))
-    claim, settle, reading, child = ThreadLane("claim"), ThreadLane("settle"), ThreadLane("documents", 4), ChildLane()
+    claim, settle, reading, child = ThreadExecutor("claim"), ThreadExecutor("settle"), ThreadExecutor("documents", 4), ChildExecutor()
     locks, role = agent_locks(parts), " (rehearsal LLM)" if rehearsal else ""
     beats = beat_database(parts)
     builder = Builder(
         parts=parts,
         known=await parts.family.require(),
         connect=lambda base_url, api_key: ChatClient(base_url=base_url, api_key=api_key),
-        lanes=Lanes(claim=claim, settle=settle, background=parts.lane),
+        executors=Executors(claim=claim, settle=settle, background=parts.executor),
         reading=reading,
         apart=child,
         jitter=random.random,
@@ -121,17 +121,17 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         heartbeat=lambda notice: make_heartbeat(parts, beats, notice, locks, role),
     )
     board = make_board(parts)
-    sharing = Sharing(routes=builder.routes, board=board, clock=parts.clock, jitter=random.random) if board else None
+    sharing = BoardSync(routes=builder.routes, board=board, clock=parts.clock, jitter=random.random) if board else None
     async with AsyncExitStack() as closing:  # each is closed, whatever went wrong before it
-        for lane in (reading, settle, claim):
-            closing.callback(lane.close)
+        for executor in (reading, settle, claim):
+            closing.callback(executor.close)
         closing.callback(child.close)
         closing.callback(parts.database.abandon)
         if board is not None:
             closing.push_async_callback(board.close)
         closing.push_async_callback(builder.accounts.close)
         closing.callback(beats.close)
-        reply_limit_bytes = await parts.lane(lambda: parts.database.auto(facts.reply_limit_bytes))
+        reply_limit_bytes = await parts.executor(lambda: parts.database.auto(queries.reply_limit_bytes))
         await builder.heartbeat.register()
         beating = HeartbeatThread(builder.heartbeat)
         agent = builder.agent(
@@ -139,7 +139,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
             inbox=make_source(parts, "inbox", builder.ids) if parts.config.inbox.enabled else None,
             reply_limit_bytes=reply_limit_bytes,
             duties=(builder.ids.run, builder.progress().run, data_folder(parts).run, *((sharing.run,) if sharing else ())),
-            leave=lambda: parts.lane(beating.stop),
+            leave=lambda: parts.executor(beating.stop),
         )
         beating.start()
         yield agent
@@ -158,10 +158,10 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
     heartbeat = make_heartbeat(parts, beats, str, locks, REAPER)
     await heartbeat.register()
     beating = HeartbeatThread(heartbeat)
-    relay = Relay(database=parts.database, lane=parts.lane, publisher=parts.publisher, topics=parts.topics, clock=parts.clock)
+    relay = Relay(database=parts.database, executor=parts.executor, publisher=parts.publisher, topics=parts.topics, clock=parts.clock)
     reaper = Reaper(
         database=parts.database,
-        lane=parts.lane,
+        executor=parts.executor,
         clock=parts.clock,
         topics=parts.topics,
         admin=parts.admin,
@@ -176,7 +176,7 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
     beating.start()
     ids = TopicIds(family=parts.family, clock=parts.clock, known=known)
     try:
-        yield Reaping(reaper=reaper, duties=(ids.run, data_folder(parts).run), leave=lambda: parts.lane(beating.stop))
+        yield Reaping(reaper=reaper, duties=(ids.run, data_folder(parts).run), leave=lambda: parts.executor(beating.stop))
     finally:
         beats.close()
 

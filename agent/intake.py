@@ -12,21 +12,22 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from agent.arrivals import suspect
-from agent.containment import MemoryWatch
-from agent.partitions import Partitions
-from agent.ports import Assigned, Clock, Event, Order, Record, Recreated, Revoked, SourceFailed, Suspect
-from agent.telemetry import Counts
-from producer import quarantine, store, strangers
-from schemas import crash
-from schemas.database import Connection, Database
-from schemas.envelope import record_bytes
+from agent.inflight.decoder import suspect
+from agent.inflight.partitions import Partitions
+from agent.ports import Assigned, Clock, Event, Order, Record, Recreated, RejectedRecord, Revoked, SourceFailed
+from agent.process.containment import MemoryWatch
+from agent.reporting.telemetry import Counts
+from producer.ledger import quarantine, store
+from producer.loading import foreign_records
 from schemas.errors import ConfigError, UnsafeStateError
-from schemas.lanes import Lane
-from schemas.line import LineError
-from schemas.schema_cost import is_heavy_line
-from schemas.untrusted import contained, sealed, told
-from schemas.wording import one_line
+from schemas.ledger.database import Connection, Database
+from schemas.runtime import crash
+from schemas.runtime.executors import Executor
+from schemas.task.envelope import record_bytes
+from schemas.task.line import LineError
+from schemas.task.schema_cost import is_heavy_line
+from schemas.task.untrusted import contained, sealed, told
+from schemas.task.wording import one_line
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
@@ -44,8 +45,8 @@ class Intake:
         *,
         partitions: Partitions,
         database: Database,
-        lane: Lane,
-        apart: Lane,
+        executor: Executor,
+        apart: Executor,
         clock: Clock,
         counts: Counts,
         group: str,
@@ -56,7 +57,7 @@ class Intake:
     ) -> None:
         self._partitions = partitions
         self._database = database
-        self._lane = lane
+        self._executor = executor
         self._apart = apart
         self._clock = clock
         self._counts = counts
@@ -124,11 +125,11 @@ class Intake:
 
     async def _take(self, records: Sequence[Record]) -> None:
         by_batch: dict[str, list[tuple[Record, store.NewTask]]] = {}
-        suspects: list[Suspect] = []
+        suspects: list[RejectedRecord] = []
         began_s = self._clock.now_s()
         for record in records:
             read = await self._read(record)
-            if isinstance(read, Suspect):
+            if isinstance(read, RejectedRecord):
                 suspects.append(read)
             else:
                 by_batch.setdefault(read[0], []).append((record, read[1]))
@@ -145,24 +146,24 @@ class Intake:
             self._partitions.finish(record.partition, record.offset)
         self._partitions.flush()
 
-    async def _read(self, record: Record) -> tuple[str, store.NewTask] | Suspect:
+    async def _read(self, record: Record) -> tuple[str, store.NewTask] | RejectedRecord:
         """Return the batch and the task of a record; a suspect if it is none, or if reading it fails."""
         try:
-            body = strangers.line(record.value)
+            body = foreign_records.line(record.value)
             is_heavy = sealed(partial(is_heavy_line, body))
-            parsed = await self._apart(partial(sealed, partial(strangers.head, body))) if is_heavy else None
+            parsed = await self._apart(partial(sealed, partial(foreign_records.head, body))) if is_heavy else None
             with contained():
-                return strangers.read(record.key, record.value, record.headers, self._group, self._max_attempts_of, parsed)
+                return foreign_records.read(record.key, record.value, record.headers, self._group, self._max_attempts_of, parsed)
         except LineError as error:
             self._memory.note(error.__cause__ or error)
-            return suspect(record, strangers.reason(error))
+            return suspect(record, foreign_records.reason(error))
         except TimeoutError:
             return suspect(record, "its schema takes too long to check; make it smaller, or simplify its patterns")
         except Exception as error:  # noqa: BLE001 - the next agent would read it too, and the one after that
             self._memory.note(error)
             return suspect(record, one_line(f"cannot be read: {told(error)}"))
 
-    async def _accept(self, name: str, some: Sequence[tuple[Record, store.NewTask]]) -> list[Suspect]:
+    async def _accept(self, name: str, some: Sequence[tuple[Record, store.NewTask]]) -> list[RejectedRecord]:
         """Accept the tasks of these records; return the records that the batch does not take."""
         try:
             accepted = await self._store(name, [task for _, task in some])
@@ -170,7 +171,7 @@ class Intake:
         except (ConfigError, UnsafeStateError) as error:
             return [suspect(record, str(error), "rejected") for record, _ in some]
         self._ordered(accepted.orders)
-        return [suspect(some[position][0], strangers.clash(name), "rejected") for position in accepted.clashing]
+        return [suspect(some[position][0], foreign_records.clash(name), "rejected") for position in accepted.clashing]
 
     async def _store(self, name: str, tasks: Sequence[store.NewTask]) -> store.Accepted:
         into = await self._run(lambda c: store.open_batch(c, name, self._group, store.Origin.INBOX))
@@ -180,7 +181,7 @@ class Intake:
         return await self._run(lambda c: store.accept(c, into, tasks, first))
 
     async def _run(self, work: Callable[[Connection], Result]) -> Result:
-        return await self._lane(lambda: self._database.run(work))
+        return await self._executor(lambda: self._database.run(work))
 
 
 def _size(record: Record) -> int:

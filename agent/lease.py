@@ -5,7 +5,7 @@ Once it is lost, its agent continues under a new incarnation.
 
 from dataclasses import dataclass
 
-from schemas.task import OWNER_BITS
+from schemas.task.states import OWNER_BITS
 
 __all__ = ["CLAIMS_PER_INCARNATION", "FRESH_S", "OWNER_BITS", "Lease"]
 

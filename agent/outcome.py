@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from schemas.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
+from schemas.task.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
 
 __all__ = [
     "COMPLETION", "COMPLETION_ZLIB", "INTERNAL", "VALUE", "VALUE_ZLIB", "Cancelled", "Dead", "Failure", "Moved", "Outcome", "Released",

@@ -11,15 +11,41 @@ from enum import Enum
 from typing import Protocol
 
 from agent.outcome import Outcome
+from producer.ledger.quarantine import RejectedRecord
 from producer.ports import Backlog, Order, Publisher, Refusal, TopicAdmin, TopicState
-from producer.quarantine import Suspect
-from schemas.clock import Clock
-from schemas.envelope import Publication, RawHeaders
+from schemas.runtime.clock import Clock
+from schemas.task.envelope import Publication, RawHeaders
 
 __all__ = [
-    "LLM", "Account", "Answer", "Answers", "Assigned", "AtRest", "Backlog", "Call", "CallFailed", "Claimable", "Clock", "Event",
-    "Ledger", "Order", "Partition", "Publisher", "Record", "Recreated", "Refusal", "Reply", "Revoked", "Row", "Settlement", "Source",
-    "SourceFailed", "Suspect", "TopicAdmin", "TopicState", "Verdict",
+    "LLM",
+    "Account",
+    "Answer",
+    "Answers",
+    "Assigned",
+    "AtRest",
+    "Backlog",
+    "Call",
+    "CallFailed",
+    "Claimable",
+    "Clock",
+    "Event",
+    "Ledger",
+    "Order",
+    "Partition",
+    "Publisher",
+    "Record",
+    "Recreated",
+    "Refusal",
+    "RejectedRecord",
+    "Reply",
+    "Revoked",
+    "Row",
+    "Settlement",
+    "Source",
+    "SourceFailed",
+    "TopicAdmin",
+    "TopicState",
+    "Verdict",
 ]  # fmt: skip
 
 
@@ -274,7 +300,7 @@ class Ledger(Protocol):
         """
         ...
 
-    async def quarantine(self, suspects: Sequence[Suspect]) -> list[Order]:
+    async def quarantine(self, suspects: Sequence[RejectedRecord]) -> list[Order]:
         """Store records that name no trustworthy task; return orders for their dead letters."""
         ...
 

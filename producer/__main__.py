@@ -3,7 +3,7 @@
 import signal
 import sys
 
-from schemas.starting import INTERRUPTED, leave_on, take_standard_files
+from schemas.runtime.starting import INTERRUPTED, leave_on, take_standard_files
 
 if __name__ == "__main__":
     # A shell starts background jobs with SIGINT ignored.
@@ -20,16 +20,16 @@ from typing import NoReturn
 
 import uvloop
 
-from producer.commands import admin, cancel, dead, guard, load, replay, view
-from producer.commands.arguments import MOST, MOST_PARTITIONS, MOST_REPLICAS, group, named, per_second, up_to, written
-from producer.commands.selecting import add_selection
-from producer.rejects import MAX_REJECTS
-from producer.replay_runs import CAP
-from producer.screen import complain, note
-from producer.shown import log_to_stderr, shown_traceback
+from producer.cli import admin, cancel, dead, guard, load, replay, view
+from producer.cli.arguments import MOST, MOST_PARTITIONS, MOST_REPLICAS, group, named, per_second, up_to, written
+from producer.cli.selection_options import add_selection
+from producer.input.rejects import MAX_REJECTS
+from producer.replay.runs import CAP
+from producer.screen.output import complain, note
+from producer.text.printable import log_to_stderr, shown_traceback
 from schemas.errors import DocllmError
-from schemas.next_command import with_config
-from schemas.settings import current_folder, load_config
+from schemas.runtime.next_command import with_config
+from schemas.settings.sources import current_folder, load_config
 from schemas.version import VERSION
 
 EXAMPLES = """\

@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from producer.bus.lock import LOCK_FOLDERS
-from producer.bus.mount import refuse_network
-from producer.bus.private import make_file, make_folder, warn_of_others
+from producer.bus.embedded.lock import LOCK_FOLDERS
+from producer.bus.embedded.mount import refuse_network
+from producer.bus.topic_family import EMBEDDED_PARTITIONS, TopicFamily, with_old_tiers
 from producer.ports import Publisher, TopicAdmin, TopicReader
-from producer.topics.family import EMBEDDED_PARTITIONS, Family, with_old_tiers
-from schemas import migrations
-from schemas.clock import Clock, SystemClock
-from schemas.config import Config
-from schemas.database import TIMEOUT_S, Database, DatabaseError
-from schemas.database_errors import too_long
+from producer.text.private_files import make_file, make_folder, warn_of_others
+from schemas.clients.kafka import outage_of
 from schemas.errors import ConfigError, UnreachableError
-from schemas.kafka_client import outage_of
-from schemas.lanes import Lane, ThreadLane
-from schemas.outage import Outage
-from schemas.settings import LEDGER_FILE, ledger_url
-from schemas.topics import Topics
+from schemas.ledger import migrations
+from schemas.ledger.database import TIMEOUT_S, Database, DatabaseError
+from schemas.ledger.errors import too_long
+from schemas.runtime.clock import Clock, SystemClock
+from schemas.runtime.executors import Executor, ThreadExecutor
+from schemas.runtime.outage import Outage
+from schemas.settings.config import Config
+from schemas.settings.sources import LEDGER_FILE, ledger_url
+from schemas.task.topics import Topics
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +48,10 @@ class Parts:
     topics: Topics
     clock: Clock
     database: Database
-    lane: Lane
+    executor: Executor
     admin: TopicAdmin
     publisher: Publisher
-    family: Family
+    family: TopicFamily
     ledger_id: str
     kafka: Outage
 
@@ -131,10 +131,10 @@ def make_admin(config: Config, clock: Clock, outage: Outage | None = None) -> To
     """Return the topic administration of the configured bus."""
     if config.embedded:
         # A program loads only the adapters that it uses.
-        from producer.topics.embedded import EmbeddedTopicAdmin  # noqa: PLC0415
+        from producer.bus.embedded.admin import EmbeddedTopicAdmin  # noqa: PLC0415
 
         return EmbeddedTopicAdmin(bus_path(config))
-    from producer.topics.kafka import KafkaTopicAdmin  # noqa: PLC0415 - the same
+    from producer.bus.kafka.admin import KafkaTopicAdmin  # noqa: PLC0415 - the same
 
     return KafkaTopicAdmin(config=config.kafka, clock=clock, outage=outage)
 
@@ -142,10 +142,10 @@ def make_admin(config: Config, clock: Clock, outage: Outage | None = None) -> To
 def make_publisher(config: Config, clock: Clock, outage: Outage | None = None) -> Publisher:
     """Return the publisher of the configured bus."""
     if config.embedded:
-        from producer.publisher.embedded import EmbeddedPublisher  # noqa: PLC0415 - the same
+        from producer.bus.embedded.publisher import EmbeddedPublisher  # noqa: PLC0415 - the same
 
         return EmbeddedPublisher(bus_path(config))
-    from producer.publisher.kafka import KafkaPublisher  # noqa: PLC0415 - the same
+    from producer.bus.kafka.publisher import KafkaPublisher  # noqa: PLC0415 - the same
 
     return KafkaPublisher(config=config.kafka, clock=clock, outage=outage)
 
@@ -153,10 +153,10 @@ def make_publisher(config: Config, clock: Clock, outage: Outage | None = None) -
 def make_reader(config: Config, clock: Clock) -> TopicReader:
     """Return the whole-topic reader of the configured bus."""
     if config.embedded:
-        from producer.topics.embedded_reader import EmbeddedTopicReader  # noqa: PLC0415 - the same
+        from producer.bus.embedded.reader import EmbeddedTopicReader  # noqa: PLC0415 - the same
 
         return EmbeddedTopicReader(bus_path(config))
-    from producer.topics.kafka_reader import KafkaTopicReader  # noqa: PLC0415 - the same
+    from producer.bus.kafka.reader import KafkaTopicReader  # noqa: PLC0415 - the same
 
     return KafkaTopicReader(config=config.kafka, clock=clock)
 
@@ -166,7 +166,7 @@ class LedgerParts:
     """The parts of a program that needs no bus."""
 
     database: Database
-    lane: Lane
+    executor: Executor
     ledger_id: str
 
 
@@ -178,18 +178,18 @@ async def opened_ledger(config: Config, *, connections: int = 1, reads_s: int | 
     Raises UnreachableError and UnsafeStateError.
     """
     database = await asyncio.to_thread(open_database, config, connections=connections, reads_s=reads_s)
-    lane = ThreadLane("database", connections)
+    executor = ThreadExecutor("database", connections)
     try:
         async with _alone(config):
-            await lane(lambda: _require_schema(config, database))
-        yield LedgerParts(database, lane, await lane(lambda: database.auto(migrations.ledger_id)))
+            await executor(lambda: _require_schema(config, database))
+        yield LedgerParts(database, executor, await executor(lambda: database.auto(migrations.ledger_id)))
     except DatabaseError as error:
         if not too_long(error):
             raise
         raise UnreachableError(f"{database.where} was asked for more than it can read in {reads_s} s; ask for less, or later") from None
     finally:
         database.close()
-        lane.close()
+        executor.close()
 
 
 @asynccontextmanager
@@ -200,15 +200,15 @@ async def opened(config: Config, group: str, *, check_topics: bool = True, conne
     """
     clock, configured = SystemClock(), Topics(group, config.retry_tiers)
     async with opened_ledger(config, connections=connections) as ledger:
-        topics = await ledger.lane(lambda: ledger.database.auto(lambda c: with_old_tiers(c, configured)))
+        topics = await ledger.executor(lambda: ledger.database.auto(lambda c: with_old_tiers(c, configured)))
         kafka = outage_of(config.kafka, clock)
         admin, publisher = make_admin(config, clock, kafka), make_publisher(config, clock, kafka)
-        family = Family(admin=admin, database=ledger.database, lane=ledger.lane, topics=topics, clock=clock)
+        family = TopicFamily(admin=admin, database=ledger.database, executor=ledger.executor, topics=topics, clock=clock)
         try:
             if check_topics:
                 async with _alone(config):
                     await _require_topics(config, family)
-            yield Parts(config, topics, clock, ledger.database, ledger.lane, admin, publisher, family, ledger.ledger_id, kafka)
+            yield Parts(config, topics, clock, ledger.database, ledger.executor, admin, publisher, family, ledger.ledger_id, kafka)
         finally:
             await publisher.close()
             await admin.close()
@@ -259,7 +259,7 @@ def _require_schema(config: Config, database: Database) -> None:
     migrations.require(database)
 
 
-async def _require_topics(config: Config, family: Family) -> None:
+async def _require_topics(config: Config, family: TopicFamily) -> None:
     if config.embedded and await family.to_come():
         await family.apply(EMBEDDED_PARTITIONS, None)
     await family.require()

@@ -3,13 +3,13 @@
 A handler is an async function that gets a Context and returns an answer or a JSON value.
 """
 
-from agent.handlers.child import ChildLane
+from agent.handlers.child import ChildExecutor
 from agent.handlers.context import Answer, Attempt, CallRefusedError, Context, Handler, LeaseLostError, Tools
 from agent.handlers.decisions import GiveUpError, TryAgainError
 from agent.handlers.documents import DocumentError, Documents
 from agent.handlers.runner import Handlers
 
 __all__ = [
-    "Answer", "Attempt", "CallRefusedError", "ChildLane", "Context", "DocumentError", "Documents", "GiveUpError", "Handler", "Handlers",
+    "Answer", "Attempt", "CallRefusedError", "ChildExecutor", "Context", "DocumentError", "Documents", "GiveUpError", "Handler", "Handlers",
     "LeaseLostError", "Tools", "TryAgainError",
 ]  # fmt: skip

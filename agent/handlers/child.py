@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import TypeVar
 
-from agent import parent
+from agent.process import child_process
 
 Result = TypeVar("Result")
 
@@ -22,7 +22,7 @@ LEAVE_S = 1.0
 LIMIT_S = 10.0  # for one call; a longer one would keep all other calls from their turn
 
 
-class ChildLane:
+class ChildExecutor:
     """Runs picklable calls one after another in a child process.
 
     The child is started at the first call, and again after it died. Calls run one at a time, so
@@ -54,7 +54,7 @@ class ChildLane:
 
     async def _run(self, call: Callable[[], Result]) -> Result:
         if self._closed:
-            raise BrokenProcessPool("the lane is closed")
+            raise BrokenProcessPool("the executor is closed")
         is_new = self._shared is None
         pool = self._shared = self._shared or self._open()
         run = partial(asyncio.get_running_loop().run_in_executor, pool)
@@ -105,4 +105,4 @@ class ChildLane:
 def _begin(parent_pid: int) -> None:
     """Ignore Ctrl-C, which a terminal also sends to the child; end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent.tie(parent_pid)
+    child_process.tie(parent_pid)

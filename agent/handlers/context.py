@@ -9,14 +9,14 @@ import orjson
 from agent.handlers.documents import Documents
 from agent.handlers.judging import Judged, judged
 from agent.handlers.request import packed, request_id
+from agent.judge import Terms, Tier, one_line, refused
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
-from agent.policy import Terms, Tier, one_line, refused
 from agent.ports import Account, Call, Clock, Reply
-from schemas import crash
-from schemas.config import Price, TypeConfig
-from schemas.lanes import Lane
-from schemas.line import TaskLine
-from schemas.message_text import text_of
+from schemas.runtime import crash
+from schemas.runtime.executors import Executor
+from schemas.settings.config import Price, TypeConfig
+from schemas.task.line import TaskLine
+from schemas.task.message_text import text_of
 
 _NO_RULES = TypeConfig()
 
@@ -57,7 +57,7 @@ class Tools:
     account: Callable[[str], Account]
     documents: Documents
     clock: Clock
-    apart: Lane
+    apart: Executor
     jitter: Callable[[], float]
     prices: Mapping[str, Price]
     tiers: Sequence[Tier]

@@ -1,7 +1,7 @@
 """Reads documents that a task names by URI: from allowed roots only, in a thread.
 
 A document is compared with the size and digest that were loaded. Hidden files and docllm's own
-files are never documents; `producer/no_documents.py` defines them.
+files are never documents; `producer/input/excluded_files.py` defines them.
 
 The path is resolved first and then walked from its root without following links, so that a link
 that is put there meanwhile leads nowhere. A pipe or a device cannot block the thread: files are
@@ -17,12 +17,12 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from agent.judge import one_line
 from agent.outcome import Failure
-from agent.policy import one_line
-from producer.no_documents import resolved, root_of
-from schemas.document_text import DocumentText, NoTextError
-from schemas.lanes import Lane
-from schemas.untrusted import contained, told
+from producer.input.excluded_files import resolved, root_of
+from schemas.runtime.executors import Executor
+from schemas.task.document_text import DocumentText, NoTextError
+from schemas.task.untrusted import contained, told
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +43,11 @@ class DocumentError(Exception):
 class Documents:
     """Reads documents below `roots`, except `own`, the files and folders of docllm itself."""
 
-    def __init__(self, *, roots: Sequence[Path], lane: Lane, own: Sequence[Path] = (), max_bytes: int = MAX_DOCUMENT_BYTES) -> None:
+    def __init__(self, *, roots: Sequence[Path], executor: Executor, own: Sequence[Path] = (), max_bytes: int = MAX_DOCUMENT_BYTES) -> None:
         self._roots = tuple(roots)
         self._own = tuple(own)
         self._roots_told = False
-        self._lane = lane
+        self._executor = executor
         self._max_bytes = max_bytes
 
     async def read(self, uri: str, *, size: int | None = None, sha256: str | None = None) -> str:
@@ -55,7 +55,7 @@ class Documents:
 
         `size` (bytes) and `sha256` are the values that it must still have. Raises DocumentError.
         """
-        return await self._lane(partial(self._text, uri, size, sha256))
+        return await self._executor(partial(self._text, uri, size, sha256))
 
     def _text(self, uri: str, size: int | None, sha256: str | None) -> str:
         try:

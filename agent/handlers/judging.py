@@ -3,13 +3,13 @@
 from dataclasses import replace
 from functools import partial
 
+from agent.judge import Terms, judge, unjudged
 from agent.outcome import Dead, Failure, Retry, Snooze, Succeeded
-from agent.policy import Terms, judge, unjudged
 from agent.ports import CallFailed, Reply
-from schemas.lanes import Lane
-from schemas.schema_cost import is_heavy_for
-from schemas.untrusted import contained, sealed, told
-from schemas.wording import one_line
+from schemas.runtime.executors import Executor
+from schemas.task.schema_cost import is_heavy_for
+from schemas.task.untrusted import contained, sealed, told
+from schemas.task.wording import one_line
 
 # Parsing more than this here would hold up all threads of the agent, the heartbeat's among them.
 PARSE_APART_BYTES = 1 << 20
@@ -22,7 +22,7 @@ _TOO_LONG = Failure(
 Judged = Succeeded | Retry | Snooze | Dead
 
 
-async def judged(reply: Reply | CallFailed, terms: Terms, apart: Lane) -> Judged:
+async def judged(reply: Reply | CallFailed, terms: Terms, apart: Executor) -> Judged:
     """Return the outcome of a call."""
     if not isinstance(reply, Reply) or not _is_heavy(reply, terms):
         return judge(reply, terms)
@@ -46,7 +46,7 @@ def _is_heavy(reply: Reply, terms: Terms) -> bool:
         return True
 
 
-async def _without_schema(reply: Reply, terms: Terms, apart: Lane) -> Judged | None:
+async def _without_schema(reply: Reply, terms: Terms, apart: Executor) -> Judged | None:
     """Judge the reply without its schema, to learn what it has cost; None if that fails too."""
     try:
         return await apart(partial(sealed, partial(judge, reply, replace(terms, schema=None))))

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from agent.handlers.context import Handler
-from agent.policy import one_line
-from schemas.config import TypeConfig
+from agent.judge import one_line
 from schemas.errors import ConfigError
+from schemas.settings.config import TypeConfig
 
 
 def load(types: Mapping[str, TypeConfig]) -> dict[str, Handler]:

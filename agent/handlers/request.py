@@ -8,7 +8,7 @@ from urllib.parse import quote
 import orjson
 
 from agent.handlers.documents import DocumentError
-from schemas.line import MAX_PROMPT_CHARS, PLACEHOLDER, TaskLine, prompt_chars
+from schemas.task.line import MAX_PROMPT_CHARS, PLACEHOLDER, TaskLine, prompt_chars
 
 _ID_CHARS = 512
 _DIGEST_BYTES = 16

@@ -14,16 +14,16 @@ from typing import Any
 
 import orjson
 
-from agent.containment import current_task, enter_handler, is_to_end, leaves
 from agent.handlers.chat import chat
 from agent.handlers.context import Answer, Attempt, CallRefusedError, Context, Handler, LeaseLostError, Tools
 from agent.handlers.decisions import GiveUpError, TryAgainError
 from agent.handlers.documents import DocumentError
+from agent.judge import Action, action_of, one_line
 from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Released, Spent, Succeeded
-from agent.policy import Action, action_of, one_line
-from producer.shown import FRAMES
-from schemas.line import parse_again
-from schemas.untrusted import contained, described, told
+from agent.process.containment import current_task, enter_handler, is_to_end, leaves
+from producer.text.printable import FRAMES
+from schemas.task.line import parse_again
+from schemas.task.untrusted import contained, described, told
 
 log = logging.getLogger(__name__)
 

@@ -1,1 +1,4 @@
-"""The ledger over SQLAlchemy: claims, settles, leases, reaping; each statement guarded by state and owner."""
+"""Every SQL statement that agents alone make: claims, settlements, leases, repairs.
+
+Statements shared with the producer are in `producer.ledger`. Nothing here decides what an outcome is.
+"""

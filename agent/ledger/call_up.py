@@ -10,12 +10,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, String, and_, bindparam, or_, select, type_coerce, update
 
-from agent.policy.guard import ROUTE_CLOSED
+from agent.judge.guard_rule import ROUTE_CLOSED
 from agent.ports import Order
-from producer import outbox
-from schemas.sql import utc_now
-from schemas.tables import batch, task, task_attempt
-from schemas.task import Status
+from producer.ledger import outbox
+from schemas.ledger.sql import utc_now
+from schemas.ledger.tables import batch, task, task_attempt
+from schemas.task.states import Status
 
 SCAN = 2000  # waiting tasks that one step looks at
 _BEFORE, _AFTER = "route ", " is closed"  # around the route's name in the text of a move
@@ -35,7 +35,7 @@ _MOVES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Cursor:
     """How far a walk through the waiting tasks has come: the last one that it looked at."""
 
     due_at: str
@@ -47,7 +47,7 @@ class Page:
     """One step of a walk: the orders for what it called up, and where to go on; None at the end."""
 
     orders: list[Order]
-    place: Place | None
+    place: Cursor | None
 
 
 def closed_text(route: str) -> str:
@@ -55,7 +55,7 @@ def closed_text(route: str) -> str:
     return f"{_BEFORE}{route}{_AFTER}"
 
 
-def step(connection: Connection, group: str, wanted: Callable[[str], bool], limit: int, place: Place | None) -> Page:
+def step(connection: Connection, group: str, wanted: Callable[[str], bool], limit: int, place: Cursor | None) -> Page:
     """Look at a page of waiting tasks after `place`; let up to `limit` of wanted routes run now."""
     query = _WAITING.limit(SCAN)
     if place is None:
@@ -70,9 +70,9 @@ def step(connection: Connection, group: str, wanted: Callable[[str], bool], limi
     return Page(orders, _place(connection, rows[-1]) if len(rows) == SCAN else None)
 
 
-def _place(connection: Connection, row: Row[Any]) -> Place:
+def _place(connection: Connection, row: Row[Any]) -> Cursor:
     exact = "milliseconds" if connection.dialect.name == "sqlite" else "microseconds"
-    return Place(row.due_at.isoformat(" ", exact), row.id)
+    return Cursor(row.due_at.isoformat(" ", exact), row.id)
 
 
 def _moves(connection: Connection, group: str, ids: Sequence[int], wanted: Callable[[str], bool]) -> set[tuple[int, int]]:

@@ -11,12 +11,12 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, case, delete, select, update
 
 from agent.lease import OWNER_BITS
-from agent.ledger.lease import REMEMBER_S, owner_range
+from agent.ledger.leases import REMEMBER_S, owner_range
 from agent.ports import SUSPECT_LOSSES
-from schemas.bulk import insert_rows
-from schemas.sql import utc_after
-from schemas.tables import agent, batch, task, task_loss
-from schemas.task import OPEN, Status
+from schemas.ledger.bulk import insert_rows
+from schemas.ledger.sql import utc_after
+from schemas.ledger.tables import agent, batch, task, task_loss
+from schemas.task.states import OPEN, Status
 
 PAGE = 500
 

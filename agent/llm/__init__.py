@@ -1,1 +1,4 @@
-"""Calls to the provider. `agent/policy` judges the answers."""
+"""The HTTP client of the LLM: one POST, whose every failure is a value.
+
+It decides nothing; `agent.judge` does.
+"""

@@ -14,11 +14,11 @@ from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response
 
 from agent.ports import Call, CallFailed, Reply
-from schemas.config import Secret, authorization
-from schemas.http_client import causes, connected, wants_login, why
-from schemas.llm_address import endpoint
-from schemas.untrusted import is_panic, told
-from schemas.wording import TEXT_CHARS, masking
+from schemas.clients.http import causes, connected, wants_login, why
+from schemas.clients.llm_address import endpoint
+from schemas.settings.config import Secret, authorization
+from schemas.task.untrusted import is_panic, told
+from schemas.task.wording import TEXT_CHARS, masking
 
 MAX_REPLY_BYTES = 16 << 20
 _ERROR_PAGE_BYTES = 64 << 10

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from subprocess import PIPE
 from typing import IO
 
-from agent import parent
+from agent.process import child_process
 from schemas.errors import ConfigError
 
 _START_S = 30.0
@@ -22,7 +22,7 @@ def rehearsal_child(options: str) -> Iterator[str]:
 
     Raises ConfigError when the server does not start.
     """
-    with parent.start(parent.program("rehearsal-llm", "--child", *_split(options)), stdout=PIPE) as child:
+    with child_process.start(child_process.program("rehearsal-llm", "--child", *_split(options)), stdout=PIPE) as child:
         try:
             yield _address(child.stdout)
         finally:

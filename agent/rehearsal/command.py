@@ -11,13 +11,13 @@ from pathlib import Path
 
 import uvloop
 
-from agent import parent
+from agent.process import child_process
 from agent.rehearsal import faults
-from agent.rehearsal.record import Record
+from agent.rehearsal.record import CallRecord
 from agent.rehearsal.service import Service
 from agent.rehearsal.wire import Connection
-from schemas.clock import SystemClock
 from schemas.errors import ConfigError
+from schemas.runtime.clock import SystemClock
 
 _RANGE = re.compile(r"([0-9]*\.?[0-9]+)(?:-([0-9]*\.?[0-9]+))?")
 _BACKLOG = 4096
@@ -33,7 +33,7 @@ def run(argv: Sequence[str]) -> int:
         sys.stderr.write(f"error: {wrong}\n")
         return wrong.exit_code
     if options.child:
-        parent.follow()
+        child_process.follow()
     try:
         return _run(options, dialed, latency_s)
     except OSError as error:
@@ -44,7 +44,7 @@ def run(argv: Sequence[str]) -> int:
 def _run(options: argparse.Namespace, dialed: faults.Faults, latency_s: tuple[float, float]) -> int:
     with ExitStack() as stack:
         log = stack.enter_context(options.log.open("ab", buffering=0)) if options.log else None
-        service = Service(record=Record(clock=SystemClock(), log=log), dialed=dialed, latency_s=latency_s, seed=options.seed)
+        service = Service(record=CallRecord(clock=SystemClock(), log=log), dialed=dialed, latency_s=latency_s, seed=options.seed)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(service, options.host, options.port))
 

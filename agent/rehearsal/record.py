@@ -8,10 +8,10 @@ from typing import BinaryIO
 
 import orjson
 
-from schemas.clock import Clock
+from schemas.runtime.clock import Clock
 
 
-class Record:
+class CallRecord:
     """Counts of calls, and their log.
 
     `log` is an unbuffered file to which every start and end is appended, so that a kill loses

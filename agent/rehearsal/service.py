@@ -8,8 +8,8 @@ import orjson
 from agent.rehearsal import faults
 from agent.rehearsal.answers import example, summary, text_of, tokens
 from agent.rehearsal.faults import Faults
-from agent.rehearsal.record import Record
-from agent.rehearsal.wire import Ending, Plan, Request, response
+from agent.rehearsal.record import CallRecord
+from agent.rehearsal.wire import Ending, Request, ResponsePlan, response
 from schemas.errors import ConfigError
 
 _MODEL = "rehearsal"
@@ -20,25 +20,25 @@ _HUGE_CHARS = 17 << 20  # more than any agent takes
 class Service:
     """Answers requests. `latency_s` is the shortest and the longest time of a call."""
 
-    def __init__(self, *, record: Record, dialed: Faults, latency_s: tuple[float, float], seed: int) -> None:
+    def __init__(self, *, record: CallRecord, dialed: Faults, latency_s: tuple[float, float], seed: int) -> None:
         self._record = record
         self._faults = dialed
         self._latency_s = latency_s
         self._seed = seed
 
-    def plan(self, request: Request) -> Plan:
+    def plan(self, request: Request) -> ResponsePlan:
         """Return the answer to a request."""
         path = request.path.partition("?")[0]
         match request.method, path:
             case "POST", _ if path.endswith("/chat/completions"):
                 return self._call(request)
             case "GET", _ if path.endswith("/models"):
-                return Plan(response(_OK, orjson.dumps({"object": "list", "data": [{"id": _MODEL, "object": "model"}]})))
+                return ResponsePlan(response(_OK, orjson.dumps({"object": "list", "data": [{"id": _MODEL, "object": "model"}]})))
             case "GET", "/stats":
-                return Plan(response(_OK, self._record.as_json()))
+                return ResponsePlan(response(_OK, self._record.as_json()))
             case "GET" | "POST", "/faults":
-                return Plan(self._dial(request))
-        return Plan(_error(_NOT_FOUND, "not_found", f"no such path: {path[:100]}"))
+                return ResponsePlan(self._dial(request))
+        return ResponsePlan(_error(_NOT_FOUND, "not_found", f"no such path: {path[:100]}"))
 
     def _dial(self, request: Request) -> bytes:
         """Return the present faults; a POST from this machine replaces them first.
@@ -54,7 +54,7 @@ class Service:
                 return _error(_BAD_REQUEST, "invalid_faults", str(wrong))
         return response(_OK, orjson.dumps(self._faults.as_mapping()))
 
-    def _call(self, request: Request) -> Plan:
+    def _call(self, request: Request) -> ResponsePlan:
         request_id = request.headers.get("x-client-request-id", "-")
         nth = self._record.start(request_id, request.path)
         chance, share = faults.draw(self._seed, request_id.partition("#")[0], nth)
@@ -66,7 +66,7 @@ class Service:
             self._record.end(request_id, 0 if left or ending is Ending.CUT else status, sent_bytes, fault)
 
         low, high = self._latency_s
-        return Plan(answer, self._faults.slow_s if fault == "slow" else low + share * (high - low), ending, done)
+        return ResponsePlan(answer, self._faults.slow_s if fault == "slow" else low + share * (high - low), ending, done)
 
     def _answer(self, raw: bytes, fault: str | None) -> tuple[int, bytes]:
         if fault is not None and fault.isdigit():

@@ -37,7 +37,7 @@ class Ending(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ResponsePlan:
     """A planned answer.
 
     `done` is called once with the number of bytes sent, and whether the client had left before.
@@ -71,11 +71,11 @@ def _is_loopback(peer: tuple[str, int] | None) -> bool:
 class Connection(asyncio.Protocol):
     """One client's connection."""
 
-    def __init__(self, *, plan: Callable[[Request], Plan], open_connections: set["Connection"]) -> None:
+    def __init__(self, *, plan: Callable[[Request], ResponsePlan], open_connections: set["Connection"]) -> None:
         self._plan = plan
         self._open = open_connections
         self._buffer = bytearray()
-        self._current: Plan | None = None
+        self._current: ResponsePlan | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -1,6 +1,4 @@
-"""The embedded bus for the agents of one machine: Kafka-like topics in one SQLite file.
+"""The buses: Kafka and the embedded one, behind the ports Publisher and TopicAdmin.
 
-The file holds topics, partitions, offsets and consumer groups. `file` opens it, `topics` makes and
-trims topics, `log` appends and reads records, `group` shares partitions among members. Callers own
-the threads; no module in here starts one.
+They carry bytes and know nothing of tasks.
 """

@@ -1,4 +1,4 @@
-"""A board for tests: the rules of `agent/breaker/redis_share.py` in memory.
+"""A board for tests: the rules of `agent/routes/sharing/redis_board.py` in memory.
 
 The test moves its clock. One suite runs on this board and on Redis, so what is proved with this
 board holds for Redis.
@@ -7,8 +7,8 @@ board holds for Redis.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from agent.breaker.redis_share import FRESH_S
-from agent.breaker.shared import TURN_S, BoardAwayError, Report, Said, Stance, Turn
+from agent.routes.sharing.board import TURN_S, BoardAwayError, BoardState, ProbeTurn, RouteReport, Stance
+from agent.routes.sharing.redis_board import FRESH_S
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class _Place:
     turn: tuple[str, float] = ("", 0.0)
     seen: dict[str, tuple[float, float, int, int]] = field(default_factory=dict)
 
-    def stop(self, report: Report, now_s: float) -> None:
+    def stop(self, report: RouteReport, now_s: float) -> None:
         self.stopped, self.parked, self.reason, self.retry_at_s = True, report.parked, report.reason, now_s + report.retry_s
 
 
@@ -51,7 +51,7 @@ class MemoryBoard:
         self._server = server
         self._agent = agent
 
-    async def sync(self, reports: Sequence[Report]) -> list[Said]:
+    async def sync(self, reports: Sequence[RouteReport]) -> list[BoardState]:
         """Take the agent's report on each route and return what the board says of it."""
         if self._server.away:
             raise BoardAwayError("away")
@@ -60,7 +60,7 @@ class MemoryBoard:
     async def close(self) -> None:
         """Do nothing."""
 
-    def _meet(self, place: _Place, one: Report, now_s: float) -> Said:
+    def _meet(self, place: _Place, one: RouteReport, now_s: float) -> BoardState:
         outcomes = (now_s, one.ok, one.failed) if one.ok + one.failed else place.seen.get(self._agent, (0, float("-inf"), 0, 0))[1:]
         place.seen[self._agent] = (now_s, *outcomes)
         if one.generation > place.generation:
@@ -77,7 +77,7 @@ class MemoryBoard:
         if place.turn[1] > now_s + TURN_S:
             place.turn = ("", 0.0)
         turn = self._turn(place, one, now_s)
-        return Said(place.generation, place.stopped, place.parked, place.reason, max(0.0, place.retry_at_s - now_s), turn)
+        return BoardState(place.generation, place.stopped, place.parked, place.reason, max(0.0, place.retry_at_s - now_s), turn)
 
     def _borne_out(self, place: _Place, now_s: float) -> bool:
         others = [seen for agent, seen in place.seen.items() if agent != self._agent and now_s - seen[0] <= FRESH_S]
@@ -85,15 +85,15 @@ class MemoryBoard:
         good, bad = sum(seen[2] for seen in recent), sum(seen[3] for seen in recent)
         return not others or (bad > 0 and bad >= good)
 
-    def _turn(self, place: _Place, one: Report, now_s: float) -> bool:
+    def _turn(self, place: _Place, one: RouteReport, now_s: float) -> bool:
         holder = place.turn[0] if now_s < place.turn[1] else ""
         mine = holder == self._agent
-        if mine and (one.turn is Turn.LEAVE or not place.stopped):
+        if mine and (one.turn is ProbeTurn.LEAVE or not place.stopped):
             place.turn = ("", 0.0)
             return False
-        if mine and one.turn is not Turn.NONE:
+        if mine and one.turn is not ProbeTurn.NONE:
             place.turn = (self._agent, now_s + TURN_S)
-        elif one.turn is Turn.WANT and place.stopped and now_s >= place.retry_at_s and not holder:
+        elif one.turn is ProbeTurn.WANT and place.stopped and now_s >= place.retry_at_s and not holder:
             place.turn, place.retry_at_s = (self._agent, now_s + TURN_S), now_s + one.interval_s
             return True
         return mine

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from agent.ports import Assigned, AtRest, Event, Partition, Record, Recreated, Revoked, Source, SourceFailed
-from producer.bus.murmur2 import partition_of
+from producer.bus.embedded.murmur2 import partition_of
 from producer.ports import Publisher, TopicAdmin
-from schemas.envelope import Outgoing
+from schemas.task.envelope import Outgoing
 from tests.contract.parts import Parts
 
 PATIENCE_S = 60.0

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from agent.consumer.embedded import EmbeddedSource
-from agent.consumer.embedded_reader import Reader
+from agent.consumer.embedded.reader import Reader
+from agent.consumer.embedded.source import EmbeddedSource
 from agent.ports import Source
-from producer.bus import topics
-from producer.bus.file import BusFile
-from producer.publisher.embedded import EmbeddedPublisher
-from producer.topics.embedded import EmbeddedTopicAdmin
-from schemas.clock import SystemClock
+from producer.bus.embedded import topics
+from producer.bus.embedded.admin import EmbeddedTopicAdmin
+from producer.bus.embedded.file import BusFile
+from producer.bus.embedded.publisher import EmbeddedPublisher
+from schemas.runtime.clock import SystemClock
 from tests.contract.parts import Parts
 
 COMMIT = "INSERT OR REPLACE INTO committed SELECT ?, p.id, ? FROM partition p JOIN topic t USING (topic_id) WHERE t.name=? AND p.number=?"

@@ -9,7 +9,7 @@ import orjson
 
 from agent.llm.client import ChatClient
 from agent.ports import Call, CallFailed, Reply
-from schemas.config import Secret
+from schemas.settings.config import Secret
 
 KEY = Secret("sk-test-key-12345678")
 BODY = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": "Summarize: Sales rose. Costs fell."}]})

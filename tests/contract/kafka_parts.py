@@ -9,12 +9,12 @@ from unittest.mock import patch
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition, cimpl
 from confluent_kafka.admin import AdminClient
 
-from agent.consumer.kafka import KafkaSource
+from agent.consumer.kafka.source import KafkaSource
 from agent.ports import Source
-from producer.publisher.kafka import KafkaPublisher
-from producer.topics.kafka import KafkaTopicAdmin
-from schemas.clock import SystemClock
-from schemas.config import KafkaConfig
+from producer.bus.kafka.admin import KafkaTopicAdmin
+from producer.bus.kafka.publisher import KafkaPublisher
+from schemas.runtime.clock import SystemClock
+from schemas.settings.config import KafkaConfig
 from tests.contract.parts import Parts
 
 SESSION_S = 10.0

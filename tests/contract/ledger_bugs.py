@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 from sqlalchemy import bindparam, update
 
-from agent.ledger import claim as claims
-from agent.ledger import reap
-from agent.ledger import settle as settles
-from agent.offsets import Tracker
+from agent.inflight.watermark import OffsetTracker
+from agent.ledger import claims, reaping
+from agent.ledger import settlements as settles
 from agent.ports import Settlement
-from producer import letters, outbox
-from producer.relay import Relay
-from schemas import tables
-from schemas.envelope import Outgoing
-from schemas.sql import utc_after, utc_now
-from schemas.task import MOVES, WAITING, Status
+from producer.ledger import outbox
+from producer.relay import record_builder
+from producer.relay.relay import Relay
+from schemas.ledger import tables
+from schemas.ledger.sql import utc_after, utc_now
+from schemas.task.envelope import Outgoing
+from schemas.task.states import MOVES, WAITING, Status
 
 
 def settle_without_owner(patch: pytest.MonkeyPatch) -> None:
@@ -40,14 +40,14 @@ def reap_without_recheck(patch: pytest.MonkeyPatch) -> None:
     def anyway(connection: Any, ids: Sequence[int], _reason: object) -> Sequence[Any]:
         return connection.execute(tables.task.select().where(tables.task.c.id.in_(ids))).all()
 
-    patch.setattr(reap, "_locked", anyway)
+    patch.setattr(reaping, "_locked", anyway)
 
 
 def commit_the_highest(patch: pytest.MonkeyPatch) -> None:
-    def highest(tracker: Tracker) -> int | None:
+    def highest(tracker: OffsetTracker) -> int | None:
         return tracker._newest + 1 if tracker._newest + 1 > len(tracker._open) else None
 
-    patch.setattr(Tracker, "watermark", property(highest))
+    patch.setattr(OffsetTracker, "watermark", property(highest))
 
 
 def delete_before_report(patch: pytest.MonkeyPatch) -> None:
@@ -63,14 +63,14 @@ def no_outbox(patch: pytest.MonkeyPatch) -> None:
 
 
 def reap_raises_the_fence_only(patch: pytest.MonkeyPatch) -> None:
-    real = reap._return
+    real = reaping._return
 
     def raised(connection: Any, group: str, rows: Sequence[Any]) -> None:
         real(connection, group, rows)
         ids = [row.id for row in rows]
         connection.execute(update(tables.task).where(tables.task.c.id.in_(ids)).values(fence=tables.task.c.fence + 1))
 
-    patch.setattr(reap, "_return", raised)
+    patch.setattr(reaping, "_return", raised)
 
 
 def claim_without_fence(patch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def claim_without_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def relay_without_recheck(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(letters, "FINAL", ())
+    patch.setattr(record_builder, "FINAL", ())
 
 
 def retry_keeps_the_fence(patch: pytest.MonkeyPatch) -> None:
@@ -100,4 +100,4 @@ def _with_old_fences(place: Callable[..., list[Any]]) -> Callable[..., list[Any]
 
 
 def dead_letters_are_dropped(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(letters, "_dead_letters", lambda *_: {})
+    patch.setattr(record_builder, "_dead_letters", lambda *_: {})

@@ -7,10 +7,10 @@ not be published or passed is refused with the promise that it would break.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from agent.offsets import Tracker
+from agent.inflight.watermark import OffsetTracker
 from producer.ports import Refusal
-from schemas.envelope import Outgoing, decode
-from schemas.task import FINAL, Status
+from schemas.task.envelope import Outgoing, decode
+from schemas.task.states import FINAL, Status
 from tests.contract.ledger_parts import GROUP, Books
 
 TASKS, TIER, LETTERS = f"{GROUP}.tasks", f"{GROUP}.retry.30s", f"{GROUP}.dlq"
@@ -33,7 +33,7 @@ class View:
 
     topic: str
     position: int
-    tracker: Tracker = field(default_factory=Tracker)
+    tracker: OffsetTracker = field(default_factory=OffsetTracker)
     records: dict[int, Record] = field(default_factory=dict)
     current: bool = True
 

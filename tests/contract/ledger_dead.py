@@ -7,11 +7,12 @@ from typing import Any
 from sqlalchemy import delete
 
 from agent.outcome import Dead, Failure, Outcome
-from producer import outbox, quarantine, replay_runs, replay_tasks, status
-from producer.quarantine import Suspect
-from producer.replay_runs import ItemState, Page, Place, Run, Wish
-from producer.selection import Selection
-from schemas import tables
+from producer.ledger import outbox, quarantine, status
+from producer.ledger.quarantine import RejectedRecord
+from producer.ledger.selection import Selection
+from producer.replay import runs, tasks
+from producer.replay.runs import Cursor, ItemState, Page, ReplayRequest, Run
+from schemas.ledger import tables
 from tests.contract.ledger_parts import DEAD, GROUP, SPENT, Books
 
 OTHER = Dead(Failure("TOO_LONG", "9000 tokens are too many"), SPENT, "permanent")
@@ -43,26 +44,27 @@ def set_aside(books: Books, *values: bytes | None, reason: str = "line is not JS
     first = books.count(tables.quarantine)
     headers = more.pop("headers", [])
     suspects = [
-        Suspect("topic-id", "group.inbox", 0, first + place, b"key", value, headers, reason, **more) for place, value in enumerate(values)
+        RejectedRecord("topic-id", "group.inbox", 0, first + place, b"key", value, headers, reason, **more)
+        for place, value in enumerate(values)
     ]
     books.run(lambda c: quarantine.keep(c, GROUP, suspects))
     delivered(books)
     return [row.id for row in books.rows(tables.quarantine)][first:]
 
 
-def stored(books: Books, wish: Wish, actor: str = "ann") -> Run | None:
+def stored(books: Books, wish: ReplayRequest, actor: str = "ann") -> Run | None:
     """Store the items that a wish selects."""
     wish = replace(wish, nonce=secrets.token_hex(8))
-    run_id = books.run(lambda c: replay_runs.begin(c, GROUP, actor, wish))
-    place: Place | None = Place()
+    run_id = books.run(lambda c: runs.begin(c, GROUP, actor, wish))
+    place: Cursor | None = Cursor()
     while place is not None:
-        place = books.run(lambda c, at=place: replay_runs.store(c, GROUP, run_id, wish, at))
-    return books.run(lambda c: replay_runs.find(c, run_id))
+        place = books.run(lambda c, at=place: runs.store(c, GROUP, run_id, wish, at))
+    return books.run(lambda c: runs.find(c, run_id))
 
 
-def wish(**said: Any) -> Wish:
-    cap = said.pop("cap", replay_runs.CAP)
-    return Wish(Selection(**said), cap)
+def wish(**said: Any) -> ReplayRequest:
+    cap = said.pop("cap", runs.CAP)
+    return ReplayRequest(Selection(**said), cap)
 
 
 @dataclass
@@ -80,11 +82,11 @@ def applied(books: Books, run: Run | None, size: int = 500) -> Applied:
     assert run is not None
     pages: list[Page] = []
     after = 0
-    while (page := books.run(lambda c, after=after: replay_tasks.apply(c, GROUP, run.id, run.wish, after, size))) is not None:
+    while (page := books.run(lambda c, after=after: tasks.apply(c, GROUP, run.id, run.wish, after, size))) is not None:
         pages.append(page)
         after = page.last
-    ended = books.run(lambda c: replay_runs.end(c, run.id))
-    found = books.run(lambda c: replay_runs.find(c, run.id))
+    ended = books.run(lambda c: runs.end(c, run.id))
+    found = books.run(lambda c: runs.find(c, run.id))
     assert found is not None
     return Applied(found.counts, ended, [item for page in pages for order in page.orders for item in order.items], pages)
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from agent.outcome import Dead, Failure, Outcome
 from agent.ports import Order, Row, Settlement, Verdict
-from producer import guards
-from producer.guards import Guard
-from schemas import tables
+from producer.ledger import guards
+from producer.ledger.guards import Guard
+from schemas.ledger import tables
 from tests.contract.ledger_parts import BATCH, GROUP, ORIGIN, SPENT, Books
 
 ROUTE = "route"

@@ -9,20 +9,19 @@ from typing import Any
 import pytest
 from sqlalchemy import Column, Table, delete, func, select, update
 
+from agent.judge import Tier
 from agent.lease import Lease
-from agent.ledger import claim as claims
-from agent.ledger import lease as leases
-from agent.ledger import settle as settles
+from agent.ledger import claims, leases
+from agent.ledger import settlements as settles
 from agent.outcome import COMPLETION, Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
-from agent.policy import Tier
 from agent.ports import Answer, Answers, Claimable, Row, Settlement, Verdict
-from producer import cancel, store
+from producer.ledger import cancel, store
 from producer.ports import Order
-from schemas import migrations, tables
-from schemas.database import Database
-from schemas.envelope import Publication, digest
-from schemas.sql import utc_after
-from schemas.task import Status
+from schemas.ledger import migrations, tables
+from schemas.ledger.database import Database
+from schemas.ledger.sql import utc_after
+from schemas.task.envelope import Publication, digest
+from schemas.task.states import Status
 
 KINDS = ("sqlite", "mariadb", "mysql")
 only_mariadb = pytest.mark.parametrize("migrated", ["mariadb"], indirect=True)

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from agent.guard import Guards
-from agent.guarding import Guarding
-from agent.ledger import probe
+from agent.execution.guard_gate import GuardGate
+from agent.ledger import guard_probes
+from agent.maintenance.guard_keeper import GuardKeeper
 from agent.ports import Order
-from producer.guards import Guard
-from schemas import tables
-from schemas.clock import SystemClock
-from schemas.lanes import InlineLane
-from schemas.task import Status
+from producer.ledger.guards import Guard
+from schemas.ledger import tables
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.executors import InlineExecutor
+from schemas.task.states import Status
 from tests.contract.ledger_guards import ROUTE, claimed, ended, exhausted, raised
 from tests.contract.ledger_parts import GROUP, LONGEST, SUCCEEDED, Books
 
@@ -24,10 +24,10 @@ class Duty:
         self.orders: list[Order] = []
         self.asked: list[str] = []
         self.answers = answers
-        self.guards = Guards(clock=SystemClock(), longest_tier=LONGEST, take_turn=self._take_turn)
-        self.duty = Guarding(
+        self.guards = GuardGate(clock=SystemClock(), longest_tier=LONGEST, take_turn=self._take_turn)
+        self.duty = GuardKeeper(
             database=books.database,
-            lane=InlineLane(),
+            executor=InlineExecutor(),
             clock=SystemClock(),
             group=GROUP,
             guards=self.guards,
@@ -49,7 +49,7 @@ class Duty:
         return self.answers
 
     async def _take_turn(self, guard_id: int, task_id: int) -> bool:
-        return self._books.run(lambda c: probe.take_turn(c, guard_id, task_id))
+        return self._books.run(lambda c: guard_probes.take_turn(c, guard_id, task_id))
 
     def _ordered(self, orders: Sequence[Order]) -> None:
         self.orders += orders
@@ -96,7 +96,7 @@ def let_through(books: Books, *task_ids: int) -> None:
     """Let these tasks go in the look that is under way, and let their wait be over."""
     guard = the(raised(books))
     for task_id in task_ids:
-        assert books.run(lambda c, task_id=task_id: probe.take_turn(c, guard.id, task_id))
+        assert books.run(lambda c, task_id=task_id: guard_probes.take_turn(c, guard.id, task_id))
     books.ago(tables.task.c.due_at, 1, *task_ids)
 
 

@@ -6,10 +6,10 @@ Every promise is checked after each step.
 from collections import Counter
 from collections.abc import Callable
 
-from agent.ledger import lease as leases
-from producer import outbox
-from schemas import tables
-from schemas.task import FINAL, WAITING, Status
+from agent.ledger import leases
+from producer.ledger import outbox
+from schemas.ledger import tables
+from schemas.task.states import FINAL, WAITING, Status
 from tests.contract.ledger_bus import LETTERS, BrokenError
 from tests.contract.ledger_parts import SUCCEEDED
 from tests.contract.ledger_world import World

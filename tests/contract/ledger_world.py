@@ -14,19 +14,18 @@ from typing import Any
 from sqlalchemy import update
 
 from agent.lease import Lease
-from agent.ledger import claim as claims
-from agent.ledger import lease as leases
-from agent.ledger import reap, sweep
+from agent.ledger import claims, leases, reaping
+from agent.ledger import sweeping as sweep
 from agent.outcome import Outcome, Released, Snooze
 from agent.ports import Answer, Row, Verdict
-from producer import cancel, outbox
-from producer.relay import Relay
-from schemas import tables
-from schemas.clock import SystemClock
-from schemas.lanes import InlineLane
-from schemas.sql import utc_after
-from schemas.task import WAITING, Status
-from schemas.topics import Topics
+from producer.ledger import cancel, outbox
+from producer.relay.relay import Relay
+from schemas.ledger import tables
+from schemas.ledger.sql import utc_after
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.executors import InlineExecutor
+from schemas.task.states import WAITING, Status
+from schemas.task.topics import Topics
 from tests.contract.ledger_bus import LETTERS, READ, TIER, BrokenError, Bus, View
 from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RELEASED, RETRY, SUCCEEDED, Books
 
@@ -72,7 +71,7 @@ class World:
         self.tasks = books.load(*(f"task {number}" for number in range(tasks)))
         books.run(lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, one, 0) for one in self.tasks]))
         topics = Topics(GROUP, ("30s",))
-        self.relay = Relay(database=books.database, lane=InlineLane(), publisher=self.bus, topics=topics, clock=SystemClock())
+        self.relay = Relay(database=books.database, executor=InlineExecutor(), publisher=self.bus, topics=topics, clock=SystemClock())
         self.agents = [Agent(books.agent(), [self.bus.assign(topic)]) for topic in READ]
         self.relay_all()
 
@@ -211,10 +210,10 @@ class World:
 
     def find(self) -> None:
         """Let the reaper read; it resets in a later step, when everything may have changed."""
-        self.found = self.books.run(lambda c: reap.orphans(c, GROUP)) + self.books.run(lambda c: reap.overdue(c, GROUP))
+        self.found = self.books.run(lambda c: reaping.orphans(c, GROUP)) + self.books.run(lambda c: reaping.overdue(c, GROUP))
 
     def reset(self) -> None:
-        for reset in (reap.reset_orphans, reap.reset_overdue):
+        for reset in (reaping.reset_orphans, reaping.reset_overdue):
             back, dead = self.books.run(lambda c, reset=reset: reset(c, GROUP, self.found))
             self.seen["reaped"] += back + dead
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 import redis
 
-from agent.breaker.redis_share import RedisBoard
-from agent.breaker.shared import Board, Report, Said, Stance, Turn
-from schemas.config import Secret
+from agent.routes.sharing.board import Board, BoardState, ProbeTurn, RouteReport, Stance
+from agent.routes.sharing.redis_board import RedisBoard
+from schemas.settings.config import Secret
 from tests.contract.boards import MemoryServer
 from tests.servers import Redis
 
 GROUP = "group"
-SAY = Report("route", 0, 0, 0, Stance.GOES, parked=False, reason="", retry_s=0.0, turn=Turn.NONE, interval_s=3.0)
+SAY = RouteReport("route", 0, 0, 0, Stance.GOES, parked=False, reason="", retry_s=0.0, turn=ProbeTurn.NONE, interval_s=3.0)
 STOPPED = replace(SAY, stance=Stance.STOPPED, failed=10, reason="SERVER: 503 ü", retry_s=2.0)
 
 
@@ -27,12 +27,12 @@ class Meeting:
         self.expire = expire
         self.flush = flush
 
-    async def says(self, agent: str, report: Report) -> Said:
+    async def says(self, agent: str, report: RouteReport) -> BoardState:
         """Let an agent report on one route; return the answer."""
         (said,) = await self.say_all(agent, [report])
         return said
 
-    async def say_all(self, agent: str, reports: Sequence[Report]) -> list[Said]:
+    async def say_all(self, agent: str, reports: Sequence[RouteReport]) -> list[BoardState]:
         """Let an agent report on several routes at once."""
         board = self._board(agent)
         try:
@@ -68,7 +68,7 @@ async def stopped_by_all(meeting: Meeting, **more: object) -> int:
 
 async def test_nothing_is_said_at_first(meeting: Meeting) -> None:
     """A board without memory lets everybody go."""
-    assert await meeting.says("a", SAY) == Said(0, False, False, "", 0.0, False)  # noqa: FBT003 - as the board answers
+    assert await meeting.says("a", SAY) == BoardState(0, False, False, "", 0.0, False)  # noqa: FBT003 - as the board answers
 
 
 async def test_all_stop_when_others_fail_too(meeting: Meeting) -> None:
@@ -87,7 +87,7 @@ async def test_all_stop_when_others_fail_too(meeting: Meeting) -> None:
 
 
 @pytest.mark.parametrize("other", [replace(SAY, ok=10), replace(SAY, ok=2, failed=1), SAY])
-async def test_one_that_fails_alone_stops_alone(meeting: Meeting, other: Report) -> None:
+async def test_one_that_fails_alone_stops_alone(meeting: Meeting, other: RouteReport) -> None:
     """While the others have successes, or nothing to report yet, the agent stops alone.
 
     The cause may be its own network or its own key.
@@ -149,8 +149,8 @@ async def test_one_agent_at_a_time_has_the_turn(meeting: Meeting) -> None:
     It is free again an interval after it was given.
     """
     generation = await stopped_by_all(meeting, retry_s=0.2)
-    want = replace(SAY, stance=Stance.JOINED, generation=generation, turn=Turn.WANT, interval_s=0.3, retry_s=0.3)
-    keep, leave = replace(want, turn=Turn.KEEP), replace(want, turn=Turn.LEAVE)
+    want = replace(SAY, stance=Stance.JOINED, generation=generation, turn=ProbeTurn.WANT, interval_s=0.3, retry_s=0.3)
+    keep, leave = replace(want, turn=ProbeTurn.KEEP), replace(want, turn=ProbeTurn.LEAVE)
     assert not (await meeting.says("a", want)).turn
 
     await asyncio.sleep(0.25)
@@ -167,24 +167,24 @@ async def test_one_agent_at_a_time_has_the_turn(meeting: Meeting) -> None:
 async def test_a_turn_is_not_revived(meeting: Meeting) -> None:
     """An expired turn is another agent's; its former holder can neither keep nor take it."""
     generation = await stopped_by_all(meeting, retry_s=0.0)
-    want = replace(SAY, stance=Stance.JOINED, generation=generation, turn=Turn.WANT, interval_s=0.0)
+    want = replace(SAY, stance=Stance.JOINED, generation=generation, turn=ProbeTurn.WANT, interval_s=0.0)
     assert (await meeting.says("a", want)).turn
     meeting.expire()
     assert (await meeting.says("b", want)).turn
 
-    assert not (await meeting.says("a", replace(want, turn=Turn.KEEP))).turn
-    assert not (await meeting.says("a", replace(want, turn=Turn.LEAVE))).turn
-    assert (await meeting.says("b", replace(want, turn=Turn.KEEP))).turn
+    assert not (await meeting.says("a", replace(want, turn=ProbeTurn.KEEP))).turn
+    assert not (await meeting.says("a", replace(want, turn=ProbeTurn.LEAVE))).turn
+    assert (await meeting.says("b", replace(want, turn=ProbeTurn.KEEP))).turn
 
 
 async def test_nobody_has_the_turn_when_all_go(meeting: Meeting) -> None:
     """There is nothing to probe when all agents go."""
     generation = await stopped_by_all(meeting, retry_s=0.0)
-    want = replace(SAY, stance=Stance.JOINED, generation=generation, turn=Turn.WANT)
+    want = replace(SAY, stance=Stance.JOINED, generation=generation, turn=ProbeTurn.WANT)
     assert (await meeting.says("a", want)).turn
     await meeting.says("b", replace(SAY, stance=Stance.WELL, generation=generation))
 
-    said = await meeting.says("a", replace(want, turn=Turn.KEEP))
+    said = await meeting.says("a", replace(want, turn=ProbeTurn.KEEP))
 
     assert (said.stopped, said.turn) == (False, False)
 

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.check_llm import ask
-from schemas.config import LLMConfig, Secret
+from producer.checks.llm import ask
 from schemas.errors import ConfigError, DocllmError, UnreachableError, UnsafeStateError
+from schemas.settings.config import LLMConfig, Secret
 from tests.contract.http_servers import Serve, response, server
 
 WELL = b'{"model":"m","choices":[{"message":{"content":null},"finish_reason":"length"}]}'

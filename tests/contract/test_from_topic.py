@@ -2,15 +2,17 @@
 
 from collections.abc import AsyncIterator, Sequence
 
-from producer import from_topic, letters, quarantine, store
-from producer.from_topic import Found, FromTopic, Loaded
+from producer.ledger import quarantine, store
+from producer.ledger.quarantine import RejectedRecord
 from producer.ports import Incoming, Order
-from producer.quarantine import Suspect
-from producer.relay import Relay
-from schemas import tables
-from schemas.envelope import Publication, RawHeaders, encode
-from schemas.lanes import InlineLane
-from schemas.topics import Topics
+from producer.relay import record_builder
+from producer.relay.relay import Relay
+from producer.replay import from_topic
+from producer.replay.from_topic import Found, FromTopic, Loaded
+from schemas.ledger import tables
+from schemas.runtime.executors import InlineExecutor
+from schemas.task.envelope import Publication, RawHeaders, encode
+from schemas.task.topics import Topics
 from tests.contract.ledger_parts import GROUP, Books
 from tests.contract.test_replay import FakeClock, FakePublisher
 
@@ -31,22 +33,22 @@ class Shelf:
 
 def letters_of(books: Books, *headers: RawHeaders) -> list[Incoming]:
     """Return the dead letters of quarantined records with these headers; forget the ledger."""
-    suspects = [Suspect("id", f"{GROUP}.inbox", 0, place, None, LINE, each, "why", "rejected") for place, each in enumerate(headers)]
+    suspects = [RejectedRecord("id", f"{GROUP}.inbox", 0, place, None, LINE, each, "why", "rejected") for place, each in enumerate(headers)]
     orders = books.run(lambda c: quarantine.keep(c, GROUP, suspects))
     items = tuple(item for order in orders for item in order.items)
     order = Order(1, GROUP, "dlq", items)
-    records = books.run(lambda c: letters.write(c, Topics(GROUP), order, 0.0)).values()
+    records = books.run(lambda c: record_builder.write(c, Topics(GROUP), order, 0.0)).values()
     books.empty()
     return [Incoming(0, place, record.key, record.value, record.headers) for place, record in enumerate(records)]
 
 
 async def loaded(books: Books, held: Sequence[Incoming], *dispositions: str, dry: bool = False) -> Loaded:
     """Load these dead letters; a dry run only says what would be loaded."""
-    lane, shelf = InlineLane(), Shelf(held)
-    relay = Relay(database=books.database, lane=lane, publisher=FakePublisher(), topics=Topics(GROUP), clock=FakeClock())
+    executor, shelf = InlineExecutor(), Shelf(held)
+    relay = Relay(database=books.database, executor=executor, publisher=FakePublisher(), topics=Topics(GROUP), clock=FakeClock())
     loader = FromTopic(
         database=books.database,
-        lane=lane,
+        executor=executor,
         reader=shelf,
         relay=None if dry else relay,
         group=GROUP,

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from agent import calling_up
-from agent.breaker import Routes
-from agent.calling_up import CallingUp
+from agent.judge.guard_rule import GUARDED, ROUTE_CLOSED, moved
 from agent.ledger import call_up
+from agent.maintenance import route_call_up
+from agent.maintenance.route_call_up import RouteCallUp
 from agent.outcome import Failure, Moved, Outcome, Retry
-from agent.policy.guard import GUARDED, ROUTE_CLOSED, moved
 from agent.ports import Order
-from schemas import tables
-from schemas.lanes import InlineLane
-from schemas.task import Status
+from agent.routes import Router
+from schemas.ledger import tables
+from schemas.runtime.executors import InlineExecutor
+from schemas.task.states import Status
 from tests.contract.ledger_guards import claimed, ended
 from tests.contract.ledger_parts import BATCH, GROUP, LONGEST, SPENT, Books
 from tests.unit.breakers import GOOD, ROUTE, call, failed, routes
@@ -151,15 +151,15 @@ class Duty:
     """The duty of one agent, and what it called up."""
 
     books: Books
-    table: Routes = field(default_factory=lambda: routes(slots=3))
+    table: Router = field(default_factory=lambda: routes(slots=3))
     clock: HandClock = field(default_factory=HandClock)
     orders: list[Order] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.asked = 0
-        self.duty = CallingUp(
+        self.duty = RouteCallUp(
             database=self.books.database,
-            lane=InlineLane(),
+            executor=InlineExecutor(),
             clock=self.clock,
             group=GROUP,
             routes=self.table,
@@ -196,8 +196,8 @@ async def test_a_route_that_opens_calls_up_its_tasks(books: Books) -> None:
 
     duty.go()
 
-    assert len(await duty.look(5)) == calling_up.FEW
-    await duty.look(calling_up.TRIAL_S + 5)
+    assert len(await duty.look(5)) == route_call_up.FEW
+    await duty.look(route_call_up.TRIAL_S + 5)
     assert sorted(called(duty.orders)) == sorted(ids)
 
 
@@ -213,7 +213,7 @@ async def test_a_route_that_closes_again_keeps_its_tasks_in_the_tier(books: Book
     duty.stop()
 
     assert await duty.look(60) == []
-    assert len(called(duty.orders)) == calling_up.FEW
+    assert len(called(duty.orders)) == route_call_up.FEW
 
 
 async def test_an_agent_that_starts_calls_up_for_all_open_routes(books: Books) -> None:

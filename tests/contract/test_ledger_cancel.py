@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from agent.ledger import facts
+from agent.ledger import queries
 from agent.ports import Answer
-from producer import cancel
-from schemas import tables
-from schemas.task import Status
+from producer.ledger import cancel
+from schemas.ledger import tables
+from schemas.task.states import Status
 from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RELEASED, RETRY, SUCCEEDED, Books
 
 
@@ -122,10 +122,10 @@ def test_a_batch_is_open_until_its_last_task_is_final(books: Books) -> None:
     books.cancel()
 
     cancel_all(books)
-    assert (books.status(two), books.run(lambda c: facts.open_in(c, batch_id))) == (Status.CANCELLED, True)
+    assert (books.status(two), books.run(lambda c: queries.open_in(c, batch_id))) == (Status.CANCELLED, True)
     books.settle(claimed, owner, SUCCEEDED)
 
-    assert not books.run(lambda c: facts.open_in(c, batch_id))
+    assert not books.run(lambda c: queries.open_in(c, batch_id))
 
 
 def test_a_running_task_is_not_cancelled_by_its_key(books: Books) -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from agent.ledger import claim as claims
+from agent.ledger import claims
 from agent.ports import Answer
-from schemas.envelope import digest
-from schemas.tables import batch, outbox, task
-from schemas.task import Status
+from schemas.ledger.tables import batch, outbox, task
+from schemas.task.envelope import digest
+from schemas.task.states import Status
 from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RELEASED, RETRY, SUCCEEDED, Books
 
 

@@ -14,11 +14,11 @@ from sqlalchemy import Connection, insert, select, text, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from producer.app import opened_ledger
-from schemas import migrations, tables
-from schemas.config import Config, KafkaConfig, Secret
-from schemas.database import Database, Stopped
-from schemas.database_errors import code
 from schemas.errors import UnreachableError, UnsafeStateError
+from schemas.ledger import migrations, tables
+from schemas.ledger.database import Database, Stopped
+from schemas.ledger.errors import code
+from schemas.settings.config import Config, KafkaConfig, Secret
 from tests.contract.ledger_parts import Books
 
 SERVERS = pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
@@ -70,7 +70,7 @@ async def test_a_screen_that_reads_for_too_long_is_told_so_once(books: Books) ->
     async with asyncio.timeout(60):
         with pytest.raises(UnreachableError, match="in 1 s; ask for less"):
             async with opened_ledger(config, reads_s=1) as parts:
-                await parts.lane(lambda: parts.database.auto(slowly))
+                await parts.executor(lambda: parts.database.auto(slowly))
 
     assert books.database.auto(lambda c: c.execute(text(RUNNING)).scalar()) == 0
 
@@ -121,7 +121,7 @@ def test_statements_of_agents_are_limited_below_the_patience_of_their_client(boo
 @SERVERS
 def test_a_migration_does_not_wait_for_long_for_a_table_in_use(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it waits nobody can use the table: it gives up and says what to stop."""
-    monkeypatch.setattr("schemas.database_mysql._TABLE_LOCK_S", 1)
+    monkeypatch.setattr("schemas.ledger.mysql_engine._TABLE_LOCK_S", 1)
     migration = Database(books.database.engine.url.render_as_string(hide_password=False), timeout_s=None)
     with closing(books.database.engine.raw_connection()) as holder, holder.cursor() as cursor:
         cursor.execute("LOCK TABLES ledger WRITE, alembic_version READ")

@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 
 from agent.outcome import Dead, Failure, Outcome
-from producer import dead_show, quarantine, selected
-from producer.dead import Group, listed
-from producer.selection import Selection
-from schemas import tables
-from schemas.fingerprint import fingerprint
-from schemas.task import Status
+from producer.ledger import history, quarantine, selection_query
+from producer.ledger.dead_letters import Group, listed
+from producer.ledger.selection import Selection
+from schemas.ledger import tables
+from schemas.task.fingerprint import fingerprint
+from schemas.task.states import Status
 from tests.contract.ledger_dead import EXPIRED, OTHER, dead, killed, set_aside
 from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RETRY, SPENT, SUCCEEDED, Books, new_task
 
@@ -75,7 +75,7 @@ def test_quarantined_records_are_groups_too(books: Books) -> None:
     first, *_ = set_aside(books, b"1", b"2", reason="line is not JSON at column 7")
     set_aside(books, b"3", reason="line is not JSON at column 99")
     gone, *_ = set_aside(books, b"4", reason="its id is in batch 'b' with other content", disposition="rejected")
-    books.set(tables.quarantine, gone, replayed_at=books.run(selected.now))
+    books.set(tables.quarantine, gone, replayed_at=books.run(selection_query.now))
     dead(books, "a")
 
     record, task = groups(books)
@@ -116,7 +116,7 @@ def test_every_selection_narrows(books: Books) -> None:
     ids = {key: dead(books, key, into=f"batch {key}", outcome=outcome)[0] for key, outcome in outcomes.items()}
     books.set(tables.task, ids["b"], type="special", tenant="acme")
     books.ago(tables.dead_letter.c.died_at, 7200, ids["c"])
-    hour_ago = books.run(selected.now) - timedelta(hours=1)
+    hour_ago = books.run(selection_query.now) - timedelta(hours=1)
     stamp = fingerprint("TOO_LONG", "9 tokens are too many").hex()
 
     assert names(books) == {"a", "b", "c"}
@@ -183,7 +183,7 @@ def test_a_story_has_everything(books: Books) -> None:
     killed(books, one, OTHER)
     books.set(tables.task, one, lease_losses=1, replays=2)
 
-    found = books.run(lambda c: dead_show.story(c, GROUP, BATCH, "kéy"))
+    found = books.run(lambda c: history.story(c, GROUP, BATCH, "kéy"))
 
     assert found is not None
     assert (found.number, found.status, found.input, found.raw_key) == (one, Status.DEAD, body, b"\xff")
@@ -206,7 +206,7 @@ def test_a_story_of_a_task_that_is_not_dead(books: Books) -> None:
     (one,) = books.load("a")
     killed(books, one, SUCCEEDED)
 
-    found = books.run(lambda c: dead_show.story(c, GROUP, BATCH, "a"))
+    found = books.run(lambda c: history.story(c, GROUP, BATCH, "a"))
 
     assert found is not None
     assert (found.letter, found.status, found.attempts, found.history) == (None, Status.SUCCEEDED, 1, ())
@@ -221,19 +221,19 @@ def test_a_name_may_be_in_several_batches(books: Books) -> None:
     books.load("a", into="theirs", group="other")
 
     def states(key: str, batch: str | None = None) -> list[tuple[str, Status]]:
-        return books.run(lambda c: dead_show.states(c, GROUP, key, batch))
+        return books.run(lambda c: history.states(c, GROUP, key, batch))
 
     assert states("a") == [("one", Status.DEAD), ("two", Status.PENDING)]
     assert states("a", "two") == [("two", Status.PENDING)]
     assert states("A") == states("a", "theirs") == []
-    assert books.run(lambda c: dead_show.story(c, GROUP, "theirs", "a")) is None
+    assert books.run(lambda c: history.story(c, GROUP, "theirs", "a")) is None
 
 
 def test_a_record_has_everything(books: Books) -> None:
     """Position, bytes, headers and reason are shown, and whether the value is whole."""
     small, large, empty = set_aside(books, b"\xff", b"x" * (quarantine.KEPT_BYTES + 1), None, headers=[("h", b"v")])
 
-    found, cut, none = (books.run(lambda c, one=one: dead_show.record(c, GROUP, one)) for one in (small, large, empty))
+    found, cut, none = (books.run(lambda c, one=one: history.record(c, GROUP, one)) for one in (small, large, empty))
 
     assert found is not None
     assert (found.topic, found.partition, found.offset, found.key, found.value) == ("group.inbox", 0, 0, b"key", b"\xff")
@@ -243,5 +243,5 @@ def test_a_record_has_everything(books: Books) -> None:
     assert cut.cut
     assert none is not None
     assert none.value is None
-    assert books.run(lambda c: dead_show.record(c, "other", small)) is None
-    assert books.run(lambda c: dead_show.record(c, GROUP, 10**9)) is None
+    assert books.run(lambda c: history.record(c, "other", small)) is None
+    assert books.run(lambda c: history.record(c, GROUP, 10**9)) is None

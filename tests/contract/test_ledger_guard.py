@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent.breaker import Names
-from agent.ledger import settle
+from agent.ledger import settlements as settle
 from agent.outcome import Dead, Failure
 from agent.ports import Verdict
-from producer import guards
-from schemas import tables
-from schemas.config import Config
-from schemas.task import Status
+from agent.routes import RouteNames
+from producer.ledger import guards
+from schemas.ledger import tables
+from schemas.settings.config import Config
+from schemas.task.states import Status
 from tests.contract.ledger_guards import ROUTE, claimed, deaths, different, end, ended, exhausted, open_all, raised, settlements
 from tests.contract.ledger_parts import BATCH, DEAD, GROUP, LONGEST, RETRY, SNOOZE, SPENT, SUCCEEDED, Books
 
@@ -78,7 +78,7 @@ def test_models_that_differ_by_blanks_alone_have_guards_of_their_own(books: Book
 
     So the names of such routes differ in more than blanks.
     """
-    names = Names(Config())
+    names = RouteNames(Config())
     ends = [one for model in ("m", "m ", "m  ") for one in settlements(claimed(books, 1), [exhausted()], names.name_of("document", model))]
 
     verdicts, _ = books.settle_all(ends)

@@ -3,14 +3,14 @@
 A guard ends because nothing is left, or because a person opens it.
 """
 
-from agent.guarding import MOST
-from agent.ledger import probe
+from agent.judge.guard_rule import ROUTE_CLOSED, moved
+from agent.ledger import guard_probes
+from agent.maintenance.guard_keeper import MOST
 from agent.outcome import Failure, Moved
-from agent.policy.guard import ROUTE_CLOSED, moved
 from agent.ports import Row
-from producer import guards as rows
-from schemas import tables
-from schemas.task import Status
+from producer.ledger import guards as rows
+from schemas.ledger import tables
+from schemas.task.states import Status
 from tests.contract.ledger_guards import claimed, end, ended, exhausted, open_all, raised
 from tests.contract.ledger_parts import BATCH, GROUP, LONGEST, SPENT, Books
 from tests.contract.ledger_probing import Duty, fail_as_a_whole, look_at, the
@@ -47,7 +47,7 @@ async def test_an_opened_guard_calls_up_many_over_several_looks(books: Books) ->
 
     Then the guard's row is marked as done.
     """
-    count = 2 * probe.PAGE + 100
+    count = 2 * guard_probes.PAGE + 100
     ids = books.load(*(f"many {number}" for number in range(count)))
     fail_as_a_whole(books)
     owner = books.agent().next_owner()
@@ -122,7 +122,7 @@ async def test_guards_of_the_past_are_forgotten(books: Books) -> None:
     books.ago(tables.guard.c.called_at, 601)
     books.set(tables.guard, the(raised(books)).id, called_at=None)
 
-    books.run(lambda c: probe.forget(c, GROUP))
+    books.run(lambda c: guard_probes.forget(c, GROUP))
 
     assert [one.batch for one in raised(books)] == [BATCH]
     assert books.count(tables.guard) == 1

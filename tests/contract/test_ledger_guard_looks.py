@@ -2,15 +2,15 @@
 
 import pytest
 
-from agent.ledger import reap
-from agent.ledger.lease import declare_lost
+from agent.judge.guard_rule import ROUTE_CLOSED
+from agent.ledger import reaping
+from agent.ledger.leases import declare_lost
 from agent.outcome import Failure, Moved
-from agent.policy.guard import ROUTE_CLOSED
-from producer import replay_tasks
-from producer.replay_runs import Wish
-from producer.selection import Selection
-from schemas import tables
-from schemas.task import Status
+from producer.ledger.selection import Selection
+from producer.replay import tasks as replay_tasks
+from producer.replay.runs import ReplayRequest
+from schemas.ledger import tables
+from schemas.task.states import Status
 from tests.contract.ledger_guards import deaths, end, ended, exhausted, raised
 from tests.contract.ledger_parts import DEAD, GROUP, RETRY, SPENT, SUCCEEDED, Books
 from tests.contract.ledger_probing import PROBE_S, Duty, fail_as_a_whole, let_through, looking, run_probe, the, whole_look
@@ -118,7 +118,7 @@ async def test_a_task_that_loses_its_agent_leaves_the_look(books: Books) -> None
     await duty.look()
     heard_of = the(raised(books))
 
-    assert books.run(lambda c: reap.reset_orphans(c, GROUP, [one])) == (1, 0)
+    assert books.run(lambda c: reaping.reset_orphans(c, GROUP, [one])) == (1, 0)
 
     assert books.count(tables.guard_look) == 0
     assert await duty.guards.moved(heard_of, one) is not None
@@ -150,7 +150,7 @@ async def test_a_task_that_was_replayed_meanwhile_had_died_all_the_same(books: B
     let_through(books, one)
     run_probe(books, one, exhausted())
     assert books.status(one) is Status.DEAD
-    wish = Wish(Selection(), cap=3, rate=None)
+    wish = ReplayRequest(Selection(), cap=3, rate=None)
     rows = [books.task(one)]
     books.run(lambda c: replay_tasks._move(c, GROUP, wish, rows))
 
@@ -236,7 +236,7 @@ def lose_agent_over(books: Books, *task_ids: int) -> tuple[int, int]:
     for one in task_ids:
         books.claimed(one, lease.next_owner(), fence=books.task(one).fence)
     books.run(lambda c: declare_lost(c, lease.agent_id))
-    return books.run(lambda c: reap.reset_orphans(c, GROUP, task_ids))
+    return books.run(lambda c: reaping.reset_orphans(c, GROUP, task_ids))
 
 
 async def test_looks_over_lost_agents_double_while_others_succeed(books: Books) -> None:

@@ -1,9 +1,9 @@
 """A wrong parameter is refused for every task: its batch is held back after a dozen, and a batch with some bad tasks is not."""
 
 from agent.outcome import Dead, Failure
-from producer import store
-from schemas import tables
-from schemas.task import Status
+from producer.ledger import store
+from schemas.ledger import tables
+from schemas.task.states import Status
 from tests.contract.ledger_guards import claimed, deaths, end, ended, exhausted, raised, refused
 from tests.contract.ledger_parts import BATCH, SPENT, SUCCEEDED, Books
 from tests.contract.ledger_probing import Duty, fail_as_a_whole, let_through, looking, run_probe, the, whole_look

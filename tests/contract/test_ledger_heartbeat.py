@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from agent.heartbeat import AGAIN_S, DEADLOCK_TRIES, Heartbeat
 from agent.lease import CLAIMS_PER_INCARNATION, FRESH_S
-from agent.ledger import lease as leases
-from agent.ledger.locks import AgentLocks
-from schemas import tables
-from schemas.database import Database
-from schemas.lanes import InlineLane
+from agent.ledger import leases
+from agent.membership.heartbeat import AGAIN_S, DEADLOCK_TRIES, Heartbeat
+from agent.membership.locks import AgentLocks
+from schemas.ledger import tables
+from schemas.ledger.database import Database
+from schemas.runtime.executors import InlineExecutor
 from tests.contract.ledger_parts import GROUP, Books, only_sqlite
 
 pytestmark = only_sqlite
@@ -52,7 +52,7 @@ class EnoughError(Exception):
 def heartbeat(books: Books, clock: FakeClock, *, locks: AgentLocks | None = None, database: Database | None = None) -> Heartbeat:
     return Heartbeat(
         database=database or books.database,
-        lane=InlineLane(),
+        executor=InlineExecutor(),
         clock=clock,
         name="agent",
         group=GROUP,

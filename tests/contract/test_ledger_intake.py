@@ -5,16 +5,16 @@ from collections.abc import Iterable
 
 import pytest
 
-from agent.containment import MemoryWatch
+from agent.inflight.partitions import Partitions
 from agent.intake import Intake
-from agent.partitions import Partitions
 from agent.ports import Assigned, Partition, Record
-from agent.telemetry import Counts
-from producer import cancel, store
-from schemas import tables
-from schemas.clock import SystemClock
-from schemas.envelope import BATCH_HEADER
-from schemas.lanes import InlineLane
+from agent.process.containment import MemoryWatch
+from agent.reporting.telemetry import Counts
+from producer.ledger import cancel, store
+from schemas.ledger import tables
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.executors import InlineExecutor
+from schemas.task.envelope import BATCH_HEADER
 from tests.contract.ledger_parts import GROUP, Books
 
 INBOX = Partition(f"{GROUP}.inbox", "id", 0, 1)
@@ -42,8 +42,8 @@ async def take_in(books: Books, *values: bytes) -> Source:
     inbox = Intake(
         partitions=Partitions({INBOX.topic: source}),
         database=books.database,
-        lane=InlineLane(),
-        apart=InlineLane(),
+        executor=InlineExecutor(),
+        apart=InlineExecutor(),
         clock=SystemClock(),
         counts=Counts(),
         group=GROUP,

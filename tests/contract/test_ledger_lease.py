@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import insert
 
 from agent.lease import OWNER_BITS, Lease
-from agent.ledger import lease as leases
-from schemas import tables
+from agent.ledger import leases
+from schemas.ledger import tables
 from tests.contract.ledger_parts import GROUP, RELEASED, Books
 
 

@@ -5,13 +5,14 @@ A dead letter has the original bytes.
 
 import pytest
 
-from producer import letters, outbox, quarantine
+from producer.ledger import outbox, quarantine
+from producer.ledger.quarantine import RejectedRecord
 from producer.ports import Order
-from producer.quarantine import Suspect
-from schemas import tables
-from schemas.envelope import MAX_TASK_BYTES, VERSION, Outgoing, RawHeaders, decode
-from schemas.task import Status
-from schemas.topics import Topics
+from producer.relay import record_builder
+from schemas.ledger import tables
+from schemas.task.envelope import MAX_TASK_BYTES, VERSION, Outgoing, RawHeaders, decode
+from schemas.task.states import Status
+from schemas.task.topics import Topics
 from tests.contract.ledger_parts import BATCH, DEAD, GROUP, ORIGIN, RETRY, SUCCEEDED, Books, new_task
 
 TOPICS = Topics(GROUP)
@@ -20,7 +21,7 @@ BYTES = bytes(range(256)) + b"\r\n%s'\\"
 
 def written(books: Books, destination: str, *items: outbox.Item) -> dict[outbox.Item, Outgoing]:
     order = Order(1, GROUP, destination, items)
-    return books.run(lambda c: letters.write(c, TOPICS, order, 1_700_000_000.0))
+    return books.run(lambda c: record_builder.write(c, TOPICS, order, 1_700_000_000.0))
 
 
 def killed(books: Books, *, raw_key: bytes | None = b"raw", value: bytes = BYTES) -> int:
@@ -30,9 +31,9 @@ def killed(books: Books, *, raw_key: bytes | None = b"raw", value: bytes = BYTES
     return one
 
 
-def suspect(offset: int = 5, **values: object) -> Suspect:
+def suspect(offset: int = 5, **values: object) -> RejectedRecord:
     given = {"key": b"\xffkey", "value": BYTES, "headers": [("h", b"\xff"), ("n", None)], "reason": "no headers of ours"}
-    return Suspect("topic-id", "group.tasks", 2, offset, **(given | values))
+    return RejectedRecord("topic-id", "group.tasks", 2, offset, **(given | values))
 
 
 def test_a_task_travels_as_it_was_loaded(books: Books) -> None:
@@ -150,7 +151,7 @@ def test_a_pointer_keeps_everything_but_the_value(books: Books) -> None:
     one = killed(books)
     record = written(books, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0]
 
-    stand_in = letters.pointer(record)
+    stand_in = record_builder.pointer(record)
 
     assert (stand_in.topic, stand_in.key, stand_in.value) == (record.topic, record.key, None)
     assert stand_in.headers == [*record.headers, ("docllm-pointer", b"%d bytes in the ledger" % len(BYTES))]
@@ -163,7 +164,7 @@ def test_a_quarantined_record_has_a_letter(books: Books) -> None:
     """
     suspects = [suspect(), suspect(6, value=b"x" * (MAX_TASK_BYTES + 1)), suspect(7, key=None, value=None)]
     orders = books.run(lambda c: quarantine.keep(c, GROUP, suspects))
-    small, large, empty = books.run(lambda c: letters.write(c, TOPICS, orders[0], 0.0)).values()
+    small, large, empty = books.run(lambda c: record_builder.write(c, TOPICS, orders[0], 0.0)).values()
 
     assert (small.topic, small.key, small.value) == ("group.dlq", b"\xffkey", BYTES)
     headers = dict(small.headers)
@@ -191,7 +192,7 @@ def test_a_quarantined_records_letter_says_its_batch(books: Books, headers: RawH
     Nothing else that the record claims about itself is kept.
     """
     orders = books.run(lambda c: quarantine.keep(c, GROUP, [suspect(headers=headers)]))
-    (letter,) = books.run(lambda c: letters.write(c, TOPICS, orders[0], 0.0)).values()
+    (letter,) = books.run(lambda c: record_builder.write(c, TOPICS, orders[0], 0.0)).values()
 
     assert [pair for pair in letter.headers if pair[0] in {"docllm-batch", "docllm-unreadable", "docllm-task", "other"}] == said
 

@@ -7,12 +7,12 @@ from datetime import datetime
 
 import pytest
 
-from producer import store
-from producer.outbox import unpack
-from schemas import tables
+from producer.ledger import store
+from producer.ledger.outbox import unpack
 from schemas.errors import ConfigError, UnsafeStateError
-from schemas.sql import NEVER_TIME
-from schemas.task import Status
+from schemas.ledger import tables
+from schemas.ledger.sql import NEVER_TIME
+from schemas.task.states import Status
 from tests.contract.ledger_parts import GROUP, Books, new_task
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agent.ledger.locks import AgentLocks
+from agent.membership.locks import AgentLocks
 
 
 def test_a_lock_that_is_free_is_a_death(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from agent.ledger import reap
+from agent.ledger import reaping
 from tests.contract.ledger_parts import Books
 from tests.contract.ledger_walk import walk
 from tests.contract.ledger_world import World
@@ -20,7 +20,7 @@ STEPS = 60
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
     """Lost reports are normal in these worlds, so they are not logged."""
-    caplog.set_level(logging.ERROR, "producer.relay")
+    caplog.set_level(logging.ERROR, "producer.relay.relay")
 
 
 def seeds(books: Books, on_a_file: int, on_a_server: int) -> range:
@@ -45,7 +45,7 @@ def test_with_faults_of_every_kind_all_promises_hold(books: Books, tasks: int) -
 
 def test_with_a_limit_of_two_losses_all_promises_hold(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     """A6: tasks that die of lost agents have their dead letters too."""
-    monkeypatch.setattr(reap, "LOSS_LIMIT", 2)
+    monkeypatch.setattr(reaping, "LOSS_LIMIT", 2)
     for seed in seeds(books, 8, 2):
         walk(World(books, seed), STEPS)
 

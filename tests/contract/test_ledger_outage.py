@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.ledger.adapter import Lanes, SqlLedger
+from agent.ledger.sql_ledger import Executors, SqlLedger
 from agent.ports import Answer, Verdict
-from schemas import tables
-from schemas.clock import SystemClock
-from schemas.database import Database
 from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.lanes import ThreadLane
-from schemas.task import Status
+from schemas.ledger import tables
+from schemas.ledger.database import Database
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.executors import ThreadExecutor
+from schemas.task.states import Status
 from tests.contract.ledger_parts import DEAD, GROUP, LONGEST, RETRY, SUCCEEDED, Books, settlement
 from tests.servers import Server
 
@@ -41,11 +41,11 @@ def server(migrated: Books, request: pytest.FixtureRequest) -> Iterator[Server]:
 def ledger(books: Books) -> Iterator[SqlLedger]:
     """The port on connections of its own with a short timeout."""
     database = Database(books.database.engine.url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S)
-    lanes = Lanes(ThreadLane("claim"), ThreadLane("settle"), ThreadLane("background"))
-    yield SqlLedger(database=database, group=GROUP, clock=SystemClock(), lanes=lanes, longest_tier=LONGEST)
+    executors = Executors(ThreadExecutor("claim"), ThreadExecutor("settle"), ThreadExecutor("background"))
+    yield SqlLedger(database=database, group=GROUP, clock=SystemClock(), executors=executors, longest_tier=LONGEST)
     database.close()
-    for lane in (lanes.claim, lanes.settle, lanes.background):
-        lane.close()
+    for executor in (executors.claim, executors.settle, executors.background):
+        executor.close()
 
 
 def test_a_group_waits_for_a_frozen_server(books: Books, ledger: SqlLedger, server: Server) -> None:

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from producer import outbox
+from producer.ledger import outbox
 from producer.ports import Order
-from schemas import tables
+from schemas.ledger import tables
 from tests.contract.ledger_parts import DEAD, GROUP, RETRY, SUCCEEDED, Books
 
 

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, delete, event, insert, select, text, update
 
-from agent.ledger import facts, reap, sweep
-from schemas import migrations
-from schemas.database import Database
-from schemas.sql import NEVER_TIME, utc_after
-from schemas.tables import batch, outbox, task
-from schemas.task import OPEN, WAITING, Status
+from agent.ledger import queries, reaping, sweeping
+from schemas.ledger import migrations
+from schemas.ledger.database import Database
+from schemas.ledger.sql import NEVER_TIME, utc_after
+from schemas.ledger.tables import batch, outbox, task
+from schemas.task.states import OPEN, WAITING, Status
 from tests.contract.ledger_parts import GROUP, KINDS, driven
 
 SERVERS = ("mariadb", "mysql")
 BATCHES, SMALL, LARGE, WAIT = 20, 500, 2_000, 600
-CARRIED = [sweep.Carried(status, ("tasks",), None) for status in WAITING]
+CARRIED = [sweeping.Carried(status, ("tasks",), None) for status in WAITING]
 _numbers = count(1)
 Work = Callable[[Connection], object]
 
@@ -151,12 +151,12 @@ on_servers = pytest.mark.parametrize("ledger", SERVERS, indirect=True)
 
 
 def open_tasks(connection: Connection) -> bool:
-    return facts.open_tasks(connection, GROUP)
+    return queries.open_tasks(connection, GROUP)
 
 
 def uncarried(connection: Connection) -> int:
     connection.execute(delete(outbox))
-    return sweep.uncarried(connection, GROUP, CARRIED, 600.0)
+    return sweeping.uncarried(connection, GROUP, CARRIED, 600.0)
 
 
 def old_open_tasks(connection: Connection) -> object:
@@ -171,7 +171,7 @@ def old_uncarried(connection: Connection) -> object:
     mine = select(batch.c.id).where(batch.c.group_name == GROUP, batch.c.cancelled_at.is_(None))
     query = select(task.c.id).where(task.c.status.in_(WAITING), task.c.batch_id.in_(mine))
     query = query.where(task.c.due_at < utc_after(-600.0))
-    return connection.execute(query.order_by(task.c.due_at).limit(sweep.PAGE)).all()
+    return connection.execute(query.order_by(task.c.due_at).limit(sweeping.PAGE)).all()
 
 
 @on_all
@@ -212,15 +212,15 @@ def test_no_statistics_change_the_plan(ledger: Ledger, old: Work, new: Work) -> 
     assert ledger.reads(old) >= BATCHES * LARGE // 2
     indexes = {index for table, index in ledger.plan(new) if table == "task"}
     assert indexes <= {"ix_task_due", "PRIMARY"}
-    assert ledger.reads(new) < 10 * sweep.PAGE
+    assert ledger.reads(new) < 10 * sweeping.PAGE
 
 
 @on_servers
 def test_no_statistics_change_how_overdue_claims_are_found(ledger: Ledger) -> None:
     """With thousands of them MySQL went from each batch to all its tasks, each five seconds."""
-    ledger.fill(LARGE, waiting=6 * sweep.PAGE)
+    ledger.fill(LARGE, waiting=6 * sweeping.PAGE)
     waiting = update(task).where(task.c.status.in_(WAITING))
     ledger.database.run(lambda c: c.execute(waiting.values(status=int(Status.PROCESSING))))
     ledger.mislead(BATCHES * LARGE)
 
-    assert ledger.reads(lambda c: reap.overdue(c, GROUP)) < 10 * reap.PAGE
+    assert ledger.reads(lambda c: reaping.overdue(c, GROUP)) < 10 * reaping.PAGE

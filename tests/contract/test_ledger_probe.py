@@ -2,11 +2,11 @@
 
 import asyncio
 
-from agent.ledger import probe
+from agent.ledger import guard_probes
 from agent.outcome import Failure, Moved, Snooze
 from agent.ports import Answer, Verdict
-from schemas import tables
-from schemas.task import Status
+from schemas.ledger import tables
+from schemas.task.states import Status
 from tests.contract.ledger_guards import ROUTE, claimed, deaths, end, ended, exhausted, raised
 from tests.contract.ledger_parts import BATCH, RETRY, SPENT, SUCCEEDED, Books, new_task
 from tests.contract.ledger_probing import Duty, fail_as_a_whole, let_through, looking, patient, run_probe, the
@@ -40,7 +40,7 @@ async def test_a_task_in_hand_takes_the_turn_once(books: Books) -> None:
     guard = await looking(books, Duty(books))
 
     def turn(task_id: int) -> bool:
-        return books.run(lambda c: probe.take_turn(c, guard.id, task_id))
+        return books.run(lambda c: guard_probes.take_turn(c, guard.id, task_id))
 
     assert [turn(one), turn(two), turn(one)] == [True, False, True]
     assert the(raised(books)).look_left == 0

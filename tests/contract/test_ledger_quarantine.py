@@ -6,20 +6,20 @@ Such a record names no task that we can trust.
 import orjson
 import pytest
 
-from producer import outbox, quarantine
-from producer.outbox import unpack
-from producer.quarantine import Suspect
-from schemas import tables
-from schemas.envelope import MAX_TASK_BYTES, Outgoing
+from producer.ledger import outbox, quarantine
+from producer.ledger.outbox import unpack
+from producer.ledger.quarantine import RejectedRecord
+from schemas.ledger import tables
+from schemas.task.envelope import MAX_TASK_BYTES, Outgoing
 from tests.contract.ledger_parts import GROUP, Books
 
 
-def suspect(offset: int = 5, **values: object) -> Suspect:
+def suspect(offset: int = 5, **values: object) -> RejectedRecord:
     given = {"key": b"key", "value": b"value", "headers": [], "reason": "no headers of ours"}
-    return Suspect("topic-id", "group.tasks", 2, offset, **(given | values))
+    return RejectedRecord("topic-id", "group.tasks", 2, offset, **(given | values))
 
 
-def kept(books: Books, *suspects: Suspect) -> list[tuple[int, ...]]:
+def kept(books: Books, *suspects: RejectedRecord) -> list[tuple[int, ...]]:
     orders = books.run(lambda c: quarantine.keep(c, GROUP, suspects))
     return [item for order in orders for item in order.items]
 
@@ -51,7 +51,7 @@ def test_the_same_record_again_is_only_counted(books: Books) -> None:
 
 def test_a_topic_made_again_has_records_of_its_own(books: Books) -> None:
     """The same offset under another topic id is another record."""
-    other = Suspect("other-id", "group.tasks", 2, 5, b"key", b"value", [], "no headers of ours")
+    other = RejectedRecord("other-id", "group.tasks", 2, 5, b"key", b"value", [], "no headers of ours")
 
     assert len(kept(books, suspect(), other)) == 2
 

@@ -6,13 +6,12 @@ It lets no bad release fill the dead-letter topic.
 import pytest
 
 from agent.lease import Lease
-from agent.ledger import claim as claims
-from agent.ledger import losses, reap
-from agent.ledger.lease import declare_lost, stop
+from agent.ledger import claims, losses, reaping
+from agent.ledger.leases import declare_lost, stop
 from agent.ports import Answer, Row, Verdict
-from schemas import tables
-from schemas.sql import utc_after
-from schemas.task import Status
+from schemas.ledger import tables
+from schemas.ledger.sql import utc_after
+from schemas.task.states import Status
 from tests.contract.ledger_parts import GROUP, SUCCEEDED, Books
 
 
@@ -36,13 +35,13 @@ def lost_alone(books: Books, *keys: str, losses: int = 2) -> list[tuple[Row, int
 
 
 def reap_orphans(books: Books) -> tuple[int, int]:
-    found = books.run(lambda c: reap.orphans(c, GROUP))
-    return books.run(lambda c: reap.reset_orphans(c, GROUP, found))
+    found = books.run(lambda c: reaping.orphans(c, GROUP))
+    return books.run(lambda c: reaping.reset_orphans(c, GROUP, found))
 
 
 def reap_overdue(books: Books) -> tuple[int, int]:
-    found = books.run(lambda c: reap.overdue(c, GROUP))
-    return books.run(lambda c: reap.reset_overdue(c, GROUP, found))
+    found = books.run(lambda c: reaping.overdue(c, GROUP))
+    return books.run(lambda c: reaping.reset_overdue(c, GROUP, found))
 
 
 def lose(books: Books, lease: Lease) -> None:
@@ -126,14 +125,14 @@ def test_the_reason_is_checked_again_under_the_lock(books: Books) -> None:
     lost, live = books.agent(), books.agent()
     (settled, owner), (released, _), (moved, _) = run_by(books, lost, "settled", "released", "moved")
     lose(books, lost)
-    found = books.run(lambda c: reap.orphans(c, GROUP))
+    found = books.run(lambda c: reaping.orphans(c, GROUP))
     books.settle(settled, owner, SUCCEEDED)
     books.set(tables.task, released.task_id, status=int(Status.PENDING), owner=0)
     new_owner = live.next_owner()
     books.set(tables.task, moved.task_id, owner=new_owner)
 
     assert sorted(found) == [settled.task_id, released.task_id, moved.task_id]
-    assert books.run(lambda c: reap.reset_orphans(c, GROUP, found)) == (0, 0)
+    assert books.run(lambda c: reaping.reset_orphans(c, GROUP, found)) == (0, 0)
     assert books.status(settled.task_id) is Status.SUCCEEDED
     assert books.task(moved.task_id).owner == new_owner
 
@@ -143,11 +142,11 @@ def test_a_deadline_that_was_renewed_is_not_past(books: Books) -> None:
     lease = books.agent()
     ((row, _),) = run_by(books, lease, "a")
     books.ago(tables.task.c.due_at, 1, row.task_id)
-    found = books.run(lambda c: reap.overdue(c, GROUP))
+    found = books.run(lambda c: reaping.overdue(c, GROUP))
     reap_overdue(books)
     books.claimed(row.task_id, lease.next_owner())
 
-    assert books.run(lambda c: reap.reset_overdue(c, GROUP, found)) == (0, 0)
+    assert books.run(lambda c: reaping.reset_overdue(c, GROUP, found)) == (0, 0)
     assert books.task(row.task_id).lease_losses == 1
 
 
@@ -245,7 +244,7 @@ def test_the_limit_is_each_groups_own(books: Books) -> None:
         books.claimed(one, there.next_owner())
         books.set(tables.task, one, lease_losses=2)
         lose(books, there)
-    assert books.run(lambda c: reap.reset_orphans(c, "other", ids)) == (0, 10)
+    assert books.run(lambda c: reaping.reset_orphans(c, "other", ids)) == (0, 10)
     run_by(books, here, "a", losses=2)
     lose(books, here)
 
@@ -273,10 +272,10 @@ def test_two_reapers_reset_a_task_once(books: Books) -> None:
     lease = books.agent()
     run_by(books, lease, "a", "b")
     lose(books, lease)
-    found = books.run(lambda c: reap.orphans(c, GROUP))
+    found = books.run(lambda c: reaping.orphans(c, GROUP))
 
-    assert books.run(lambda c: reap.reset_orphans(c, GROUP, found)) == (2, 0)
-    assert books.run(lambda c: reap.reset_orphans(c, GROUP, found)) == (0, 0)
+    assert books.run(lambda c: reaping.reset_orphans(c, GROUP, found)) == (2, 0)
+    assert books.run(lambda c: reaping.reset_orphans(c, GROUP, found)) == (0, 0)
     assert books.count(tables.outbox) == 1
 
 
@@ -300,7 +299,7 @@ def test_a_task_that_is_found_later_was_not_alone(books: Books) -> None:
     (first, _), (second, _) = run_by(books, lease, "a", "b", losses=2)
     lose(books, lease)
 
-    assert [books.run(lambda c, one=one: reap.reset_orphans(c, GROUP, [one.task_id])) for one in (first, second)] == [(1, 0)] * 2
+    assert [books.run(lambda c, one=one: reaping.reset_orphans(c, GROUP, [one.task_id])) for one in (first, second)] == [(1, 0)] * 2
 
 
 def test_an_agent_that_left_was_killed_by_nobody(books: Books) -> None:
@@ -338,7 +337,7 @@ def test_losses_beside_the_culprit_are_taken_back(books: Books) -> None:
     assert [books.task(one).lease_losses for one in ids] == [2, 2, 3]
     assert reap_orphans(books) == (0, 1)
 
-    assert [books.run(lambda c: reap.absolve(c, GROUP)) for _ in range(2)] == [4, 0]
+    assert [books.run(lambda c: reaping.absolve(c, GROUP)) for _ in range(2)] == [4, 0]
 
     assert [books.task(one).lease_losses for one in ids] == [3, 0, 1]
     assert [books.status(one) for one in ids] == [Status.DEAD, Status.PENDING, Status.PENDING]
@@ -353,12 +352,12 @@ def test_nothing_is_taken_back_while_many_are_found(books: Books) -> None:
     last = books.agent()
     books.claimed(culprit[0].task_id, last.next_owner())
     lose(books, last)
-    lost_alone(books, *(f"task {number}" for number in range(reap.FEW_DEATHS)))
-    assert reap_orphans(books) == (0, reap.FEW_DEATHS + 1)
+    lost_alone(books, *(f"task {number}" for number in range(reaping.FEW_DEATHS)))
+    assert reap_orphans(books) == (0, reaping.FEW_DEATHS + 1)
 
-    assert books.run(lambda c: reap.absolve(c, GROUP)) == 0
+    assert books.run(lambda c: reaping.absolve(c, GROUP)) == 0
     books.ago(tables.tally.c.created_at, 601)
-    assert books.run(lambda c: reap.absolve(c, GROUP)) == 1
+    assert books.run(lambda c: reaping.absolve(c, GROUP)) == 1
 
     assert books.task(beside[0].task_id).lease_losses == 2
 

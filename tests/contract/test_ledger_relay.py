@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from producer import outbox
+from producer.ledger import outbox
 from producer.ports import Order, Refusal
-from producer.relay import CROWDED, SLICE, Relay
-from schemas import tables
-from schemas.clock import SystemClock
-from schemas.envelope import Outgoing
-from schemas.lanes import InlineLane
-from schemas.topics import Topics
+from producer.relay.relay import CROWDED, SLICE, Relay
+from schemas.ledger import tables
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.executors import InlineExecutor
+from schemas.task.envelope import Outgoing
+from schemas.task.topics import Topics
 from tests.contract.ledger_parts import DEAD, GROUP, SUCCEEDED, Books
 
 LOST = Refusal("timed out", permanent=False)
@@ -41,7 +41,7 @@ class FakePublisher:
 
 
 def relay(books: Books, publisher: FakePublisher) -> Relay:
-    return Relay(database=books.database, lane=InlineLane(), publisher=publisher, topics=Topics(GROUP), clock=SystemClock())
+    return Relay(database=books.database, executor=InlineExecutor(), publisher=publisher, topics=Topics(GROUP), clock=SystemClock())
 
 
 def ordered(books: Books, ids: Sequence[int], destination: str = "tasks") -> list[Order]:

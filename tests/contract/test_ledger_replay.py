@@ -5,11 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from agent.ports import Answer, Verdict
-from producer import cancel, outbox, replay_runs, replay_tasks, status
-from producer.outbox import unpack
-from producer.replay_runs import ItemState
-from schemas import tables
-from schemas.task import Status
+from producer.ledger import cancel, outbox, status
+from producer.ledger.outbox import unpack
+from producer.replay import runs as replay_runs
+from producer.replay import tasks
+from producer.replay.runs import ItemState
+from schemas.ledger import tables
+from schemas.task.states import Status
 from tests.contract.ledger_dead import EXPIRED, applied, counts, dead, delivered, killed, replayed, stored, wish
 from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RETRY, SUCCEEDED, Books
 
@@ -258,8 +260,8 @@ def test_a_page_that_is_taken_twice_is_applied_once(books: Books) -> None:
     run = stored(books, wish())
     assert run is not None
 
-    first = books.run(lambda c: replay_tasks.apply(c, GROUP, run.id, run.wish, 0, 1))
-    again = books.run(lambda c: replay_tasks.apply(c, GROUP, run.id, run.wish, 0, 1))
+    first = books.run(lambda c: tasks.apply(c, GROUP, run.id, run.wish, 0, 1))
+    again = books.run(lambda c: tasks.apply(c, GROUP, run.id, run.wish, 0, 1))
 
     assert first is not None
     assert again is not None

@@ -2,10 +2,11 @@
 
 from agent.outcome import Cancelled
 from agent.ports import Verdict
-from producer import cancel, replay_tasks
-from producer.replay_runs import ItemState, Run
-from schemas import tables
-from schemas.task import Status
+from producer.ledger import cancel
+from producer.replay import tasks
+from producer.replay.runs import ItemState, Run
+from schemas.ledger import tables
+from schemas.task.states import Status
 from tests.contract.ledger_dead import applied, counts, dead, replayed, stored, wish
 from tests.contract.ledger_parts import GROUP, Books
 
@@ -68,7 +69,7 @@ def test_a_cancel_that_comes_later_than_a_replay_wins(books: Books) -> None:
     one, two = cancelled(books, "a", "b")
     batch_id = books.batch().id
     run = asked(books)
-    first = books.run(lambda c: replay_tasks.apply(c, GROUP, run.id, run.wish, 0, 1))
+    first = books.run(lambda c: tasks.apply(c, GROUP, run.id, run.wish, 0, 1))
     assert first is not None
     assert books.status(one) is Status.PENDING
 

@@ -4,14 +4,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from producer import replay_records, replay_runs, strangers
-from producer.outbox import TASK, unpack
-from producer.replay_runs import ItemState, Page, Run
-from producer.store import Origin
-from schemas import tables
-from schemas.envelope import MAX_TASK_BYTES
-from schemas.line import LineError
-from schemas.task import Status
+from producer.ledger.outbox import TASK, unpack
+from producer.ledger.store import Origin
+from producer.loading import foreign_records
+from producer.replay import records
+from producer.replay import runs as replay_runs
+from producer.replay.runs import ItemState, Page, Run
+from schemas.ledger import tables
+from schemas.task.envelope import MAX_TASK_BYTES
+from schemas.task.line import LineError
+from schemas.task.states import Status
 from tests.contract.ledger_dead import counts, delivered, set_aside, stored, wish
 from tests.contract.ledger_parts import GROUP, Books
 
@@ -27,7 +29,7 @@ def applied(books: Books, run: Run | None, size: int = 50) -> tuple[list[Page], 
     assert run is not None
     pages: list[Page] = []
     after = 0
-    while page := books.run(lambda c, after=after: replay_records.apply(c, GROUP, run.id, lambda _: 5, after, size)):
+    while page := books.run(lambda c, after=after: records.apply(c, GROUP, run.id, lambda _: 5, after, size)):
         pages.append(page)
         after = page.last
     books.run(lambda c: replay_runs.end(c, run.id))
@@ -97,7 +99,7 @@ def test_a_decoder_that_was_repaired(books: Books, monkeypatch: pytest.MonkeyPat
 
     (one,) = set_aside(books, line("a"))
     with monkeypatch.context() as broken:
-        broken.setattr(strangers, "parse", refuse)
+        broken.setattr(foreign_records, "parse", refuse)
         assert replayed(books)[0] == {one: "id is in Chinese; wait for a later version"}
 
     assert replayed(books)[0] == {}

@@ -7,36 +7,37 @@ from datetime import timedelta
 
 import pytest
 
-from producer import replay_plan, replay_runs, selected
-from producer.dead import Spent
-from producer.estimate import Estimate
-from producer.outbox import QUARANTINE, TASK
-from producer.replay_plan import Plan
-from producer.replay_runs import DroppedError, ItemState, Place, Wish
-from producer.selection import Selection
-from schemas import tables
-from schemas.config import Config, Price
-from schemas.task import Status
+from producer.input.estimate import Estimate
+from producer.ledger import selection_query
+from producer.ledger.dead_letters import Spent
+from producer.ledger.outbox import QUARANTINE, TASK
+from producer.ledger.selection import Selection
+from producer.replay import plan, runs
+from producer.replay.plan import ReplayPlan
+from producer.replay.runs import Cursor, DroppedError, ItemState, ReplayRequest
+from schemas.ledger import tables
+from schemas.settings.config import Config, Price
+from schemas.task.states import Status
 from tests.contract.ledger_dead import EXPIRED, applied, dead, killed, set_aside, stored, wish
 from tests.contract.ledger_parts import BATCH, GROUP, SUCCEEDED, Books, new_task
 
 LINE = b'{"id": "a", "prompt": "Say hello", "model": "small"}'
 
 
-def begun(books: Books, one: Wish) -> tuple[int, Place | None]:
+def begun(books: Books, one: ReplayRequest) -> tuple[int, Cursor | None]:
     """Begin to store a run; return its id and where the storing goes on."""
-    run_id = books.run(lambda c: replay_runs.begin(c, GROUP, "ann", one))
-    return run_id, books.run(lambda c: replay_runs.store(c, GROUP, run_id, one, Place()))
+    run_id = books.run(lambda c: runs.begin(c, GROUP, "ann", one))
+    return run_id, books.run(lambda c: runs.store(c, GROUP, run_id, one, Cursor()))
 
 
-def planned(books: Books, one: Wish) -> Plan:
-    return books.run(lambda c: replay_plan.plan(c, GROUP, one))
+def planned(books: Books, one: ReplayRequest) -> ReplayPlan:
+    return books.run(lambda c: plan.plan(c, GROUP, one))
 
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two items per page."""
-    monkeypatch.setattr(replay_runs, "STORED_PAGE", 2)
+    monkeypatch.setattr(runs, "STORED_PAGE", 2)
 
 
 def test_a_run_says_who_wants_what(books: Books) -> None:
@@ -116,12 +117,12 @@ def test_a_run_that_was_killed_while_it_was_stored_is_dropped(books: Books) -> N
     run_id, place = begun(books, one)
     assert place is not None
 
-    assert books.run(lambda c: replay_runs.drop_unstored(c, GROUP)) == 1
+    assert books.run(lambda c: runs.drop_unstored(c, GROUP)) == 1
 
-    assert books.run(lambda c: replay_runs.unfinished(c, GROUP)) == books.run(lambda c: replay_runs.latest(c, GROUP, 9)) == []
+    assert books.run(lambda c: runs.unfinished(c, GROUP)) == books.run(lambda c: runs.latest(c, GROUP, 9)) == []
     with pytest.raises(DroppedError):
-        books.run(lambda c: replay_runs.store(c, GROUP, run_id, one, place))
-    assert books.run(lambda c: replay_runs.drop_unstored(c, GROUP)) == 0
+        books.run(lambda c: runs.store(c, GROUP, run_id, one, place))
+    assert books.run(lambda c: runs.drop_unstored(c, GROUP)) == 0
     assert {books.status(each) for each in ids} == {Status.DEAD}
 
 
@@ -131,14 +132,14 @@ def test_a_stored_run_is_never_dropped(books: Books) -> None:
     run = stored(books, wish())
     assert run is not None
 
-    assert books.run(lambda c: replay_runs.drop_unstored(c, GROUP)) == 0
-    assert [one.id for one in books.run(lambda c: replay_runs.unfinished(c, GROUP))] == [run.id]
-    assert not books.run(lambda c: replay_runs.end(c, run.id))
+    assert books.run(lambda c: runs.drop_unstored(c, GROUP)) == 0
+    assert [one.id for one in books.run(lambda c: runs.unfinished(c, GROUP))] == [run.id]
+    assert not books.run(lambda c: runs.end(c, run.id))
 
     applied(books, run)
 
-    assert books.run(lambda c: replay_runs.unfinished(c, GROUP)) == []
-    (shown,) = books.run(lambda c: replay_runs.latest(c, GROUP, 9))
+    assert books.run(lambda c: runs.unfinished(c, GROUP)) == []
+    (shown,) = books.run(lambda c: runs.latest(c, GROUP, 9))
     assert shown.ended_at is not None
     assert shown.counts == {ItemState.REPLAYED: 1}
 
@@ -147,12 +148,12 @@ def test_another_groups_runs_are_its_own(books: Books) -> None:
     """Another group's runs are neither shown, resumed nor dropped here."""
     (one,) = books.load("a", into="theirs", group="other")
     killed(books, one)
-    run_id = books.run(lambda c: replay_runs.begin(c, "other", "bob", wish()))
-    books.run(lambda c: replay_runs.store(c, "other", run_id, wish(), Place()))
+    run_id = books.run(lambda c: runs.begin(c, "other", "bob", wish()))
+    books.run(lambda c: runs.store(c, "other", run_id, wish(), Cursor()))
 
-    assert books.run(lambda c: replay_runs.unfinished(c, GROUP)) == []
-    assert books.run(lambda c: replay_runs.latest(c, GROUP, 9)) == []
-    assert [run.id for run in books.run(lambda c: replay_runs.unfinished(c, "other"))] == [run_id]
+    assert books.run(lambda c: runs.unfinished(c, GROUP)) == []
+    assert books.run(lambda c: runs.latest(c, GROUP, 9)) == []
+    assert [run.id for run in books.run(lambda c: runs.unfinished(c, "other"))] == [run_id]
 
 
 def test_storing_is_safe_to_run_again(books: Books) -> None:
@@ -161,7 +162,7 @@ def test_storing_is_safe_to_run_again(books: Books) -> None:
     It gives the same run, the same items and one audit row.
     """
     dead(books, "a", "b")
-    one = Wish(Selection(), nonce="drawn once")
+    one = ReplayRequest(Selection(), nonce="drawn once")
 
     first, again = begun(books, one), begun(books, one)
 
@@ -178,7 +179,7 @@ def test_the_newest_runs_are_shown_first(books: Books) -> None:
         assert run is not None
         ids.append(run.id)
 
-    assert [run.id for run in books.run(lambda c: replay_runs.latest(c, GROUP, 2))] == [ids[2], ids[1]]
+    assert [run.id for run in books.run(lambda c: runs.latest(c, GROUP, 2))] == [ids[2], ids[1]]
 
 
 # ---- the plan
@@ -207,7 +208,7 @@ def test_a_plan_says_what_is_left(books: Books) -> None:
     dead(books, "d", into="closed")
     books.cancel("closed")
     books.set(tables.task, capped, replays=3)
-    books.set(tables.task, late, expires_at=books.run(selected.now) - timedelta(days=1))
+    books.set(tables.task, late, expires_at=books.run(selection_query.now) - timedelta(days=1))
 
     found = planned(books, wish())
 
@@ -244,13 +245,13 @@ def test_one_more_attempt_is_measured_on_the_inputs(books: Books, monkeypatch: p
 
     The estimate has a price if the model has one.
     """
-    monkeypatch.setattr(replay_plan, "SAMPLE", 2)
+    monkeypatch.setattr(plan, "SAMPLE", 2)
     tasks = [new_task(key, LINE.replace(b'"a"', f'"{key}"'.encode())) for key in ("a", "b", "c", "d")]
     for one in books.accept(tasks, books.batch()).new.values():
         killed(books, one)
     estimate = Estimate(Config(prices={"small": Price(4_000_000.0, 0.0)}))
 
-    replay_plan.measure(books.database.auto, GROUP, wish(), 4, estimate)
+    plan.measure(books.database.auto, GROUP, wish(), 4, estimate)
 
     assert (estimate.tasks, estimate.tokens_in) == (4, 4 * len(LINE) // 4)
     assert estimate.cost == pytest.approx(4.0 * len(LINE))
@@ -267,7 +268,7 @@ def test_one_more_attempt_of_the_first_ones_is_measured_on_these_alone(books: Bo
         killed(books, one)
     estimate = Estimate(Config())
 
-    replay_plan.measure(books.database.auto, GROUP, wish(limit=1), 1, estimate)
+    plan.measure(books.database.auto, GROUP, wish(limit=1), 1, estimate)
 
     assert (estimate.tasks, estimate.tokens_in) == (1, len(short) // 4)
 

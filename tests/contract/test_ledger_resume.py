@@ -3,12 +3,12 @@
 Every running agent learns it.
 """
 
-from agent.ledger.resume import resume, resumed, routes_in_use
+from agent.ledger.route_resumes import resume, resumed, routes_in_use
+from agent.maintenance.resume_listener import ResumeListener
 from agent.ports import Clock
-from agent.resuming import Resuming
-from schemas import tables
-from schemas.clock import SystemClock
-from schemas.lanes import InlineLane
+from schemas.ledger import tables
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.executors import InlineExecutor
 from tests.contract.ledger_parts import DEAD, GROUP, SNOOZE, Books
 
 
@@ -22,7 +22,7 @@ class Agent:
     def __init__(self, books: Books) -> None:
         self.told: list[str] = []
         clock: Clock = SystemClock()
-        self._duty = Resuming(database=books.database, lane=InlineLane(), clock=clock, group=GROUP, resumed=self.told.append)
+        self._duty = ResumeListener(database=books.database, executor=InlineExecutor(), clock=clock, group=GROUP, resumed=self.told.append)
 
     async def hears(self) -> list[str]:
         """Look once; return the new routes."""

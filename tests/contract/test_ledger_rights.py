@@ -9,14 +9,14 @@ import pymysql
 import pytest
 from sqlalchemy import delete, make_url
 
-from agent.ledger.adapter import Lanes, SqlLedger
-from producer import rights
-from schemas import migrations, tables
-from schemas.clock import SystemClock
-from schemas.database import Database
+from agent.ledger.sql_ledger import Executors, SqlLedger
+from producer.ledger import rights
 from schemas.errors import DeniedError
-from schemas.lanes import InlineLane
-from schemas.task import Status
+from schemas.ledger import migrations, tables
+from schemas.ledger.database import Database
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.executors import InlineExecutor
+from schemas.task.states import Status
 from tests.contract.ledger_parts import GROUP, LONGEST, SUCCEEDED, Books, driven, settlement
 
 RUN = "SELECT, INSERT, UPDATE, DELETE"
@@ -136,12 +136,12 @@ async def test_no_outcome_is_given_up_for_a_missing_right(migrated_site: Site) -
         grants = [f"GRANT {RUN} ON {{db}}.{name} TO {{user}}" for name in names]
         migrated_site.sql("REVOKE INSERT, UPDATE, DELETE ON {db}.* FROM {user}", *grants)
         with closing(migrated_site.opened()) as database:
-            lane = InlineLane()
+            executor = InlineExecutor()
             ledger = SqlLedger(
                 database=database,
                 group=GROUP,
                 clock=SystemClock(),
-                lanes=Lanes(claim=lane, settle=lane, background=lane),
+                executors=Executors(claim=executor, settle=executor, background=executor),
                 longest_tier=LONGEST,
             )
             with pytest.raises(DeniedError, match="task_result"):

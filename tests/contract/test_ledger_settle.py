@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from agent.ledger import reap
-from agent.ledger.free_ends import FREE_ENDS
+from agent.judge import fingerprint
+from agent.ledger import reaping
+from agent.ledger.uncounted_ends import FREE_ENDS
 from agent.outcome import INTERNAL, Cancelled, Failure, Moved, Outcome, Released, Snooze
-from agent.policy import fingerprint
 from agent.ports import Answer, Verdict
-from schemas import tables
-from schemas.sql import NEVER_TIME
-from schemas.task import Status
+from schemas.ledger import tables
+from schemas.ledger.sql import NEVER_TIME
+from schemas.task.states import Status
 from tests.contract.ledger_parts import DEAD, GROUP, ORIGIN, REFUSED, RELEASED, RETRY, SNOOZE, SPENT, SUCCEEDED, Books, settlement
 
 COUNTED = [SUCCEEDED, RETRY, SNOOZE, DEAD]
@@ -20,7 +20,7 @@ COUNTED = [SUCCEEDED, RETRY, SNOOZE, DEAD]
 def reaped(books: Books, task_id: int) -> None:
     """Reset a task that is past its hard deadline, as the reaper does."""
     books.ago(tables.task.c.due_at, 1, task_id)
-    assert books.run(lambda c: reap.reset_overdue(c, GROUP, [task_id])) == (1, 0)
+    assert books.run(lambda c: reaping.reset_overdue(c, GROUP, [task_id])) == (1, 0)
 
 
 def test_a_task_that_waits_for_days_keeps_one_row_of_its_moves(books: Books) -> None:

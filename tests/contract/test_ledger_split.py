@@ -11,28 +11,29 @@ import pytest
 from sqlalchemy import insert
 from sqlalchemy.exc import OperationalError
 
-from agent.ledger import adapter, settle
-from agent.ledger.adapter import Lanes, SqlLedger
+from agent.ledger import settlements as settle
+from agent.ledger import sql_ledger as adapter
+from agent.ledger.sql_ledger import Executors, SqlLedger
 from agent.outcome import COMPLETION, Dead, Failure, Succeeded
-from agent.ports import Answer, Row, Settlement, Suspect, Verdict
-from schemas import tables
-from schemas.clock import SystemClock
-from schemas.database import Database, Stopped
-from schemas.lanes import ThreadLane
-from schemas.task import Status
+from agent.ports import Answer, RejectedRecord, Row, Settlement, Verdict
+from schemas.ledger import tables
+from schemas.ledger.database import Database, Stopped
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.executors import ThreadExecutor
+from schemas.task.states import Status
 from tests.contract.ledger_parts import DEAD, GROUP, LONGEST, RETRY, SPENT, SUCCEEDED, Books, only_sqlite, settlement
 
 
 @pytest.fixture
-def lanes() -> Iterator[Lanes]:
-    lanes = Lanes(ThreadLane("claim"), ThreadLane("settle"), ThreadLane("background"))
-    yield lanes
-    for lane in (lanes.claim, lanes.settle, lanes.background):
-        lane.close()
+def executors() -> Iterator[Executors]:
+    executors = Executors(ThreadExecutor("claim"), ThreadExecutor("settle"), ThreadExecutor("background"))
+    yield executors
+    for executor in (executors.claim, executors.settle, executors.background):
+        executor.close()
 
 
-def sql_ledger(books: Books, lanes: Lanes) -> SqlLedger:
-    return SqlLedger(database=books.database, group=GROUP, clock=SystemClock(), lanes=lanes, longest_tier=LONGEST)
+def sql_ledger(books: Books, executors: Executors) -> SqlLedger:
+    return SqlLedger(database=books.database, group=GROUP, clock=SystemClock(), executors=executors, longest_tier=LONGEST)
 
 
 def claimed(books: Books, count: int) -> list[tuple[Row, int]]:
@@ -41,12 +42,12 @@ def claimed(books: Books, count: int) -> list[tuple[Row, int]]:
     return [(books.claimed(one, owner), owner) for one in books.load(*(f"task {number}" for number in range(count)))]
 
 
-def settled_group(books: Books, lanes: Lanes, bad: object) -> tuple[list[Verdict], list[Status]]:
+def settled_group(books: Books, executors: Executors, bad: object) -> tuple[list[Verdict], list[Status]]:
     """Settle four successes around one bad outcome in third place."""
     rows = claimed(books, 5)
     outcomes = [SUCCEEDED, SUCCEEDED, bad, SUCCEEDED, SUCCEEDED]
     group = [settlement(row, owner, outcome) for (row, owner), outcome in zip(rows, outcomes, strict=True)]
-    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle(group))
+    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle(group))
     return verdicts, [books.status(row.task_id) for row, _ in rows]
 
 
@@ -62,12 +63,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_one_bad_row_dies_alone(books: Books, lanes: Lanes, bad: object) -> None:
+def test_one_bad_row_dies_alone(books: Books, executors: Executors, bad: object) -> None:
     """Whatever the driver says of one outcome, the others of its group settle.
 
     Its task is dead with class SETTLE, without its body.
     """
-    verdicts, states = settled_group(books, lanes, bad)
+    verdicts, states = settled_group(books, executors, bad)
 
     good = Status.SUCCEEDED
     assert verdicts == [Verdict.SETTLED] * 5
@@ -78,15 +79,15 @@ def test_one_bad_row_dies_alone(books: Books, lanes: Lanes, bad: object) -> None
     assert [order.destination for order in books.rows(tables.outbox)] == ["dlq"]
 
 
-def test_what_a_row_cost_that_cannot_be_written_is_on_the_bill(books: Books, lanes: Lanes) -> None:
+def test_what_a_row_cost_that_cannot_be_written_is_on_the_bill(books: Books, executors: Executors) -> None:
     """Its answer is lost; that it was paid for is not."""
-    settled_group(books, lanes, BAD["a body of the wrong type"])
+    settled_group(books, executors, BAD["a body of the wrong type"])
 
     (attempt,) = books.rows(tables.task_attempt)
     assert (attempt.error_class, attempt.cost_micro) == ("SETTLE", SPENT.cost_micro)
 
 
-def test_a_row_whose_result_exists_dies_alone(books: Books, lanes: Lanes) -> None:
+def test_a_row_whose_result_exists_dies_alone(books: Books, executors: Executors) -> None:
     """A result that nobody can have written (1062) concerns one task.
 
     That task is dead, and the result that was there stays.
@@ -95,7 +96,7 @@ def test_a_row_whose_result_exists_dies_alone(books: Books, lanes: Lanes) -> Non
     strange = {"task_id": rows[1][0].task_id, "owner": 99, "body": b"strange"}
     books.run(lambda c: c.execute(insert(tables.task_result), strange))
 
-    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
 
     assert verdicts == [Verdict.SETTLED] * 3
     assert [books.status(row.task_id) for row, _ in rows] == [Status.SUCCEEDED, Status.DEAD, Status.SUCCEEDED]
@@ -103,12 +104,12 @@ def test_a_row_whose_result_exists_dies_alone(books: Books, lanes: Lanes) -> Non
 
 
 @pytest.mark.parametrize("text", ["broken \ud800 half", "bytes \udcff", "nul \0 and ünïcode \U0001f600", "long " * 5000])
-def test_any_error_text_can_be_settled(books: Books, lanes: Lanes, text: str) -> None:
+def test_any_error_text_can_be_settled(books: Books, executors: Executors, text: str) -> None:
     """A text with half a surrogate pair, a NUL or too many letters is stored as far as possible.
 
     Its outcome stands.
     """
-    verdicts, states = settled_group(books, lanes, Dead(Failure("BAD_REQUEST", text), SPENT))
+    verdicts, states = settled_group(books, executors, Dead(Failure("BAD_REQUEST", text), SPENT))
 
     assert verdicts == [Verdict.SETTLED] * 5
     assert states[2] is Status.DEAD
@@ -117,12 +118,12 @@ def test_any_error_text_can_be_settled(books: Books, lanes: Lanes, text: str) ->
     assert letter.error_text == text.encode("utf-8", "replace").decode()[:2000]
 
 
-def test_a_reply_with_any_bytes_comes_back_as_it_was(books: Books, lanes: Lanes) -> None:
+def test_a_reply_with_any_bytes_comes_back_as_it_was(books: Books, executors: Executors) -> None:
     """All 256 bytes, per cent signs and quotes go in and out unchanged, 3 MiB of them too."""
     body = bytes(range(256)) + b"%s %(x)s '\"\\" + b"\xff\0" * (3 << 19)
     ((row, owner),) = claimed(books, 1)
 
-    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle([settlement(row, owner, Succeeded(body, COMPLETION, SPENT))]))
+    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle([settlement(row, owner, Succeeded(body, COMPLETION, SPENT))]))
 
     assert verdicts == [Verdict.SETTLED]
     assert books.rows(tables.task_result)[0].body == body
@@ -148,7 +149,7 @@ def mysql_error(number: int) -> OperationalError:
     return OperationalError("a statement", {}, Exception(number, "said the server"))
 
 
-def test_a_row_that_cannot_even_die_is_given_up(books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_cannot_even_die_is_given_up(books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that cannot even be settled as dead is left to its hard deadline.
 
     The others settle.
@@ -157,13 +158,13 @@ def test_a_row_that_cannot_even_die_is_given_up(books: Books, lanes: Lanes, monk
     cursed = rows[0][0].task_id
     failing(monkeypatch, lambda group: ValueError("no") if any(one.row.task_id == cursed for one in group) else None)
 
-    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
 
     assert verdicts == [Verdict.GIVEN_UP, *[Verdict.SETTLED] * 3]
     assert books.status(cursed) is Status.PROCESSING
 
 
-def test_a_broken_promise_of_one_row_ends_no_other(books: Books, lanes: Lanes) -> None:
+def test_a_broken_promise_of_one_row_ends_no_other(books: Books, executors: Executors) -> None:
     """A row whose fence is not its claim's under the same owner is given up.
 
     Its neighbours settle.
@@ -171,14 +172,14 @@ def test_a_broken_promise_of_one_row_ends_no_other(books: Books, lanes: Lanes) -
     rows = claimed(books, 2)
     books.set(tables.task, rows[0][0].task_id, fence=7)
 
-    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
 
     assert verdicts == [Verdict.GIVEN_UP, Verdict.SETTLED]
 
 
 @pytest.mark.parametrize("number", [1213, 1205, 1020, 1290, 1836, 1040, 1203])
 def test_a_server_that_cannot_take_them_now_decides_nothing(
-    books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch, number: int
+    books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """The group stays whole, however often the server cannot take it now.
 
@@ -189,14 +190,16 @@ def test_a_server_that_cannot_take_them_now_decides_nothing(
     sizes = failing(monkeypatch, lambda _: errors.pop() if errors else None)
     monkeypatch.setattr(books.database, "rest", lambda _count: None)
 
-    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
 
     assert verdicts == [Verdict.SETTLED] * 3
     assert sizes == [3] * 13
     assert books.count(tables.dead_letter) == 0
 
 
-def test_a_group_that_loses_its_connection_again_and_again_is_split(books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_loses_its_connection_again_and_again_is_split(
+    books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A row that makes the server hang up, while it answers others, is found.
 
     The group is halved until the row is alone.
@@ -211,7 +214,7 @@ def test_a_group_that_loses_its_connection_again_and_again_is_split(books: Books
     pauses: list[int] = []
     monkeypatch.setattr(books.database, "rest", pauses.append)
 
-    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
 
     assert verdicts == [Verdict.SETTLED] * 4
     assert sizes == [*[4] * 5, 2, *[2] * 5, 1, *[1] * 60, 1]
@@ -219,14 +222,14 @@ def test_a_group_that_loses_its_connection_again_and_again_is_split(books: Books
     assert books.status(poison) is Status.DEAD
 
 
-def test_a_way_that_breaks_now_and_then_costs_no_paid_answer(books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_way_that_breaks_now_and_then_costs_no_paid_answer(books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that answers takes all results, although a settle loses forty connections."""
     rows = claimed(books, 2)
     losses = [mysql_error(2013) for _ in range(40)]
     sizes = failing(monkeypatch, lambda _: losses.pop() if losses else None)
     monkeypatch.setattr(books.database, "rest", lambda _count: None)
 
-    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
 
     assert verdicts == [Verdict.SETTLED] * 2
     assert sizes == [*[2] * 5, *[1] * 37]
@@ -235,7 +238,7 @@ def test_a_way_that_breaks_now_and_then_costs_no_paid_answer(books: Books, lanes
 
 @pytest.mark.parametrize("number", [2013, 1045, 1064])
 def test_while_the_server_does_not_answer_nothing_is_decided(
-    books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch, number: int
+    books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """A server that goes away again and again, with any error, splits no group.
 
@@ -255,7 +258,7 @@ def test_while_the_server_does_not_answer_nothing_is_decided(
     monkeypatch.setattr(books.database, "answers", answers)
     monkeypatch.setattr(books.database, "_pause", lambda _delay_s: None)
 
-    verdicts, _ = asyncio.run(sql_ledger(books, lanes).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
 
     assert verdicts == [Verdict.SETTLED] * 3
     assert sizes == [3] * 6
@@ -263,7 +266,7 @@ def test_while_the_server_does_not_answer_nothing_is_decided(
 
 
 @only_sqlite
-def test_a_program_that_leaves_ends_the_wait(books: Books, lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_leaves_ends_the_wait(books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the program leaves during an outage, the settle raises Stopped.
 
     Nothing was decided.
@@ -273,7 +276,7 @@ def test_a_program_that_leaves_ends_the_wait(books: Books, lanes: Lanes, monkeyp
     database = Database(str(books.database.engine.url))
     monkeypatch.setattr(database, "answers", lambda: False)
     database.close()
-    ledger = SqlLedger(database=database, group=GROUP, clock=SystemClock(), lanes=lanes, longest_tier=LONGEST)
+    ledger = SqlLedger(database=database, group=GROUP, clock=SystemClock(), executors=executors, longest_tier=LONGEST)
 
     with pytest.raises(Stopped):
         asyncio.run(ledger.settle([settlement(row, owner, SUCCEEDED)]))
@@ -282,7 +285,7 @@ def test_a_program_that_leaves_ends_the_wait(books: Books, lanes: Lanes, monkeyp
     assert books.status(row.task_id) is Status.PROCESSING
 
 
-def test_the_port_claims_settles_and_releases_through_threads(books: Books, lanes: Lanes) -> None:
+def test_the_port_claims_settles_and_releases_through_threads(books: Books, executors: Executors) -> None:
     """More records than one page are claimed, some settled, the rest released.
 
     This runs on real threads side by side.
@@ -290,7 +293,7 @@ def test_the_port_claims_settles_and_releases_through_threads(books: Books, lane
     ids = books.load(*(f"task {number}" for number in range(600)))
     lease = books.agent()
     first, second = lease.next_owner(), lease.next_owner()
-    ledger = sql_ledger(books, lanes)
+    ledger = sql_ledger(books, executors)
 
     async def work() -> list[Verdict]:
         answers = (await asyncio.gather(*(ledger.claim([books.record(one) for one in ids], owner, 600.0) for owner in (first, second))))[0]
@@ -308,11 +311,11 @@ def test_the_port_claims_settles_and_releases_through_threads(books: Books, lane
     assert asyncio.run(work()) == [Verdict.SETTLED] * 500
 
 
-def test_the_port_relieves_and_quarantines_through_threads(books: Books, lanes: Lanes) -> None:
+def test_the_port_relieves_and_quarantines_through_threads(books: Books, executors: Executors) -> None:
     """Both calls return the orders that were written, in the ledger's own group."""
     ((row, owner),) = claimed(books, 1)
-    ledger = sql_ledger(books, lanes)
-    stranger = Suspect("topic-id", "group.tasks", 2, 5, None, b"value", [], "no headers of ours")
+    ledger = sql_ledger(books, executors)
+    stranger = RejectedRecord("topic-id", "group.tasks", 2, 5, None, b"value", [], "no headers of ours")
 
     order = asyncio.run(ledger.relieve(books.record(row.task_id), row.fence, owner))
     orders = asyncio.run(ledger.quarantine([stranger]))

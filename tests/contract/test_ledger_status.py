@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from agent.ledger import facts, reap
-from agent.ledger import lease as leases
+from agent.ledger import leases, queries, reaping
 from agent.outcome import Outcome
-from producer import cancel, outbox, status
-from producer.status import BatchStatus, GroupStatus
-from schemas import tables
-from schemas.task import Status
+from producer.ledger import cancel, outbox, status
+from producer.ledger.status import BatchStatus, GroupStatus
+from schemas.ledger import tables
+from schemas.task.states import Status
 from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RELEASED, RETRY, SNOOZE, SUCCEEDED, Books
 
 
@@ -149,7 +148,7 @@ def test_reaped_tasks_are_pending_or_dead(books: Books) -> None:
         lease = books.agent()
         books.claimed(task_id, lease.next_owner())
         assert books.run(lambda c, lost=lease: leases.declare_lost(c, lost.agent_id))
-    books.run(lambda c: reap.reset_orphans(c, GROUP, [one, two]))
+    books.run(lambda c: reaping.reset_orphans(c, GROUP, [one, two]))
 
     assert counts(books) == {"total": 2, "pending": 1, "dead": 1}
     assert batch(books).failures == {"dead WORKER_LOST": 1}
@@ -229,7 +228,7 @@ def test_a_lost_agent_is_told_of_until_its_tasks_are_recovered(books: Books) -> 
     books.ago(tables.agent.c.seen_at, status.LOST_SHOWN_S + 60, lost.agent_id)
     assert [reason.rpartition(",")[0] for reason in shown(books).reasons] == ["agent lost lost"]
 
-    books.run(lambda c: reap.reset_orphans(c, GROUP, [one]))
+    books.run(lambda c: reaping.reset_orphans(c, GROUP, [one]))
     assert shown(books).reasons == ()
 
     books.ago(tables.agent.c.seen_at, status.LOST_SHOWN_S - 30, lost.agent_id)
@@ -284,16 +283,16 @@ def test_open_tasks_end_with_the_last_one(books: Books) -> None:
 
     After its first batch a group has a batch forever.
     """
-    assert not books.run(lambda c: facts.any_batch(c, GROUP))
+    assert not books.run(lambda c: queries.any_batch(c, GROUP))
     for outcome in (SUCCEEDED, DEAD):
         (one,) = books.load(type(outcome).__name__)
-        assert books.run(lambda c: facts.open_tasks(c, GROUP))
+        assert books.run(lambda c: queries.open_tasks(c, GROUP))
         settled(books, one, outcome)
-        assert not books.run(lambda c: facts.open_tasks(c, GROUP))
+        assert not books.run(lambda c: queries.open_tasks(c, GROUP))
     books.load("theirs", into="elsewhere", group="other")
 
-    assert not books.run(lambda c: facts.open_tasks(c, GROUP))
-    assert books.run(lambda c: facts.any_batch(c, GROUP))
+    assert not books.run(lambda c: queries.open_tasks(c, GROUP))
+    assert books.run(lambda c: queries.any_batch(c, GROUP))
 
 
 @pytest.mark.parametrize("state", [Status.PENDING, Status.PROCESSING, Status.RETRYING])
@@ -302,9 +301,9 @@ def test_every_state_that_is_not_final_is_open(books: Books, state: Status) -> N
     (one,) = books.load("a")
     books.set(tables.task, one, status=int(state))
 
-    assert books.run(lambda c: facts.open_tasks(c, GROUP))
+    assert books.run(lambda c: queries.open_tasks(c, GROUP))
 
 
 def test_the_limit_of_a_reply_fits_the_server(books: Books) -> None:
     """The limit is a quarter of the largest packet, and 16 MiB at most."""
-    assert books.run(facts.reply_limit_bytes) == 16 << 20
+    assert books.run(queries.reply_limit_bytes) == 16 << 20

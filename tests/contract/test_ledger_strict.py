@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import Connection, insert, text
 from sqlalchemy.exc import DataError
 
-from schemas import tables
-from schemas.database import Database
+from schemas.ledger import tables
+from schemas.ledger.database import Database
 from tests.contract.ledger_parts import Books
 
 

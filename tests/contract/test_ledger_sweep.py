@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import func, insert, select
 
-from agent.ledger import sweep
-from agent.ledger.resume import KNOWN_S
-from producer import outbox
-from producer.tally import NO_FINGERPRINT
-from schemas import tables
-from schemas.task import Status
+from agent.ledger import sweeping
+from agent.ledger.route_resumes import KNOWN_S
+from producer.ledger import outbox
+from producer.ledger.tally import NO_FINGERPRINT
+from schemas.ledger import tables
+from schemas.task.states import Status
 from tests.contract.ledger_parts import GROUP, RETRY, SUCCEEDED, Books
 
 SLACK_S = 600.0
@@ -25,9 +25,9 @@ TIERS = ("retry.30s", "retry.1h")
 def swept(books: Books, tasks: datetime | None = None, tiers: datetime | None = None) -> int:
     """Sweep once, with the oldest record of `tasks` and of the retry topics; None: all is read."""
     oldest = min((time for time in (tasks, tiers) if time is not None), default=None)
-    pending = sweep.Carried(Status.PENDING, ("tasks",), tasks)
-    carried = [pending, sweep.Carried(Status.RETRYING, ("tasks", *TIERS), oldest)]
-    return books.run(lambda c: sweep.uncarried(c, GROUP, carried, SLACK_S))
+    pending = sweeping.Carried(Status.PENDING, ("tasks",), tasks)
+    carried = [pending, sweeping.Carried(Status.RETRYING, ("tasks", *TIERS), oldest)]
+    return books.run(lambda c: sweeping.uncarried(c, GROUP, carried, SLACK_S))
 
 
 def utc_ago(seconds: float) -> datetime:
@@ -158,11 +158,11 @@ def test_only_waiting_tasks_of_the_group_are_swept(books: Books) -> None:
 
 def test_a_sweep_takes_a_page_at_a_time(books: Books) -> None:
     """Lost tasks beyond one page are found by the next calls, the oldest first."""
-    ids = books.load(*(f"task {number}" for number in range(sweep.PAGE + 10)))
+    ids = books.load(*(f"task {number}" for number in range(sweeping.PAGE + 10)))
     books.ago(tables.task.c.due_at, SLACK_S + 60)
     books.ago(tables.task.c.due_at, SLACK_S + 90, ids[-1])
 
-    assert [swept(books), swept(books), swept(books)] == [sweep.PAGE, 10, 0]
+    assert [swept(books), swept(books), swept(books)] == [sweeping.PAGE, 10, 0]
     assert (outbox.TASK, ids[-1], 0) in outbox.unpack(books.rows(tables.outbox)[0].items)
 
 
@@ -200,13 +200,13 @@ def sums(books: Books) -> list[tuple[object, ...]]:
 def test_compaction_keeps_every_sum(books: Books) -> None:
     """Old rows become one for each key; their sum stays, and a second run finds nothing."""
     add_counts(books, 300)
-    books.ago(tables.tally.c.created_at, sweep.COMPACT_AFTER_S + 1)
+    books.ago(tables.tally.c.created_at, sweeping.COMPACT_AFTER_S + 1)
     before = sums(books)
 
-    assert books.run(sweep.compact) == 297
+    assert books.run(sweeping.compact) == 297
     assert sums(books) == before
     assert books.count(tables.tally) == 3
-    assert books.run(sweep.compact) == 0
+    assert books.run(sweeping.compact) == 0
 
 
 def test_compaction_leaves_young_and_few_rows_alone(books: Books) -> None:
@@ -215,11 +215,13 @@ def test_compaction_leaves_young_and_few_rows_alone(books: Books) -> None:
     A few old rows are not worth the work.
     """
     add_counts(books, 300)
-    assert books.run(sweep.compact) == 0
+    assert books.run(sweeping.compact) == 0
 
-    books.ago(tables.tally.c.created_at, sweep.COMPACT_AFTER_S + 1, *(row.id for row in books.rows(tables.tally)[: sweep.COMPACT_FROM - 1]))
+    books.ago(
+        tables.tally.c.created_at, sweeping.COMPACT_AFTER_S + 1, *(row.id for row in books.rows(tables.tally)[: sweeping.COMPACT_FROM - 1])
+    )
 
-    assert books.run(sweep.compact) == 0
+    assert books.run(sweeping.compact) == 0
 
 
 def test_a_sum_has_the_time_of_the_newest_of_its_kind(books: Books) -> None:
@@ -229,10 +231,10 @@ def test_a_sum_has_the_time_of_the_newest_of_its_kind(books: Books) -> None:
     """
     add_counts(books, 300)
     books.ago(tables.tally.c.created_at, 2 * KNOWN_S)
-    books.set(tables.tally, books.rows(tables.tally)[-1].id, created_at=utc_ago(sweep.COMPACT_AFTER_S + 60))
+    books.set(tables.tally, books.rows(tables.tally)[-1].id, created_at=utc_ago(sweeping.COMPACT_AFTER_S + 60))
     newest = {kind: max(row.created_at for row in books.rows(tables.tally) if row.outcome == kind) for kind in OUTCOMES}
 
-    books.run(sweep.compact)
+    books.run(sweeping.compact)
 
     assert {row.outcome: row.created_at for row in books.rows(tables.tally)} == newest
 
@@ -242,15 +244,15 @@ def test_counts_of_many_kinds_are_not_written_again(books: Books) -> None:
 
     Such rows do not hide rows that can be summed up.
     """
-    kinds = sweep.COMPACT_MOST + 1
+    kinds = sweeping.COMPACT_MOST + 1
     rows = [change(number) | {"fingerprint": number.to_bytes(16)} for number in range(1, kinds + 1)]
     books.run(lambda c: c.execute(insert(tables.tally), rows))
     add_counts(books, 300)
-    books.ago(tables.tally.c.created_at, sweep.COMPACT_AFTER_S + 1)
+    books.ago(tables.tally.c.created_at, sweeping.COMPACT_AFTER_S + 1)
     alone = [row.id for row in books.rows(tables.tally)][:kinds]
 
-    assert books.run(sweep.compact) == 297
-    assert books.run(sweep.compact) == 0
+    assert books.run(sweeping.compact) == 297
+    assert books.run(sweeping.compact) == 0
 
     assert [row.id for row in books.rows(tables.tally)][:kinds] == alone
 
@@ -258,11 +260,11 @@ def test_counts_of_many_kinds_are_not_written_again(books: Books) -> None:
 def test_agents_that_compact_at_once_keep_every_sum(books: Books) -> None:
     """Each agent sums up the rows it has locked and leaves the others' rows."""
     add_counts(books, 3000)
-    books.ago(tables.tally.c.created_at, sweep.COMPACT_AFTER_S + 1)
+    books.ago(tables.tally.c.created_at, sweeping.COMPACT_AFTER_S + 1)
     before = sums(books)
 
     with ThreadPoolExecutor(3) as pool:
-        gone = sum(pool.map(lambda _: books.run(sweep.compact), range(9)))
+        gone = sum(pool.map(lambda _: books.run(sweeping.compact), range(9)))
 
     assert sums(books) == before
     assert books.count(tables.tally) == 3000 - gone

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from agent.breaker.accounts import Accounts
-from agent.breaker.naming import Names
 from agent.llm.client import ChatClient
 from agent.ports import CallFailed, Reply
-from schemas.config import Config, LLMConfig, RouteConfig, Secret
+from agent.routes.accounts import Accounts
+from agent.routes.names import RouteNames
 from schemas.errors import ConfigError
+from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret
 from tests.contract.http_servers import KEY, answering, call, client, ended, request, response, server
 from tests.servers.process import free_port
 
@@ -224,4 +224,4 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
     config = Config(llm=LLMConfig(base_url="http://127.0.0.1:1"), routes={"fast": RouteConfig(base_url=url)})
 
     with pytest.raises(ConfigError, match=r"route fast: llm\.base_url"):
-        Accounts(config=config, naming=Names(config), connect=lambda base_url, api_key: ChatClient(base_url=base_url, api_key=api_key))
+        Accounts(config=config, naming=RouteNames(config), connect=lambda base_url, api_key: ChatClient(base_url=base_url, api_key=api_key))

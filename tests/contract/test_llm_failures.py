@@ -10,7 +10,7 @@ import socket
 import pytest
 
 from agent.ports import CallFailed, Reply
-from schemas.config import Secret
+from schemas.settings.config import Secret
 from tests.contract.http_servers import Serve, answering, call, client, ended, request, response, server
 from tests.servers.process import free_port
 

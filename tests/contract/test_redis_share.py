@@ -16,20 +16,20 @@ import pytest
 import redis
 from redis.asyncio import Redis as AsyncRedis
 
-from agent.breaker import Routes
-from agent.breaker.redis_share import KEEP_S, MEET, RedisBoard
-from agent.breaker.shared import BoardAwayError, Report, Stance, Turn
-from agent.breaker.sharing import Sharing
-from producer.checks import Checks, outcome
-from producer.redis_rights import ENOUGH, NAMES, refused
-from schemas.clock import SystemClock
-from schemas.config import AgentConfig, Secret
-from schemas.settings import load_config
+from agent.routes import Router
+from agent.routes.sharing.board import BoardAwayError, ProbeTurn, RouteReport, Stance
+from agent.routes.sharing.redis_board import KEEP_S, MEET, RedisBoard
+from agent.routes.sharing.sync import BoardSync
+from producer.checks.checks import Checks, outcome
+from producer.checks.redis_rights import ENOUGH, NAMES, refused
+from schemas.runtime.clock import SystemClock
+from schemas.settings.config import AgentConfig, Secret
+from schemas.settings.sources import load_config
 from tests.servers import Redis
 from tests.servers.process import free_port
 from tests.unit.breakers import GOOD, ROUTE, call, failed, routes
 
-SAY = Report("route", 0, 0, 0, Stance.GOES, parked=False, reason="", retry_s=0.0, turn=Turn.NONE, interval_s=3.0)
+SAY = RouteReport("route", 0, 0, 0, Stance.GOES, parked=False, reason="", retry_s=0.0, turn=ProbeTurn.NONE, interval_s=3.0)
 PATIENCE_S = 5.0  # 2 s in all, on a machine that may be busy
 
 
@@ -191,9 +191,11 @@ async def test_a_server_that_is_no_redis_is_told() -> None:
 async def test_keys_have_names_and_an_end(server: Redis) -> None:
     """The keys name their owner, and expire an hour after the last agent."""
     one = board(server.url)
-    stopped = Report("m/1", 0, 3, 0, Stance.STOPPED, parked=False, reason="SERVER", retry_s=0.0, turn=Turn.NONE, interval_s=3.0)
+    stopped = RouteReport("m/1", 0, 3, 0, Stance.STOPPED, parked=False, reason="SERVER", retry_s=0.0, turn=ProbeTurn.NONE, interval_s=3.0)
     await one.sync([stopped])
-    await one.sync([Report("m/1", 0, 0, 1, Stance.JOINED, parked=False, reason="SERVER", retry_s=0.0, turn=Turn.WANT, interval_s=3.0)])
+    await one.sync(
+        [RouteReport("m/1", 0, 0, 1, Stance.JOINED, parked=False, reason="SERVER", retry_s=0.0, turn=ProbeTurn.WANT, interval_s=3.0)]
+    )
     await one.close()
 
     with redis.Redis.from_url(server.url, decode_responses=True) as client:
@@ -206,12 +208,14 @@ async def test_keys_have_names_and_an_end(server: Redis) -> None:
 async def test_a_clock_that_was_set_back_holds_up_no_probe(server: Redis) -> None:
     """A time that lies hours ahead is brought back to an interval from now."""
     one = board(server.url)
-    await one.sync([Report("route", 0, 3, 0, Stance.STOPPED, parked=False, reason="", retry_s=1.0, turn=Turn.NONE, interval_s=3.0)])
+    await one.sync(
+        [RouteReport("route", 0, 3, 0, Stance.STOPPED, parked=False, reason="", retry_s=1.0, turn=ProbeTurn.NONE, interval_s=3.0)]
+    )
     with redis.Redis.from_url(server.url) as client:
         client.hset("docllm:group:route:route:state", "retry_at", int((time.time() + 36_000) * 1000))
 
     (said,) = await one.sync(
-        [Report("route", 0, 0, 1, Stance.JOINED, parked=False, reason="", retry_s=0.0, turn=Turn.WANT, interval_s=3.0)]
+        [RouteReport("route", 0, 0, 1, Stance.JOINED, parked=False, reason="", retry_s=0.0, turn=ProbeTurn.WANT, interval_s=3.0)]
     )
 
     assert said.retry_s <= 3.0
@@ -226,7 +230,7 @@ async def test_a_turn_that_no_agent_took_is_taken_away(server: Redis, expiry_ms:
     with redis.Redis.from_url(server.url) as client:
         client.set("docllm:group:route:route:turn", "evil", px=expiry_ms)
 
-    want = replace(SAY, stance=Stance.JOINED, generation=said.generation, turn=Turn.WANT)
+    want = replace(SAY, stance=Stance.JOINED, generation=said.generation, turn=ProbeTurn.WANT)
     assert [said.turn for said in await one.sync([want])] == [True]
     await one.close()
 
@@ -248,7 +252,7 @@ async def test_a_reason_from_redis_is_fit_to_be_shown(server: Redis) -> None:
 async def test_two_keys_of_a_stranger_do_not_stop_a_route_for_good(server: Redis) -> None:
     """The route is tried within two intervals, and goes on by the answer."""
     table, one, clock = routes(agent=AgentConfig(slots=64, park_probe_s=0.5)), board(server.url), SystemClock()
-    sharing = Sharing(routes=table, board=one, clock=clock, jitter=lambda: 0.5)
+    sharing = BoardSync(routes=table, board=one, clock=clock, jitter=lambda: 0.5)
     with redis.Redis.from_url(server.url) as client:
         state = {"generation": "5", "stopped": "1", "parked": "1", "reason": "EVIL", "retry_at": "9e13"}
         client.hset(f"docllm:group:route:{ROUTE}:state", mapping=state)
@@ -271,14 +275,14 @@ async def test_two_keys_of_a_stranger_do_not_stop_a_route_for_good(server: Redis
 class Agent:
     """The routes of one agent, and its duty."""
 
-    table: Routes
-    sharing: Sharing
+    table: Router
+    sharing: BoardSync
     board: RedisBoard
 
 
 def agent(url: str, name: str) -> Agent:
     table, one = routes(), board(url, name)
-    return Agent(table, Sharing(routes=table, board=one, clock=SystemClock(), jitter=lambda: 0.5), one)
+    return Agent(table, BoardSync(routes=table, board=one, clock=SystemClock(), jitter=lambda: 0.5), one)
 
 
 async def test_two_agents_through_the_faults_of_redis(server: Redis, caplog: pytest.LogCaptureFixture) -> None:
@@ -286,7 +290,7 @@ async def test_two_agents_through_the_faults_of_redis(server: Redis, caplog: pyt
 
     Their knowledge outlives the memory of Redis, and loss and return are logged once.
     """
-    caplog.set_level(logging.INFO, "schemas.outage")
+    caplog.set_level(logging.INFO, "schemas.runtime.outage")
     first, second = agent(server.url, "first"), agent(server.url, "second")
     clock = SystemClock()
     call(second.table, failed(), clock.now_s())
@@ -310,7 +314,7 @@ async def test_two_agents_through_the_faults_of_redis(server: Redis, caplog: pyt
     await second.sharing.sync()
 
     assert not second.table.closed(ROUTE, clock.now_s())
-    said = [record.message for record in caplog.records if record.name == "schemas.outage"]
+    said = [record.message for record in caplog.records if record.name == "schemas.runtime.outage"]
     assert [text[:21] for text in said] == ["Redis does not answer"] * 2 + ["Redis answers again, "] * 2
     for one in (first, second):
         await one.board.close()

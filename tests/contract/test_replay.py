@@ -5,17 +5,18 @@ from typing import TypeVar
 
 import pytest
 
-from producer import outbox, replay_runs
+from producer.ledger import outbox
+from producer.ledger.selection import Selection
 from producer.ports import Refusal
-from producer.relay import Relay
-from producer.replay import Replay, share
-from producer.replay_runs import ItemState, Page, Place, Run, Wish
-from producer.selection import Selection
-from schemas import tables
-from schemas.envelope import Outgoing, decode
-from schemas.lanes import InlineLane
-from schemas.task import Status
-from schemas.topics import Topics
+from producer.relay.relay import Relay
+from producer.replay import runs
+from producer.replay.runner import Replay, share
+from producer.replay.runs import Cursor, ItemState, Page, ReplayRequest, Run
+from schemas.ledger import tables
+from schemas.runtime.executors import InlineExecutor
+from schemas.task.envelope import Outgoing, decode
+from schemas.task.states import Status
+from schemas.task.topics import Topics
 from tests.contract.ledger_dead import dead, delivered, killed, set_aside, stored, wish
 from tests.contract.ledger_parts import DEAD, GROUP, Books
 
@@ -71,11 +72,11 @@ class Site:
         self.publisher = FakePublisher()
         self.notes: list[str] = []
         self.progress: list[int] = []
-        lane = InlineLane()
-        relay = Relay(database=books.database, lane=lane, publisher=self.publisher, topics=Topics(GROUP), clock=self.clock)
+        executor = InlineExecutor()
+        relay = Relay(database=books.database, executor=executor, publisher=self.publisher, topics=Topics(GROUP), clock=self.clock)
         self.replay = Replay(
             database=books.database,
-            lane=lane,
+            executor=executor,
             relay=relay,
             clock=self.clock,
             group=GROUP,
@@ -84,7 +85,7 @@ class Site:
             note=self.notes.append,
         )
 
-    async def stored(self, wish: Wish) -> Run:
+    async def stored(self, wish: ReplayRequest) -> Run:
         run = await self.replay.store("ann", wish)
         assert run is not None
         return run
@@ -100,7 +101,7 @@ class Site:
         return found
 
     def counts(self, run: Run) -> dict[ItemState, int]:
-        found = self.books.run(lambda c: replay_runs.find(c, run.id))
+        found = self.books.run(lambda c: runs.find(c, run.id))
         assert found is not None
         return found.counts
 
@@ -139,8 +140,8 @@ async def test_a_resumed_run_goes_on_where_it_was(site: Site, books: Books) -> N
     """Applied items are not applied again; the progress counts them."""
     first, *_ = dead(books, "a", "b", "c")
     run = await site.stored(wish(limit=3))
-    books.run(lambda c: replay_runs.mark(c, run.id, outbox.TASK, [first], ItemState.REPLAYED))
-    (resumed,) = books.run(lambda c: replay_runs.unfinished(c, GROUP))
+    books.run(lambda c: runs.mark(c, run.id, outbox.TASK, [first], ItemState.REPLAYED))
+    (resumed,) = books.run(lambda c: runs.unfinished(c, GROUP))
 
     await site.replay.apply(resumed)
 
@@ -153,38 +154,38 @@ async def test_a_run_that_was_dropped_is_stored_anew(site: Site, books: Books, m
 
     Nothing was applied, so it begins again.
     """
-    monkeypatch.setattr(replay_runs, "STORED_PAGE", 2)
+    monkeypatch.setattr(runs, "STORED_PAGE", 2)
     dead(books, "a", "b", "c")
-    store, calls = replay_runs.store, 0
+    store, calls = runs.store, 0
 
-    def torn(*arguments: object) -> Place | None:
+    def torn(*arguments: object) -> Cursor | None:
         nonlocal calls
         calls += 1
         return store(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(replay_runs, "store", torn)
-    lane = site.replay._lane
+    monkeypatch.setattr(runs, "store", torn)
+    executor = site.replay._executor
     dropped = False
 
     async def between(call: Callable[[], Result]) -> Result:
         nonlocal dropped
         if calls == 1 and not dropped:
             dropped = True
-            books.run(lambda c: replay_runs.drop_unstored(c, GROUP))
-        return await lane(call)
+            books.run(lambda c: runs.drop_unstored(c, GROUP))
+        return await executor(call)
 
-    site.replay._lane = between
+    site.replay._executor = between
     run = await site.stored(wish())
 
     assert dropped
     assert run.total == 3
-    assert [one.id for one in books.run(lambda c: replay_runs.latest(c, GROUP, 9))] == [run.id]
+    assert [one.id for one in books.run(lambda c: runs.latest(c, GROUP, 9))] == [run.id]
 
 
 async def test_a_rate_spreads_the_items(site: Site, books: Books) -> None:
     """Ten items at four a second pass in pages of four, a second after each whole page."""
     dead(books, *(f"k{number}" for number in range(10)))
-    run = await site.stored(Wish(Selection(), rate=4.0))
+    run = await site.stored(ReplayRequest(Selection(), rate=4.0))
     site.skip_waits()
 
     await site.replay.apply(run)
@@ -199,7 +200,7 @@ async def test_all_who_work_at_a_run_have_one_rate(site: Site, books: Books) -> 
     A replay that was resumed beside the first then doubled the load on the provider.
     """
     dead(books, *(f"k{number}" for number in range(10)))
-    run = await site.stored(Wish(Selection(), rate=4.0))
+    run = await site.stored(ReplayRequest(Selection(), rate=4.0))
     other = Site(books)
 
     pages = [site.page(run), other.page(run), site.page(run)]
@@ -213,7 +214,7 @@ async def test_all_who_work_at_a_run_have_one_rate(site: Site, books: Books) -> 
 async def test_a_clock_that_was_set_back_holds_nothing_up(site: Site, books: Books) -> None:
     """Otherwise the next items would wait for as long as the clock was set back."""
     dead(books, "a")
-    run = await site.stored(Wish(Selection(), rate=0.5))
+    run = await site.stored(ReplayRequest(Selection(), rate=0.5))
     books.ago(tables.replay_run.c.next_at, -3600)
 
     assert site.page(run).done == 1
@@ -262,7 +263,7 @@ async def test_without_a_bus_the_ledger_is_right_all_the_same(site: Site, books:
     """Every task is replayed, the orders wait for any agent, and a person is notified."""
     ids = dead(books, *(f"k{number}" for number in range(5)))
     site.publisher.down = True
-    run = await site.stored(Wish(Selection(), rate=2.0))
+    run = await site.stored(ReplayRequest(Selection(), rate=2.0))
     site.skip_waits()
 
     report = await site.replay.apply(run)

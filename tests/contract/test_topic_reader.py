@@ -13,17 +13,17 @@ from uuid import uuid4
 
 import pytest
 
+from producer.bus.embedded.admin import EmbeddedTopicAdmin
+from producer.bus.embedded.publisher import EmbeddedPublisher
+from producer.bus.embedded.reader import EmbeddedTopicReader
+from producer.bus.kafka.admin import KafkaTopicAdmin
+from producer.bus.kafka.publisher import KafkaPublisher
+from producer.bus.kafka.reader import KafkaTopicReader
 from producer.ports import Incoming, Publisher, TopicAdmin, TopicReader
-from producer.publisher.embedded import EmbeddedPublisher
-from producer.publisher.kafka import KafkaPublisher
-from producer.topics.embedded import EmbeddedTopicAdmin
-from producer.topics.embedded_reader import EmbeddedTopicReader
-from producer.topics.kafka import KafkaTopicAdmin
-from producer.topics.kafka_reader import KafkaTopicReader
-from schemas.clock import SystemClock
-from schemas.config import KafkaConfig
-from schemas.envelope import Outgoing
 from schemas.errors import ConfigError, UnreachableError
+from schemas.runtime.clock import SystemClock
+from schemas.settings.config import KafkaConfig
+from schemas.task.envelope import Outgoing
 from tests.servers.process import free_port
 
 PARTITIONS = 3

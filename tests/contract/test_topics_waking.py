@@ -18,9 +18,9 @@ VERSIONS = {METADATA: 4, API_VERSIONS: 0}
 
 ASK = """
 import asyncio, sys
-from producer.topics.kafka import KafkaTopicAdmin
-from schemas.clock import SystemClock
-from schemas.config import KafkaConfig
+from producer.bus.kafka.admin import KafkaTopicAdmin
+from schemas.runtime.clock import SystemClock
+from schemas.settings.config import KafkaConfig
 
 async def ask():
     admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap=f"127.0.0.1:{sys.argv[1]}"), clock=SystemClock())

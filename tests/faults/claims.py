@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from agent.lease import OWNER_BITS
-from schemas.task import Status
+from schemas.task.states import Status
 from tests.faults.heard import Heard
 from tests.faults.lives import Life
 from tests.invariants.calls import READ_LATE_S

@@ -7,11 +7,11 @@ from statistics import quantiles
 from typing import Any
 
 from agent.lease import OWNER_BITS
-from schemas.task import Status
+from schemas.task.states import Status
 from tests.faults import causes
 from tests.faults.faultlog import Event
 from tests.faults.lives import Life
-from tests.faults.seen import Seen
+from tests.faults.seen import KeyIndex
 from tests.invariants import promises
 from tests.invariants.evidence import Move
 
@@ -40,7 +40,7 @@ class Judgement:
         return not self.violations and not self.void
 
 
-def judge(seen: Seen, *, figures: Mapping[str, Any]) -> Judgement:
+def judge(seen: KeyIndex, *, figures: Mapping[str, Any]) -> Judgement:
     """Judge a run; `figures` are those that the caller knows."""
     repeated = causes.repeats(seen)
     unexplained = [f"P4 repeated without a cause: {one}" for one in repeated if one.cause == causes.UNEXPLAINED]
@@ -50,7 +50,7 @@ def judge(seen: Seen, *, figures: Mapping[str, Any]) -> Judgement:
     return Judgement(broken, void, {**figures, **_figures(seen, repeated, broken), "faults_void": len(void)})
 
 
-def _ended_wrong(seen: Seen) -> list[str]:
+def _ended_wrong(seen: KeyIndex) -> list[str]:
     """Return a violation for each program that ended in a wrong way.
 
     A program may end with 0, by a signal of ours, or with 3 while a server is away.
@@ -59,13 +59,13 @@ def _ended_wrong(seen: Seen) -> list[str]:
     return [f"P9 {life.program} of {life.seat} ended with {life.code} at {life.ended_s:.1f}" for life in odd]
 
 
-def _excused(seen: Seen, life: Life) -> bool:
+def _excused(seen: KeyIndex, life: Life) -> bool:
     servers = ("kafka", "mariadb")
     away = (one for one in seen.faults if one["kind"].startswith(servers))
     return life.code == UNREACHABLE and any(one["start_s"] <= life.ended_s <= one["end_s"] + AWAY_S for one in away)
 
 
-def _figures(seen: Seen, repeated: Sequence[causes.Repeat], broken: Sequence[str]) -> dict[str, Any]:
+def _figures(seen: KeyIndex, repeated: Sequence[causes.Repeat], broken: Sequence[str]) -> dict[str, Any]:
     run = seen.run
     ended = Counter(Status(task.status).name.lower() for task in run.tasks)
     faults = Counter(str(one["kind"]) for one in seen.faults if one["bit"])
@@ -96,7 +96,7 @@ def _of(broken: Sequence[str], promise: str) -> int:
     return sum(line.startswith(promise) for line in broken)
 
 
-def _rerun(seen: Seen) -> dict[str, Any]:
+def _rerun(seen: KeyIndex) -> dict[str, Any]:
     """Return how long it took until the tasks of killed agents were called again.
 
     The times are returned for all kills, and for those without another fault near.
@@ -112,7 +112,7 @@ def _rerun(seen: Seen) -> dict[str, Any]:
     return {"all": _summary(times), "no_other_fault_near": _summary(alone)}
 
 
-def _times(seen: Seen, kill: Event) -> list[float]:
+def _times(seen: KeyIndex, kill: Event) -> list[float]:
     at_s, pids = kill["start_s"], _pids(kill)
     mine = {number for number, life in seen.agents.items() if life.pid in pids}
     held = _held(seen.run.moves or (), mine, at_s)
@@ -136,7 +136,7 @@ def _held(moves: Sequence[Move], agents: set[int], at_s: float) -> set[int]:
     return {key for key, move in last.items() if move.after is Status.PROCESSING and move.owner >> OWNER_BITS in agents}
 
 
-def _near(seen: Seen, kill: Event) -> bool:
+def _near(seen: KeyIndex, kill: Event) -> bool:
     """Return whether another event may have delayed the take-over.
 
     That is another fault, or an agent's own end, as at the end of a run.

@@ -7,7 +7,7 @@ import signal
 
 from confluent_kafka import KafkaException
 
-from schemas.envelope import Outgoing
+from schemas.task.envelope import Outgoing
 from tests.faults.site import AGENTS, quiet, wait_for
 from tests.faults.strike import PATIENCE_S, Kind, Strike
 

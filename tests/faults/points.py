@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("schemas", "producer", "agent")
-HOOK = Path("schemas/crash.py")
+HOOK = Path("schemas/runtime/crash.py")
 
 
 def points() -> dict[str, list[str]]:
@@ -31,7 +31,7 @@ def _reached(tree: ast.AST, place: str) -> Iterator[tuple[int, str]]:
     calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import) and _hides(node):
-            raise ValueError(f"{place}:{node.lineno}: write `from schemas import crash` and `crash.reach(...)`")
+            raise ValueError(f"{place}:{node.lineno}: write `from schemas.runtime import crash` and `crash.reach(...)`")
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "crash":
             yield node.lineno, _name(calls.get(id(node)), f"{place}:{node.lineno}")
 
@@ -41,7 +41,7 @@ def _hides(node: ast.ImportFrom | ast.Import) -> bool:
     if isinstance(node, ast.ImportFrom) and node.module == "schemas":
         return any(one.name == "crash" and one.asname for one in node.names)
     names = [one.name for one in node.names] if isinstance(node, ast.Import) else [node.module]
-    return "schemas.crash" in names
+    return "schemas.runtime.crash" in names
 
 
 def _name(call: ast.Call | None, place: str) -> str:

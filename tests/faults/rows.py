@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from sqlalchemy import select
 
-from producer import outbox
-from producer.replay_runs import ItemState
-from schemas.tables import batch, replay_item, replay_run, task, task_attempt
-from schemas.task import Status
+from producer.ledger import outbox
+from producer.replay.runs import ItemState
+from schemas.ledger.tables import batch, replay_item, replay_run, task, task_attempt
+from schemas.task.states import Status
 from tests.faults import history
 from tests.faults.history import seconds
 from tests.integration.ledgers import spelled

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from sqlalchemy import Executable, NullPool, create_engine, update
 
-from schemas import crash
-from schemas.clock import SystemClock
-from schemas.sql import utc_after
-from schemas.tables import outbox
+from schemas.ledger.sql import utc_after
+from schemas.ledger.tables import outbox
+from schemas.runtime import crash
+from schemas.runtime.clock import SystemClock
 from tests.integration import checker
 from tests.integration.deployment import Deployment
 from tests.integration.programs import Program

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import orjson
 from confluent_kafka import KafkaException
 
-from schemas.envelope import Outgoing
+from schemas.task.envelope import Outgoing
 from tests.faults.site import Site, quiet
 from tests.integration.deployment import task_line
 from tests.integration.ledgers import spelled

@@ -11,10 +11,10 @@ from typing import Protocol
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from producer.bus import log, topics
-from producer.bus.file import BusFile
-from producer.publisher.embedded import EmbeddedPublisher
-from schemas.envelope import Outgoing, RawHeaders
+from producer.bus.embedded import log, topics
+from producer.bus.embedded.file import BusFile
+from producer.bus.embedded.publisher import EmbeddedPublisher
+from schemas.task.envelope import Outgoing, RawHeaders
 from tests.invariants.evidence import Death, Letter, Position
 
 ANSWER_S = 15.0

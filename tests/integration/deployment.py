@@ -15,10 +15,10 @@ from typing import Any
 import orjson
 from sqlalchemy.exc import OperationalError
 
-from agent.ledger.reap import LOSS_LIMIT
-from schemas.clock import SystemClock
-from schemas.settings import load_config
-from schemas.topics import Topics, duration_s
+from agent.ledger.reaping import LOSS_LIMIT
+from schemas.runtime.clock import SystemClock
+from schemas.settings.sources import load_config
+from schemas.task.topics import Topics, duration_s
 from tests.integration.buses import Bus
 from tests.integration.ledgers import LedgerView, spelled
 from tests.integration.programs import PATIENCE_S, Done, Program, RehearsalLLM, environment, until

@@ -8,9 +8,9 @@ from sqlalchemy import Engine, create_engine, func, select
 from sqlalchemy.engine import Row
 from sqlalchemy.pool import NullPool
 
-from schemas.sql import NEVER_TIME
-from schemas.tables import agent, batch, dead_letter, outbox, quarantine, task, task_attempt, task_input, task_result
-from schemas.task import OPEN, Status
+from schemas.ledger.sql import NEVER_TIME
+from schemas.ledger.tables import agent, batch, dead_letter, outbox, quarantine, task, task_attempt, task_input, task_result
+from schemas.task.states import OPEN, Status
 from tests.invariants.evidence import Attempt, Death, Task
 
 OWNER_BITS = 24

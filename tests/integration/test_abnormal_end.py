@@ -8,7 +8,7 @@ from tests.integration.deployment import Deployment
 # The parts of an agent as they are, but for a bug that shows while calls are in flight.
 WITH_A_BUG = """
 import sys
-from agent import cli
+from agent.cli.main import main as cli
 from agent.slots import Slots
 
 def tick(slots):

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from schemas.task import Status
+from schemas.task.states import Status
 from tests.integration.deployment import Deployment
 from tests.integration.programs import Program, pause
 from tests.servers import Kafka, MariaDB, Redis, Server
@@ -58,7 +58,7 @@ def test_all_servers_gone(on_kafka: Deployment, kafka_server: Kafka, mariadb_ser
     assert agent.wait() == 0, agent.tail()
     assert {task.status for task in on_kafka.evidence().tasks} == {Status.SUCCEEDED}
     for name in ("the database", "Kafka at", "Redis"):
-        told = [line for line in agent.err.splitlines() if f"schemas.outage: {name}" in line]
+        told = [line for line in agent.err.splitlines() if f"schemas.runtime.outage: {name}" in line]
         assert sum("does not answer" in line for line in told) == 1, agent.err
         assert sum("answers again" in line for line in told) == 1, agent.err
 

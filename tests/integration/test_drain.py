@@ -14,7 +14,7 @@ from time import monotonic
 
 import pytest
 
-from schemas.task import Status
+from schemas.task.states import Status
 from tests.faults import skew
 from tests.integration import checker
 from tests.integration.deployment import Deployment

@@ -8,8 +8,8 @@ from http import HTTPStatus
 import orjson
 import pytest
 
-from schemas.envelope import Outgoing
-from schemas.task import Status
+from schemas.task.envelope import Outgoing
+from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import Deployment, seeded, task_line
 from tests.integration.programs import Program, pause

@@ -10,8 +10,8 @@ from http import HTTPStatus
 
 import pytest
 
-from schemas.clock import SystemClock
-from schemas.task import Status
+from schemas.runtime.clock import SystemClock
+from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import Deployment
 from tests.integration.programs import Program, RehearsalLLM, pause

@@ -6,7 +6,7 @@ from time import monotonic
 
 import pytest
 
-from schemas.task import Status
+from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import Deployment
 from tests.integration.programs import pause

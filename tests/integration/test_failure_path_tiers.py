@@ -10,7 +10,7 @@ from time import monotonic
 
 import pytest
 
-from schemas.task import Status
+from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import BATCH, Deployment, task_line
 from tests.integration.dues import DueWatch

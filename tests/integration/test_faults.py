@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.task import Status
+from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import BATCH, Deployment, task_line
 

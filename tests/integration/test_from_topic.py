@@ -6,8 +6,8 @@ import shutil
 import orjson
 import pytest
 
-from schemas.envelope import Outgoing
-from schemas.task import Status
+from schemas.task.envelope import Outgoing
+from schemas.task.states import Status
 from tests.integration.deployment import BATCH, Deployment, task_line
 from tests.integration.ledgers import LedgerView
 from tests.servers import MariaDB

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from schemas.task import Status
+from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import Deployment, task_line
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from schemas.envelope import Outgoing, Publication, encode
+from schemas.task.envelope import Outgoing, Publication, encode
 from tests.integration import checker
 from tests.integration.deployment import Deployment, task_line
 

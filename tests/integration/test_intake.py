@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from producer.ports import Backlog
-from schemas.envelope import Outgoing, Publication, encode
+from schemas.task.envelope import Outgoing, Publication, encode
 from tests.contract import kafka_parts
 from tests.integration import checker, raw_producer
 from tests.integration.buses import KafkaBus

@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
-from producer.topics.kafka import KafkaTopicAdmin
+from producer.bus.kafka.admin import KafkaTopicAdmin
+from schemas.clients.kafka import COMMON
 from schemas.errors import DocllmError
-from schemas.kafka_client import COMMON
 from tests.contract import bus as one_bus
 from tests.contract import kafka_parts
 from tests.contract.bus import Bus, texts

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from confluent_kafka import KafkaError
 
-from agent.consumer.kafka import KafkaSource
+from agent.consumer.kafka.source import KafkaSource
 from agent.ports import SourceFailed
 from tests.contract import kafka_parts, test_source, test_source_offsets, test_topic_admin
 from tests.contract.bus import opened, texts

@@ -7,10 +7,10 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from producer.publisher.kafka import KafkaPublisher
-from schemas.clock import SystemClock
-from schemas.config import KafkaConfig
-from schemas.envelope import Outgoing
+from producer.bus.kafka.publisher import KafkaPublisher
+from schemas.runtime.clock import SystemClock
+from schemas.settings.config import KafkaConfig
+from schemas.task.envelope import Outgoing
 from tests.contract import kafka_parts
 from tests.contract.bus import Bus, texts
 from tests.servers import Kafka

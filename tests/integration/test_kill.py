@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from schemas.task import Status
+from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import Deployment, seeded
 from tests.integration.programs import Program, pause

@@ -4,7 +4,7 @@ from time import monotonic
 
 import pytest
 
-from schemas.crash import VARIABLE
+from schemas.runtime.crash import VARIABLE
 from tests.integration import checker
 from tests.integration.deployment import Deployment, seeded, task_line
 from tests.integration.programs import pause

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import Connection, Inspector, inspect, text
 from sqlalchemy.types import Integer, LargeBinary, String
 
-from schemas import migrations, tables
-from schemas.database import Database
 from schemas.errors import UnsafeStateError
+from schemas.ledger import migrations, tables
+from schemas.ledger.database import Database
 
 _numbers = count(1)
 
@@ -60,7 +60,9 @@ def test_migrating_twice_changes_nothing(opened: Callable[[], Database]) -> None
 
 def test_several_at_once_make_one_ledger(url: str, opened: Callable[[], Database]) -> None:
     """Programs that start together on an empty database make one schema and one ledger id."""
-    program = f"from schemas.database import Database; from schemas.migrations import migrate; print(migrate(Database({url!r}))[1])"
+    program = (
+        f"from schemas.ledger.database import Database; from schemas.ledger.migrations import migrate; print(migrate(Database({url!r}))[1])"
+    )
     started = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(4)]
 
     printed = [one.communicate(timeout=60)[0].strip() for one in started]

@@ -5,7 +5,7 @@ No task is settled twice.
 
 import pytest
 
-from schemas.clock import SystemClock
+from schemas.runtime.clock import SystemClock
 from tests.integration import checker
 from tests.integration.deployment import Deployment
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from schemas.task import Status
+from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import Deployment
 

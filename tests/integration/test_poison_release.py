@@ -10,8 +10,8 @@ from time import monotonic
 import orjson
 import pytest
 
-from agent.policy.guard import DEATHS
-from schemas.task import Status
+from agent.judge.guard_rule import DEATHS
+from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import Deployment, task_line
 from tests.integration.programs import Program, pause, until

@@ -7,9 +7,9 @@ from time import monotonic
 import orjson
 import pytest
 
-from schemas.crash import VARIABLE
-from schemas.envelope import Outgoing
-from schemas.task import Status
+from schemas.runtime.crash import VARIABLE
+from schemas.task.envelope import Outgoing
+from schemas.task.states import Status
 from tests.integration import checker
 from tests.integration.deployment import BATCH, Deployment, seeded, task_line
 from tests.integration.programs import Program, pause

@@ -8,7 +8,7 @@ import pymysql
 import pytest
 from sqlalchemy import make_url
 
-from schemas.tables import metadata
+from schemas.ledger.tables import metadata
 from tests.integration.deployment import BATCH, Deployment, task_line
 from tests.integration.installations import group_on
 from tests.integration.programs import until

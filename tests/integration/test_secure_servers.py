@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from schemas.config import KafkaConfig
+from schemas.clients.kafka import EXECUTING, OWN, admin_settings, consumer_settings, producer_settings
 from schemas.errors import ConfigError
-from schemas.kafka_client import EXECUTING, OWN, admin_settings, consumer_settings, producer_settings
-from schemas.setting_kinds import FIXED_CLIENT_SETTINGS
-from schemas.settings import load_config
+from schemas.settings.config import KafkaConfig
+from schemas.settings.kinds import FIXED_CLIENT_SETTINGS
+from schemas.settings.sources import load_config
 from tests.integration import checker
 from tests.integration.buses import KafkaBus
 from tests.integration.deployment import Deployment

@@ -4,10 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 
+from agent.judge import CLASSES
 from agent.lease import OWNER_BITS
-from agent.ledger.free_ends import FREE_ENDS
-from agent.policy import CLASSES
-from schemas.task import Status
+from agent.ledger.uncounted_ends import FREE_ENDS
+from schemas.task.states import Status
 from tests.invariants.claims import TICK_S
 from tests.invariants.evidence import Attempt, Call, Evidence
 from tests.invariants.history import History

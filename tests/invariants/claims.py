@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from agent.lease import OWNER_BITS
-from agent.ledger.lease import DEAD_AFTER_S
-from schemas.task import Status
+from agent.ledger.leases import DEAD_AFTER_S
+from schemas.task.states import Status
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Incarnation, Move
 

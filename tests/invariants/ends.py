@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from schemas.task import FINAL, Status
+from schemas.task.states import FINAL, Status
 from tests.invariants.evidence import Evidence
 
 

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from agent.breaker.window import run_for
+from agent.judge.guard_rule import WINDOW_S
 from agent.lease import OWNER_BITS
-from agent.policy.guard import WINDOW_S
-from schemas.task import Status
+from agent.routes.window import run_for
+from schemas.task.states import Status
 from tests.invariants.calls import OK
 from tests.invariants.evidence import Call, Evidence
 from tests.invariants.happened import Count, Guarded, Outage

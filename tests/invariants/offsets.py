@@ -2,19 +2,19 @@
 
 from collections import defaultdict
 
-from schemas.task import FINAL
+from schemas.task.states import FINAL
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Commit, Stored
 from tests.invariants.history import History
 
-Place = tuple[str, int]
+Cursor = tuple[str, int]
 
 
 def passed_open_work(run: Evidence) -> list[str]:
     """No record below a committed offset was open then, unless the ledger carried it."""
     if run.moves is None:
         return []
-    history, records, passed = History(run), _by_place(run), defaultdict[Place, int](int)
+    history, records, passed = History(run), _by_place(run), defaultdict[Cursor, int](int)
     carriers = _by_task(run) if run.relief else {}
     odd = []
     for commit in sorted(run.commits, key=lambda one: one.order):
@@ -49,7 +49,7 @@ def _open(record: Stored, history: History, commit: Commit) -> str:
     return f"task {record.task_id} is {move.after.name}, fence {move.fence}"
 
 
-def _stood_in_for(record: Stored, carriers: dict[tuple[int, int], list[Stored]], passed: dict[Place, int], commit: Commit) -> bool:
+def _stood_in_for(record: Stored, carriers: dict[tuple[int, int], list[Stored]], passed: dict[Cursor, int], commit: Commit) -> bool:
     """Return whether relief ordered another record of the same task and fence.
 
     That record must be on its topic and not passed yet.
@@ -65,8 +65,8 @@ def _lost(record: Stored, commit: Commit) -> bool:
     return record.lost is not None and record.lost <= commit.order
 
 
-def _by_place(run: Evidence) -> dict[Place, list[Stored]]:
-    found: dict[Place, list[Stored]] = defaultdict(list)
+def _by_place(run: Evidence) -> dict[Cursor, list[Stored]]:
+    found: dict[Cursor, list[Stored]] = defaultdict(list)
     for record in sorted(run.records, key=lambda one: one.offset):
         found[record.topic, record.number].append(record)
     return found

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from schemas.task import FINAL, WAITING, Status
+from schemas.task.states import FINAL, WAITING, Status
 from tests.invariants.evidence import Evidence
 from tests.invariants.happened import Move
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from producer.bus.balance import Share, balance
-from producer.bus.murmur2 import partition_of
-from schemas.envelope import Outgoing
+from producer.bus.embedded.balance import Share, balance
+from producer.bus.embedded.murmur2 import partition_of
+from schemas.task.envelope import Outgoing
 from tests.simulation.eventloop import Process
 
-Place = tuple[str, int]
+Cursor = tuple[str, int]
 SESSION_S = 10.0
 
 
@@ -67,10 +67,10 @@ class Group:
         self.broker = broker
         self.seen_s: dict[str, float] = {}
         self.topics: dict[str, str | None] = {}
-        self.owner: dict[Place, str] = {}
-        self.heir: dict[Place, str] = {}
-        self.committed: dict[Place, int] = {}
-        self.foreign: set[Place] = set()  # committed by somebody who does not own them
+        self.owner: dict[Cursor, str] = {}
+        self.heir: dict[Cursor, str] = {}
+        self.committed: dict[Cursor, int] = {}
+        self.foreign: set[Cursor] = set()  # committed by somebody who does not own them
         self._names = count(1)
 
     def join(self, topic: str | None, now_s: float) -> str:
@@ -119,12 +119,12 @@ class Group:
         if members:
             self.heir = {place: rng.choice(members) for place in self._places()}
 
-    def take(self, place: Place, member: str) -> None:
+    def take(self, place: Cursor, member: str) -> None:
         """Make a member the owner of a partition without one."""
         self.owner[place] = member
         self.foreign.discard(place)
 
-    def commit(self, place: Place, offset: int, member: str) -> None:
+    def commit(self, place: Cursor, offset: int, member: str) -> None:
         """Accept a commit."""
         self.broker.on_commit(self, place, offset)
         self.committed[place] = offset
@@ -137,14 +137,14 @@ class Group:
         """Return on how many partitions a foreign commit is ahead of the owner."""
         return sum(self.committed.get(place, 0) > self.broker.log(place).low for place in self.foreign)
 
-    def start(self, place: Place) -> tuple[int, bool]:
+    def start(self, place: Cursor) -> tuple[int, bool]:
         """Return where a new owner reads on, and whether records before it may be missing."""
         log, offset = self.broker.log(place), self.committed.get(place)
         if offset is not None and log.low <= offset <= log.end:
             return offset, False
         return log.low, offset is not None or log.low > 0
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[Cursor]:
         topics = sorted({topic for topic in self.topics.values() if topic in self.broker.topics})
         return [(topic, number) for topic in topics for number in range(len(self.broker.topics[topic].logs))]
 
@@ -163,7 +163,7 @@ class Broker:
         self.deleted: list[tuple[str, Topic]] = []
         self.groups: dict[str, Group] = {}
         self.readers: dict[str, list[Callable[[], None]]] = {}  # to be woken by a write, by topic
-        self.on_commit: Callable[[Group, Place, int], None] = lambda _group, _place, _offset: None
+        self.on_commit: Callable[[Group, Cursor, int], None] = lambda _group, _place, _offset: None
         self.epochs = count(1)
         self.sending: list[Process | None] = []  # who is about to write, once for each time
         self._ids = count(1)
@@ -194,7 +194,7 @@ class Broker:
         """Return a group; create it if it is missing."""
         return self.groups.setdefault(name, Group(name=name, broker=self))
 
-    def log(self, place: Place) -> Log:
+    def log(self, place: Cursor) -> Log:
         """Return a partition's log."""
         return self.topics[place[0]].logs[place[1]]
 
@@ -206,7 +206,7 @@ class Broker:
         for wake in self.readers.get(record.topic, ()):
             wake()
 
-    def lose(self, place: Place) -> int:
+    def lose(self, place: Cursor) -> int:
         """Lose all records of a partition; return how many of them no group has committed past."""
         log = self.log(place)
         gone = [stored for stored in log.records[log.low :] if stored.lost is None]

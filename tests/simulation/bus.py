@@ -10,8 +10,8 @@ from contextvars import copy_context
 from dataclasses import dataclass
 
 from agent.ports import Assigned, AtRest, Event, Partition, Record, Recreated, Revoked, SourceFailed
-from schemas.clock import Clock
-from tests.simulation.broker import Broker, Place
+from schemas.runtime.clock import Clock
+from tests.simulation.broker import Broker, Cursor
 from tests.simulation.weather import Weather
 
 _PASS_S, _SOON_S = 0.5, 0.02  # a handle polls now and then, and soon after a write
@@ -42,8 +42,8 @@ class SimSource:
         self._clock = clock
         self._weather = weather
         self.member = ""
-        self._held: dict[Place, Holding] = {}
-        self._paused: frozenset[Place] = frozenset()
+        self._held: dict[Cursor, Holding] = {}
+        self._paused: frozenset[Cursor] = frozenset()
         self._events: deque[Event] = deque()
         self._committed_s = 0.0
         self._strange = self._left = False
@@ -140,7 +140,7 @@ class SimSource:
             self._strange = False
             self._post(Recreated(self._topic, known=True))
 
-    def _take(self, places: Sequence[Place]) -> None:
+    def _take(self, places: Sequence[Cursor]) -> None:
         taken = []
         for place in places:
             self._group.take(place, self.member)
@@ -153,7 +153,7 @@ class SimSource:
         if taken:
             self._post(Assigned(tuple(taken)))
 
-    def _drop(self, places: Sequence[Place], *, lost: bool) -> None:
+    def _drop(self, places: Sequence[Cursor], *, lost: bool) -> None:
         if not lost:
             self._commit(places)
         gone = tuple(self._held.pop(place).partition for place in places)
@@ -164,7 +164,7 @@ class SimSource:
         if gone:
             self._post(Revoked(gone, lost=lost))
 
-    def _commit(self, places: Sequence[Place]) -> None:
+    def _commit(self, places: Sequence[Cursor]) -> None:
         for place in places:
             held = self._held[place]
             there = self._broker.topics.get(place[0])

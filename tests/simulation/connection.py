@@ -26,7 +26,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ReadyQueue:
     """A constant statement, compiled.
 
     It has its SQL, its values in order (fixed, or how each is bound), and how its rows, if any, are
@@ -69,7 +69,7 @@ class QuickConnection(Connection):
             return super().execute(statement, parameters)
 
 
-def _ready(statement: Any, dialect: Dialect) -> Ready | None:
+def _ready(statement: Any, dialect: Dialect) -> ReadyQueue | None:
     """Return a compiled statement, or None if it cannot be constant.
 
     Its text may depend on its values, or SQLAlchemy may add values of its own.
@@ -85,4 +85,4 @@ def _ready(statement: Any, dialect: Dialect) -> Ready | None:
     columns = made._result_columns
     of_rows = [column.type._cached_result_processor(dialect, None) for column in columns]
     rows = SimpleResultMetaData([column.keyname for column in columns], _processors=of_rows) if columns else None
-    return Ready(made.string, values, rows)
+    return ReadyQueue(made.string, values, rows)

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from producer.app import Parts
-from producer.topics.family import Family, with_old_tiers
-from schemas.config import AgentConfig, Config, GuardConfig, KafkaConfig, LLMConfig, RouteConfig, TypeConfig
-from schemas.lanes import Lane
-from schemas.outage import Outage
-from schemas.topics import Topics
+from producer.bus.topic_family import TopicFamily, with_old_tiers
+from schemas.runtime.executors import Executor
+from schemas.runtime.outage import Outage
+from schemas.settings.config import AgentConfig, Config, GuardConfig, KafkaConfig, LLMConfig, RouteConfig, TypeConfig
+from schemas.task.topics import Topics
 from tests.simulation.broker import Broker
 from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import VirtualClock, VirtualLoop
-from tests.simulation.lane import SimLane
+from tests.simulation.executor import SimExecutor
 from tests.simulation.provider import SimLLM
 from tests.simulation.publisher import SimPublisher
 from tests.simulation.store import SimDatabase, Store
@@ -54,9 +54,9 @@ class Machine:
         """Return a program's clock."""
         return VirtualClock(self.loop)
 
-    def lane(self, clock: VirtualClock, *, patient: bool = True) -> Lane:
+    def executor(self, clock: VirtualClock, *, patient: bool = True) -> Executor:
         """Return a new executor."""
-        return SimLane(weather=self.weather, clock=clock, patient=patient)
+        return SimExecutor(weather=self.weather, clock=clock, patient=patient)
 
     def database(self, clock: VirtualClock) -> SimDatabase:
         """Return an access to the one database."""
@@ -65,13 +65,13 @@ class Machine:
     async def parts(self) -> Parts:
         """Return the parts that one program opens."""
         clock = self.clock()
-        database, lane = self.database(clock), self.lane(clock)
-        topics = await lane(lambda: database.auto(lambda c: with_old_tiers(c, Topics(GROUP, self.tiers))))
+        database, executor = self.database(clock), self.executor(clock)
+        topics = await executor(lambda: database.auto(lambda c: with_old_tiers(c, Topics(GROUP, self.tiers))))
         admin = SimTopicAdmin(broker=self.broker, clock=clock, weather=self.weather)
-        family = Family(admin=admin, database=database, lane=lane, topics=topics, clock=clock)
+        family = TopicFamily(admin=admin, database=database, executor=executor, topics=topics, clock=clock)
         publisher = SimPublisher(broker=self.broker, clock=clock, weather=self.weather)
         kafka = Outage(name="Kafka", clock=clock)
-        return Parts(self._config(), topics, clock, database, lane, admin, publisher, family, LEDGER_ID, kafka)
+        return Parts(self._config(), topics, clock, database, executor, admin, publisher, family, LEDGER_ID, kafka)
 
     def source(self, parts: Parts, destination: str, known: Callable[[], Mapping[str, str]]) -> SimSource:
         """Return the consumer handle of one destination."""

@@ -5,14 +5,15 @@ They cancel, replay, open guards, resume routes and apply topics.
 
 from typing import Any
 
-from agent.ledger import resume as resumes
-from producer import cancel, guards, replay_runs, store
+from agent.ledger import route_resumes as resumes
 from producer.app import Parts
-from producer.relay import Relay
-from producer.replay import Replay
-from producer.replay_runs import Wish
-from producer.selection import DISPOSITIONS, Selection
-from schemas import crash
+from producer.ledger import cancel, guards, store
+from producer.ledger.selection import DISPOSITIONS, Selection
+from producer.relay.relay import Relay
+from producer.replay import runs
+from producer.replay.runner import Replay
+from producer.replay.runs import ReplayRequest
+from schemas.runtime import crash
 from tests.simulation.machine import BATCH, GROUP, Machine
 
 ACTOR = "somebody"
@@ -47,23 +48,23 @@ async def replay_all(machine: Machine, *, cancelled: bool = False, hesitates_s: 
     await _resume(parts)
     replay = _replay(parts)
     everything = Selection(cancelled=True) if cancelled else Selection(dispositions=DISPOSITIONS)
-    run = await replay.store(ACTOR, Wish(everything, cap=2, rate=machine.rng.choice((None, None, 2.0, 0.5))))
+    run = await replay.store(ACTOR, ReplayRequest(everything, cap=2, rate=machine.rng.choice((None, None, 2.0, 0.5))))
     if run is not None:
         await parts.clock.sleep(hesitates_s)
         await replay.apply(run)
 
 
 async def _resume(parts: Parts) -> None:
-    await _run(parts, lambda c: replay_runs.drop_unstored(c, GROUP))
-    for run in await _run(parts, lambda c: replay_runs.unfinished(c, GROUP)):
+    await _run(parts, lambda c: runs.drop_unstored(c, GROUP))
+    for run in await _run(parts, lambda c: runs.unfinished(c, GROUP)):
         await _replay(parts).apply(run)
 
 
 def _replay(parts: Parts) -> Replay:
-    relay = Relay(database=parts.database, lane=parts.lane, publisher=parts.publisher, topics=parts.topics, clock=parts.clock)
+    relay = Relay(database=parts.database, executor=parts.executor, publisher=parts.publisher, topics=parts.topics, clock=parts.clock)
     return Replay(
         database=parts.database,
-        lane=parts.lane,
+        executor=parts.executor,
         relay=relay,
         clock=parts.clock,
         group=GROUP,
@@ -94,4 +95,4 @@ async def apply_topics(machine: Machine, partitions: int) -> None:
 
 
 async def _run(parts: Parts, work: Any) -> Any:
-    return await parts.lane(lambda: parts.database.run(work))
+    return await parts.executor(lambda: parts.database.run(work))

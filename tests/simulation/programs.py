@@ -7,16 +7,16 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from agent.builder import Builder
-from agent.heartbeat import Heartbeat
-from agent.ledger.adapter import Lanes
-from agent.lifecycle import Agent, Stop
-from agent.telemetry import Counts
-from producer import store
+from agent.agent import Agent, Stop
+from agent.ledger.sql_ledger import Executors
+from agent.membership.heartbeat import Heartbeat
+from agent.reporting.telemetry import Counts
+from agent.wiring import Builder
 from producer.app import Parts
-from producer.lines import Bad, Good
-from producer.load import Loader
-from schemas.lanes import InlineLane
+from producer.input.lines import Bad, Good
+from producer.ledger import store
+from producer.loading.loader import Loader
+from schemas.runtime.executors import InlineExecutor
 from tests.simulation.bus import SimSource
 from tests.simulation.eventloop import Process, VirtualClock
 from tests.simulation.handlers import HOST, Host
@@ -111,9 +111,9 @@ class AgentProgram(Program):
             parts=parts,
             known=await parts.family.require(),
             connect=lambda _base_url, _api_key: machine.llm,
-            lanes=Lanes(claim=machine.lane(clock), settle=machine.lane(clock), background=parts.lane),
-            reading=InlineLane(),
-            apart=InlineLane(),
+            executors=Executors(claim=machine.executor(clock), settle=machine.executor(clock), background=parts.executor),
+            reading=InlineExecutor(),
+            apart=InlineExecutor(),
             jitter=machine.rng.random,
             locks=None,
             heartbeat=lambda notice: self._heartbeat(clock, notice),
@@ -129,7 +129,7 @@ class AgentProgram(Program):
         machine = self._machine
         return Heartbeat(
             database=machine.database(clock),
-            lane=machine.lane(clock, patient=False),
+            executor=machine.executor(clock, patient=False),
             clock=clock,
             name=self.name,
             group=GROUP,
@@ -168,10 +168,10 @@ class LoaderProgram(Program):
 
     async def _run(self) -> None:
         parts = await self._machine.parts()
-        into = await parts.lane(lambda: parts.database.run(lambda c: store.open_batch(c, BATCH, GROUP)))
+        into = await parts.executor(lambda: parts.database.run(lambda c: store.open_batch(c, BATCH, GROUP)))
         loader = Loader(
             database=parts.database,
-            lane=parts.lane,
+            executor=parts.executor,
             reading=lambda call: self._read(parts, call),  # type: ignore[arg-type]
             publisher=parts.publisher,
             topics=parts.topics,

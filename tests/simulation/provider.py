@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import orjson
 
 from agent.ports import Call, CallFailed, Reply
-from schemas.clock import Clock
+from schemas.runtime.clock import Clock
 from tests.simulation.eventloop import PROCESS
 from tests.simulation.store import Store
 from tests.simulation.weather import Weather

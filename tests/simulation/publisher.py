@@ -5,10 +5,10 @@ Its reports may be late, lost, or wrong about undelivered records.
 
 from collections.abc import Sequence
 
+from producer.bus.topic_family import SETTINGS
 from producer.ports import Refusal
-from producer.topics.family import SETTINGS
-from schemas.clock import Clock
-from schemas.envelope import Outgoing
+from schemas.runtime.clock import Clock
+from schemas.task.envelope import Outgoing
 from tests.simulation.broker import Broker
 from tests.simulation.eventloop import PROCESS
 from tests.simulation.weather import Weather

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("agent", "producer", "schemas", "tests/invariants", "tests/simulation")
 
 
-MIGRATIONS = ROOT / "schemas" / "migrations"  # loaded by their paths, and by a run's first ledger
+MIGRATIONS = ROOT / "schemas" / "ledger" / "migrations"  # loaded by their paths, and by a run's first ledger
 _SAY_LOADED = """
 import sys
 from tests.simulation import batch

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, StaticPool, create_engine
 from sqlalchemy.exc import OperationalError
 
-from schemas import migrations
-from schemas.clock import Clock
-from schemas.database import Database
-from schemas.outage import Outage
+from schemas.ledger import migrations
+from schemas.ledger.database import Database
+from schemas.runtime.clock import Clock
+from schemas.runtime.outage import Outage
 from tests.simulation.connection import QuickConnection
 from tests.simulation.weather import Weather
 

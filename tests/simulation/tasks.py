@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import orjson
 
-from producer.lines import Good
-from schemas.line import parse
+from producer.input.lines import Good
+from schemas.task.line import parse
 from tests.simulation.eventloop import EPOCH_S
 from tests.simulation.machine import HANDLED
 from tests.simulation.mishaps import MISJUDGED, UNREADABLE

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from producer.bus.topic_family import SETTINGS
 from producer.ports import Backlog, TopicState
-from producer.topics.family import SETTINGS
-from schemas.clock import Clock
 from schemas.errors import UnsafeStateError
-from tests.simulation.broker import Broker, Place
+from schemas.runtime.clock import Clock
+from tests.simulation.broker import Broker, Cursor
 from tests.simulation.weather import Weather
 
 
@@ -58,7 +58,7 @@ class SimTopicAdmin:
         committed = {place: group.committed[place] for place in places if place in group.committed}
         return Backlog(lag, min(oldest, default=None), committed)
 
-    async def trim(self, offsets: Mapping[Place, int]) -> None:
+    async def trim(self, offsets: Mapping[Cursor, int]) -> None:
         """Delete the records below these offsets."""
         if any(offset < 0 for offset in offsets.values()):
             raise ValueError("a negative offset")

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from producer import outbox
-from producer.replay_runs import ItemState
-from schemas.envelope import NotOursError, decode
-from schemas.task import Status
-from schemas.topics import duration_s
+from producer.ledger import outbox
+from producer.replay.runs import ItemState
+from schemas.task.envelope import NotOursError, decode
+from schemas.task.states import Status
+from schemas.task.topics import duration_s
 from tests.invariants.evidence import Attempt, Call, Death, Evidence, Letter, Task
 from tests.invariants.happened import Claim, Commit, Count, Guarded, Incarnation, Move, Ordered, Replayed, Stored, Verdict
 from tests.simulation import watch

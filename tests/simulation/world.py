@@ -13,21 +13,22 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
-from agent import partitions, relief
-from agent.containment import OutOfMemoryError
+from agent.dispatch import head_of_line
 from agent.handlers import runner
-from agent.ledger import lease
-from agent.policy import completion
-from producer import load, strangers
-from schemas import crash
-from schemas.envelope import Outgoing
+from agent.inflight import partitions
+from agent.judge import completion
+from agent.ledger import leases
+from agent.process.containment import OutOfMemoryError
+from producer.loading import foreign_records, loader
 from schemas.errors import UnreachableError, UnsafeStateError
-from schemas.line import LineError, TaskLine, parse, parse_again
-from schemas.untrusted import told
+from schemas.runtime import crash
+from schemas.task.envelope import Outgoing
+from schemas.task.line import LineError, TaskLine, parse, parse_again
+from schemas.task.untrusted import told
 from tests.invariants.happened import Outage
 from tests.invariants.promises import violations
 from tests.simulation import people, tasks, watch, witness
-from tests.simulation.broker import Broker, Group, Place
+from tests.simulation.broker import Broker, Cursor, Group
 from tests.simulation.eventloop import EPOCH_S, PROCESS, Process, VirtualClock, VirtualLoop
 from tests.simulation.events import Events
 from tests.simulation.machine import GROUP, Machine
@@ -85,7 +86,7 @@ class World:
         self.lines = tasks.lines(plan.tasks, self.rng, own, plan.models, plan.horizon_s)
         self.inbox = tasks.lines(plan.inbox, self.rng, plan.kinds, plan.models, plan.horizon_s, "inbox-")
         self.outages: list[Outage] = []
-        self.commits: list[tuple[int, str, Place, int]] = []
+        self.commits: list[tuple[int, str, Cursor, int]] = []
         self.cancelled = self.leaving = self.well = False
         self.crashes = list(plan.crashes)
         self.armed: list[list[Any]] = []  # point, passes left
@@ -237,7 +238,7 @@ class World:
         self.say(f"BROKEN {promise}: {text}")
         self.problems.append(f"{promise} {text}")
 
-    def _committed(self, group: Group, place: Place, offset: int) -> None:
+    def _committed(self, group: Group, place: Cursor, offset: int) -> None:
         self.say(f"commit {group.name} {place[0]}/{place[1]} -> {offset}")
         self.commits.append((self.store.turn(), self.broker.topics[place[0]].topic_id, place, offset))
 
@@ -260,14 +261,17 @@ class World:
             gc.disable()
             stack.callback(gc.enable)
             mishaps = Mishaps(self.rng, lambda: self.well)
-            replaced = [(lease, "_draw", self._draw), (crash, "reach", self._reach)]
-            replaced += [(strangers, "parse", mishaps.parsing(self._parse)), (runner, "parse_again", mishaps.parsing_again(parse_again))]
+            replaced = [(leases, "_draw", self._draw), (crash, "reach", self._reach)]
+            replaced += [
+                (foreign_records, "parse", mishaps.parsing(self._parse)),
+                (runner, "parse_again", mishaps.parsing_again(parse_again)),
+            ]
             replaced += [(completion, "_answered", mishaps.judging(completion._answered))]
             replaced += [(completion, "validator_of", mishaps.validating(completion.validator_of))]
-            replaced += [(load, name, LOAD_CHUNK) for name in ("CHUNK", "SQLITE_CHUNK")]
+            replaced += [(loader, name, LOAD_CHUNK) for name in ("CHUNK", "SQLITE_CHUNK")]
             if self.plan.narrow:
                 replaced += [(partitions, name, value) for name, value in (("SPAN", 8), ("RESUME_SPAN", 6))]
-                replaced.append((relief, "FINISHED_SHARE", 0.6))
+                replaced.append((head_of_line, "FINISHED_SHARE", 0.6))
             for module, name, value in replaced:
                 stack.enter_context(patch.object(module, name, value))
             stack.enter_context(self._heard())

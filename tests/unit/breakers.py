@@ -4,21 +4,21 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agent.breaker import Routes, Ticket
-from agent.breaker.told import by_outcome
+from agent.judge import CLASSES, Effect
 from agent.outcome import COMPLETION, Dead, Failure, Outcome, Retry, Snooze, Spent, Succeeded
-from agent.policy import CLASSES, Effect
-from schemas.config import AgentConfig, Config, LLMConfig
+from agent.routes import Router, Ticket
+from agent.routes.evidence import by_outcome
+from schemas.settings.config import AgentConfig, Config, LLMConfig
 
 ROUTE = "default"
 OF = {effect: sorted(row.name for row in CLASSES.values() if row.route is effect) for effect in Effect}
 GOOD = Succeeded(b"answer", COMPLETION, Spent(trace_id="trace"))
 
 
-def routes(slots: int = 64, **config: object) -> Routes:
+def routes(slots: int = 64, **config: object) -> Router:
     """Return an agent's routes whose random number is always in the middle."""
     made = {"agent": AgentConfig(slots=slots), "llm": LLMConfig(base_url="http://llm", timeout_s=60.0)} | config
-    return Routes(config=Config(**made), group="g", jitter=lambda: 0.5)  # type: ignore[arg-type]
+    return Router(config=Config(**made), group="g", jitter=lambda: 0.5)  # type: ignore[arg-type]
 
 
 def failed(error_class: str = "SERVER") -> Retry:
@@ -36,19 +36,19 @@ def snoozed(error_class: str, delay_s: float = 10.0) -> Snooze:
     return Snooze(Failure(error_class, "said the provider"), Spent(trace_id="trace"), delay_s)
 
 
-def call(table: Routes, outcome: Outcome, now_s: float, task_id: int = 1, name: str = ROUTE) -> Outcome:
+def call(table: Router, outcome: Outcome, now_s: float, task_id: int = 1, name: str = ROUTE) -> Outcome:
     """Make one call that ends at once; return the outcome that is settled."""
     return table.ended(admitted(table, now_s, task_id, name), outcome, now_s)
 
 
-def admitted(table: Routes, now_s: float, task_id: int = 1, name: str = ROUTE) -> Ticket:
+def admitted(table: Router, now_s: float, task_id: int = 1, name: str = ROUTE) -> Ticket:
     """Return the permission for one call; fail if there is none."""
     ticket = table.admit(name, task_id, now_s)
     assert ticket is not None
     return ticket
 
 
-def stopped(slots: int = 64, at_s: float = 100.0) -> Routes:
+def stopped(slots: int = 64, at_s: float = 100.0) -> Router:
     """Return routes whose default one an outage has just stopped."""
     table = routes(slots)
     while not table.closed(ROUTE, at_s):
@@ -56,7 +56,7 @@ def stopped(slots: int = 64, at_s: float = 100.0) -> Routes:
     return table
 
 
-def paused(table: Routes, outcome: Outcome, now_s: float, name: str = ROUTE) -> None:
+def paused(table: Router, outcome: Outcome, now_s: float, name: str = ROUTE) -> None:
     """Refuse calls until the route pauses."""
     while not table.closed(name, now_s):
         call(table, outcome, now_s, name=name)
@@ -69,7 +69,7 @@ class Road:
     `answer` returns how a call that began at a given time ends, and when.
     """
 
-    table: Routes
+    table: Router
     answer: Callable[[float, random.Random], tuple[float, Outcome]]
     slots: int
     # Repeatable runs.

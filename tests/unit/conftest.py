@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.database import Database
-from schemas.tables import metadata
+from schemas.ledger.database import Database
+from schemas.ledger.tables import metadata
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 
 from agent.handlers import Attempt, Documents, Handler, Handlers, Tools
+from agent.judge import tiers_of
 from agent.outcome import Dead, Failure, Outcome, Retry, Snooze
-from agent.policy import tiers_of
 from agent.ports import Account, Call, CallFailed, Reply
-from schemas.config import Price, TypeConfig
-from schemas.lanes import InlineLane
+from schemas.runtime.executors import InlineExecutor
+from schemas.settings.config import Price, TypeConfig
 
 TASK = {"id": "a/1", "prompt": "Summarize: {document}", "input": {"text": "Sales rose."}}
 OPENAI = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": "hi"}]}}
@@ -47,7 +47,7 @@ class FakeLLM:
         raise AssertionError("handlers close nothing")
 
 
-class CountingLane(InlineLane):
+class CountingExecutor(InlineExecutor):
     def __init__(self) -> None:
         self.calls = 0
 
@@ -62,7 +62,7 @@ class Bench:
 
     llm: FakeLLM
     handlers: Handlers
-    apart: CountingLane
+    apart: CountingExecutor
     leased: bool = True
 
     def run(self, task: dict[str, Any] | bytes = TASK, **attempt: Any) -> Outcome:
@@ -82,10 +82,10 @@ class Bench:
 
 
 def bench(*replies: Reply | CallFailed, types: dict[str, TypeConfig] | None = None, **by_type: Handler) -> Bench:
-    llm, apart = FakeLLM(list(replies) or [completion()]), CountingLane()
+    llm, apart = FakeLLM(list(replies) or [completion()]), CountingExecutor()
     tools = Tools(
         account={"default": Account(llm, "default-model", 30.0)}.__getitem__,
-        documents=Documents(roots=(), lane=InlineLane()),
+        documents=Documents(roots=(), executor=InlineExecutor()),
         clock=StillClock(),
         apart=apart,
         jitter=lambda: 0.5,

@@ -5,8 +5,8 @@ from typing import Any
 import orjson
 import pytest
 
+from agent.judge import Terms, judge, tiers_of
 from agent.outcome import Dead, Retry, Snooze
-from agent.policy import Terms, judge, tiers_of
 from agent.ports import Reply
 
 SNOOZED, RETRIED, DEAD = "snoozed", "retried", "dead"

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from schemas.task import Status
+from schemas.task.states import Status
 from tests.invariants.evidence import Attempt, Call, Death, Evidence, Letter, Position, Task
 from tests.invariants.happened import Claim, Commit, Incarnation, Move, Stored
 

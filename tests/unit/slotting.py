@@ -6,22 +6,22 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import cast
 
-from agent.breaker import Routes
-from agent.containment import MemoryWatch
-from agent.entry import Entry
-from agent.guard import Guards
+from agent.execution.guard_gate import GuardGate
+from agent.execution.settler import Settler
+from agent.execution.slots import Slots
+from agent.execution.worker import Worker
+from agent.inflight.delivery import Delivery
+from agent.judge import Tier
+from agent.judge.guard_rule import Cause
 from agent.lease import Lease
 from agent.outcome import Outcome
-from agent.policy import Tier
-from agent.policy.guard import Cause
 from agent.ports import Partition, Row
-from agent.settle import Settler
-from agent.slots import Slots
-from agent.telemetry import Counts
-from agent.worker import Worker
-from producer.guards import Guard
-from schemas.clock import SystemClock
-from schemas.envelope import Publication
+from agent.process.containment import MemoryWatch
+from agent.reporting.telemetry import Counts
+from agent.routes import Router
+from producer.ledger.guards import Guard
+from schemas.runtime.clock import SystemClock
+from schemas.task.envelope import Publication
 from tests.unit.breakers import ROUTE
 
 PARTITION = Partition("g.tasks", "id", 0, 1)
@@ -48,7 +48,7 @@ class FakeSettler:
     outcomes: list[Outcome] = field(default_factory=list)
     unsettled: int = 0
 
-    def put(self, _entry: Entry, outcome: Outcome) -> None:
+    def put(self, _entry: Delivery, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
 
 
@@ -60,7 +60,7 @@ class FakeWorker:
     limits_s: list[float | None] = field(default_factory=list)
     alone: list[bool] = field(default_factory=list)
 
-    async def work(self, _entry: Entry, limit_s: float | None, *, refused_alone: bool) -> Outcome:
+    async def work(self, _entry: Delivery, limit_s: float | None, *, refused_alone: bool) -> Outcome:
         self.limits_s.append(limit_s)
         self.alone.append(refused_alone)
         return await self.act()
@@ -79,13 +79,13 @@ class Bench:
 
     def __init__(
         self,
-        table: Routes,
+        table: Router,
         act: Callable[[], Awaitable[Outcome]],
         take_turn: Callable[[int, int], Awaitable[bool]] = no_turn,
     ) -> None:
         self.table, self.settler, self.worker, self.counts = table, FakeSettler(), FakeWorker(act), Counts()
         self.clock = SystemClock()
-        self.guards = Guards(clock=self.clock, longest_tier=LONGEST, take_turn=take_turn)
+        self.guards = GuardGate(clock=self.clock, longest_tier=LONGEST, take_turn=take_turn)
 
     def slots(self) -> Slots:
         """Return the slots."""
@@ -115,10 +115,10 @@ class Bench:
         await slots.finish(0 if cancel else 5.0)
 
 
-def claimed(task_id: int, now_s: float, *, batch_id: int = 1, lease_losses: int = 0, expired: bool = False) -> Entry:
+def claimed(task_id: int, now_s: float, *, batch_id: int = 1, lease_losses: int = 0, expired: bool = False) -> Delivery:
     """Return a delivery that was just claimed."""
     row = Row(task_id, batch_id, 1, 9, 0, 0, 5, lease_losses, 0, 0.0, expired, "document", b"k", "b")
-    entry = Entry(PARTITION, task_id, 0, Publication("ledger", "g", "b", task_id, 0), b"{}", None, ROUTE)
+    entry = Delivery(PARTITION, task_id, 0, Publication("ledger", "g", "b", task_id, 0), b"{}", None, ROUTE)
     entry.row, entry.owner, entry.lease, entry.claimed_s = row, 9, Lease(1, now_s), now_s
     return entry
 
@@ -133,13 +133,13 @@ def ending(outcome: Outcome) -> Callable[[], Awaitable[Outcome]]:
     return act
 
 
-def started(bench: Bench, *entries: Entry) -> list[Outcome]:
+def started(bench: Bench, *entries: Delivery) -> list[Outcome]:
     """Start these deliveries and wait for them; return their settled outcomes."""
     asyncio.run(_start(bench.slots(), entries))
     return bench.settler.outcomes
 
 
-async def _start(slots: Slots, entries: tuple[Entry, ...]) -> None:
+async def _start(slots: Slots, entries: tuple[Delivery, ...]) -> None:
     for entry in entries:
         slots.start(entry)
     await asyncio.sleep(0)

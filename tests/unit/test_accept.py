@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from producer.accept import new_task
-from schemas.config import Config, TypeConfig
-from schemas.line import parse
+from producer.loading.new_task import new_task
+from schemas.settings.config import Config, TypeConfig
+from schemas.task.line import parse
 
 CONFIG = Config(max_attempts=5, types={"invoice": TypeConfig(max_attempts=2), "letter": TypeConfig(delay_s=60)})
 

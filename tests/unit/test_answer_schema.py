@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from schemas.answer_schema import MOST, too_much
+from schemas.task.answer_schema import MOST, too_much
 
 LEVELS = 30
 

@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from agent.ledger.answers import FENCE_LEAP, answer
+from agent.ledger.claim_answers import FENCE_LEAP, answer
 from agent.ports import Answer, Claimable, Row
-from schemas.envelope import Publication
-from schemas.task import FINAL, WAITING, Status
+from schemas.task.envelope import Publication
+from schemas.task.states import FINAL, WAITING, Status
 
 MINE, OTHER = 77, 88
 DIGEST = b"d" * 16

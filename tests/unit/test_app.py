@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from agent import cli, resume
+from agent.cli import main, resume
 from producer import __main__ as producer
 from producer.app import bus_to_come, ledger_to_come, opened_ledger
-from schemas.config import Config
 from schemas.errors import ConfigError, UnreachableError
+from schemas.settings.config import Config
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, method: str, name: str) -> None:
@@ -121,7 +121,7 @@ def test_a_ledger_that_is_none_names_the_setting_that_is_meant(tmp_path: Path) -
         asyncio.run(make(Config(data_dir=tmp_path)))
 
 
-@pytest.mark.parametrize("run", [lambda: producer.main(["status"]), lambda: cli.main([]), lambda: resume.run(["default"])])
+@pytest.mark.parametrize("run", [lambda: producer.main(["status"]), lambda: main.main([]), lambda: resume.run(["default"])])
 def test_a_current_folder_that_was_deleted_is_usage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], run: Callable[[], int]
 ) -> None:

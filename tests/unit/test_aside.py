@@ -6,15 +6,15 @@ from unittest.mock import AsyncMock, MagicMock
 import orjson
 import pytest
 
-from agent.arrivals import Arrivals, distrusted, suspect
-from agent.aside import PAGE_BYTES, Aside
-from agent.backpressure import Backpressure
-from agent.entries import Entries
-from agent.entry import Entry
-from agent.partitions import Partitions
-from agent.ports import Answer, Partition, Record, Suspect
-from producer.quarantine import headers_blob
-from schemas.envelope import MAX_KEY_BYTES, Publication, RawHeaders, encode
+from agent.dispatch.backpressure import Backpressure
+from agent.dispatch.quarantine_queue import PAGE_BYTES, QuarantineQueue
+from agent.inflight.decoder import RecordDecoder, distrusted, suspect
+from agent.inflight.delivery import Delivery
+from agent.inflight.partitions import Partitions
+from agent.inflight.table import InFlightTable
+from agent.ports import Answer, Partition, Record, RejectedRecord
+from producer.ledger.quarantine import headers_blob
+from schemas.task.envelope import MAX_KEY_BYTES, Publication, RawHeaders, encode
 
 PARTITION = Partition("g.tasks", "id", 0, 1)
 LEDGER = "0" * 32
@@ -23,8 +23,8 @@ LEDGER = "0" * 32
 def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -> None:
     """The batch is stored: after a restored backup, a replay would otherwise use another batch."""
     headers = encode(Publication(LEDGER, "g", "invoices", 7, 1))
-    entry = Arrivals(ledger_id=LEDGER, group="g", naming=MagicMock()).read(Record(PARTITION, 3, 0, b"key", b"{}", headers))
-    assert isinstance(entry, Entry)
+    entry = RecordDecoder(ledger_id=LEDGER, group="g", naming=MagicMock()).read(Record(PARTITION, 3, 0, b"key", b"{}", headers))
+    assert isinstance(entry, Delivery)
 
     kept = distrusted(entry, "the ledger has no such task")
 
@@ -34,28 +34,28 @@ def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -
 
 def test_what_is_distrusted_says_nothing_about_the_records_behind_it() -> None:
     """The ledger has the named task with another value; its own record may wait behind."""
-    entries = Entries()
-    aside = Aside(ledger=MagicMock(), partitions=MagicMock(), entries=entries, counts=MagicMock(), ordered=MagicMock())
+    entries = InFlightTable()
+    aside = QuarantineQueue(ledger=MagicMock(), partitions=MagicMock(), entries=entries, counts=MagicMock(), ordered=MagicMock())
     theirs, ours = (
-        Entry(PARTITION, at, 0, Publication(LEDGER, "g", "b", 7, 0), b"{}", digest, "r") for at, digest in enumerate((b"1", b"2"))
+        Delivery(PARTITION, at, 0, Publication(LEDGER, "g", "b", 7, 0), b"{}", digest, "r") for at, digest in enumerate((b"1", b"2"))
     )
     theirs.row = MagicMock(suspect=False)
     for one in (theirs, ours):
         entries.arrive(one, 0.0, redelivered=False)
 
-    aside.distrust(theirs, Answer.CONFLICT, 0.0)
+    aside.quarantine_unknown(theirs, Answer.CONFLICT, 0.0)
 
     assert entries.is_own(ours) is None
 
 
 def test_a_key_that_no_task_can_have_is_not_kept_in_memory() -> None:
     """Keys that no task can have are dropped: a thousand of 1 MiB would be 1 GiB."""
-    read = Arrivals(ledger_id=LEDGER, group="g", naming=MagicMock()).read
+    read = RecordDecoder(ledger_id=LEDGER, group="g", naming=MagicMock()).read
     headers = encode(Publication(LEDGER, "g", "b", 7, 0))
 
     found = [read(Record(PARTITION, 3, 0, b"k" * size, None, headers)) for size in (MAX_KEY_BYTES, MAX_KEY_BYTES + 1)]
 
-    assert [type(one) for one in found] == [Entry, Suspect]
+    assert [type(one) for one in found] == [Delivery, RejectedRecord]
 
 
 @pytest.mark.parametrize(("key", "headers"), [(bytes(1 << 20), []), (None, [("h", bytes(1 << 20))]), (None, [("h", None)] * 10_000)])
@@ -64,8 +64,8 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
 
     Reading resumes as the records are stored, a few at a time.
     """
-    entries, partitions, ledger = Entries(), Partitions({}), AsyncMock()
-    aside = Aside(ledger=ledger, partitions=partitions, entries=entries, counts=MagicMock(), ordered=MagicMock())
+    entries, partitions, ledger = InFlightTable(), Partitions({}), AsyncMock()
+    aside = QuarantineQueue(ledger=ledger, partitions=partitions, entries=entries, counts=MagicMock(), ordered=MagicMock())
     pressure = Backpressure(entries=entries, partitions=partitions, aside=aside, slots=64, main_topic="g.tasks")
     for offset in range(130):
         record = Record(PARTITION, offset, 0, key, b"{}", headers)
@@ -83,8 +83,8 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
 
 def test_large_records_are_kept_a_few_at_a_time() -> None:
     """Large records are stored a few at a time: a hundred would be one transaction of 300 MiB."""
-    aside = Aside(ledger=MagicMock(), partitions=MagicMock(), entries=MagicMock(), counts=MagicMock(), ordered=MagicMock())
-    large = Suspect("id", "g.tasks", 0, 0, None, bytes(PAGE_BYTES // 2), [], "why")
+    aside = QuarantineQueue(ledger=MagicMock(), partitions=MagicMock(), entries=MagicMock(), counts=MagicMock(), ordered=MagicMock())
+    large = RejectedRecord("id", "g.tasks", 0, 0, None, bytes(PAGE_BYTES // 2), [], "why")
     for _ in range(5):
         aside.put(large, MagicMock())
 

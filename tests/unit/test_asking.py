@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 ASK = """
 import argparse, signal, sys
 from producer import __main__ as program
-from producer.commands.asking import agreed
+from producer.cli.confirm import agreed
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 options = argparse.Namespace(config=None, yes=False, run=lambda config, options: agreed(options, "replay 3 tasks?"))

@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from agent.aside import Aside
-from agent.backpressure import ASIDE_MOST, BODIES_BYTES, READY_LEAST, WAITING_MOST, Backpressure
-from agent.entries import Entries
-from agent.partitions import Partitions
+from agent.dispatch.backpressure import ASIDE_MOST, BODIES_BYTES, READY_LEAST, WAITING_MOST, Backpressure
+from agent.dispatch.quarantine_queue import QuarantineQueue
+from agent.inflight.partitions import Partitions
+from agent.inflight.table import InFlightTable
 
 MAIN, TIER = "g.tasks", "g.retry.30s"
 
@@ -46,9 +46,9 @@ class Bench:
     def __init__(self, slots: int = 8) -> None:
         self.entries, self.partitions, self.aside = FakeEntries(), FakePartitions(), FakeAside()
         self.pressure = Backpressure(
-            entries=cast("Entries", self.entries),
+            entries=cast("InFlightTable", self.entries),
             partitions=cast("Partitions", self.partitions),
-            aside=cast("Aside", self.aside),
+            aside=cast("QuarantineQueue", self.aside),
             slots=slots,
             main_topic=MAIN,
         )

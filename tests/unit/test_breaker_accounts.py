@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import orjson
 import pytest
 
-from agent.breaker import Names, Routes
-from agent.breaker.accounts import Accounts, keys_in_clear
-from agent.breaker.prober import Prober
-from agent.policy import Effect
+from agent.judge import Effect
 from agent.ports import LLM, Call, CallFailed, Reply
-from schemas.config import Config, LLMConfig, RouteConfig, Secret
+from agent.routes import RouteNames, Router
+from agent.routes.accounts import Accounts, keys_in_clear
+from agent.routes.probe_sender import ProbeSender
 from schemas.errors import ConfigError
+from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret
 from tests.unit.breakers import ROUTE, call, failed, stopped
 
 CONFIG = Config(
@@ -64,7 +64,7 @@ def test_a_route_has_the_account_that_it_names() -> None:
 
     A model that nobody configured uses that account too.
     """
-    accounts = Accounts(config=CONFIG, naming=Names(CONFIG), connect=connected([]))
+    accounts = Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=connected([]))
     found = {name: accounts(name) for name in (ROUTE, "same", "keyed", "local", "other/model")}
     clients = {name: one.llm for name, one in found.items()}
 
@@ -81,7 +81,7 @@ def test_a_route_has_the_account_that_it_names() -> None:
 def test_a_key_is_sent_to_no_other_address() -> None:
     """A route with its own address and no key gets no key: `[llm]`'s key is not for that server."""
     made: list[FakeLLM] = []
-    Accounts(config=CONFIG, naming=Names(CONFIG), connect=connected(made))
+    Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=connected(made))
 
     assert {one.address: one.key for one in made if one.key != "other key"} == {"http://main": "main key", "http://local": None}
 
@@ -89,7 +89,7 @@ def test_a_key_is_sent_to_no_other_address() -> None:
 def test_each_client_is_closed_once() -> None:
     """Each client is closed once, though routes may share one."""
     made: list[FakeLLM] = []
-    accounts = Accounts(config=CONFIG, naming=Names(CONFIG), connect=connected(made))
+    accounts = Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=connected(made))
     asyncio.run(accounts.close())
 
     assert [one.closed for one in made] == [1, 1, 1]
@@ -98,7 +98,7 @@ def test_each_client_is_closed_once() -> None:
 def test_a_client_that_cannot_be_closed_leaves_no_other_open() -> None:
     """One that is left open may abort the interpreter's end, and the exit code with it."""
     made: list[FakeLLM] = []
-    accounts = Accounts(config=CONFIG, naming=Names(CONFIG), connect=connected(made))
+    accounts = Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=connected(made))
     made[0].broken = True
 
     with pytest.raises(RuntimeError, match="broken"):
@@ -127,7 +127,7 @@ def test_a_bad_account_names_its_route() -> None:
         return FakeLLM()
 
     with pytest.raises(ConfigError, match="route local: this is no address; write another one"):
-        Accounts(config=CONFIG, naming=Names(CONFIG), connect=refuse)
+        Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=refuse)
 
 
 # ---- the prompt
@@ -151,7 +151,7 @@ class StepClock:
         raise asyncio.CancelledError
 
 
-def due() -> Routes:
+def due() -> Router:
     """Return routes whose default one is due for the prompt at 109 s."""
     table = stopped()
     for now_s in (102.0, 105.0):
@@ -160,13 +160,13 @@ def due() -> Routes:
     return table
 
 
-def prober(table: Routes, llm: FakeLLM, at_s: float = 109.0) -> Prober:
+def prober(table: Router, llm: FakeLLM, at_s: float = 109.0) -> ProbeSender:
     config = Config(llm=LLMConfig(base_url="http://main", model="mini"))
     accounts = Accounts(config=config, naming=table.naming, connect=lambda _url, _key: llm)
-    return Prober(routes=table, accounts=accounts, clock=StepClock(at_s))
+    return ProbeSender(routes=table, accounts=accounts, clock=StepClock(at_s))
 
 
-def ran(one: Prober) -> None:
+def ran(one: ProbeSender) -> None:
     """Let the duty look once."""
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(one.run())

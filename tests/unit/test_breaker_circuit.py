@@ -6,8 +6,8 @@ from typing import Self
 import pybreaker
 import pytest
 
-from agent.breaker.circuit import Circuit
-from agent.breaker.window import Window
+from agent.routes.circuit import Circuit
+from agent.routes.window import Window
 
 
 def circuit(run: int = 3) -> tuple[Circuit, list[bool]]:

@@ -3,9 +3,9 @@
 import random
 from itertools import cycle
 
-from agent.breaker.told import Told
+from agent.judge import Effect
 from agent.outcome import Dead, Outcome, Retry
-from agent.policy import Effect
+from agent.routes.evidence import RouteEvidence
 from tests.unit.breakers import GOOD, ROUTE, Road, call, exhausted, failed, routes
 
 
@@ -96,7 +96,7 @@ def test_bad_tasks_that_are_left_over_do_not_hold_their_route_for_ever() -> None
     while now_s < 160.0:
         now_s += 0.1
         for ticket in table.prompts(now_s):
-            table.answered(ticket, Told(Effect.UP), now_s)
+            table.answered(ticket, RouteEvidence(Effect.UP), now_s)
         if table.room(ROUTE, now_s, 0, 64):
             counted += isinstance(call(table, failed(), now_s, next(task_ids)), Retry)
 

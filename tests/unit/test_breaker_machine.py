@@ -4,11 +4,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agent.breaker import Ticket
-from agent.breaker.shared import Member, Said
-from agent.breaker.told import Told
+from agent.judge import Effect
 from agent.outcome import Outcome, Released, Snooze
-from agent.policy import Effect
+from agent.routes import Ticket
+from agent.routes.evidence import RouteEvidence
+from agent.routes.sharing.board import BoardState, Peer
 from tests.unit.breakers import GOOD, ROUTE, exhausted, failed, routes, snoozed
 
 SLOTS = 6
@@ -33,7 +33,7 @@ class RouteMachine(RuleBasedStateMachine):
         self.now_s = 100.0
         self.table = routes(slots=SLOTS)
         (self.route,) = self.table
-        self.member = Member(self.route)
+        self.member = Peer(self.route)
         self.running: list[Ticket] = []
         self.prompts: list[Ticket] = []
         self.generation = 0
@@ -73,7 +73,7 @@ class RouteMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.prompts)
     @rule(effect=st.sampled_from(Effect))
     def answer(self, effect: Effect) -> None:
-        self.table.answered(self.prompts.pop(), Told(effect, "SERVER: away"), self.now_s)
+        self.table.answered(self.prompts.pop(), RouteEvidence(effect, "SERVER: away"), self.now_s)
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 2.5, 70.0]))
     def wait(self, seconds: float) -> None:
@@ -87,7 +87,7 @@ class RouteMachine(RuleBasedStateMachine):
     def others(self, *, news: bool, stopped: bool, parked: bool, turn: bool) -> None:
         self.member.report(self.now_s)
         self.generation += news
-        self.member.hear(Said(self.generation, stopped, parked, "SERVER: away", 1.0, turn), self.now_s, self.now_s)
+        self.member.hear(BoardState(self.generation, stopped, parked, "SERVER: away", 1.0, turn), self.now_s, self.now_s)
 
     @rule()
     def alone(self) -> None:
@@ -115,14 +115,14 @@ class RouteMachine(RuleBasedStateMachine):
         """Check that tasks soon run at full speed once the provider is well and the agent alone."""
         self.member.alone()
         for ticket in self.prompts:
-            self.table.answered(ticket, Told(Effect.UP), self.now_s)
+            self.table.answered(ticket, RouteEvidence(Effect.UP), self.now_s)
         for second in range(1200):
             self.now_s += 1.0 if second % 10 else 70.0
             for ticket in self.running:
                 self.table.ended(ticket, GOOD, self.now_s)
             self.running.clear()
             for ticket in self.table.prompts(self.now_s):
-                self.table.answered(ticket, Told(Effect.UP), self.now_s)
+                self.table.answered(ticket, RouteEvidence(Effect.UP), self.now_s)
             self.start()
             if len(self.running) == SLOTS:
                 break

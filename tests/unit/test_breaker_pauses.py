@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.breaker import Routes
+from agent.judge import Effect
 from agent.outcome import Outcome, Snooze
-from agent.policy import Effect
+from agent.routes import Router
 from tests.unit.breakers import GOOD, OF, ROUTE, admitted, call, exhausted, failed, paused, routes, snoozed, stopped
 
 
@@ -295,7 +295,7 @@ def test_a_person_can_resume_a_route(caplog: pytest.LogCaptureFixture) -> None:
     assert table.room(ROUTE, 101.0, 0, 64) == 1
 
 
-def parked() -> Routes:
+def parked() -> Router:
     """Return routes whose default one was parked at 100 s."""
     table = routes()
     for _ in range(3):

@@ -4,13 +4,13 @@ from itertools import pairwise
 
 import pytest
 
-from agent.breaker.probes import Probes
-from agent.breaker.times import Times
+from agent.routes.answer_times import Times
+from agent.routes.probe_schedule import ProbeSchedule
 
 
-def probes(*, timeout_s: float = 600.0, jitter: float = 0.5, parked: bool = False, times: Times | None = None) -> Probes:
+def probes(*, timeout_s: float = 600.0, jitter: float = 0.5, parked: bool = False, times: Times | None = None) -> ProbeSchedule:
     """Return the probes of a route that stopped at 100 s."""
-    one = Probes(times=times or Times(), timeout_s=timeout_s, park_s=60.0, jitter=lambda: jitter)
+    one = ProbeSchedule(times=times or Times(), timeout_s=timeout_s, park_s=60.0, jitter=lambda: jitter)
     one.begin(100.0, parked=parked)
     return one
 

@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
-from agent.breaker.told import Told, by_answer, by_outcome
+from agent.judge import CLASSES, Effect, ErrorClass, judge
 from agent.outcome import COMPLETION, Cancelled, Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
-from agent.policy import CLASSES, Effect, ErrorClass, judge
 from agent.ports import CallFailed, Reply
+from agent.routes.evidence import RouteEvidence, by_answer, by_outcome
 from tests.unit.breakers import GOOD, OF, ROUTE, admitted, call, exhausted, failed, routes, snoozed, stopped
 from tests.unit.judged import TERMS
 
@@ -125,7 +125,7 @@ def test_a_probe_that_met_no_provider_tells_nothing(outcome: Outcome) -> None:
     assert [table.room(ROUTE, at_s, 0, 64) for at_s in (102.0, 104.9, 105.0)] == [0, 0, 0]
     assert table.prompts(104.9) == []
     (prompt,) = table.prompts(105.0)
-    table.answered(prompt, Told(Effect.UP), 105.1)
+    table.answered(prompt, RouteEvidence(Effect.UP), 105.1)
     assert not table.closed(ROUTE, 105.1)
 
 
@@ -135,7 +135,7 @@ def test_a_prompt_that_tells_nothing_makes_room_for_a_task() -> None:
     call(table, Released(), 102.0)
     table.room(ROUTE, 105.0, 0, 64)
     (prompt,) = table.prompts(105.0)
-    table.answered(prompt, Told(Effect.NONE), 105.1)
+    table.answered(prompt, RouteEvidence(Effect.NONE), 105.1)
 
     assert (table.room(ROUTE, 109.0, 0, 64), table.prompts(109.0)) == (1, [])
 
@@ -222,7 +222,7 @@ def test_the_last_task_still_dies() -> None:
     (prompt,) = table.prompts(109.0)
     assert (prompt.task_id, prompt.limit_s) == (None, 60.0)
 
-    table.answered(prompt, Told(Effect.UP), 109.2)
+    table.answered(prompt, RouteEvidence(Effect.UP), 109.2)
 
     assert table.room(ROUTE, 109.2, 0, 3) == 1
     assert call(table, exhausted(), 109.3, task_id=7) == exhausted()
@@ -237,7 +237,7 @@ def test_a_prompt_that_fails_leaves_it_stopped() -> None:
     (prompt,) = table.prompts(109.0)
     assert table.prompts(109.0) == []
 
-    table.answered(prompt, Told(Effect.OUTAGE, "SERVER: 503"), 109.5)
+    table.answered(prompt, RouteEvidence(Effect.OUTAGE, "SERVER: 503"), 109.5)
 
     assert table.room(ROUTE, 112.9, 0, 64) == 0
     assert isinstance(call(table, failed(), 113.1, task_id=7), Snooze)
@@ -251,7 +251,7 @@ def test_a_prompt_that_is_refused_proves_the_provider_up() -> None:
     table.room(ROUTE, 109.0, 0, 64)
     (prompt,) = table.prompts(109.0)
 
-    table.answered(prompt, Told(Effect.REFUSAL, "RATE: 429"), 109.0)
+    table.answered(prompt, RouteEvidence(Effect.REFUSAL, "RATE: 429"), 109.0)
 
     assert [table.room(ROUTE, at_s, 0, 64) for at_s in (109.9, 110.0)] == [0, 1]
 
@@ -279,7 +279,7 @@ def test_a_failure_tells_what_the_table_says(row: ErrorClass) -> None:
     failure = Failure(row.name, "text")
     outcomes = (Retry(failure, Spent(), "30s", 30.0), Snooze(failure, Spent(), 1.0), Dead(failure, Spent()))
 
-    assert {by_outcome(outcome) for outcome in outcomes} == {Told(row.route, f"{row.name}: text", row.name)}
+    assert {by_outcome(outcome) for outcome in outcomes} == {RouteEvidence(row.route, f"{row.name}: text", row.name)}
 
 
 @pytest.mark.parametrize("page", [b"<html>maintenance</html>", b"", b"[]"])

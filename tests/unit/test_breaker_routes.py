@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.breaker import DEFAULT, Names, Routes, route_of
-from agent.breaker.routes import MOST
-from schemas.config import Config, LLMConfig, RouteConfig, TypeConfig
+from agent.routes import DEFAULT, RouteNames, Router, route_of
+from agent.routes.router import MOST
+from schemas.settings.config import Config, LLMConfig, RouteConfig, TypeConfig
 from tests.unit.breakers import GOOD, admitted, call, failed, paused, routes, snoozed
 
 CONFIG = Config(
@@ -15,7 +15,7 @@ CONFIG = Config(
     routes={"fast": RouteConfig(model="fast-8b"), "vision-1": RouteConfig(timeout_s=5.0), "copy": RouteConfig(model="fast-8b")},
     types={"scan": TypeConfig(route="vision-1"), "note": TypeConfig()},
 )
-NAMES = Names(CONFIG)
+NAMES = RouteNames(CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_task_belongs_to_the_route_of_its_model(type_name: str, model: str | N
     A model that nobody configured has a route of its own.
     """
     assert NAMES.name_of(type_name, model) == route
-    assert Routes(config=CONFIG, group="g", jitter=lambda: 0.5).name_of(type_name, model) == route
+    assert Router(config=CONFIG, group="g", jitter=lambda: 0.5).name_of(type_name, model) == route
 
 
 @pytest.mark.parametrize("model", ["m" * 65, "m ", " m", " ", "m\n2026 ERROR all is lost", "fast", DEFAULT, "é" * 191])
@@ -56,12 +56,12 @@ def test_a_name_fits_the_ledger_and_takes_no_others_place(model: str) -> None:
 def test_a_route_knows_its_model() -> None:
     """A route knows its model: the configured one, or its own name, or the default model."""
     assert [NAMES.model_of(name) for name in (DEFAULT, "fast", "vision-1", "other")] == ["mini", "fast-8b", "vision-1", "other"]
-    assert Names(Config()).model_of(DEFAULT) is None
+    assert RouteNames(Config()).model_of(DEFAULT) is None
 
 
 def test_the_default_route_can_be_configured() -> None:
     """Tasks that name the default route's model, or none, belong to it."""
-    names = Names(Config(llm=LLMConfig(model="mini"), routes={DEFAULT: RouteConfig(model="large")}))
+    names = RouteNames(Config(llm=LLMConfig(model="mini"), routes={DEFAULT: RouteConfig(model="large")}))
 
     assert [names.name_of("document", model) for model in (None, "large", "mini")] == [DEFAULT, DEFAULT, "mini"]
     assert names.model_of(DEFAULT) == "large"
@@ -69,7 +69,7 @@ def test_the_default_route_can_be_configured() -> None:
 
 def test_names_that_were_shortened_are_not_remembered_for_ever() -> None:
     """Shortened names are forgotten, so a million models do not fill the memory."""
-    names = Names(Config())
+    names = RouteNames(Config())
     for number in range(1500):
         names.name_of("document", f"{number}" * 65)
 
@@ -158,6 +158,6 @@ def test_the_table_is_bounded_by_stopped_routes_too() -> None:
 
 def test_a_route_has_its_own_limit() -> None:
     """A route's calls may take its own time limit, or else the common one."""
-    table = Routes(config=CONFIG, group="g", jitter=lambda: 0.5)
+    table = Router(config=CONFIG, group="g", jitter=lambda: 0.5)
 
     assert [table.timeout_s(name) for name in (DEFAULT, "vision-1", "other")] == [600.0, 5.0, 600.0]

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from agent.breaker.sharing import Sharing
 from agent.outcome import Outcome
+from agent.routes.sharing.sync import BoardSync
 from tests.contract.boards import MemoryServer
 from tests.unit.breakers import GOOD, ROUTE, Road, call, failed, routes, snoozed
 
@@ -62,7 +62,7 @@ class Fleet:
         self.roads = [Road(routes(self.slots), answer, self.slots, rng=random.Random(n)) for n, answer in enumerate(self.answers)]  # noqa: S311
         boards = [self.server.board(f"agent {number}") for number in range(len(self.roads))]
         pairs = zip(self.roads, boards, strict=True)
-        self.duties = [Sharing(routes=road.table, board=board, clock=self.clock, jitter=lambda: 0.5) for road, board in pairs]
+        self.duties = [BoardSync(routes=road.table, board=board, clock=self.clock, jitter=lambda: 0.5) for road, board in pairs]
 
     def drive(self, until_s: float) -> None:
         """Let time pass."""
@@ -213,7 +213,7 @@ def test_a_stop_that_others_saw_is_told_as_such(caplog: pytest.LogCaptureFixture
     fleet.roads[0].table.resume("nothing", 1.0)
     quiet = routes()
     call(quiet, GOOD, 1.0)
-    late = Sharing(routes=quiet, board=fleet.server.board("late"), clock=fleet.clock, jitter=lambda: 0.5)
+    late = BoardSync(routes=quiet, board=fleet.server.board("late"), clock=fleet.clock, jitter=lambda: 0.5)
     place = fleet.server.places[ROUTE]
     place.generation, place.stopped, place.reason = 9, True, "SERVER: 503"
 
@@ -231,7 +231,7 @@ def test_nothing_is_told_of_routes_that_nobody_uses() -> None:
     """
     clock = HandClock(at_s=100.0)
     table, server = routes(), MemoryServer(clock.now_s)
-    duty = Sharing(routes=table, board=server.board("a"), clock=clock, jitter=lambda: 0.5)
+    duty = BoardSync(routes=table, board=server.board("a"), clock=clock, jitter=lambda: 0.5)
     asyncio.run(duty.sync())
     assert list(server.places) == [ROUTE]
 
@@ -266,7 +266,7 @@ def test_a_redis_that_is_away_at_the_start_is_said_once(caplog: pytest.LogCaptur
     caplog.set_level(logging.INFO)
     clock = HandClock(at_s=100.0)
     server = MemoryServer(clock.now_s)
-    duty = Sharing(routes=routes(), board=server.board("a"), clock=clock, jitter=lambda: 0.5)
+    duty = BoardSync(routes=routes(), board=server.board("a"), clock=clock, jitter=lambda: 0.5)
     server.away = True
     for _ in range(3):
         asyncio.run(duty.sync())

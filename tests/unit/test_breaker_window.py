@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.breaker.window import LAST, LEAST, OLD_S, Window, run_for
+from agent.routes.window import LAST, LEAST, OLD_S, Window, run_for
 
 
 def filled(pattern: str, *, run: int = 1000, at_s: float = 0.0) -> Window:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.bus import log, topics
-from producer.bus.file import BusFile
-from producer.bus.mount import kind_of, refuse_network
-from producer.topics.family import SETTINGS
-from schemas.envelope import Outgoing
+from producer.bus.embedded import log, topics
+from producer.bus.embedded.file import BusFile
+from producer.bus.embedded.mount import kind_of, refuse_network
+from producer.bus.topic_family import SETTINGS
 from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
+from schemas.task.envelope import Outgoing
 
 RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is random
 

@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from producer.bus import log, topics
-from producer.bus.file import BusFile
-from producer.bus.group import BEAT_EVERY_S, SESSION_S, Member
-from producer.bus.lock import LifeLock, is_dead
-from producer.topics.family import SETTINGS
-from schemas.envelope import Outgoing
+from producer.bus.embedded import log, topics
+from producer.bus.embedded.file import BusFile
+from producer.bus.embedded.group import BEAT_EVERY_S, SESSION_S, Member
+from producer.bus.embedded.lock import LifeLock, is_dead
+from producer.bus.topic_family import SETTINGS
+from schemas.task.envelope import Outgoing
 
 RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is random
 
@@ -221,7 +221,7 @@ def test_deleted_topic_is_lost(world: World) -> None:
 
 def test_sigkill_frees_the_lock_of_a_process(tmp_path: Path) -> None:
     """A process killed with SIGKILL counts as dead at once, and not before."""
-    code = "import sys; from pathlib import Path; from producer.bus.lock import LifeLock; "
+    code = "import sys; from pathlib import Path; from producer.bus.embedded.lock import LifeLock; "
     code += "lock = LifeLock(Path(sys.argv[1]), 'm'); print('held', flush=True); sys.stdin.read()"
     child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with child:
@@ -277,6 +277,6 @@ def test_a_lock_that_may_not_be_opened_proves_nothing(tmp_path: Path, monkeypatc
     def refusing(path: Path, _flags: int) -> int:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("producer.bus.lock.os.open", refusing)
+    monkeypatch.setattr("producer.bus.embedded.lock.os.open", refusing)
 
     assert not is_dead(tmp_path, "m")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from producer.bus import file as bus_file
-from producer.bus.lane import BusLane
-from producer.topics.embedded import EmbeddedTopicAdmin
+from producer.bus.embedded import file as bus_file
+from producer.bus.embedded.admin import EmbeddedTopicAdmin
+from producer.bus.embedded.executor import BusExecutor
 from schemas.errors import UnreachableError
 
 
@@ -48,11 +48,11 @@ def test_a_statement_that_breaks_a_rule_of_the_file_stays_a_bug_of_ours(tmp_path
     """A broken rule of the file is a bug of ours, so nobody has to check a server."""
 
     async def test() -> None:
-        lane = BusLane(tmp_path / "bus.sqlite", None)
+        executor = BusExecutor(tmp_path / "bus.sqlite", None)
         try:
             with pytest.raises(sqlite3.IntegrityError):
-                await lane.run(lambda file: file.one("INSERT INTO topic VALUES ('t', NULL, 1, '{}') RETURNING name"))
+                await executor.run(lambda file: file.one("INSERT INTO topic VALUES ('t', NULL, 1, '{}') RETURNING name"))
         finally:
-            await lane.close()
+            await executor.close()
 
     asyncio.run(test())

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.ledger.locks import AgentLocks
+from agent.membership.locks import AgentLocks
 from producer.app import bus_path, opened, opened_ledger
-from producer.bus.file import BusFile
-from producer.bus.lock import AGENTS, MEMBERS, LifeLock
-from producer.bus.private import make_file
-from schemas.config import Config
+from producer.bus.embedded.file import BusFile
+from producer.bus.embedded.lock import AGENTS, MEMBERS, LifeLock
+from producer.text.private_files import make_file
+from schemas.settings.config import Config
 
 
 @pytest.fixture(params=[0o022, 0])
@@ -35,7 +35,7 @@ async def use(config: Config) -> None:
             stack.callback(locks.close)
             stack.callback(LifeLock(config.data_dir / MEMBERS, "m").release)
             stack.callback(BusFile(bus_path(config)).close)
-            await parts.lane(lambda: parts.database.auto(lambda _: None))
+            await parts.executor(lambda: parts.database.auto(lambda _: None))
             check_modes(config.data_dir)
 
 
@@ -83,7 +83,7 @@ def test_a_database_that_is_there_is_not_opened(tmp_path: Path, monkeypatch: pyt
     sqlite3.connect(path).close()
     path.touch()
     handles = list[int]()
-    monkeypatch.setattr("producer.bus.private.os.close", handles.append)
+    monkeypatch.setattr("producer.text.private_files.os.close", handles.append)
 
     make_file(path)
 

@@ -10,13 +10,13 @@ from random import Random
 
 import pytest
 
-from agent.consumer.embedded import SteppedSource
+from agent.consumer.embedded.source import SteppedSource
 from agent.ports import Assigned, AtRest, Event, Record, Revoked, SourceFailed
-from producer.bus import group, log, topics
-from producer.bus.file import BusFile
-from producer.bus.group import SESSION_S, Member
-from producer.topics.family import SETTINGS
-from schemas.envelope import Outgoing
+from producer.bus.embedded import group, log, topics
+from producer.bus.embedded.file import BusFile
+from producer.bus.embedded.group import SESSION_S, Member
+from producer.bus.topic_family import SETTINGS
+from schemas.task.envelope import Outgoing
 
 RNG = Random(1)  # noqa: S311 - every record here has a key, so nothing is random
 

@@ -1,8 +1,8 @@
 """The text of a move, by which tasks of a closed route are found again."""
 
+from agent.execution.slots import Slots
 from agent.ledger.call_up import closed_text
 from agent.outcome import Moved
-from agent.slots import Slots
 from tests.unit.breakers import GOOD, ROUTE, routes
 from tests.unit.slotting import Bench, claimed, ending
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from producer.__main__ import _parser
-from producer.commands import load
-from producer.commands.cancel import actor
-from schemas.settings import load_config
+from producer.cli import load
+from producer.cli.cancel import actor
+from schemas.settings.sources import load_config
 
 
 @pytest.fixture

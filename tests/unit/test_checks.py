@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from producer import check_llm, checks
 from producer.__main__ import _parser
 from producer.app import opened
-from producer.commands import admin
-from schemas.config import Config, LLMConfig
-from schemas.settings import load_config
+from producer.checks import checks
+from producer.checks import llm as check_llm
+from producer.cli import admin
+from schemas.settings.config import Config, LLMConfig
+from schemas.settings.sources import load_config
 
 LLM = "[llm]\nbase_url = 'http://one/v1'\napi_key = 'k1'\nmodel = 'm'\n"
 

@@ -1,6 +1,6 @@
 """Tables that fit a width without cutting a figure."""
 
-from producer.columns import Column, fitted
+from producer.text.columns import Column, fitted
 
 NAME = Column("name", ("a-long-name", "b"), left=True, least=6)
 COUNT = Column("count", ("1000000", "2"))

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from agent import cli
+from agent.cli import main
 from agent.rehearsal import run
 from producer.__main__ import _parser
-from producer.commands import admin, from_topic, replay
-from schemas.config import Config
+from producer.cli import admin, from_topic, replay
 from schemas.errors import ConfigError
+from schemas.settings.config import Config
 
 NOT_UTF8 = b"\xff".decode(errors="surrogateescape")  # as Python reads such an argument
 
@@ -143,15 +143,15 @@ def test_what_a_parent_adds_for_its_agents_counts_after_any_arguments(line: str,
 
     class Parent:
         def __init__(self, *, command: Callable[[int, int], Sequence[str]], **_: object) -> None:
-            found.append(cli._parser().parse_args(command(2, 9)[4:]))
+            found.append(main._parser().parse_args(command(2, 9)[4:]))
 
         def run(self) -> int:
             return 0
 
-    monkeypatch.setattr(cli, "Supervisor", Parent)
-    options = cli._parser().parse_args(["--rehearsal-url", "http://127.0.0.1:1/v1", *line.split()])
+    monkeypatch.setattr(main, "Supervisor", Parent)
+    options = main._parser().parse_args(["--rehearsal-url", "http://127.0.0.1:1/v1", *line.split()])
 
-    assert cli._supervise(Config(), options, line.split()) == 0
+    assert main._supervise(Config(), options, line.split()) == 0
     assert [(one.child, one.rehearsal_url, one.command) for one in found] == [(2, "http://127.0.0.1:1/v1", "run")]
 
 
@@ -162,7 +162,7 @@ def test_a_command_that_stands_behind_an_option_is_told_its_place(command: str, 
     The error used to call the command unknown, though `--help` names it.
     """
     with pytest.raises(SystemExit, match="2"):
-        cli._parser().parse_args(["--group", "g", command])
+        main._parser().parse_args(["--group", "g", command])
 
     assert f"{command} stands before its options: python -m agent {command} --help" in capsys.readouterr().err
 
@@ -170,14 +170,16 @@ def test_a_command_that_stands_behind_an_option_is_told_its_place(command: str, 
 def test_a_command_that_is_none_is_told_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     """The error for an unknown command lists all commands."""
     with pytest.raises(SystemExit, match="2"):
-        cli._parser().parse_args(["reap"])
+        main._parser().parse_args(["reap"])
 
     assert "'reap' is no command; known are run, reaper, resume and rehearsal-llm" in capsys.readouterr().err
 
 
-ALLOW = (
-    "import resource; from agent.cli import _allow_open_files as allow; print(allow(1500), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
-)
+ALLOW = """
+import resource
+from agent.cli.main import _allow_open_files as allow
+print(allow(1500), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from schemas.config import AgentConfig
-from schemas.envelope import MAX_TASK_BYTES
-from schemas.settings import load_config
+from schemas.settings.config import AgentConfig
+from schemas.settings.sources import load_config
+from schemas.task.envelope import MAX_TASK_BYTES
 from tests.servers import kafka
 
 ROOT = Path(__file__).parents[2]

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from agent.containment import AGAIN_WITHIN_S, MemoryWatch, cancel, enter_handler, is_to_end, leaves, new_event_loop
+from agent.process.containment import AGAIN_WITHIN_S, MemoryWatch, cancel, enter_handler, is_to_end, leaves, new_event_loop
 from schemas.errors import DocllmError
-from schemas.untrusted import ContainedError
+from schemas.task.untrusted import ContainedError
 
 
 class HandClock:

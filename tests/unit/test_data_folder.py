@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.data_folder import DataFolder
+from agent.process.data_folder import DataFolder
 from schemas.errors import UnsafeStateError
 
 

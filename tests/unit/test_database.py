@@ -12,16 +12,16 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from producer import quarantine
-from producer.topics.family import SETTINGS
-from schemas import tables
-from schemas.bulk import STATEMENT_BYTES, insert_rows
-from schemas.database import LEAST_PACKET_BYTES, Database, Stopped
-from schemas.database_errors import CONFLICTS, DENIED, FULL, LOST, READ_ONLY, TOO_LONG, TURNED_AWAY, busy, code, lost, passing
-from schemas.envelope import MAX_TASK_BYTES
+from producer.bus.topic_family import SETTINGS
+from producer.ledger import quarantine
 from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
-from schemas.mysql_client import MySQLConnection, unverified
-from schemas.outage import Outage
+from schemas.ledger import tables
+from schemas.ledger.bulk import STATEMENT_BYTES, insert_rows
+from schemas.ledger.database import LEAST_PACKET_BYTES, Database, Stopped
+from schemas.ledger.errors import CONFLICTS, DENIED, FULL, LOST, READ_ONLY, TOO_LONG, TURNED_AWAY, busy, code, lost, passing
+from schemas.ledger.mysql_connection import MySQLConnection, unverified
+from schemas.runtime.outage import Outage
+from schemas.task.envelope import MAX_TASK_BYTES
 from tests.unit.test_bus_group import HandClock
 
 

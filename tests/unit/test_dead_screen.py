@@ -6,10 +6,10 @@ from datetime import datetime
 import orjson
 import pytest
 
-from producer.dead import Example, Group, Spent
-from producer.dead_screen import groups_json, groups_lines, record_json, record_lines, story_json, story_lines
-from producer.dead_show import Attempt, Letter, Record, Result, Story
-from schemas.task import Status
+from producer.ledger.dead_letters import Example, Group, Spent
+from producer.ledger.history import Attempt, Letter, Record, Result, Story
+from producer.screen.dead_letters import groups_json, groups_lines, record_json, record_lines, story_json, story_lines
+from schemas.task.states import Status
 
 # The database's times are UTC without a zone.
 AT = datetime(2026, 3, 1, 12, 30, 15, 250000)  # noqa: DTZ001

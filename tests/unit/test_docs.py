@@ -3,6 +3,7 @@
 Every help text, command, name, code, header and link that they show exists as shown.
 """
 
+import ast
 import re
 import shlex
 import tomllib
@@ -11,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from agent import cli as agent
-from agent import resume
+from agent.cli import main as agent
+from agent.cli import resume
 from agent.handlers import registry
-from agent.policy.classes import CLASSES, Action
+from agent.judge.classes import CLASSES, Action
 from agent.rehearsal import command as rehearsal
 from producer import __main__ as producer
 from schemas import errors
-from schemas.config import Config
-from schemas.kafka_client import CONSUMER_PROMISES, EXECUTING, OWN, PRODUCER_PROMISES
-from schemas.setting_kinds import FIXED_CLIENT_SETTINGS
-from schemas.settings import SETTINGS, load_config
-from schemas.starting import INTERRUPTED
-from schemas.task import MOVES
-from schemas.topics import Topics
+from schemas.clients.kafka import CONSUMER_PROMISES, EXECUTING, OWN, PRODUCER_PROMISES
+from schemas.runtime.starting import INTERRUPTED
+from schemas.settings.config import Config
+from schemas.settings.kinds import FIXED_CLIENT_SETTINGS
+from schemas.settings.sources import SETTINGS, load_config
+from schemas.task.states import MOVES
+from schemas.task.topics import Topics
 from tests.faults import __main__ as faults
 from tests.simulation import __main__ as simulation
 
@@ -45,22 +46,35 @@ def fenced(text: str, language: str) -> list[str]:
 def helps() -> list[tuple[str, str]]:
     """Return each command with the help that `docs/commands.md` shows for it."""
     blocks = [block.partition("\n") for block in fenced(TEXTS["docs/commands.md"], "text")]
-    return [(first.removeprefix("$ "), rest) for first, _, rest in blocks if first.endswith("--help")]
+    return [
+        (first.removeprefix("$ "), rest) for first, _, rest in blocks if first.endswith("--help")
+    ]
 
 
 def commands() -> list[str]:
     """Return every call of docllm's programs that a page tells its reader to type."""
-    lines = [line.strip() for text in TEXTS.values() for block in fenced(text, "sh") for line in block.splitlines()]
+    lines = [
+        line.strip()
+        for text in TEXTS.values()
+        for block in fenced(text, "sh")
+        for line in block.splitlines()
+    ]
     inline = re.findall(r"`(python -m (?:producer|agent)[^`]*)`", EVERYTHING)
-    whole = [COMMENT_OR_SHELL.sub("", line) for line in lines if line.startswith("python -m ")] + inline
+    whole = [
+        COMMENT_OR_SHELL.sub("", line) for line in lines if line.startswith("python -m ")
+    ] + inline
     return sorted({line for line in whole if line.count(" ") > 2 or line == "python -m agent"})
 
 
 def rows(page: str, first_cell: str) -> list[list[str]]:
     """Return the cells of the table whose header row begins with this cell."""
-    table = re.search(rf"^\| {re.escape(first_cell)} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", TEXTS[page], re.MULTILINE)
+    table = re.search(
+        rf"^\| {re.escape(first_cell)} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", TEXTS[page], re.MULTILINE
+    )
     assert table is not None
-    return [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table[1].splitlines()]
+    return [
+        [cell.strip() for cell in line.strip("|\n").split("|")] for line in table[1].splitlines()
+    ]
 
 
 def main_of(words: list[str]) -> int:
@@ -68,7 +82,10 @@ def main_of(words: list[str]) -> int:
     return producer.main(words[3:]) if words[2] == "producer" else agent.main(words[3:])
 
 
-PROOFS = {"tests.faults": lambda argv: faults._parser().parse_args(argv), "tests.simulation": simulation._options}
+PROOFS = {
+    "tests.faults": lambda argv: faults._parser().parse_args(argv),
+    "tests.simulation": simulation._options,
+}
 
 
 def parser_of(words: list[str]) -> ArgumentParser:
@@ -78,7 +95,9 @@ def parser_of(words: list[str]) -> ArgumentParser:
 
 
 @pytest.mark.parametrize(("line", "shown"), helps())
-def test_help_is_shown_as_it_is(line: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_shown_as_it_is(
+    line: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`docs/commands.md` shows what `--help` prints at 80 columns, and each fits one screen."""
     monkeypatch.setenv("COLUMNS", str(HELP_COLUMNS + 2))
     with pytest.raises(SystemExit) as ended:
@@ -94,7 +113,11 @@ def test_help_is_shown_as_it_is(line: str, shown: str, monkeypatch: pytest.Monke
 def subcommands(line: str, parser: ArgumentParser) -> list[str]:
     """Return every command below this one, including those of subcommands."""
     below = parser._subparsers._group_actions[0].choices if parser._subparsers is not None else {}
-    return [each for name, one in dict(below or {}).items() for each in (f"{line} {name}", *subcommands(f"{line} {name}", one))]
+    return [
+        each
+        for name, one in dict(below or {}).items()
+        for each in (f"{line} {name}", *subcommands(f"{line} {name}", one))
+    ]
 
 
 def test_every_command_is_shown() -> None:
@@ -117,16 +140,26 @@ def test_commands_can_be_typed(line: str) -> None:
     if words[2] in PROOFS:
         PROOFS[words[2]](words[3:])
         return
-    rest = words[4:] if words[2] == "agent" and words[3:4] and words[3] in SUBPROGRAMS else words[3:]
+    rest = (
+        words[4:] if words[2] == "agent" and words[3:4] and words[3] in SUBPROGRAMS else words[3:]
+    )
     parser_of(words).parse_args(rest)
 
 
 def test_diagram_is_the_table_of_moves() -> None:
     """The README's diagram has exactly the moves of the code."""
-    (diagram,) = [block for block in fenced(TEXTS["README.md"], "mermaid") if "stateDiagram" in block]
+    (diagram,) = [
+        block for block in fenced(TEXTS["README.md"], "mermaid") if "stateDiagram" in block
+    ]
     arrows = re.findall(r"^\s+(\w+) --> (\w+): (.+)$", diagram, re.MULTILINE)
-    drawn = {(source, target, name) for source, target, names in arrows for name in names.split(", ")}
-    assert drawn == {(source.name.lower(), move.target.name.lower(), move.name) for move in MOVES.values() for source in move.sources}
+    drawn = {
+        (source, target, name) for source, target, names in arrows for name in names.split(", ")
+    }
+    assert drawn == {
+        (source.name.lower(), move.target.name.lower(), move.name)
+        for move in MOVES.values()
+        for source in move.sources
+    }
 
 
 def test_settings_are_those_of_the_program() -> None:
@@ -150,7 +183,9 @@ def test_settings_are_those_of_the_program() -> None:
         "retry.tiers": ",".join(config.retry_tiers),
         "retry.max_attempts": str(config.max_attempts),
     }
-    assert told == {name: (setting.variable, defaults.get(name, "")) for name, setting in SETTINGS.items()}
+    assert told == {
+        name: (setting.variable, defaults.get(name, "")) for name, setting in SETTINGS.items()
+    }
 
 
 @pytest.mark.parametrize("block", fenced(TEXTS["docs/configuration.md"], "toml"))
@@ -158,14 +193,18 @@ def test_example_files_are_taken(block: str, tmp_path: Path) -> None:
     """Each file, or part of one, that the configuration page shows can be used."""
     (tmp_path / "docllm.toml").write_text(block)
 
-    assert load_config(flags={}, environ={}, cwd=tmp_path) != Config(data_dir=tmp_path / "docllm-data")
+    assert load_config(flags={}, environ={}, cwd=tmp_path) != Config(
+        data_dir=tmp_path / "docllm-data"
+    )
 
 
 def test_the_example_handler_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The example handler of the configuration page is one that an agent accepts, by its name."""
     (block,) = fenced(TEXTS["docs/configuration.md"], "python")
     (tmp_path / "invoices.py").write_text(block)
-    (tmp_path / "docllm.toml").write_text(next(toml for toml in fenced(TEXTS["docs/configuration.md"], "toml") if "handler" in toml))
+    (tmp_path / "docllm.toml").write_text(
+        next(toml for toml in fenced(TEXTS["docs/configuration.md"], "toml") if "handler" in toml)
+    )
     monkeypatch.syspath_prepend(tmp_path)
 
     handlers = registry.load(load_config(flags={}, environ={}, cwd=tmp_path).types)
@@ -178,27 +217,42 @@ def test_variables_exist() -> None:
     known = {setting.variable for setting in SETTINGS.values()} | {"DOCLLM_CONFIG"}
     told = set(re.findall(r"DOCLLM_[A-Z_]+", EVERYTHING))
     for_tests = {name for name in told if name.startswith("DOCLLM_TEST_")}
-    sources = "".join(path.read_text("utf-8") for folder in ("tests", "schemas") for path in (ROOT / folder).rglob("*.py"))
+    sources = "".join(
+        path.read_text("utf-8")
+        for folder in ("tests", "schemas")
+        for path in (ROOT / folder).rglob("*.py")
+    )
     assert told - for_tests <= known
     assert [name for name in for_tests if f'"{name}"' not in sources] == []
 
 
 def test_refused_client_settings_are_told() -> None:
     """The configuration page names every librdkafka setting that docllm refuses."""
-    refused = {*FIXED_CLIENT_SETTINGS, *EXECUTING, *OWN, *CONSUMER_PROMISES, *PRODUCER_PROMISES} - {"delivery.report.only.error"}
-    assert [name for name in sorted(refused) if f"`{name}`" not in TEXTS["docs/configuration.md"]] == []
+    refused = {*FIXED_CLIENT_SETTINGS, *EXECUTING, *OWN, *CONSUMER_PROMISES, *PRODUCER_PROMISES} - {
+        "delivery.report.only.error"
+    }
+    assert [
+        name for name in sorted(refused) if f"`{name}`" not in TEXTS["docs/configuration.md"]
+    ] == []
 
 
 def test_exit_codes_are_those_of_the_program() -> None:
     """The README's table has the code of each error, success, and the forced end; no other."""
-    known = {kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DocllmError)}
+    known = {
+        kind.exit_code
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.DocllmError)
+    }
     assert {int(code) for code, _ in rows("README.md", "code")} == {0, *known, INTERRUPTED}
 
 
 def test_failure_classes_are_those_of_the_program() -> None:
     """The table of failures says what the judge does with each class."""
     actions = {Action.SNOOZE: "waits", Action.RETRY: "tried again, counted", Action.GIVE_UP: "dead"}
-    told = [(name.strip("`"), becomes, meaning) for name, becomes, meaning in rows("docs/operations.md", "class")]
+    told = [
+        (name.strip("`"), becomes, meaning)
+        for name, becomes, meaning in rows("docs/operations.md", "class")
+    ]
     assert told == [(row.name, actions[row.action], row.meaning) for row in CLASSES.values()]
 
 
@@ -223,7 +277,11 @@ def test_topics_are_those_of_the_program() -> None:
 
 def test_headers_exist() -> None:
     """Every header of docllm that a page names is written or read by the program."""
-    sources = "".join(path.read_text("utf-8") for folder in ("schemas", "producer", "agent") for path in (ROOT / folder).rglob("*.py"))
+    sources = "".join(
+        path.read_text("utf-8")
+        for folder in ("schemas", "producer", "agent")
+        for path in (ROOT / folder).rglob("*.py")
+    )
     headers = set(re.findall(r"`(docllm-[a-z-]+|kafka_dlt-[a-z-]+)`", EVERYTHING)) - {"docllm-data"}
     assert [header for header in sorted(headers) if f'"{header}"' not in sources] == []
 
@@ -260,13 +318,51 @@ def test_named_files_exist(page: str) -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-def test_layers_are_those_of_the_import_contract() -> None:
-    """The architecture's picture of the agent has the layers that `lint-imports` checks."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
-    (layers,) = [contract["layers"] for contract in contracts if contract.get("containers") == ["agent"]]
-    (picture,) = [block for block in fenced(TEXTS["docs/architecture.md"], "") if block.startswith("__main__")]
-    drawn = [re.split(r"\s{2,}", line)[0] for line in picture.splitlines()]
-    assert drawn == [re.sub(r"[()]", "", layer) for layer in layers]
+@pytest.mark.parametrize("package", ["agent", "producer"])
+def test_layers_are_those_of_the_import_contract(package: str) -> None:
+    """The architecture's picture of a package has the layers that `lint-imports` checks."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    (layers,) = [
+        contract["layers"] for contract in contracts if contract.get("containers") == [package]
+    ]
+    pictures = [
+        block for block in fenced(TEXTS["docs/architecture.md"], "") if block.startswith("__main__")
+    ]
+    drawn = [
+        [re.split(r"\s{2,}", line)[0] for line in picture.splitlines()] for picture in pictures
+    ]
+    assert layers in drawn
+
+
+@pytest.mark.parametrize("package", ["agent", "producer", "schemas"])
+def test_every_module_has_its_layer(package: str) -> None:
+    """The contract of a package is exhaustive, so that a new module cannot be overlooked."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    (contract,) = [contract for contract in contracts if contract.get("containers") == [package]]
+    listed = {name for line in contract["layers"] for name in line.split(" | ")}
+    entries = {
+        path.stem
+        for path in (ROOT / package).iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert contract["exhaustive"]
+    assert listed == entries - {"__init__"}
+
+
+@pytest.mark.parametrize(("package", "most"), [("agent", 26), ("producer", 18), ("schemas", 22)])
+def test_a_listing_is_short_and_each_folder_says_what_lives_there(package: str, most: int) -> None:
+    """Each folder's `__init__` says what lives there and what does not."""
+    entries = [path for path in (ROOT / package).iterdir() if path.name != "__pycache__"]
+    folders = [path for path in (ROOT / package).rglob("*") if (path / "__init__.py").exists()]
+    assert len(entries) <= most
+    for folder in folders:
+        docstring = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8")))
+        assert docstring, folder
+        assert len(docstring.replace("\n", " ").split(". ")) >= 2, folder
 
 
 def test_readme_is_short() -> None:

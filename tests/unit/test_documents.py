@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from producer.documents import MAX_DOCUMENT_BYTES, MAX_TEXT_BYTES, documents_batch, read_documents
-from producer.lines import Bad, Good
+from producer.input.documents import MAX_DOCUMENT_BYTES, MAX_TEXT_BYTES, documents_batch, read_documents
+from producer.input.lines import Bad, Good
 from schemas.errors import ConfigError
 
 PROMPT = "Summarize: {document}"

@@ -2,18 +2,18 @@
 
 import pytest
 
-from agent.entries import PAID_KEPT, Entries
-from agent.entry import Entry, State
+from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.table import PAID_KEPT, InFlightTable
 from agent.lease import OWNER_BITS
 from agent.outcome import COMPLETION, Spent, Succeeded
 from agent.ports import Partition, Row
-from schemas.envelope import Publication
+from schemas.task.envelope import Publication
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 
 
-def entry(task_id: int, offset: int = 0, value: bytes | None = b"body", fence: int = 0, digest: bytes = b"d" * 16) -> Entry:
-    return Entry(PARTITION, offset, 0, Publication("ledger", "group", "batch", task_id, fence), value, digest, "route")
+def entry(task_id: int, offset: int = 0, value: bytes | None = b"body", fence: int = 0, digest: bytes = b"d" * 16) -> Delivery:
+    return Delivery(PARTITION, offset, 0, Publication("ledger", "group", "batch", task_id, fence), value, digest, "route")
 
 
 def room(_route: str) -> int:
@@ -28,7 +28,7 @@ def owned_by(task_id: int, agent_id: int) -> Row:
 
 def test_a_new_record_is_claimed_and_a_redelivered_one_asked_about() -> None:
     """A new record is claimed without a question; a redelivered one may be settled already."""
-    entries = Entries()
+    entries = InFlightTable()
     fresh, again = entry(1), entry(2)
     entries.arrive(fresh, 0.0, redelivered=False)
     entries.arrive(again, 0.0, redelivered=True)
@@ -36,12 +36,12 @@ def test_a_new_record_is_claimed_and_a_redelivered_one_asked_about() -> None:
     assert entries.waiting == 2
     assert entries.take_ready(10, room) == [fresh]
     assert entries.take_to_ask(0.0, 10) == [again]
-    assert (fresh.state, entries.waiting) == (State.CLAIMING, 0)
+    assert (fresh.state, entries.waiting) == (DeliveryState.CLAIMING, 0)
 
 
 def test_what_has_waited_is_claimed_before_what_came_later() -> None:
     """A task that a dead agent left behind does not queue up behind a thousand others."""
-    entries = Entries()
+    entries = InFlightTable()
     later, waited = entry(1), entry(2)
     entries.arrive(later, 0.0, redelivered=False)
     entries.arrive(waited, 0.0, redelivered=True)
@@ -57,7 +57,7 @@ def test_two_records_of_one_task_are_never_in_one_claim() -> None:
 
     The ledger is asked about it when the first has ended.
     """
-    entries = Entries()
+    entries = InFlightTable()
     first, second, third = entry(1, 0), entry(1, 1), entry(1, 2)
     for one in (first, second, third):
         entries.arrive(one, 0.0, redelivered=False)
@@ -73,9 +73,9 @@ def test_two_records_of_one_task_are_never_in_one_claim() -> None:
 
 
 @pytest.mark.parametrize("other", [entry(1, 4, fence=4), entry(1, 4, fence=3, digest=b"f" * 16)])
-def test_copies_are_taken_from_behind_an_entry(other: Entry) -> None:
+def test_copies_are_taken_from_behind_an_entry(other: Delivery) -> None:
     """A record with a later fence or with other bytes is no copy, and keeps its place."""
-    entries = Entries()
+    entries = InFlightTable()
     first, copy, gone, older = (entry(1, offset, fence=fence) for offset, fence in enumerate((3, 3, 3, 2)))
     last = entry(1, 5, fence=3)
     for one in (first, copy, gone, older, other, last):
@@ -94,8 +94,8 @@ def test_of_an_entry_without_its_body_only_others_without_one_are_copies() -> No
 
     The ledger is asked about queued records with a value of their own.
     """
-    entries = Entries()
-    first, pointer = (Entry(PARTITION, at, 0, Publication("ledger", "group", "batch", 1, 0), None, None, "route") for at in (0, 2))
+    entries = InFlightTable()
+    first, pointer = (Delivery(PARTITION, at, 0, Publication("ledger", "group", "batch", 1, 0), None, None, "route") for at in (0, 2))
     second = entry(1, 1)
     for one in (first, second, pointer):
         entries.arrive(one, 0.0, redelivered=False)
@@ -113,7 +113,7 @@ def test_a_record_that_comes_later_has_the_first_one_asked_about() -> None:
     For example, a task that waits for an hour was called up: its new record is behind the one that
     waits.
     """
-    entries = Entries()
+    entries = InFlightTable()
     first, second, third = entry(1, 0), entry(1, 1), entry(1, 2)
     entries.arrive(first, 0.0, redelivered=False)
     entries.take_ready(1, room)
@@ -133,7 +133,7 @@ def test_copies_of_what_waits_without_its_body_wait_without_theirs(*, late: bool
     An order that was sent twice would otherwise fill the memory for an hour. Different bytes are
     kept, because nobody else has them.
     """
-    entries = Entries()
+    entries = InFlightTable()
     first, copy, other = entry(1, 0), entry(1, 1), entry(1, 2, digest=b"f" * 16)
     entries.arrive(first, 0.0, redelivered=False)
     entries.take_ready(1, room)
@@ -152,7 +152,7 @@ def test_copies_of_what_waits_without_its_body_wait_without_theirs(*, late: bool
 
 def test_an_answer_that_was_paid_goes_with_its_entry() -> None:
     """A paid answer is dropped with its delivery, because nothing would settle it then."""
-    entries, one = Entries(), entry(1)
+    entries, one = InFlightTable(), entry(1)
     entries.arrive(one, 0.0, redelivered=False)
     one.paid = Succeeded(b"answer", COMPLETION, Spent())
     entries.keep_paid(one)
@@ -164,7 +164,7 @@ def test_an_answer_that_was_paid_goes_with_its_entry() -> None:
 
 def test_a_follower_that_is_gone_is_passed_over() -> None:
     """A queued record whose partition was revoked is skipped, and the next one follows."""
-    entries = Entries()
+    entries = InFlightTable()
     first, second, third = entry(1, 0), entry(1, 1), entry(1, 2)
     for one in (first, second, third):
         entries.arrive(one, 0.0, redelivered=False)
@@ -177,7 +177,7 @@ def test_a_follower_that_is_gone_is_passed_over() -> None:
 
 def test_what_is_gone_is_neither_asked_about_nor_claimed() -> None:
     """A delivery whose partition was revoked stays in no queue."""
-    entries = Entries()
+    entries = InFlightTable()
     asking, ready, held = entry(1), entry(2), entry(3)
     entries.arrive(asking, 0.0, redelivered=True)
     entries.arrive(ready, 0.0, redelivered=False)
@@ -191,7 +191,7 @@ def test_what_is_gone_is_neither_asked_about_nor_claimed() -> None:
 
 def test_held_entries_that_are_due_are_asked_about_first() -> None:
     """Due deliveries of the delay queue share each question with new ones; neither kind starves."""
-    entries = Entries()
+    entries = InFlightTable()
     held, new = [entry(number) for number in range(4)], [entry(number) for number in range(10, 14)]
     for one in held:
         entries.arrive(one, 0.0, redelivered=True)
@@ -207,7 +207,7 @@ def test_held_entries_that_are_due_are_asked_about_first() -> None:
 
 def test_bodies_are_counted_until_they_are_dropped() -> None:
     """Bodies are counted until dropped; long waits and ended deliveries keep no body."""
-    entries = Entries()
+    entries = InFlightTable()
     first, second, follower = entry(1, 0, b"x" * 10), entry(2, 1, b"x" * 5), entry(1, 2, b"x" * 3, digest=b"f" * 16)
     for one in (first, second, follower):
         entries.arrive(one, 0.0, redelivered=False)
@@ -223,7 +223,7 @@ def test_bodies_are_counted_until_they_are_dropped() -> None:
 
 def test_entries_of_an_agent_that_is_gone_are_asked_about() -> None:
     """Deliveries that wait for a lost agent are due before their own time."""
-    entries = Entries()
+    entries = InFlightTable()
     one = entry(1)
     entries.arrive(one, 0.0, redelivered=False)
     entries.take_ready(1, room)
@@ -238,7 +238,7 @@ def test_entries_of_an_agent_that_is_gone_are_asked_about() -> None:
 
 def test_answers_that_were_paid_and_fenced_are_bounded() -> None:
     """At most a thousand paid answers of fenced settlements are stored; the oldest go first."""
-    entries = Entries()
+    entries = InFlightTable()
     kept = [entry(number) for number in range(PAID_KEPT + 2)]
     for one in kept:
         one.paid = Succeeded(b"answer", COMPLETION, Spent())

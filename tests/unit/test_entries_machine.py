@@ -4,8 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agent.entries import Entries
-from agent.entry import Entry, State
+from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.table import InFlightTable
 from tests.unit.test_entries import entry, owned_by, room
 
 
@@ -14,13 +14,13 @@ class Agent(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.entries = Entries()
+        self.entries = InFlightTable()
         self.now_s = 0.0
         self.offset = 0
-        self.live: list[Entry] = []
-        self.asking: list[Entry] = []
-        self.claiming: list[Entry] = []
-        self.running: list[Entry] = []
+        self.live: list[Delivery] = []
+        self.asking: list[Delivery] = []
+        self.claiming: list[Delivery] = []
+        self.running: list[Delivery] = []
 
     @rule(task_id=st.integers(1, 4), redelivered=st.booleans())
     # Hypothesis draws it by name.
@@ -38,7 +38,7 @@ class Agent(RuleBasedStateMachine):
     @rule(answer=st.sampled_from(["ready", "held", "early", "done"]), agent_id=st.integers(7, 9))
     def answered(self, answer: str, agent_id: int) -> None:
         one = self.asking.pop()
-        if one.state is State.ASKING:
+        if one.state is DeliveryState.ASKING:
             self.act(one, answer, agent_id)
 
     @rule(limit=st.integers(1, 4))
@@ -52,7 +52,7 @@ class Agent(RuleBasedStateMachine):
     def claim_answered(self, answer: str, agent_id: int) -> None:
         one = self.claiming.pop()
         if answer == "claimed":
-            one.state = State.RUNNING
+            one.state = DeliveryState.RUNNING
             self.running.append(one)
         else:
             self.act(one, answer, agent_id)
@@ -79,11 +79,11 @@ class Agent(RuleBasedStateMachine):
     @rule(data=st.data())
     def partition_goes(self, data: st.DataObject) -> None:
         """Drop some of the waiting deliveries, as the loop does."""
-        waiting = [one for one in self.live if one.state not in {State.CLAIMING, State.RUNNING}]
+        waiting = [one for one in self.live if one.state not in {DeliveryState.CLAIMING, DeliveryState.RUNNING}]
         for one in data.draw(st.lists(st.sampled_from(waiting), unique_by=id)) if waiting else ():
             self.finish(one)
 
-    def act(self, one: Entry, answer: str, agent_id: int) -> None:
+    def act(self, one: Delivery, answer: str, agent_id: int) -> None:
         if answer == "ready":
             self.entries.ready(one)
         elif answer == "held":
@@ -95,7 +95,7 @@ class Agent(RuleBasedStateMachine):
         else:
             self.finish(one)
 
-    def finish(self, one: Entry) -> None:
+    def finish(self, one: Delivery) -> None:
         self.entries.end(one)
         self.live.remove(one)
 

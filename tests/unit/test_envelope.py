@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.envelope import NotOursError, Publication, decode, digest, encode, text
+from schemas.task.envelope import NotOursError, Publication, decode, digest, encode, text
 
 OURS = Publication("ab" * 16, "group", "batch", 7, 3, 2, 1_700_000_000_000, "group.tasks/3/17", "SERVER", "it answered 503")
 

@@ -2,9 +2,9 @@
 
 import orjson
 
-from producer.estimate import Estimate
-from producer.lines import Good, read_line
-from schemas.config import Config, LLMConfig, Price, RouteConfig, TypeConfig
+from producer.input.estimate import Estimate
+from producer.input.lines import Good, read_line
+from schemas.settings.config import Config, LLMConfig, Price, RouteConfig, TypeConfig
 
 
 def task(**fields: object) -> Good:

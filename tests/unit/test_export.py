@@ -13,14 +13,14 @@ import orjson
 import pytest
 from sqlalchemy import insert
 
-from producer import export as exports
-from producer.dead_show import story
-from producer.export import export, unfinished
-from producer.result_lines import docllm_line, openai_line
-from schemas.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
-from schemas.database import Database
-from schemas.tables import batch, dead_letter, task, task_attempt, task_input, task_result
-from schemas.task import Status
+from producer.ledger import export as exports
+from producer.ledger.export import export, unfinished
+from producer.ledger.history import story
+from producer.ledger.result_lines import docllm_line, openai_line
+from schemas.ledger.database import Database
+from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_input, task_result
+from schemas.task.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
+from schemas.task.states import Status
 
 # The database's times are UTC without a zone.
 ENDED = datetime(2027, 1, 31, 18, 0, 0, 120000)  # noqa: DTZ001

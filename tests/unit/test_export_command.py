@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import update
 
 from producer.__main__ import _parser
-from producer.commands import load
-from producer.store import batches_of
-from schemas.config import Config
-from schemas.database import Database
-from schemas.settings import ledger_url, load_config
-from schemas.tables import task
-from schemas.task import Status
+from producer.cli import load
+from producer.ledger.store import batches_of
+from schemas.ledger.database import Database
+from schemas.ledger.tables import task
+from schemas.settings.config import Config
+from schemas.settings.sources import ledger_url, load_config
+from schemas.task.states import Status
 
 
 def config_of(folder: Path) -> Config:
@@ -74,7 +74,7 @@ def test_a_load_that_did_not_end_is_told(folder: Path, capsys: pytest.CaptureFix
     Nothing else shows that more tasks will come.
     """
     with monkeypatch.context() as patch:
-        patch.setattr("producer.load.Loader._load", interrupted)
+        patch.setattr("producer.loading.loader.Loader._load", interrupted)
         with pytest.raises(asyncio.CancelledError):
             run(folder, "load", str(folder / "b1.jsonl"))
     assert "batch b1: interrupted, with 0 tasks loaded; start the same load again for the rest" in capsys.readouterr().err
@@ -99,7 +99,7 @@ def test_no_more_batches_are_named_than_a_screen_holds(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only as many batches are named as a screen holds, with the number of the others."""
-    monkeypatch.setattr("producer.commands.view.INCOMPLETE_SHOWN", 1)
+    monkeypatch.setattr("producer.cli.view.INCOMPLETE_SHOWN", 1)
     capsys.readouterr()
 
     assert run(folder, "export") == 0

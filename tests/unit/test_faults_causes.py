@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from agent.lease import OWNER_BITS
-from schemas.task import Status
+from schemas.task.states import Status
 from tests.faults import causes
 from tests.faults.heard import Heard
 from tests.faults.lives import Life
-from tests.faults.seen import Seen
+from tests.faults.seen import KeyIndex
 from tests.invariants.evidence import Attempt, Call, Claim, Evidence, Move
 
 NAME, TASK, AGENT = "b/t1", 1, 5
@@ -34,7 +34,7 @@ def fault(kind: str, cost: str, start_s: float, end_s: float, seats: Sequence[st
 def cause(first: Heard, moves: Sequence[Move], faults: Sequence[dict[str, Any]], attempts: Sequence[Attempt] = ()) -> str:
     run = Evidence(frozenset({NAME}), [], attempts=attempts, moves=moves)
     agents = {AGENT: Life("03-agent", 1, "agent1", 0)}
-    (found,) = causes.repeats(Seen(run, [first, heard(100, owner=OTHER)], faults, [], agents, []))
+    (found,) = causes.repeats(KeyIndex(run, [first, heard(100, owner=OTHER)], faults, [], agents, []))
     return found.cause
 
 

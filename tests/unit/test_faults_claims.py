@@ -3,7 +3,7 @@
 import pytest
 
 from agent.lease import OWNER_BITS
-from schemas.task import Status
+from schemas.task.states import Status
 from tests.faults.claims import Claims
 from tests.faults.heard import Heard
 from tests.faults.lives import Life

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from agent.lease import OWNER_BITS
-from schemas.task import Status
+from schemas.task.states import Status
 from tests.faults import report
 from tests.faults.judge import Judgement, judge
 from tests.faults.lives import Life
-from tests.faults.seen import Seen
+from tests.faults.seen import KeyIndex
 from tests.invariants.evidence import Call, Evidence, Move
 
 KNOWN = {"date": "2026-01-01", "seed": 1, "minutes": 10, "cores": 2}
@@ -26,7 +26,7 @@ def fault(kind: str, start_s: float, end_s: float, *, bit: bool = True, again: b
 
 def judged(faults: Sequence[dict[str, Any]] = (), lives: Sequence[Life] = (), bugs: Sequence[str] = (), **run: Any) -> Judgement:
     agents = {KILLED: Life("03-agent", PID, "agent1", 0)}
-    return judge(Seen(Evidence(frozenset(), [], **run), [], faults, lives, agents, bugs), figures=KNOWN)
+    return judge(KeyIndex(Evidence(frozenset(), [], **run), [], faults, lives, agents, bugs), figures=KNOWN)
 
 
 def test_a_quiet_run_is_good() -> None:

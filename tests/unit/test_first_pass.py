@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from producer.first_pass import Ask, FirstPass, Imprint, Seen
-from producer.lines import Bad, Good, read_line
-from producer.load import Summary
-from producer.store import Accepted, NewTask
+from producer.input.lines import Bad, Good, read_line
+from producer.ledger.store import Accepted, NewTask
+from producer.loading.loader import Summary
+from producer.loading.preflight import Ask, InputDigest, KeyIndex, Preflight
 from schemas.errors import ConfigError
-from schemas.lanes import InlineLane
+from schemas.runtime.executors import InlineExecutor
 
 
 def line(number: int, key: str, prompt: str = "x") -> Good | Bad:
@@ -22,7 +22,7 @@ def looked_at(lines: Sequence[Good | Bad], ask: Ask | None) -> tuple[Summary, li
     """Return a first pass's result, with the numbers of refused and of new lines."""
     bad: list[Bad] = []
     new: list[Good] = []
-    first = FirstPass(batch="b", reading=InlineLane(), ask=ask, reject=bad.append, is_new=new.append)
+    first = Preflight(batch="b", reading=InlineExecutor(), ask=ask, reject=bad.append, is_new=new.append)
     return asyncio.run(first.read(lines)), [one.line for one in bad], [one.line for one in new]
 
 
@@ -78,7 +78,7 @@ def test_what_is_new_is_told_once() -> None:
 
 def test_a_temporary_folder_without_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A temporary folder without space is reported, and not as a bug of ours."""
-    seen = Seen()
+    seen = KeyIndex()
     seen._file.execute("PRAGMA query_only=1")
 
     with pytest.raises(ConfigError, match="TMPDIR"):
@@ -90,7 +90,7 @@ def test_a_temporary_folder_without_room_is_told(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("other", [[line(1, "a")], [line(1, "a"), line(2, "b", "y")], [line(1, "a"), read_line(2, b"{")]])
 def test_an_input_that_changed_has_another_imprint(other: list[Good | Bad]) -> None:
     """An input has another imprint with fewer lines, other content, or a line that is no task."""
-    first, again, second = Imprint(), Imprint(), Imprint()
+    first, again, second = InputDigest(), InputDigest(), InputDigest()
     for each in (line(1, "a"), line(2, "b")):
         first.add(each)
         again.add(each)

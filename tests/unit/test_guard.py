@@ -7,12 +7,12 @@ from datetime import datetime
 
 import pytest
 
-from agent.guard import Guards
+from agent.execution.guard_gate import GuardGate
+from agent.judge import Tier
+from agent.judge.guard_rule import Cause
 from agent.outcome import Failure, Moved
-from agent.policy import Tier
-from agent.policy.guard import Cause
 from agent.ports import Row
-from producer.guards import ANY_ROUTE, Guard
+from producer.ledger.guards import ANY_ROUTE, Guard
 
 RAISED = Guard(
     id=1,
@@ -75,8 +75,8 @@ def guards(
     take_turn: Callable[[int, int], Awaitable[bool]] = refuse,
     time: Time | None = None,
     members: Collection[int] = (),
-) -> Guards:
-    found = Guards(clock=time or Time(), longest_tier=Tier("1h", 3600.0), take_turn=take_turn)
+) -> GuardGate:
+    found = GuardGate(clock=time or Time(), longest_tier=Tier("1h", 3600.0), take_turn=take_turn)
     found.replace(raised, members)
     return found
 
@@ -93,7 +93,7 @@ def test_nothing_is_stopped_without_a_guard() -> None:
     """Without a guard nothing is stopped, once the ledger was read."""
     assert guards().stops(row(1), "default") is None
     assert guards().known
-    assert not Guards(clock=Time(), longest_tier=Tier("1h", 3600.0), take_turn=refuse).known
+    assert not GuardGate(clock=Time(), longest_tier=Tier("1h", 3600.0), take_turn=refuse).known
 
 
 def test_a_guard_stops_its_own_key_and_no_other() -> None:

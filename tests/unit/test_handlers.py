@@ -6,13 +6,13 @@ from concurrent.futures.process import BrokenProcessPool
 import orjson
 import pytest
 
-from agent.breaker.told import by_outcome
-from agent.containment import cancel
 from agent.handlers import Context
+from agent.judge import Effect
 from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
-from agent.policy import Effect
 from agent.ports import CallFailed, Reply
-from producer.shown import ShownFormatter
+from agent.process.containment import cancel
+from agent.routes.evidence import by_outcome
+from producer.text.printable import ShownFormatter
 from tests.unit.handling import OPENAI, TASK, bench, completion, failure_of
 
 # ---- the default handler

@@ -14,9 +14,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from agent.handlers import ChildLane
+from agent.handlers import ChildExecutor
+from agent.judge import judge
 from agent.outcome import Succeeded
-from agent.policy import judge
 from agent.ports import Reply
 from tests.unit.judged import TERMS
 
@@ -27,11 +27,11 @@ def test_the_judge_runs_in_a_child() -> None:
     """The judge has the same outcome in another process, which serves further calls."""
 
     async def run() -> tuple[int, object]:
-        lane = ChildLane()
+        executor = ChildExecutor()
         body = orjson.dumps({"choices": [{"message": {"content": "Fine."}, "finish_reason": "stop"}]})
-        child = await lane(os.getpid)
-        outcome = await lane(partial(judge, Reply(200, {}, body), TERMS))
-        lane.close()
+        child = await executor(os.getpid)
+        outcome = await executor(partial(judge, Reply(200, {}, body), TERMS))
+        executor.close()
         return child, outcome
 
     child, outcome = asyncio.run(run())
@@ -44,11 +44,11 @@ def test_a_dead_child_is_replaced() -> None:
     """A call after the child was killed runs in a new child."""
 
     async def run() -> tuple[int, int]:
-        lane = ChildLane()
-        first = await lane(os.getpid)
+        executor = ChildExecutor()
+        first = await executor(os.getpid)
         os.kill(first, signal.SIGKILL)
-        second = await lane(os.getpid)
-        lane.close()
+        second = await executor(os.getpid)
+        executor.close()
         return first, second
 
     first, second = asyncio.run(run())
@@ -59,8 +59,8 @@ def test_a_dead_child_is_replaced() -> None:
 def test_a_child_ends_with_its_agent() -> None:
     """SIGKILL of the process that has an executor ends its child too."""
     code = (
-        "import asyncio, os, time; from agent.handlers import ChildLane; lane = ChildLane(); "
-        "print(asyncio.run(lane(os.getpid)), flush=True); time.sleep(60)"
+        "import asyncio, os, time; from agent.handlers import ChildExecutor; executor = ChildExecutor(); "
+        "print(asyncio.run(executor(os.getpid)), flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as agent:
         assert agent.stdout is not None
@@ -76,11 +76,11 @@ def test_a_child_ends_with_its_agent() -> None:
 def test_a_child_in_the_middle_of_a_call_holds_up_no_exit() -> None:
     """A process that leaves does not wait for a child in the middle of a call."""
     code = (
-        "import asyncio, time; from functools import partial; from agent.handlers import ChildLane\n"
+        "import asyncio, time; from functools import partial; from agent.handlers import ChildExecutor\n"
         "async def run():\n"
-        "    lane = ChildLane(); await lane(time.time)\n"
-        "    call = asyncio.ensure_future(lane(partial(time.sleep, 3600))); await asyncio.sleep(0.1)\n"
-        "    call.cancel(); lane.close()\n"
+        "    executor = ChildExecutor(); await executor(time.time)\n"
+        "    call = asyncio.ensure_future(executor(partial(time.sleep, 3600))); await asyncio.sleep(0.1)\n"
+        "    call.cancel(); executor.close()\n"
         "asyncio.run(run())"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
@@ -96,15 +96,15 @@ def test_an_exit_right_after_a_call_was_ended_says_nothing() -> None:
     """
     code = (
         "import asyncio, time; from concurrent.futures import process; from functools import partial\n"
-        "from agent.handlers import ChildLane\n"
+        "from agent.handlers import ChildExecutor\n"
         "def slow(self):\n"
         "    if not self._closed:\n"
         "        time.sleep(0.2 if process._global_shutdown else 0); self._writer.send_bytes(b'')\n"
         "process._ThreadWakeup.wakeup = slow\n"
         "async def run():\n"
-        "    lane = ChildLane(); await lane(time.time)\n"
-        "    call = asyncio.ensure_future(lane(partial(time.sleep, 3600))); await asyncio.sleep(0.1)\n"
-        "    call.cancel(); await asyncio.wait([call]); await lane(time.time); lane.close()\n"
+        "    executor = ChildExecutor(); await executor(time.time)\n"
+        "    call = asyncio.ensure_future(executor(partial(time.sleep, 3600))); await asyncio.sleep(0.1)\n"
+        "    call.cancel(); await asyncio.wait([call]); await executor(time.time); executor.close()\n"
         "asyncio.run(run())"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
@@ -116,11 +116,11 @@ def test_a_call_that_kills_its_child_is_an_error() -> None:
     """A reply that kills two children is not tried for ever; the executor goes on."""
 
     async def run() -> int:
-        lane = ChildLane()
+        executor = ChildExecutor()
         with pytest.raises(BrokenProcessPool):
-            await lane(partial(os._exit, 1))
-        alive = await lane(os.getpid)
-        lane.close()
+            await executor(partial(os._exit, 1))
+        alive = await executor(os.getpid)
+        executor.close()
         return alive
 
     assert asyncio.run(run()) > 0
@@ -130,10 +130,10 @@ def test_a_call_that_kills_its_child_harms_no_other() -> None:
     """A call that kills its child harms no other: all calls behind it get their results."""
 
     async def run() -> list[object]:
-        lane = ChildLane()
+        executor = ChildExecutor()
         calls = [partial(os._exit, 1), *[partial(pow, number, 2) for number in range(5)], partial(os._exit, 1), partial(pow, 5, 2)]
-        answers = await asyncio.gather(*(lane(call) for call in calls), return_exceptions=True)
-        lane.close()
+        answers = await asyncio.gather(*(executor(call) for call in calls), return_exceptions=True)
+        executor.close()
         return [type(answer) if isinstance(answer, Exception) else answer for answer in answers]
 
     assert asyncio.run(run()) == [BrokenProcessPool, 0, 1, 4, 9, 16, BrokenProcessPool, 25]
@@ -146,14 +146,14 @@ def test_a_call_that_never_ends_holds_up_no_other() -> None:
     """
 
     async def run() -> int:
-        lane = ChildLane()
-        await lane(os.getpid)
-        endless = asyncio.ensure_future(lane(partial(time.sleep, 3600)))
-        behind = asyncio.ensure_future(lane(partial(pow, 7, 2)))
+        executor = ChildExecutor()
+        await executor(os.getpid)
+        endless = asyncio.ensure_future(executor(partial(time.sleep, 3600)))
+        behind = asyncio.ensure_future(executor(partial(pow, 7, 2)))
         await asyncio.sleep(0)
         endless.cancel()
         answer = await asyncio.wait_for(behind, 60)
-        lane.close()
+        executor.close()
         return answer
 
     assert asyncio.run(run()) == 49

@@ -10,7 +10,7 @@ import pytest
 
 from agent.handlers import DocumentError, Documents
 from agent.handlers.documents import _open_below
-from schemas.lanes import InlineLane
+from schemas.runtime.executors import InlineExecutor
 
 TEXT = "Umsatz stieg um 3 %. \u00c4u\u00dferst gut."
 
@@ -27,7 +27,7 @@ def root(tmp_path: Path) -> Path:
 
 def read(root: Path, path: Path | str, **expected: Any) -> str:
     uri = path if isinstance(path, str) else path.as_uri()
-    return asyncio.run(Documents(roots=[root], lane=InlineLane(), max_bytes=1000).read(uri, **expected))
+    return asyncio.run(Documents(roots=[root], executor=InlineExecutor(), max_bytes=1000).read(uri, **expected))
 
 
 def refused(root: Path, path: Path | str, **expected: Any) -> str:
@@ -81,7 +81,7 @@ def test_what_is_hidden_or_docllms_own_is_refused_below_every_root(root: Path, n
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_text("api_key = 'secret'", encoding="utf-8")
     (root / "link.txt").symlink_to(path)
-    documents = Documents(roots=[root.parent, root], own=[root / "mine.toml", root / "docllm-data"], lane=InlineLane())
+    documents = Documents(roots=[root.parent, root], own=[root / "mine.toml", root / "docllm-data"], executor=InlineExecutor())
 
     for tried in (path, root / "link.txt", f"{root.as_uri()}/in/../{name}"):
         with pytest.raises(DocumentError, match="is hidden or a file of docllm's own; no agent reads it") as error:
@@ -101,7 +101,7 @@ def test_a_root_may_lie_in_a_hidden_folder(tmp_path: Path) -> None:
 
 def test_a_refusal_names_no_root(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A refusal names no root, because others read dead letters; the log names the roots once."""
-    documents = Documents(roots=[root], lane=InlineLane())
+    documents = Documents(roots=[root], executor=InlineExecutor())
 
     for _ in range(2):
         with pytest.raises(DocumentError) as error:

@@ -11,14 +11,14 @@ from typing import Any, Self
 import orjson
 import pytest
 
-from agent.handlers import ChildLane, judging
+from agent.handlers import ChildExecutor, judging
 from agent.handlers.judging import judged
+from agent.judge import judge
 from agent.outcome import Outcome, Retry, Succeeded
-from agent.policy import judge
 from agent.ports import Reply
-from schemas.untrusted import ContainedError, sealed
+from schemas.task.untrusted import ContainedError, sealed
 from tests.hostile import FAILURES, PanicError, failing, names
-from tests.unit.handling import CountingLane, bench, completion, failure_of
+from tests.unit.handling import CountingExecutor, bench, completion, failure_of
 from tests.unit.judged import TERMS
 from tests.unit.test_schema_cost import ANSWER, BOMBS, INVOICE
 
@@ -29,7 +29,7 @@ def answered(answer: Any) -> Reply:
     return completion(orjson.dumps(answer).decode())
 
 
-class Broken(CountingLane):
+class Broken(CountingExecutor):
     """A child that treats each call with a schema as the test says."""
 
     def __init__(self, error: Exception) -> None:
@@ -72,10 +72,10 @@ def test_a_schema_that_takes_long_to_compile_is_never_compiled_here(monkeypatch:
 
     That holds when a task is read at its attempt and when its answer is judged.
     """
-    monkeypatch.setattr("schemas.validator.jsonschema_rs.validator_for", failing(AssertionError("compiled here")))
-    lane = Broken(TimeoutError())
+    monkeypatch.setattr("schemas.task.validator.jsonschema_rs.validator_for", failing(AssertionError("compiled here")))
+    executor = Broken(TimeoutError())
 
-    outcome = asyncio.run(judged(answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), lane))
+    outcome = asyncio.run(judged(answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), executor))
 
     assert failure_of(outcome).error_class == "BAD_OUTPUT"
     assert isinstance(bench(completion("cut", "length")).run({"id": "a", "prompt": "p", "schema": {"pattern": r"\pL{299}"}}), Outcome)
@@ -101,10 +101,10 @@ def test_the_two_bombs_are_ended_in_the_child() -> None:
     bombs = [(lists, [[1] * 50 + [899]] * 20_000), ({"items": {"allOf": [{"minimum": -n} for n in range(50_000)]}}, [0] * 400_000)]
 
     async def run() -> list[Outcome]:
-        lane = ChildLane(limit_s=0.5)
-        outcomes = [await judged(answered(answer), replace(TERMS, schema=schema), lane) for schema, answer in bombs]
-        outcomes.append(await judged(Reply(200, {}, b" " * judging.PARSE_APART_BYTES + answered("fine").body), TERMS, lane))
-        lane.close()
+        executor = ChildExecutor(limit_s=0.5)
+        outcomes = [await judged(answered(answer), replace(TERMS, schema=schema), executor) for schema, answer in bombs]
+        outcomes.append(await judged(Reply(200, {}, b" " * judging.PARSE_APART_BYTES + answered("fine").body), TERMS, executor))
+        executor.close()
         return outcomes
 
     *bad, good = asyncio.run(run())
@@ -143,10 +143,10 @@ def test_a_bomb_stops_no_heartbeat() -> None:
     reply, terms = answered([[1] * 50 + [899]] * 80), replace(TERMS, schema=schema)
 
     async def apart() -> Outcome:
-        lane = ChildLane(limit_s=60.0)
-        await lane(os.getpid)
-        outcome = await judged(reply, terms, lane)
-        lane.close()
+        executor = ChildExecutor(limit_s=60.0)
+        await executor(os.getpid)
+        outcome = await judged(reply, terms, executor)
+        executor.close()
         return outcome
 
     with Ticker() as here:
@@ -169,7 +169,7 @@ def test_a_reply_that_ends_its_child_twice_is_bad_output() -> None:
 def test_a_cancellation_passes() -> None:
     """A cancellation passes: an agent that leaves waits for no child."""
 
-    class Waits(CountingLane):
+    class Waits(CountingExecutor):
         async def __call__(self, _call: Any) -> Any:
             await asyncio.get_running_loop().create_future()
 
@@ -203,11 +203,11 @@ def test_what_a_call_raises_in_its_child_comes_back_as_an_exception(error: BaseE
     """
 
     async def run() -> int:
-        lane = ChildLane()
+        executor = ChildExecutor()
         with pytest.raises(ContainedError, match=names(error)):
-            await lane(partial(sealed, partial(_fail, error)))
-        alive: int = await lane(partial(sealed, os.getpid))
-        lane.close()
+            await executor(partial(sealed, partial(_fail, error)))
+        alive: int = await executor(partial(sealed, os.getpid))
+        executor.close()
         return alive
 
     assert asyncio.run(run()) > 0

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.handlers.registry import load
-from schemas.config import TypeConfig
 from schemas.errors import ConfigError
+from schemas.settings.config import TypeConfig
 
 MODULE = """
 import functools

@@ -7,7 +7,7 @@ import pytest
 
 from agent.handlers import DocumentError
 from agent.handlers.request import chat_body, request_id
-from schemas.line import parse
+from schemas.task.line import parse
 from tests.unit.handling import OPENAI, TASK, bench
 
 SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}

@@ -7,7 +7,7 @@ import pytest
 from agent.handlers import Context, GiveUpError, Handler, TryAgainError
 from agent.outcome import Dead, Failure, Outcome, Released, Retry, Snooze, Spent
 from agent.ports import Reply
-from schemas.config import TypeConfig
+from schemas.settings.config import TypeConfig
 from tests.unit.handling import TASK, bench, failure_of
 
 

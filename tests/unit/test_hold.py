@@ -1,20 +1,20 @@
 """The delay queue: deliveries are due at their time, or at once when their holder is gone."""
 
-from agent.entry import Entry, State
-from agent.hold import FEW, LONGEST_S, Hold
+from agent.inflight.delay_queue import FEW, LONGEST_S, DelayQueue
+from agent.inflight.delivery import Delivery, DeliveryState
 from agent.lease import OWNER_BITS
 from agent.ports import Partition, Row
-from schemas.envelope import Publication
+from schemas.task.envelope import Publication
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 A, B = 7, 8
 
 
-def entry(task_id: int = 1) -> Entry:
-    return Entry(PARTITION, task_id, 0, Publication("ledger", "group", "batch", task_id, 0), None, None, "route")
+def entry(task_id: int = 1) -> Delivery:
+    return Delivery(PARTITION, task_id, 0, Publication("ledger", "group", "batch", task_id, 0), None, None, "route")
 
 
-def hold_for(hold: Hold, one: Entry, agent_id: int, now_s: float) -> None:
+def hold_for(hold: DelayQueue, one: Delivery, agent_id: int, now_s: float) -> None:
     """Delay a delivery as the loop does: its row names the owner."""
     # A row as it is read.
     one.row = Row(one.task_id, 1, 1, agent_id << OWNER_BITS | 1, 0, 0, 5, 0, 0, 0.0, False, "document", b"key", "batch")  # noqa: FBT003
@@ -23,7 +23,7 @@ def hold_for(hold: Hold, one: Entry, agent_id: int, now_s: float) -> None:
 
 def test_an_entry_comes_back_when_it_is_due() -> None:
     """A delivery is due at its time, once, and in the order of times."""
-    hold = Hold()
+    hold = DelayQueue()
     first, second = entry(1), entry(2)
     hold.put(second, 20.0)
     hold.put(first, 10.0)
@@ -33,12 +33,12 @@ def test_an_entry_comes_back_when_it_is_due() -> None:
     assert hold.due(30.0, 10) == [first, second]
     assert hold.due(99.0, 10) == []
     assert (hold.next_s(), len(hold)) == (None, 0)
-    assert first.state is State.ASKING
+    assert first.state is DeliveryState.ASKING
 
 
 def test_no_more_entries_come_than_were_asked_for() -> None:
     """At most as many deliveries are taken as asked for; the rest stays due."""
-    hold = Hold()
+    hold = DelayQueue()
     entries = [entry(number) for number in range(5)]
     for one in entries:
         hold.put(one, 1.0)
@@ -49,11 +49,11 @@ def test_no_more_entries_come_than_were_asked_for() -> None:
 
 def test_an_entry_that_left_otherwise_is_skipped() -> None:
     """A delivery that ended or got another time does not appear at its old time."""
-    hold = Hold()
+    hold = DelayQueue()
     gone, moved = entry(1), entry(2)
     hold.put(gone, 10.0)
     hold.put(moved, 10.0)
-    gone.state = State.GONE
+    gone.state = DeliveryState.GONE
     hold.put(moved, 20.0)
 
     assert hold.due(15.0, 10) == []
@@ -65,9 +65,9 @@ def test_places_that_were_left_are_forgotten() -> None:
 
     Each copy of a task that waits for a day makes the ledger be asked again, and the wait goes on.
     """
-    hold, waiting, gone = Hold(), entry(1), entry(2)
+    hold, waiting, gone = DelayQueue(), entry(1), entry(2)
     hold_for(hold, gone, A, 9e8)
-    gone.state = State.GONE
+    gone.state = DeliveryState.GONE
     for second in range(10 * FEW):
         hold.put(waiting, float(second))
         assert hold.due(float(second), 10) == [waiting]
@@ -80,7 +80,7 @@ def test_places_that_were_left_are_forgotten() -> None:
 
 def test_what_another_agent_holds_is_asked_about_less_and_less_often() -> None:
     """The ledger is asked about a held task after 1 s, doubling to 15 s."""
-    hold, one = Hold(), entry()
+    hold, one = DelayQueue(), entry()
     now_s, waits = 0.0, []
     for _ in range(6):
         hold_for(hold, one, A, now_s)
@@ -96,7 +96,7 @@ def test_entries_of_an_agent_that_is_gone_come_at_once() -> None:
 
     Their next wait begins with 1 s again.
     """
-    hold = Hold()
+    hold = DelayQueue()
     ours, theirs = [entry(1), entry(2)], entry(3)
     for one in ours:
         one.asks = 5
@@ -115,7 +115,7 @@ def test_an_entry_that_was_woken_and_is_held_again_is_woken_again() -> None:
 
     Its old place in the heap does not remove it from the new holder's list.
     """
-    hold, one = Hold(), entry()
+    hold, one = DelayQueue(), entry()
     one.asks = 3
     hold_for(hold, one, A, 0.0)  # until 8
     hold.wake([A], 1.0)
@@ -130,11 +130,11 @@ def test_an_entry_that_was_woken_and_is_held_again_is_woken_again() -> None:
 
 def test_an_old_entry_does_not_take_its_successors_place() -> None:
     """After a rebalance, a stale place does not touch the new delivery of the same task."""
-    hold = Hold()
+    hold = DelayQueue()
     old, new = entry(), entry()
     old.asks = 1
     hold_for(hold, old, A, 0.0)  # until 2
-    old.state = State.GONE
+    old.state = DeliveryState.GONE
     new.asks = 4
     hold_for(hold, new, A, 0.0)  # until 15
     assert hold.due(3.0, 1) == []
@@ -145,7 +145,7 @@ def test_an_old_entry_does_not_take_its_successors_place() -> None:
 
 def test_nothing_is_kept_of_what_has_left() -> None:
     """When all deliveries are out, no agent is remembered."""
-    hold = Hold()
+    hold = DelayQueue()
     for number in range(10):
         hold_for(hold, entry(number), A + number, 0.0)
 

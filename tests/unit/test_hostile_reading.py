@@ -12,36 +12,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import arrivals
-from agent.arrivals import Arrivals
-from agent.breaker import naming
-from agent.breaker.told import by_answer
-from agent.containment import MemoryWatch
-from agent.handlers import ChildLane, runner
+from agent.handlers import ChildExecutor, runner
 from agent.handlers import documents as agent_documents
 from agent.handlers.documents import DocumentError, Documents
+from agent.inflight import decoder
+from agent.inflight.decoder import RecordDecoder
+from agent.inflight.partitions import Partitions
 from agent.intake import Intake
+from agent.judge import Effect, judge, signals
+from agent.judge import completion as completions
 from agent.llm.client import ChatClient
 from agent.outcome import Dead, Retry, Succeeded
-from agent.partitions import Partitions
-from agent.policy import Effect, judge, signals
-from agent.policy import completion as completions
-from agent.ports import Call, CallFailed, Partition, Record, Reply, Suspect
-from agent.telemetry import Counts
-from producer import export as exports
-from producer import lines, quarantine, strangers
-from producer.lines import Bad, Good, read_lines
-from producer.quarantine import headers_of
-from producer.result_lines import Ended, Result, docllm_line, openai_line
-from schemas import validator
-from schemas.clock import SystemClock
-from schemas.envelope import Publication, encode
+from agent.ports import Call, CallFailed, Partition, Record, RejectedRecord, Reply
+from agent.process.containment import MemoryWatch
+from agent.reporting.telemetry import Counts
+from agent.routes import names as naming
+from agent.routes.evidence import by_answer
+from producer.input import lines
+from producer.input.lines import Bad, Good, read_lines
+from producer.ledger import export as exports
+from producer.ledger import quarantine
+from producer.ledger.quarantine import headers_of
+from producer.ledger.result_lines import Ended, Result, docllm_line, openai_line
+from producer.loading import foreign_records
 from schemas.errors import DocllmError
-from schemas.lanes import InlineLane
-from schemas.line import LineError, parse
-from schemas.task import Status
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.executors import InlineExecutor
+from schemas.task import validator
+from schemas.task.envelope import Publication, encode
+from schemas.task.line import LineError, parse
+from schemas.task.states import Status
 from tests.hostile import FAILURES, PanicError, failing, names
-from tests.unit.handling import CountingLane, bench, failure_of
+from tests.unit.handling import CountingExecutor, bench, failure_of
 from tests.unit.judged import TERMS, completion
 
 INBOX = Partition("g.inbox", "id", 0, 1)
@@ -64,10 +66,10 @@ def line(key: str, **fields: Any) -> bytes:
 
 
 def intake(memory: MemoryWatch | None = None) -> Intake:
-    parts: dict[str, Any] = {name: MagicMock() for name in ("database", "lane", "ordered")}
+    parts: dict[str, Any] = {name: MagicMock() for name in ("database", "executor", "ordered")}
     return Intake(
         partitions=Partitions({}),
-        apart=InlineLane(),
+        apart=InlineExecutor(),
         clock=SystemClock(),
         counts=Counts(),
         group="g",
@@ -159,13 +161,13 @@ def test_the_intake_sets_a_record_aside_whose_reading_fails(monkeypatch: pytest.
 
     Otherwise the agent would end again at each start, and so would the next agent.
     """
-    monkeypatch.setattr(strangers, "parse", failing(error, parse, on=lambda value: b'"b"' in value))
+    monkeypatch.setattr(foreign_records, "parse", failing(error, parse, on=lambda value: b'"b"' in value))
 
     first, suspect, last = read_inbox([line("a"), line("b"), line("c")])
 
     assert isinstance(first, tuple)
     assert isinstance(last, tuple)
-    assert isinstance(suspect, Suspect)
+    assert isinstance(suspect, RejectedRecord)
     assert names(error) in suspect.reason
     suspect.reason.encode()
 
@@ -174,12 +176,12 @@ def test_memory_that_runs_out_twice_over_inbox_records_drains_the_agent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each record fails alone; the watch that drains the agent learns of both."""
-    monkeypatch.setattr(strangers, "parse", failing(MemoryError(), parse, on=lambda _value: True))
+    monkeypatch.setattr(foreign_records, "parse", failing(MemoryError(), parse, on=lambda _value: True))
     memory = MemoryWatch(SystemClock())
 
     read = read_inbox([line("a"), line("b")], memory)
 
-    assert [type(one) for one in read] == [Suspect, Suspect]
+    assert [type(one) for one in read] == [RejectedRecord, RejectedRecord]
     with pytest.raises(DocllmError, match="memory ran out twice"):
         asyncio.run(memory.run())
 
@@ -193,7 +195,7 @@ def test_the_intake_sets_a_record_aside_that_makes_the_validator_panic() -> None
 
     assert isinstance(first, tuple)
     assert isinstance(last, tuple)
-    assert isinstance(suspect, Suspect)
+    assert isinstance(suspect, RejectedRecord)
     assert "PanicException" in suspect.reason
 
 
@@ -208,10 +210,10 @@ def test_any_lines_may_fail_in_any_way(failing_lines: dict[int, BaseException]) 
         return task
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strangers, "parse", parse_or_fail)
+        patch.setattr(foreign_records, "parse", parse_or_fail)
         read = read_inbox([line(str(number)) for number in range(10)])
 
-    assert {number for number, one in enumerate(read) if isinstance(one, Suspect)} == failing_lines.keys()
+    assert {number for number, one in enumerate(read) if isinstance(one, RejectedRecord)} == failing_lines.keys()
 
 
 SLOW = rb'{"id":"s","prompt":"x","schema":{"pattern":"\\pL{300}"}}'
@@ -223,9 +225,9 @@ def test_a_line_that_takes_long_to_read_is_read_apart(monkeypatch: pytest.Monkey
     Six hundred lines of 56 bytes used to stop an agent for a minute.
     """
     here: list[bytes] = []
-    monkeypatch.setattr(strangers, "parse", lambda value: here.append(value) or parse(value))
+    monkeypatch.setattr(foreign_records, "parse", lambda value: here.append(value) or parse(value))
     inbox = intake()
-    inbox._apart = apart = CountingLane()
+    inbox._apart = apart = CountingExecutor()
 
     async def run() -> list[object]:
         return [await inbox._read(Record(INBOX, 0, 0, None, value, [])) for value in (line("a"), SLOW, line("b"))]
@@ -252,7 +254,7 @@ def test_a_line_that_takes_too_long_to_read_is_set_aside() -> None:
 
     read = asyncio.run(inbox._read(Record(INBOX, 0, 0, None, SLOW, [])))
 
-    assert isinstance(read, Suspect)
+    assert isinstance(read, RejectedRecord)
     assert "takes too long to check" in read.reason
 
 
@@ -263,15 +265,15 @@ def test_a_line_is_read_in_a_real_child() -> None:
     inbox = intake()
 
     async def run() -> list[object]:
-        inbox._apart = lane = ChildLane()
+        inbox._apart = executor = ChildExecutor()
         read = [await inbox._read(Record(INBOX, 0, 0, None, value, [])) for value in (SLOW, bad)]
-        lane.close()
+        executor.close()
         return read
 
     slow, suspect = asyncio.run(run())
 
-    assert slow == strangers.read(None, SLOW, [], "g", lambda _kind: 5)
-    assert isinstance(suspect, Suspect)
+    assert slow == foreign_records.read(None, SLOW, [], "g", lambda _kind: 5)
+    assert isinstance(suspect, RejectedRecord)
     assert suspect.reason.startswith("schema is not a valid JSON Schema")
 
 
@@ -322,10 +324,10 @@ def test_a_true_cancellation_of_the_intake_passes() -> None:
 @every_failure
 def test_a_record_of_the_quarantine_or_of_dead_letters_is_refused_alone(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """A bad record of the quarantine or of dead letters is a LineError, which a replay catches."""
-    monkeypatch.setattr(strangers, "headers_blob", failing(error))
+    monkeypatch.setattr(foreign_records, "headers_blob", failing(error))
 
     with pytest.raises(LineError, match=names(error)):
-        strangers.read(None, line("a"), [], "g", lambda _kind: 5)
+        foreign_records.read(None, line("a"), [], "g", lambda _kind: 5)
 
 
 @every_failure
@@ -335,7 +337,7 @@ def test_a_suspect_whose_headers_cannot_be_kept_is_kept_without_them(monkeypatch
     A replay needs only its value.
     """
     monkeypatch.setattr(quarantine, "headers_blob", failing(error, quarantine.headers_blob, on=bool))
-    suspect = Suspect("id", "g.inbox", 0, 5, b"k", b"value", [("h", b"x")], "is not JSON")
+    suspect = RejectedRecord("id", "g.inbox", 0, 5, b"k", b"value", [("h", b"x")], "is not JSON")
 
     row = quarantine._row("g", suspect)
 
@@ -358,12 +360,12 @@ def test_stored_headers_that_were_damaged_are_told_of() -> None:
 @every_failure
 def test_a_publication_whose_reading_fails_is_set_aside(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """A publication whose headers cannot be read is quarantined: anybody may have written them."""
-    monkeypatch.setattr(arrivals, "decode", failing(error))
+    monkeypatch.setattr(decoder, "decode", failing(error))
     record = Record(INBOX, 3, 0, b"k", b"{}", encode(Publication(LEDGER, "g", "b", 7, 0)))
 
-    read = Arrivals(ledger_id=LEDGER, group="g", naming=MagicMock()).read(record)
+    read = RecordDecoder(ledger_id=LEDGER, group="g", naming=MagicMock()).read(record)
 
-    assert isinstance(read, Suspect)
+    assert isinstance(read, RejectedRecord)
     assert names(error) in read.reason
     assert (read.key, read.value, read.offset) == (b"k", b"{}", 3)
 
@@ -485,7 +487,7 @@ def test_a_document_whose_reading_fails_is_one_tasks_failure(monkeypatch: pytest
     """A document whose reading fails is one task's failure: a SystemExit would end the agent."""
     (tmp_path / "a.txt").write_text("text")
     monkeypatch.setattr(agent_documents.DocumentText, "read", failing(error))
-    reader = Documents(roots=(tmp_path,), lane=InlineLane())
+    reader = Documents(roots=(tmp_path,), executor=InlineExecutor())
 
     with pytest.raises(DocumentError) as raised:
         asyncio.run(reader.read((tmp_path / "a.txt").as_uri()))

@@ -6,11 +6,11 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from agent.inflight.partitions import Partitions
 from agent.intake import HIGH_BYTES, PAGE, PAGE_BYTES, Intake
-from agent.partitions import Partitions
 from agent.ports import Assigned, Partition, Record, Recreated, Revoked, SourceFailed
-from agent.telemetry import Counts
-from schemas.envelope import MAX_TASK_BYTES
+from agent.reporting.telemetry import Counts
+from schemas.task.envelope import MAX_TASK_BYTES
 
 INBOX = Partition("group.inbox", "id", 0, 1)
 
@@ -31,7 +31,9 @@ class FakeSource:
 
 def intake(counts: Counts | None = None) -> tuple[Intake, FakeSource, list[str]]:
     source, failures = FakeSource(), list[str]()
-    parts: dict[str, Any] = {name: MagicMock() for name in ("database", "lane", "apart", "clock", "max_attempts_of", "ordered", "memory")}
+    parts: dict[str, Any] = {
+        name: MagicMock() for name in ("database", "executor", "apart", "clock", "max_attempts_of", "ordered", "memory")
+    }
     parts["counts"] = counts or Counts()
     made = Intake(partitions=Partitions({INBOX.topic: source}), group="group", failed=failures.append, **parts)
     made.deliver(Assigned((INBOX,)))

@@ -5,14 +5,10 @@ from unittest.mock import MagicMock
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from producer import strangers
-from producer.topics.kafka_peek import Peek
-from producer.topics.kafka_reader import OWN
-from schemas.clock import SystemClock
-from schemas.config import KafkaConfig
-from schemas.envelope import UNREADABLE, NotOursError, decode
-from schemas.errors import ConfigError, UnreachableError
-from schemas.kafka_client import (
+from producer.bus.kafka.peek import Peek
+from producer.bus.kafka.reader import OWN
+from producer.loading import foreign_records
+from schemas.clients.kafka import (
     CONSUMER_PROMISES,
     admin_settings,
     consumer_settings,
@@ -21,7 +17,11 @@ from schemas.kafka_client import (
     refused_setting,
     unreachable,
 )
-from schemas.line import LineError
+from schemas.errors import ConfigError, UnreachableError
+from schemas.runtime.clock import SystemClock
+from schemas.settings.config import KafkaConfig
+from schemas.task.envelope import UNREADABLE, NotOursError, decode
+from schemas.task.line import LineError
 
 PASSWORD = "hunter2"  # noqa: S105 - not a real one
 
@@ -178,7 +178,7 @@ def test_headers_that_the_client_cannot_read_are_told_as_such(wrong: Exception) 
     with pytest.raises(NotOursError, match="not UTF-8"):
         decode(headers)
     with pytest.raises(LineError, match="headers"):
-        strangers.read(b"k", b'{"id":"a","prompt":"p"}', headers, "group", lambda _: 5)
+        foreign_records.read(b"k", b'{"id":"a","prompt":"p"}', headers, "group", lambda _: 5)
 
 
 def test_a_record_without_headers_has_none() -> None:

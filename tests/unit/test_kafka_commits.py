@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from agent.consumer.kafka_assignment import Assignment
-from agent.consumer.kafka_commits import PERIOD_S, Commits
-from agent.consumer.kafka_offsets import LABEL, Start
+from agent.consumer.kafka.assignment import Assignment
+from agent.consumer.kafka.commits import PERIOD_S, Commits
+from agent.consumer.kafka.positions import LABEL, Start
 from agent.ports import Partition
 
 IDS = {"t": "id-1"}

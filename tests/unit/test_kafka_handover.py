@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from agent.consumer.kafka_handover import ROOM, HandOver
+from agent.consumer.kafka.thread_bridge import ROOM, ThreadBridge
 from agent.ports import Event, SourceFailed
 
 
@@ -12,7 +12,7 @@ def test_events_arrive_in_the_order_in_which_they_were_given() -> None:
     heard: list[Event] = []
 
     async def run() -> None:
-        handover = HandOver(loop=asyncio.get_running_loop(), deliver=heard.append)
+        handover = ThreadBridge(loop=asyncio.get_running_loop(), deliver=heard.append)
         thread = threading.Thread(target=lambda: [handover.give(SourceFailed(str(n))) for n in range(100)])
         thread.start()
         await asyncio.to_thread(thread.join)
@@ -27,7 +27,7 @@ def test_hand_over_is_full_until_the_loop_has_taken_what_was_given() -> None:
     """The hand-over fills up while the loop takes nothing, and has room when the loop caught up."""
 
     async def run() -> tuple[bool, bool]:
-        handover = HandOver(loop=asyncio.get_running_loop(), deliver=lambda _: None)
+        handover = ThreadBridge(loop=asyncio.get_running_loop(), deliver=lambda _: None)
         for n in range(ROOM + 1):
             handover.give(SourceFailed(str(n)))
         before = handover.full
@@ -42,7 +42,7 @@ def test_nothing_is_delivered_after_the_last_event() -> None:
     heard: list[Event] = []
 
     async def run() -> None:
-        handover = HandOver(loop=asyncio.get_running_loop(), deliver=heard.append)
+        handover = ThreadBridge(loop=asyncio.get_running_loop(), deliver=heard.append)
         handover.give(SourceFailed("on its way"))
         handover.end(SourceFailed("last"))
         handover.give(SourceFailed("later"))
@@ -59,7 +59,7 @@ def test_closed_loop_stops_nobody() -> None:
     """A thread that hands over to a closed loop goes on."""
     heard: list[Event] = []
     loop = asyncio.new_event_loop()
-    handover = HandOver(loop=loop, deliver=heard.append)
+    handover = ThreadBridge(loop=loop, deliver=heard.append)
     loop.close()
 
     handover.give(SourceFailed("too late"))

@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer, KafkaError
 
-from producer.topics import kafka_peek
-from producer.topics.kafka import KafkaTopicAdmin
-from schemas.clock import SystemClock
-from schemas.config import KafkaConfig
+from producer.bus.kafka import peek
+from producer.bus.kafka.admin import KafkaTopicAdmin
 from schemas.errors import UnreachableError
+from schemas.runtime.clock import SystemClock
+from schemas.settings.config import KafkaConfig
 
 
 class Stuck:
@@ -28,10 +28,10 @@ class Stuck:
 
 def test_a_handle_that_does_not_close_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handle that does not close is abandoned, so that a draining agent does not wait for it."""
-    monkeypatch.setattr(kafka_peek, "CLOSE_S", 0.01)
+    monkeypatch.setattr(peek, "CLOSE_S", 0.01)
     stuck = Stuck()
 
-    kafka_peek.close(cast("Consumer", stuck))
+    peek.close(cast("Consumer", stuck))
 
     assert stuck.asked.is_set()
     stuck.end.set()
@@ -43,12 +43,12 @@ def test_a_question_that_is_never_answered_is_left(monkeypatch: pytest.MonkeyPat
     A wait of librdkafka that began before a backward clock jump of a day used to keep the agent
     from ending.
     """
-    monkeypatch.setattr(kafka_peek, "CLOSE_S", 0.01)
-    monkeypatch.setattr(kafka_peek, "LIMIT_S", 0.01)
+    monkeypatch.setattr(peek, "CLOSE_S", 0.01)
+    monkeypatch.setattr(peek, "LIMIT_S", 0.01)
     stuck = Stuck()
 
     with pytest.raises(TimeoutError, match=r"no answer within 0 s"):
-        asyncio.run(kafka_peek.apart(stuck.close))
+        asyncio.run(peek.apart(stuck.close))
 
     assert stuck.asked.is_set()
     stuck.end.set()
@@ -63,7 +63,7 @@ def test_a_question_that_is_given_up_ends_by_itself() -> None:
         answered.set()
 
     async def give_up() -> None:
-        asking = asyncio.create_task(kafka_peek.apart(ask))
+        asking = asyncio.create_task(peek.apart(ask))
         await asyncio.to_thread(stuck.asked.wait)
         asking.cancel()
         await asyncio.wait([asking])
@@ -80,12 +80,12 @@ def test_what_is_asked_apart_is_told() -> None:
     def fails() -> None:
         raise ValueError("as it is")
 
-    assert asyncio.run(kafka_peek.apart(lambda: 7)) == 7
+    assert asyncio.run(peek.apart(lambda: 7)) == 7
     with pytest.raises(ValueError, match="as it is"):
-        asyncio.run(kafka_peek.apart(fails))
+        asyncio.run(peek.apart(fails))
 
 
-@pytest.mark.parametrize("code", sorted(kafka_peek.LASTING))
+@pytest.mark.parametrize("code", sorted(peek.LASTING))
 def test_records_that_cannot_be_read_are_not_waited_for(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """Unreadable records are not waited for: the error is reported at once.
 
@@ -94,7 +94,7 @@ def test_records_that_cannot_be_read_are_not_waited_for(monkeypatch: pytest.Monk
     """
     message = SimpleNamespace(error=lambda: KafkaError(code, "as the brokers say"))
     client = SimpleNamespace(assign=lambda _: None, poll=lambda _: message, close=lambda: None)
-    monkeypatch.setattr(kafka_peek, "Consumer", lambda _: client)
+    monkeypatch.setattr(peek, "Consumer", lambda _: client)
 
     async def ask() -> None:
         admin = KafkaTopicAdmin(config=KafkaConfig("127.0.0.1:1"), clock=SystemClock())

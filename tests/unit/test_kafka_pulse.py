@@ -2,8 +2,8 @@
 
 from confluent_kafka import KafkaError, KafkaException
 
-from agent.consumer.kafka_pulse import PERIOD_S, SILENCE_S, Pulse
-from schemas.outage import Outage
+from agent.consumer.kafka.liveness import PERIOD_S, SILENCE_S, Liveness
+from schemas.runtime.outage import Outage
 from tests.unit.test_bus_group import HandClock
 
 
@@ -27,7 +27,7 @@ class Watched:
     def __init__(self) -> None:
         self.handle = Handle()
         self.clock = HandClock()
-        self.pulse = Pulse(topic="topic", clock=self.clock, outage=Outage(name="Kafka", clock=self.clock))
+        self.pulse = Liveness(topic="topic", clock=self.clock, outage=Outage(name="Kafka", clock=self.clock))
 
     def seconds_until_stopped(self, most_s: int) -> int | None:
         for second in range(most_s):

@@ -5,9 +5,9 @@ from unittest.mock import MagicMock
 import pytest
 from confluent_kafka import KafkaError
 
-from agent.consumer.kafka_handover import HandOver
-from agent.consumer.kafka_reader import LAST_POLLS, LAST_POLLS_MOST, Reader
-from schemas.config import KafkaConfig
+from agent.consumer.kafka.reader import LAST_POLLS, LAST_POLLS_MOST, Reader
+from agent.consumer.kafka.thread_bridge import ThreadBridge
+from schemas.settings.config import KafkaConfig
 
 
 class Client:
@@ -44,7 +44,7 @@ def made(*, stopped: bool = False) -> Reader:
     """
     parts = {name: MagicMock() for name in ("assignment", "commits", "placement", "watch", "pulse", "outage")}
     parts["pulse"].has_stopped.return_value = stopped
-    return Reader(config=KafkaConfig("b:9092"), settings={}, handover=MagicMock(spec=HandOver), **parts)
+    return Reader(config=KafkaConfig("b:9092"), settings={}, handover=MagicMock(spec=ThreadBridge), **parts)
 
 
 def left(held: int) -> list[str]:

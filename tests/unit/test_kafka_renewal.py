@@ -6,10 +6,10 @@ from concurrent.futures import Future
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from producer.topics.kafka import REQUEST_S, KafkaTopicAdmin
-from producer.topics.kafka_renewal import SILENCE_S
-from schemas.config import KafkaConfig
+from producer.bus.kafka.admin import REQUEST_S, KafkaTopicAdmin
+from producer.bus.kafka.admin_client import SILENCE_S
 from schemas.errors import UnreachableError
+from schemas.settings.config import KafkaConfig
 from tests.unit.test_bus_group import HandClock
 
 
@@ -83,7 +83,7 @@ def test_a_client_that_cannot_be_opened_now_leaves_the_old_one(monkeypatch: pyte
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "ssl.ca.location failed"))
 
     with monkeypatch.context() as patched:
-        patched.setattr("producer.topics.kafka.AdminClient", missing)
+        patched.setattr("producer.bus.kafka.admin.AdminClient", missing)
         asked.fails(KafkaError._TIMED_OUT, SILENCE_S)
         assert asked.client is asked.first
     asked.fails(KafkaError._TIMED_OUT)

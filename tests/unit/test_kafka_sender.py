@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
+from producer.bus.kafka import sender
+from producer.bus.kafka.publisher import KafkaPublisher
 from producer.ports import Refusal
-from producer.publisher import kafka_sender
-from producer.publisher.kafka import KafkaPublisher
-from schemas.clock import SystemClock
-from schemas.config import KafkaConfig
-from schemas.envelope import Outgoing
+from schemas.runtime.clock import SystemClock
+from schemas.settings.config import KafkaConfig
+from schemas.task.envelope import Outgoing
 from tests.contract.kafka_parts import wear_out
 
 RECORD = Outgoing("topic", b"k", b"v", [])
@@ -18,7 +18,7 @@ RECORD = Outgoing("topic", b"k", b"v", [])
 @pytest.fixture
 def publisher(monkeypatch: pytest.MonkeyPatch) -> KafkaPublisher:
     """Return a publisher without a broker that notices this soon."""
-    monkeypatch.setattr(kafka_sender, "SEND_S", 0.5)
+    monkeypatch.setattr(sender, "SEND_S", 0.5)
     return KafkaPublisher(config=KafkaConfig("127.0.0.1:1"), clock=SystemClock())
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
+from producer.bus.kafka import reader as kafka_reader
+from producer.bus.kafka.reader import KafkaTopicReader
 from producer.ports import Incoming
-from producer.topics import kafka_reader
-from producer.topics.kafka_reader import KafkaTopicReader
-from schemas.clock import SystemClock
-from schemas.config import KafkaConfig
 from schemas.errors import ConfigError, DocllmError, UnreachableError
+from schemas.runtime.clock import SystemClock
+from schemas.settings.config import KafkaConfig
 
 
 def message(error: KafkaError | None = None) -> Any:

@@ -5,8 +5,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from agent import lifecycle
-from agent.lifecycle import Agent, Finished, Reaping, Stop
+from agent import agent as lifecycle
+from agent.agent import Agent, Finished, Reaping, Stop
 from schemas.errors import UnreachableError
 
 
@@ -95,7 +95,7 @@ def test_who_takes_the_work_for_done_hears_what_is_to_come(caplog: pytest.LogCap
     agent._finished = Finished(open_tasks=nothing, orders=nothing, any_work=nothing, notes=notes, any_dead=nothing)  # type: ignore[arg-type]
     asyncio.run(agent.run(Stop(lambda: None), until_done=True, drain_timeout_s=1))
 
-    said = [record.getMessage() for record in caplog.records if record.name == "agent.lifecycle" and record.levelname == "WARNING"]
+    said = [record.getMessage() for record in caplog.records if record.name == "agent.agent" and record.levelname == "WARNING"]
     assert said == ["batch b: its load has not ended"]
 
 

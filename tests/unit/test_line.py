@@ -12,7 +12,7 @@ import jsonschema_rs
 import orjson
 import pytest
 
-from schemas.line import LineError, TaskLine, parse
+from schemas.task.line import LineError, TaskLine, parse
 
 SCHEMAS = Path(__file__).parents[2] / "schemas" / "json"
 OURS = {"id": "a", "prompt": "Summarize: {document}", "input": {"text": "Sales rose."}}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.line import LineError, parse
+from schemas.task.line import LineError, parse
 from tests.unit.test_line import OURS, ours, taken, validator
 
 OUR_SCHEMA = validator("task_line.json")

@@ -9,10 +9,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from producer.lines import Bad, Good, batch_name, clashing, read_line, read_lines
-from producer.rejects import Rejects
-from schemas.envelope import MAX_TASK_BYTES
+from producer.input.lines import Bad, Good, batch_name, clashing, read_line, read_lines
+from producer.input.rejects import Rejects
 from schemas.errors import ConfigError
+from schemas.task.envelope import MAX_TASK_BYTES
 
 
 def task(key: str = "a") -> bytes:

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from schemas.clients.http import connected
+from schemas.clients.llm_address import endpoint, in_clear, is_loopback
 from schemas.errors import ConfigError
-from schemas.http_client import connected
-from schemas.llm_address import endpoint, in_clear, is_loopback
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from producer.__main__ import _parser
-from producer.commands import load
+from producer.cli import load
 from schemas.errors import UnsafeStateError
-from schemas.settings import load_config
+from schemas.settings.sources import load_config
 
 FIRST, SECOND = b'{"id":"a","prompt":"x"}\n', b'{"id":"b","prompt":"x"}\n'
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from producer.__main__ import _parser
-from producer.commands.load_input import Input
-from producer.lines import Good
+from producer.cli.load_input import Input
+from producer.input.lines import Good
 from schemas.errors import ConfigError
-from schemas.settings import load_config
+from schemas.settings.sources import load_config
 
 LINE = b'{"id":"%d","prompt":"x"}\n'
 

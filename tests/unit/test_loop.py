@@ -5,16 +5,16 @@ from typing import Any, cast
 
 import pytest
 
-from agent.arrivals import Arrivals
-from agent.entry import State
-from agent.hooks import Hooks
+from agent.dispatch.dispatcher import Dispatcher
+from agent.dispatch.hooks import Hooks
+from agent.inflight.decoder import RecordDecoder
+from agent.inflight.delivery import DeliveryState
+from agent.inflight.partitions import Partitions
 from agent.lease import Lease
-from agent.loop import Loop
 from agent.outcome import Cancelled, Outcome, Released
-from agent.partitions import Partitions
 from agent.ports import Assigned, Ledger, Record, Source, Verdict
-from agent.telemetry import Counts
-from schemas.clock import SystemClock
+from agent.reporting.telemetry import Counts
+from schemas.runtime.clock import SystemClock
 from tests.unit.breakers import routes
 from tests.unit.slotting import PARTITION, Bench, claimed, ending
 
@@ -40,7 +40,7 @@ def test_a_task_that_waits_again_keeps_its_record(outcome: Outcome, verdict: Ver
     loop.settled([(entry, outcome, verdict)])
 
     assert loop.finished() == watermark
-    assert (entry.state is State.ASKING) is (counted == "released")
+    assert (entry.state is DeliveryState.ASKING) is (counted == "released")
     assert getattr(counts, counted) == 1
 
 
@@ -56,14 +56,14 @@ def test_a_suspect_that_was_given_back_is_not_claimed_again_at_once() -> None:
     loop.settled([(entry, Released(), Verdict.SETTLED)])
 
     assert loop.finished() == {("g.tasks", 0): OFFSET}
-    assert entry.state is State.HELD
+    assert entry.state is DeliveryState.HELD
 
 
-def loop_that_reads(entry: Any, counts: Counts) -> Loop:
+def loop_that_reads(entry: Any, counts: Counts) -> Dispatcher:
     """Return a loop that has read one record, which became this delivery."""
-    loop = Loop(
+    loop = Dispatcher(
         partitions=Partitions({PARTITION.topic: cast("Source", SimpleNamespace(mark=lambda *_: None, pause=lambda *_: None))}),
-        arrivals=cast("Arrivals", SimpleNamespace(read=lambda _record: entry)),
+        arrivals=cast("RecordDecoder", SimpleNamespace(read=lambda _record: entry)),
         ledger=cast("Ledger", None),
         slots=Bench(routes(), ending(Released())).slots(),
         clock=SystemClock(),

@@ -8,13 +8,13 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from agent.arrivals import Arrivals
-from agent.entry import Entry
-from agent.loop import Loop
+from agent.dispatch.dispatcher import Dispatcher
+from agent.inflight.decoder import RecordDecoder
+from agent.inflight.delivery import Delivery
+from agent.inflight.partitions import Partitions
 from agent.outcome import COMPLETION, Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
-from agent.partitions import Partitions
 from agent.ports import Answer, Assigned, Partition, Record, Row, Verdict
-from schemas.envelope import Publication, encode
+from schemas.task.envelope import Publication, encode
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 LEDGER = "00" * 16
@@ -23,7 +23,7 @@ FAILURE = Failure("SERVER", "500")
 ROW = Row(7, 1, 3, 0, 2, 0, 5, 0, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
 
 
-def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Loop, list[Entry]]:
+def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatcher, list[Delivery]]:
     """Return a loop that has read a record of each fence, and the first delivery.
 
     The records at the places `forged` have other bytes.
@@ -32,9 +32,9 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Loop, list[
     parts["slots"].size, parts["clock"].now_s.return_value = 64, 0.0
     naming = MagicMock()
     naming.name_of.return_value = "route"
-    loop = Loop(
+    loop = Dispatcher(
         partitions=Partitions({PARTITION.topic: MagicMock()}),
-        arrivals=Arrivals(ledger_id=LEDGER, group="group", naming=naming),
+        arrivals=RecordDecoder(ledger_id=LEDGER, group="group", naming=naming),
         deadline_s=60.0,
         main_topic=PARTITION.topic,
         **parts,
@@ -48,7 +48,7 @@ def record(offset: int, fence: int, value: bytes) -> Record:
     return Record(PARTITION, offset, 0, b"k", value, encode(Publication(LEDGER, "group", "batch", 7, fence)))
 
 
-def left(loop: Loop) -> int:
+def left(loop: Dispatcher) -> int:
     return loop._partitions.unfinished(PARTITION.topic)
 
 

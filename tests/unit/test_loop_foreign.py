@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from agent.entry import Entry, State
-from agent.loop import Loop
+from agent.dispatch.dispatcher import Dispatcher
+from agent.inflight.delivery import Delivery, DeliveryState
 from agent.ports import Answer
 from tests.unit.test_loop_copies import PARTITION, ROW, made, record
 
 WAITING = replace(ROW, status=0)
 
 
-def behind(loop: Loop) -> list[int]:
+def behind(loop: Dispatcher) -> list[int]:
     return [one.offset for one in loop._entries._behind.get(7, ())]
 
 
@@ -93,7 +93,7 @@ def test_a_known_task_that_the_ledger_lost_keeps_its_place(said: Answer) -> None
 
     loop._answered(first, said, None)
 
-    assert (first.state, len(loop._aside), loop._partitions.unfinished(PARTITION.topic)) == (State.HELD, 0, 1)
+    assert (first.state, len(loop._aside), loop._partitions.unfinished(PARTITION.topic)) == (DeliveryState.HELD, 0, 1)
 
 
 def test_a_record_without_its_body_runs_on_the_route_that_its_body_names() -> None:
@@ -105,8 +105,8 @@ def test_a_record_without_its_body_runs_on_the_route_that_its_body_names() -> No
     loop, (first,) = made([2])
     loop._entries.bodies_bytes, first.value, first.digest = 0, None, None
     loop._arrivals.route_of = lambda value: "special" if value else "default"  # type: ignore[method-assign]
-    started: list[Entry] = []
-    given_back: list[Entry] = []
+    started: list[Delivery] = []
+    given_back: list[Delivery] = []
     loop._slots.give_back = given_back.append  # type: ignore[method-assign]
 
     async def claim(*_: Any, **__: Any) -> Any:

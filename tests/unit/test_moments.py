@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from producer.moments import moment, written
+from producer.text.times import moment, written
 from schemas.errors import ConfigError
 
 NOW = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - the database's times are UTC without a zone

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.task import FINAL, MOVES, OPEN, SETTLES, WAITING, Status
+from schemas.task.states import FINAL, MOVES, OPEN, SETTLES, WAITING, Status
 
 
 def test_the_states_keep_the_numbers_that_the_database_stores() -> None:

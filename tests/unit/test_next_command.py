@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from agent import cli as agent
-from agent.telemetry import configure_logging
+from agent.cli import main as agent
+from agent.reporting.telemetry import configure_logging
 from producer import __main__ as producer
-from producer.commands import load
-from schemas.next_command import with_config
+from producer.cli import load
+from schemas.runtime.next_command import with_config
 
 
 @pytest.mark.parametrize(

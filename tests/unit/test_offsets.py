@@ -3,11 +3,11 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from agent.offsets import Tracker
+from agent.inflight.watermark import OffsetTracker
 
 
-def read(*offsets: int) -> Tracker:
-    tracker = Tracker()
+def read(*offsets: int) -> OffsetTracker:
+    tracker = OffsetTracker()
     for offset in offsets:
         assert tracker.begin(offset)
     return tracker
@@ -15,7 +15,7 @@ def read(*offsets: int) -> Tracker:
 
 def test_nothing_was_read_nothing_is_committed() -> None:
     """Without a record there is no watermark and no span."""
-    assert (Tracker().watermark, Tracker().span, Tracker().unfinished) == (None, 0, 0)
+    assert (OffsetTracker().watermark, OffsetTracker().span, OffsetTracker().unfinished) == (None, 0, 0)
 
 
 def test_the_first_unfinished_record_is_the_watermark() -> None:
@@ -68,7 +68,7 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tracker = Tracker()
+        self.tracker = OffsetTracker()
         self.newest = -1
         self.unfinished: set[int] = set()
         self.last_watermark = -1

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from producer.out_of_reach import OutOfReach
+from producer.input.unreachable_documents import UnreachableDocuments
 
 
 def told(roots: list[Path], *paths: str) -> tuple[int, str]:
-    found = OutOfReach(roots)
+    found = UnreachableDocuments(roots)
     for path in paths:
         found.add(f"file://{path}")
     return found.count, str(found).removeprefix("DOCLLM_DOCUMENT_ROOTS=")
@@ -49,7 +49,7 @@ def test_what_no_root_would_let_be_read_is_not_counted(tmp_path: Path) -> None:
 
     A hidden folder may be a root.
     """
-    found = OutOfReach([tmp_path], [tmp_path / "data"])
+    found = UnreachableDocuments([tmp_path], [tmp_path / "data"])
     for name in (".env", "docllm.toml", "a.rejects.jsonl", "data/ledger.sqlite", "a.txt"):
         found.add((tmp_path / name).as_uri())
 

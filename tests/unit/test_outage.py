@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from schemas.outage import AGAIN_S, DUTY, PATIENCE_S, Outage
+from schemas.runtime.outage import AGAIN_S, DUTY, PATIENCE_S, Outage
 from tests.unit.test_bus_group import HandClock
 
 

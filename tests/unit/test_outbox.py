@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer import outbox
+from producer.ledger import outbox
 
 ITEMS = st.lists(st.tuples(st.sampled_from([outbox.TASK, outbox.QUARANTINE]), st.integers(1, 2**63 - 1), st.integers(0, 2**32 - 1)))
 

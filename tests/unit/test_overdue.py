@@ -11,12 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent import cli, overdue
+from agent.cli import main
+from agent.process import drain_watchdog
 from schemas.errors import DocllmError
 
 STUCK = """
 import asyncio
-from agent import overdue
+from agent.process import drain_watchdog as overdue
 
 async def waits_for_ever():
     overdue.end_after(0.1, asyncio.get_running_loop())
@@ -28,7 +29,7 @@ asyncio.run(waits_for_ever())
 
 FROZEN = """
 import asyncio, ctypes
-from agent import overdue
+from agent.process import drain_watchdog as overdue
 
 async def holds_the_lock():
     overdue.end_after(0.1, asyncio.get_running_loop())
@@ -41,7 +42,7 @@ asyncio.run(holds_the_lock())
 
 LEFT_BEHIND = """
 import threading, time
-from agent import overdue
+from agent.process import drain_watchdog as overdue
 
 threading.Thread(target=time.sleep, args=(60,)).start()
 overdue.leave_after(lambda: 7, 0.1)
@@ -85,7 +86,7 @@ def test_a_stack_between_two_lines_is_told() -> None:
     frame = SimpleNamespace(f_lineno=None, f_code=_nothing.__code__, f_globals={}, f_locals={})
     task = SimpleNamespace(get_stack=lambda limit: [frame][:limit])
 
-    assert "in _nothing" in overdue._stack(task)  # type: ignore[arg-type]
+    assert "in _nothing" in drain_watchdog._stack(task)  # type: ignore[arg-type]
 
 
 def test_a_drain_is_ended_though_nothing_can_be_told_of_it() -> None:
@@ -107,7 +108,7 @@ def test_nor_does_a_thread_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) ->
     """The end of an event loop joins the threads of `asyncio.to_thread`, for ever in Python 3.11."""
     left: list[int] = []
     begun, over = threading.Event(), threading.Event()
-    monkeypatch.setattr(overdue, "THREADS_S", 0.0)
+    monkeypatch.setattr(drain_watchdog, "THREADS_S", 0.0)
     monkeypatch.setattr(os, "_exit", lambda code: (left.append(code), over.set()))
 
     def block() -> None:
@@ -118,7 +119,7 @@ def test_nor_does_a_thread_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) ->
         asyncio.get_running_loop().run_in_executor(None, block)
         return False
 
-    cli._run_loop(command(), argparse.Namespace(report=None))
+    main._run_loop(command(), argparse.Namespace(report=None))
 
     assert begun.is_set()
     assert left == [0]
@@ -131,8 +132,8 @@ def test_whatever_ends_the_event_loop_is_an_internal_error(error: BaseException,
     async def run(_config: object, _options: object) -> bool:
         raise error
 
-    monkeypatch.setattr(cli, "_run", run)
-    monkeypatch.setattr(cli, "configure_logging", lambda *_: None)
+    monkeypatch.setattr(main, "_run", run)
+    monkeypatch.setattr(main, "configure_logging", lambda *_: None)
     monkeypatch.chdir(tmp_path)
 
-    assert cli.main([]) == DocllmError.exit_code
+    assert main.main([]) == DocllmError.exit_code

@@ -7,14 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from agent import parent
+from agent.process import child_process
 
 PATIENCE_S = 20.0
 
 
 def test_end_of_input_ends_a_child() -> None:
     """Where the kernel cannot tie a child to its parent, the end of its input ends it."""
-    code = "import time; from agent import parent; parent.BY_KERNEL = False; parent.follow(); print(1, flush=True); time.sleep(60)"
+    code = """
+import time
+from agent.process import child_process
+child_process.BY_KERNEL = False
+child_process.follow()
+print(1, flush=True)
+time.sleep(60)
+"""
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None
         assert child.stdout is not None
@@ -33,7 +40,7 @@ def test_files_of_the_current_folder_replace_no_child(tmp_path: Path, monkeypatc
     for name in ("agent", "producer", "schemas"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit(9)")
 
-    with parent.start(parent.program("--version"), stdout=subprocess.PIPE) as child:
+    with child_process.start(child_process.program("--version"), stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         said = child.stdout.read()
 

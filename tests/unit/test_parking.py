@@ -2,12 +2,12 @@
 
 import pytest
 
-from agent import parking
-from agent.entries import Entries
-from agent.entry import Entry, State
-from agent.parking import MOVE_AFTER_S, PARK_AFTER_S, Parking
+from agent.dispatch import route_parking
+from agent.dispatch.route_parking import MOVE_AFTER_S, PARK_AFTER_S, RouteParking
+from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.table import InFlightTable
 from agent.ports import Partition, Row
-from schemas.envelope import Publication
+from schemas.task.envelope import Publication
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 
@@ -21,13 +21,13 @@ class Yard:
     """Deliveries of two routes, some of which are closed."""
 
     def __init__(self, *routes: str) -> None:
-        self.entries, self.closed, self.running = Entries(), set[str](), set[str]()
-        self.parking = Parking(entries=self.entries, closed=self.closed.__contains__, running=lambda: self.running)
+        self.entries, self.closed, self.running = InFlightTable(), set[str](), set[str]()
+        self.parking = RouteParking(entries=self.entries, closed=self.closed.__contains__, running=lambda: self.running)
         for number, route in enumerate(routes):
             self.arrive(number, route)
 
-    def arrive(self, number: int, route: str, *, known: bool = True) -> Entry:
-        one = Entry(PARTITION, number, 0, Publication("ledger", "group", "batch", number, 0), b"body", b"d" * 16, route)
+    def arrive(self, number: int, route: str, *, known: bool = True) -> Delivery:
+        one = Delivery(PARTITION, number, 0, Publication("ledger", "group", "batch", number, 0), b"body", b"d" * 16, route)
         one.row = row(number) if known else None
         self.entries.arrive(one, 0.0, redelivered=False)
         return one
@@ -64,7 +64,7 @@ def test_a_body_is_kept_until_the_ledger_is_known_to_have_it() -> None:
     later = yard.arrive(9, "a", known=False)
 
     assert yard.entries.take_to_ask(PARK_AFTER_S, 10) == [before, later]
-    assert [(one.state, one.value) for one in (before, later)] == [(State.ASKING, b"body")] * 2
+    assert [(one.state, one.value) for one in (before, later)] == [(DeliveryState.ASKING, b"body")] * 2
     for one in (before, later):
         one.row = row(one.task_id)
         yard.entries.ready(one)
@@ -103,15 +103,15 @@ def test_many_tasks_of_a_closed_route_go_to_a_tier_while_another_is_open(
 
     If every route is closed, the group waits and nothing is moved.
     """
-    monkeypatch.setattr(parking, "MANY", 2)
+    monkeypatch.setattr(route_parking, "MANY", 2)
     yard = Yard("a", "a", "a", other)
     yard.closed.add("a")
     yard.running.update(running)
     yard.parking.look(0.0, full=True)
 
     yard.parking.look(MOVE_AFTER_S - 1, full=True)
-    assert yard.parking.overflowing(MOVE_AFTER_S - 1, ()) == []
-    assert yard.parking.overflowing(MOVE_AFTER_S, ()) == moves
+    assert yard.parking.routes_to_move(MOVE_AFTER_S - 1, ()) == []
+    assert yard.parking.routes_to_move(MOVE_AFTER_S, ()) == moves
 
 
 def test_a_task_of_a_closed_route_that_others_wait_behind_goes_to_a_tier() -> None:
@@ -124,5 +124,5 @@ def test_a_task_of_a_closed_route_that_others_wait_behind_goes_to_a_tier() -> No
     yard.closed.add("a")
     yard.parking.look(0.0, full=False)
 
-    assert yard.parking.overflowing(MOVE_AFTER_S - 1, {"a"}) == []
-    assert yard.parking.overflowing(MOVE_AFTER_S, {"a", "open"}) == ["a"]
+    assert yard.parking.routes_to_move(MOVE_AFTER_S - 1, {"a"}) == []
+    assert yard.parking.routes_to_move(MOVE_AFTER_S, {"a", "open"}) == ["a"]

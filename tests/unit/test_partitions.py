@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from agent.entry import Entry
-from agent.partitions import RESUME_SPAN, SPAN, Partitions
+from agent.inflight.delivery import Delivery
+from agent.inflight.partitions import RESUME_SPAN, SPAN, Partitions
 from agent.ports import Partition
-from schemas.envelope import Publication
+from schemas.task.envelope import Publication
 
 TOPIC = "group.tasks"
 
@@ -28,8 +28,8 @@ def partition(number: int = 0, epoch: int = 1, topic: str = TOPIC) -> Partition:
     return Partition(topic, "id", number, epoch)
 
 
-def entry(where: Partition, offset: int) -> Entry:
-    return Entry(where, offset, 0, Publication("ledger", "group", "batch", offset, 0), None, None, "route")
+def entry(where: Partition, offset: int) -> Delivery:
+    return Delivery(where, offset, 0, Publication("ledger", "group", "batch", offset, 0), None, None, "route")
 
 
 def assigned(*partitions: Partition) -> tuple[Partitions, FakeSource]:

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
+from agent.judge import judge
 from agent.outcome import COMPLETION, COMPLETION_ZLIB, Retry, Snooze, Succeeded
-from agent.policy import judge
 from agent.ports import CallFailed, Reply
-from schemas.config import Price
+from schemas.settings.config import Price
 from tests.unit.judged import DEAD, SNOOZED, TERMS, became, completion, error
 
 SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.judge import judge
 from agent.outcome import Dead, Retry, Snooze, Succeeded
-from agent.policy import judge
 from agent.ports import Reply
 from tests.unit.judged import TERMS, completion
 

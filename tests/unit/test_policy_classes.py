@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from agent.judge import CLASSES, Action, Effect, effect_of, judge, refused
 from agent.outcome import Failure, Snooze, Spent
-from agent.policy import CLASSES, Action, Effect, effect_of, judge, refused
 from agent.ports import CallFailed, Reply
 from tests.unit.judged import DEAD, RETRIED, SNOOZED, TERMS, became
 

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
+from agent.judge import Tier
+from agent.judge.guard_rule import LOOK_MOST, REFUSALS, Cause, EndedAlike, GuardWatch, Look, moved, next_in_s, next_size
 from agent.outcome import Failure, Spent
-from agent.policy import Tier
-from agent.policy.guard import LOOK_MOST, REFUSALS, Cause, Ended, Look, Watch, moved, next_in_s, next_size
 
 ERROR, OTHER = b"e" * 16, b"o" * 16
 
@@ -15,7 +15,7 @@ def stamp(number: int) -> bytes:
     return number.to_bytes(16, "big")
 
 
-def deaths_until_raised(watch: Watch, *stamps: bytes) -> int:
+def deaths_until_raised(watch: GuardWatch, *stamps: bytes) -> int:
     """Fail tasks for good until one is held back; return how many died."""
     for died, one in enumerate(stamps):
         if not watch.may_die(one):
@@ -25,7 +25,7 @@ def deaths_until_raised(watch: Watch, *stamps: bytes) -> int:
 
 def test_a_failure_is_death_while_the_route_works() -> None:
     """A task that fails for good among successes is itself at fault."""
-    watch = Watch(raised=False, route_works=True)
+    watch = GuardWatch(raised=False, route_works=True)
 
     assert watch.may_die(ERROR)
     assert (watch.raised, watch.cause) == (False, None)
@@ -33,7 +33,7 @@ def test_a_failure_is_death_while_the_route_works() -> None:
 
 def test_nothing_dies_on_a_route_that_works_for_nobody() -> None:
     """The first failure raises the guard and waits; the guard says what is known, not more."""
-    watch = Watch(raised=False, route_works=False, silence="nothing has succeeded on this route in this group yet")
+    watch = GuardWatch(raised=False, route_works=False, silence="nothing has succeeded on this route in this group yet")
 
     assert not watch.may_die(ERROR)
     assert (watch.raised, watch.cause) == (True, Cause.NO_SUCCESS)
@@ -42,7 +42,7 @@ def test_nothing_dies_on_a_route_that_works_for_nobody() -> None:
 
 def test_nothing_dies_while_the_guard_is_raised() -> None:
     """While the guard is raised, no task dies and it is not raised again."""
-    watch = Watch(raised=True, route_works=True)
+    watch = GuardWatch(raised=True, route_works=True)
 
     assert not watch.may_die(ERROR)
     assert watch.cause is None
@@ -53,7 +53,7 @@ def test_ten_deaths_in_a_row_for_one_error_are_the_limit() -> None:
 
     Earlier successes do not change that.
     """
-    watch = Watch(raised=False, route_works=True, lately=[Ended(None, 5000)])
+    watch = GuardWatch(raised=False, route_works=True, lately=[EndedAlike(None, 5000)])
 
     assert deaths_until_raised(watch, *[ERROR] * 20) == 10
     assert watch.cause is Cause.EXHAUSTED
@@ -63,7 +63,7 @@ def test_ten_deaths_in_a_row_for_one_error_are_the_limit() -> None:
 @pytest.mark.parametrize("between", [lambda watch: watch.other(), lambda watch: watch.succeeded(), lambda watch: watch.may_die(OTHER)])
 def test_a_row_is_broken_by_anything_else(between: object) -> None:
     """A success, a death by its own input, or another error begins a new row."""
-    watch = Watch(raised=False, route_works=True, lately=[Ended(None, 5000)])
+    watch = GuardWatch(raised=False, route_works=True, lately=[EndedAlike(None, 5000)])
     deaths_until_raised(watch, *[ERROR] * 9)
 
     between(watch)  # type: ignore[operator]
@@ -73,7 +73,7 @@ def test_a_row_is_broken_by_anything_else(between: object) -> None:
 
 def test_more_deaths_than_others_are_a_failure_as_a_whole() -> None:
     """Different errors count together: beyond ten, and beyond half of all ended tasks."""
-    watch = Watch(raised=False, route_works=True, lately=[Ended(None, 20)])
+    watch = GuardWatch(raised=False, route_works=True, lately=[EndedAlike(None, 20)])
 
     assert deaths_until_raised(watch, *map(stamp, range(1, 100))) == 21
     assert watch.why == "21 of the last 41 tasks were given up on"
@@ -81,7 +81,7 @@ def test_more_deaths_than_others_are_a_failure_as_a_whole() -> None:
 
 def test_half_is_not_more_than_half() -> None:
     """As many deaths as successes are accepted for ever."""
-    watch = Watch(raised=False, route_works=True)
+    watch = GuardWatch(raised=False, route_works=True)
     for number in range(1, 500):
         watch.other()
         assert watch.may_die(stamp(number))
@@ -89,7 +89,7 @@ def test_half_is_not_more_than_half() -> None:
 
 def test_fewer_than_ten_deaths_are_never_a_failure_as_a_whole() -> None:
     """Nine tasks of a batch of nine may die of nine errors."""
-    watch = Watch(raised=False, route_works=True)
+    watch = GuardWatch(raised=False, route_works=True)
 
     assert deaths_until_raised(watch, *map(stamp, range(1, 10))) == 9
     assert not watch.raised
@@ -100,15 +100,15 @@ def test_what_other_agents_settled_counts_in_the_order_in_which_it_was() -> None
 
     Several equal ones in a row are one count.
     """
-    same = [Ended(ERROR, 4), Ended(ERROR, 5), Ended(None, 90)]
+    same = [EndedAlike(ERROR, 4), EndedAlike(ERROR, 5), EndedAlike(None, 90)]
 
-    assert deaths_until_raised(Watch(raised=False, route_works=True, lately=same), *[ERROR] * 5) == 1
-    assert deaths_until_raised(Watch(raised=False, route_works=True, lately=same[::-1]), *[ERROR] * 5) == 5
+    assert deaths_until_raised(GuardWatch(raised=False, route_works=True, lately=same), *[ERROR] * 5) == 1
+    assert deaths_until_raised(GuardWatch(raised=False, route_works=True, lately=same[::-1]), *[ERROR] * 5) == 5
 
 
 def test_failures_of_a_handler_are_a_cause_of_their_own() -> None:
     """A provider that answers tells nothing of a handler."""
-    watch = Watch(raised=False, route_works=True)
+    watch = GuardWatch(raised=False, route_works=True)
 
     for _ in range(10):
         watch.may_die(ERROR, of_call=False)
@@ -124,7 +124,7 @@ def test_a_long_good_run_is_not_held_back_at_its_end() -> None:
         asked.append(True)
         return True
 
-    watch = Watch(raised=False, route_works=True, good_end=good_end)
+    watch = GuardWatch(raised=False, route_works=True, good_end=good_end)
 
     assert deaths_until_raised(watch, *[ERROR] * 9) == 9
     assert asked == []  # it is a question to the ledger
@@ -135,7 +135,7 @@ def test_a_long_good_run_is_not_held_back_at_its_end() -> None:
 # ---- tasks that are refused
 
 
-def refused_until_raised(watch: Watch, *stamps: bytes) -> int:
+def refused_until_raised(watch: GuardWatch, *stamps: bytes) -> int:
     """Let tasks be refused for good until one is held back; return how many died."""
     for died, one in enumerate(stamps):
         if not watch.may_be_refused(one):
@@ -145,7 +145,7 @@ def refused_until_raised(watch: Watch, *stamps: bytes) -> int:
 
 def test_a_dozen_refusals_for_one_reason_are_the_limit_of_a_key_without_success() -> None:
     """A wrong parameter is refused for every task."""
-    watch = Watch(raised=False, route_works=True, fruitless=True)
+    watch = GuardWatch(raised=False, route_works=True, fruitless=True)
 
     assert refused_until_raised(watch, *[ERROR] * 400) == REFUSALS == 12
     assert watch.cause is Cause.BAD_REQUEST
@@ -154,7 +154,7 @@ def test_a_dozen_refusals_for_one_reason_are_the_limit_of_a_key_without_success(
 
 def test_a_few_that_fail_otherwise_do_not_hide_a_wrong_parameter() -> None:
     """Other deaths and other refusals among them, as long as most were refused for this reason."""
-    watch = Watch(raised=False, route_works=True, fruitless=True)
+    watch = GuardWatch(raised=False, route_works=True, fruitless=True)
     for number in range(5):
         watch.other()
         assert watch.may_be_refused(stamp(number))
@@ -166,7 +166,7 @@ def test_a_few_that_fail_otherwise_do_not_hide_a_wrong_parameter() -> None:
 
 def test_refusals_for_many_reasons_are_the_tasks_own() -> None:
     """None of the reasons is that of most tasks."""
-    watch = Watch(raised=False, route_works=True, fruitless=True)
+    watch = GuardWatch(raised=False, route_works=True, fruitless=True)
 
     assert refused_until_raised(watch, *([ERROR, OTHER, b"3" * 16] * 50)) == 150
     assert not watch.raised
@@ -174,7 +174,7 @@ def test_refusals_for_many_reasons_are_the_tasks_own() -> None:
 
 def test_after_one_success_no_refusal_is_the_keys_fault() -> None:
     """A batch with some bad tasks has its first success soon."""
-    watch = Watch(raised=False, route_works=True, fruitless=True)
+    watch = GuardWatch(raised=False, route_works=True, fruitless=True)
     assert refused_until_raised(watch, *[ERROR] * 11) == 11
 
     watch.succeeded()
@@ -184,15 +184,15 @@ def test_after_one_success_no_refusal_is_the_keys_fault() -> None:
 
 def test_what_was_refused_before_counts() -> None:
     """By other agents, or minutes ago."""
-    watch = Watch(raised=False, route_works=True, fruitless=True, ended=11, refused=Counter({ERROR: 11}))
+    watch = GuardWatch(raised=False, route_works=True, fruitless=True, ended=11, refused=Counter({ERROR: 11}))
 
     assert refused_until_raised(watch, *[ERROR] * 5) == 1
 
 
 def test_a_guard_for_refusals_holds_back_refusals() -> None:
     """Whatever their reason; a guard that was raised for another cause holds back none."""
-    assert not Watch(raised=True, route_works=True, refuses=True).may_be_refused(OTHER)
-    assert Watch(raised=True, route_works=True).may_be_refused(OTHER)
+    assert not GuardWatch(raised=True, route_works=True, quarantine_if_foreign=True).may_be_refused(OTHER)
+    assert GuardWatch(raised=True, route_works=True).may_be_refused(OTHER)
 
 
 # ---- looks

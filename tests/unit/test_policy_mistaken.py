@@ -5,8 +5,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
+from agent.judge import CLASSES, Action, Effect, judge
 from agent.outcome import Failure
-from agent.policy import CLASSES, Action, Effect, judge
 from agent.ports import Reply
 from tests.unit.handling import failure_of
 from tests.unit.judged import TERMS, class_of, error

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from agent.policy import Action, action_of
-from schemas.config import TypeConfig
+from agent.judge import Action, action_of
+from schemas.settings.config import TypeConfig
 
 AGAIN, UP = Action.RETRY, Action.GIVE_UP
 

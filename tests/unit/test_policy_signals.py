@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from agent.breaker.told import by_answer
-from agent.policy import CLASSES, judge
-from agent.policy.signals import TABLE
+from agent.judge import CLASSES, judge
+from agent.judge.signals import TABLE
 from agent.ports import Reply
+from agent.routes.evidence import by_answer
 from tests.unit.handling import failure_of
 from tests.unit.judged import TERMS, class_of, completion, error
 

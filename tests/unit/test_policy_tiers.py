@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.policy.tiers import Tier, choose, retry_delay, tiers_of
+from agent.judge.tiers import Tier, choose, retry_delay, tiers_of
 from schemas.errors import ConfigError
 
 TIERS = tiers_of(("30s", "5m", "1h"))

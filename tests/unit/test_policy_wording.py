@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.policy import fingerprint, one_line
-from schemas.wording import masking
+from agent.judge import fingerprint, one_line
+from schemas.task.wording import masking
 
 
 @pytest.mark.parametrize(

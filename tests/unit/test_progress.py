@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.console.progress import WARN_S, Progress
-from producer.status import GroupStatus
+from agent.reporting.progress import WARN_S, Progress
+from producer.ledger.status import GroupStatus
 
 
 class Hour:
@@ -73,7 +73,7 @@ def test_bar_is_for_the_foreground_of_a_terminal() -> None:
 
     A program with a session of its own, like the agents of one parent, may not.
     """
-    code = "import os; from agent.console.progress import in_front; os._exit(10 + in_front())"
+    code = "import os; from agent.reporting.progress import in_front; os._exit(10 + in_front())"
     command = [sys.executable, "-c", code]
 
     pid, terminal = pty.fork()

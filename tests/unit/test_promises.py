@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.task import Status
+from schemas.task.states import Status
 from tests.invariants.calls import OK, retried_early
 from tests.invariants.evidence import Call, Death, Evidence, Kill, Letter, Position
 from tests.invariants.failures import calls_into_outages

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from producer.quarantine import KEPT_HEADER_BYTES, headers_blob
-from schemas.batch_name import is_batch_name
-from schemas.envelope import RawHeaders
+from producer.ledger.quarantine import KEPT_HEADER_BYTES, headers_blob
+from schemas.task.batch_name import is_batch_name
+from schemas.task.envelope import RawHeaders
 
 
 @pytest.mark.parametrize("value_bytes", [0, 1, 100, KEPT_HEADER_BYTES])

@@ -1,21 +1,21 @@
 """The ready queue: routes take turns, and so do new and returned deliveries."""
 
-from agent.entry import Entry, State
+from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.ready_queue import ReadyQueue
 from agent.ports import Partition
-from agent.ready import Ready
-from schemas.envelope import Publication
+from schemas.task.envelope import Publication
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
 
 
-def entry(number: int, route: str = "a") -> Entry:
-    one = Entry(PARTITION, number, 0, Publication("ledger", "group", "batch", number, 0), b"body", b"d" * 16, route)
-    one.state = State.READY
+def entry(number: int, route: str = "a") -> Delivery:
+    one = Delivery(PARTITION, number, 0, Publication("ledger", "group", "batch", number, 0), b"body", b"d" * 16, route)
+    one.state = DeliveryState.READY
     return one
 
 
-def filled(*entries: Entry, back: tuple[Entry, ...] = ()) -> Ready:
-    ready = Ready()
+def filled(*entries: Delivery, back: tuple[Delivery, ...] = ()) -> ReadyQueue:
+    ready = ReadyQueue()
     for one in entries:
         ready.put(one, back=False)
     for one in back:
@@ -23,7 +23,7 @@ def filled(*entries: Entry, back: tuple[Entry, ...] = ()) -> Ready:
     return ready
 
 
-def offsets(entries: list[Entry]) -> list[int]:
+def offsets(entries: list[Delivery]) -> list[int]:
     return [one.offset for one in entries]
 
 
@@ -62,7 +62,7 @@ def test_what_is_gone_is_passed_over_and_forgotten() -> None:
     """A delivery whose partition was revoked is never taken, and its route's name is dropped."""
     ended = entry(1)
     ready = filled(ended, entry(2, "b"))
-    ended.state = State.GONE
+    ended.state = DeliveryState.GONE
 
     ready.forget_gone()
 

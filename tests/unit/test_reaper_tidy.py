@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from agent.ledger import lease, sweep
-from agent.reaper import SWEPT_MOST, SWEPT_PER_S, Reaper, Sweep
+from agent.ledger import leases, sweeping
+from agent.maintenance.reaper import SWEPT_MOST, SWEPT_PER_S, Reaper, Sweep
 from producer.ports import Backlog
 from schemas.errors import DeniedError, UnreachableError
-from schemas.task import Status
-from schemas.topics import Topics
+from schemas.task.states import Status
+from schemas.task.topics import Topics
 
 
 class Rested(Exception):  # noqa: N818 - not an error: the round is over
@@ -33,7 +33,7 @@ class OneRound:
     def now_s(self) -> float:
         return 0.0
 
-    async def lane(self, work: Any) -> Any:
+    async def executor(self, work: Any) -> Any:
         return work()
 
     async def sleep(self, _seconds: float) -> None:
@@ -44,7 +44,9 @@ class OneRound:
 
 
 def reaper(parts: OneRound, tiers: tuple[str, ...] = ()) -> Reaper:
-    shared = dict.fromkeys(("database", "lane", "clock", "admin", "relay", "heartbeat", "kafka"), cast("Any", parts)) | {"lane": parts.lane}
+    shared = dict.fromkeys(("database", "executor", "clock", "admin", "relay", "heartbeat", "kafka"), cast("Any", parts)) | {
+        "executor": parts.executor
+    }
     woken = Sweep(600.0, asyncio.Event())
     return Reaper(**shared, topics=Topics("g", tiers), locks=None, sweep=woken, agents_gone=lambda _: None, finished=dict)
 
@@ -122,7 +124,7 @@ def test_each_round_sums_up_counts_and_forgets_agents_though_kafka_is_away() -> 
     with pytest.raises(Rested):
         asyncio.run(reaper(parts).tidy_forever())
 
-    assert {sweep.compact, lease.forget} <= set(parts.asked)
+    assert {sweeping.compact, leases.forget} <= set(parts.asked)
 
 
 def test_a_missing_right_ends_the_reaper() -> None:
@@ -144,7 +146,7 @@ def test_a_lost_topic_is_swept_at_a_bounded_rate() -> None:
     A million tasks without records take minutes, because claims and settles share the ledger with
     the sweep.
     """
-    parts, found, waited = OneRound(), [sweep.PAGE, sweep.PAGE, 3, *[sweep.PAGE] * 200], []
+    parts, found, waited = OneRound(), [sweeping.PAGE, sweeping.PAGE, 3, *[sweeping.PAGE] * 200], []
 
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
@@ -155,6 +157,6 @@ def test_a_lost_topic_is_swept_at_a_bounded_rate() -> None:
     parts.run = lambda _: found.pop(0)  # type: ignore[method-assign, assignment, return-value]
     parts.sleep, parts.backlog = sleep, backlog  # type: ignore[method-assign, assignment]
 
-    assert asyncio.run(reaper(parts).sweep_once()) == 2 * sweep.PAGE + 3
-    assert waited == [sweep.PAGE / SWEPT_PER_S] * 2
+    assert asyncio.run(reaper(parts).sweep_once()) == 2 * sweeping.PAGE + 3
+    assert waited == [sweeping.PAGE / SWEPT_PER_S] * 2
     assert asyncio.run(reaper(parts).sweep_once()) == SWEPT_MOST, "where the records stand is asked anew after so many"

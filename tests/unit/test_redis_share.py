@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agent.breaker.redis_share import RedisBoard
-from agent.breaker.shared import BoardAwayError, Report
-from schemas.config import Secret
+from agent.routes.sharing.board import BoardAwayError, RouteReport
+from agent.routes.sharing.redis_board import RedisBoard
+from schemas.settings.config import Secret
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_connection_that_was_reset_is_a_board_that_is_away(monkeypatch: pytest
     was killed.
     """
 
-    async def reset(_board: RedisBoard, _reports: Sequence[Report]) -> list[Any]:
+    async def reset(_board: RedisBoard, _reports: Sequence[RouteReport]) -> list[Any]:
         raise error
 
     monkeypatch.setattr(RedisBoard, "_run", reset)

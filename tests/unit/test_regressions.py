@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from sqlalchemy.exc import OperationalError
 
-from agent.heartbeat import Heartbeat
 from agent.lease import Lease
-from agent.ledger.locks import AgentLocks
-from schemas import migrations
-from schemas.clock import SystemClock
-from schemas.database import Connection, Database
-from schemas.lanes import InlineLane
+from agent.membership.heartbeat import Heartbeat
+from agent.membership.locks import AgentLocks
+from schemas.ledger import migrations
+from schemas.ledger.database import Connection, Database
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.executors import InlineExecutor
 
 Result = TypeVar("Result")
 
@@ -43,7 +43,7 @@ def test_an_agent_registers_though_the_database_stumbles(tmp_path: Path) -> None
     database.close()
     stumbling = Stumbling(url, pause=lambda _delay_s: None)
     heartbeat = Heartbeat(
-        database=stumbling, lane=InlineLane(), clock=SystemClock(), name="a", group="g", version="0", locks=None, notice=str
+        database=stumbling, executor=InlineExecutor(), clock=SystemClock(), name="a", group="g", version="0", locks=None, notice=str
     )
 
     lease = asyncio.run(heartbeat.register())
@@ -68,7 +68,14 @@ def test_a_heartbeat_outlives_whatever_happens_to_a_beat(tmp_path: Path) -> None
     database = Database(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
     migrations.migrate(database)
     heartbeat = Heartbeat(
-        database=database, lane=InlineLane(), clock=SystemClock(), name="a", group="g", version="0", locks=Full(tmp_path), notice=str
+        database=database,
+        executor=InlineExecutor(),
+        clock=SystemClock(),
+        name="a",
+        group="g",
+        version="0",
+        locks=Full(tmp_path),
+        notice=str,
     )
     heartbeat._leases.append(Lease(1, -100.0))
 

@@ -15,11 +15,11 @@ from agent.rehearsal import faults, run
 from agent.rehearsal.answers import example, summary, text_of
 from agent.rehearsal.child import rehearsal_child
 from agent.rehearsal.faults import Faults
-from agent.rehearsal.record import Record
+from agent.rehearsal.record import CallRecord
 from agent.rehearsal.service import Service
-from agent.rehearsal.wire import Ending, Plan, Request
-from schemas.clock import SystemClock
+from agent.rehearsal.wire import Ending, Request, ResponsePlan
 from schemas.errors import ConfigError
+from schemas.runtime.clock import SystemClock
 
 SCHEMA = {
     "type": "object",
@@ -40,7 +40,7 @@ SCHEMA = {
 
 
 def service(dialed: str = "", *, latency_s: tuple[float, float] = (0.0, 0.0), seed: int = 1, log: Any = None) -> Service:
-    record = Record(clock=SystemClock(), log=log)
+    record = CallRecord(clock=SystemClock(), log=log)
     return Service(record=record, dialed=faults.parse(dialed), latency_s=latency_s, seed=seed)
 
 
@@ -49,15 +49,15 @@ def chat(text: str = "Summarize: Sales rose.", name: str = "b/t", **fields: Any)
     return Request("POST", "/v1/chat/completions", {"x-client-request-id": f"{name}#1"}, body)
 
 
-def status_of(plan: Plan) -> int:
+def status_of(plan: ResponsePlan) -> int:
     return int(plan.answer.split(b" ", 2)[1])
 
 
-def body_of(plan: Plan) -> Any:
+def body_of(plan: ResponsePlan) -> Any:
     return json.loads(plan.answer.partition(b"\r\n\r\n")[2])
 
 
-def dial(made: Service, body: bytes, *, local: bool = True) -> Plan:
+def dial(made: Service, body: bytes, *, local: bool = True) -> ResponsePlan:
     return made.plan(Request("POST", "/faults", {}, body, local))
 
 

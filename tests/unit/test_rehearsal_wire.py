@@ -16,7 +16,7 @@ import pytest
 from agent.llm.client import ChatClient
 from agent.ports import Call, CallFailed, Reply
 from agent.rehearsal.child import rehearsal_child
-from agent.rehearsal.wire import Connection, Ending, Plan, Request, response
+from agent.rehearsal.wire import Connection, Ending, Request, ResponsePlan, response
 
 HELLO = b"POST /a HTTP/1.1\r\nContent-Length: 2\r\nX-Name: One\r\n\r\nhi"
 
@@ -43,7 +43,7 @@ class FakeTransport(asyncio.Transport):
 class Bench:
     """A connection over a fake transport; `plan` answers all its requests."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ResponsePlan) -> None:
         self.requests: list[Request] = []
         self.done: list[tuple[int, bool]] = []
         self.transport = FakeTransport()
@@ -51,14 +51,14 @@ class Bench:
         self.connection = Connection(plan=self._take, open_connections=set())
         self.connection.connection_made(self.transport)
 
-    def _take(self, request: Request) -> Plan:
+    def _take(self, request: Request) -> ResponsePlan:
         self.requests.append(request)
         return self._plan
 
 
 def test_a_request_may_come_in_pieces() -> None:
     """A request in any pieces is read as one, with header names in lower case."""
-    bench = Bench(Plan(b"answer"))
+    bench = Bench(ResponsePlan(b"answer"))
 
     for byte in HELLO:
         bench.connection.data_received(bytes([byte]))
@@ -69,7 +69,7 @@ def test_a_request_may_come_in_pieces() -> None:
 
 def test_requests_that_come_together_are_answered_in_turn() -> None:
     """Two requests in one piece get two answers, in turn."""
-    bench = Bench(Plan(b"answer"))
+    bench = Bench(ResponsePlan(b"answer"))
 
     bench.connection.data_received(HELLO + HELLO)
 
@@ -79,7 +79,7 @@ def test_requests_that_come_together_are_answered_in_turn() -> None:
 
 def test_a_cut_answer_is_half_and_a_reset() -> None:
     """A planned cut sends half of the answer and aborts, once."""
-    bench = Bench(Plan(b"answer", ending=Ending.CUT))
+    bench = Bench(ResponsePlan(b"answer", ending=Ending.CUT))
 
     bench.connection.data_received(HELLO + HELLO)
 
@@ -89,7 +89,7 @@ def test_a_cut_answer_is_half_and_a_reset() -> None:
 
 def test_a_hanging_call_ends_when_its_client_leaves() -> None:
     """A hanging call gets no answer and ends with its connection."""
-    bench = Bench(Plan(b"answer", ending=Ending.HANG))
+    bench = Bench(ResponsePlan(b"answer", ending=Ending.HANG))
 
     bench.connection.data_received(HELLO)
     assert bench.done == []
@@ -113,7 +113,7 @@ def test_a_hanging_call_ends_when_its_client_leaves() -> None:
 )
 def test_what_is_no_request_is_refused(sent: bytes, status: int) -> None:
     """Unreadable bytes are answered with a status, and the connection is closed."""
-    bench = Bench(Plan(b"answer"))
+    bench = Bench(ResponsePlan(b"answer"))
 
     bench.connection.data_received(sent)
 

@@ -11,9 +11,9 @@ from typing import NoReturn
 import jsonschema_rs
 import pytest
 
-from producer import rejects as module
-from producer.lines import Bad, Good, read_lines
-from producer.rejects import Rejects, TooManyRejectsError, rejects_path
+from producer.input import rejects as module
+from producer.input.lines import Bad, Good, read_lines
+from producer.input.rejects import Rejects, TooManyRejectsError, rejects_path
 from schemas.errors import ConfigError
 
 BAD = Bad(3, "id", "is missing", "give it one", '{"prompt": "Say hello"}')

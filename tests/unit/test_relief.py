@@ -5,34 +5,40 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.entries import Entries
-from agent.entry import Entry, State
-from agent.partitions import Partitions
+from agent.dispatch.head_of_line import FINISHED_SHARE, LONG_S, HeadOfLine
+from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.partitions import Partitions
+from agent.inflight.table import InFlightTable
 from agent.ports import Claimable, Order, Partition, Row
-from agent.relief import FINISHED_SHARE, LONG_S, Relief
-from schemas.envelope import Publication
+from schemas.task.envelope import Publication
 
 WHERE = Partition("group.tasks", "id", 0, 1)
 ORDER = Order(1, "group", "tasks", ((0, 5, 2),))
 
 
-def record(offset: int, digest: bytes | None, fence: int = 2) -> Entry:
-    return Entry(WHERE, offset, 0, Publication("ledger", "group", "batch", 5, fence), b"value", digest, "route")
+def record(offset: int, digest: bytes | None, fence: int = 2) -> Delivery:
+    return Delivery(WHERE, offset, 0, Publication("ledger", "group", "batch", 5, fence), b"value", digest, "route")
 
 
 def relieved(
-    state: State, answer: Order | None, *, first: Entry | None = None, behind: Sequence[Entry] = (), due_s: float = 1e6, almost: bool = True
-) -> tuple[Entry, list[object], list[int]]:
+    state: DeliveryState,
+    answer: Order | None,
+    *,
+    first: Delivery | None = None,
+    behind: Sequence[Delivery] = (),
+    due_s: float = 1e6,
+    almost: bool = True,
+) -> tuple[Delivery, list[object], list[int]]:
     """Run head-of-line relief over a span that its first deliveries block.
 
     Return the blocking delivery, the ledger's calls, and the finished offsets.
     """
-    entries, asked = Entries(), list[object]()
+    entries, asked = InFlightTable(), list[object]()
     entry = first or record(3, b"ours")
     # A row as it is read.
     entry.row = Row(5, 1, 3, 0, 2, 0, 5, 0, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
     entries.arrive(entry, 0.0, redelivered=False)
-    if state is State.HELD:
+    if state is DeliveryState.HELD:
         entries.hold(entry, due_s)
     for one in behind:
         entries.arrive(one, due_s, redelivered=False)
@@ -47,14 +53,14 @@ def relieved(
     done: list[int] = []
 
     class Wide(Partitions):
-        def blocking(self, finished: float) -> list[Entry]:
+        def blocking(self, finished: float) -> list[Delivery]:
             return [blocking] if almost or finished < FINISHED_SHARE else []
 
         def finish(self, partition: Partition, offset: int) -> None:
             done.append(offset)
 
     ordered: list[Order] = []
-    relief = Relief(ledger=Ledger(), partitions=Wide({}), entries=entries, ordered=ordered.extend)  # type: ignore[arg-type]
+    relief = HeadOfLine(ledger=Ledger(), partitions=Wide({}), entries=entries, ordered=ordered.extend)  # type: ignore[arg-type]
     asyncio.run(relief.relieve(0.0))
     assert ordered == ([answer] if done else [])
     return blocking, asked, done
@@ -63,14 +69,14 @@ def relieved(
 @pytest.mark.parametrize("digest", [b"ours", None])
 def test_a_copy_behind_a_task_that_runs_lets_the_others_pass(digest: bytes | None) -> None:
     """A copy behind a running task is finished; the replacement record stands for it."""
-    entry, asked, finished = relieved(State.RUNNING, ORDER, behind=[record(4, digest)])
+    entry, asked, finished = relieved(DeliveryState.RUNNING, ORDER, behind=[record(4, digest)])
 
-    assert (entry.state, asked, finished) == (State.GONE, [(5, digest, 2, None)], [4])
+    assert (entry.state, asked, finished) == (DeliveryState.GONE, [(5, digest, 2, None)], [4])
 
 
 def test_a_copy_behind_a_record_without_a_value_lets_the_others_pass() -> None:
     """A copy behind a pointer record is finished: the ledger knows whether it is the task's."""
-    assert relieved(State.HELD, ORDER, first=record(3, None), behind=[record(4, b"ours")])[2] == [4]
+    assert relieved(DeliveryState.HELD, ORDER, first=record(3, None), behind=[record(4, b"ours")])[2] == [4]
 
 
 def test_one_order_stands_for_all_copies() -> None:
@@ -80,8 +86,8 @@ def test_one_order_stands_for_all_copies() -> None:
     """
     behind = [record(4, b"ours"), record(5, None), record(6, b"theirs"), record(7, b"ours", fence=3), record(8, b"ours", fence=1)]
 
-    assert sorted(relieved(State.HELD, ORDER, behind=[])[2]) == [3]
-    assert sorted(relieved(State.HELD, ORDER, behind=behind)[2]) == [4, 5, 8]
+    assert sorted(relieved(DeliveryState.HELD, ORDER, behind=[])[2]) == [3]
+    assert sorted(relieved(DeliveryState.HELD, ORDER, behind=behind)[2]) == [4, 5, 8]
 
 
 @pytest.mark.parametrize(("due_s", "finished"), [(LONG_S - 1, []), (LONG_S + 1, [3])])
@@ -90,12 +96,12 @@ def test_many_that_wait_for_long_block_no_span(due_s: float, finished: list[int]
 
     If more than a fiftieth of a span waited for hours, no record used to be read past them.
     """
-    assert relieved(State.HELD, ORDER, due_s=due_s, almost=False)[2] == finished
+    assert relieved(DeliveryState.HELD, ORDER, due_s=due_s, almost=False)[2] == finished
 
 
 def test_a_task_that_runs_is_left_while_many_behind_it_are_open() -> None:
     """A running task is left while many records behind it are open: it may end sooner."""
-    assert relieved(State.RUNNING, ORDER, almost=False)[2] == []
+    assert relieved(DeliveryState.RUNNING, ORDER, almost=False)[2] == []
 
 
 def test_a_record_that_only_names_a_task_is_not_relieved() -> None:
@@ -103,7 +109,7 @@ def test_a_record_that_only_names_a_task_is_not_relieved() -> None:
 
     The replacement record would have the task's value, and the foreign value would be lost.
     """
-    entry, asked, finished = relieved(State.RUNNING, ORDER, behind=[record(4, b"theirs")])
+    entry, asked, finished = relieved(DeliveryState.RUNNING, ORDER, behind=[record(4, b"theirs")])
 
     assert (entry.value, asked, finished) == (b"value", [(5, b"theirs", 2, None)], [])
 
@@ -112,13 +118,13 @@ def test_a_record_that_runs_ahead_of_the_ledger_is_relieved_at_the_ledgers_fence
     """A record ahead of the ledger is relieved at the ledger's fence, lower after a restore."""
     entry = record(3, b"ours", fence=9)
 
-    assert relieved(State.HELD, ORDER, first=entry)[1:] == ([(5, b"ours", 2, None)], [3])
+    assert relieved(DeliveryState.HELD, ORDER, first=entry)[1:] == ([(5, b"ours", 2, None)], [3])
 
 
 def test_a_record_that_nobody_was_asked_about_is_left() -> None:
     """A record that was never claimed is left, because it will be claimed in a moment."""
     first, second = record(3, b"ours"), record(4, b"theirs")
-    entries = Entries()
+    entries = InFlightTable()
     for one in (first, second):
         entries.arrive(one, 0.0, redelivered=False)
 
@@ -130,20 +136,20 @@ def test_a_task_that_waits_for_long_lets_the_others_pass() -> None:
 
     The partition is read on, and the new record stands for the task.
     """
-    entry, asked, finished = relieved(State.HELD, ORDER)
+    entry, asked, finished = relieved(DeliveryState.HELD, ORDER)
 
-    assert (entry.state, asked, finished) == (State.GONE, [(5, b"ours", 2, None)], [3])
+    assert (entry.state, asked, finished) == (DeliveryState.GONE, [(5, b"ours", 2, None)], [3])
 
 
 def test_a_task_that_somebody_else_has_is_left() -> None:
     """A task that another agent claimed is left: the ledger says that it does not wait."""
-    entry, asked, finished = relieved(State.HELD, None)
+    entry, asked, finished = relieved(DeliveryState.HELD, None)
 
-    assert (entry.state, asked, finished) == (State.HELD, [(5, b"ours", 2, None)], [])
+    assert (entry.state, asked, finished) == (DeliveryState.HELD, [(5, b"ours", 2, None)], [])
 
 
 def test_a_task_that_is_about_to_run_is_left() -> None:
     """A task that is about to run is left: it will soon run, or no longer block."""
-    entry, asked, finished = relieved(State.READY, ORDER)
+    entry, asked, finished = relieved(DeliveryState.READY, ORDER)
 
-    assert (entry.state, asked, finished) == (State.READY, [], [])
+    assert (entry.state, asked, finished) == (DeliveryState.READY, [], [])

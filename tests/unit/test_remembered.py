@@ -2,9 +2,9 @@
 
 import pytest
 
-from schemas import validator
-from schemas.remembered import Remembered
-from schemas.validator import validator_of
+from schemas.runtime.digest_cache import DigestCache
+from schemas.task import validator
+from schemas.task.validator import validator_of
 
 
 def test_what_was_made_is_not_made_again() -> None:
@@ -14,7 +14,7 @@ def test_what_was_made_is_not_made_again() -> None:
     def get(value: bytes, size: int = 1) -> int:
         return cache.get(value, lambda: (made.append(value) or len(made), size))  # type: ignore[func-returns-value]
 
-    cache: Remembered[int] = Remembered(2)
+    cache: DigestCache[int] = DigestCache(2)
 
     assert [get(b"a"), get(b"b"), get(b"a")] == [1, 2, 1]
     assert [get(b"c"), get(b"a"), get(b"b")] == [3, 1, 4]
@@ -24,7 +24,7 @@ def test_what_was_made_is_not_made_again() -> None:
 
 def test_what_cannot_be_made_is_tried_again() -> None:
     """A failure is not cached, because it may pass."""
-    cache: Remembered[int] = Remembered(2)
+    cache: DigestCache[int] = DigestCache(2)
 
     def fail() -> tuple[int, int]:
         raise MemoryError

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
-from producer import replay_runs
 from producer.__main__ import _parser
-from producer.commands import load
-from producer.replay_runs import Place, Wish
-from producer.selection import Selection
-from schemas.config import Config
-from schemas.database import Database
-from schemas.settings import ledger_url, load_config
-from schemas.tables import dead_letter, task
-from schemas.task import Status
+from producer.cli import load
+from producer.ledger.selection import Selection
+from producer.replay import runs
+from producer.replay.runs import Cursor, ReplayRequest
+from schemas.ledger.database import Database
+from schemas.ledger.tables import dead_letter, task
+from schemas.settings.config import Config
+from schemas.settings.sources import ledger_url, load_config
+from schemas.task.states import Status
 
 GROUP = "docllm"
 DIED = {
@@ -50,12 +50,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def interrupted(folder: Path, wish: Wish) -> int:
+def interrupted(folder: Path, wish: ReplayRequest) -> int:
     """Store a replay of which nothing is applied yet; return its number."""
     database = Database(ledger_url(config_of(folder)))
     with database.engine.begin() as connection:
-        number = replay_runs.begin(connection, GROUP, "ann", wish)
-        assert replay_runs.store(connection, GROUP, number, wish, Place()) is None
+        number = runs.begin(connection, GROUP, "ann", wish)
+        assert runs.store(connection, GROUP, number, wish, Cursor()) is None
     database.close()
     return number
 
@@ -65,7 +65,7 @@ def test_a_dry_run_of_resume_tells_what_would_go_on_and_selects_nothing(folder: 
 
     With `--resume` no selection is given.
     """
-    number = interrupted(folder, Wish(Selection(cancelled=True, limit=2)))
+    number = interrupted(folder, ReplayRequest(Selection(cancelled=True, limit=2)))
     capsys.readouterr()
 
     assert run(folder, "replay", "--resume", "--dry-run") == 0

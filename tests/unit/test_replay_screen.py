@@ -4,14 +4,14 @@ from datetime import datetime
 
 import pytest
 
-from producer.replay_runs import ItemState, Run, Wish
-from producer.replay_screen import result
-from producer.selection import Selection
+from producer.ledger.selection import Selection
+from producer.replay.runs import ItemState, ReplayRequest, Run
+from producer.screen.replays import result
 
 
 def run_with(counts: dict[ItemState, int], chosen: Selection) -> Run:
     # As the database has it.
-    return Run(1, "ann", Wish(chosen), datetime(2026, 1, 31), None, counts)  # noqa: DTZ001
+    return Run(1, "ann", ReplayRequest(chosen), datetime(2026, 1, 31), None, counts)  # noqa: DTZ001
 
 
 def test_tasks_that_were_passed_over_may_be_dead_still() -> None:

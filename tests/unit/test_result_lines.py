@@ -6,9 +6,9 @@ from datetime import datetime
 import orjson
 import pytest
 
-from producer.result_lines import Ended, LineOf, Result, docllm_line, openai_line
-from schemas.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
-from schemas.task import Status
+from producer.ledger.result_lines import Ended, LineOf, Result, docllm_line, openai_line
+from schemas.task.codec import COMPLETION, COMPLETION_ZLIB, VALUE, VALUE_ZLIB
+from schemas.task.states import Status
 
 # The database's times are UTC without a zone.
 ENDED = datetime(2027, 1, 31, 18, 0, 0, 120000)  # noqa: DTZ001

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent import cli as agent
-from agent import resume
+from agent.cli import main as agent
+from agent.cli import resume
 
 HERE = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "agent", "resume", "default"]
@@ -56,7 +56,7 @@ def test_a_bug_of_ours_is_exit_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def broken(_argument: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(resume, "Names", broken)
+    monkeypatch.setattr(resume, "RouteNames", broken)
 
     assert agent.main(["resume", "default"]) == 5
     assert capsys.readouterr().err.endswith("RuntimeError: a bug\n")

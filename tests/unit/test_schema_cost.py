@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas import answer_schema
-from schemas.line import LineError, parse
-from schemas.line_json import MAX_VALUES
-from schemas.patterns import compiled_kb
-from schemas.schema_cost import LIGHT_VALUES, is_heavy, is_heavy_for, is_heavy_line
-from schemas.validator import validator_of
+from schemas.task import answer_schema
+from schemas.task.line import LineError, parse
+from schemas.task.line_json import MAX_VALUES
+from schemas.task.patterns import compiled_kb
+from schemas.task.schema_cost import LIGHT_VALUES, is_heavy, is_heavy_for, is_heavy_line
+from schemas.task.validator import validator_of
 
 UNICODE_KB = 50
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from producer.screen import bar, complain, note, status_lines, status_table
-from producer.status import AgentStatus, BatchStatus, GroupStatus
+from producer.ledger.status import AgentStatus, BatchStatus, GroupStatus
+from producer.screen.output import bar, complain, note, status_lines, status_table
 
 STATES = ("total", "pending", "processing", "retrying", "succeeded", "dead", "cancelled")
-SAY = "from producer.screen import say; say('a line')"
+SAY = "from producer.screen.output import say; say('a line')"
 
 
 def said(out: Path) -> subprocess.CompletedProcess[str]:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.commands import arguments, selecting
-from producer.selection import Selection, from_json
+from producer.cli import arguments, selection_options
+from producer.ledger.selection import Selection, from_json
 from schemas.errors import ConfigError
 
 NOW = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - the database's times are UTC without a zone
@@ -18,8 +18,8 @@ NOW = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - the database's times are 
 
 def parsed(*words: str) -> Selection:
     parser = argparse.ArgumentParser()
-    selecting.add_selection(parser)
-    return selecting.selection(parser.parse_args(words), NOW)
+    selection_options.add_selection(parser)
+    return selection_options.selection(parser.parse_args(words), NOW)
 
 
 def test_nothing_said_narrows_nothing() -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from agent.setback import set_back
+from agent.process.clock_jump import wait_for_backward_jump
 
 
 class JumpingClock:
@@ -29,11 +29,11 @@ class JumpingClock:
 @pytest.mark.parametrize(("away_s", "by_s"), [([0, 0, -60, -60], 60.0), ([0, 9986, 9986, 0], 9986.0), ([5, 4, -29000, 0], 29004.0)])
 def test_a_step_back_is_noticed(away_s: list[float], by_s: float) -> None:
     """A backward jump is detected at once, with its size."""
-    assert asyncio.run(set_back(JumpingClock(away_s))) == pytest.approx(by_s)
+    assert asyncio.run(wait_for_backward_jump(JumpingClock(away_s))) == pytest.approx(by_s)
 
 
 @pytest.mark.parametrize("away_s", [[0] * 9, [0, 3600, 7200], [0, -59, -118, -177]])
 def test_anything_else_is_not(away_s: list[float]) -> None:
     """A laptop that slept, or a clock that is corrected in small steps, is no backward jump."""
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(set_back(JumpingClock(away_s)))
+        asyncio.run(wait_for_backward_jump(JumpingClock(away_s)))

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from schemas.config import Config, KafkaConfig, Price, Secret, TypeConfig, authorization
 from schemas.errors import ConfigError
-from schemas.settings import OPENAI_URL, ledger_url, load_config, require_llm
+from schemas.settings.config import Config, KafkaConfig, Price, Secret, TypeConfig, authorization
+from schemas.settings.sources import OPENAI_URL, ledger_url, load_config, require_llm
 
 MYSQL = {"DOCLLM_KAFKA_BOOTSTRAP": "k:9092", "DOCLLM_DATABASE_URL": "mysql://u:p@h/docllm"}
 

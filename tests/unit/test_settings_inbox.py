@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas.config import Config
 from schemas.errors import ConfigError
-from schemas.settings import load_config
+from schemas.settings.config import Config
+from schemas.settings.sources import load_config
 
 
 def load(folder: Path, toml: str) -> Config:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.breaker import Names
+from agent.routes import RouteNames
 from schemas.errors import ConfigError
-from schemas.settings import load_config
+from schemas.settings.sources import load_config
 
 TWO = """
 [routes.a]
@@ -24,9 +24,9 @@ model = "m"
 """
 
 
-def names(folder: Path, toml: str) -> Names:
+def names(folder: Path, toml: str) -> RouteNames:
     (folder / "docllm.toml").write_text(toml, encoding="utf-8")
-    return Names(load_config(flags={}, environ={}, cwd=folder))
+    return RouteNames(load_config(flags={}, environ={}, cwd=folder))
 
 
 @pytest.mark.parametrize(("toml", "idle", "first"), [(TWO, "b", "a"), (NAMED, "other", "m")])

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from producer import __main__ as producer
-from schemas.config import Config
 from schemas.errors import ConfigError
-from schemas.setting_file import SettingFile
-from schemas.settings import _NAMED, SETTINGS, load_config
+from schemas.settings.config import Config
+from schemas.settings.file import SettingFile
+from schemas.settings.sources import _NAMED, SETTINGS, load_config
 
 SENDS = "[llm]\nbase_url = 'http://theirs/v1'\n"
 
@@ -28,7 +28,7 @@ def load(cwd: Path, flags: dict[str, Any] | None = None, **environ: str) -> Conf
 def _shared_group(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the files' group have other members, whoever runs the tests."""
     if "group" not in request.fixturenames:
-        monkeypatch.setattr("schemas.setting_file._is_private", lambda _group: False)
+        monkeypatch.setattr("schemas.settings.file._is_private", lambda _group: False)
 
 
 @pytest.fixture
@@ -91,8 +91,8 @@ def test_a_group_of_this_user_alone_may_write(
             raise KeyError(number)
         return grp.struct_group((group[0], "x", number, group[1]))
 
-    monkeypatch.setattr("schemas.setting_file.grp.getgrgid", find)
-    monkeypatch.setattr("schemas.setting_file.pwd.getpwuid", lambda user: pwd.struct_passwd(("ann", "x", user, 1, "", "/", "/bin/sh")))
+    monkeypatch.setattr("schemas.settings.file.grp.getgrgid", find)
+    monkeypatch.setattr("schemas.settings.file.pwd.getpwuid", lambda user: pwd.struct_passwd(("ann", "x", user, 1, "", "/", "/bin/sh")))
 
     if trusted:
         assert load(folder).llm.base_url == "http://theirs/v1"

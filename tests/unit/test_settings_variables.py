@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import ConfigError
-from schemas.settings import load_config
+from schemas.settings.sources import load_config
 
 
 @pytest.mark.parametrize("service", ["DOCLLM", "DOCLLM_REDIS", "DOCLLM_2_A"])

@@ -8,18 +8,18 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.telemetry import configure_logging
-from producer.commands.view import _escaped
-from producer.screen import say_json
-from producer.shown import ShownFormatter, escaped, log_to_stderr, shown_lines, shown_traceback
+from agent.reporting.telemetry import configure_logging
+from producer.cli.view import _escaped
+from producer.screen.output import say_json
+from producer.text.printable import ShownFormatter, escaped, log_to_stderr, shown_lines, shown_traceback
 
-FORGED = "g\r\n2026-11-24 00:00:00,000 INFO    agent.lifecycle: FORGED"
+FORGED = "g\r\n2026-11-24 00:00:00,000 INFO    agent.agent: FORGED"
 HOSTILE = ["\x1b[31m", "\x07", "\x7f", "\x85", "\x9b2J", "\u2028", "\u202e", "\u2066", "\u200f", "\ufeff", "\ud800", "\U000e0041"]
 
 
 def record(message: str, *, error: BaseException | None = None) -> logging.LogRecord:
     info = (type(error), error, error.__traceback__) if error is not None else None
-    return logging.LogRecord("agent.aside", logging.WARNING, "f.py", 1, "foreign record: %s", (message,), info)
+    return logging.LogRecord("agent.dispatch.quarantine_queue", logging.WARNING, "f.py", 1, "foreign record: %s", (message,), info)
 
 
 def raised(text: str) -> ValueError:
@@ -38,7 +38,7 @@ def test_a_log_message_stays_on_one_line_without_controls(text: str) -> None:
     line = ShownFormatter("%(levelname)s %(name)s: %(message)s").format(record(f"a{text}b"))
 
     assert line.isprintable()
-    assert line.startswith("WARNING agent.aside: foreign record: a")
+    assert line.startswith("WARNING agent.dispatch.quarantine_queue: foreign record: a")
 
 
 @pytest.mark.parametrize("text", [FORGED, *HOSTILE])

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.simulation.broker import Broker
 from tests.simulation.eventloop import VirtualClock, VirtualLoop
-from tests.simulation.lane import SimLane
+from tests.simulation.executor import SimExecutor
 from tests.simulation.store import AwayError
 from tests.simulation.weather import Weather
 
@@ -51,20 +51,20 @@ def test_a_database_that_is_back_early_is_found_within_a_second() -> None:
     loop = VirtualLoop(random.Random(1))  # noqa: S311 - protects nothing
     clock, weather = VirtualClock(loop), Weather(random.Random(1))  # noqa: S311 - the same
     weather.down_until_s["database"] = 60.0
-    lane = SimLane(weather=weather, clock=clock)
+    executor = SimExecutor(weather=weather, clock=clock)
 
     def ask() -> float:
         if weather.away_s("database", clock.now_s()):
             raise AwayError
         return clock.now_s()
 
-    answered_s = _run(loop, _with(lane, ask, weather, clock))
+    answered_s = _run(loop, _with(executor, ask, weather, clock))
 
     assert 5.0 <= answered_s <= 6.1
 
 
-async def _with(lane: SimLane, ask: Any, weather: Weather, clock: VirtualClock) -> float:
-    answer = lane(ask)
+async def _with(executor: SimExecutor, ask: Any, weather: Weather, clock: VirtualClock) -> float:
+    answer = executor(ask)
     await clock.sleep(5.0)
     weather.clear()
     return float(await answer)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from agent.entry import Entry
+from agent.inflight.delivery import Delivery
 from agent.outcome import INTERNAL, Outcome, Released, Snooze, Spent
 from tests.unit.breakers import routes
 from tests.unit.slotting import Bench, claimed
@@ -17,7 +17,7 @@ class PanicError(BaseException):
     """A Rust library's panic, as Python sees it."""
 
 
-def ended(act: Callable[[Entry], Awaitable[Outcome]], *, cancel: bool = False) -> Outcome:
+def ended(act: Callable[[Delivery], Awaitable[Outcome]], *, cancel: bool = False) -> Outcome:
     """Run an attempt that behaves so; return its settled outcome."""
 
     async def run() -> Outcome:
@@ -47,7 +47,7 @@ def test_a_bug_of_ours_is_told_with_what_was_paid(error: BaseException) -> None:
     counts bugs.
     """
 
-    async def act(entry: Entry) -> Outcome:
+    async def act(entry: Delivery) -> Outcome:
         entry.pay(PAID)
         raise error
 
@@ -61,7 +61,7 @@ def test_a_bug_of_ours_is_told_with_what_was_paid(error: BaseException) -> None:
 def test_a_cancelled_attempt_is_given_back_with_what_was_paid() -> None:
     """A cancelled attempt is given back with its cost, for example when an agent drains."""
 
-    async def act(entry: Entry) -> Outcome:
+    async def act(entry: Delivery) -> Outcome:
         entry.pay(PAID)
         await asyncio.Event().wait()
         raise AssertionError("it is cancelled")

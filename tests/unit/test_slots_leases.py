@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from agent.entry import Entry
-from agent.guard import Guards
+from agent.execution.guard_gate import GuardGate
+from agent.inflight.delivery import Delivery
 from agent.lease import FRESH_S
 from agent.outcome import Released
 from tests.unit.breakers import GOOD, routes
 from tests.unit.slotting import LONGEST, RAISED, Bench, claimed, ending, started
 
 
-def silent(entry: Entry) -> None:
+def silent(entry: Delivery) -> None:
     """Make the heartbeat silent for as long as other agents wait."""
     assert entry.lease is not None
     entry.lease.beaten_s -= FRESH_S + 1
@@ -35,7 +35,7 @@ def test_a_task_whose_lease_ran_out_while_its_guard_was_asked_is_given_back() ->
         silent(entry)
         return True
 
-    bench.guards = Guards(clock=bench.clock, longest_tier=LONGEST, take_turn=take_turn)
+    bench.guards = GuardGate(clock=bench.clock, longest_tier=LONGEST, take_turn=take_turn)
     bench.guards.replace([replace(RAISED, look_left=1)])
 
     assert started(bench, entry) == [Released()]

@@ -9,16 +9,16 @@ from collections.abc import Awaitable, Callable
 import orjson
 import pytest
 
-from agent import slots
-from agent.arrivals import Arrivals
-from agent.breaker import Names, Routes
-from agent.breaker.told import Told
-from agent.entry import Entry
+from agent.execution import slots
+from agent.inflight.decoder import RecordDecoder
+from agent.inflight.delivery import Delivery
+from agent.judge import Effect
 from agent.outcome import Outcome, Released, Retry, Snooze, Succeeded
-from agent.policy import Effect
 from agent.ports import Record
-from schemas.config import Config
-from schemas.envelope import Publication, encode
+from agent.routes import RouteNames, Router
+from agent.routes.evidence import RouteEvidence
+from schemas.settings.config import Config
+from schemas.task.envelope import Publication, encode
 from tests.unit.breakers import GOOD, ROUTE, call, failed, routes, snoozed
 from tests.unit.slotting import PARTITION, Bench, claimed, ending, started
 
@@ -42,7 +42,7 @@ async def stubborn() -> Outcome:
     return GOOD
 
 
-def idle(table: Routes) -> bool:
+def idle(table: Router) -> bool:
     """Return whether every permission came back."""
     return all(route.idle for route in table)
 
@@ -106,12 +106,12 @@ def test_every_permission_goes_back(act: Callable[[], Awaitable[Outcome]], *, ca
 @pytest.mark.parametrize(("line", "route"), [({"id": "a", "prompt": "p", "model": "large"}, "large"), (None, ROUTE)])
 def test_a_record_comes_with_its_route(line: dict[str, str] | None, route: str) -> None:
     """A record's route comes from the model in its value, or is the default one."""
-    arrivals = Arrivals(ledger_id="00" * 16, group="g", naming=Names(Config()))
+    arrivals = RecordDecoder(ledger_id="00" * 16, group="g", naming=RouteNames(Config()))
     headers = list(encode(Publication("00" * 16, "g", "b", 7, 0)))
 
     read = arrivals.read(Record(PARTITION, 0, 0, b"k", None if line is None else orjson.dumps(line), headers))
 
-    assert isinstance(read, Entry)
+    assert isinstance(read, Delivery)
     assert read.route == route
 
 
@@ -167,6 +167,6 @@ def test_the_last_task_is_told_from_a_wrong_key_by_the_cheap_prompt() -> None:
     at_s += 60.0
     assert table.room(ROUTE, at_s, 0, 8) == 0
     (prompt,) = table.prompts(at_s)
-    table.answered(prompt, Told(Effect.UP), at_s + 1.0)
+    table.answered(prompt, RouteEvidence(Effect.UP), at_s + 1.0)
 
     assert table.answered_since(ROUTE, at_s - 60.0)

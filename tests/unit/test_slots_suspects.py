@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from agent.entry import Entry
+from agent.execution.slots import Slots
+from agent.inflight.delivery import Delivery
 from agent.outcome import Released
-from agent.slots import Slots
 from tests.unit.breakers import GOOD, routes
 from tests.unit.slotting import Bench, claimed, ending
 
@@ -19,7 +19,7 @@ class Run:
         self.bench.guards.replace([])
         self.entries = [self.entry(number, times) for number, times in enumerate(losses)]
 
-    def entry(self, number: int, losses: int) -> Entry:
+    def entry(self, number: int, losses: int) -> Delivery:
         return claimed(number, self.bench.clock.now_s(), lease_losses=losses)
 
     def takes(self, losses: int) -> tuple[bool, int]:

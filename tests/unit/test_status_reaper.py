@@ -4,10 +4,10 @@ import asyncio
 from pathlib import Path
 
 from agent.app import reaping
-from producer import status
 from producer.app import opened
-from producer.status import GroupStatus
-from schemas.settings import load_config
+from producer.ledger import status
+from producer.ledger.status import GroupStatus
+from schemas.settings.sources import load_config
 
 
 def test_a_reaper_that_runs_is_known_as_one(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import jsonschema_rs
 import orjson
 
-from agent.policy.guard import GUARDED, ROUTE_CLOSED
-from producer.guards import Guard
-from producer.status import AgentStatus, BatchStatus, GroupStatus, _failures
-from schemas.task import Status
+from agent.judge.guard_rule import GUARDED, ROUTE_CLOSED
+from producer.ledger.guards import Guard
+from producer.ledger.status import AgentStatus, BatchStatus, GroupStatus, _failures
+from schemas.task.states import Status
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "json" / "status.json"
 

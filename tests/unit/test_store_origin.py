@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection
 
-from producer import from_topic, quarantine, replay_records, status, store
 from producer.__main__ import _parser
 from producer.app import opened
-from producer.commands import load
+from producer.cli import load
+from producer.ledger import quarantine, status, store
+from producer.ledger.store import Origin, begin_load, direct_batch, find_batch, half_loaded, open_batch, own_batch
 from producer.ports import Incoming
-from producer.store import Origin, begin_load, direct_batch, find_batch, half_loaded, open_batch, own_batch
-from schemas.database import Database
+from producer.replay import from_topic, records
 from schemas.errors import UnsafeStateError
-from schemas.settings import ledger_url, load_config
+from schemas.ledger.database import Database
+from schemas.settings.sources import ledger_url, load_config
 
 LINE = b'{"id":"2024.txt","prompt":"Sum up."}\n'
 
@@ -43,7 +44,7 @@ def inbox_batch(tmp_path: Path) -> Path:
 
     async def make() -> None:
         async with opened(load_config(flags={}, environ={}, cwd=tmp_path), "docllm") as parts:
-            await parts.lane(lambda: parts.database.run(lambda c: open_batch(c, "reports", "docllm", Origin.INBOX)))
+            await parts.executor(lambda: parts.database.run(lambda c: open_batch(c, "reports", "docllm", Origin.INBOX)))
 
     asyncio.run(make())
     return tmp_path
@@ -125,12 +126,12 @@ def test_a_record_that_was_refused_stays_refused_when_it_is_replayed(database: D
     task = Incoming(0, 1, b"k", LINE, [("docllm-task", b"1"), ("docllm-batch", b"reports")])
     run(database, lambda c: open_batch(c, "reports", "g"))
     unread: dict[int, str] = {}
-    suspect = quarantine.Suspect("id", "g.inbox", 0, 0, b"k", LINE, [("docllm-batch", b"reports")], "why", "rejected")
+    suspect = quarantine.RejectedRecord("id", "g.inbox", 0, 0, b"k", LINE, [("docllm-batch", b"reports")], "why", "rejected")
     run(database, lambda c: quarantine.keep(c, "g", [suspect]))
 
     def replay(connection: Connection) -> None:
         rows = connection.execute(quarantine.quarantine.select()).all()
-        unread.update(replay_records._accept_all(connection, "g", rows, lambda _: 5)[0])
+        unread.update(records._accept_all(connection, "g", rows, lambda _: 5)[0])
 
     run(database, replay)
 

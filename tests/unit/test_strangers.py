@@ -2,16 +2,16 @@
 
 import pytest
 
-from producer import strangers
-from producer.store import NewTask
-from schemas.envelope import RawHeaders
-from schemas.line import LineError
+from producer.ledger.store import NewTask
+from producer.loading import foreign_records
+from schemas.task.envelope import RawHeaders
+from schemas.task.line import LineError
 
 LINE = b'{"id":"a","prompt":"p"}'
 
 
 def read(value: bytes, headers: RawHeaders = ()) -> tuple[str, NewTask]:
-    return strangers.read(None, value, headers, "group", lambda _: 5)
+    return foreign_records.read(None, value, headers, "group", lambda _: 5)
 
 
 @pytest.mark.parametrize("value", [b"\xef\xbb\xbf" + LINE, LINE + b"\r\n", LINE + b"\n", LINE + b"\r", b"\xef\xbb\xbf" + LINE + b"\r\n"])

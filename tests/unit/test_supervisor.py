@@ -15,8 +15,8 @@ PATIENCE_S = 20.0
 
 PARENT = """
 import logging, sys
-from agent.supervisor import Backoff, Supervisor
-from schemas.clock import SystemClock
+from agent.process.supervisor import Backoff, Supervisor
+from schemas.runtime.clock import SystemClock
 logging.basicConfig(level="INFO", format="%(message)s")
 child, count, until_done = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "until-done"
 command = lambda number, report: [sys.executable, "-c", child, str(number), str(report)]
@@ -29,7 +29,7 @@ ADOPT = "import ctypes; ctypes.CDLL(None).prctl(36, 1)"
 # line. `tell` reports to its parent, as an agent does.
 CHILD = """
 import os, signal, sys, time
-from agent.parent import Word
+from agent.process.child_process import Word
 number = int(sys.argv[1])
 tell = lambda word: os.write(int(sys.argv[2]), word.value)
 say = lambda text: os.write(1, f"{text} {number} {os.getpid()}\\n".encode())
@@ -48,7 +48,7 @@ def until_told(times=1):
 """
 
 
-class Family:
+class TopicFamily:
     """A parent with its children. Their output is read from a file, so no writer blocks."""
 
     def __init__(self, folder: Path, child: str, count: int, *, until_done: bool, adopts: bool, backoff: str) -> None:
@@ -93,12 +93,12 @@ class Family:
 
 
 @pytest.fixture
-def family(tmp_path: Path) -> Iterator[Callable[..., Family]]:
+def family(tmp_path: Path) -> Iterator[Callable[..., TopicFamily]]:
     """Return a function that starts a family; no process outlives the test."""
-    started: list[Family] = []
+    started: list[TopicFamily] = []
 
-    def start(child: str, count: int = 2, *, until_done: bool = False, adopts: bool = False, backoff: str = "0.05") -> Family:
-        started.append(Family(tmp_path, child, count, until_done=until_done, adopts=adopts, backoff=backoff))
+    def start(child: str, count: int = 2, *, until_done: bool = False, adopts: bool = False, backoff: str = "0.05") -> TopicFamily:
+        started.append(TopicFamily(tmp_path, child, count, until_done=until_done, adopts=adopts, backoff=backoff))
         return started[-1]
 
     yield start
@@ -106,7 +106,7 @@ def family(tmp_path: Path) -> Iterator[Callable[..., Family]]:
         one.close()
 
 
-Start = Callable[..., Family]
+Start = Callable[..., TopicFamily]
 
 
 def alive(pid: int) -> bool:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.supervisor import Backoff, Supervisor
-from schemas.clock import SystemClock
+from agent.process.supervisor import Backoff, Supervisor
+from schemas.runtime.clock import SystemClock
 
 
 def test_wait_doubles_up_to_its_limit() -> None:

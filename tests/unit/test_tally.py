@@ -2,15 +2,15 @@
 
 from sqlalchemy import create_engine, select
 
-from producer.tally import NO_FINGERPRINT, Change, Key, write
-from schemas.tables import tally
-from schemas.task import Status
+from producer.ledger.tally import NO_FINGERPRINT, TallyChange, TallyKey, write
+from schemas.ledger.tables import tally
+from schemas.task.states import Status
 
-SUCCEEDED = Key(1, "document", "route", Status.SUCCEEDED, "succeeded")
-FAILED = Key(1, "document", "route", Status.RETRYING, "SERVER", b"f" * 16)
+SUCCEEDED = TallyKey(1, "document", "route", Status.SUCCEEDED, "succeeded")
+FAILED = TallyKey(1, "document", "route", Status.RETRYING, "SERVER", b"f" * 16)
 
 
-def written(*changes: Change) -> list[tuple[object, ...]]:
+def written(*changes: TallyChange) -> list[tuple[object, ...]]:
     engine = create_engine("sqlite://")
     tally.create(engine)
     with engine.begin() as connection:
@@ -22,7 +22,7 @@ def written(*changes: Change) -> list[tuple[object, ...]]:
 
 def test_equal_keys_are_summed() -> None:
     """A group of settles writes one row for each kind of outcome, however many tasks it has."""
-    rows = written(Change(SUCCEEDED, 1, 10, 5, 300), Change(FAILED, 1, 1, 0, 7), Change(SUCCEEDED, 1, 20, 6, 400))
+    rows = written(TallyChange(SUCCEEDED, 1, 10, 5, 300), TallyChange(FAILED, 1, 1, 0, 7), TallyChange(SUCCEEDED, 1, 20, 6, 400))
 
     assert rows == [(3, "succeeded", NO_FINGERPRINT, 2, 30, 11, 700), (2, "SERVER", b"f" * 16, 1, 1, 0, 7)]
 
@@ -34,13 +34,13 @@ def test_no_change_is_no_row() -> None:
 
 def test_different_errors_are_counted_apart() -> None:
     """Different errors are counted separately: the guard needs the failures by fingerprint."""
-    other = Key(1, "document", "route", Status.RETRYING, "SERVER", b"g" * 16)
+    other = TallyKey(1, "document", "route", Status.RETRYING, "SERVER", b"g" * 16)
 
-    assert [row[2] for row in written(Change(FAILED), Change(other))] == [b"f" * 16, b"g" * 16]
+    assert [row[2] for row in written(TallyChange(FAILED), TallyChange(other))] == [b"f" * 16, b"g" * 16]
 
 
 def test_a_long_outcome_is_cut() -> None:
     """A foreign error class is cut to fit its column."""
-    (row,) = written(Change(Key(1, "document", "", Status.DEAD, "X" * 100)))
+    (row,) = written(TallyChange(TallyKey(1, "document", "", Status.DEAD, "X" * 100)))
 
     assert row[1] == "X" * 64

@@ -2,8 +2,8 @@
 
 from agent.outcome import Dead, Failure, Released, Spent, Succeeded
 from agent.ports import Verdict
-from agent.telemetry import Counts, told_dead
-from producer.status import BatchStatus
+from agent.reporting.telemetry import Counts, told_dead
+from producer.ledger.status import BatchStatus
 
 GOOD = Succeeded(b"{}", 0, Spent())
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from producer.__main__ import _parser
+from producer.bus.embedded.admin import EmbeddedTopicAdmin
 from producer.ports import TopicState
-from producer.topics.embedded import EmbeddedTopicAdmin
-from schemas.settings import load_config
+from schemas.settings.sources import load_config
 
 
 def run(folder: Path, *arguments: str, **environ: str) -> int:

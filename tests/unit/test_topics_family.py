@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from producer.bus import topic_family as families
+from producer.bus.embedded.admin import EmbeddedTopicAdmin
+from producer.bus.topic_family import Known, TopicFamily
 from producer.ports import TopicState
-from producer.topics import family as families
-from producer.topics.embedded import EmbeddedTopicAdmin
-from producer.topics.family import Family, Known
-from schemas.clock import SystemClock
-from schemas.database import Database
 from schemas.errors import UnsafeStateError
-from schemas.lanes import InlineLane
-from schemas.topics import Topics
+from schemas.ledger.database import Database
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.executors import InlineExecutor
+from schemas.task.topics import Topics
 
 TOPICS = Topics("group", ("30s",))
 
@@ -23,7 +23,7 @@ TOPICS = Topics("group", ("30s",))
 class Overtaken(EmbeddedTopicAdmin):
     """Another program applies after this one's first look."""
 
-    other: Family | None = None
+    other: TopicFamily | None = None
     partitions = 4
 
     async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
@@ -35,8 +35,8 @@ class Overtaken(EmbeddedTopicAdmin):
         return found
 
 
-def family(database: Database, admin: EmbeddedTopicAdmin) -> Family:
-    return Family(admin=admin, database=database, lane=InlineLane(), topics=TOPICS, clock=SystemClock())
+def family(database: Database, admin: EmbeddedTopicAdmin) -> TopicFamily:
+    return TopicFamily(admin=admin, database=database, executor=InlineExecutor(), topics=TOPICS, clock=SystemClock())
 
 
 async def applied(database: Database, path: Path, before: int | None, others: int, mine: int) -> dict[str, int]:

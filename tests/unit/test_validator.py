@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from schemas.answer_schema import too_much
-from schemas.patterns import MOST_PATTERN_CHARS, MOST_PATTERNS, excess_of_patterns
-from schemas.validator import validator_of
+from schemas.task.answer_schema import too_much
+from schemas.task.patterns import MOST_PATTERN_CHARS, MOST_PATTERNS, excess_of_patterns
+from schemas.task.validator import validator_of
 
 WIDE = r"\pL{200}"
 ORDINARY = {

@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from agent.entry import Entry
+from agent.execution.worker import SETTLE_MARGIN_S, Worker
 from agent.handlers import Attempt, Handlers
+from agent.inflight.delivery import Delivery
 from agent.outcome import COMPLETION, Dead, Outcome, Released, Spent, Succeeded
 from agent.ports import Partition, Row
-from agent.worker import SETTLE_MARGIN_S, Worker
-from schemas.envelope import Publication
+from schemas.task.envelope import Publication
 
 GOOD = Succeeded(b"answer", COMPLETION, Spent())
 DEADLINE_S = 660.0
@@ -40,7 +40,7 @@ class StillClock:
         raise AssertionError("nothing here waits")
 
 
-def claimed(**changes: Any) -> Entry:
+def claimed(**changes: Any) -> Delivery:
     row = Row(
         task_id=7,
         batch_id=1,
@@ -69,10 +69,10 @@ def claimed(**changes: Any) -> Entry:
         "row": row,
         "claimed_s": 1000.0,
     }
-    return Entry(**(given | changes))
+    return Delivery(**(given | changes))
 
 
-def worked(entry: Entry, at_s: float = 1000.0) -> tuple[Outcome, list[Attempt]]:
+def worked(entry: Delivery, at_s: float = 1000.0) -> tuple[Outcome, list[Attempt]]:
     handlers = FakeHandlers()
     worker = Worker(handlers=cast("Handlers", handlers), clock=StillClock(at_s), deadline_s=DEADLINE_S)
     return asyncio.run(worker.work(entry, 2.5, refused_alone=True)), handlers.attempts

@@ -2,9 +2,9 @@
 
 from sqlalchemy import text
 
-from producer.replay_runs import STORED_PAGE
-from schemas import tables
-from schemas.task import Status
+from producer.replay.runs import STORED_PAGE
+from schemas.ledger import tables
+from schemas.task.states import Status
 from tests.faults.stage import Stage
 from tests.integration.deployment import BATCH, task_line
 from tests.integration.installations import prepare

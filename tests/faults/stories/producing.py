@@ -2,10 +2,10 @@
 
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from producer.bus import topics
-from producer.bus.file import BusFile
-from producer.topics.family import SETTINGS
-from schemas.task import Status
+from producer.bus.embedded import topics
+from producer.bus.embedded.file import BusFile
+from producer.bus.topic_family import SETTINGS
+from schemas.task.states import Status
 from tests.faults.stage import Stage
 from tests.integration.buses import KafkaBus
 from tests.integration.deployment import BATCH, task_line

@@ -6,8 +6,8 @@ import random
 import orjson
 from confluent_kafka import Producer
 
-from producer.bus.log import MAX_RECORD_BYTES
-from schemas.envelope import Outgoing
+from producer.bus.embedded.log import MAX_RECORD_BYTES
+from schemas.task.envelope import Outgoing
 from tests.faults.stage import Stage
 from tests.integration.deployment import task_line
 

@@ -1,8 +1,8 @@
 """Deaths of those who repair: reaper, sweep, trim, relief, and records that contradict the ledger."""
 
-from producer.bus import topics
-from producer.bus.file import BusFile
-from schemas.envelope import Outgoing, Publication, encode
+from producer.bus.embedded import topics
+from producer.bus.embedded.file import BusFile
+from schemas.task.envelope import Outgoing, Publication, encode
 from tests.faults.stage import Stage
 from tests.integration.buses import KafkaBus
 from tests.integration.deployment import BATCH, task_line

@@ -4,7 +4,7 @@ import signal
 
 from sqlalchemy import text
 
-from schemas.task import Status
+from schemas.task.states import Status
 from tests.faults.stage import Stage
 from tests.integration.deployment import task_line
 from tests.integration.programs import Program

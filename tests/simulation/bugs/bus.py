@@ -4,11 +4,12 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 from unittest.mock import patch
 
-from agent import settle
-from agent.ledger import settle as settles
+from agent.execution import settler
+from agent.ledger import settlements as settles
 from agent.outcome import Dead
-from producer import letters, outbox, store
+from producer.ledger import outbox, store
 from producer.ports import Order
+from producer.relay import record_builder
 from tests.simulation.bugs import stages
 from tests.simulation.bugs.bug import Bug, replaced
 from tests.simulation.machine import GROUP
@@ -40,23 +41,23 @@ def _from_memory() -> AbstractContextManager[Any]:
 
 
 def _published_first() -> AbstractContextManager[Any]:
-    put, found = settle.Settler.put, ExitStack()
+    put, found = settler.Settler.put, ExitStack()
 
-    def hasty(self: settle.Settler, entry: Any, outcome: Any) -> None:
+    def hasty(self: settler.Settler, entry: Any, outcome: Any) -> None:
         if isinstance(outcome, Dead) and entry.row is not None:
             self._ordered([Order(0, GROUP, "dlq", ((outbox.TASK, entry.task_id, entry.row.fence),))])
         put(self, entry, outcome)
 
-    found.enter_context(patch.object(settle.Settler, "put", hasty))
+    found.enter_context(patch.object(settler.Settler, "put", hasty))
     found.enter_context(_whatever_became_of_it())
     return found
 
 
-_whatever_became_of_it = replaced(letters, "_is_dead_of", lambda _row, _item: True)
+_whatever_became_of_it = replaced(record_builder, "_is_dead_of", lambda _row, _item: True)
 
 
 def _letter_without_body() -> AbstractContextManager[Any]:
-    write = letters.write
+    write = record_builder.write
 
     def cut(*args: Any) -> Any:
         found = write(*args)
@@ -65,7 +66,7 @@ def _letter_without_body() -> AbstractContextManager[Any]:
                 object.__setattr__(record, "value", None)
         return found
 
-    return patch.object(letters, "write", cut)
+    return patch.object(record_builder, "write", cut)
 
 
 BUGS = {

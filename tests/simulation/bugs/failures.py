@@ -7,14 +7,14 @@ from unittest.mock import patch
 
 from sqlalchemy import bindparam, update
 
-from agent import slots
-from agent.breaker import route, window
+from agent.execution import slots
 from agent.handlers import runner
-from agent.ledger import claim, free_ends, settle
-from agent.policy import guard
-from agent.policy.classes import CLASSES, Action
-from schemas.sql import NEVER_TIME
-from schemas.tables import task
+from agent.judge import guard_rule
+from agent.judge.classes import CLASSES, Action
+from agent.ledger import claims, settlements, uncounted_ends
+from agent.routes import route, window
+from schemas.ledger.sql import NEVER_TIME
+from schemas.ledger.tables import task
 from tests.simulation.bugs.bug import Bug, replaced
 from tests.simulation.bugs.stages import ALL_FAIL, ALL_PANIC, ALL_REFUSED, CANCELLED, OUTAGES
 
@@ -34,25 +34,25 @@ def _outage_counted() -> AbstractContextManager[Any]:
 
 
 def _cancel_unheard() -> AbstractContextManager[Any]:
-    row = claim._row
-    return patch.object(claim, "_row", lambda columns: replace(row(columns), cancelled=False))
+    row = claims._row
+    return patch.object(claims, "_row", lambda columns: replace(row(columns), cancelled=False))
 
 
 def _panics_free() -> AbstractContextManager[Any]:
     """A panic is taken for a bug of ours, and bugs of ours never count."""
     stack = ExitStack()
     stack.enter_context(patch.object(runner, "is_to_end", lambda _error, _attempt: True))
-    stack.enter_context(patch.object(free_ends, "FREE_ENDS", 1 << 30))
+    stack.enter_context(patch.object(uncounted_ends, "FREE_ENDS", 1 << 30))
     stack.enter_context(patch.object(slots, "INTERNAL_S", 1.0))
     return stack
 
 
-def _raised_for_nothing(self: guard.Watch, stamp: bytes) -> bool:
+def _raised_for_nothing(self: guard_rule.GuardWatch, stamp: bytes) -> bool:
     _may_be_refused(self, stamp)
     return True
 
 
-_may_be_refused = guard.Watch.may_be_refused
+_may_be_refused = guard_rule.GuardWatch.may_be_refused
 _DIE = update(task).where(task.c.id.in_(bindparam("ids", expanding=True)))
 _DIE = _DIE.values(status=4, owner=0, lease_losses=0, due_at=NEVER_TIME)
 
@@ -62,10 +62,10 @@ BUGS = {
     "an outage counts": Bug("P5", _outage_counted, {**OUTAGES, "slots": 1}),
     "the breaker never stops a route": Bug("P5", replaced(window.Window, "bad", property(lambda _self: False)), OUTAGES),
     "deaths are not held back": Bug(
-        "P5", replaced(settle, "hold_back", lambda _c, _g, some, _tier: [(one, one.outcome) for one in some]), ALL_FAIL
+        "P5", replaced(settlements, "hold_back", lambda _c, _g, some, _tier: [(one, one.outcome) for one in some]), ALL_FAIL
     ),
-    "refusals are not held back": Bug("P5", replaced(guard.Watch, "may_be_refused", _raised_for_nothing), ALL_REFUSED),
-    "a death does not count": Bug("P5", replaced(settle, "_DIE", _DIE)),
+    "refusals are not held back": Bug("P5", replaced(guard_rule.GuardWatch, "may_be_refused", _raised_for_nothing), ALL_REFUSED),
+    "a death does not count": Bug("P5", replaced(settlements, "_DIE", _DIE)),
     "a panic never counts": Bug("P4", _panics_free, ALL_PANIC),
     "a cancelled task is called": Bug("P4", _cancel_unheard, CANCELLED),
 }

@@ -5,17 +5,16 @@ from typing import Any
 from sqlalchemy import true, update
 
 from agent import lease
-from agent.ledger import lease as leases
-from agent.ledger import reap
-from producer import outbox
-from schemas.sql import utc_after, utc_now
-from schemas.tables import agent, task
+from agent.ledger import leases, reaping
+from producer.ledger import outbox
+from schemas.ledger.sql import utc_after, utc_now
+from schemas.ledger.tables import agent, task
 from tests.simulation.bugs.bug import Bug, replaced
 from tests.simulation.bugs.stages import DATABASE_AWAY, ZOMBIES
 
 
 def _no_recheck(connection: Any, group: str, ids: Any) -> Any:
-    return reap._reset(connection, group, reap._locked(connection, ids, true()), [])
+    return reaping._reset(connection, group, reaping._locked(connection, ids, true()), [])
 
 
 def _fence_raised_at_reap(connection: Any, group: str, rows: Any) -> None:
@@ -35,9 +34,9 @@ def _no_amnesty(connection: Any, agent_id: int) -> int:
 
 
 BUGS = {
-    "reaper without a second look": Bug("P7", replaced(reap, "reset_orphans", _no_recheck), ZOMBIES),
-    "reap raises the fence": Bug("P1", replaced(reap, "_return", _fence_raised_at_reap)),
-    "a reap counts no loss": Bug("P2", replaced(reap, "_return", _loss_not_counted)),
+    "reaper without a second look": Bug("P7", replaced(reaping, "reset_orphans", _no_recheck), ZOMBIES),
+    "reap raises the fence": Bug("P1", replaced(reaping, "_return", _fence_raised_at_reap)),
+    "a reap counts no loss": Bug("P2", replaced(reaping, "_return", _loss_not_counted)),
     "every lease is good": Bug("P4", replaced(lease.Lease, "good", lambda _self, _now_s: True)),
     "verdict without amnesty": Bug("P7", replaced(leases, "judge_others", _no_amnesty), DATABASE_AWAY),
     "verdict after 4 s": Bug("P7", replaced(leases, "DEAD_AFTER_S", 4.0)),

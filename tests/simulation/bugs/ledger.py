@@ -7,13 +7,14 @@ from unittest.mock import patch
 
 from sqlalchemy import bindparam, update
 
-from agent.ledger import claim
-from agent.ledger import settle as settles
+from agent.ledger import claims
+from agent.ledger import settlements as settles
 from agent.outcome import Dead, Moved, Retry
-from producer import outbox, quarantine, replay_tasks
-from schemas.sql import utc_after, utc_now
-from schemas.tables import task
-from schemas.task import Status
+from producer.ledger import outbox, quarantine
+from producer.replay import tasks
+from schemas.ledger.sql import utc_after, utc_now
+from schemas.ledger.tables import task
+from schemas.task.states import Status
 from tests.simulation.bugs.bug import Bug, replaced
 from tests.simulation.bugs.stages import ZOMBIES
 
@@ -61,7 +62,7 @@ def _retry_keeps_fence() -> AbstractContextManager[Any]:
 
 
 def _replay_keeps_fence() -> AbstractContextManager[Any]:
-    move = replay_tasks._move
+    move = tasks._move
 
     def same(connection: Any, group: str, wish: Any, rows: Any) -> list[Any]:
         orders = move(connection, group, wish, rows)
@@ -71,7 +72,7 @@ def _replay_keeps_fence() -> AbstractContextManager[Any]:
             outbox.shrink(connection, order, [(kind, task_id, fence - 1) for kind, task_id, fence in order.items])
         return []
 
-    return patch.object(replay_tasks, "_move", same)
+    return patch.object(tasks, "_move", same)
 
 
 def _replay_by_id_alone(row: Any, _items: Any, wish: Any) -> bool:
@@ -92,14 +93,14 @@ def _quarantine_without_letter() -> AbstractContextManager[Any]:
 BUGS = {
     "settle without owner": Bug("P2", replaced(settles, "_accepted", _any_owner_settles)),
     "a reaped task is settled by anyone": Bug("P2", replaced(settles, "_accepted", _reaped_settled_by_anyone), ZOMBIES),
-    "claim takes the claimed": Bug("P2", replaced(claim, "_CLAIM", _claiming(task.c.status.in_((0, 1, 2)), _FENCE))),
+    "claim takes the claimed": Bug("P2", replaced(claims, "_CLAIM", _claiming(task.c.status.in_((0, 1, 2)), _FENCE))),
     "snooze keeps its owner": Bug("P2", replaced(settles, "_SNOOZE", _ONE.values(status=0, due_at=utc_after(bindparam("delay_s"))))),
-    "claim takes the final": Bug("P1", replaced(claim, "_CLAIM", _claiming(_FENCE, (task.c.status > 1) | _DUE))),
-    "claim before it is due": Bug("P6", replaced(claim, "_CLAIM", _claiming(task.c.status.in_((0, 2)), _FENCE))),
+    "claim takes the final": Bug("P1", replaced(claims, "_CLAIM", _claiming(_FENCE, (task.c.status > 1) | _DUE))),
+    "claim before it is due": Bug("P6", replaced(claims, "_CLAIM", _claiming(task.c.status.in_((0, 2)), _FENCE))),
     "a retry keeps losses": Bug("P2", replaced(settles, "_RETRY", _retry(lease_losses=task.c.lease_losses))),
     "a retry is due at once": Bug("P6", replaced(settles, "_RETRY", _retry(due_at=utc_now()))),
     "retry keeps the fence": Bug("P3", _retry_keeps_fence),
     "replay keeps the fence": Bug("P8", _replay_keeps_fence),
-    "replay goes by id alone": Bug("P8", replaced(replay_tasks, "_as_stored", _replay_by_id_alone)),
+    "replay goes by id alone": Bug("P8", replaced(tasks, "_as_stored", _replay_by_id_alone)),
     "quarantined without a letter": Bug("P9", _quarantine_without_letter),
 }

@@ -5,61 +5,63 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 from unittest.mock import patch
 
-from agent import entries, loop, offsets, settle, slots
-from agent.arrivals import Arrivals
-from agent.aside import Aside
-from agent.entry import Entry
+from agent.dispatch import dispatcher
+from agent.dispatch.quarantine_queue import QuarantineQueue
+from agent.execution import settler, slots
+from agent.inflight import table, watermark
+from agent.inflight.decoder import RecordDecoder
+from agent.inflight.delivery import Delivery
 from agent.intake import Intake
-from agent.ledger import adapter, claim, reap
+from agent.ledger import claims, reaping, sql_ledger
 from agent.outcome import Released, Snooze
 from agent.ports import Answer, Verdict
-from producer import outbox
+from producer.ledger import outbox
 from tests.simulation.bugs.bug import Bug, replaced
 
 
 def _skipped(answer: Answer) -> Callable[[], AbstractContextManager[Any]]:
-    answered = loop.Loop._answered
+    answered = dispatcher.Dispatcher._answered
 
-    def skip(self: loop.Loop, entry: Any, said: Answer, row: Any) -> None:
+    def skip(self: dispatcher.Dispatcher, entry: Any, said: Answer, row: Any) -> None:
         answered(self, entry, Answer.DONE if said is answer else said, row)
 
-    return replaced(loop.Loop, "_answered", skip)
+    return replaced(dispatcher.Dispatcher, "_answered", skip)
 
 
 def _passes(kind: type) -> Callable[[], AbstractContextManager[Any]]:
-    settled = loop.Loop._settled
+    settled = dispatcher.Dispatcher._settled
 
-    def passes(self: loop.Loop, entry: Any, outcome: Any, verdict: Verdict) -> None:
+    def passes(self: dispatcher.Dispatcher, entry: Any, outcome: Any, verdict: Verdict) -> None:
         if isinstance(outcome, kind) and entry.partition in self._partitions:
             self._finish(entry, -1)
         else:
             settled(self, entry, outcome, verdict)
 
-    return replaced(loop.Loop, "_settled", passes)
+    return replaced(dispatcher.Dispatcher, "_settled", passes)
 
 
 def _fenced_passes() -> AbstractContextManager[Any]:
     """The reaper's own order would save the task; the rule must hold without it."""
-    back = reap._return
+    back = reaping._return
 
     def silent(*args: Any) -> None:
         with patch.object(outbox, "place", lambda *_args, **_options: []):
             back(*args)
 
     stack = ExitStack()
-    stack.enter_context(patch.object(reap, "_return", silent))
-    stack.enter_context(patch.object(loop.Loop, "_fenced", lambda self, entry, _outcome: self._finish(entry, -1)))
+    stack.enter_context(patch.object(reaping, "_return", silent))
+    stack.enter_context(patch.object(dispatcher.Dispatcher, "_fenced", lambda self, entry, _outcome: self._finish(entry, -1)))
     return stack
 
 
 def _settled_before_the_ledger() -> AbstractContextManager[Any]:
-    put = settle.Settler.put
+    put = settler.Settler.put
 
-    def early(self: settle.Settler, entry: Any, outcome: Any) -> None:
+    def early(self: settler.Settler, entry: Any, outcome: Any) -> None:
         put(self, entry, outcome)
         self._settled([(entry, outcome, Verdict.SETTLED)])
 
-    return patch.object(settle.Settler, "put", early)
+    return patch.object(settler.Settler, "put", early)
 
 
 def _highest(self: Any, offset: int) -> None:
@@ -67,26 +69,26 @@ def _highest(self: Any, offset: int) -> None:
         del self._open[older]
 
 
-def _no_followers(self: entries.Entries, entry: Any, _now_s: float, *, redelivered: bool) -> None:
+def _no_followers(self: table.InFlightTable, entry: Any, _now_s: float, *, redelivered: bool) -> None:
     self.bodies_bytes += len(entry.value or b"")
     self._by_task[entry.task_id] = entry
     (self.ask if redelivered else self.ready)(entry)
 
 
 def _followers_forgotten() -> AbstractContextManager[Any]:
-    end = entries.Entries.end
+    end = table.InFlightTable.end
 
-    def forget(self: entries.Entries, entry: Any) -> None:
+    def forget(self: table.InFlightTable, entry: Any) -> None:
         self._behind.pop(entry.task_id, None)
         end(self, entry)
 
-    return patch.object(entries.Entries, "end", forget)
+    return patch.object(table.InFlightTable, "end", forget)
 
 
 def _copies_of_any_fence() -> AbstractContextManager[Any]:
     """The record of a settled task's next attempt may be there already."""
-    take = entries.Entries.take_copies
-    return patch.object(entries.Entries, "take_copies", lambda self, entry, _fence: take(self, entry, 1 << 30))
+    take = table.InFlightTable.take_copies
+    return patch.object(table.InFlightTable, "take_copies", lambda self, entry, _fence: take(self, entry, 1 << 30))
 
 
 def _new_token() -> AbstractContextManager[Any]:
@@ -94,27 +96,27 @@ def _new_token() -> AbstractContextManager[Any]:
 
     async def pages(self: Any, records: Any, owner: int, deadline_s: float, *, suspects: bool = False) -> Any:
         def work(c: Any, page: Any) -> Any:
-            return claim.claim(c, page, owner + (next(tokens) << 8), deadline_s, suspects=suspects)
+            return claims.claim(c, page, owner + (next(tokens) << 8), deadline_s, suspects=suspects)
 
         return await self._pages(records, work, self._database.run)
 
-    return patch.object(adapter.SqlLedger, "claim", pages)
+    return patch.object(sql_ledger.SqlLedger, "claim", pages)
 
 
 def _revoked_claim_forgotten() -> AbstractContextManager[Any]:
-    claimed = loop.Loop._claimed
+    claimed = dispatcher.Dispatcher._claimed
 
-    def forget(self: loop.Loop, entry: Entry, *args: Any) -> None:
+    def forget(self: dispatcher.Dispatcher, entry: Delivery, *args: Any) -> None:
         if entry.partition in self._partitions:
             claimed(self, entry, *args)
 
-    return patch.object(loop.Loop, "_claimed", forget)
+    return patch.object(dispatcher.Dispatcher, "_claimed", forget)
 
 
 def _expired_called() -> AbstractContextManager[Any]:
     start = slots.Slots.start
 
-    def anyway(self: slots.Slots, entry: Entry) -> None:
+    def anyway(self: slots.Slots, entry: Delivery) -> None:
         if entry.row is not None and entry.row.expired:
             self._run(entry)
         else:
@@ -126,7 +128,7 @@ def _expired_called() -> AbstractContextManager[Any]:
 def _answer_given_back() -> AbstractContextManager[Any]:
     attempt = slots.Slots._attempt
 
-    async def forgotten(self: slots.Slots, entry: Entry) -> Any:
+    async def forgotten(self: slots.Slots, entry: Delivery) -> Any:
         outcome = await attempt(self, entry)
         return outcome if entry.partition.number == 0 else Released()
 
@@ -145,25 +147,25 @@ def _intake_first() -> AbstractContextManager[Any]:
     return patch.object(Intake, "_take", first)
 
 
-async def _suspects_dropped(self: Aside) -> None:
+async def _suspects_dropped(self: QuarantineQueue) -> None:
     while self._suspects:
         _, record = self._suspects.popleft()
         self._partitions.finish(record.partition, record.offset)
-        if isinstance(record, Entry):
+        if isinstance(record, Delivery):
             self._entries.end(record)
     self._partitions.flush()
 
 
 def _bad_record_raises() -> AbstractContextManager[Any]:
-    read = Arrivals.read
+    read = RecordDecoder.read
 
-    def strict(self: Arrivals, record: Any) -> Any:
+    def strict(self: RecordDecoder, record: Any) -> Any:
         found = read(self, record)
-        if not isinstance(found, Entry):
+        if not isinstance(found, Delivery):
             raise ValueError(found.reason)  # noqa: TRY004 - any error
         return found
 
-    return patch.object(Arrivals, "read", strict)
+    return patch.object(RecordDecoder, "read", strict)
 
 
 BUGS = {
@@ -173,10 +175,10 @@ BUGS = {
     "snooze lets the offset pass": Bug("P3", _passes(Snooze)),
     "release lets the offset pass": Bug("P3", _passes(Released)),
     "the offset moves before the settle": Bug("P3", _settled_before_the_ledger),
-    "the highest finished is committed": Bug("P3", replaced(offsets.Tracker, "finish", _highest)),
+    "the highest finished is committed": Bug("P3", replaced(watermark.OffsetTracker, "finish", _highest)),
     "intake commits first": Bug("P3", _intake_first),
-    "suspects are dropped": Bug("P3", replaced(Aside, "keep", _suspects_dropped)),
-    "two records of one task in a claim": Bug("P4", replaced(entries.Entries, "arrive", _no_followers)),
+    "suspects are dropped": Bug("P3", replaced(QuarantineQueue, "keep", _suspects_dropped)),
+    "two records of one task in a claim": Bug("P4", replaced(table.InFlightTable, "arrive", _no_followers)),
     "the second record of a task is forgotten": Bug("P1", _followers_forgotten),
     "a record of a newer fence is taken for a copy": Bug("P3", _copies_of_any_fence),
     "new token when a claim is tried again": Bug("P7", _new_token),

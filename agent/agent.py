@@ -1,0 +1,289 @@
+"""One agent from its first assignment to its last settle: start, run, drain, leave."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from agent.dispatch.dispatcher import Dispatcher
+from agent.execution.settler import Settler
+from agent.execution.slots import Slots
+from agent.intake import Intake
+from agent.maintenance.reaper import Reaper
+from agent.ports import Clock, Event, Order, Source
+from agent.reporting.telemetry import Counts, look
+from producer.relay.relay import Relay
+from schemas.errors import DocllmError, UnreachableError
+from schemas.runtime import crash
+from schemas.task.wording import counted
+
+log = logging.getLogger(__name__)
+
+LOOK_S, CANCEL_AGAIN_S = 1.0, 1.0
+PUBLISH_S, LAST_SETTLE_S = 5.0, 10.0
+
+
+async def end(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancel tasks until all of them have ended.
+
+    One cancel is not enough: a client library that is just giving up a wait may mistake the cancel
+    for its own.
+    """
+    left = list(tasks)
+    while left:
+        for one in left:
+            one.cancel()
+        await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+        left = [one for one in left if not one.done()]
+    # The caller asks the tasks themselves for their results.
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Stop:
+    """The requests to stop: the first signal asks for a drain, the second to hurry.
+
+    `leaving` is called once, when the drain has begun.
+    """
+
+    def __init__(self, leaving: Callable[[], object] | None = None) -> None:
+        self.asked = asyncio.Event()
+        self.hurry = asyncio.Event()
+        self._leaving = leaving
+
+    def signal(self) -> None:
+        """Handle one signal."""
+        (self.hurry if self.asked.is_set() else self.asked).set()
+        self.leave()
+
+    def leave(self) -> None:
+        """Note that the drain has begun, for whatever reason."""
+        leaving, self._leaving = self._leaving, None
+        if leaving is not None:
+            leaving()
+
+
+class Publishing:
+    """Sends the publish orders that this agent wrote; orders it does not get to are the relay's."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def ordered(self, orders: Sequence[Order]) -> None:
+        """Send orders in the background."""
+        if orders:
+            task = asyncio.get_running_loop().create_task(self._relay.send(orders))
+            self._tasks.add(task)
+            task.add_done_callback(self._done)
+
+    async def finish(self, timeout_s: float) -> None:
+        """Wait until the orders in progress are sent, at most `timeout_s`."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.warning("orders are left to the relay: %s", task.exception())
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Queries that decide whether the group's work is done, by the ledger and the bus.
+
+    `notes` returns warnings for a person who takes the work for done. `any_dead` returns whether a
+    task of the group is dead.
+    """
+
+    open_tasks: Callable[[], Awaitable[bool]]
+    orders: Callable[[], Awaitable[int]]
+    any_work: Callable[[], Awaitable[bool]]
+    notes: Callable[[], Awaitable[Sequence[str]]]
+    any_dead: Callable[[], Awaitable[bool]]
+
+
+class Agent:
+    """The parts of one agent, assembled by `app`."""
+
+    def __init__(
+        self,
+        *,
+        loop: Dispatcher,
+        slots: Slots,
+        settler: Settler,
+        intake: Intake,
+        sources: Sequence[tuple[Source, Callable[[Event], None]]],
+        reaper: Reaper,
+        publishing: Publishing,
+        finished: Finished,
+        duties: Sequence[Callable[[], Coroutine[Any, Any, None]]],
+        clock: Clock,
+        counts: Counts,
+        leave: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._loop = loop
+        self._slots = slots
+        self._settler = settler
+        self._intake = intake
+        self._sources = sources
+        self._reaper = reaper
+        self._publishing = publishing
+        self._finished = finished
+        self._clock = clock
+        self._duties = duties
+        self._counts = counts
+        self._leave = leave
+        self._failures: asyncio.Queue[str] = asyncio.Queue()
+
+    async def any_work(self) -> bool:
+        """Return whether the group has or ever had tasks, or has records in its inbox."""
+        return await self._finished.any_work()
+
+    async def any_dead(self) -> bool:
+        """Return whether a task of the group is dead."""
+        return await self._finished.any_dead()
+
+    async def leave(self) -> None:
+        """Record in the ledger that this agent stopped; for an agent that never ran."""
+        await self._leave()
+
+    def summary(self, group: str) -> list[str]:
+        """Return what this agent did: one line for each class of dead tasks, then the counts."""
+        where = f"; why tasks are dead: {look(group)}" if self._counts.dead else ""
+        return [*self._counts.deaths.all(group), self._counts.summary() + where]
+
+    def failed(self, reason: str) -> None:
+        """Report that a part has ended for good."""
+        self._failures.put_nowait(reason)
+
+    async def run(self, stop: Stop, *, until_done: bool, drain_timeout_s: float) -> None:
+        """Work until asked to stop, or until the work is done; then drain and leave.
+
+        Raises UnreachableError if outcomes could not be settled before leaving. Raises the error of
+        a part that broke.
+        """
+        tasks = [asyncio.create_task(duty) for duty in self._all_duties()]
+        for source, deliver in self._sources:
+            source.start(deliver)
+        endings = [asyncio.create_task(stop.asked.wait()), asyncio.create_task(self._failures.get())]
+        if until_done:
+            endings.append(asyncio.create_task(self._until_done()))
+        try:
+            ended, _ = await asyncio.wait([*tasks, *endings], return_when=asyncio.FIRST_COMPLETED)
+            stop.leave()
+            # The error of a part that broke says why this agent ends. The drain still runs, because
+            # the other calls are paid for.
+            with suppress(UnreachableError) if any(one in tasks for one in ended) else nullcontext():
+                await self._drain(stop, drain_timeout_s)
+            for one in ended:
+                one.result()
+            if not self._failures.empty() or endings[1].done():
+                raise DocllmError(endings[1].result())
+        finally:
+            await end([*tasks, *endings])
+            await self._leave_group()
+
+    def _all_duties(self) -> list[Coroutine[Any, Any, None]]:
+        loop, reaper = self._loop, self._reaper
+        return [
+            loop.ask_forever(),
+            loop.claim_forever(),
+            loop.tick_forever(),
+            self._settler.run(),
+            self._intake.run(),
+            reaper.reap_forever(),
+            reaper.relay_forever(),
+            reaper.tidy_forever(),
+            *(duty() for duty in self._duties),
+        ]
+
+    async def _drain(self, stop: Stop, timeout_s: float) -> None:
+        """Leave the group, finish running calls, settle, publish, and record the stop."""
+        if self._slots.running:
+            log.info("draining: waiting for %s, at most %.0f s", counted(self._slots.running, "call"), timeout_s)
+        self._slots.close()
+        await self._leave_group()
+        crash.reach("drain.group_left")
+        await self._finish_calls(stop, timeout_s)
+        try:
+            async with asyncio.timeout(LAST_SETTLE_S):
+                await self._loop.no_claim()
+                await self._settler.idle()
+                crash.reach("drain.settled")
+                await self._publishing.finish(PUBLISH_S)
+                crash.reach("drain.published")
+                await self._leave()
+        except TimeoutError:
+            left = self._settler.unsettled
+            told = f"{left} outcomes are not settled; their tasks run again" if left else "it does not know that this agent left"
+            raise UnreachableError(f"the database does not answer: {told}") from None
+
+    async def _leave_group(self) -> None:
+        """Leave the group, however the run ends.
+
+        A consumer's thread must not outlive the event loop.
+        """
+        await asyncio.gather(*(source.leave() for source, _ in self._sources))
+
+    async def _finish_calls(self, stop: Stop, timeout_s: float) -> None:
+        finishing = asyncio.create_task(self._slots.finish(timeout_s))
+        hurry = asyncio.create_task(stop.hurry.wait())
+        await asyncio.wait([finishing, hurry], return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not finishing.done():
+            log.info("hurrying: ending %s, their tasks run again", counted(self._slots.running, "call"))
+            finishing.cancel()
+            await self._slots.finish(0)
+
+    async def _until_done(self) -> None:
+        """Return once the group's work is done.
+
+        That is the case if every task of the group is final, no order is left, and the partitions
+        are committed up to their ends.
+        """
+        while not await self._done():
+            await self._clock.sleep(LOOK_S)
+        for note in await self._finished.notes():
+            log.warning("%s", note)
+
+    async def _done(self) -> bool:
+        if self._slots.running or self._settler.unsettled or not self._intake.idle:
+            return False
+        if await self._finished.open_tasks() or await self._finished.orders():
+            return False
+        for source, _ in self._sources:
+            await source.commit()
+            rest = await source.at_rest()
+            if not rest.joined or rest.lag:
+                return False
+        return not await self._finished.open_tasks()
+
+
+class Reaping:
+    """A reaper without an agent: it judges, resets, relays and sweeps, and takes no tasks."""
+
+    def __init__(
+        self, *, reaper: Reaper, duties: Sequence[Callable[[], Coroutine[Any, Any, None]]], leave: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._reaper = reaper
+        self._duties = duties
+        self._leave = leave
+
+    async def run(self, stop: Stop) -> None:
+        """Reap until asked to stop."""
+        reaper = self._reaper
+        duties = [reaper.reap_forever(), reaper.relay_forever(), reaper.tidy_forever(), *(duty() for duty in self._duties)]
+        tasks = [asyncio.create_task(duty) for duty in duties]
+        asked: asyncio.Task[Any] = asyncio.create_task(stop.asked.wait())
+        ended, _ = await asyncio.wait([*tasks, asked], return_when=asyncio.FIRST_COMPLETED)
+        stop.leave()
+        await end(tasks)
+        try:
+            async with asyncio.timeout(LAST_SETTLE_S):
+                await self._leave()
+        except TimeoutError:
+            raise UnreachableError("the database does not answer: it does not know that this reaper left") from None
+        for task in ended:
+            task.result()

@@ -1,0 +1,331 @@
+"""The command line of `python -m agent`: arguments, signals and exit codes.
+
+The module `app` builds what a command starts.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import random
+import resource
+import sys
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NoReturn
+from urllib.request import getproxies_environment
+
+from agent import app, rehearsal
+from agent.agent import Stop
+from agent.cli import resume
+from agent.process import child_process, drain_watchdog
+from agent.process.child_process import Report, Word
+from agent.process.clock_jump import wait_for_backward_jump
+from agent.process.containment import new_event_loop
+from agent.process.signals import stops
+from agent.process.supervisor import Supervisor
+from agent.rehearsal.child import rehearsal_child
+from agent.reporting.telemetry import configure_logging
+from agent.routes.accounts import keys_in_clear
+from producer.app import opened
+from producer.cli.arguments import group, up_to
+from producer.text.printable import shown_lines
+from schemas.errors import ConfigError, DocllmError, InputError, UnreachableError
+from schemas.runtime import collector
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.next_command import with_config
+from schemas.runtime.starting import INTERRUPTED
+from schemas.settings.config import Config, LLMConfig
+from schemas.settings.sources import current_folder, load_config, require_llm
+from schemas.task.untrusted import is_interrupt
+from schemas.version import VERSION
+
+log = logging.getLogger("agent")
+
+_MAX_PROCESSES = 1000
+# Files open besides the connections of calls: ledger, bus, Kafka, documents, locks.
+_OTHER_FILES = 256
+EXAMPLES = """\
+examples:
+  python -m agent --group docllm               run until told to stop (Ctrl-C)
+  python -m agent --group docllm --until-done  leave when every task is final
+  python -m agent --until-done --rehearsal     without a provider, for a trial
+  python -m agent --processes 4 --slots 200    four agents, 200 calls each
+  python -m agent reaper --group docllm        only repair what others left
+  python -m agent resume ROUTE --group docllm  let a parked route take calls
+  python -m agent rehearsal-llm --port 8000    an OpenAI-compatible server
+
+exit codes: 0 done or drained, 1 a task is dead (--fail-on-dead), 2 usage,
+            3 a server cannot be reached, 4 wrong schema or topics,
+            5 internal, 130 forced by a third signal
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command; return its exit code."""
+    if argv[:1] == ["rehearsal-llm"]:
+        return rehearsal.run(argv[1:])
+    if argv[:1] == ["resume"]:
+        return resume.run(argv[1:])
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.fail_on_dead and not options.until_done:
+        parser.error("--fail-on-dead says how the work ended: give --until-done too")
+    configure_logging(options.log_level, options.child, options.config)
+    command = _reap if options.command == "reaper" else _run
+    try:
+        config = load_config(flags=_flags(options), environ=os.environ, cwd=current_folder())
+        if options.processes and not options.child:
+            return _supervise(config, options, argv)
+        anew = _run_loop(command(config, options), options)
+    except DocllmError as error:
+        _complain(options, error)
+        return _ended(options, error.exit_code)
+    except BaseException as error:  # a bug, or what a handler did to the event loop: shown whole
+        if is_interrupt(error):
+            raise
+        log.exception("internal error")
+        return _ended(options, DocllmError.exit_code)
+    if anew:
+        safe = ["-P"] if sys.flags.safe_path else []
+        # Run this program again, as it was started.
+        os.execv(sys.executable, [sys.executable, *safe, "-m", "agent", *argv])  # noqa: S606
+    return _ended(options, 0)
+
+
+def _run_loop(command: Coroutine[Any, Any, bool], options: argparse.Namespace) -> bool:
+    """Run a command in an event loop, whose end would wait for every thread that a handler started in it."""
+    runner = asyncio.Runner(loop_factory=new_event_loop)
+    code = DocllmError.exit_code
+    try:
+        anew = runner.run(command)
+        code = 0
+    except DocllmError as error:
+        code = error.exit_code
+        raise
+    finally:
+        leaving = drain_watchdog.leave_after(lambda: _ended(options, code))
+        runner.close()
+        leaving.cancel()
+    return anew
+
+
+def _ended(options: argparse.Namespace, code: int) -> int:
+    """Return the exit code, and tell the parent that this exit is the agent's own."""
+    Report(options.report).say(Word.ENDED)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m agent",
+        description="Takes tasks from a group's topics, calls the LLM, settles the results.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", nargs="?", type=_command, default="run", help=argparse.SUPPRESS)
+    parser.add_argument("--group", type=group, default="docllm", help="consumer group and topic prefix (docllm)")
+    parser.add_argument("--slots", metavar="N", help="calls in flight at once (64)")
+    parser.add_argument("--processes", type=up_to(_MAX_PROCESSES), metavar="N", help="run N child processes; a dead one is started again")
+    parser.add_argument("--until-done", action="store_true", help="leave when the group's work is done")
+    parser.add_argument("--fail-on-dead", action="store_true", help="with --until-done: exit code 1 if a task of the group is dead")
+    parser.add_argument("--rehearsal", action="store_true", help="use the rehearsal LLM, in a child process")
+    parser.add_argument("--rehearsal-options", default="", metavar="TEXT", help="its options, for example '--latency 1 --faults 429=0.05'")
+    # Added by a supervisor: the agent's number.
+    parser.add_argument("--child", type=up_to(_MAX_PROCESSES), help=argparse.SUPPRESS)
+    # Added by a supervisor: the descriptor for status words.
+    parser.add_argument("--report", type=int, help=argparse.SUPPRESS)
+    # Added by a supervisor: the rehearsal LLM of all its agents.
+    parser.add_argument("--rehearsal-url", help=argparse.SUPPRESS)
+    parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
+    parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="what to log (INFO)")
+    parser.add_argument("--version", action="version", version=f"docllm {VERSION}")
+    return parser
+
+
+def _command(text: str) -> str:
+    """Return the command; refuse unknown ones, and commands that must come before all options."""
+    if text in {"resume", "rehearsal-llm"}:
+        raise argparse.ArgumentTypeError(f"{text} stands before its options: python -m agent {text} --help")
+    if text not in {"run", "reaper"}:
+        raise argparse.ArgumentTypeError(f"{text!r} is no command; known are run, reaper, resume and rehearsal-llm")
+    return text
+
+
+def _flags(options: argparse.Namespace) -> dict[str, object]:
+    return {name: value for name, value in (("agent.slots", options.slots), ("config", options.config)) if value is not None}
+
+
+def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Run the agents as child processes.
+
+    Faults that every child would report are reported once, here.
+    """
+    if options.command != "run":
+        raise ConfigError("--processes is for agents; one reaper is enough")
+    if not options.rehearsal:
+        require_llm(config)
+    # The rehearsal LLM inherits the limit and takes the calls of all agents.
+    _allow_open_files(config.agent.slots * options.processes)
+    with _llm_settings(config, options) as llm:
+        shared = ["--rehearsal-url", llm.base_url or ""] if options.rehearsal else []
+        return Supervisor(
+            # Our arguments come first, because after a `--` in the user's arguments nothing is an
+            # option.
+            command=lambda number, report: child_process.program("--child", str(number), "--report", str(report), *shared, *argv),
+            count=options.processes,
+            until_done=options.until_done,
+            clock=SystemClock(),
+            jitter=random.random,
+        ).run()
+
+
+def _allow_open_files(calls: int) -> bool:
+    """Raise this process's limit of open files for `calls` calls at once, if it may.
+
+    Returns whether the limit suffices. Most systems begin with 1,024 and allow many more. A call
+    that gets no file counts as a failure of its route.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    least, most = (sys.maxsize if limit == resource.RLIM_INFINITY else limit for limit in (soft, hard))
+    needed = calls + _OTHER_FILES
+    if least < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, most), hard))
+    return needed <= most
+
+
+async def _run(config: Config, options: argparse.Namespace) -> bool:
+    """Run an agent; return whether it must start anew."""
+    stop = _signals(config.agent.drain_timeout_s + drain_watchdog.GRACE_S)
+    if not options.rehearsal:
+        require_llm(config)
+    if options.child:
+        child_process.follow()
+    if not _allow_open_files(config.agent.slots):
+        log.warning("%d slots need more open files than `ulimit -Hn` allows: raise it, or lower the slots", config.agent.slots)
+    with _llm_settings(config, options) as llm, _started_anew(config, stop) as anew:
+        await _work(config, llm, options, stop)
+    # A signal to leave during the drain hurries it, and then the agent does not restart.
+    return anew.is_set() and not stop.hurry.is_set()
+
+
+@contextmanager
+def _started_anew(config: Config, stop: Stop) -> Iterator[asyncio.Event]:
+    """Let an agent on Kafka drain after a backward clock jump.
+
+    The event is set if such a jump was the reason for the drain.
+    """
+    anew = asyncio.Event()
+
+    async def watch() -> None:
+        by_s = await wait_for_backward_jump(SystemClock())
+        if not stop.asked.is_set():
+            log.warning("the clock was set back by %.0f s, and the Kafka client would wait for as long: draining, to start anew", by_s)
+            anew.set()
+            stop.signal()
+
+    watching = asyncio.create_task(watch()) if config.kafka.bootstrap else None
+    try:
+        yield anew
+    finally:
+        if watching is not None:
+            watching.cancel()
+
+
+async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, stop: Stop) -> None:
+    async with opened(config, options.group) as parts:
+        log.info("%s", app.describe(parts))
+        if options.child in {None, 1}:
+            for warning in keys_in_clear(replace(config, llm=llm), getproxies_environment()):
+                log.warning("%s", warning)
+        if options.rehearsal:
+            log.warning("rehearsal LLM: the answers are extracts of the documents, no model is asked")
+        async with app.built(replace(parts, config=replace(config, llm=llm)), rehearsal=options.rehearsal) as agent:
+            report = Report(options.report)
+            if options.until_done and not await agent.any_work():
+                log.info("group %s has no tasks: nothing to do", options.group)
+                await agent.leave()
+                report.say(Word.DONE)
+                return
+            report.say(Word.BEGAN)
+            collector.calm()
+            try:
+                await agent.run(stop, until_done=options.until_done, drain_timeout_s=config.agent.drain_timeout_s)
+            except UnreachableError as error:
+                _give_up(options, error)
+            for line in agent.summary(options.group):
+                log.info("%s", line)
+            if options.until_done and not stop.asked.is_set():
+                dead = options.fail_on_dead and await agent.any_dead()
+                report.say(Word.DONE)
+                if dead:
+                    look = f"python -m producer dead list --group {options.group}"
+                    raise InputError(f"tasks of group {options.group} are dead; look at them: {look}")
+
+
+def _give_up(options: argparse.Namespace, error: UnreachableError) -> NoReturn:
+    """End the process after a drain whose server does not answer.
+
+    Threads that wait for the server must not keep the process beyond its grace period.
+    """
+    _complain(options, error)
+    sys.stderr.flush()
+    os._exit(error.exit_code)
+
+
+def _complain(options: argparse.Namespace, error: DocllmError) -> None:
+    who = f"agent {options.child}: " if options.child else ""
+    sys.stderr.write(shown_lines(f"{who}error: {with_config(str(error), options.config)}") + "\n")
+
+
+async def _reap(config: Config, options: argparse.Namespace) -> bool:
+    """Run a reaper; return whether it must start anew."""
+    stop = _signals(drain_watchdog.GRACE_S)
+    with _started_anew(config, stop) as anew:
+        async with opened(config, options.group) as parts, app.reaping(parts) as reaping:
+            log.info("reaping for group %s", options.group)
+            try:
+                await reaping.run(stop)
+            except UnreachableError as error:
+                _give_up(options, error)
+    # A signal to leave during the drain hurries it, and then the reaper does not restart.
+    return anew.is_set() and not stop.hurry.is_set()
+
+
+@contextmanager
+def _llm_settings(config: Config, options: argparse.Namespace) -> Iterator[LLMConfig]:
+    """Yield the LLM settings: the configured ones, or those of a rehearsal LLM.
+
+    The rehearsal LLM is started unless a supervisor runs one already.
+    """
+    if not options.rehearsal:
+        yield config.llm
+    elif options.rehearsal_url:
+        yield _rehearsed(config, options.rehearsal_url)
+    else:
+        with rehearsal_child(options.rehearsal_options) as url:
+            yield _rehearsed(config, url)
+
+
+def _rehearsed(config: Config, url: str) -> LLMConfig:
+    return replace(config.llm, base_url=url, api_key=None, model="rehearsal")
+
+
+def _signals(limit_s: float) -> Stop:
+    """Install the signal handlers, and return the Stop that they act on.
+
+    The first signal starts a drain, the second hurries it, and the third ends the process. A drain
+    that takes longer than `limit_s` ends the process too.
+    """
+    loop = asyncio.get_running_loop()
+    stop = Stop(lambda: drain_watchdog.end_after(limit_s, loop))
+
+    def take() -> None:
+        if stop.hurry.is_set():
+            os._exit(INTERRUPTED)
+        stop.signal()
+
+    for number in stops():
+        loop.add_signal_handler(number, take)
+    return stop

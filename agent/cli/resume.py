@@ -1,0 +1,70 @@
+"""`python -m agent resume ROUTE`: tells running agents that a route may take calls again.
+
+The command writes to the ledger, where agents find it. It reads no agent's memory.
+"""
+
+import argparse
+import asyncio
+import os
+from collections.abc import Sequence
+
+from agent.ledger.route_resumes import resume, routes_in_use
+from agent.routes import RouteNames
+from producer.app import opened_ledger
+from producer.cli import arguments
+from producer.cli.cancel import actor
+from producer.screen.output import complain, note, say
+from producer.text.printable import log_to_stderr, shown_traceback
+from schemas.errors import ConfigError, DocllmError
+from schemas.ledger.database import Connection
+from schemas.runtime.next_command import with_config
+from schemas.settings.config import Config
+from schemas.settings.sources import current_folder, load_config
+
+MOST_SHOWN = 20
+
+
+def run(argv: Sequence[str]) -> int:
+    """Resume a route; return the exit code."""
+    options = _parser().parse_args(argv)
+    log_to_stderr("%(message)s", "WARNING", options.config)
+    try:
+        config = load_config(flags={"config": options.config}, environ=os.environ, cwd=current_folder())
+        say(asyncio.run(_resume(config, options.group, options.route)))
+    except DocllmError as error:
+        complain(with_config(str(error), options.config))
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - a bug of ours: shown whole, with its own exit code
+        note(shown_traceback(error))
+        return DocllmError.exit_code
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m agent resume",
+        description="Lets a route that is parked, or has stopped, take calls again at once. It is audited. "
+        "A key, model or address that changed in the agents' configuration is read when they start: restart them instead.",
+    )
+    parser.add_argument("route", type=arguments.written, metavar="ROUTE", help="its name, as the log and status show it")
+    parser.add_argument("--group", type=arguments.group, default="docllm", help="consumer group and topic prefix (docllm)")
+    parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
+    return parser
+
+
+async def _resume(config: Config, group: str, route: str) -> str:
+    async with opened_ledger(config) as parts:
+
+        def work(connection: Connection) -> None:
+            known = {*RouteNames(config).configured, *routes_in_use(connection, group)}
+            if route not in known:
+                raise ConfigError(f"group {group} has no route {route!r}; known are: {_listed(known)}")
+            resume(connection, group, route, actor())
+
+        await parts.executor(lambda: parts.database.run(work))
+    return f"route {route} of group {group}: agents that run take calls on it again within three seconds, one first"
+
+
+def _listed(known: set[str]) -> str:
+    more = f", and {len(known) - MOST_SHOWN} more" if len(known) > MOST_SHOWN else ""
+    return ", ".join(sorted(known)[:MOST_SHOWN]) + more

@@ -1,1 +1,0 @@
-"""The display of a running agent for a person."""

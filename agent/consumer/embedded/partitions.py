@@ -1,0 +1,142 @@
+"""The partitions of an embedded source: their positions, their commits, their pauses.
+
+It reports assigned, revoked and rewound partitions to the loop; it writes nothing to the bus.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from agent.ports import Assigned, Event, Partition, Record, Revoked, SourceFailed
+from producer.bus.embedded.group import Holding
+from producer.bus.embedded.log import Stored
+
+# Epochs never repeat in a process, whichever source draws them.
+_EPOCHS = count(1)
+
+
+@dataclass(slots=True)
+class OwnedPartition:
+    """An owned partition.
+
+    `position` is the next offset to read, `high` the end of the log, `mark` the offset to commit,
+    `committed` the offset that is committed.
+    """
+
+    id: int
+    partition: Partition
+    position: int
+    high: int
+    mark: int
+    committed: int
+
+
+class EmbeddedPartitions:
+    """The owned partitions, in the order in which they are read next."""
+
+    def __init__(self, deliver: Callable[[Event], None]) -> None:
+        self._deliver = deliver
+        self._held: dict[Partition, OwnedPartition] = {}
+        self._paused: frozenset[tuple[str, int]] = frozenset()
+
+    @property
+    def ids(self) -> frozenset[int]:
+        """Return the bus's ids of the owned partitions."""
+        return frozenset(held.id for held in self._held.values())
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        """Replace the set of partitions that are not read, whatever their epoch."""
+        self._paused = frozenset((partition.topic, partition.number) for partition in partitions)
+
+    def mark(self, partition: Partition, watermark: int) -> None:
+        """Note an offset that may be committed.
+
+        A mark of an old epoch is void, and marks never go back.
+        """
+        held = self._held.get(partition)
+        if held is not None:
+            held.mark = max(held.mark, watermark)
+
+    def marks(self) -> dict[int, int]:
+        """Return the marks that wait to be committed, by the bus's partition id."""
+        return {held.id: held.mark for held in self._held.values() if held.mark > held.committed}
+
+    def committed(self, marks: Mapping[int, int]) -> None:
+        """Note that these marks are committed."""
+        for held in self._held.values():
+            held.committed = marks.get(held.id, held.committed)
+
+    def assign(self, holdings: Sequence[Holding]) -> None:
+        """Add the partitions that are not owned yet, and report those that were rewound."""
+        ours = self.ids
+        fresh = [holding for holding in holdings if holding.partition_id not in ours]
+        begun = [_begin(holding) for holding in fresh]
+        self._held |= {held.partition: held for held in begun}
+        if begun:
+            self._deliver(Assigned(tuple(held.partition for held in begun)))
+        for holding in fresh:
+            if start(holding) != (holding.committed or 0):
+                self._say_rewound(holding, holding.committed)
+
+    def keep(self, remaining: frozenset[int], kept_until_now: frozenset[int]) -> None:
+        """Drop all partitions but `remaining`.
+
+        Dropped partitions that are not in `kept_until_now` had already been taken away before the
+        last transaction began; they are reported as lost.
+        """
+        self._drop([held for held in self._held.values() if held.id not in remaining], kept_until_now)
+
+    def drop_topic(self, topic: str) -> None:
+        """Drop a topic's partitions as lost."""
+        self._drop([held for held in self._held.values() if held.partition.topic == topic], frozenset())
+
+    def _drop(self, gone: Sequence[OwnedPartition], kept_until_now: frozenset[int]) -> None:
+        for lost in (False, True):
+            partitions = tuple(held.partition for held in gone if (held.id not in kept_until_now) is lost)
+            for partition in partitions:
+                del self._held[partition]
+            if partitions:
+                self._deliver(Revoked(partitions, lost=lost))
+
+    def refresh(self, holdings: Iterable[Holding]) -> None:
+        """Take over new ends of logs; go on at the low watermark if records were deleted."""
+        ends = {holding.partition_id: holding for holding in holdings}
+        for held in self._held.values():
+            holding = ends.get(held.id)
+            if holding is None:
+                continue
+            held.high = holding.high
+            if held.position < holding.low:
+                self._say_rewound(holding, held.position)
+                held.position = holding.low
+
+    def _say_rewound(self, holding: Holding, wanted: int | None) -> None:
+        where = f"{holding.topic} [{holding.number}]"
+        offset = "no offset is committed" if wanted is None else f"offset {wanted} is out of range"
+        self._deliver(SourceFailed(f"{where}: {offset}, reading from the low watermark {holding.low}", rewound=True))
+
+    def readable(self) -> list[OwnedPartition]:
+        """Return the partitions that can be read now, the one that waited longest first."""
+        return [held for held in self._held.values() if held.position < held.high and not self._is_paused(held.partition)]
+
+    def _is_paused(self, partition: Partition) -> bool:
+        return (partition.topic, partition.number) in self._paused
+
+    def hand_out(self, held: OwnedPartition, rows: Sequence[Stored]) -> None:
+        """Deliver the records read from a partition, and put it behind the others."""
+        held.position = rows[-1].offset + 1
+        self._held[held.partition] = self._held.pop(held.partition)
+        self._deliver([Record(held.partition, row.offset, row.timestamp_ms, row.key, row.value, row.headers) for row in rows])
+
+
+def start(holding: Holding) -> int:
+    """Return the offset to read from: the committed one if in range, else the low watermark."""
+    if holding.committed is not None and holding.low <= holding.committed <= holding.high:
+        return holding.committed
+    return holding.low
+
+
+def _begin(holding: Holding) -> OwnedPartition:
+    position = start(holding)
+    partition = Partition(holding.topic, holding.topic_id, holding.number, next(_EPOCHS))
+    return OwnedPartition(holding.partition_id, partition, position, holding.high, mark=position, committed=position)

@@ -1,0 +1,182 @@
+"""The work of the embedded source's thread, one pass at a time.
+
+A pass commits the marked offsets, takes and releases partitions, and reads a few batches. Events
+are delivered in the order in which they happened. The module knows nothing of threads or the event
+loop.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from agent.consumer.embedded.partitions import EmbeddedPartitions, start
+from agent.ports import AtRest, Event, Recreated
+from producer.bus.embedded import log
+from producer.bus.embedded.file import BusFile
+from producer.bus.embedded.group import Member
+from producer.bus.embedded.topics import describe
+from schemas.runtime import crash
+from schemas.runtime.clock import Clock
+
+IDLE_S = 0.05
+# A mark is committed within a second, the wait for a pass included.
+_COMMIT_EVERY_S = 0.9
+_PROBE_EVERY_S = 0.5
+_BATCHES_IN_FLIGHT = 4
+_BATCH_RECORDS, _BATCH_BYTES = 200, 1 << 20
+
+
+class Reader:
+    """One member of a group. Raises what BusFile raises."""
+
+    def __init__(
+        self,
+        *,
+        bus_path: Path,
+        topics: Sequence[str],
+        group_id: str,
+        known_topic_ids: Callable[[], Mapping[str, str]],
+        clock: Clock,
+        deliver: Callable[[Event], None],
+    ) -> None:
+        self._file = BusFile(bus_path)
+        self._member = Member(file=self._file, group_id=group_id, clock=clock)
+        self._topics = topics
+        self._known_topic_ids = known_topic_ids
+        self._clock = clock
+        self._deliver = deliver
+        self.partitions = EmbeddedPartitions(deliver)
+        self._subscribed: dict[str, str] = {}
+        self._strange: set[str] = set()
+        self._joined = False
+        self._in_flight = 0
+        self._changes = -1
+        self._turned_at_s = clock.now_s()
+        # The first pass looks for dead members, because no other member may be waiting for their
+        # partitions.
+        self._probed_at_s = -_PROBE_EVERY_S
+
+    def step(self) -> float:
+        """Make one pass; return the seconds after which the next pass is useful.
+
+        Returns 0 when more records can be read at once.
+        """
+        dead = self._dead()
+        if dead or self._member.beat_is_due() or self._commit_is_due() or self._must_turn():
+            self._turn(dead)
+        self._read()
+        return 0.0 if self._in_flight < _BATCHES_IN_FLIGHT and self.partitions.readable() else IDLE_S
+
+    def taken(self) -> None:
+        """Note that the receiver has taken one batch."""
+        self._in_flight -= 1
+
+    def commit(self) -> None:
+        """Commit the marked offsets now."""
+        if self.partitions.marks():
+            self._turn(set())
+
+    def at_rest(self) -> AtRest:
+        """Return how far the partitions are from their ends, as the file has it now."""
+        ours = self.partitions.ids
+        _, holdings = self._member.watch()
+        return AtRest(joined=self._joined, lag=sum(holding.high - start(holding) for holding in holdings if holding.partition_id in ours))
+
+    def leave(self) -> None:
+        """Commit the marked offsets, leave the group, close the file."""
+        kept: frozenset[int] = frozenset()
+        try:
+            kept = self._member.leave(self.partitions.marks())
+        finally:
+            self.partitions.keep(frozenset(), kept)
+            self.close()
+
+    def close(self) -> None:
+        """Close the file without leaving.
+
+        The other members find the lock free and take over at once.
+        """
+        self._member.close()
+        self._file.close()
+
+    # ---- the group
+
+    def _dead(self) -> set[str]:
+        now_s = self._clock.now_s()
+        if now_s - self._probed_at_s < _PROBE_EVERY_S:
+            return set()
+        self._probed_at_s = now_s
+        return self._member.dead()
+
+    def _commit_is_due(self) -> bool:
+        return self._clock.now_s() - self._turned_at_s >= _COMMIT_EVERY_S and bool(self.partitions.marks())
+
+    def _must_turn(self) -> bool:
+        """Return whether a partition waits for us or the subscription changed.
+
+        The bus is read only if another connection has written to it since the last look.
+        """
+        changes = self._file.changes()
+        if changes == self._changes:
+            return False
+        subscribed = self._compare_topics()
+        needed, holdings = self._member.watch()
+        self.partitions.refresh(holdings)
+        self._changes = changes
+        return needed or subscribed
+
+    def _turn(self, dead: set[str]) -> None:
+        self._compare_topics()
+        marks = self.partitions.marks()
+        if marks:
+            crash.reach("commit.sending")
+        turn = self._member.turn(frozenset(self._subscribed.values()), marks, dead)
+        if marks:
+            crash.reach("commit.done")
+        self._turned_at_s = self._clock.now_s()
+        self._joined = not turn.evicted
+        self.partitions.committed(marks)
+        self.partitions.keep(frozenset(holding.partition_id for holding in turn.held), turn.kept_until_now)
+        self.partitions.refresh(turn.held)
+        self.partitions.assign(turn.held)
+
+    # ---- recreated topics
+
+    def _compare_topics(self) -> bool:
+        """Compare the topics' ids with the known ids; return whether the subscription changed."""
+        before = dict(self._subscribed)
+        there, known = describe(self._file, self._topics), self._known_topic_ids()
+        for topic in self._topics:
+            topic_id = there[topic].topic_id if topic in there else None
+            is_known = topic_id is not None and known.get(topic) == topic_id
+            if not is_known or self._subscribed.get(topic, topic_id) != topic_id:
+                self._estrange(topic)
+            if topic_id is not None and is_known:
+                self._befriend(topic, topic_id)
+        return before != self._subscribed
+
+    def _estrange(self, topic: str) -> None:
+        if topic not in self._strange:
+            self._strange.add(topic)
+            self._subscribed.pop(topic, None)
+            self.partitions.drop_topic(topic)
+            self._deliver(Recreated(topic, known=False))
+
+    def _befriend(self, topic: str, topic_id: str) -> None:
+        self._subscribed[topic] = topic_id
+        if topic in self._strange:
+            self._strange.remove(topic)
+            self._deliver(Recreated(topic, known=True))
+
+    # ---- records
+
+    def _read(self) -> None:
+        for held in self.partitions.readable():
+            if self._in_flight >= _BATCHES_IN_FLIGHT:
+                return
+            rows = log.read(self._file, held.id, held.position, records=_BATCH_RECORDS, size_bytes=_BATCH_BYTES)
+            if rows:
+                self._in_flight += 1
+                self.partitions.hand_out(held, rows)
+            else:
+                # The records were deleted since the last look: look again.
+                self._changes = -1

@@ -1,0 +1,207 @@
+"""The embedded bus as a source: connects the event loop and the reader's thread.
+
+The loop's wishes go to the reader's thread, and the reader's events go to the loop. Everything that
+crosses goes through one queue in each direction, so nothing here needs a lock and every order is
+kept.
+"""
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agent.consumer.embedded.reader import Reader
+from agent.ports import AtRest, Event, Partition, SourceFailed
+from schemas.runtime.clock import Clock
+
+Result = TypeVar("Result")
+_TROUBLE_S = 1.0
+
+
+class SteppedSource:
+    """A source whose caller makes its passes: `step` until it returns None.
+
+    A simulation drives it on a virtual clock.
+    """
+
+    def __init__(
+        self,
+        *,
+        bus_path: Path,
+        topics: Sequence[str],
+        group_id: str,
+        known_topic_ids: Callable[[], Mapping[str, str]],
+        clock: Clock,
+    ) -> None:
+        self._open = partial(
+            Reader,
+            bus_path=bus_path,
+            topics=tuple(topics),
+            group_id=group_id,
+            known_topic_ids=known_topic_ids,
+            clock=clock,
+            deliver=self._post,
+        )
+        self._reader: Reader | None = None
+        self._wishes: queue.SimpleQueue[Callable[[Reader], None]] = queue.SimpleQueue()
+        self._asked: dict[asyncio.Future[Any], Any] = {}
+        self._leaving: asyncio.Future[None] | None = None
+        self._ended = True
+        self._last_pass = False
+        self._in_trouble = False
+
+    def start(self, deliver: Callable[[Event], None]) -> None:
+        """Join the group with the first pass; call `deliver` in the running loop's thread."""
+        self._loop = asyncio.get_running_loop()
+        self._deliver = deliver
+        self._ended = False
+
+    def mark(self, partition: Partition, watermark: int) -> None:
+        """Let `watermark` be committed within a second."""
+        self._wishes.put(lambda reader: reader.partitions.mark(partition, watermark))
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        """Replace the set of partitions that must not be read."""
+        paused = frozenset(partitions)
+        self._wishes.put(lambda reader: reader.partitions.pause(paused))
+
+    async def commit(self) -> None:
+        """Commit the marked offsets now; return when that is done or has failed."""
+        await self._ask(Reader.commit, None)
+
+    async def at_rest(self) -> AtRest:
+        """Return how far the assigned partitions are from their ends.
+
+        The answer is "not joined" once the source has ended.
+        """
+        return await self._ask(Reader.at_rest, AtRest(joined=False, lag=0))
+
+    async def leave(self) -> None:
+        """Commit the marked offsets, leave the group, deliver Revoked, close.
+
+        A second call waits for the first.
+        """
+        if self._leaving is None:
+            self._leaving = self._ask(self._leave, None)
+        await asyncio.shield(self._leaving)
+
+    def step(self, wait_s: float = 0.0) -> float | None:
+        """Wait up to `wait_s` for a wish, fulfil all wishes, make one pass.
+
+        Returns the seconds until the next pass, or None after the last pass.
+        """
+        try:
+            pause_s = self._pass(wait_s)
+        except (sqlite3.OperationalError, OSError) as error:
+            pause_s = self._suffer(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the loop must learn that nothing more will come
+            self._fail(error)
+            return None
+        return None if self._last_pass else pause_s
+
+    # ---- on the reader's side
+
+    def _pass(self, wait_s: float) -> float:
+        if self._reader is None:
+            self._reader = self._open()
+        self._fulfil(self._reader, wait_s)
+        if self._last_pass:
+            return 0.0
+        pause_s = self._reader.step()
+        self._in_trouble = False
+        return pause_s
+
+    def _fulfil(self, reader: Reader, wait_s: float) -> None:
+        with contextlib.suppress(queue.Empty):
+            self._wishes.get(timeout=wait_s)(reader)
+            while not self._last_pass:
+                self._wishes.get_nowait()(reader)
+
+    def _leave(self, reader: Reader) -> None:
+        self._last_pass = True
+        try:
+            reader.leave()
+        finally:
+            self._loop.call_soon_threadsafe(self._end)
+
+    def _suffer(self, error: sqlite3.OperationalError | OSError) -> float:
+        """Report once that the file is locked, full or broken, or that a lock cannot be opened.
+
+        The source tries again until the file answers.
+        """
+        if not self._in_trouble:
+            self._in_trouble = True
+            self._post(SourceFailed(f"the bus does not answer: {error}"))
+        return _TROUBLE_S
+
+    def _fail(self, error: Exception) -> None:
+        if self._reader is not None and not self._last_pass:
+            self._reader.close()
+        # A closed loop no longer listens, so there is nobody to notify.
+        with contextlib.suppress(RuntimeError):
+            self._post(SourceFailed(f"{type(error).__name__}: {error}", fatal=True))
+            self._loop.call_soon_threadsafe(self._end)
+
+    def _post(self, event: Event) -> None:
+        self._loop.call_soon_threadsafe(self._hand_over, event)
+
+    # ---- on the loop's side
+
+    def _hand_over(self, event: Event) -> None:
+        try:
+            self._deliver(event)
+        finally:
+            if isinstance(event, list):
+                self._wishes.put(Reader.taken)
+
+    def _ask(self, question: Callable[[Reader], Result], otherwise: Result) -> "asyncio.Future[Result]":
+        """Put a question to the reader.
+
+        The answer is `otherwise` when the question fails or the source ends first.
+        """
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        if self._ended:
+            future.set_result(otherwise)
+            return future
+
+        def answer(reader: Reader) -> None:
+            result = otherwise
+            try:
+                result = question(reader)
+            finally:
+                self._loop.call_soon_threadsafe(_resolve, future, result)
+
+        self._asked[future] = otherwise
+        future.add_done_callback(self._asked.pop)
+        self._wishes.put(answer)
+        return future
+
+    def _end(self) -> None:
+        self._ended = True
+        for future, otherwise in tuple(self._asked.items()):
+            _resolve(future, otherwise)
+
+
+def _resolve(future: "asyncio.Future[Any]", result: object) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+class EmbeddedSource(SteppedSource):
+    """A source with a thread of its own, which waits for wishes between its passes."""
+
+    def start(self, deliver: Callable[[Event], None]) -> None:
+        """Join the group and begin to read."""
+        super().start(deliver)
+        self._thread = threading.Thread(target=self._run, name="embedded bus", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        pause_s: float | None = 0.0
+        while pause_s is not None:
+            pause_s = self.step(pause_s)

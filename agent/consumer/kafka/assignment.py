@@ -1,0 +1,176 @@
+"""The partitions that a consumer handle owns: their epochs, offsets and pauses.
+
+Runs on the consumer thread alone. An owned partition without an epoch is void: until it is placed
+again, none of its records is delivered and none of its offsets is committed.
+"""
+
+import itertools
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from agent.consumer.kafka.positions import LABEL, Key, Start, highs, lows
+from agent.ports import Partition, Record
+from producer.bus.kafka.errors import level
+from schemas.clients.kafka import raw_headers
+
+_log = logging.getLogger("docllm.kafka.consumer")
+
+
+@dataclass(slots=True)
+class AssignedPartition:
+    """A partition that the group gave to this handle."""
+
+    partition: Partition | None = None
+    committed: int = 0
+    unread: int = 0  # the offset after the last record that was read
+    end: int = 0  # the offset at which the client last found the partition's end
+    # None: the client's flag is unknown, because it survives reassignment.
+    paused: bool | None = None
+    # Pairs of (first offset, leader epoch), ascending.
+    leader_epochs: list[tuple[int, int]] = field(default_factory=list)
+
+    def note(self, offset: int, leader_epoch: int | None) -> None:
+        """Remember that an offset was read, and under which leader epoch."""
+        self.unread = offset + 1
+        if leader_epoch is not None and (not self.leader_epochs or self.leader_epochs[-1][1] != leader_epoch):
+            self.leader_epochs.append((offset, leader_epoch))
+
+    def lag(self, low: int, high: int) -> int:
+        """Return the number of offsets above the committed one.
+
+        Returns 0 when every record that was read is committed and there is nothing more to read.
+        """
+        return 0 if self.committed >= self.unread and self.end >= high else max(high - max(self.committed, low), 0)
+
+    def epoch_below(self, watermark: int) -> int | None:
+        """Return the leader epoch of the last record below the watermark; forget older epochs."""
+        while len(self.leader_epochs) > 1 and self.leader_epochs[1][0] < watermark:
+            self.leader_epochs.pop(0)
+        return self.leader_epochs[0][1] if self.leader_epochs and self.leader_epochs[0][0] < watermark else None
+
+
+class Assignment:
+    """The partitions of one handle."""
+
+    def __init__(self) -> None:
+        self._epochs: Iterator[int] = itertools.count(1)
+        self._held: dict[Key, AssignedPartition] = {}
+        self._unread: frozenset[Key] = frozenset()
+        self.joined = False  # the group has answered, even if it gave no partition
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def keys(self, topic: str | None = None) -> list[Key]:
+        """Return the partitions of one topic or of all topics, void ones included."""
+        return [key for key in self._held if topic is None or key[0] == topic]
+
+    def add(self, keys: Iterable[Key]) -> None:
+        """Own these partitions, void at first."""
+        self._held.update({key: AssignedPartition() for key in keys})
+
+    def drop(self, keys: Iterable[Key]) -> tuple[Partition, ...]:
+        """Own these partitions no longer; return those that were not void."""
+        gone = [self._held.pop(key) for key in keys if key in self._held]
+        return tuple(held.partition for held in gone if held.partition)
+
+    def void(self, keys: Iterable[Key]) -> tuple[Partition, ...]:
+        """End the epochs of these partitions; return those that were not void."""
+        ended = [held for key in keys if (held := self._held.get(key)) and held.partition]
+        partitions = tuple(held.partition for held in ended if held.partition)
+        for held in ended:
+            held.partition = None
+        return partitions
+
+    def voided(self) -> list[Key]:
+        """Return the partitions that are void."""
+        return [key for key, held in self._held.items() if held.partition is None]
+
+    def live(self, keys: Iterable[Key] | None = None) -> dict[Key, Partition]:
+        """Return the partitions that are not void.
+
+        Safe on any thread, because it looks at a copy.
+        """
+        held = dict(self._held)
+        chosen = held if keys is None else [key for key in keys if key in held]
+        return {key: partition for key in chosen if (partition := held[key].partition)}
+
+    # ---- reading
+
+    def record(self, message: Message) -> Record | None:
+        """Return a message as a record of its epoch; None for a void partition."""
+        offset = message.offset() or 0
+        held = self._held.get((message.topic() or "", message.partition() or 0))
+        if held is None or held.partition is None:
+            return None
+        held.note(offset, message.leader_epoch())
+        return Record(held.partition, offset, message.timestamp()[1], message.key(), message.value(), raw_headers(message))
+
+    def ended(self, key: Key, offset: int) -> None:
+        """Note that the end was reached; offsets past the last record are transaction markers."""
+        if key in self._held:
+            self._held[key].end = offset
+
+    # ---- placing
+
+    def begin(self, starts: Iterable[Start], ids: Mapping[str, str]) -> tuple[Partition, ...]:
+        """Give new epochs to owned partitions that the client now reads from these starts."""
+        begun = []
+        for start in starts:
+            topic, number = start.key
+            partition = Partition(topic, ids[topic], number, next(self._epochs))
+            self._held[start.key] = AssignedPartition(partition, start.position.offset)
+            begun.append(partition)
+        return tuple(begun)
+
+    # ---- pausing
+
+    def shall_pause(self, keys: Collection[Key]) -> None:
+        """Replace the set of partitions that must not be read."""
+        self._unread = frozenset(keys)
+
+    def apply_pauses(self, consumer: Consumer) -> None:
+        """Pass changed pauses to the client; void partitions are paused too."""
+        wanted = {key: held.partition is None or key in self._unread for key, held in self._held.items()}
+        changed = {key: pause for key, pause in wanted.items() if self._held[key].paused is not pause}
+        for pause, tell in ((True, consumer.pause), (False, consumer.resume)):
+            keys = [key for key, wish in changed.items() if wish is pause]
+            if keys:
+                tell([TopicPartition(*key) for key in keys])
+            for key in keys:
+                self._held[key].paused = pause
+
+    # ---- committing
+
+    def committable(self, marks: Mapping[Partition, int], keys: Iterable[Key] | None = None) -> list[TopicPartition]:
+        """Return the offsets to commit: marks of running epochs above the confirmed offsets."""
+        live = self.live(keys)
+        return [self._offset(key, partition, marks[partition]) for key, partition in live.items() if self._ahead(key, marks.get(partition))]
+
+    def _ahead(self, key: Key, mark: int | None) -> bool:
+        return mark is not None and mark > self._held[key].committed
+
+    def _offset(self, key: Key, partition: Partition, mark: int) -> TopicPartition:
+        epoch = self._held[key].epoch_below(mark)
+        return TopicPartition(*key, mark, LABEL + partition.topic_id, -1 if epoch is None else epoch)
+
+    def confirm(self, key: Key, offset: int) -> None:
+        """Note an offset that the brokers have accepted."""
+        self._held[key].committed = max(self._held[key].committed, offset)
+
+    def lag(self, consumer: Consumer) -> int:
+        """Return the number of records above the committed offsets.
+
+        A partition that is void or cannot be asked counts as one record.
+        """
+        live = self.live()
+        try:
+            low, high = lows(consumer, live), highs(consumer, live)
+        except KafkaException as error:
+            _log.log(level(error.args[0]), "no watermarks: %s", error.args[0].str())
+            return len(self._held)
+        known = low.keys() & high
+        return sum(held.lag(low[key], high[key]) if key in known else 1 for key, held in self._held.items())

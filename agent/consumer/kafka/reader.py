@@ -1,0 +1,212 @@
+"""The thread that owns one consumer handle and replaces a handle that has failed.
+
+It reads, commits and obeys commands. Every call of the client is made on this thread, because the
+client serializes its calls: a call from another thread would wait for a poll to end. The client's
+callbacks run inside those calls and never raise.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+
+from agent.consumer.kafka.assignment import Assignment
+from agent.consumer.kafka.commits import Commits
+from agent.consumer.kafka.liveness import SILENCE_S, Liveness
+from agent.consumer.kafka.positions import Key
+from agent.consumer.kafka.rebalance import Rebalance
+from agent.consumer.kafka.thread_bridge import ThreadBridge
+from agent.consumer.kafka.topic_watch import TopicWatch
+from agent.ports import SourceFailed
+from producer.bus.kafka.errors import ALL_DOWN, UNREACHABLE
+from schemas.clients.kafka import Settings, refused_setting
+from schemas.runtime.outage import Outage
+from schemas.settings.config import KafkaConfig
+
+_log = logging.getLogger("docllm.kafka.consumer")
+
+BATCH = 500
+POLL_S, AWAY_POLL_S = 0.1, 0.5
+REOPEN_S = 2.0
+LAST_POLLS, LAST_POLLS_MOST = 3, 30
+# The client cannot unpack the batch, or the batch is damaged, and the client fetches it again
+# forever. Whether to skip it is for a person to decide.
+UNREADABLE = {KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG}  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
+Command = Callable[[Consumer], None]
+
+
+class Reader:
+    """One member of a consumer group, on one thread, until it is asked to leave."""
+
+    def __init__(
+        self,
+        *,
+        config: KafkaConfig,
+        settings: Settings,
+        assignment: Assignment,
+        commits: Commits,
+        placement: Rebalance,
+        watch: TopicWatch,
+        pulse: Liveness,
+        handover: ThreadBridge,
+        outage: Outage,
+    ) -> None:
+        self._config = config
+        self._settings = settings
+        self._assignment = assignment
+        self._commits = commits
+        self._placement = placement
+        self._watch = watch
+        self._pulse = pulse
+        self._handover = handover
+        self._outage = outage
+        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._leaving = threading.Event()
+        self._broken = False
+        self._troubles: set[int] = set()
+
+    def start(self, gone: Callable[[], None]) -> None:
+        """Open the first handle and begin. Raises ConfigError.
+
+        `gone` is called in the event loop at the end.
+        """
+        self._thread = threading.Thread(target=self._run, args=(self._open(), gone), name="kafka-consumer", daemon=True)
+        self._thread.start()
+
+    def tell(self, command: Command) -> None:
+        """Let the thread run a command on its handle, after all earlier commands."""
+        self._commands.put(command)
+
+    def pause(self, keys: frozenset[Key]) -> None:
+        """Stop reading these partitions, and read all others again."""
+        self.tell(lambda consumer: self._placement.pause(consumer, keys))
+
+    def leave(self) -> None:
+        """Let the thread commit, leave the group and end."""
+        self._leaving.set()
+
+    # ---- the thread
+
+    def _run(self, consumer: Consumer, gone: Callable[[], None]) -> None:
+        try:
+            self._serve(consumer)
+            while not self._leaving.is_set():
+                self._leaving.wait(REOPEN_S)
+                self._serve(self._open())
+        except Exception as error:  # noqa: BLE001 - whatever it is, the agent must hear that nobody reads any more
+            _log.exception("the consumer thread ends")
+            self._handover.give(SourceFailed(f"the consumer ended: {error}", fatal=True))
+        finally:
+            self._watch.close()
+            self._handover.call(gone)
+
+    def _serve(self, consumer: Consumer) -> None:
+        """Use one handle until it is broken or the thread must leave."""
+        self._broken = False
+        self._pulse.begin()
+        place = self._placement
+        consumer.subscribe(list(self._watch.topics), on_assign=place.on_assign, on_revoke=place.on_revoke, on_lost=place.on_lost)
+        while not self._broken and not self._leaving.is_set():
+            self._step(consumer)
+        self._close(consumer)
+        self._placement.lose_all()
+        self._commits.abandon()
+
+    def _close(self, consumer: Consumer) -> None:
+        """Leave the group, serve the client's remaining events, then close.
+
+        No one takes an assignment that arrives while a handle closes, and the client's answer to it
+        may wait forever, holding the interpreter's lock (librdkafka #4884). Records read here are
+        delivered again to another member.
+        """
+        try:
+            consumer.unsubscribe()
+            for number in range(LAST_POLLS_MOST):
+                if number >= LAST_POLLS and not consumer.assignment():
+                    break
+                consumer.consume(BATCH, POLL_S)
+        except KafkaException as error:
+            _log.debug("not unsubscribed: %s", error)
+        consumer.close()
+
+    def _step(self, consumer: Consumer) -> None:
+        self._obey(consumer)
+        self._placement.step(consumer)
+        self._commits.step(consumer)
+        self._read(consumer)
+        if self._pulse.has_stopped(consumer):
+            _log.debug("no broker has answered for %.0f s: a new consumer is opened", SILENCE_S)
+            self._broken = True
+
+    def _obey(self, consumer: Consumer) -> None:
+        while not self._commands.empty():
+            self._commands.get_nowait()(consumer)
+
+    def _read(self, consumer: Consumer) -> None:
+        wanted, timeout_s = BATCH, AWAY_POLL_S if self._outage.told else POLL_S
+        if self._handover.full:
+            # The client must be polled even when the loop is behind; one record at a time is the
+            # least that does so.
+            self._handover.wait_for_room(POLL_S)
+            wanted, timeout_s = 1, 0.0
+        try:
+            messages = consumer.consume(wanted, timeout_s)
+        except KafkaException as error:
+            self._trouble(error.args[0])
+            self._leaving.wait(POLL_S)
+            return
+        self._hand_over(messages)
+
+    def _hand_over(self, messages: list[Message]) -> None:
+        records = []
+        for message in messages:
+            if (error := message.error()) is not None:
+                self._not_read(message, error)
+            elif (record := self._assignment.record(message)) is not None:
+                records.append(record)
+        if records:
+            self._pulse.heard()
+            self._troubles.clear()
+            self._handover.give(records)
+
+    def _not_read(self, message: Message, error: KafkaError) -> None:
+        topic, number = message.topic(), message.partition()
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and topic is not None and number is not None:  # noqa: SLF001 - its name
+            self._placement.out_of_range((topic, number))
+        elif error.code() == KafkaError._PARTITION_EOF and topic is not None and number is not None:  # noqa: SLF001 - the same
+            self._pulse.heard()
+            self._assignment.ended((topic, number), message.offset() or 0)
+        elif error.code() in UNREADABLE:
+            self._tell(error, f"{topic}[{number}] is read no further until its group is moved past that, or the client can take it")
+        else:
+            self._trouble(error)
+
+    # ---- the client
+
+    def _open(self) -> Consumer:
+        callbacks: dict[str, Any] = {"error_cb": self._trouble, "on_commit": self._commits.answered}
+        try:
+            return Consumer({**self._settings, **callbacks}, logger=_log)
+        except KafkaException as error:
+            raise refused_setting(self._config, str(error.args[0].str())) from None
+
+    def _trouble(self, error: KafkaError) -> None:
+        """Report each kind of trouble once; a fatal one ends the handle.
+
+        An error that is read as a message carries its code only, not the fatal flag.
+        """
+        fatal = error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001 - its name
+        self._broken = self._broken or fatal
+        if error.code() in UNREACHABLE and not fatal:
+            if error.code() != ALL_DOWN:
+                self._outage.failed(error.str())
+            return
+        self._tell(error, "a new consumer is opened" if fatal else "goes on by itself")
+
+    def _tell(self, error: KafkaError, hope: str) -> None:
+        if error.code() not in self._troubles:
+            self._troubles.add(error.code())
+            self._handover.give(SourceFailed(f"Kafka: {error.str()}; {hope}"))

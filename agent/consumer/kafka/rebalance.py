@@ -1,0 +1,179 @@
+"""Turns events of the group and of topics into the epochs of partitions.
+
+Partitions are assigned, revoked, lost, voided because their topic was recreated, and begun again.
+Runs on the consumer thread, partly inside the client's callbacks. Nothing here raises: a partition
+that could not be placed is tried again.
+"""
+
+import logging
+from collections.abc import Collection
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from agent.consumer.kafka.assignment import Assignment
+from agent.consumer.kafka.commits import Commits
+from agent.consumer.kafka.positions import Key, Start, starts
+from agent.consumer.kafka.thread_bridge import ThreadBridge
+from agent.consumer.kafka.topic_watch import TopicWatch
+from agent.ports import Assigned, Partition, Recreated, Revoked, SourceFailed
+from producer.bus.kafka.errors import level
+from schemas.runtime.clock import Clock
+
+_log = logging.getLogger("docllm.kafka.consumer")
+
+AGAIN_S = 1.0
+# Under KIP-848 a member that gets no partition hears nothing at all. After this time it counts as a
+# member that was given no partition.
+SILENCE_S = 10.0
+
+
+class Rebalance:
+    """Turns the group's decisions and the topics' incarnations into epochs."""
+
+    def __init__(self, *, assignment: Assignment, commits: Commits, watch: TopicWatch, handover: ThreadBridge, clock: Clock) -> None:
+        self._assignment = assignment
+        self._commits = commits
+        self._watch = watch
+        self._handover = handover
+        self._clock = clock
+        self._unwell: set[str] = set()
+        self._lowest: set[Key] = set()  # void, to be begun at the low watermark
+        # Recreated topics: only a commit that names the incarnation counts.
+        self._labelled: set[str] = set()
+        self._next_s = 0.0
+        self._outside_since_s = clock.now_s()
+
+    # ---- callbacks of the client
+
+    def on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+        """Own the partitions that the group gives."""
+        self._assignment.joined = True
+        keys = [(one.topic, one.partition) for one in given]
+        self._assignment.add(keys)
+        places: list[Start] = []
+        if keys:
+            self._watch.refresh()
+            self._compare()
+            places = self._starts(consumer, [key for key in keys if self._is_well(key[0])])
+        placed = {start.key: start.position for start in places}
+        try:
+            consumer.incremental_assign([placed.get((one.topic, one.partition), one) for one in given])
+        except KafkaException as error:
+            _log.warning("partitions not assigned: %s", error)
+            return
+        self._begin(consumer, places)
+
+    def on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+        """Commit settled offsets and let go of the partitions.
+
+        Running work continues on this agent, under its lease.
+        """
+        keys = [(one.topic, one.partition) for one in taken]
+        self._commits.now(consumer, keys)
+        self._drop(keys, lost=False)
+
+    def on_lost(self, _: Consumer, taken: list[TopicPartition]) -> None:
+        """Let go of partitions that another member owns already."""
+        self._outside()
+        self._drop([(one.topic, one.partition) for one in taken], lost=True)
+
+    def lose_all(self) -> None:
+        """Let go of every partition, because the handle is gone."""
+        self._outside()
+        self._drop(self._assignment.keys(), lost=True)
+
+    def pause(self, consumer: Consumer, keys: frozenset[Key]) -> None:
+        """Replace the set of partitions that must not be read."""
+        self._assignment.shall_pause(keys)
+        self._pause(consumer)
+
+    def _outside(self) -> None:
+        self._assignment.joined = False
+        self._outside_since_s = self._clock.now_s()
+
+    # ---- topics
+
+    def step(self, consumer: Consumer) -> None:
+        """Compare topic ids when new ones came, and begin void partitions that can be read."""
+        if self._watch.look():
+            self._compare()
+            self._assignment.joined = self._assignment.joined or self._clock.now_s() - self._outside_since_s > SILENCE_S
+        if self._clock.now_s() >= self._next_s:
+            self._begin_again(consumer)
+        self._pause(consumer)
+
+    def _is_well(self, topic: str) -> bool:
+        return topic not in self._unwell and self._watch.well(topic)
+
+    def _compare(self) -> None:
+        ids = self._watch.ids
+        if ids is None:
+            return  # no ids have arrived yet: assigned partitions stay void until they do
+        live = self._assignment.live().values()
+        changed = {one.topic for one in live if ids.get(one.topic) != one.topic_id}
+        for topic in self._watch.topics:
+            well = self._watch.well(topic)
+            if topic not in self._unwell and (topic in changed or not well):
+                self._unwell.add(topic)
+                self._labelled.add(topic)
+                self._revoked(self._assignment.void(self._assignment.keys(topic)))
+                self._handover.give(Recreated(topic, known=False))
+            if topic in self._unwell and well:
+                self._unwell.discard(topic)
+                self._handover.give(Recreated(topic, known=True))
+
+    # ---- offsets
+
+    def out_of_range(self, key: Key) -> None:
+        """Begin a partition again at its low watermark: no record exists at its offset."""
+        self._revoked(self._assignment.void([key]))
+        self._lowest.add(key)
+
+    def _begin_again(self, consumer: Consumer) -> None:
+        keys = [key for key in self._assignment.voided() if self._is_well(key[0])]
+        if not keys:
+            return
+        self._next_s = self._clock.now_s() + AGAIN_S
+        places = self._starts(consumer, keys)
+        if not places:
+            return
+        try:
+            # A seek after an offset error would leave the partition dead. Removing and adding it
+            # does not.
+            consumer.incremental_unassign([TopicPartition(*start.key) for start in places])
+            consumer.incremental_assign([start.position for start in places])
+        except KafkaException as error:
+            _log.warning("partitions not begun anew: %s", error)
+            return
+        self._lowest.difference_update(start.key for start in places)
+        self._begin(consumer, places)
+
+    def _starts(self, consumer: Consumer, keys: Collection[Key]) -> list[Start]:
+        try:
+            return starts(consumer, keys, ids=self._watch.ids or {}, lowest=self._lowest, labelled=self._labelled)
+        except KafkaException as error:
+            _log.log(level(error.args[0]), "no offsets to begin from: %s", error)
+            return []
+
+    def _begin(self, consumer: Consumer, places: list[Start]) -> None:
+        begun = self._assignment.begin(places, self._watch.ids or {})
+        for start in places:
+            if start.why:
+                self._handover.give(SourceFailed(start.why, rewound=True))
+        if begun:
+            self._handover.give(Assigned(begun))
+        self._pause(consumer)
+
+    def _pause(self, consumer: Consumer) -> None:
+        try:
+            self._assignment.apply_pauses(consumer)
+        except KafkaException as error:
+            _log.warning("not paused or resumed: %s", error)
+
+    def _drop(self, keys: Collection[Key], *, lost: bool) -> None:
+        self._lowest.difference_update(keys)
+        self._revoked(self._assignment.drop(keys), lost=lost)
+
+    def _revoked(self, partitions: tuple[Partition, ...], *, lost: bool = False) -> None:
+        if partitions:
+            self._handover.give(Revoked(partitions, lost=lost))

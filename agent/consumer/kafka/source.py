@@ -1,0 +1,146 @@
+"""Reads topics of Kafka as a member of a consumer group.
+
+This is the side that the event loop sees; the work is done on the reader's thread.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer
+
+from agent.consumer.kafka.assignment import Assignment
+from agent.consumer.kafka.commits import Commits
+from agent.consumer.kafka.liveness import Liveness
+from agent.consumer.kafka.reader import Reader
+from agent.consumer.kafka.rebalance import Rebalance
+from agent.consumer.kafka.thread_bridge import ThreadBridge
+from agent.consumer.kafka.topic_watch import TopicWatch
+from agent.ports import AtRest, Event, Partition, Revoked, TopicAdmin
+from schemas.clients.kafka import consumer_settings, outage_of
+from schemas.runtime.clock import Clock
+from schemas.runtime.outage import Outage
+from schemas.settings.config import KafkaConfig
+
+Answer = TypeVar("Answer")
+
+LEAVE_S = 5.0
+
+
+class KafkaSource:
+    """Source on Kafka.
+
+    `known_topic_ids` returns the ids that `topics apply` stored. It is called on another thread and
+    must only look them up.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: KafkaConfig,
+        topics: Sequence[str],
+        group_id: str,
+        known_topic_ids: Callable[[], Mapping[str, str]],
+        admin: TopicAdmin,
+        clock: Clock,
+        outage: Outage | None = None,
+    ) -> None:
+        self._config = config
+        self._outage = outage or outage_of(config, clock)
+        self._settings = consumer_settings(config, group_id)
+        self._topics = topics
+        self._known = known_topic_ids
+        self._admin = admin
+        self._clock = clock
+        self._assignment = Assignment()
+        self._commits = Commits(assignment=self._assignment, clock=clock)
+        self._member: tuple[Reader, ThreadBridge] | None = None
+        self._gone = asyncio.Event()
+
+    def start(self, deliver: Callable[[Event], None]) -> None:
+        """Join the group and begin to read. Raises ConfigError for settings the client refuses."""
+        handover = ThreadBridge(loop=asyncio.get_running_loop(), deliver=deliver)
+        watch = TopicWatch(topics=self._topics, admin=self._admin, known=self._known, clock=self._clock, handover=handover)
+        placement = Rebalance(assignment=self._assignment, commits=self._commits, watch=watch, handover=handover, clock=self._clock)
+        reader = Reader(
+            config=self._config,
+            settings=self._settings,
+            assignment=self._assignment,
+            commits=self._commits,
+            placement=placement,
+            watch=watch,
+            pulse=Liveness(topic=self._topics[0], clock=self._clock, outage=self._outage),
+            handover=handover,
+            outage=self._outage,
+        )
+        reader.start(self._gone.set)
+        self._member = reader, handover
+
+    def mark(self, partition: Partition, watermark: int) -> None:
+        """Let the watermark be committed: within a second, on revoke and on leave."""
+        self._commits.mark(partition, watermark)
+
+    def pause(self, partitions: Iterable[Partition]) -> None:
+        """Replace the set of partitions that must not be read.
+
+        The set also applies when these partitions are assigned again later.
+        """
+        if self._member is not None:
+            self._member[0].pause(frozenset((one.topic, one.number) for one in partitions))
+
+    async def commit(self) -> None:
+        """Commit the marked offsets now; return when the brokers have answered or it has failed."""
+        await self._ask(self._commit)
+
+    async def at_rest(self) -> AtRest:
+        """Return how far the assigned partitions are from their ends.
+
+        The answer is "not joined" before the start and after the end.
+        """
+        answer = await self._ask(self._at_rest)
+        return answer or AtRest(joined=False, lag=0)
+
+    async def leave(self) -> None:
+        """Commit the marked offsets, leave the group, deliver Revoked, close the handle.
+
+        The client closes only when the brokers answer. If they do not, this returns all the same,
+        and the group learns of the departure when the session expires.
+        """
+        if self._member is None:
+            return
+        reader, handover = self._member
+        reader.leave()
+        await self._or_gone(self._clock.sleep(LEAVE_S))
+        left = tuple(self._assignment.live().values())
+        handover.end(Revoked(left, lost=True) if left and not self._gone.is_set() else None)
+        self._gone.set()
+
+    def _commit(self, _: Consumer, done: Callable[[None], None]) -> None:
+        self._commits.ask(lambda: done(None))
+
+    def _at_rest(self, consumer: Consumer, done: Callable[[AtRest], None]) -> None:
+        done(AtRest(self._assignment.joined, self._assignment.lag(consumer)))
+
+    async def _ask(self, question: Callable[[Consumer, Callable[[Answer], None]], None]) -> Answer | None:
+        """Let the thread answer; return None when it does not run or ends first."""
+        if self._member is None:
+            return None
+        reader, handover = self._member
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        reader.tell(lambda consumer: question(consumer, lambda value: handover.call(lambda: _settle(answer, value))))
+        await self._or_gone(answer)
+        return answer.result() if answer.done() and not answer.cancelled() else None
+
+    async def _or_gone(self, other: Awaitable[Any]) -> None:
+        """Wait for something, but no longer than the thread lives."""
+        both = {asyncio.ensure_future(other), asyncio.ensure_future(self._gone.wait())}
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiting in both:
+                waiting.cancel()
+
+
+def _settle(answer: "asyncio.Future[Answer]", value: Answer) -> None:
+    if not answer.done():
+        answer.set_result(value)

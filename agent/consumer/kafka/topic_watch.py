@@ -1,0 +1,94 @@
+"""Fetches a source's topic ids every few seconds and compares them with the stored ids.
+
+`topics apply` stored them. The watch is used on the consumer thread; its questions run in the event
+loop, where the topic administration lives.
+"""
+
+import asyncio
+import concurrent.futures
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from agent.consumer.kafka.thread_bridge import ThreadBridge
+from agent.ports import TopicAdmin, TopicState
+from schemas.errors import DocllmError
+from schemas.runtime.clock import Clock
+
+_log = logging.getLogger("docllm.kafka.consumer")
+
+PERIOD_S = 3.0
+ANSWER_S = 2.0
+Asked = concurrent.futures.Future[dict[str, TopicState]]
+
+
+class TopicWatch:
+    """The last topic ids that the brokers gave.
+
+    `ids` is None until the first answer. A topic that is missing has no id.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: Sequence[str],
+        admin: TopicAdmin,
+        known: Callable[[], Mapping[str, str]],
+        clock: Clock,
+        handover: ThreadBridge,
+    ) -> None:
+        self.topics = topics
+        self._admin = admin
+        self._known = known
+        self._clock = clock
+        self._loop = handover.loop
+        self._asked: Asked | None = None
+        self._next_s = 0.0
+        self.ids: Mapping[str, str] | None = None
+
+    def well(self, topic: str) -> bool:
+        """Return whether the topic exists and has its stored id, if one was stored."""
+        actual = (self.ids or {}).get(topic)
+        return actual is not None and self._known().get(topic, actual) == actual
+
+    def refresh(self) -> None:
+        """Ask now and wait up to ANSWER_S for the answer; without one the last ids stay."""
+        if self._asked is None:
+            self._ask()
+        self._take(ANSWER_S)
+
+    def look(self) -> bool:
+        """Ask when it is time, without waiting; return whether there was an answer."""
+        if self._asked is not None:
+            return self._asked.done() and self._take(0)
+        if self._clock.now_s() >= self._next_s:
+            self._ask()
+        return False
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._asked is not None:
+            self._asked.cancel()
+
+    def _ask(self) -> None:
+        self._next_s = self._clock.now_s() + PERIOD_S
+        question = self._admin.describe(self.topics)
+        try:
+            self._asked = asyncio.run_coroutine_threadsafe(question, self._loop)
+        except RuntimeError:
+            question.close()
+            _log.debug("the event loop is closed")
+
+    def _take(self, timeout_s: float) -> bool:
+        if self._asked is None:
+            return False
+        try:
+            states = self._asked.result(timeout_s)
+        except (TimeoutError, concurrent.futures.CancelledError):
+            return False
+        except DocllmError as error:
+            _log.debug("no topic ids: %s", error)
+            self._asked = None
+            return False
+        self._asked = None
+        self.ids = {name: state.topic_id for name, state in states.items()}
+        return True

@@ -1,0 +1,30 @@
+"""The topic ids that `topics apply` stored, held in memory to notice a recreated topic."""
+
+from collections.abc import Mapping
+
+from producer.bus.topic_family import Known, TopicFamily
+from schemas.runtime.clock import Clock
+
+KNOWN_TOPICS_S = 3.0
+
+
+class TopicIds:
+    """The topic ids that `topics apply` stored, read again every few seconds."""
+
+    def __init__(self, *, family: TopicFamily, clock: Clock, known: Known) -> None:
+        self._family = family
+        self._clock = clock
+        self._known = known
+
+    def current(self) -> Mapping[str, str]:
+        """Return the stored id of each topic."""
+        return self._known.topic_ids
+
+    async def run(self) -> None:
+        """Read the ids again until cancelled.
+
+        The old ones stay while the ledger does not answer.
+        """
+        while True:
+            await self._clock.sleep(KNOWN_TOPICS_S)
+            self._known = await self._family.known() or self._known

@@ -1,0 +1,118 @@
+"""The quarantine queue: rejected records that name no trustworthy task.
+
+A record is finished once the quarantine has it, and not before.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from agent.inflight.decoder import distrusted
+from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.partitions import Partitions
+from agent.inflight.table import InFlightTable
+from agent.ports import Answer, Ledger, Order, Record, RejectedRecord
+from agent.reporting.telemetry import Counts
+from schemas.runtime import crash
+from schemas.task.envelope import record_bytes
+
+log = logging.getLogger(__name__)
+
+LOST_S = 60.0  # until the ledger is asked about a lost task again
+PAGE, PAGE_BYTES = 100, 8 << 20  # rejected records in one transaction
+
+_CONFLICT = "its key or value is not that of the task it names"
+
+
+class QuarantineQueue:
+    """The rejected records of one agent, until they are in the quarantine."""
+
+    def __init__(
+        self, *, ledger: Ledger, partitions: Partitions, entries: InFlightTable, counts: Counts, ordered: Callable[[Sequence[Order]], None]
+    ) -> None:
+        self._ledger = ledger
+        self._partitions = partitions
+        self._entries = entries
+        self._counts = counts
+        self._ordered = ordered
+        self._suspects: deque[tuple[RejectedRecord, Delivery | Record]] = deque()
+        self.bytes = 0  # of records only; those of deliveries are counted in `Entries`
+
+    def __len__(self) -> int:
+        return len(self._suspects)
+
+    def put(self, suspect: RejectedRecord, record: Record) -> None:
+        """Queue a record that is no publication of ours."""
+        self._suspects.append((suspect, record))
+        self.bytes += _size(suspect)
+
+    def quarantine_if_foreign(self, entry: Delivery, record: Record) -> bool:
+        """Queue a new record if it is known to be foreign to the task that it names.
+
+        Returns whether it is.
+        """
+        if self._entries.is_own(entry) is not False:
+            return False
+        self.put(distrusted(entry, _CONFLICT), record)
+        return True
+
+    def quarantine_foreign_behind(self, entry: Delivery) -> None:
+        """Queue the foreign records behind a delivery that the ledger knows.
+
+        They only name its task.
+        """
+        for one in self._entries.take_foreign(entry):
+            self._distrust(one, _CONFLICT)
+
+    def quarantine_unknown(self, entry: Delivery, said: Answer, now_s: float) -> None:
+        """Queue a delivery that the ledger does not know, or knows with other content.
+
+        The copies behind it are queued too. A delivery whose body was dropped had been known, so a
+        backup of the ledger was restored meanwhile. It is delayed instead, so that its offset is
+        not passed.
+        """
+        if entry.value is None and entry.digest is not None:
+            where = entry.partition
+            log.error(
+                "%s/%d/%d: the ledger has lost its task; start this agent anew to read it again", where.topic, where.number, entry.offset
+            )
+            self._entries.hold(entry, now_s + LOST_S)
+        elif said is Answer.CONFLICT:
+            for one in (entry, *self._entries.take_alike(entry)):
+                self._distrust(one, _CONFLICT)
+        else:
+            self._distrust(entry, "the ledger has no such task")
+
+    def _distrust(self, entry: Delivery, reason: str) -> None:
+        self._suspects.append((distrusted(entry, reason), entry))
+        # Clear the row: records queued behind must not be compared with a foreign record.
+        entry.state, entry.row = DeliveryState.SETTLING, None
+
+    async def keep(self) -> None:
+        """Write the queued records to the quarantine, and finish them."""
+        while self._suspects:
+            batch = self._page()
+            orders = await self._ledger.quarantine([suspect for suspect, _ in batch])
+            crash.reach("quarantine.kept")
+            for suspect, record in batch:
+                log.warning("%s/%d/%d is quarantined: %s", suspect.topic, suspect.partition, suspect.offset, suspect.reason)
+                self._partitions.finish(record.partition, record.offset)
+                if isinstance(record, Delivery):
+                    self._entries.end(record)
+                else:
+                    self.bytes -= _size(suspect)
+            self._counts.quarantined += len(batch)
+            self._partitions.flush()
+            self._ordered(orders)
+
+    def _page(self) -> list[tuple[RejectedRecord, Delivery | Record]]:
+        page: list[tuple[RejectedRecord, Delivery | Record]] = []
+        room = PAGE_BYTES
+        while self._suspects and len(page) < PAGE and room > 0:
+            page.append(self._suspects.popleft())
+            room -= _size(page[-1][0])
+        return page
+
+
+def _size(suspect: RejectedRecord) -> int:
+    return record_bytes(suspect.key, suspect.value, suspect.headers)

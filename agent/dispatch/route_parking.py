@@ -1,0 +1,54 @@
+"""Parks routes that take no calls, so that the agent can read on.
+
+The route's shelved deliveries drop their bodies, and after a while they go to the longest tier.
+Otherwise the deliveries of one route would fill the agent's memory, and the tasks of all other
+routes would wait behind them.
+"""
+
+from collections.abc import Callable, Container, Iterable
+
+from agent.inflight.partitions import SPAN
+from agent.inflight.table import InFlightTable
+
+PARK_AFTER_S, MOVE_AFTER_S = 5.0, 60.0
+MANY = SPAN // 2
+
+
+class RouteParking:
+    """Knows which routes have been closed for long.
+
+    `closed` returns whether a route takes no calls but probes; `running` returns the routes on
+    which calls run.
+    """
+
+    def __init__(self, *, entries: InFlightTable, closed: Callable[[str], bool], running: Callable[[], Iterable[str]]) -> None:
+        self._entries = entries
+        self._closed = closed
+        self._running = running
+        self._since_s: dict[str, float] = {}
+
+    def look(self, now_s: float, *, full: bool) -> None:
+        """Park the routes that have been closed for some seconds, and unpark open ones.
+
+        Routes are parked only while the agent is `full`.
+        """
+        waited_for = self._entries.routes
+        self._since_s = {route: self._since_s.get(route, now_s) for route in waited_for if self._closed(route)}
+        for route in waited_for:
+            if route not in self._since_s:
+                self._entries.unpark(route)
+            elif full and now_s - self._since_s[route] >= PARK_AFTER_S:
+                self._entries.park(route)
+
+    def routes_to_move(self, now_s: float, stuck: Container[str]) -> list[str]:
+        """Return the routes whose deliveries must go to a tier.
+
+        Such a route has been closed for a minute, and other tasks wait behind its deliveries.
+        Either many of them wait while another route is open, or one of them blocks a wide span: its
+        route is in `stuck`.
+        """
+        long = [route for route, since_s in self._since_s.items() if now_s - since_s >= MOVE_AFTER_S]
+        many = [route for route in long if self._entries.ready_for(route) > MANY]
+        others = {*self._entries.routes, *self._running()} if many else ()
+        moved = many if any(not self._closed(route) for route in others) else []
+        return [route for route in long if route in moved or route in stuck]

@@ -1,0 +1,4 @@
+"""Runs claimed tasks in slots and settles their outcomes.
+
+It knows neither topics nor offsets.
+"""

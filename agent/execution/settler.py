@@ -1,0 +1,97 @@
+"""Makes outcomes durable, in groups. This is the only way in which an attempt ends.
+
+An outcome stays here until the ledger has given its verdict; whatever goes wrong, no offset moves before that.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from agent.inflight.delivery import Delivery
+from agent.outcome import Dead, Failure, Outcome, Succeeded
+from agent.ports import Clock, Ledger, Order, Settlement, Verdict
+from schemas.runtime import crash
+
+GROUP_BYTES = 2 << 20  # bodies travel as hexadecimal digits: a statement stays under 4 MiB
+GATHER, GATHER_S = 64, 0.01  # fewer outcomes wait for more: a transaction costs as much for one as for many, and no slot waits for it
+
+
+Ended = tuple[Delivery, Outcome, Verdict]
+
+
+class Settler:
+    """Collects outcomes while a group is being written; what has come meanwhile is the next group."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        group_size: int,
+        reply_limit_bytes: int,
+        clock: Clock,
+        settled: Callable[[Sequence[Ended]], None],
+        ordered: Callable[[Sequence[Order]], None],
+    ) -> None:
+        self._ledger = ledger
+        self._group_size = group_size
+        self._reply_limit_bytes = reply_limit_bytes
+        self._clock = clock
+        self._settled = settled
+        self._ordered = ordered
+        self._waiting: deque[tuple[Delivery, Outcome, Settlement]] = deque()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def put(self, entry: Delivery, outcome: Outcome) -> None:
+        """Take an outcome of a claimed entry."""
+        if entry.row is None:
+            raise AssertionError(f"task {entry.task_id} has an outcome without a claim")
+        fitting = self._fit(outcome)
+        self._waiting.append((entry, fitting, Settlement(entry.row, entry.owner, fitting, entry.route, entry.origin())))
+        self._idle.clear()
+        self._wake.set()
+
+    @property
+    def unsettled(self) -> int:
+        """Return how many outcomes wait for the next group."""
+        return len(self._waiting)
+
+    async def idle(self) -> None:
+        """Return when every outcome has its verdict."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Settle groups until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                if len(self._waiting) < GATHER:
+                    await self._clock.sleep(GATHER_S)
+                await self._settle(self._group())
+            self._idle.set()
+
+    def _group(self) -> list[tuple[Delivery, Outcome, Settlement]]:
+        group: list[tuple[Delivery, Outcome, Settlement]] = []
+        size = 0
+        while self._waiting and len(group) < self._group_size and size < GROUP_BYTES:
+            group.append(self._waiting.popleft())
+            outcome = group[-1][1]
+            size += len(outcome.body) if isinstance(outcome, Succeeded) else 0
+        return group
+
+    async def _settle(self, group: list[tuple[Delivery, Outcome, Settlement]]) -> None:
+        verdicts, orders = await self._ledger.settle([settlement for _, _, settlement in group])
+        crash.reach("settle.committed")
+        self._settled([(entry, outcome, verdict) for (entry, outcome, _), verdict in zip(group, verdicts, strict=True)])
+        if orders:
+            self._ordered(orders)
+
+    def _fit(self, outcome: Outcome) -> Outcome:
+        """A reply that no statement can carry is not cut short; it is an error."""
+        if isinstance(outcome, Succeeded) and len(outcome.body) > self._reply_limit_bytes:
+            text = f"the stored reply has {len(outcome.body)} bytes, the limit is {self._reply_limit_bytes}"
+            return Dead(Failure("REPLY_TOO_LARGE", text), replace(outcome.spent))
+        return outcome

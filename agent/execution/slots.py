@@ -1,0 +1,216 @@
+"""The slots in which claimed tasks run. A task runs under its lease; losing its partition does not end it."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+
+from agent.execution.guard_gate import GuardGate
+from agent.execution.settler import Settler
+from agent.execution.worker import Worker
+from agent.inflight.delivery import Delivery, DeliveryState
+from agent.judge import REFUSED, Tier
+from agent.judge.guard_rule import ROUTE_CLOSED, moved
+from agent.outcome import INTERNAL, Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent
+from agent.ports import Clock
+from agent.process.containment import MemoryWatch, cancel, current_task, is_to_end
+from agent.reporting.telemetry import Counts
+from agent.routes import Router
+from producer.ledger.guards import Guard
+
+INTERNAL_S = 60.0
+CANCEL_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class Slots:
+    """Runs claimed entries, `size` at once, and hands their outcomes to the settler."""
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        worker: Worker,
+        settler: Settler,
+        routes: Router,
+        guards: GuardGate,
+        longest_tier: Tier,
+        clock: Clock,
+        counts: Counts,
+        memory: MemoryWatch,
+        freed: Callable[[], None],
+    ) -> None:
+        self.size = size
+        self._worker = worker
+        self._settler = settler
+        self._routes = routes
+        self._guards = guards
+        self._longest_tier = longest_tier
+        self._clock = clock
+        self._counts = counts
+        self._memory = memory
+        self._freed = freed
+        self._running: dict[Delivery, asyncio.Task[None]] = {}
+        self._busy: Counter[str] = Counter()  # by route: what runs, and what is being claimed
+        self._suspect: Delivery | None = None  # the one that runs
+        self._closed = False
+
+    @property
+    def running(self) -> int:
+        """Return how many calls are in flight."""
+        return len(self._running)
+
+    def room(self) -> int:
+        """Return how many more tasks may be claimed; none while a suspect has the agent for itself."""
+        if self._suspect is not None and self._suspect.alone:
+            return 0
+        if self._closed or not self._guards.known or self._settler.unsettled > 2 * self.size:
+            return 0
+        return self.size - self._busy.total()
+
+    def room_for(self, route: str) -> int:
+        """Return how many more tasks of a route may be claimed, as far as the route is concerned."""
+        return self._routes.room(route, self._clock.now_s(), self._busy[route], self.size)
+
+    def takes_suspect(self, entry: Delivery) -> bool:
+        """Return whether this suspect may be claimed: one runs at a time, some only while nothing else runs."""
+        if self._suspect is not None or self.room() <= 0 or self.room_for(entry.route) <= 0:
+            return False
+        return not (entry.alone and self._busy)
+
+    def closed(self, route: str) -> bool:
+        """Return whether a route takes no calls but probes."""
+        return self._routes.closed(route, self._clock.now_s())
+
+    def running_routes(self) -> Collection[str]:
+        """Return the routes on which calls run."""
+        return self._busy.keys()
+
+    @contextmanager
+    def reserved(self, entries: Collection[Delivery]) -> Iterator[None]:
+        """Keep slots for a claim that is under way."""
+        routes = [entry.route for entry in entries]  # of one that came without its body the claim may show another
+        self._busy.update(routes)
+        try:
+            yield
+        finally:
+            for route in routes:
+                self._free(route)
+
+    def start(self, entry: Delivery) -> None:
+        """Run a claimed entry, or settle it at once when there is nothing to run."""
+        row = entry.row
+        if row is None:
+            raise AssertionError(f"task {entry.task_id} is not claimed")
+        if entry.paid is not None:
+            self._end(entry, entry.paid)
+        elif row.cancelled:
+            self._end(entry, Cancelled())
+        elif row.expired:
+            self._end(entry, Dead(Failure("EXPIRED", "its deadline passed before this attempt"), Spent(), "expired"))
+        elif not self._may_begin(entry) or (entry.suspect and self._suspect is not None):
+            self.give_back(entry)
+        else:
+            self._run(entry, self._guards.stops(row, entry.route))
+
+    def move(self, entry: Delivery) -> None:
+        """Send a claimed entry to the longest tier, since its route stays closed; what needs no call ends as it would otherwise."""
+        if entry.paid is not None or (entry.row is not None and entry.row.cancelled):
+            self.start(entry)
+            return
+        failure = Failure(ROUTE_CLOSED, f"route {entry.route} is closed")
+        self._end(entry, moved(failure, Spent(), self._longest_tier, entry.task_id))
+
+    def give_back(self, entry: Delivery) -> None:
+        """Release a claim that was not begun."""
+        self._end(entry, Released())
+
+    def close(self) -> None:
+        """Start nothing more."""
+        self._closed = True
+
+    async def finish(self, timeout_s: float) -> None:
+        """Wait for the running calls; after `timeout_s` cancel and release what is left. A handler that will not be cancelled is left."""
+        if self._running and timeout_s > 0:
+            await asyncio.wait(self._running.values(), timeout=timeout_s)
+        left = list(self._running.values())
+        for task in left:
+            cancel(task)
+        if left:
+            await asyncio.wait(left, timeout=CANCEL_S)
+        if self._running:
+            log.warning("%d handlers go on though they were cancelled; their tasks run again when their leases end", len(self._running))
+
+    def _run(self, entry: Delivery, guard: Guard | None = None) -> None:
+        entry.state = DeliveryState.RUNNING
+        if entry.suspect:
+            self._suspect = entry
+        self._busy[entry.route] += 1
+        task = asyncio.get_running_loop().create_task(self._work(entry, guard))
+        self._running[entry] = task
+
+    async def _work(self, entry: Delivery, guard: Guard | None) -> None:
+        entry.spent, attempt = Spent(), current_task()
+        outcome: Outcome | None = None
+        try:
+            stopped = await self._guards.moved(guard, entry.task_id) if guard else None
+            outcome = stopped or await self._attempt(entry)
+        except BaseException as error:
+            if is_to_end(error, attempt):
+                raise
+            outcome = Snooze(Failure(INTERNAL, type(error).__name__), entry.spent, INTERNAL_S)
+            self._memory.note(error)
+            log.exception("the attempt at task %d ended in a bug", entry.task_id)
+        finally:
+            del self._running[entry]
+            self._over(entry)
+            self._free(entry.route)
+            self._end(entry, outcome or Released(entry.spent))
+            self._freed()
+
+    async def _attempt(self, entry: Delivery) -> Outcome:
+        """Return how the attempt ended; what lost its lease, or whose route was closed, while it waited to begin is given back."""
+        ticket = self._routes.admit(entry.route, entry.task_id, self._clock.now_s()) if self._may_begin(entry) else None
+        if ticket is None:
+            return Released()
+        self._counts.attempts += 1
+        self._warn_of(entry)
+        outcome: Outcome | None = None
+        try:
+            alone = self._routes.answered_since(entry.route, entry.refused_s)
+            outcome = await self._worker.work(entry, ticket.limit_s, refused_alone=alone)
+        finally:
+            ended = outcome or Released(entry.spent)
+            outcome = self._routes.ended(ticket, ended, self._clock.now_s())
+        if isinstance(outcome, Snooze) and outcome.failure.error_class == REFUSED:
+            entry.refused_s = self._clock.now_s()
+        return outcome
+
+    def _warn_of(self, entry: Delivery) -> None:
+        """Say which suspect runs: if the process dies now, this line names the task that may have killed it."""
+        if entry.row is None or not entry.suspect:
+            return
+        where = "alone in its agent" if entry.alone else "as the only suspect of its agent"
+        told = f"task {entry.task_id} of batch {entry.row.batch} runs {where}: {entry.row.lease_losses} agents were lost over it"
+        log.warning("%s", told)
+        self._counts.say("suspect", told)
+
+    def _over(self, entry: Delivery) -> None:
+        if self._suspect is entry:
+            self._suspect = None
+            self._counts.say("suspect", "")
+
+    def _may_begin(self, entry: Delivery) -> bool:
+        return not self._closed and entry.leased(self._clock.now_s())
+
+    def _free(self, route: str) -> None:
+        """Routes come from tasks: one on which nothing runs is forgotten."""
+        self._busy[route] -= 1
+        if not self._busy[route]:
+            del self._busy[route]
+
+    def _end(self, entry: Delivery, outcome: Outcome) -> None:
+        entry.state = DeliveryState.SETTLING
+        self._settler.put(entry, outcome)

@@ -1,0 +1,45 @@
+"""One attempt of one task: from the claimed record to its outcome."""
+
+from agent.handlers import Attempt, Handlers
+from agent.inflight.delivery import Delivery
+from agent.outcome import Dead, Failure, Outcome, Released, Spent
+from agent.ports import Clock
+
+SETTLE_MARGIN_S = 30.0  # what is left of the hard deadline for the settle when the call has used all of its time
+
+
+class Worker:
+    """Runs attempts through the handlers."""
+
+    def __init__(self, *, handlers: Handlers, clock: Clock, deadline_s: float) -> None:
+        self._handlers = handlers
+        self._clock = clock
+        self._deadline_s = deadline_s
+
+    async def work(self, entry: Delivery, limit_s: float | None, *, refused_alone: bool) -> Outcome:
+        """Return how the attempt ended; None for `limit_s`: its calls take what the route gives them.
+
+        `refused_alone`: it met AUTH before, and its route answered other calls since. A cancelled attempt raises
+        CancelledError; `entry.spent` says what it had paid, and the caller releases the claim.
+        """
+        row = entry.row
+        if row is None or entry.value is None:
+            return Dead(Failure("NO_INPUT", "the ledger has no input for this task"), Spent())
+        left_s = entry.claimed_s + self._deadline_s - SETTLE_MARGIN_S - self._clock.now_s()
+        if left_s <= 0:
+            return Released()
+        attempt = Attempt(
+            task_id=row.task_id,
+            batch=row.batch,
+            value=entry.value,
+            attempt=row.attempt,
+            max_attempts=row.max_attempts,
+            snoozes=entry.snoozes,
+            left_s=left_s,
+            route=entry.route,
+            limit_s=limit_s,
+            refused_alone=refused_alone,
+            may_call=lambda: entry.leased(self._clock.now_s()),
+            paid=entry.pay,
+        )
+        return await self._handlers.run(attempt)

@@ -1,0 +1,93 @@
+"""The delay queue: deliveries that are claimed by another agent, early, or snoozed. Pure.
+
+They hold their place in the watermark, but not their bodies.
+"""
+
+import heapq
+from collections.abc import Iterable
+from itertools import count
+
+from agent.inflight.delivery import Delivery, DeliveryState
+from agent.lease import OWNER_BITS
+
+FIRST_S, LONGEST_S = 1.0, 15.0
+FEW = 1000  # a heap of at most this size is not searched for stale places
+
+
+class DelayQueue:
+    """A heap of deliveries by the time of their next question to the ledger.
+
+    A delivery that left the queue otherwise is skipped.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Delivery]] = []
+        self._most = FEW
+        self._order = count()
+        self._by_agent: dict[int, dict[int, Delivery]] = {}
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def put(self, entry: Delivery, at_s: float) -> None:
+        """Delay `entry` until the clock shows `at_s`."""
+        entry.state = DeliveryState.HELD
+        entry.wake_s = at_s
+        heapq.heappush(self._heap, (at_s, next(self._order), entry))
+        if len(self._heap) > self._most:
+            self._forget_left()
+
+    def _forget_left(self) -> None:
+        """Drop stale places: their deliveries have another place by now, or wait no more."""
+        for at_s, _, entry in self._heap:
+            if entry.wake_s == at_s and entry.state is not DeliveryState.HELD:
+                self._let_go(entry)
+        self._heap = [place for place in self._heap if place[2].wake_s == place[0] and place[2].state is DeliveryState.HELD]
+        heapq.heapify(self._heap)
+        self._most = 2 * len(self._heap) + FEW
+
+    def put_held(self, entry: Delivery, agent_id: int, now_s: float) -> None:
+        """Delay a delivery whose task another agent has claimed.
+
+        The ledger is asked again after 1 s, doubling to 15 s, and at once when that agent is gone.
+        """
+        delay_s = min(LONGEST_S, FIRST_S * 2 ** min(entry.asks, 10))
+        entry.asks += 1
+        self._by_agent.setdefault(agent_id, {})[entry.task_id] = entry
+        self.put(entry, now_s + delay_s)
+
+    def due(self, now_s: float, limit: int) -> list[Delivery]:
+        """Take up to `limit` deliveries that are due."""
+        found: list[Delivery] = []
+        while self._heap and self._heap[0][0] <= now_s and len(found) < limit:
+            at_s, _, entry = heapq.heappop(self._heap)
+            if entry.wake_s != at_s:
+                continue  # it was woken before, and may be delayed again
+            self._let_go(entry)
+            if entry.state is DeliveryState.HELD:
+                entry.state = DeliveryState.ASKING
+                found.append(entry)
+        return found
+
+    def _let_go(self, entry: Delivery) -> None:
+        agent_id = entry.row.owner >> OWNER_BITS if entry.row is not None else 0
+        held = self._by_agent.get(agent_id, {})
+        if held.get(entry.task_id) is entry:
+            del held[entry.task_id]
+            if not held:
+                del self._by_agent[agent_id]
+
+    def next_s(self) -> float | None:
+        """Return when the next delivery is due."""
+        return self._heap[0][0] if self._heap else None
+
+    def wake(self, agents: Iterable[int], now_s: float) -> int:
+        """Make the deliveries whose tasks these agents hold due now; return how many."""
+        woken = 0
+        for agent_id in agents:
+            for entry in self._by_agent.pop(agent_id, {}).values():
+                if entry.state is DeliveryState.HELD:
+                    entry.asks = 0
+                    self.put(entry, now_s)
+                    woken += 1
+        return woken

@@ -1,0 +1,86 @@
+"""A delivery: one task in one agent, with the record that brought it and its state."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf
+
+from agent.lease import Lease
+from agent.outcome import Outcome, Spent
+from agent.ports import Claimable, Partition, Row
+from schemas.task.envelope import Publication
+
+
+class DeliveryState(Enum):
+    """The state of a delivery; it changes only in the event loop's thread."""
+
+    ASKING = "asking"  # waits for, or is in, a question without locks
+    READY = "ready"  # may be claimed when a slot is free
+    CLAIMING = "claiming"  # in a claim call
+    RUNNING = "running"  # claimed, its call is under way
+    SETTLING = "settling"  # its outcome waits to be durable
+    HELD = "held"  # asked about again later
+    GONE = "gone"  # finished with, or its partition went
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """A record in flight.
+
+    `value` is dropped while the delivery waits for long; then the body is read from the ledger.
+    """
+
+    partition: Partition
+    offset: int
+    timestamp_ms: int
+    publication: Publication
+    value: bytes | None
+    digest: bytes | None
+    route: str
+    state: DeliveryState = DeliveryState.ASKING
+    asks: int = 0
+    snoozes: int = 0
+    refused_s: float = inf  # when a call for it last met AUTH
+    wake_s: float = 0.0
+    row: Row | None = None
+    owner: int = 0
+    lease: Lease | None = None
+    claimed_s: float = 0.0
+    key: bytes | None = None
+    # The answer of a fenced settlement; the next claim settles it without a call.
+    paid: Outcome | None = None
+    spent: Spent = field(default_factory=Spent)  # by the running attempt, so far
+
+    @property
+    def task_id(self) -> int:
+        """Return the task's id, as the header states it."""
+        return self.publication.task_id
+
+    @property
+    def suspect(self) -> bool:
+        """Return whether agents were lost over its task so often that it may be what kills them."""
+        return self.row is not None and self.row.suspect
+
+    @property
+    def alone(self) -> bool:
+        """Return whether nothing may run beside its task."""
+        return self.row is not None and self.row.alone
+
+    def pay(self, spent: Spent) -> None:
+        """Store what the running attempt has spent so far."""
+        self.spent = spent
+
+    def leased(self, now_s: float) -> bool:
+        """Return whether a call may begin for it, that is, whether its claim's lease is good."""
+        return self.lease is not None and self.lease.good(now_s)
+
+    def claimable(self) -> Claimable:
+        """Return the record as the ledger's questions and claims take it."""
+        return Claimable(self.publication, self.digest)
+
+    def origin(self) -> tuple[str, int, int, int]:
+        """Return topic, partition, offset and timestamp of the record."""
+        return self.partition.topic, self.partition.number, self.offset, self.timestamp_ms
+
+    def shed(self) -> None:
+        """Drop the body."""
+        self.value = None

@@ -1,0 +1,128 @@
+"""The partitions assigned to this agent: watermarks, deliveries in flight, and paused ones."""
+
+from collections.abc import Container, Iterable, Mapping
+
+from agent.inflight.delivery import Delivery
+from agent.inflight.watermark import OffsetTracker
+from agent.ports import Partition, Source
+
+SPAN = 50_000  # records between the watermark and the newest; a crash repeats them
+RESUME_SPAN = 45_000
+# The share of finished records in a wide span that shows that other tasks came and went.
+STUCK_SHARE = 0.1
+
+
+class Partitions:
+    """Trackers by assignment.
+
+    Older assignments have no tracker here, so their records cannot move an offset.
+    """
+
+    def __init__(self, sources: Mapping[str, Source]) -> None:
+        self._sources = sources
+        self._trackers: dict[Partition, OffsetTracker] = {}
+        self._entries: dict[Partition, dict[int, Delivery]] = {}
+        self._marked: dict[Partition, int] = {}
+        self._wide: set[Partition] = set()
+        self._paused: dict[str, frozenset[Partition]] = {}
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._trackers
+
+    def __len__(self) -> int:
+        return len(self._trackers)
+
+    @property
+    def topics(self) -> list[str]:
+        """Return the topics that this agent reads."""
+        return list(self._sources)
+
+    def assign(self, partitions: Iterable[Partition]) -> None:
+        """Start to track an assignment."""
+        for partition in partitions:
+            self._trackers[partition] = OffsetTracker()
+            self._entries[partition] = {}
+        self._paused.clear()
+
+    def revoke(self, partitions: Iterable[Partition]) -> list[Delivery]:
+        """Forget an assignment; return its deliveries in flight."""
+        dropped: list[Delivery] = []
+        for partition in partitions:
+            self._trackers.pop(partition, None)
+            self._marked.pop(partition, None)
+            self._wide.discard(partition)
+            dropped += self._entries.pop(partition, {}).values()
+        return dropped
+
+    def begin(self, partition: Partition, offset: int) -> bool:
+        """Add a record that was read; return False if the agent must not work on it.
+
+        That is a record of an old assignment, or one that was read before.
+        """
+        tracker = self._trackers.get(partition)
+        return tracker is not None and tracker.begin(offset)
+
+    def keep(self, entry: Delivery) -> None:
+        """Store the delivery that a record became."""
+        self._entries[entry.partition][entry.offset] = entry
+
+    def finish(self, partition: Partition, offset: int) -> None:
+        """Finish a record; do nothing if its assignment is over."""
+        if partition in self._trackers:
+            self._trackers[partition].finish(offset)
+            self._entries[partition].pop(offset, None)
+
+    def redelivered(self, partition: Partition) -> bool:
+        """Return whether records of this assignment may have been settled before it began."""
+        tracker = self._trackers.get(partition)
+        return tracker is not None and tracker.redelivered
+
+    def fresh(self, partition: Partition) -> None:
+        """Note that the records that come now were not settled before."""
+        if partition in self._trackers:
+            self._trackers[partition].redelivered = False
+
+    def flush(self) -> None:
+        """Mark the watermarks that moved, for the sources to commit."""
+        for partition, tracker in self._trackers.items():
+            watermark = tracker.watermark
+            if watermark is not None and watermark != self._marked.get(partition):
+                self._marked[partition] = watermark
+                self._sources[partition.topic].mark(partition, watermark)
+
+    def marked(self) -> dict[tuple[str, int], int]:
+        """Return the watermarks of the assigned partitions; all records below are finished."""
+        return {(partition.topic, partition.number): watermark for partition, watermark in self._marked.items()}
+
+    def pause(self, topics: Container[str]) -> None:
+        """Pause partitions whose span is too wide, and all of `topics`; resume the others.
+
+        A partition of which nothing was read yet is always read: its first records may be those
+        that a dead agent left behind.
+        """
+        for partition, tracker in self._trackers.items():
+            if tracker.span >= SPAN:
+                self._wide.add(partition)
+            elif tracker.span < RESUME_SPAN:
+                self._wide.discard(partition)
+        for topic, source in self._sources.items():
+            begun = (one for one, tracker in self._trackers.items() if one.topic == topic and tracker.watermark is not None)
+            mine = frozenset(one for one in begun if topic in topics or one in self._wide)
+            if self._paused.get(topic) != mine:
+                self._paused[topic] = mine
+                source.pause(mine)
+
+    def unfinished(self, topic: str) -> int:
+        """Return how many records of a topic were read and are not finished."""
+        return sum(tracker.unfinished for partition, tracker in self._trackers.items() if partition.topic == topic)
+
+    def blocking(self, finished: float) -> list[Delivery]:
+        """Return the deliveries that block a wide span with this share of finished records."""
+        return [
+            self._entries[partition][tracker.watermark]
+            for partition, tracker in self._trackers.items()
+            if tracker.watermark is not None
+            and tracker.watermark in self._entries[partition]
+            and tracker.span >= SPAN
+            and tracker.unfinished <= (1 - finished) * tracker.span
+        ]

@@ -1,0 +1,121 @@
+"""The ready queue: deliveries that may be claimed, by route. Pure.
+
+Returned deliveries take turns with new ones, so that neither kind starves. A parked route takes no
+calls for a while. Its deliveries keep their place without their bodies, so that records of other
+routes are read past them.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from agent.inflight.delivery import Delivery, DeliveryState
+
+
+@dataclass(slots=True)
+class _Queue:
+    """One route's ready deliveries.
+
+    `back` holds deliveries that waited before, or that a dead agent left behind; `new` holds those
+    just read.
+    """
+
+    new: deque[Delivery] = field(default_factory=deque)
+    back: deque[Delivery] = field(default_factory=deque)
+    back_next: bool = True
+
+    def __len__(self) -> int:
+        return len(self.new) + len(self.back)
+
+    def pop(self) -> Delivery | None:
+        """Take the next delivery, from both queues in turn; None if there is none."""
+        while self.new or self.back:
+            first = self.back if (self.back_next and self.back) or not self.new else self.new
+            self.back_next = first is self.new
+            entry = first.popleft()
+            if entry.state is DeliveryState.READY:
+                return entry
+        return None
+
+    def forget_gone(self) -> None:
+        """Drop deliveries that are no longer ready."""
+        self.new = deque(entry for entry in self.new if entry.state is DeliveryState.READY)
+        self.back = deque(entry for entry in self.back if entry.state is DeliveryState.READY)
+
+
+class ReadyQueue:
+    """The ready queues, by route."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, _Queue] = {}
+        self._parked: set[str] = set()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    @property
+    def unparked(self) -> int:
+        """Return how many deliveries wait for routes that are not parked."""
+        return sum(len(queue) for route, queue in self._queues.items() if route not in self._parked)
+
+    @property
+    def routes(self) -> list[str]:
+        """Return the routes that deliveries wait for."""
+        return list(self._queues)
+
+    def count(self, route: str) -> int:
+        """Return how many deliveries wait for a route."""
+        return len(self._queues.get(route, ()))
+
+    def is_parked(self, route: str) -> bool:
+        """Return whether a route's deliveries wait without their bodies."""
+        return route in self._parked
+
+    def put(self, entry: Delivery, *, back: bool) -> None:
+        """Queue a delivery for its route."""
+        queue = self._queues.setdefault(entry.route, _Queue())
+        (queue.back if back else queue.new).append(entry)
+
+    def park(self, route: str) -> Iterator[Delivery]:
+        """Park a route; return its ready deliveries, whose bodies the caller must drop."""
+        self._parked.add(route)
+        queue = self._queues.get(route, _Queue())
+        return (entry for entry in (*queue.new, *queue.back) if entry.state is DeliveryState.READY)
+
+    def unpark(self, route: str) -> None:
+        """Unpark a route, so that its deliveries count as claimable soon."""
+        self._parked.discard(route)
+
+    def take(self, limit: int, room: Callable[[str], int]) -> list[Delivery]:
+        """Take up to `limit` deliveries, from the routes in turn.
+
+        Of each route, at most as many as `room` returns are taken.
+        """
+        found: list[Delivery] = []
+        left = {route: room(route) for route in self._queues}
+        while len(found) < limit and left:
+            for route in list(left):
+                entry = self._queues[route].pop() if left[route] > 0 and len(found) < limit else None
+                if entry is None:
+                    del left[route]
+                else:
+                    left[route] -= 1
+                    found.append(entry)
+        self._drop_empty()
+        return found
+
+    def take_of(self, route: str, limit: int) -> list[Delivery]:
+        """Take up to `limit` deliveries of one route."""
+        return self.take(limit, lambda name: limit if name == route else 0)
+
+    def forget_gone(self) -> None:
+        """Drop the deliveries whose partitions were revoked."""
+        for queue in self._queues.values():
+            queue.forget_gone()
+        self._drop_empty()
+
+    def _drop_empty(self) -> None:
+        """Drop empty queues. Routes come from tasks, so unused names must not pile up."""
+        for route in [route for route, queue in self._queues.items() if not queue]:
+            del self._queues[route]
+            self._parked.discard(route)

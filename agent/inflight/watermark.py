@@ -1,0 +1,48 @@
+"""The watermark of one partition: the offset below which every record is settled. Pure.
+
+Only records that were really read are tracked, so gaps in the offsets do no harm. Finished offsets
+take no memory.
+"""
+
+from collections import OrderedDict
+
+
+class OffsetTracker:
+    """Tracks one assignment of one partition. A new assignment gets a new tracker."""
+
+    __slots__ = ("_newest", "_open", "redelivered")
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[int, None] = OrderedDict()
+        self._newest = -1
+        # The first records after an assignment may have been settled before.
+        self.redelivered = True
+
+    def begin(self, offset: int) -> bool:
+        """Add a record that was read; return False if this assignment has read it before."""
+        if offset <= self._newest:
+            return False
+        self._newest = offset
+        self._open[offset] = None
+        return True
+
+    def finish(self, offset: int) -> None:
+        """Mark a record as finished; finishing it again does nothing."""
+        self._open.pop(offset, None)
+
+    @property
+    def watermark(self) -> int | None:
+        """Return the offset to commit: the first unfinished one; None if nothing was read."""
+        if self._open:
+            return next(iter(self._open))
+        return self._newest + 1 if self._newest >= 0 else None
+
+    @property
+    def span(self) -> int:
+        """Return the distance from the watermark to the newest record; a crash repeats it."""
+        return self._newest + 1 - self.watermark if self.watermark is not None else 0
+
+    @property
+    def unfinished(self) -> int:
+        """Return how many records are in flight."""
+        return len(self._open)

@@ -1,0 +1,16 @@
+"""Judges a reply or a failed call: what it means for its task, as pure functions.
+
+It reads no clock, draws no number and calls nobody.
+"""
+
+from agent.judge.classes import CLASSES, REFUSED, Action, Effect, ErrorClass, effect_of
+from agent.judge.judge import Terms, judge, refused, unjudged
+from agent.judge.rules import action_of
+from agent.judge.tiers import Tier, tiers_of
+from schemas.task.fingerprint import fingerprint
+from schemas.task.wording import one_line
+
+__all__ = [
+    "CLASSES", "REFUSED", "Action", "Effect", "ErrorClass", "Terms", "Tier", "action_of", "effect_of", "fingerprint", "judge", "one_line",
+    "refused", "tiers_of", "unjudged",
+]  # fmt: skip

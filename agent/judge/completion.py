@@ -1,0 +1,151 @@
+"""What a success holds: the answer, why it ended, what it used; and whether the answer is what was asked for."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from agent.judge.signals import hidden_status, of_value
+from agent.outcome import Failure
+from schemas.task.answer_schema import is_soon_explained
+from schemas.task.message_text import text_of
+from schemas.task.untrusted import contained, told
+from schemas.task.validator import first_error, validator_of
+from schemas.task.wording import one_line
+
+_MOST_TOKENS = 2**31 - 1
+
+# Why a completion ended, by the names that providers give it. What is not here is BAD_OUTPUT.
+_FINISHED = frozenset({None, "stop", "end_turn", "eos", "stop_sequence"})
+_ENDINGS = {
+    "length": "TOO_LONG",
+    "max_tokens": "TOO_LONG",
+    "model_context_window_exceeded": "TOO_LONG",
+    "content_filter": "FILTERED",
+    "sensitive": "FILTERED",
+    "refusal": "FILTERED",
+    "error": "SERVER",
+    "network_error": "SERVER",
+    "insufficient_system_resource": "SERVER",
+    "abort": "SERVER",
+}
+_ADVICE = {"TOO_LONG": "; the answer was cut: raise max_tokens, or split the document"}
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A success, read. `failure` is None when it can be used."""
+
+    failure: Failure | None
+    model: str = ""
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+def read(body: bytes, *, schema: dict[str, Any] | None, verbatim: bool) -> Completion:
+    """Return what the completion holds.
+
+    `verbatim`: the person gets the whole body and reads `finish_reason` there, so that any answer but an error is an answer.
+    A body on which a library fails is BAD_OUTPUT.
+    """
+    try:
+        with contained():
+            return _read(body, schema, verbatim=verbatim)
+    except Exception as error:  # noqa: BLE001 - the reply is one task's, and so is the failure
+        return Completion(judging_failed(error))
+
+
+def _read(body: bytes, schema: dict[str, Any] | None, *, verbatim: bool) -> Completion:
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as wrong:
+        if body.lstrip().startswith(b"{"):
+            return Completion(Failure("BAD_OUTPUT", one_line(f"the reply is not JSON: {wrong.msg} ({len(body)} bytes)")))
+        value = None  # a page of somebody who stands before the provider
+    if not isinstance(value, dict):
+        return Completion(Failure("SERVER", "the reply is not a JSON object; is the address that of an OpenAI-compatible API?"))
+    model, usage = value.get("model"), value.get("usage")
+    return Completion(
+        _contained_check(value, schema, verbatim=verbatim),
+        model if isinstance(model, str) else "",
+        _count(usage, "prompt_tokens", "input_tokens"),
+        _count(usage, "completion_tokens", "output_tokens"),
+    )
+
+
+def _contained_check(value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool) -> Failure | None:
+    """Return what `_check` returns. If a library fails on the reply, its usage is still counted."""
+    try:
+        with contained():
+            return _check(value, schema, verbatim=verbatim)
+    except Exception as error:  # noqa: BLE001 - the answer is one task's, and so is the failure
+        return judging_failed(error)
+
+
+def judging_failed(error: BaseException) -> Failure:
+    """Return the failure of a reply whose judging failed."""
+    return Failure("BAD_OUTPUT", one_line(f"the reply cannot be judged: {told(error)}"))
+
+
+def _count(usage: Any, *names: str) -> int:
+    """Return the first count under these names, which may be written as 12.0; what is missing or no count is 0."""
+    if not isinstance(usage, dict):
+        return 0
+    found = next((usage[name] for name in names if type(usage.get(name)) in {int, float}), 0)
+    return int(min(max(found, 0), _MOST_TOKENS))
+
+
+def _check(value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool) -> Failure | None:
+    choices = value.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    for part in (value, choice):  # the choice has an error that came in the middle of the answer
+        if isinstance(part, dict) and part.get("error"):
+            return of_value(hidden_status(part), part)
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        return Failure("SERVER", "the reply has no choices with a message; is the address that of an OpenAI-compatible API?")
+    ended = _ended(choice.get("finish_reason"), message)
+    if verbatim:
+        return ended if ended is not None and ended.error_class == "SERVER" else None
+    return ended or _answered(text_of(message.get("content")), schema)
+
+
+def _ended(reason: Any, message: dict[str, Any]) -> Failure | None:
+    if refusal := message.get("refusal"):
+        return Failure("FILTERED", one_line(f"the model refused: {_named(refusal)}"))
+    if isinstance(reason, str | None) and reason in _FINISHED:
+        return None
+    error_class = _ENDINGS.get(_named(reason), "BAD_OUTPUT")
+    return Failure(error_class, one_line(f"finish_reason {_named(reason)}") + _ADVICE.get(error_class, ""))
+
+
+def _named(value: Any) -> str:
+    """Return a text as it is; anything else may be nested too deep to be written."""
+    return value if isinstance(value, str) else f"({type(value).__name__})"
+
+
+def _answered(content: Any, schema: dict[str, Any] | None) -> Failure | None:
+    if not isinstance(content, str) or not content.strip():
+        return Failure("BAD_OUTPUT", "the answer is empty")
+    return None if schema is None else _fits(content, schema)
+
+
+def _fits(content: str, schema: dict[str, Any]) -> Failure | None:
+    try:
+        answer = orjson.loads(content)
+    except orjson.JSONDecodeError as wrong:
+        return Failure("BAD_OUTPUT", one_line(f"the answer is not JSON: {wrong.msg}"))
+    try:
+        validator = validator_of(schema)
+    except ValueError as wrong:
+        return Failure("BAD_REQUEST", one_line(f"the schema of the request cannot be used: {wrong}"))
+    try:
+        if validator.is_valid(answer):
+            return None
+        error = first_error(validator, answer) if is_soon_explained(schema, answer) else None
+    except ValueError:
+        return Failure("BAD_OUTPUT", "the answer is nested too deep to be compared with the schema")
+    if error is None:
+        return Failure("BAD_OUTPUT", "the answer does not fit the schema")
+    place = "/".join(map(str, error.instance_path))
+    return Failure("BAD_OUTPUT", one_line(f"the answer does not fit the schema at /{place}: {error.message}"))

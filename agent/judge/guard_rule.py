@@ -1,0 +1,163 @@
+"""The rules of guards: when failures are the key's fault rather than each task's own. Pure.
+
+A key is (batch, type, route). A task whose attempts are used up dies only while its route works and
+most tasks of its key fare better. A task that is refused for good dies unless the key has had no
+success yet and a dozen tasks were refused for the same reason. Otherwise the guard of the key is
+raised and the task waits.
+
+The rest of a guard: `agent/ledger/guard_decisions.py` decides under lock at each settle,
+`agent/ledger/guard_probes.py` has the looks that end a guard, `agent/maintenance/guard_keeper.py` is
+the duty that runs them, `agent/execution/guard_gate.py` stops tasks, and `producer/ledger/guards.py`
+reads and opens guards.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from agent.judge.tiers import SPREAD, Tier
+from agent.outcome import Failure, Moved, Spent
+
+# The classes of tasks that were moved: since a guard is raised, since their route is closed.
+GUARDED, ROUTE_CLOSED = "GUARD", "ROUTE"
+WINDOW_S = 600.0
+DEATHS, SHARE, RUN = 10, 0.5, 10
+REFUSED, REFUSALS = "BAD_REQUEST", 12
+# A key with so many ended tasks, so few of them dead, and so few tasks left is at the end of a good run.
+GOOD_ENDED, GOOD_DEAD, GOOD_LEFT = 1000, 0.05, 0.05
+LOOK_MOST = 512  # tasks of one look, so that reading a look stays cheap
+FASTER = 10  # times as fast as every `guard.probe_s` looks follow each other where tasks are known to be at fault
+
+
+class Cause(StrEnum):
+    """Why a guard was raised; it decides how the guard is tried."""
+
+    NO_SUCCESS = "no_success"  # nothing succeeds on the route: a prompt of our own tells whether it works
+    EXHAUSTED = "exhausted"  # the tasks fail as a whole on a route that works: looks that follow fast
+    HANDLER = "handler"  # their own code or documents fail, of which no prompt tells: looks, `guard.probe_s` apart
+    BAD_REQUEST = "bad_request"  # the first tasks were all refused for one reason: looks, `guard.probe_s` apart
+    WORKER_LOST = "worker_lost"  # agents are lost over the tasks: looks, `guard.probe_s` apart
+
+
+@dataclass(frozen=True, slots=True)
+class EndedAlike:
+    """`count` tasks that ended alike: `exhausted` is the fingerprint of the error that used up their attempts, if one did."""
+
+    exhausted: bytes | None
+    count: int = 1
+
+
+@dataclass(slots=True)
+class GuardWatch:
+    """One key: whether its guard is raised, whether its route works for anything, and how its tasks ended lately, the newest first.
+
+    `refuses`: the guard is raised because of refusals. `fruitless`: no task of the key has succeeded; `ended` and `refused` then
+    count its ended tasks, the latter by the fingerprint of the refusal. `good_end`: whether the key is at the end of a good run.
+    `silence`: what is known of the last success on the route.
+    """
+
+    raised: bool
+    route_works: bool
+    lately: Iterable[EndedAlike] = ()
+    quarantine_if_foreign: bool = False
+    fruitless: bool = False
+    ended: int = 0
+    refused: Counter[bytes] = field(default_factory=Counter)
+    good_end: Callable[[], bool] = lambda: False
+    silence: str = "nothing has succeeded on this route"
+    cause: Cause | None = None
+    why: str = ""
+    _deaths: int = field(init=False, default=0)
+    _total: int = field(init=False, default=0)
+    _run: int = field(init=False, default=0)
+    _stamp: bytes | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        for one in reversed(list(self.lately)):
+            self._add(one)
+
+    def may_die(self, stamp: bytes, *, of_call: bool = True) -> bool:
+        """Return whether a task whose attempts are used up by this error may be given up on, and count it if so.
+
+        `of_call`: the error is that of a call to the route.
+        """
+        cause = Cause.EXHAUSTED if of_call else Cause.HANDLER
+        if not self.raised and not self.route_works:
+            self._raise(Cause.NO_SUCCESS, self.silence)
+        if self.raised:
+            return False
+        self._count(EndedAlike(stamp))
+        if self._run >= RUN and not self.good_end():
+            self._raise(cause, f"the last {self._run} tasks were given up on for the same error")
+        elif self._deaths >= DEATHS and self._deaths > SHARE * self._total and not self.good_end():
+            self._raise(cause, f"{self._deaths} of the last {self._total} tasks were given up on")
+        return True
+
+    def may_be_refused(self, stamp: bytes) -> bool:
+        """Return whether a task that was refused for this reason may be given up on, and count it if so."""
+        if self.raised and self.quarantine_if_foreign:
+            return False
+        self._count(EndedAlike(None))
+        self.refused[stamp] += 1
+        alike = self.refused[stamp]
+        if not self.raised and self.fruitless and alike >= REFUSALS and alike > SHARE * self.ended:
+            self.quarantine_if_foreign = True
+            counted = f"all {alike}" if alike == self.ended else f"{alike} of {self.ended}"
+            self._raise(Cause.BAD_REQUEST, f"{counted} tasks that ended were refused for the same reason, and none has succeeded")
+        return True
+
+    def succeeded(self) -> None:
+        """Count a success: from now on no refusal can be the key's fault."""
+        self.fruitless = False
+        self._count(EndedAlike(None))
+
+    def other(self) -> None:
+        """Count a task that died of its own input."""
+        self._count(EndedAlike(None))
+
+    def _count(self, one: EndedAlike) -> None:
+        self.ended += one.count
+        self._add(one)
+
+    def _add(self, one: EndedAlike) -> None:
+        self._total += one.count
+        self._deaths += one.count if one.exhausted else 0
+        self._run = one.count + (self._run if one.exhausted == self._stamp else 0) if one.exhausted else 0
+        self._stamp = one.exhausted
+
+    def _raise(self, cause: Cause, why: str) -> None:
+        self.raised, self.cause, self.why = True, cause, why
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How the tasks of a look fare. `failed`: they died, or an attempt of theirs failed; `cancelled`: they tell nothing."""
+
+    succeeded: int = 0
+    failed: int = 0
+    running: int = 0
+    waiting: int = 0
+    cancelled: int = 0
+
+    def over(self, *, turns: int, late: bool) -> bool:
+        """Return whether nothing more is to be learnt: `turns` more tasks may join it, `late` when it has lasted for long."""
+        return not self.running and (late or not (turns or self.waiting))
+
+
+def next_size(look: Look, size: int, *, vouched: bool) -> int:
+    """Return how many tasks may go in the look after this one. It doubles when the look ended as expected."""
+    return min(2 * size, LOOK_MOST) if vouched and look.failed else size
+
+
+def next_in_s(look: Look, cause: Cause, *, vouched: bool, age_s: float, probe_s: float) -> float:
+    """Return in how many seconds the look after this one may begin, `age_s` after this one began."""
+    if look.cancelled and not look.failed:
+        return 0.0
+    fast = cause is Cause.EXHAUSTED and vouched and look.failed
+    return max(0.0, (probe_s / FASTER if fast else probe_s) - age_s)
+
+
+def moved(failure: Failure, spent: Spent, tier: Tier, task_id: int) -> Moved:
+    """Return that a task waits in this tier, uncounted, up to a fifth longer: its number draws how long, so that not all return at once."""
+    return Moved(failure, spent, tier.name, tier.delay_s * (1 + SPREAD * (task_id % 997) / 997))

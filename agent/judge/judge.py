@@ -1,0 +1,125 @@
+"""From a reply or a failed call to an outcome: read, classify, look up the class, decide."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from agent.judge import completion, signals, waiting
+from agent.judge.classes import CLASSES, REFUSED, Action
+from agent.judge.tiers import Tier, choose, retry_delay
+from agent.outcome import COMPLETION, COMPLETION_ZLIB, Dead, Failure, Retry, Snooze, Spent, Succeeded
+from agent.ports import CallFailed, Reply
+from schemas.settings.config import Price
+from schemas.task.untrusted import contained
+from schemas.task.wording import one_line
+
+_SUCCESS = range(200, 300)
+_OF_ONE = frozenset({400, 403, 404})  # a firewall, or a model that one task names; 401 speaks of the key, which all have
+_PACK_FROM_BYTES = 4 << 10
+_TRACE_HEADERS = ("x-request-id", "request-id", "apim-request-id")
+_NAME_CHARS = 191
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the judge must know besides the answer.
+
+    `attempt`: how many attempts were counted before this one, of the `max_attempts` that the task may have. `snoozes`: how often in
+    a row it was snoozed. `refused_alone`: whether it met AUTH before, and its route answered other calls since. `least_s`: what a
+    retry waits at least. `jitter`: from 0 to 1. `utc_s`: now, for a Retry-After that is a date. `prices`: by model, as the provider
+    or else as the task names it.
+    """
+
+    model: str
+    request_id: str
+    duration_ms: int
+    attempt: int
+    max_attempts: int
+    snoozes: int
+    tiers: Sequence[Tier]
+    jitter: float
+    utc_s: float
+    refused_alone: bool = False
+    least_s: float = 0.0
+    schema: dict[str, Any] | None = None
+    verbatim: bool = False
+    prices: Mapping[str, Price] = field(default_factory=dict)
+
+
+def judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooze | Dead:
+    """Return the outcome of a call. A reply on which a library fails is BAD_OUTPUT."""
+    try:
+        with contained():
+            return _judge(answer, terms)
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        return refused(completion.judging_failed(error), _spent(terms, _NO_HEADERS), terms)
+
+
+def unjudged(failure: Failure, judged: Succeeded | Retry | Snooze | Dead | None, terms: Terms) -> Retry | Snooze | Dead:
+    """Return the outcome of a reply that could not be compared with its schema.
+
+    `judged` is its outcome without the schema, which knows the cost; None if there is none.
+    """
+    return refused(failure, _spent(terms, _NO_HEADERS) if judged is None else judged.spent, terms)
+
+
+def _judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooze | Dead:
+    if terms.refused_alone and not (isinstance(answer, Reply) and answer.status in _OF_ONE):
+        terms = replace(terms, refused_alone=False)
+    if isinstance(answer, CallFailed):
+        return refused(Failure(answer.error_class, one_line(answer.text)), _spent(terms, _NO_HEADERS), terms)
+    if answer.status not in _SUCCESS:
+        return refused(classified(answer), _spent(terms, answer.headers), terms, answer.headers)
+    found = completion.read(answer.body, schema=terms.schema, verbatim=terms.verbatim)
+    spent = _spent(terms, answer.headers, found)
+    if found.failure is not None:
+        return refused(found.failure, spent, terms, answer.headers)
+    return Succeeded(*_packed(answer.body), spent)
+
+
+def classified(answer: Reply) -> Failure:
+    """Return the failure of a reply that is no success: by its status alone if its body fails."""
+    try:
+        with contained():
+            return signals.classify(answer.status, answer.body, cut=answer.cut)
+    except Exception:  # noqa: BLE001 - the status alone tells what the whole route must know
+        return signals.classify(answer.status, b"")
+
+
+def refused(failure: Failure, spent: Spent, terms: Terms, headers: Mapping[str, str] = _NO_HEADERS) -> Retry | Snooze | Dead:
+    """Return the outcome of an attempt that failed so, as the table of classes says; but what is refused alone counts."""
+    action = CLASSES[failure.error_class].action
+    if action is Action.GIVE_UP:
+        return Dead(failure, spent)
+    if action is Action.SNOOZE and not (failure.error_class == REFUSED and terms.refused_alone):
+        limits = failure.error_class == "RATE"
+        return Snooze(failure, spent, waiting.delay(headers, snoozes=terms.snoozes, jitter=terms.jitter, utc_s=terms.utc_s, limits=limits))
+    if terms.attempt + 1 >= terms.max_attempts:
+        return Dead(failure, spent, "exhausted")
+    wanted_s = max(terms.least_s, waiting.asked_for(headers, terms.utc_s) or 0.0)
+    tier = choose(terms.tiers, attempt=terms.attempt, wanted_s=wanted_s)
+    return Retry(failure, spent, tier.name, retry_delay(tier, wanted_s=wanted_s, jitter=terms.jitter))
+
+
+def _packed(body: bytes) -> tuple[bytes, int]:
+    if len(body) < _PACK_FROM_BYTES:
+        return body, COMPLETION
+    return zlib.compress(body, 1), COMPLETION_ZLIB
+
+
+def _spent(terms: Terms, headers: Mapping[str, str], found: completion.Completion | None = None) -> Spent:
+    trace_id = next((headers[name] for name in _TRACE_HEADERS if headers.get(name)), terms.request_id)[:_NAME_CHARS]
+    if found is None:
+        return Spent(model=terms.model, trace_id=trace_id, duration_ms=terms.duration_ms)
+    price = terms.prices.get(found.model) or terms.prices.get(terms.model)
+    return Spent(
+        model=(found.model or terms.model)[:_NAME_CHARS],
+        tokens_in=found.tokens_in,
+        tokens_out=found.tokens_out,
+        cost_micro=price.cost_micro(found.tokens_in, found.tokens_out) if price else 0,
+        trace_id=trace_id,
+        duration_ms=terms.duration_ms,
+    )

@@ -1,0 +1,216 @@
+"""What a reply that is no success means: the table of statuses, codes and words, and how an error body is read."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import orjson
+
+from agent.outcome import Failure
+from schemas.task.wording import TEXT_CHARS, one_line
+
+_NESTED = ("error", "innererror", "inner_error", "details", "metadata")
+_CODES = ("code", "type", "status", "error_code")
+_TEXTS = ("message", "detail", "error", "msg")
+_DEPTH = 4
+_ERRORS = range(400, 600)
+_STATUS = re.compile("[45][0-9]{2}")
+# A quoted text, which may be cut, and the name of a message before it. An apostrophe is no quote, nor are the marks around JSON.
+_QUOTED = re.compile(
+    rf"""((?P<mark>["'])(?:{"|".join(_TEXTS)})(?P=mark)\s*:\s*)?"""
+    r"""(?P<quote>"|`|(?<!\w)'(?![{\[]))(?P<said>(?:\\.|(?!(?P=quote))[^\\]|(?<=\w)'(?=\w))*)(?:(?P=quote)|\\?\Z)""",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A row of the table. One of its codes decides under any error status, its words only under its own.
+
+    A row that names neither codes nor words fits every reply that has one of its statuses.
+    """
+
+    statuses: frozenset[int]
+    error_class: str
+    codes: frozenset[str] = frozenset()
+    words: tuple[str, ...] = ()
+
+    def fits(self, status: int, codes: frozenset[str], text: str) -> bool:
+        """Return whether the reply has this signal; `codes` and `text` are in lower case."""
+        if status in _ERRORS and not self.codes.isdisjoint(codes):
+            return True
+        if status not in self.statuses:
+            return False
+        return (not self.codes and not self.words) or any(word in text for word in self.words)
+
+
+def _row(statuses: str, error_class: str, codes: str = "", words: str = "") -> Signal:
+    """Return a row; `4xx` is a hundred statuses, `words` are separated by bars."""
+    hundreds = [range(int(name[0]) * 100, int(name[0]) * 100 + 100) if name.endswith("xx") else (int(name),) for name in statuses.split()]
+    numbers = frozenset(number for hundred in hundreds for number in hundred)
+    return Signal(numbers, error_class, frozenset(codes.lower().split()), tuple(filter(None, words.lower().split("|"))))
+
+
+_NO_MONEY = (
+    "insufficient_quota credit_balance_exhausted organization_spend_limit_exceeded project_spend_limit_exceeded insufficient_balance "
+    "organization_usage_limit_exceeded enforced_spend_limit_reached billing_hard_limit_reached billing_not_active billing_error "
+    "budget_exceeded exceeded_current_quota_error arrearage"
+)
+_NO_MONEY_WORDS = (
+    "spend limit|spending limit|spending cap|credit balance is too low|insufficient balance|credits are depleted|budget has been exceeded"
+    "|exceededbudget|exceeded budget|reached your specified api usage limits|reached your specified workspace api usage limits"
+)
+_NO_ROOM = (
+    "resource_unavailable capacity_exceeded service_tier_capacity_exceeded nocapacity engine_overloaded engine_overloaded_error "
+    "overloaded_error"
+)
+_NO_ROOM_WORDS = (
+    "overloaded|high demand|resource unavailable|no deployments available|server busy|no capacity|queue is full|loading model"
+    "|currently loading"
+)
+_CONTEXT = "context_length_exceeded exceed_context_size_error request_too_large context_window_exceeded string_above_max_length"
+_CONTEXT_WORDS = (
+    "maximum context length|model's context length|context length exceeded|context window|contextwindowexceeded|exceed context size"
+    "|exceed context limit|exceeds the available context|prompt is too long|input is too long|input token count|reduce the length"
+    "|must have less than|`max_new_tokens` must be"
+)
+_FILTERS = "content_filter responsibleaipolicyviolation content_policy_violation data_inspection_failed content_filtered moderation_blocked"
+_FILTER_WORDS = (
+    "content management policy|content filtering policy|contentpolicyviolation|input was flagged|flagged as potentially violating"
+)
+_TOO_FAST = "rate_limit_error rate_limit_exceeded resource_exhausted"
+_NO_ENTRY = (
+    "invalid_api_key authentication_error permission_error model_not_found invalid_model model_not_available model_decommissioned "
+    "model_terms_required dedicated_endpoint_not_running organization_restricted"
+)
+_NO_ENTRY_WORDS = (
+    "api key not valid|api key expired|incorrect api key|invalid authorization header|multiple authentication credentials"
+    "|organization has been disabled|location is not supported|free tier is not available in your country"
+    "|invalid model name|invalid model id|not a valid model id|model identifier is invalid|model not exist|no models loaded"
+    "|plain http request was sent|http request to an https server|required ssl certificate|the ssl certificate error"
+)
+# The provider has compared the model's answer with what was asked for; another try may do better.
+_NO_ANSWER = "json_validate_failed tool_use_failed"
+_NO_ANSWER_WORDS = "failed to generate json|failed to validate json|failed to call a function"
+# llama.cpp cannot parse the answer of the model.
+_UNREADABLE_WORDS = "model produced output that does not match"
+
+# The provider's own check of the request, which some servers report as an error of their own.
+_INVALID_WORDS = "1 validation error:|validation errors:"
+
+# Read from top to bottom: the first row that fits decides. A code fits under any error status, since gateways send the status that
+# they like; words fit under the statuses of their row. Every status has a row without codes and words.
+# fmt: off
+TABLE = (
+    #    statuses           class         codes of the body                   words of its text, as a last resort
+    _row("402",             "CAPACITY",    "in_flight_budget_exhausted"),
+    _row("400 403 412 429", "MONEY",       _NO_MONEY,                           _NO_MONEY_WORDS),
+    _row("429 503",         "RAMP",        "slow_down"),
+    _row("429 503",         "CAPACITY",    _NO_ROOM,                            _NO_ROOM_WORDS),
+    _row("429",             "TOO_LONG",    _CONTEXT,                            "request too large"),  # for any minute's tokens
+    _row("413",             "TOO_LONG"),   # before the rates: Groq names one for a request that no minute has room for
+    _row("429",             "RATE",        _TOO_FAST),
+    _row("400 403 422",     "FILTERED",    _FILTERS),
+    _row("400 422",         "AUTH",        _NO_ENTRY),
+    _row("400",             "BAD_OUTPUT",  _NO_ANSWER),
+    _row("402",             "MONEY"),
+    _row("429",             "RATE"),
+    _row("498 529",         "CAPACITY"),
+    _row("400 422 500",     "TOO_LONG",    words=_CONTEXT_WORDS),
+    _row("400 403 422",     "FILTERED",    words=_FILTER_WORDS),
+    _row("400 422",         "AUTH",        words=_NO_ENTRY_WORDS),
+    _row("400",             "BAD_OUTPUT",  words=_NO_ANSWER_WORDS),
+    _row("500",             "BAD_OUTPUT",  words=_UNREADABLE_WORDS),
+    _row("500",             "BAD_REQUEST", words=_INVALID_WORDS),
+    _row("400",             "SERVER",      words="model has crashed|model unloaded|model is unloaded"),
+    _row("401 403 404 405", "AUTH"),
+    _row("407 3xx",         "AUTH"),       # a proxy wants a password, or the address is not the API's: redirects are not followed
+    _row("410 411 421 426", "AUTH"),       # a retired model or endpoint, or a server that takes no such connections: no task's fault
+    _row("408 409 424 425", "SERVER"),
+    _row("499",             "SERVER"),     # a proxy took us for gone
+    _row("5xx",             "SERVER"),
+    _row("4xx",             "BAD_REQUEST"),
+)
+# fmt: on
+_NO_STATUS, _NOT_TOLD = "SERVER", "BAD_REQUEST"
+
+
+def classify(status: int, body: bytes, *, cut: bool = False) -> Failure:
+    """Return the class of a reply that is no success, and a text for a person: status, code, message.
+
+    A request is bad if the body speaks of nothing else, such as money or the key; what a body that was `cut` did not come to, nobody knows.
+    """
+    found = of_value(status, _parsed(body), body)
+    if cut and found.error_class == _NOT_TOLD:
+        return Failure("AMBIGUOUS", one_line(f"{found.text} (its body was cut)"))
+    return found
+
+
+def of_value(status: int, value: Any, body: bytes = b"") -> Failure:
+    """Return the same of an error body that is parsed already; `body` is shown where it holds no message."""
+    repeated = _repeated(value)
+    codes = [code for part in chain(_parts(value), _parts(_parsed(repeated))) for code in _codes(part)]
+    message = _message(value) or body[:1000].decode("utf-8", "replace")
+    if repeated:
+        message = f"{message}: {_message(_parsed(repeated)) or repeated}"
+    # What is judged is what can be shown, without quotes: there, and further on, a message may repeat the document, which shall not
+    # choose its class.
+    known, text = frozenset(code.lower() for code in codes), _unquoted(message[:TEXT_CHARS]).lower()
+    error_class = next((row.error_class for row in TABLE if row.fits(status, known, text)), _NO_STATUS)
+    named = next((code for code in codes if not code.isdigit()), "")
+    return Failure(error_class, one_line(f"{status} {named}: {message}" if named else f"{status}: {message}"))
+
+
+def hidden_status(value: Any) -> int:
+    """Return the HTTP status that an error inside a success names as its code, or else one that its other codes come with; or 500."""
+    codes = [code.lower() for part in _parts(value) for code in _codes(part)]
+    named = (int(code) for code in codes if _STATUS.fullmatch(code))
+    known = (min(row.statuses) for row in TABLE if not row.codes.isdisjoint(codes))
+    return next(chain(named, known), 500)
+
+
+def _unquoted(text: str) -> str:
+    """Return the text without what it quotes; quoted names, of one word, stay, and the message of an error that is quoted as JSON."""
+    return _QUOTED.sub(_kept, text)
+
+
+def _kept(found: re.Match[str]) -> str:
+    if found["mark"]:
+        return _unquoted(found["said"])
+    return "" if len(found["said"].split()) > 1 else found[0]
+
+
+def _message(value: Any) -> str:
+    return next((text for part in _parts(value) if (text := _text(part))), "")
+
+
+def _repeated(value: Any) -> str:
+    """Return what OpenRouter repeats of the error of the provider behind it; its own message says no more than that there was one."""
+    return next((raw for part in _parts(value) if isinstance(raw := part.get("raw"), str) and raw.strip()), "")
+
+
+def _parsed(body: bytes | str) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _parts(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield the objects that may hold a code, outermost first; some providers wrap them in a list."""
+    if isinstance(value, list):
+        value = value[0] if value else None
+    if isinstance(value, dict) and depth < _DEPTH:
+        yield value
+        for name in _NESTED:
+            yield from _parts(value.get(name), depth + 1)
+
+
+def _codes(part: dict[str, Any]) -> list[str]:
+    return [str(part[name]) for name in _CODES if isinstance(part.get(name), (str, int))]
+
+
+def _text(part: dict[str, Any]) -> str:
+    return next((part[name] for name in _TEXTS if isinstance(part.get(name), str) and part[name]), "")

@@ -1,0 +1,32 @@
+"""The claim's answers about records, from the rows that were read back. Pure."""
+
+from agent.ports import Answer, Claimable, Row
+from schemas.task.states import FINAL, Status
+
+# A record may be ahead of a ledger that lost its last transactions, but not by this much.
+FENCE_LEAP = 1000
+
+
+def answer(record: Claimable, row: Row, digest: bytes, *, owner: int) -> Answer:
+    """Return the answer for a record whose ledger and group are ours.
+
+    `owner` is the owner number of the claim call, 0 for a question.
+    """
+    fence = record.publication.fence
+    if (record.digest is not None and record.digest != digest) or fence > row.fence + FENCE_LEAP:
+        return Answer.CONFLICT
+    if row.status == Status.PROCESSING:
+        return _processing(row, fence, owner)
+    if row.status in FINAL:
+        return Answer.DONE
+    if row.fence > fence:
+        return Answer.STALE
+    if row.due_in_s > 0:
+        return Answer.EARLY
+    return Answer.AGAIN if owner else Answer.CLAIMABLE
+
+
+def _processing(row: Row, fence: int, owner: int) -> Answer:
+    if owner and row.owner == owner:
+        return Answer.CLAIMED
+    return Answer.STALE if row.fence > fence else Answer.HELD

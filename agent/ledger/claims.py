@@ -1,0 +1,166 @@
+"""Claims, questions, releases and head-of-line relief, as SQL.
+
+Every statement names the state it expects; zero rows is an answer.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import Connection, and_, bindparam, select, true, update
+
+from agent.ledger.claim_answers import answer
+from agent.ports import SUSPECT_LOSSES, Answer, Answers, Claimable, Row
+from producer.ledger import outbox
+from producer.ports import Order
+from schemas.ledger.sql import seconds_until, utc_after, utc_now
+from schemas.ledger.tables import batch, task, task_input
+from schemas.runtime import crash
+from schemas.task.states import MOVES, WAITING, Status
+
+PAGE = 500
+ANY_LOSSES = 1 << 15
+
+_CLAIM = (
+    update(task)
+    .where(
+        task.c.id.in_(bindparam("ids", expanding=True)),
+        task.c.status.in_(MOVES["claim"].sources),
+        task.c.fence <= bindparam("at_fence"),
+        task.c.due_at <= utc_now(),
+        task.c.lease_losses < bindparam("below_losses"),
+    )
+    .values(status=int(Status.PROCESSING), owner=bindparam("by_owner"), due_at=utc_after(bindparam("deadline_s")))
+)
+_READ = select(  # the columns are in the order of Row
+    task.c.id,
+    task.c.batch_id,
+    task.c.status,
+    task.c.owner,
+    task.c.fence,
+    task.c.attempt,
+    task.c.max_attempts,
+    task.c.lease_losses,
+    task.c.replays,
+    seconds_until(task.c.due_at).label("due_in_s"),
+    (task.c.expires_at < utc_now()).label("expired"),
+    task.c.type,
+    task.c.task_key,
+    batch.c.name,
+    batch.c.cancelled_at.is_not(None).label("cancelled"),
+    task.c.digest,
+)
+_READ = _READ.join(batch, batch.c.id == task.c.batch_id).where(task.c.id.in_(bindparam("ids", expanding=True)))
+_RELEASE = (
+    update(task)
+    .where(
+        task.c.id.in_(bindparam("ids", expanding=True)), task.c.owner == bindparam("by_owner"), task.c.status.in_(MOVES["release"].sources)
+    )
+    .values(status=int(Status.PENDING), owner=0, due_at=utc_now())
+)
+
+
+def ask(connection: Connection, records: Sequence[Claimable]) -> Answers:
+    """Answer for records that may be waiting, without a lock."""
+    return _answers(connection, records, owner=0)
+
+
+def claim(
+    connection: Connection,
+    records: Sequence[Claimable],
+    owner: int,
+    deadline_s: float,
+    *,
+    suspects: bool = False,
+) -> Answers:
+    """Take what can be taken under `owner`, answer for all. May be run again with the same owner after a lost answer.
+
+    Without `suspects` a task over which agents were lost twice is left, and answered as one that is to be claimed again.
+    """
+    below = ANY_LOSSES if suspects else SUSPECT_LOSSES
+    for fence, same in groupby(sorted(records, key=_fence), key=_fence):
+        ids = sorted(record.publication.task_id for record in same)
+        connection.execute(_CLAIM, {"ids": ids, "at_fence": fence, "by_owner": owner, "deadline_s": deadline_s, "below_losses": below})
+        crash.reach("claim.fence_claimed")
+    return _answers(connection, records, owner)
+
+
+def bodies(connection: Connection, task_ids: Iterable[int]) -> dict[int, tuple[bytes, bytes]]:
+    """Return key and value of tasks whose records were kept without bodies."""
+    query = (
+        select(task.c.id, task.c.task_key, task_input.c.body)
+        .join(task_input, task_input.c.task_id == task.c.id)
+        .where(task.c.id.in_(sorted(task_ids)))
+    )
+    return {row.id: (row.task_key, row.body) for row in connection.execute(query)}
+
+
+def release(connection: Connection, owner: int, task_ids: Iterable[int]) -> None:
+    """Give claims back; count nothing and publish nothing.
+
+    Claims that no longer belong to this owner are left alone.
+    """
+    connection.execute(_RELEASE, {"ids": sorted(task_ids), "by_owner": owner})
+
+
+def relieve(connection: Connection, group: str, record: Claimable, fence: int, owner: int | None) -> Order | None:
+    """Order a replacement record for a task, so that the original record may be finished.
+
+    The task must run under `owner`, or wait (`owner` None). Returns None if the claim is no longer
+    ours, the task does not wait at this fence, or the record's value differs from the task's.
+    """
+    task_id = record.publication.task_id
+    ours = task.c.status.in_(WAITING) if owner is None else and_(task.c.owner == owner, task.c.status == int(Status.PROCESSING))
+    own = true() if record.digest is None else task.c.digest == record.digest
+    mine = select(task.c.id).where(task.c.id == task_id, task.c.fence == fence, ours, own)
+    if connection.execute(mine.with_for_update()).scalar() is None:
+        return None
+    return outbox.place(connection, group, "tasks", [(outbox.TASK, task_id, fence)])[0]
+
+
+def archived(connection: Connection, names: Iterable[str]) -> set[str]:
+    """Return which of these batches are archived.
+
+    Their tasks are done and have no rows any more.
+    """
+    query = select(batch.c.name).where(batch.c.name.in_(sorted(set(names))), batch.c.archived_at.is_not(None))
+    return set(connection.execute(query).scalars())
+
+
+def _fence(record: Claimable) -> int:
+    return record.publication.fence
+
+
+def _answers(connection: Connection, records: Sequence[Claimable], owner: int) -> Answers:
+    ids = sorted(record.publication.task_id for record in records)
+    rows = {columns[0]: columns for columns in connection.execute(_READ, {"ids": ids})}
+    answers: Answers = {}
+    missing = []
+    for record in records:
+        found = rows.get(record.publication.task_id)
+        if found is None:
+            missing.append(record)
+            continue
+        *columns, digest = found
+        row = _row(columns)
+        answers[row.task_id] = (answer(record, row, digest, owner=owner), row)
+    if missing:
+        gone = archived(connection, (record.publication.batch for record in missing))
+        for record in missing:
+            answers[record.publication.task_id] = (Answer.DONE if record.publication.batch in gone else Answer.UNKNOWN, None)
+    _release_conflicts(connection, answers, owner)
+    return answers
+
+
+def _release_conflicts(connection: Connection, answers: Answers, owner: int) -> None:
+    """Release tasks that were claimed by foreign records: such a record must not keep the task."""
+    taken = [key for key, (said, row) in answers.items() if said is Answer.CONFLICT and row is not None and owner and row.owner == owner]
+    if taken:
+        crash.reach("claim.conflicting")
+        release(connection, owner, taken)
+
+
+def _row(columns: Sequence[Any]) -> Row:
+    """Return the row that was read back, from the columns of `_READ` without the digest."""
+    *numbers, due_in_s, expired, kind, task_key, batch_name, cancelled = columns
+    return Row(*numbers, float(due_in_s), bool(expired), kind, bytes(task_key), batch_name, bool(cancelled))  # type: ignore[call-arg]

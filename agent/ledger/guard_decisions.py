@@ -1,0 +1,200 @@
+"""Guards as SQL: what settles and the reaper decide about failures, inside their own transactions.
+
+The row of a key is locked before anything is decided, so that all agents count one after another. Locks are taken in the order
+tasks, guards, tasks of looks.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, and_, delete, or_, select, update
+
+from agent.judge import Effect, Tier, effect_of, fingerprint
+from agent.judge.guard_rule import REFUSED, WINDOW_S, Cause, GuardWatch, moved
+from agent.ledger import guard_history
+from agent.outcome import Dead, Moved, Outcome, Succeeded
+from agent.ports import Settlement
+from producer.ledger.guards import ANY_ROUTE
+from schemas.ledger.sql import insert_new, utc_after, utc_now
+from schemas.ledger.tables import guard, guard_look
+
+EXHAUSTED, PERMANENT = "exhausted", "permanent"
+
+
+class GuardKey(NamedTuple):
+    """What a guard is about."""
+
+    batch_id: int
+    type: str
+    route: str
+
+
+@dataclass(slots=True)
+class _Case:
+    """A key under judgement. `holding` are its raised guards; `failed` is the error that raised one now."""
+
+    guard_id: int
+    watch: GuardWatch
+    holding: Sequence[Any] = ()
+    failed: str = ""
+
+
+def hold_back(connection: Connection, group: str, settlements: Sequence[Settlement], longest: Tier) -> list[tuple[Settlement, Outcome]]:
+    """Return the outcomes to be written: what a guard holds back is moved to the longest tier, uncounted.
+
+    Held back are tasks whose attempts are used up, and tasks that were refused while no task of their key has succeeded. A task of
+    a look that began on a working route dies all the same. Other deaths are never held back.
+    """
+    cases = _cases(connection, group, settlements)
+    tried = _tried(connection, cases.values(), [one.row.task_id for one in settlements])
+    decided = [(one, _decide(cases.get(_key(one)), one, longest, tried)) for one in settlements]
+    leave_looks(connection, [(one.row.task_id, one.row.fence) for one, outcome in decided if isinstance(outcome, Moved)])
+    for case in cases.values():
+        if case.watch.cause is not None:
+            _raise(connection, case.guard_id, case.watch.cause, f"{case.watch.why}; {case.failed}")
+    return decided
+
+
+def _key(one: Settlement) -> GuardKey:
+    return GuardKey(one.row.batch_id, one.row.type, one.route)
+
+
+def _exhausted(outcome: Outcome) -> bool:
+    return isinstance(outcome, Dead) and outcome.disposition == EXHAUSTED
+
+
+def _refused(outcome: Outcome) -> bool:
+    return isinstance(outcome, Dead) and outcome.disposition == PERMANENT and outcome.failure.error_class == REFUSED
+
+
+def _decide(case: _Case | None, one: Settlement, longest: Tier, tried: Collection[tuple[int, int]]) -> Outcome:
+    outcome = one.outcome
+    if case is None or not isinstance(outcome, Dead | Succeeded):
+        return outcome
+    if isinstance(outcome, Succeeded):
+        case.watch.succeeded()
+        return outcome
+    if not (_exhausted(outcome) or _refused(outcome)):
+        case.watch.other()
+        return outcome
+    failure = outcome.failure
+    dies = (one.row.task_id, one.row.fence) in tried or _may_die(case.watch, outcome)
+    if case.watch.cause is not None and not case.failed:
+        case.failed = f"{failure.error_class}: {failure.text}"
+    return outcome if dies else moved(failure, outcome.spent, longest, one.row.task_id)
+
+
+def _may_die(watch: GuardWatch, outcome: Dead) -> bool:
+    failure = outcome.failure
+    stamp = fingerprint(failure.error_class, failure.text)
+    if _refused(outcome):
+        return watch.may_be_refused(stamp)
+    return watch.may_die(stamp, of_call=effect_of(failure.error_class) is not Effect.NONE)
+
+
+def _cases(connection: Connection, group: str, settlements: Sequence[Settlement]) -> dict[GuardKey, _Case]:
+    """Return the keys for which a guard may be raised, or hold something back; their rows are locked."""
+    exhausted = {_key(one) for one in settlements if _exhausted(one.outcome)}
+    succeeding = {_key(one) for one in settlements if isinstance(one.outcome, Succeeded)}
+    refused = {_key(one) for one in settlements if _refused(one.outcome)} - succeeding
+    fruitless = {key for key in refused if not guard_history.any_success(connection, *key)}
+    if not exhausted | fruitless:
+        return {}
+    rows = _locked(connection, group, exhausted | fruitless)
+    routes = {key.route for key in succeeding}
+    cases = {}
+    for key in sorted(exhausted | fruitless):
+        row, wide = rows[key], rows.get(key._replace(route=ANY_ROUTE))
+        holding = [one for one in (row, wide) if one is not None and one.opened_at is None]
+        watch = GuardWatch(raised=bool(holding), route_works=True, good_end=partial(guard_history.good_end, connection, *key))
+        if key in exhausted and not holding:
+            watch = _watch_failures(connection, group, key, row, watch, succeeding=key.route in routes)
+        if key in fruitless:
+            watch.quarantine_if_foreign = row.opened_at is None and row.cause == Cause.BAD_REQUEST
+            watch.fruitless = True
+            watch.ended, watch.refused = guard_history.refusals(connection, *key, since=row.opened_at if row.cause else None)
+        cases[key] = _Case(row.id, watch, holding)
+    return cases
+
+
+def _watch_failures(connection: Connection, group: str, key: GuardKey, row: Any, watch: GuardWatch, *, succeeding: bool) -> GuardWatch:
+    """Return the watch with what is known of the route, and of how tasks of the key ended lately."""
+    if not (row.trusted or succeeding or guard_history.route_works(connection, group, key.route)):
+        silence = guard_history.silence(connection, group, key.route)
+        return GuardWatch(raised=False, route_works=False, silence=silence)
+    since = row.opened_at if row.cause else None  # what was before the guard's last opening is forgiven
+    return GuardWatch(raised=False, route_works=True, lately=guard_history.lately(connection, *key, since=since), good_end=watch.good_end)
+
+
+def _locked(connection: Connection, group: str, keys: Collection[GuardKey]) -> dict[GuardKey, Any]:
+    """Return the guards of these keys' batches, locked; a key without one gets one that is open."""
+    found = _lock(connection, keys)
+    missing = sorted(key for key in keys if key not in found)
+    for key in missing:
+        row = insert_new(connection, guard).values(group_name=group, opened_at=utc_now(), called_at=utc_now(), **key._asdict())
+        connection.execute(row)
+    return _lock(connection, keys) if missing else found
+
+
+def _lock(connection: Connection, keys: Collection[GuardKey]) -> dict[GuardKey, Any]:
+    """A guard that was opened lately vouches for its route: whoever opened it knows that it works."""
+    trusted = ((guard.c.cause != "") & (guard.c.opened_at > utc_after(-WINDOW_S))).label("trusted")
+    columns = (guard.c.id, guard.c.batch_id, guard.c.type, guard.c.route, guard.c.cause, guard.c.opened_at, guard.c.vouched)
+    query = select(*columns, trusted).where(guard.c.batch_id.in_(sorted({key.batch_id for key in keys})))
+    rows = connection.execute(query.order_by(guard.c.id).with_for_update())
+    return {GuardKey(row.batch_id, row.type, row.route): row for row in rows}
+
+
+def _raise(connection: Connection, guard_id: int, cause: Cause, reason: str) -> None:
+    """Raise a guard that is open; its first look is due at once."""
+    fresh = {"raised_at": utc_now(), "probe_at": utc_now(), "opened_at": None, "called_at": None}
+    no_look = {"look_size": 1, "look_left": -1, "look_at": utc_now(), "vouched": 0}
+    opened = update(guard).where(guard.c.id == guard_id, guard.c.opened_at.is_not(None))
+    connection.execute(opened.values(cause=cause.value, reason=reason[:500], **fresh, **no_look))
+
+
+def _tried(connection: Connection, cases: Collection[_Case], task_ids: Sequence[int]) -> set[tuple[int, int]]:
+    """Return (task, fence) of those in a look that began on a working route: their end is their own."""
+    vouched = sorted({row.id for case in cases for row in case.holding if row.vouched})
+    return _in_looks(connection, vouched, task_ids) if vouched else set()
+
+
+def _in_looks(connection: Connection, guard_ids: Sequence[int], task_ids: Sequence[int]) -> set[tuple[int, int]]:
+    mine = (guard_look.c.guard_id.in_(guard_ids), guard_look.c.task_id.in_(sorted(task_ids)))
+    return {(row.task_id, row.fence) for row in connection.execute(select(guard_look.c.task_id, guard_look.c.fence).where(*mine))}
+
+
+def leave_looks(connection: Connection, tasks: Sequence[tuple[int, int]]) -> None:
+    """Take these (task, fence) out of the looks that they are in: what became of them tells nothing."""
+    if not tasks:
+        return
+    query = select(guard_look).where(guard_look.c.task_id.in_(sorted({task_id for task_id, _ in tasks})))
+    leaving = [row for row in connection.execute(query) if (row.task_id, row.fence) in set(tasks)]
+    if leaving:
+        each = [and_(guard_look.c.guard_id == row.guard_id, guard_look.c.task_id == row.task_id) for row in leaving]
+        connection.execute(delete(guard_look).where(or_(*each)))
+
+
+def stopped(connection: Connection, keys: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
+    """Return those of these (batch, type) over which agents were lost too often."""
+    ids = sorted({batch_id for batch_id, _ in keys})
+    query = select(guard.c.batch_id, guard.c.type).where(guard.c.batch_id.in_(ids), guard.c.route == ANY_ROUTE, guard.c.opened_at.is_(None))
+    return {(row.batch_id, row.type) for row in connection.execute(query)} & set(keys)
+
+
+def in_lost_looks(connection: Connection, group: str, tasks: Sequence[tuple[int, int]]) -> set[int]:
+    """Return those of these (task, fence) that go in a look of a guard for lost agents, while other tasks of the group succeed."""
+    raised = select(guard.c.id).where(guard.c.group_name == group, guard.c.route == ANY_ROUTE, guard.c.opened_at.is_(None))
+    ids = sorted(connection.execute(raised.where(guard.c.vouched == 1)).scalars())
+    tried = _in_looks(connection, ids, [task_id for task_id, _ in tasks]) if ids else set()
+    return {task_id for task_id, fence in tasks if (task_id, fence) in tried}
+
+
+def raise_for_losses(connection: Connection, group: str, keys: Collection[tuple[int, str]], reason: str) -> None:
+    """Raise the guards of these (batch, type), whatever the route."""
+    wide = {GuardKey(batch_id, task_type, ANY_ROUTE) for batch_id, task_type in keys}
+    rows = _locked(connection, group, wide)
+    for key in sorted(wide):
+        _raise(connection, rows[key].id, Cause.WORKER_LOST, reason)

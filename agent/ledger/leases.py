@@ -1,0 +1,147 @@
+"""Leases, as SQL.
+
+An agent incarnation is one row. Its heartbeat keeps it alive, other agents declare it lost, and it
+is never revived.
+"""
+
+import secrets
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, case, delete, func, insert, or_, select, text, update
+
+from agent.lease import OWNER_BITS
+from schemas.ledger.sql import utc_after, utc_now
+from schemas.ledger.tables import agent, batch, task
+from schemas.task.states import Status
+
+HEARTBEAT_S, DEAD_AFTER_S = 3.0, 12.0
+# A reaper that was itself stalled must have been steady for this long before it may judge others.
+AMNESTY_S, STALL_S = 15.0, 6.0
+REMEMBER_S = 86400.0
+# Age of rows of agents that are gone, and how many are deleted in one transaction.
+FORGET_S, FORGET_MOST = 2 * REMEMBER_S, 500
+
+AGENT_BITS = 39
+
+# `steady_since` comes before `seen_at`: MySQL evaluates assignments from left to right, and the
+# first one must see the old `seen_at`.
+_BEAT = (
+    update(agent)
+    .where(agent.c.id == bindparam("me"), agent.c.lost_at.is_(None))
+    .ordered_values(
+        (agent.c.steady_since, case((agent.c.seen_at < utc_after(-STALL_S), utc_now()), else_=agent.c.steady_since)),
+        (agent.c.seen_at, utc_now()),
+        (agent.c.notice, bindparam("notice_text")),
+    )
+)
+# Verdict and amnesty are one statement, so that no stall can fall between them. After a stall of
+# the server itself, no heartbeat is recent, including the judge's own. The judge's next heartbeat
+# then starts the amnesty.
+_VERDICT = text("""
+    UPDATE agent d JOIN agent r ON r.id = :me SET d.lost_at = UTC_TIMESTAMP(6)
+     WHERE d.group_name = r.group_name AND d.lost_at IS NULL AND d.stopped_at IS NULL
+       AND d.seen_at < UTC_TIMESTAMP(6) - INTERVAL :dead SECOND
+       AND r.lost_at IS NULL AND r.seen_at > UTC_TIMESTAMP(6) - INTERVAL :stall SECOND
+       AND r.steady_since < UTC_TIMESTAMP(6) - INTERVAL :amnesty SECOND""")
+_NOW = "strftime('%Y-%m-%d %H:%M:%f', 'now'"
+# The text is made of constants only.
+_VERDICT_SQLITE = text(f"""
+    UPDATE agent SET lost_at = {_NOW}) || '000'
+     WHERE lost_at IS NULL AND stopped_at IS NULL
+       AND seen_at < {_NOW}, printf('-%d seconds', :dead)) || '000'
+       AND EXISTS (SELECT 1 FROM agent r WHERE r.id = :me AND r.group_name = agent.group_name AND r.lost_at IS NULL
+                      AND r.seen_at > {_NOW}, printf('-%d seconds', :stall)) || '000'
+                      AND r.steady_since < {_NOW}, printf('-%d seconds', :amnesty)) || '000')""")  # noqa: S608
+
+
+# Every agent runs these queries each second, whether or not there is work. They are built once,
+# because building them costs more than running them.
+_GONE = select(agent.c.id).where(
+    agent.c.group_name == bindparam("of_group"),
+    or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S)),
+)
+_CANCELLED = select(batch.c.id, batch.c.cancelled_at).where(
+    batch.c.group_name == bindparam("of_group"), batch.c.cancelled_at.is_not(None), batch.c.archived_at.is_(None)
+)
+
+
+def register(connection: Connection, name: str, group: str, version: str) -> int:
+    """Write a row for a new incarnation; return its id.
+
+    The id is drawn at random, so that a restored database never repeats one.
+    """
+    agent_id = _draw()
+    while connection.execute(select(agent.c.id).where(agent.c.id == agent_id)).scalar() is not None:
+        agent_id = _draw()
+    row = {"id": agent_id, "name": name[:191], "group_name": group, "version": version[:32]}
+    connection.execute(insert(agent), row)
+    return agent_id
+
+
+def _draw() -> int:
+    return secrets.randbits(AGENT_BITS - 1) + 1  # with the owner bits it fits a signed BIGINT
+
+
+def beat(connection: Connection, agent_id: int, notice: str = "") -> bool:
+    """Renew the lease; return False if the agent was declared lost."""
+    return connection.execute(_BEAT, {"me": agent_id, "notice_text": notice[:500]}).rowcount == 1
+
+
+def judge_others(connection: Connection, agent_id: int) -> int:
+    """Declare agents lost whose heartbeat is too old; return how many.
+
+    Declares none if this agent was stalled itself.
+    """
+    verdict = _VERDICT_SQLITE if connection.dialect.name == "sqlite" else _VERDICT
+    limits = {"dead": int(DEAD_AFTER_S), "stall": int(STALL_S), "amnesty": int(AMNESTY_S)}
+    return connection.execute(verdict, {"me": agent_id} | limits).rowcount
+
+
+def declare_lost(connection: Connection, agent_id: int) -> bool:
+    """Declare an agent lost that is known to be dead; return whether it was not lost yet."""
+    known = update(agent).where(agent.c.id == agent_id, agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None))
+    return connection.execute(known.values(lost_at=utc_now())).rowcount == 1
+
+
+def stop(connection: Connection, agent_id: int) -> None:
+    """Record that an agent left of its own accord, after its last settle."""
+    connection.execute(update(agent).where(agent.c.id == agent_id, agent.c.stopped_at.is_(None)).values(stopped_at=utc_now(), notice=""))
+
+
+def gone(connection: Connection, group: str) -> frozenset[int]:
+    """Return the agents of a group that were lost or stopped in the last day."""
+    return frozenset(connection.execute(_GONE, {"of_group": group}).scalars())
+
+
+def forget(connection: Connection) -> int:
+    """Delete agents that left long ago; return how many, at most a page.
+
+    An agent that still holds a task stays until it holds none. To itself, an agent without a row is
+    a lost one.
+    """
+    claims = select(task.c.owner.op(">>")(OWNER_BITS)).where(task.c.status == int(Status.PROCESSING)).distinct()
+    busy = sorted(connection.execute(claims).scalars())
+    left = func.coalesce(agent.c.stopped_at, agent.c.lost_at) < utc_after(-FORGET_S)
+    old = select(agent.c.id).where(left, agent.c.id.not_in(busy)).order_by(agent.c.id).limit(FORGET_MOST)
+    ids = connection.execute(old).scalars().all()
+    return connection.execute(delete(agent).where(agent.c.id.in_(ids))).rowcount if ids else 0
+
+
+def alive(connection: Connection, group: str) -> list[tuple[int, str]]:
+    """Return id and name of the group's agents that are neither lost nor stopped."""
+    query = select(agent.c.id, agent.c.name).where(agent.c.group_name == group, agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None))
+    return [(row.id, row.name) for row in connection.execute(query)]
+
+
+def cancelled(connection: Connection, group: str) -> frozenset[tuple[int, datetime]]:
+    """Return the cancelled batches of a group, with the time of the cancel.
+
+    The time matters because a replayed batch may be cancelled again.
+    """
+    return frozenset((row.id, row.cancelled_at) for row in connection.execute(_CANCELLED, {"of_group": group}))
+
+
+def owner_range(agent_id: int) -> tuple[int, int]:
+    """Return the first and last owner number of an incarnation."""
+    first = agent_id << OWNER_BITS
+    return first, first + (1 << OWNER_BITS) - 1

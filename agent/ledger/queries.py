@@ -1,0 +1,57 @@
+"""Small facts that an agent asks the database for: what a reply may weigh, and whether a group still has work."""
+
+from typing import Any
+
+from sqlalchemy import BindParameter, ColumnElement, Connection, Select, select, text
+
+from schemas.ledger.tables import batch, task
+from schemas.task.states import OPEN
+
+MAX_REPLY_BYTES = 16 << 20
+
+
+def reply_limit_bytes(connection: Connection) -> int:
+    """Return how large a stored reply may be: bodies travel as hexadecimal digits, and a group holds more than one."""
+    if connection.dialect.name == "sqlite":
+        return MAX_REPLY_BYTES
+    packet = int(connection.execute(text("SELECT @@max_allowed_packet")).scalar_one())
+    return min(MAX_REPLY_BYTES, packet // 4)
+
+
+def in_group(
+    group: str | BindParameter[Any],
+    *batch_is: ColumnElement[bool],
+) -> ColumnElement[bool]:
+    """Return the condition that a task belongs to a batch of this group.
+
+    No optimizer turns a subquery that gives one value into a join. With a join, servers began
+    with `batch` and read every task of every batch: their statistics took 20 batches of millions of
+    tasks for thousands of small ones.
+    """
+    owner = select(batch.c.group_name).where(batch.c.id == task.c.batch_id, *batch_is)
+    return owner.scalar_subquery() == group
+
+
+def along_due(query: Select[Any]) -> Select[Any]:
+    """Return the query with the index (status, due_at) prescribed, whatever the statistics say.
+
+    SQLite takes that index anyway.
+    """
+    return query.with_hint(task, "FORCE INDEX (ix_task_due)", "mysql")
+
+
+def open_tasks(connection: Connection, group: str) -> bool:
+    """Return whether a task of the group is not final."""
+    query = along_due(select(task.c.id).where(task.c.status.in_(OPEN), in_group(group)))
+    return connection.execute(query.limit(1)).scalar() is not None
+
+
+def open_in(connection: Connection, batch_id: int) -> bool:
+    """Return whether a task of the batch is not final."""
+    query = select(task.c.id).where(task.c.status.in_(OPEN), task.c.batch_id == batch_id)
+    return connection.execute(query.limit(1)).scalar() is not None
+
+
+def any_batch(connection: Connection, group: str) -> bool:
+    """Return whether the group has ever had work."""
+    return connection.execute(select(batch.c.id).where(batch.c.group_name == group).limit(1)).scalar() is not None

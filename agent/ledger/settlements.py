@@ -1,0 +1,278 @@
+"""Settles, as SQL: one transaction writes a group of outcomes under their claims' owners.
+
+A row is accepted when its owner is the claim's and it is processing, or pending: reaped, but claimed by nobody. What is not
+accepted is an echo of an earlier try that had committed, or fenced out. Zero rows changed is a normal, named outcome.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Update, bindparam, delete, select, update
+
+from agent.judge import Tier, fingerprint
+from agent.judge.guard_rule import GUARDED, ROUTE_CLOSED
+from agent.ledger import uncounted_ends
+from agent.ledger.guard_decisions import hold_back
+from agent.outcome import Cancelled, Dead, Moved, Outcome, Released, Retry, Snooze, Succeeded
+from agent.ports import Settlement, Verdict
+from producer.ledger import outbox, tally
+from producer.ports import Order
+from schemas.ledger.bulk import insert_rows
+from schemas.ledger.sql import NEVER_TIME, utc_after, utc_now
+from schemas.ledger.tables import batch, dead_letter, task, task_attempt, task_loss, task_result
+from schemas.task.states import MOVES, Status
+
+log = logging.getLogger(__name__)
+
+# Statements stand here whole: what is built for each group is also compiled, or looked up, for each group.
+_THESE = task.c.id.in_(bindparam("ids", expanding=True))
+_LOCK = select(task.c.id, task.c.status, task.c.owner, task.c.fence).where(_THESE).order_by(task.c.id).with_for_update()
+_SUCCEED = update(task).where(_THESE).values(status=int(Status.SUCCEEDED), owner=0, lease_losses=0, due_at=NEVER_TIME)
+_DIE = update(task).where(_THESE).values(status=int(Status.DEAD), owner=0, lease_losses=0, attempt=task.c.attempt + 1, due_at=NEVER_TIME)
+_CANCEL = update(task).where(_THESE).values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
+_RELEASE = update(task).where(_THESE).values(status=int(Status.PENDING), owner=0, due_at=utc_now())
+_RETRY = (
+    update(task)
+    .where(task.c.id == bindparam("one"))
+    .values(status=int(Status.RETRYING), owner=0, lease_losses=0, fence=task.c.fence + 1, attempt=task.c.attempt + 1)
+    .values(due_at=utc_after(bindparam("delay_s")))
+)
+_MOVE = (
+    update(task)
+    .where(task.c.id == bindparam("one"))
+    .values(status=int(Status.RETRYING), owner=0, fence=task.c.fence + 1, due_at=utc_after(bindparam("delay_s")))
+)
+_SNOOZE = (
+    update(task).where(task.c.id == bindparam("one")).values(status=int(Status.PENDING), owner=0, due_at=utc_after(bindparam("delay_s")))
+)
+_UNTRIED = (GUARDED, ROUTE_CLOSED)
+_FORMER_MOVES = (
+    select(task_attempt.c.id)
+    .where(task_attempt.c.task_id.in_(bindparam("ids", expanding=True)))
+    .where(task_attempt.c.outcome == "moved", task_attempt.c.error_class.in_(_UNTRIED))
+    .order_by(task_attempt.c.id)
+)
+
+_NO_ROW = (None, None, None)
+
+Kind = TypeVar("Kind", bound=Outcome)
+Ended = Retry | Snooze | Moved | Dead
+Left = Released | Cancelled
+_BY_BATCH = Retry | Snooze | Moved | Released | Cancelled
+
+
+def settle(
+    connection: Connection, group: str, settlements: Sequence[Settlement], now_utc_s: float, longest_tier: Tier
+) -> tuple[list[Verdict], list[Order]]:
+    """Write the outcomes that are accepted; return a verdict for each, and the publish orders that were written.
+
+    What a guard holds back is moved to the longest tier; what would wait again in a cancelled batch is cancelled; what was claimed in
+    a cancelled batch that a replay has opened since is given back.
+    """
+    accepted = uncounted_ends.counted(connection, _accepted(connection, settlements), longest_tier)
+    decided = hold_back(connection, group, accepted, longest_tier)
+    doomed = _cancelled_batches(connection, decided)
+    chosen = [(one, _as_the_batch_is(outcome, cancelled=one.row.batch_id in doomed)) for one, outcome in decided]
+    _write_states(connection, chosen)
+    _write_attempts(connection, chosen, now_utc_s)
+    orders = _write_orders(connection, group, chosen)
+    tally.write(connection, [change for one, outcome in chosen for change in _changes(one, outcome)])
+    return _verdicts(connection, settlements, chosen), orders
+
+
+def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list[Settlement]:
+    ids = sorted({one.row.task_id for one in settlements})
+    rows = {task_id: rest for task_id, *rest in connection.execute(_LOCK, {"ids": ids})}
+    accepted = []
+    for one in settlements:
+        status, owner, fence = rows.get(one.row.task_id, _NO_ROW)
+        if owner != one.owner or status not in MOVES["succeed"].sources:
+            continue
+        if fence != one.row.fence:
+            raise AssertionError(f"task {one.row.task_id} is owned by {owner} with fence {fence}, the claim had {one.row.fence}")
+        accepted.append(one)
+    return accepted
+
+
+def _cancelled_batches(connection: Connection, decided: Sequence[tuple[Settlement, Outcome]]) -> set[int]:
+    ids = sorted({one.row.batch_id for one, outcome in decided if isinstance(outcome, _BY_BATCH)})
+    if not ids:
+        return set()
+    return set(connection.execute(select(batch.c.id).where(batch.c.id.in_(ids), batch.c.cancelled_at.is_not(None))).scalars())
+
+
+def _as_the_batch_is(outcome: Outcome, *, cancelled: bool) -> Outcome:
+    """Return what may be written: nothing waits in a cancelled batch, and nothing is cancelled for the sake of an open one."""
+    if isinstance(outcome, _BY_BATCH):
+        if cancelled:
+            return Cancelled(outcome.spent)
+        return Released(outcome.spent) if isinstance(outcome, Cancelled) else outcome
+    return outcome
+
+
+def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]]) -> None:
+    succeeded = _of(chosen, Succeeded)
+    if succeeded:
+        insert_rows(connection, task_result, [_result(one, outcome) for one, outcome in succeeded])
+        _move(connection, _SUCCEED, succeeded)
+    dead = _of(chosen, Dead)
+    if dead:
+        _move(connection, _DIE, dead)
+        insert_rows(connection, dead_letter, [_letter(one, outcome) for one, outcome in dead])
+    _forget_losses(connection, [one for one, outcome in chosen if isinstance(outcome, Succeeded | Dead | Retry)])
+    _move(connection, _CANCEL, _of(chosen, Cancelled))
+    _move(connection, _RELEASE, _of(chosen, Released))
+    for statement, waiting in ((_RETRY, _of(chosen, Retry)), (_MOVE, _of(chosen, Moved)), (_SNOOZE, _of(chosen, Snooze))):
+        rows = sorted(({"one": one.row.task_id, "delay_s": outcome.delay_s} for one, outcome in waiting), key=_one)
+        if rows:
+            connection.execute(statement, rows)
+
+
+def _forget_losses(connection: Connection, counted: Sequence[Settlement]) -> None:
+    """An attempt that ended shows that its task kills no agent."""
+    ids = sorted(one.row.task_id for one in counted if one.row.lease_losses)
+    if ids:
+        connection.execute(delete(task_loss).where(task_loss.c.task_id.in_(ids)))
+
+
+def _one(row: dict[str, Any]) -> int:
+    return int(row["one"])
+
+
+def _of(chosen: Sequence[tuple[Settlement, Outcome]], kind: type[Kind]) -> list[tuple[Settlement, Kind]]:
+    return [(one, outcome) for one, outcome in chosen if isinstance(outcome, kind)]
+
+
+def _move(connection: Connection, statement: Update, chosen: Iterable[tuple[Settlement, Outcome]]) -> None:
+    ids = sorted(one.row.task_id for one, _ in chosen)
+    if ids:
+        connection.execute(statement, {"ids": ids})
+
+
+def _result(one: Settlement, outcome: Succeeded) -> dict[str, Any]:
+    return {"task_id": one.row.task_id, "owner": one.owner, "codec": outcome.codec, "body": outcome.body} | _spent(outcome)
+
+
+def _spent(outcome: Outcome) -> dict[str, Any]:
+    spent = outcome.spent
+    return {
+        "tokens_in": spent.tokens_in,
+        "tokens_out": spent.tokens_out,
+        "cost_micro": spent.cost_micro,
+        "trace_id": _text(spent.trace_id, 191),
+        "duration_ms": spent.duration_ms,
+    } | ({"model": _text(spent.model, 191)} if isinstance(outcome, Succeeded) else {})
+
+
+def _text(text: str, limit: int) -> str:
+    """Return text that every database takes: half a surrogate pair, as broken JSON may hold, has no UTF-8."""
+    return text.encode("utf-8", "replace").decode()[:limit]
+
+
+def _letter(one: Settlement, outcome: Dead) -> dict[str, Any]:
+    failure = outcome.failure
+    return {
+        "task_id": one.row.task_id,
+        "fence": one.row.fence,
+        "disposition": outcome.disposition,
+        "error_class": failure.error_class,
+        "fingerprint": fingerprint(failure.error_class, failure.text),
+        "error_text": _text(failure.text, 2000),
+        "origin_topic": one.origin[0],
+        "origin_partition": one.origin[1],
+        "origin_offset": one.origin[2],
+        "origin_timestamp_ms": one.origin[3],
+    }
+
+
+def _write_attempts(connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]], now_utc_s: float) -> None:
+    _forget_moves(connection, sorted(one.row.task_id for one, outcome in _of(chosen, Moved) if outcome.failure.error_class in _UNTRIED))
+    rows = [
+        _attempt(one, outcome, now_utc_s)
+        for one, outcome in chosen
+        if isinstance(outcome, Ended) or (isinstance(outcome, Left) and outcome.spent.called)
+    ]
+    insert_rows(connection, task_attempt, rows)
+
+
+def _forget_moves(connection: Connection, ids: Sequence[int]) -> None:
+    """A task that is moved again without a call keeps one row of it: a guard that is raised for days would write one each hour."""
+    former = connection.execute(_FORMER_MOVES, {"ids": ids}).scalars().all() if ids else ()
+    if former:
+        connection.execute(delete(task_attempt).where(task_attempt.c.id.in_(former)))
+
+
+def _attempt(one: Settlement, outcome: Ended | Left, now_utc_s: float) -> dict[str, Any]:
+    failure = uncounted_ends.failure_of(outcome)
+    ended = datetime.fromtimestamp(now_utc_s, UTC).replace(tzinfo=None)
+    return {
+        "task_id": one.row.task_id,
+        "owner": one.owner,
+        "attempt": one.row.attempt,
+        "fence": one.row.fence,
+        "outcome": type(outcome).__name__.lower(),
+        "error_class": failure.error_class[:64],
+        "error_text": _text(failure.text, 2000),
+        "started_at": ended - timedelta(milliseconds=outcome.spent.duration_ms),
+    } | _spent(outcome)
+
+
+def _write_orders(connection: Connection, group: str, chosen: Sequence[tuple[Settlement, Outcome]]) -> list[Order]:
+    items: dict[str, list[outbox.Item]] = {}
+    for one, outcome in chosen:
+        if isinstance(outcome, Dead):
+            items.setdefault("dlq", []).append((outbox.TASK, one.row.task_id, one.row.fence))
+        elif isinstance(outcome, Retry | Moved):
+            items.setdefault(f"retry.{outcome.tier}", []).append((outbox.TASK, one.row.task_id, one.row.fence + 1))
+    return [order for destination, some in sorted(items.items()) for order in outbox.place(connection, group, destination, some)]
+
+
+_STATES = {
+    Succeeded: Status.SUCCEEDED,
+    Retry: Status.RETRYING,
+    Snooze: Status.PENDING,
+    Released: Status.PENDING,
+    Moved: Status.RETRYING,
+    Dead: Status.DEAD,
+    Cancelled: Status.CANCELLED,
+}
+
+
+def _changes(one: Settlement, outcome: Outcome) -> list[tally.TallyChange]:
+    state, spent = _STATES[type(outcome)], outcome.spent
+    if isinstance(outcome, Released) and not spent.called:
+        return []
+    if isinstance(outcome, Succeeded | Cancelled):
+        name = type(outcome).__name__.lower()
+        key = tally.TallyKey(one.row.batch_id, one.row.type, one.route, state, name)
+    else:
+        failure = uncounted_ends.failure_of(outcome)
+        stamp = fingerprint(failure.error_class, failure.text)
+        disposition = outcome.disposition if isinstance(outcome, Dead) else ""
+        key = tally.TallyKey(one.row.batch_id, one.row.type, one.route, state, failure.error_class, stamp, disposition)
+    return [tally.TallyChange(key, 1, spent.tokens_in, spent.tokens_out, spent.cost_micro)]
+
+
+def _verdicts(connection: Connection, settlements: Sequence[Settlement], chosen: Sequence[tuple[Settlement, Outcome]]) -> list[Verdict]:
+    settled = {(one.owner, one.row.task_id): _verdict(one, outcome) for one, outcome in chosen}
+    if len(settled) < len(settlements):
+        settled = dict.fromkeys(_echoes(connection, settlements), Verdict.SETTLED) | settled
+    return [settled.get((one.owner, one.row.task_id), Verdict.FENCED) for one in settlements]
+
+
+def _verdict(one: Settlement, outcome: Outcome) -> Verdict:
+    if isinstance(one.outcome, Dead) and isinstance(outcome, Moved):
+        return Verdict.HELD_BACK
+    return Verdict.REOPENED if isinstance(one.outcome, Cancelled) and isinstance(outcome, Released) else Verdict.SETTLED
+
+
+def _echoes(connection: Connection, settlements: Sequence[Settlement]) -> set[tuple[int, int]]:
+    """Return which settles an earlier try had committed: their result or attempt carries their owner."""
+    ids = sorted({one.row.task_id for one in settlements})
+    found: set[tuple[int, int]] = set()
+    for table in (task_result, task_attempt):
+        rows = connection.execute(select(table.c.owner, table.c.task_id).where(table.c.task_id.in_(ids)))
+        found.update((row.owner, row.task_id) for row in rows)
+    return found

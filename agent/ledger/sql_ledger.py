@@ -1,0 +1,137 @@
+"""The `Ledger` port over SQL: each call runs on an executor of its own kind, and again until the server answers.
+
+A group of settles does not fail together: while the server is away the group waits and nothing is decided; a group that cannot
+be written though the server is there is split in halves, down to one row, which then dies alone.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from agent.judge import Tier
+from agent.ledger import claims
+from agent.ledger import settlements as settles
+from agent.outcome import Dead, Failure, Spent
+from agent.ports import Answers, Claimable, Order, RejectedRecord, Settlement, Verdict
+from producer.ledger import quarantine
+from schemas.errors import DeniedError
+from schemas.ledger.database import Database, Stopped
+from schemas.ledger.errors import busy, passing
+from schemas.runtime import crash
+from schemas.runtime.clock import Clock
+from schemas.runtime.executors import Executor
+
+log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+_TRIES, _TRIES_ALONE = 5, 60  # the latter take half a minute: a way to the server that breaks now and then is no fault of a row
+
+
+@dataclass(frozen=True, slots=True)
+class Executors:
+    """Threads of the ledger, one for each kind of work, so that none waits behind another kind."""
+
+    claim: Executor
+    settle: Executor
+    background: Executor
+
+
+class SqlLedger:
+    """The ledger in MySQL, MariaDB or SQLite."""
+
+    def __init__(self, *, database: Database, group: str, clock: Clock, executors: Executors, longest_tier: Tier) -> None:
+        self._database = database
+        self._group = group
+        self._longest_tier = longest_tier
+        self._clock = clock
+        self._executors = executors
+
+    async def ask(self, records: Sequence[Claimable]) -> Answers:
+        """Answer without a lock."""
+        return await self._pages(records, claims.ask)
+
+    async def claim(self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False) -> Answers:
+        """Claim under `owner`; a lost answer is asked for again with the same token."""
+        run = self._database.run if self._database.sqlite else self._database.auto
+        return await self._pages(records, lambda c, page: claims.claim(c, page, owner, deadline_s, suspects=suspects), run)
+
+    async def bodies(self, task_ids: Sequence[int]) -> dict[int, tuple[bytes, bytes]]:
+        """Read keys and values."""
+        return await self._executors.claim(lambda: self._database.auto(lambda c: claims.bodies(c, task_ids)))
+
+    async def release(self, owner: int, task_ids: Sequence[int]) -> None:
+        """Give claims back."""
+        await self._executors.background(lambda: self._database.run(lambda c: claims.release(c, owner, task_ids)))
+
+    async def relieve(self, record: Claimable, fence: int, owner: int | None) -> Order | None:
+        """Order another record for a task that runs, or waits."""
+        return await self._executors.background(lambda: self._database.run(lambda c: claims.relieve(c, self._group, record, fence, owner)))
+
+    async def quarantine(self, suspects: Sequence[RejectedRecord]) -> list[Order]:
+        """Keep suspects."""
+        return await self._executors.background(lambda: self._database.run(lambda c: quarantine.keep(c, self._group, suspects)))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
+        """Settle a group, in one transaction where it can be."""
+        return await self._executors.settle(lambda: self._settle(settlements))
+
+    async def _pages(
+        self,
+        records: Sequence[Claimable],
+        work: Callable[[Connection, Sequence[Claimable]], Answers],
+        run: Callable[[Callable[[Connection], Answers]], Answers] | None = None,
+    ) -> Answers:
+        chosen = run or self._database.auto
+        answers: Answers = {}
+        for start in range(0, len(records), claims.PAGE):
+            page = records[start : start + claims.PAGE]
+            answers |= await self._executors.claim(lambda page=page: chosen(lambda c: work(c, page)))  # type: ignore[misc]
+        return answers
+
+    def _settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
+        written = self._write(settlements)
+        if not isinstance(written, Exception):
+            return written
+        if len(settlements) == 1:
+            return self._alone(settlements[0], written)
+        half = len(settlements) // 2
+        first, first_orders = self._settle(settlements[:half])
+        crash.reach("settle.split")
+        second, second_orders = self._settle(settlements[half:])
+        return first + second, first_orders + second_orders
+
+    def _write(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]] | Exception:
+        """Return the verdicts, or the error that stands in the way of these rows though the server is there."""
+        now_s = self._clock.utc_s()
+        tries = _TRIES if len(settlements) > 1 else _TRIES_ALONE
+        failures = waits = 0
+        while True:
+            try:
+                return self._database.run(lambda c: settles.settle(c, self._group, settlements, now_s, self._longest_tier), tries=1)
+            except (Stopped, DeniedError):
+                raise
+            except Exception as error:  # noqa: BLE001 - what a driver raises for one row must not end the others
+                if not self._database.answers():
+                    self._database.wait_for_answer()
+                elif busy(error):
+                    waits += 1
+                    self._database.rest(waits)  # it says nothing about a row
+                else:
+                    failures += 1
+                    if failures == tries or not passing(error):
+                        return error
+                    self._database.rest(failures)
+
+    def _alone(self, one: Settlement, error: Exception) -> tuple[list[Verdict], list[Order]]:
+        """Settle a row that cannot be written as dead, without its body; if that fails too, leave it to its hard deadline."""
+        why = f"{type(error).__name__}: {getattr(error, 'orig', '')}"[:500]
+        log.error("the outcome of task %d cannot be written (%s); it is settled as dead", one.row.task_id, why)
+        for spent in (one.outcome.spent, Spent()):  # the cost may be what cannot be written
+            written = self._write([replace(one, outcome=Dead(Failure("SETTLE", why), spent))])
+            if not isinstance(written, Exception):
+                return written
+        log.error("task %d cannot be settled as dead either: %s", one.row.task_id, getattr(written, "orig", type(written).__name__))
+        return [Verdict.GIVEN_UP], []

@@ -1,0 +1,162 @@
+"""Housekeeping of the reaper, as SQL: tasks whose record Kafka has lost, and old counts that can be summed up."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    and_,
+    delete,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
+
+from agent.ledger import queries
+from producer.ledger import outbox as orders
+from schemas.ledger.sql import UtcTime, utc_after, utc_now
+from schemas.ledger.tables import batch, outbox, tally, task
+from schemas.task.states import Status
+
+PAGE = 500
+COMPACT_AFTER_S = 900.0
+# Old rows of a type and route of a batch; rows that are looked at, and that are summed up, in one transaction.
+COMPACT_FROM, COMPACT_LOOK, COMPACT_MOST = 20, 50_000, 5000
+_SUMS = ("delta", "tokens_in", "tokens_out", "cost_micro")
+_KEYS = ("batch_id", "type", "route", "state", "outcome", "fingerprint", "disposition")
+_OLD = tally.c.created_at < utc_after(-COMPACT_AFTER_S)
+_KIND = [tally.c[name] for name in _KEYS]
+_PLACE = [tally.c.batch_id, tally.c.type, tally.c.route]
+# Read from an index alone; what stands in few rows is not looked at any closer.
+_MANY = select(*_PLACE).where(_OLD).group_by(*_PLACE).having(func.count() >= COMPACT_FROM).subquery()
+_LOOKED_AT = (
+    select(tally.c.id, *_KIND)
+    .join(_MANY, and_(*(column == _MANY.c[column.name] for column in _PLACE)))
+    .where(_OLD)
+    .limit(COMPACT_LOOK)
+    .subquery()
+)
+_COUNTED = select(
+    _LOOKED_AT, func.count().over(partition_by=[column for column in _LOOKED_AT.c if column.name != "id"]).label("alike")
+).subquery()
+# Those of one kind stand together, so that a page has two of a kind at the least.
+_REPEATED = select(_COUNTED.c.id).where(_COUNTED.c.alike > 1).order_by(*(_COUNTED.c[name] for name in _KEYS)).limit(COMPACT_MOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Which topics carry the waiting tasks of one status, and how old their oldest record is.
+
+    `horizon`: the smallest append time among the records at the group's committed offsets on these
+    topics, UTC without a zone. None: all their lags are 0, and the present is meant.
+    """
+
+    status: Status
+    destinations: tuple[str, ...]
+    horizon: datetime | None
+
+    def before(self, slack_s: float) -> ColumnElement[Any]:
+        """Return the time before which a task must have begun to wait to have no record."""
+        if self.horizon is None:
+            return utc_after(-slack_s)
+        return literal(self.horizon - timedelta(seconds=slack_s), UtcTime)
+
+
+def uncarried(
+    connection: Connection,
+    group: str,
+    carried: Sequence[Carried],
+    slack_s: float,
+) -> int:
+    """Order records for tasks that wait and have none; return how many, at most a page.
+
+    A task that has waited since before its horizon, less the slack, has no record. It must be
+    overdue by the database's own clock too, since the brokers' clock may be ahead. Nothing is swept
+    while an older order for the same topics waits: its tasks look the same. A false find costs one
+    duplicate record.
+    """
+    sure = [one for one in carried if not _order_waits(connection, group, one, slack_s)]
+    lost = [_lost(one, slack_s) for one in sure]
+    mine = queries.in_group(group, batch.c.cancelled_at.is_(None))
+    rows: list[Row[Any]] = []
+    for one in lost:  # one status at a time: only then the index has its tasks in order of due_at
+        query = select(task.c.id, task.c.due_at).where(one, mine).order_by(task.c.due_at)
+        rows += connection.execute(queries.along_due(query).limit(PAGE)).all()
+    ids = sorted(row.id for row in sorted(rows, key=_due)[:PAGE])
+    return _order(connection, group, ids, or_(*lost), mine) if ids else 0
+
+
+def _lost(one: Carried, slack_s: float) -> ColumnElement[bool]:
+    overdue = task.c.due_at < utc_after(-slack_s)
+    return and_(task.c.status == int(one.status), task.c.due_at < one.before(slack_s), overdue)
+
+
+def _order_waits(connection: Connection, group: str, one: Carried, slack_s: float) -> bool:
+    mine = (outbox.c.group_name == group, outbox.c.destination.in_(one.destinations))
+    older = select(outbox.c.id).where(*mine, outbox.c.due_at < one.before(slack_s)).limit(1)
+    return connection.execute(older).scalar() is not None
+
+
+def _order(
+    connection: Connection,
+    group: str,
+    ids: Sequence[int],
+    *still: ColumnElement[bool],
+) -> int:
+    """Order records for those of these tasks that are `still` lost; return how many."""
+    lost = select(task.c.id, task.c.fence).where(task.c.id.in_(ids), *still).order_by(task.c.id)
+    rows = connection.execute(lost.with_for_update(skip_locked=True)).all()
+    if rows:
+        these = task.c.id.in_([row.id for row in rows])
+        connection.execute(update(task).where(these).values(due_at=utc_now()))
+        items = [(orders.TASK, row.id, row.fence) for row in rows]
+        orders.place(connection, group, "tasks", items, grace_s=0)
+    return len(rows)
+
+
+def _due(row: Row[Any]) -> datetime:
+    due: datetime = row.due_at
+    return due
+
+
+def compact(connection: Connection) -> int:
+    """Replace old counts that differ in nothing but their numbers by their sums; return how many rows went.
+
+    A sum has the time of the newest of its rows, so that what was seen lately on a route stays known. A row that is alone of its kind
+    is left as it is.
+    """
+    ids = connection.execute(_REPEATED).scalars().all()
+    kinds: dict[tuple[Any, ...], list[Row[Any]]] = {}
+    for row in _locked(connection, ids):
+        kinds.setdefault(tuple(getattr(row, name) for name in _KEYS), []).append(row)
+    sums = [(rows, _sum(key, rows)) for key, rows in kinds.items() if len(rows) > 1]
+    summed = [row.id for rows, _ in sums for row in rows]
+    for page in _pages(summed):
+        connection.execute(delete(tally).where(tally.c.id.in_(page)))
+    if sums:
+        connection.execute(insert(tally), [one for _, one in sums])
+    return len(summed) - len(sums)
+
+
+def _locked(connection: Connection, ids: Sequence[int]) -> Iterator[Row[Any]]:
+    """Yield those of these rows that nobody else compacts, locked."""
+    for page in _pages(ids):
+        these = select(tally).where(tally.c.id.in_(page)).order_by(tally.c.id)
+        yield from connection.execute(these.with_for_update(skip_locked=True)).all()
+
+
+def _pages(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    ordered = sorted(ids)
+    return (ordered[start : start + PAGE] for start in range(0, len(ordered), PAGE))
+
+
+def _sum(key: tuple[Any, ...], rows: Sequence[Row[Any]]) -> dict[str, Any]:
+    sums = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
+    return dict(zip(_KEYS, key, strict=True)) | sums | {"created_at": max(row.created_at for row in rows)}

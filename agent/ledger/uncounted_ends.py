@@ -1,0 +1,69 @@
+"""Ends that count as no attempt though they may have been paid for; a task has only a few of them.
+
+They are bugs of ours (`INTERNAL`) and releases after a call. Uncounted for ever, a task that always ends so would
+be paid again and again.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlalchemy import Connection, and_, bindparam, or_, select
+
+from agent.judge import Tier
+from agent.outcome import INTERNAL, Cancelled, Dead, Failure, Moved, Outcome, Released, Retry, Snooze
+from agent.ports import Settlement
+from schemas.ledger.tables import task_attempt
+
+log = logging.getLogger(__name__)
+
+FREE_ENDS = 3
+RELEASED = Failure("RELEASED", "given back after a call: its agent drained, or lost its lease")
+CANCELLED = Failure("CANCELLED", "its batch was cancelled during the attempt")
+
+_FORMER = (
+    select(task_attempt.c.task_id)
+    .where(task_attempt.c.task_id.in_(bindparam("ids", expanding=True)))
+    .where(
+        or_(
+            task_attempt.c.outcome == "released",
+            and_(task_attempt.c.outcome == "snooze", task_attempt.c.error_class == INTERNAL),
+        )
+    )
+)
+
+
+def counted(connection: Connection, accepted: Sequence[Settlement], longest: Tier) -> Sequence[Settlement]:
+    """Return the settlements; a task's fourth free end and any later one become counted failures.
+
+    Such a task waits in the longest tier, or is dead when its attempts are used up.
+    """
+    ids = sorted({one.row.task_id for one in accepted if _is_free(one.outcome)})
+    if not ids:
+        return accepted
+    former = Counter(connection.execute(_FORMER, {"ids": ids}).scalars())
+    return [_as_attempt(one, longest) if _is_free(one.outcome) and former[one.row.task_id] >= FREE_ENDS else one for one in accepted]
+
+
+def failure_of(outcome: Retry | Snooze | Moved | Dead | Released | Cancelled) -> Failure:
+    """Return what the row of an attempt says of its end."""
+    if isinstance(outcome, Released):
+        return RELEASED
+    return CANCELLED if isinstance(outcome, Cancelled) else outcome.failure
+
+
+def _is_free(outcome: Outcome) -> bool:
+    if isinstance(outcome, Released):
+        return outcome.spent.called
+    return isinstance(outcome, Snooze) and outcome.failure.error_class == INTERNAL
+
+
+def _as_attempt(one: Settlement, longest: Tier) -> Settlement:
+    if not isinstance(one.outcome, Released | Snooze):
+        return one
+    failure, spent = failure_of(one.outcome), one.outcome.spent
+    log.warning("task %d ended as %s more than %d times: from now on it counts", one.row.task_id, failure.error_class, FREE_ENDS)
+    if one.row.attempt + 1 >= one.row.max_attempts:
+        return replace(one, outcome=Dead(failure, spent, "exhausted"))
+    return replace(one, outcome=Retry(failure, spent, longest.name, longest.delay_s))

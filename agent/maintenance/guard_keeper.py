@@ -1,0 +1,177 @@
+"""The duty that looks after guards: refreshes what this agent knows, runs their looks, opens them, and calls up what they moved."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from agent.execution.guard_gate import GuardGate
+from agent.judge.guard_rule import Cause
+from agent.ledger import guard_probes
+from agent.ports import Clock, Order
+from producer.ledger import guards as rows
+from producer.ledger.guards import Guard
+from schemas.errors import DocllmError
+from schemas.ledger.database import Connection, Database, DatabaseError
+from schemas.runtime import crash
+from schemas.runtime.executors import Executor
+from schemas.runtime.outage import DUTY, Outage
+
+Result = TypeVar("Result")
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+IDLE_S = 10.0
+# In one pass, so that it stays short: guards that are looked after in turn, and pages of 500 tasks of each that are called up.
+MOST, PAGES = 50, 4
+TIDY_S, REMIND_S = 60.0, 60.0
+TOLD_MOST = 5  # guards that are named at a time
+
+
+class GuardKeeper:
+    """`ask` sends a prompt of our own to a route and says whether it was answered; `route_of` tells the route of a task's value."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        executor: Executor,
+        clock: Clock,
+        group: str,
+        guards: GuardGate,
+        probe_s: float,
+        ask: Callable[[str], Awaitable[bool]],
+        route_of: Callable[[bytes], str],
+        ordered: Callable[[Sequence[Order]], None],
+    ) -> None:
+        self._database = database
+        self._executor = executor
+        self._clock = clock
+        self._group = group
+        self._guards = guards
+        self._probe_s = probe_s
+        self._ask = ask
+        self._route_of = route_of
+        self._ordered = ordered
+        self._trouble = Outage(name="looking after guards", clock=clock, words=DUTY)
+        self._known: dict[int, Guard] = {}
+        self._asking: set[asyncio.Task[None]] = set()
+        self._looks = 0
+        self._tidied_s = self._told_s = clock.now_s()
+
+    async def run(self) -> None:
+        """Look each second until cancelled."""
+        try:
+            while True:
+                await self._guarded(self.look())
+                await self._clock.sleep(LOOK_S)
+        finally:
+            for one in self._asking:
+                one.cancel()
+
+    async def look(self) -> None:
+        """Do once what is to be done."""
+        found, members = await self._executor(lambda: self._database.auto(self._read))
+        self._learn({one.id: one for one in found if one.raised}, members)
+        for one in self._in_turn(found):
+            await (self._watch(one) if one.raised else self._call_up(one))
+        if self._clock.now_s() - self._tidied_s >= TIDY_S:
+            self._tidied_s = self._clock.now_s()
+            await self._run(lambda c: guard_probes.forget(c, self._group))
+
+    def _read(self, connection: Connection) -> tuple[list[Guard], set[int]]:
+        found = rows.read(connection, self._group)
+        looking = any(one.raised and one.looking for one in found)
+        return found, rows.members(connection, self._group) if looking else set()
+
+    def _in_turn(self, found: list[Guard]) -> list[Guard]:
+        """Return the next guards to look after: those with something to see or to do, some of them where they are many."""
+        busy = [one for one in found if not one.raised or one.cause == Cause.NO_SUCCESS or one.looking or one.probe_in_s <= 0]
+        first = self._looks * MOST % max(len(busy), 1)
+        self._looks += 1
+        return (busy[first:] + busy[:first])[:MOST]
+
+    def _learn(self, raised: dict[int, Guard], members: set[int]) -> None:
+        for key, one in raised.items():
+            before = self._known.get(key)
+            if before is None:
+                log.warning("the guard of %s is raised, its tasks wait: %s; %s", one.key, one.reason, one.ahead)
+            elif (before.looking, before.look_size) != (one.looking, one.look_size):
+                log.info("the guard of %s: %s", one.key, one.ahead)
+        for key, one in self._known.items():
+            if key not in raised:
+                log.info("the guard of %s is open, its tasks run again", one.key)
+        self._known = raised
+        self._guards.replace(raised.values(), members)
+        self._remind()
+
+    def _remind(self) -> None:
+        """Say now and then what is waited for: an agent with `--until-done` may wait for hours."""
+        if self._known and self._clock.now_s() - self._told_s >= REMIND_S:
+            self._told_s = self._clock.now_s()
+            told = [f"the guard of {one.key} ({one.reason}; {one.ahead})" for one in list(self._known.values())[:TOLD_MOST]]
+            more = f" and {len(self._known) - len(told)} more guards" if len(self._known) > len(told) else ""
+            log.info("tasks still wait for %s%s", "; ".join(told), more)
+
+    async def _watch(self, one: Guard) -> None:
+        why = await self._run(lambda c: guard_probes.look_at(c, self._group, one, self._probe_s))
+        if why:
+            await self._open(one, why)
+        elif one.looking and one.look_left and one.probe_in_s <= -guard_probes.PATIENCE_S:
+            called = await self._run(lambda c: guard_probes.call_some(c, self._group, one, self._route_of))
+            crash.reach("guard.called_up")
+            self._ordered(called)
+        elif not one.looking and one.probe_in_s <= 0:
+            await self._begin(one)
+
+    async def _begin(self, one: Guard) -> None:
+        """Begin the look that is due, where needed once the route has answered a prompt."""
+        if not await self._run(lambda c: guard_probes.any_waiting(c, one)):
+            await self._idle(one)
+        elif one.cause == Cause.NO_SUCCESS or not await self._run(lambda c: guard_probes.begin(c, self._group, one)):
+            asked = await self._run(lambda c: guard_probes.take_route_turn(c, self._group, one.route, self._probe_s))
+            if asked:
+                crash.reach("guard.turn_taken")
+                asking = asyncio.create_task(self._guarded(self._ask_route(one.route, asked)))
+                self._asking.add(asking)
+                asking.add_done_callback(self._asking.discard)
+
+    async def _idle(self, one: Guard) -> None:
+        """Nothing waits that a guard could hold back. What comes later is as bad as what failed: nothing is forgiven."""
+        if await self._run(lambda c: guard_probes.running(c, one)):
+            await self._run(lambda c: guard_probes.put_off(c, one, IDLE_S))
+        else:
+            await self._open(one, "nothing of it is left", forgiven=False)
+
+    async def _ask_route(self, route: str, asked: guard_probes.Asked) -> None:
+        answered = await self._ask(route)
+        if answered:
+            await self._run(lambda c: guard_probes.route_answered(c, route))
+            crash.reach("guard.answered")
+        else:
+            log.warning("route %s does not answer a prompt; it is asked again in %.0f s", route, self._probe_s)
+        await self._run(lambda c: guard_probes.begin_asked(c, asked, answered=answered))
+
+    async def _open(self, one: Guard, why: str, *, forgiven: bool = True) -> None:
+        await self._run(lambda c: rows.open_one(c, one, "docllm", why, forgiven=forgiven))
+        crash.reach("guard.opened")
+
+    async def _call_up(self, one: Guard) -> None:
+        for _ in range(PAGES):
+            orders = await self._run(lambda c: guard_probes.call_up(c, self._group, one))
+            if not orders:
+                return
+            crash.reach("guard.called_up")
+            self._ordered(orders)
+
+    async def _run(self, work: Callable[[Connection], Result]) -> Result:
+        return await self._executor(lambda: self._database.run(work))
+
+    async def _guarded(self, duty: Awaitable[None]) -> None:
+        """What fails is tried again at the next look."""
+        try:
+            await duty
+        except (DatabaseError, DocllmError, OSError) as error:
+            self._trouble.failed(getattr(error, "orig", error))
+        else:
+            self._trouble.answered()

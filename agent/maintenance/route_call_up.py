@@ -1,0 +1,102 @@
+"""The duty that calls up tasks which wait in a tier since their route was closed, once it is open."""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from agent.ledger import call_up
+from agent.ledger.call_up import Cursor, Page
+from agent.ports import Clock, Order
+from agent.routes import Router
+from schemas.ledger.database import Connection, Database, DatabaseError
+from schemas.runtime.executors import Executor
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+FEW, MANY = 20, 500  # tasks of the first step, and of each later one
+STEPS = 4  # of one look, as long as they find nothing
+START_S = 5.0  # what other agents know of routes is heard by then
+# A few tasks go first. If the route does not close within this time, the others follow.
+TRIAL_S = 15.0
+
+
+class RouteCallUp:
+    """Walks through the waiting tasks at the agent's start, and each time that a route opens.
+
+    At the start any open route will do: which routes closed before it, nobody tells.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        executor: Executor,
+        clock: Clock,
+        group: str,
+        routes: Router,
+        ordered: Callable[[Sequence[Order]], None],
+    ) -> None:
+        self._database = database
+        self._executor = executor
+        self._clock = clock
+        self._group = group
+        self._routes = routes
+        self._ordered = ordered
+        self._closed: set[str] = set()
+        self._opened: set[str] | None = None  # to be called up; None: all that are open
+        self._from_s: float | None = clock.now_s() + START_S  # when the next walk is to begin; None: none is
+        self._trial = True
+        self._walking = False
+        self._place: Cursor | None = None
+
+    async def run(self) -> None:
+        """Look each second until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except DatabaseError as error:
+                log.warning("calling up tasks failed and is tried again: %s", getattr(error, "orig", error))
+            await self._clock.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Learn which routes opened, and walk on if there is a reason to."""
+        now_s = self._clock.now_s()
+        closed = {route.name for route in self._routes if route.closed(now_s)}
+        if opened := self._closed - closed:
+            self._begin(opened, now_s)
+        self._closed = closed
+        if self._from_s is not None and now_s >= self._from_s:
+            self._from_s, self._walking, self._place = None, True, None
+        if self._walking:
+            await self._walk(now_s)
+
+    def _begin(self, opened: set[str], now_s: float) -> None:
+        """Begin anew, with a few tasks; a walk that is under way goes on for the routes that it is for."""
+        if self._walking or self._from_s is not None:
+            self._opened = None if self._opened is None else self._opened | opened
+        else:
+            self._opened = opened
+        self._from_s, self._trial, self._walking = now_s, True, False
+
+    def _wanted(self, route: str) -> bool:
+        return route not in self._closed and (self._opened is None or route in self._opened)
+
+    async def _walk(self, now_s: float) -> None:
+        for _ in range(STEPS):
+            limit = FEW if self._trial else MANY
+            page = await self._executor(partial(self._database.run, partial(self._step, limit, self._place)))
+            self._place = page.place
+            if page.orders:
+                count = sum(len(order.items) for order in page.orders)
+                log.info("%d tasks that waited for a closed route run again", count)
+                self._ordered(page.orders)
+            if page.orders and self._trial:
+                self._trial, self._walking, self._from_s = False, False, now_s + TRIAL_S
+                return
+            self._walking = page.place is not None
+            if page.orders or not self._walking:
+                return
+
+    def _step(self, limit: int, place: Cursor | None, connection: Connection) -> Page:
+        return call_up.step(connection, self._group, self._wanted, limit, place)

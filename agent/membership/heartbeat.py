@@ -1,0 +1,170 @@
+"""The heartbeat: keeps this agent's leases alive, in a thread of its own.
+
+If the current incarnation is no longer good, it registers a new one. An incarnation that was
+declared lost is never revived. An incarnation that was only late keeps its heartbeat while its
+calls run, so that they do not count as dead. Nothing new starts under it.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+
+from agent.lease import FRESH_S, Lease
+from agent.ledger import leases as rows
+from agent.membership.locks import AgentLocks
+from schemas.ledger.database import Database, DatabaseError
+from schemas.ledger.errors import away, deadlocked
+from schemas.runtime import crash
+from schemas.runtime.clock import Clock
+from schemas.runtime.executors import Executor
+from schemas.runtime.outage import DUTY, Outage
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 1.0
+DEADLOCK_TRIES = 5
+
+
+class Heartbeat:
+    """The leases of one agent. Claims are made under the `current` one."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        executor: Executor,
+        clock: Clock,
+        name: str,
+        group: str,
+        version: str,
+        locks: AgentLocks | None,
+        notice: Callable[[], str],
+    ) -> None:
+        self._database = database
+        self._executor = executor
+        self._clock = clock
+        self._name = name
+        self._group = group
+        self._version = version
+        self._locks = locks
+        self._notice = notice
+        self._leases: list[Lease] = []
+        self._trouble = Outage(name="the heartbeat", clock=clock, words=DUTY)
+
+    @property
+    def current(self) -> Lease:
+        """Return the newest lease. It need not be `fresh`."""
+        return self._leases[-1]
+
+    async def register(self) -> Lease:
+        """Register a new incarnation."""
+        before_s = self._clock.now_s()
+        agent_id = await self._executor(lambda: self._database.run(lambda c: rows.register(c, self._name, self._group, self._version)))
+        crash.reach("lease.registered")
+        if self._locks is not None:
+            self._locks.hold(agent_id)
+        self._leases.append(Lease(agent_id, before_s))
+        return self.current
+
+    async def run(self) -> None:
+        """Send heartbeats until cancelled."""
+        while True:
+            started_s = self._clock.now_s()
+            good = await self.beat_once()
+            wait_s = rows.HEARTBEAT_S if good else AGAIN_S
+            await self._clock.sleep(max(0.0, wait_s - (self._clock.now_s() - started_s)))
+
+    async def beat_once(self) -> bool:
+        """Renew every lease, and register a new incarnation if the current one is not good.
+
+        Returns whether the ledger answered.
+        """
+        try:
+            self.current.late |= self._clock.now_s() - self.current.beaten_s > FRESH_S
+            for lease in list(self._leases):
+                await self._beat(lease)
+            if not self.current.fresh(self._clock.now_s()):
+                await self._replace()
+        except Exception as error:  # noqa: BLE001 - an agent without heartbeat counts as dead
+            if not away(error):  # the database logs its own outages
+                self._trouble.failed(f"{type(error).__name__}: {getattr(error, 'orig', error)}")
+            return False
+        self._trouble.answered()
+        return True
+
+    async def stop(self) -> None:
+        """Record that this agent left, after its last settle."""
+        for lease in self._leases:
+            await self._executor(lambda lease=lease: self._database.run(lambda c: rows.stop(c, lease.agent_id)))  # type: ignore[misc]
+        if self._locks is not None:
+            self._locks.close()
+
+    async def _beat(self, lease: Lease) -> None:
+        if lease.lost:
+            self._retire(lease)
+            return
+        before_s = self._clock.now_s()
+        notice = self._notice()
+        alive = await self._executor(lambda: self._beaten(lease.agent_id, notice))
+        if alive:
+            lease.beaten_s = before_s
+        else:
+            lease.lost = True
+        if lease is not self.current and lease.running == 0 and alive:
+            await self._executor(lambda: self._database.run(lambda c: rows.stop(c, lease.agent_id), tries=1))
+            self._leases.remove(lease)
+
+    def _beaten(self, agent_id: int, notice: str) -> bool:
+        """Write one heartbeat, and retry after a deadlock.
+
+        A deadlock ends the transaction at once and says nothing about the server.
+        """
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return self._database.run(lambda c: rows.beat(c, agent_id, notice), tries=1)
+            except DatabaseError as error:
+                if not deadlocked(error) or tries == DEADLOCK_TRIES:
+                    raise
+
+    def _retire(self, lease: Lease) -> None:
+        """Drop a lost lease once its successor exists; its running calls settle late."""
+        if lease is not self.current:
+            self._leases.remove(lease)
+
+    async def _replace(self) -> None:
+        old = self.current
+        why = "was declared lost" if old.lost else "was silent for too long"
+        new = await self.register()
+        log.warning("agent %d %s; it goes on as agent %d", old.agent_id, why, new.agent_id)
+
+
+class HeartbeatThread:
+    """Runs the heartbeat on its own event loop and connection.
+
+    A busy main loop cannot stop it.
+    """
+
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        self._heartbeat = heartbeat
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._beating = self._loop.create_task(heartbeat.run())
+
+    def start(self) -> None:
+        """Start sending heartbeats."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the heartbeats and record that this agent left; block until that is written."""
+        self._loop.call_soon_threadsafe(self._beating.cancel)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(asyncio.wait([self._beating]))
+            self._loop.run_until_complete(self._heartbeat.stop())
+        finally:
+            self._loop.close()

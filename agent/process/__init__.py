@@ -1,0 +1,4 @@
+"""The agent as a process: children, signals, exit, clock jumps, the data folder.
+
+Nothing here knows what a task is.
+"""

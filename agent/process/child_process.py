@@ -1,0 +1,120 @@
+"""Starts child processes tied to their parent's life, and lets them report how they end.
+
+On Linux the kernel kills a child when its parent ends. Elsewhere the child sees that a pipe closes.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from enum import Enum
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+BY_KERNEL = sys.platform == "linux"
+
+
+class Word(Enum):
+    """A word that a child reports to its parent.
+
+    An exit code alone proves nothing, because a handler may end the process with any code.
+    """
+
+    BEGAN = b"b"  # handlers may run from now on
+    DONE = b"d"  # the group's work is done
+    ENDED = b"e"  # the exit code that follows is the agent's own
+
+
+class Report:
+    """The child's end of the pipe to its parent; without a parent it does nothing."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def say(self, word: Word) -> None:
+        """Report a word to the parent. If the parent is gone, this process will end anyway."""
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.write(self._descriptor, word.value)
+
+
+def program(*arguments: str) -> list[str]:
+    """Return the command line of a child of this program.
+
+    A file `agent.py` in the current folder cannot replace the program.
+    """
+    return [sys.executable, "-P", "-m", "agent", *arguments]
+
+
+def _environment() -> dict[str, str] | None:
+    """Return a child's environment, or None if the child finds this program without a change.
+
+    `-P` leaves out the current folder, so the program's root may have to be added.
+    """
+    root = str(Path(__file__).resolve().parents[2])
+    if root in (sys.path if sys.flags.safe_path else sys.path[1:]):
+        return None
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
+
+
+def start(command: Sequence[str], *, stdout: int | None = None, keep: Sequence[int] = ()) -> "subprocess.Popen[bytes]":
+    """Start a program that is killed when the calling thread's process ends.
+
+    The program inherits the descriptors `keep`. It has a session of its own, so that Ctrl-C reaches
+    only the parent, which decides what the child does. Where the kernel cannot kill it, the program
+    must call `follow`.
+    """
+    return subprocess.Popen(  # noqa: S603 - a program of our own
+        command,
+        stdin=subprocess.DEVNULL if BY_KERNEL else subprocess.PIPE,
+        stdout=stdout,
+        start_new_session=True,
+        pass_fds=keep,
+        env=_environment(),
+        # The function makes two system calls and takes no lock.
+        preexec_fn=_tie(os.getpid()) if BY_KERNEL else None,  # noqa: PLW1509
+    )
+
+
+def follow() -> None:
+    """Kill this process when its parent ends, which closes standard input.
+
+    Does nothing where the kernel kills it.
+    """
+    if not BY_KERNEL:
+        threading.Thread(target=end_with_input, daemon=True).start()
+
+
+def end_with_input() -> None:
+    """Read standard input to its end, then kill this process."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def tie(parent: int) -> None:
+    """Let the kernel kill this process when `parent`, the process that started it, ends.
+
+    Does nothing where the kernel cannot do that.
+    """
+    if BY_KERNEL:
+        _tie(parent)()
+
+
+def _tie(parent: int) -> Callable[[], None]:
+    """Return the function that a child runs first.
+
+    The library is loaded here, because a forked child must not load anything.
+    """
+    prctl = ctypes.CDLL(None).prctl
+
+    def bind() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # the parent ended before the kernel knew
+            os._exit(1)
+
+    return bind

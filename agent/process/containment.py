@@ -1,0 +1,146 @@
+"""Limits the effect of a handler's failure to its own attempt.
+
+If memory runs out, the agent drains.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextvars import ContextVar
+from typing import Any, NoReturn
+from weakref import WeakSet
+
+import uvloop
+
+from schemas.errors import DocllmError
+from schemas.runtime.clock import Clock
+from schemas.task.untrusted import ContainedError, is_interrupt, told
+
+AGAIN_WITHIN_S = 60.0
+
+_cancelled: WeakSet["asyncio.Task[Any]"] = WeakSet()
+_in_handler: ContextVar[bool] = ContextVar("in_handler", default=False)
+
+
+def cancel(attempt: "asyncio.Task[Any]") -> None:
+    """Cancel an attempt from outside; only such a cancellation ends it uncounted."""
+    _cancelled.add(attempt)
+    attempt.cancel()
+
+
+def is_to_end(error: BaseException, attempt: "asyncio.Task[Any] | None") -> bool:
+    """Return whether `error` ends the attempt from outside, not as a failure of its own.
+
+    From outside means that its task is cancelled or dropped, or that Ctrl-C was pressed. Libraries
+    and handlers raise the same classes themselves, and a handler may cancel the task that runs it;
+    these are failures like any other.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        return attempt is None or attempt in _cancelled
+    if isinstance(error, GeneratorExit):
+        # A dropped coroutine is closed by another task.
+        return attempt is None or current_task() is not attempt
+    return is_interrupt(error)
+
+
+def current_task() -> "asyncio.Task[Any] | None":
+    """Return the current task, None outside an event loop."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+def enter_handler() -> None:
+    """Contain the tasks that the current task starts from now on: a handler runs in it."""
+    _in_handler.set(True)
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return an event loop that no task of a handler can end.
+
+    asyncio ends the loop, and the agent with it, when a task raises SystemExit or KeyboardInterrupt.
+    """
+    loop = uvloop.new_event_loop()
+    loop.set_task_factory(_make_task)
+    return loop
+
+
+def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> "asyncio.Task[Any]":
+    return asyncio.Task(_Part(coro) if _in_handler.get() else coro, loop=loop, **options)
+
+
+class _Part(Coroutine[Any, Any, Any]):
+    """A coroutine that a handler runs as a task: what would end the event loop becomes an Exception."""
+
+    def __init__(self, coro: Coroutine[Any, Any, Any]) -> None:
+        self._coro = coro
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        raise AssertionError("only a task runs it")
+
+    def send(self, value: Any, /) -> Any:
+        return self._step(self._coro.send, value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._step(self._coro.throw, *error)
+
+    def close(self) -> None:
+        self._coro.close()
+
+    def _step(self, step: Callable[..., Any], *given: Any) -> Any:
+        try:
+            return step(*given)
+        except (SystemExit, KeyboardInterrupt) as error:
+            if is_interrupt(error):
+                raise
+            raise ContainedError(told(error)) from error
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors that were raised together; an error that is no group is the only one.
+
+    Groups may be nested deeper than the interpreter's stack.
+    """
+    waiting = [error]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, BaseExceptionGroup):
+            waiting.extend(reversed(one.exceptions))
+        else:
+            yield one
+
+
+class OutOfMemoryError(DocllmError):
+    """Memory ran out again and again: the agent is too small for what it runs."""
+
+
+class MemoryWatch:
+    """Drains the agent if memory runs out twice within a minute.
+
+    Code that meets a MemoryError over one item fails that item and calls `note`.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_s: float | None = None
+        self._out = asyncio.Event()
+
+    def note(self, error: BaseException) -> None:
+        """Count a MemoryError, also inside a group of errors; ignore any other error."""
+        if not any(isinstance(leaf, MemoryError) for leaf in leaves(error)):
+            return
+        now_s, last_s = self._clock.now_s(), self._last_s
+        self._last_s = now_s
+        if last_s is not None and now_s - last_s <= AGAIN_WITHIN_S:
+            self._out.set()
+
+    async def run(self) -> NoReturn:
+        """Wait until memory has run out twice within a minute, then raise DocllmError.
+
+        The error drains the agent.
+        """
+        await self._out.wait()
+        raise OutOfMemoryError(
+            "memory ran out twice within a minute, so the agent drained; lower --slots, give it more memory, "
+            "or look for a handler that takes too much: the log names the tasks"
+        )

@@ -1,0 +1,43 @@
+"""Watches the files of the embedded parts that an agent has open.
+
+If they were removed or replaced, the agent's work would be lost unnoticed.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from schemas.errors import UnsafeStateError
+from schemas.runtime.clock import Clock
+
+LOOK_S = 3.0
+
+
+class DataFolder:
+    """The files as they are when an agent starts; a file that is missing then is not watched."""
+
+    def __init__(self, files: Sequence[Path], clock: Clock) -> None:
+        self._clock = clock
+        self._opened = {path: found for path in files if (found := _identity(path)) is not None}
+
+    async def run(self) -> None:
+        """Check the files every few seconds until cancelled.
+
+        Raises UnsafeStateError if a path names another file than before, or none.
+        """
+        while True:
+            await self._clock.sleep(LOOK_S)
+            for path, opened in self._opened.items():
+                if _identity(path) != opened:
+                    raise UnsafeStateError(
+                        f"{path} was removed or replaced while this agent had it open, and what it does is kept nowhere any more; "
+                        "start it again, and stop all agents before the data folder is touched"
+                    )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return device and inode, which tell a file from another of the same name; None if missing."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino

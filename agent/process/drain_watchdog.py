@@ -1,0 +1,68 @@
+"""Ends a process whose drain does not end, and says where it stands: nothing is lost by that, and nobody waits for ever.
+
+Nor does an agent that is done wait for threads that handlers started and left behind.
+"""
+
+import asyncio
+import faulthandler
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from schemas.errors import DocllmError
+from schemas.task.wording import one_line
+
+log = logging.getLogger(__name__)
+
+FROZEN_S = 5.0
+THREADS_S = 5.0
+GRACE_S = 60.0  # beyond the drain's own limit: leaving the groups, the last settle, the last publishing, closing
+
+
+def end_after(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
+    """End this process with the exit code of an internal error if it still runs after `limit_s`.
+
+    A client library that waits while it holds the interpreter's lock stops all our threads,
+    including this timer's. In that case faulthandler ends the process with exit code 1.
+    """
+    faulthandler.dump_traceback_later(limit_s + FROZEN_S, exit=True)
+    timer = threading.Timer(limit_s, _end, (limit_s, loop))
+    timer.daemon = True
+    timer.start()
+
+
+def leave_after(code: Callable[[], int], limit_s: float | None = None) -> threading.Timer:
+    """Let this process, which has nothing more to do, end with `code` when it is still there after `limit_s` seconds."""
+    timer = threading.Timer(THREADS_S if limit_s is None else limit_s, _leave, (code,))
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _leave(code: Callable[[], int]) -> None:
+    try:
+        names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon]
+        log.warning("threads that handlers left behind still run, and are not waited for: %s", one_line(", ".join(names)))
+        sys.stderr.flush()
+    finally:
+        os._exit(code())
+
+
+def _end(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        sys.stderr.write(f"error: the drain has not ended after {limit_s:.0f} s; leases end by themselves and the tasks run again\n")
+        for task in asyncio.all_tasks(loop):
+            sys.stderr.write(f"{task.get_name()} {task.get_coro()}\n{_stack(task)}")
+        faulthandler.dump_traceback(all_threads=True)
+        sys.stderr.flush()
+    finally:
+        os._exit(DocllmError.exit_code)
+
+
+def _stack(task: "asyncio.Task[Any]") -> str:
+    # The task's own print_stack fails on a frame that is between two lines.
+    return "".join(traceback.StackSummary.extract((frame, frame.f_lineno) for frame in task.get_stack(limit=8)).format())

@@ -1,0 +1,264 @@
+"""`--processes N`: a parent that starts N agents and gives one exit code for all of them.
+
+It forwards signals and restarts agents that died. It knows commands and exit codes, but not what an
+agent does. It holds no connection and starts no thread, so that a child can be started at any time.
+As process 1 of a container it also reaps processes that dead agents left behind.
+"""
+
+import logging
+import os
+import select
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from subprocess import Popen
+
+from agent.process import child_process
+from agent.process.child_process import Word
+from agent.process.signals import stops
+from schemas.errors import ConfigError, DocllmError, InputError, UnsafeStateError
+from schemas.runtime.clock import Clock
+from schemas.runtime.starting import INTERRUPTED
+
+log = logging.getLogger(__name__)
+
+_FORCING = 3  # the number of the signal that ends everything
+_DONE = (0, InputError.exit_code)  # the latter with --fail-on-dead
+# A restart would end in the same way.
+_HOPELESS = (ConfigError.exit_code, UnsafeStateError.exit_code)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The wait before a child is restarted; a life of `well_after_s` forgets earlier failures."""
+
+    first_s: float = 1.0
+    longest_s: float = 60.0
+    well_after_s: float = 60.0
+
+    def wait_s(self, failures: int, chance: float) -> float:
+        """Return the wait after so many failures in a row; `chance` (0 to 1) adds up to a fifth."""
+        return min(self.first_s * 2.0 ** min(failures - 1, 30), self.longest_s) * (1 + 0.2 * chance)
+
+
+@dataclass(slots=True)
+class _Child:
+    number: int
+    due_s: float | None  # when to start it; None while it runs, and for good once it is done
+    process: "Popen[bytes] | None" = None
+    report: int = -1  # the descriptor from which its words are read
+    started_s: float = 0.0
+    failures: int = 0
+
+
+class Supervisor:
+    """Runs `count` children.
+
+    `command` returns the arguments of a child, given its number (from 1) and the descriptor to
+    which it reports.
+    """
+
+    def __init__(
+        self,
+        *,
+        command: Callable[[int, int], Sequence[str]],
+        count: int,
+        until_done: bool,
+        clock: Clock,
+        jitter: Callable[[], float],
+        backoff: Backoff = Backoff(),
+    ) -> None:
+        self._command = command
+        self._until_done = until_done
+        self._clock = clock
+        self._jitter = jitter
+        self._backoff = backoff
+        self._children = [_Child(number, clock.now_s()) for number in range(1, count + 1)]
+        self._signals = 0
+        self._stopping = self._done = False
+        self._code = 0
+
+    def run(self) -> int:
+        """Run until every child has ended for good; return the exit code for all of them."""
+        with _woken() as wake:
+            self._start_due()
+            while self._running() or self._due():
+                for number in _numbers(wake, self._pause_s()):
+                    self._signalled(number)
+                if self._signals >= _FORCING:
+                    return INTERRUPTED
+                self._reap()
+                self._start_due()
+        return self._code
+
+    def _running(self) -> list["Popen[bytes]"]:
+        return [child.process for child in self._children if child.process is not None]
+
+    def _due(self) -> list[float]:
+        return [child.due_s for child in self._children if child.due_s is not None]
+
+    def _pause_s(self) -> float | None:
+        due = self._due()
+        return max(0.0, min(due) - self._clock.now_s()) if due else None
+
+    def _start_due(self) -> None:
+        now_s = self._clock.now_s()
+        for child in self._children:
+            if child.due_s is not None and child.due_s <= now_s:
+                child.started_s, child.due_s = now_s, None
+                self._start(child)
+
+    def _start(self, child: _Child) -> None:
+        """Start a child.
+
+        A temporary lack of processes or memory, or a program file that is being replaced, ends no
+        other child.
+        """
+        try:
+            child.report, report = os.pipe()
+        except OSError as error:
+            self._again(child, f"cannot be started: {error.strerror or error}")
+            return
+        try:
+            child.process = child_process.start(self._command(child.number, report), keep=(report,))
+        except OSError as error:
+            os.close(child.report)
+            self._again(child, f"cannot be started: {error.strerror or error}")
+            return
+        finally:
+            os.close(report)
+        log.info("agent %d started, process %d", child.number, child.process.pid)
+
+    def _signalled(self, number: int) -> None:
+        if number not in stops():
+            return
+        self._signals += 1
+        if self._signals < _FORCING:
+            log.info("signal %d of %d is forwarded to %d agents", self._signals, _FORCING, len(self._running()))
+        self._stop(signal.SIGTERM if self._signals < _FORCING else signal.SIGKILL)
+
+    def _stop(self, number: signal.Signals) -> None:
+        """Signal every child, and restart none.
+
+        SIGTERM is sent for all stop signals, because agents that are still starting end silently on
+        it.
+        """
+        self._stopping = True
+        for child in self._children:
+            child.due_s = None
+        for process in self._running():
+            os.kill(process.pid, number)
+
+    def _reap(self) -> None:
+        """Handle every child that has ended, and ignore other processes reaped as process 1."""
+        while (ended := _ended()) is not None:
+            pid, code = ended
+            for child in self._children:
+                if child.process is not None and child.process.pid == pid:
+                    child.process.returncode, child.process = code, None
+                    self._judge(child, code, _words(child.report))
+
+    def _judge(self, child: _Child, code: int, words: frozenset[Word]) -> None:
+        """Decide whether an ended child is restarted.
+
+        A handler may have ended the process, with any exit code.
+        """
+        cut_short = Word.BEGAN in words and words.isdisjoint({Word.DONE, Word.ENDED})
+        if self._stopping:
+            self._left(child, DocllmError.exit_code if cut_short and code == 0 else code)
+        elif self._until_done and Word.DONE in words and code in _DONE:
+            log.info("agent %d is done", child.number)
+            self._code = self._code or code
+            self._over()
+        elif cut_short and code >= 0:
+            self._again(child, f"{_said(code)} in the middle of its work")
+        elif code in _HOPELESS:
+            log.error("agent %d ended with %d, which another start would not mend: stopping all", child.number, code)
+            self._code = code
+            self._stop(signal.SIGTERM)
+        else:
+            self._again(child, _said(code))
+
+    def _left(self, child: _Child, code: int) -> None:
+        """Keep the first bad exit code of a drain.
+
+        SIGTERM ends a child that had not yet begun, which does no harm.
+        """
+        if code not in (0, -signal.SIGTERM):
+            log.error("agent %d %s", child.number, _said(code))
+            self._code = self._code or (code if code > 0 else DocllmError.exit_code)
+
+    def _over(self) -> None:
+        """Restart no child from now on: one agent saw that the group's work is done.
+
+        The other agents will see it too.
+        """
+        self._done = True
+        for child in self._children:
+            child.due_s = None
+
+    def _again(self, child: _Child, said: str) -> None:
+        if self._done:
+            log.warning("agent %d %s after the work was done", child.number, said)
+            return
+        now_s = self._clock.now_s()
+        child.failures = 1 if now_s - child.started_s >= self._backoff.well_after_s else child.failures + 1
+        wait_s = self._backoff.wait_s(child.failures, self._jitter())
+        child.due_s = now_s + wait_s
+        log.warning("agent %d %s; it starts again in %.1f s", child.number, said, wait_s)
+
+
+def _words(report: int) -> frozenset[Word]:
+    """Return the words that an ended child reported.
+
+    Reading must not block, because a process that the child started may hold the other end open.
+    """
+    os.set_blocking(report, False)
+    try:
+        told = os.read(report, 64)
+    except BlockingIOError:
+        told = b""
+    finally:
+        os.close(report)
+    return frozenset(word for word in Word if word.value in told)
+
+
+def _said(code: int) -> str:
+    if code >= 0:
+        return f"ended with {code}"
+    # Most real-time signals have no name.
+    named = {number.value: number.name for number in signal.Signals}
+    return f"was ended by {named.get(-code, f'signal {-code}')}"
+
+
+def _ended() -> tuple[int, int] | None:
+    """Return the pid and exit code (negative: signal) of an ended child process, or None."""
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, os.waitstatus_to_exitcode(status)) if pid else None
+
+
+@contextmanager
+def _woken() -> Iterator[socket.socket]:
+    """Yield a socket that delivers the number of each signal that arrives while the block runs."""
+    wake, woken = socket.socketpair()
+    wake.settimeout(0)
+    before = {number: signal.signal(number, lambda *_: None) for number in (*stops(), signal.SIGCHLD)}
+    writing = signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+    try:
+        yield woken
+    finally:
+        signal.set_wakeup_fd(writing)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        wake.close()
+        woken.close()
+
+
+def _numbers(woken: socket.socket, timeout_s: float | None) -> bytes:
+    """Return the signals that arrived; wait for one until the timeout."""
+    return woken.recv(4096) if select.select([woken], [], [], timeout_s)[0] else b""

@@ -1,0 +1,132 @@
+"""The counts of an agent, its log line about them, and its notices."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from agent.outcome import Cancelled, Dead, Failure, Moved, Outcome, Released, Retry, Snooze, Succeeded
+from agent.ports import Verdict
+from producer.ledger.status import BatchStatus
+from producer.text.printable import log_to_stderr
+from schemas.task.wording import counted, one_line
+
+_NAMES = {
+    Succeeded: "succeeded", Dead: "dead", Snooze: "snoozed", Retry: "retried", Moved: "moved", Cancelled: "cancelled",
+    Released: "released",
+}  # fmt: skip
+BATCHES_SHOWN = 5
+_INSTEAD = {Verdict.HELD_BACK: "moved", Verdict.REOPENED: "released"}
+
+
+@dataclass(slots=True)
+class Deaths:
+    """The tasks that died in this agent, by error class, each with its newest error as example."""
+
+    count: dict[str, int] = field(default_factory=dict)
+    example: dict[str, str] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)
+
+    def note(self, failure: Failure) -> None:
+        """Count a dead task."""
+        name = failure.error_class
+        self.count[name] = self.count.get(name, 0) + 1
+        self.example[name] = failure.text
+
+    def news(self, group: str) -> list[str]:
+        """Return a line for each error class in which tasks died since the last call."""
+        fresh = [name for name, number in self.count.items() if number != self.told.get(name)]
+        self.told = dict(self.count)
+        return self._lines(fresh, group)
+
+    def all(self, group: str) -> list[str]:
+        """Return a line for each error class."""
+        return self._lines(list(self.count), group)
+
+    def _lines(self, names: list[str], group: str) -> list[str]:
+        return [
+            f"{counted(self.count[name], 'dead task')} of class {name}, such as: {one_line(self.example[name])}; to see them: {look(group)}"
+            for name in names
+        ]
+
+
+def look(group: str) -> str:
+    """Return the command that shows dead tasks."""
+    return f"python -m producer dead list --group {group}"
+
+
+def told_dead(group: str, batches: Iterable[BatchStatus]) -> list[str]:
+    """Return lines about the dead tasks of a group whose work is done, whichever agent ran them."""
+    dead = {batch.name: batch.counts["dead"] for batch in batches if batch.counts["dead"]}
+    if not dead:
+        return []
+    named = ", ".join(f"{number:,} in {name}" for name, number in list(dead.items())[:BATCHES_SHOWN])
+    more = ", ..." if len(dead) > BATCHES_SHOWN else ""
+    total = counted(sum(dead.values()), "task")
+    return [f"done, with dead tasks: {total} of group {group} ({named}{more}); to see why: {look(group)}"]
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counts since the start of this agent."""
+
+    succeeded: int = 0
+    dead: int = 0
+    snoozed: int = 0
+    retried: int = 0
+    moved: int = 0
+    cancelled: int = 0
+    released: int = 0
+    fenced: int = 0
+    given_up: int = 0
+    quarantined: int = 0
+    # Attempts that began; some end before a call, for example if the document cannot be read.
+    attempts: int = 0
+    last_settled_s: float | None = None
+    # Why no task runs, by source of the reason.
+    notices: dict[str, str] = field(default_factory=dict)
+    deaths: Deaths = field(default_factory=Deaths)
+
+    def note(self, outcome: Outcome, verdict: Verdict, now_s: float) -> None:
+        """Count a settlement."""
+        if verdict is Verdict.FENCED:
+            self.fenced += 1
+        elif verdict is Verdict.GIVEN_UP:
+            self.given_up += 1
+        else:
+            name = _INSTEAD.get(verdict) or _NAMES[type(outcome)]
+            setattr(self, name, getattr(self, name) + 1)
+            if name != "released":
+                self.last_settled_s = now_s
+            if name == "dead" and isinstance(outcome, Dead):
+                self.deaths.note(outcome.failure)
+
+    def notice(self) -> str:
+        """Return the reasons why something does not run, for `status`."""
+        return "; ".join(text for _, text in sorted(self.notices.items()) if text)[:500]
+
+    def summary(self) -> str:
+        """Return the counts for a log line."""
+        names = "succeeded retried dead cancelled moved snoozed released fenced given_up quarantined".split()
+        counts = [f"{getattr(self, name)} {name.replace('_', ' ')}" for name in names if getattr(self, name) or name == "succeeded"]
+        return ", ".join([*counts, *([counted(self.attempts, "attempt")] if self.attempts else [])])
+
+    def topic(self, name: str, *, known: bool) -> None:
+        """Record whether a topic has the id that `topics apply` stored.
+
+        Any other topic is not read.
+        """
+        self.say(name, "" if known else f"topic {name} paused: it is missing or was made again, run: python -m producer topics apply")
+
+    def say(self, source: str, text: str) -> None:
+        """Set the notice of a source; an empty text removes it."""
+        if text:
+            self.notices[source] = text
+        else:
+            self.notices.pop(source, None)
+
+
+def configure_logging(level: str, number: int | None = None, config_file: str | None = None) -> None:
+    """Log to stderr: time, level, the agent's number under its parent, module, message."""
+    who = f"[{number}] " if number else ""
+    log_to_stderr(f"%(asctime)s %(levelname)-7s {who}%(name)s: %(message)s", level, config_file)
+    logging.getLogger("alembic").setLevel(logging.WARNING)

@@ -1,0 +1,11 @@
+"""Routes and their breakers: which calls may start, and what a provider's failures mean for tasks.
+
+Pure, with time passed in, except `circuit` (pybreaker), `probe_sender` (a cheap call) and `sharing`
+(Redis). Nothing here wraps, holds or repeats a call, or sends a task to a tier.
+"""
+
+from agent.routes.names import DEFAULT, RouteNames, route_of
+from agent.routes.route import Ticket
+from agent.routes.router import Router
+
+__all__ = ["DEFAULT", "RouteNames", "Router", "Ticket", "route_of"]

@@ -1,0 +1,57 @@
+"""With what the calls of a route are made: the client of its account, its model, its time limit. Clients are made by `connect`."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from agent.ports import LLM, Account
+from agent.routes.names import DEFAULT, RouteNames
+from schemas.clients.llm_address import in_clear
+from schemas.errors import ConfigError
+from schemas.settings.config import Config, Secret
+from schemas.settings.sources import account
+
+Connect = Callable[[str, Secret | None], LLM]
+
+
+class Accounts:
+    """The accounts of all routes: one client for each address and key. Raises ConfigError, with the route, for a bad one."""
+
+    def __init__(self, *, config: Config, naming: RouteNames, connect: Connect) -> None:
+        self._config = config
+        self._naming = naming
+        self._connect = connect
+        self._clients: dict[tuple[str, Secret | None], LLM] = {}
+        self._configured = {name: self._made(name) for name in naming.configured}
+
+    def __call__(self, route: str) -> Account:
+        """Return the account of a route; one that nobody configured has the default one's, and its own model."""
+        known = self._configured.get(route)
+        if known is not None:
+            return known
+        default = self._configured[DEFAULT]
+        return Account(default.llm, self._naming.model_of(route), default.timeout_s)
+
+    async def close(self) -> None:
+        """Close every client, also where closing another one fails: one that is left open may abort the interpreter's end."""
+        closed = await asyncio.gather(*(client.close() for client in self._clients.values()), return_exceptions=True)
+        for failure in closed:
+            if failure is not None:
+                raise failure
+
+    def _made(self, name: str) -> Account:
+        own = account(self._config, name)
+        base_url, api_key = own.base_url or "", own.api_key
+        client = self._clients.get((base_url, api_key))
+        if client is None:
+            try:
+                client = self._clients[base_url, api_key] = self._connect(base_url, api_key)
+            except ConfigError as wrong:
+                raise ConfigError(f"route {name}: {wrong}") from None
+        return Account(client, own.model, own.timeout_s)
+
+
+def keys_in_clear(config: Config, proxies: Mapping[str, str]) -> list[str]:
+    """Return a warning for each address that the key of a route goes to unencrypted."""
+    accounts = [account(config, name) for name in (DEFAULT, *sorted(config.routes))]
+    addresses = dict.fromkeys(one.base_url for one in accounts if one.base_url and one.api_key)
+    return [warning for address in addresses if (warning := in_clear(address, proxies))]

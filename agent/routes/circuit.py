@@ -1,0 +1,120 @@
+"""The state machine of one breaker, on pybreaker: its states, its transitions, its listener.
+
+pybreaker's `call` holds a lock and counts a cancelled call as a failure, so no call is ever wrapped: a finished outcome is replayed.
+Its half-open state admits everybody, so admission, the pace of probes and the window of outcomes are ours. Its own clock is not
+used: nothing here depends on the machine's time of day.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from pybreaker import STATE_CLOSED, STATE_OPEN, CircuitBreaker, CircuitBreakerListener, CircuitBreakerState, CircuitBreakerStorage
+
+from agent.routes.window import Window
+
+_FAIL_MAX = 1
+
+
+class Circuit:
+    """Stopped or not, by the outcomes that are reported. `changed` is told each time that this changes, and may not raise."""
+
+    def __init__(self, *, window: Window, changed: Callable[[bool], None]) -> None:
+        self._storage = _Storage(window)
+        self._breaker = CircuitBreaker(
+            fail_max=_FAIL_MAX,
+            reset_timeout=0,
+            state_storage=self._storage,
+            listeners=[_Listener(changed)],
+            throw_new_error_on_trip=False,
+        )
+
+    @property
+    def stopped(self) -> bool:
+        """Return whether the breaker is open: no calls but probes."""
+        return self._storage.state != STATE_CLOSED
+
+    def report(self, now_s: float, *, failed: bool) -> None:
+        """Replay a finished outcome; while the breaker is open it is a probe's, and decides."""
+        self._storage.now_s = now_s
+        try:
+            self._breaker.call(_fail if failed else _succeed)
+        except _CallFailedError:
+            return
+
+    def stop(self) -> None:
+        """Open the breaker, whatever the window says."""
+        self._breaker.open()
+
+    def go(self) -> None:
+        """Close the breaker."""
+        self._breaker.close()
+
+
+class _CallFailedError(Exception):
+    """A failure that is replayed."""
+
+
+def _succeed() -> None:
+    """Be a success that is replayed."""
+
+
+def _fail() -> None:
+    raise _CallFailedError
+
+
+class _Storage(CircuitBreakerStorage):
+    """Memory. pybreaker counts failures in a row; the window stands in for that count, and says when they are too many."""
+
+    def __init__(self, window: Window) -> None:
+        super().__init__("window")
+        self.now_s = 0.0
+        self._window = window
+        self._state = STATE_CLOSED
+
+    @property
+    def state(self) -> str:
+        return self._state
+
+    @state.setter
+    def state(self, state: str) -> None:
+        self._state = state
+        self._window.clear()
+
+    def increment_counter(self) -> None:
+        """Be told of a failure."""
+        self._window.add(self.now_s, failed=True)
+
+    def reset_counter(self) -> None:
+        """Be told of a success."""
+        self._window.add(self.now_s, failed=False)
+
+    @property
+    def counter(self) -> int:
+        return _FAIL_MAX if self._window.bad else 0
+
+    @property
+    def success_counter(self) -> int:
+        return 1
+
+    @property
+    def opened_at(self) -> datetime | None:
+        return None
+
+    @opened_at.setter
+    def opened_at(self, datetime: datetime) -> None:
+        """Keep nothing: the route knows by its own clock."""
+
+
+class _Listener(CircuitBreakerListener):
+    """Half-open, the moment in which a probe's outcome is replayed, is no change."""
+
+    def __init__(self, changed: Callable[[bool], None]) -> None:
+        self._changed = changed
+        self._stopped = False
+
+    def state_change(self, _breaker: CircuitBreaker, _old: CircuitBreakerState | None, new: CircuitBreakerState) -> None:
+        """Pass on a change."""
+        stopped = new.name == STATE_OPEN or (self._stopped and new.name != STATE_CLOSED)
+        if stopped != self._stopped:
+            self._stopped = stopped
+            self._changed(stopped)

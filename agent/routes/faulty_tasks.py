@@ -1,0 +1,24 @@
+"""Which tasks fail by the provider's error though the provider answers others: they are at fault themselves. Pure."""
+
+from collections import OrderedDict
+
+ERROR_CLASS = "SERVER"
+REMEMBERED = 1000
+
+
+class FaultyTasks:
+    """The tasks of one route that met the provider's error, and when last."""
+
+    def __init__(self) -> None:
+        self._failed_s: OrderedDict[int, float] = OrderedDict()
+
+    def again(self, task_id: int, now_s: float, answered_from_s: float) -> bool:
+        """Note that a task failed; return whether it failed before, and a call that began after that was answered.
+
+        `answered_from_s`: when the newest call began that had an answer to use.
+        """
+        before_s = self._failed_s.pop(task_id, None)
+        self._failed_s[task_id] = now_s
+        if len(self._failed_s) > REMEMBERED:
+            self._failed_s.popitem(last=False)
+        return before_s is not None and answered_from_s > before_s

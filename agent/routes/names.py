@@ -1,0 +1,83 @@
+"""Which route a task belongs to: by the model that it names, or else by its type. Pure; nothing here trusts what a task says."""
+
+import hashlib
+from collections import OrderedDict
+from typing import Any
+
+import orjson
+
+from schemas.settings.config import DEFAULT_ROUTE, MAX_ROUTE_CHARS, Config
+from schemas.task.untrusted import contained
+
+DEFAULT = DEFAULT_ROUTE
+_DIGEST_BYTES = 8
+_REMEMBERED = 1000
+
+
+class RouteNames:
+    """The names of routes: `[routes.NAME]` and `default`, which are `configured`, and one for every other model that a task names."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._models: OrderedDict[str, str] = OrderedDict()
+        self._by_model: dict[str, str] = {}
+        self.configured = (*sorted(config.routes.keys() - {DEFAULT}), DEFAULT)
+        for name in self.configured:
+            if model := self.model_of(name):
+                self._by_model.setdefault(model, name)
+
+    def name_of(self, type_name: str, model: str | None) -> str:
+        """Return the route of a task."""
+        if not model:
+            own = self._config.types.get(type_name)
+            return (own.route if own else None) or DEFAULT
+        return self._by_model.get(model) or self._own(model)
+
+    def model_of(self, route: str) -> str | None:
+        """Return the model that is used on a route where a task names none; None where the provider is to choose."""
+        own = self._config.routes.get(route)
+        if own is not None and own.model is not None:
+            return own.model
+        if route == DEFAULT:
+            return self._config.llm.model
+        return self._models.get(route, route)
+
+    def _own(self, model: str) -> str:
+        """Return the name of a route that nobody configured; it fits the ledger and a log line, and takes no configured one's place.
+
+        Nor another one's: MariaDB takes names that differ by trailing blanks alone for one.
+        """
+        fits = len(model) <= MAX_ROUTE_CHARS and model.isprintable() and model == model.strip()
+        if fits and model not in self.configured:
+            return model
+        digest = hashlib.blake2b(model.encode("utf-8", "replace"), digest_size=_DIGEST_BYTES).hexdigest()
+        shown = "".join(letter if letter.isprintable() else "?" for letter in model)
+        name = f"{shown.strip()[: MAX_ROUTE_CHARS - len(digest) - 1]}~{digest}"
+        self._models[name] = model
+        self._models.move_to_end(name)
+        if len(self._models) > _REMEMBERED:
+            self._models.popitem(last=False)
+        return name
+
+
+def route_of(value: bytes | None, names: RouteNames) -> str:
+    """Return the route of a record's value, a task line in either format; the default one where it cannot be read."""
+    if value is None:
+        return DEFAULT
+    try:
+        with contained():
+            line = orjson.loads(value)
+            return names.name_of(*_type_and_model(line)) if isinstance(line, dict) else DEFAULT
+    except Exception:  # noqa: BLE001 - a body that cannot be read is given up by the attempt, not here
+        return DEFAULT
+
+
+def _type_and_model(line: dict[str, Any]) -> tuple[str, str | None]:
+    if "custom_id" in line or "body" in line:
+        body = line.get("body")
+        return "openai", _text(body.get("model")) if isinstance(body, dict) else None
+    return _text(line.get("type")) or "document", _text(line.get("model"))
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

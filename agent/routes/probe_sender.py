@@ -1,0 +1,55 @@
+"""Sends the cheap prompt that tells a provider from a task: when a route's probes failed with tasks that had failed before."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from itertools import count
+from urllib.parse import quote
+
+import orjson
+
+from agent.judge import Effect
+from agent.ports import Account, Call, Clock
+from agent.routes.evidence import RouteEvidence, by_answer
+from agent.routes.route import Ticket
+from agent.routes.router import Router
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.25
+PROMPT, MAX_TOKENS = "Reply with OK.", 16
+
+
+class ProbeSender:
+    """Asks the accounts of routes. A call of its own carries the id `docllm-probe/ROUTE#N`."""
+
+    def __init__(self, *, routes: Router, accounts: Callable[[str], Account], clock: Clock) -> None:
+        self._routes = routes
+        self._accounts = accounts
+        self._clock = clock
+        self._numbers = count(1)
+
+    async def run(self) -> None:
+        """Send what is due until cancelled, which ends what is under way."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for ticket in self._routes.prompts(self._clock.now_s()):
+                    group.create_task(self._probe(ticket))
+                await self._clock.sleep(LOOK_S)
+
+    async def ask(self, route: str, limit_s: float | None = None) -> RouteEvidence:
+        """Send the prompt once, within `limit_s` or else the route's own limit; return what the answer tells."""
+        account = self._accounts(route)
+        body = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": MAX_TOKENS}
+        chosen = {"model": account.model} if account.model else {}
+        request_id = f"docllm-probe/{quote(route, safe='')}#{next(self._numbers)}"
+        return by_answer(await account.llm.complete(Call(orjson.dumps(chosen | body), request_id, limit_s or account.timeout_s)))
+
+    async def _probe(self, ticket: Ticket) -> None:
+        told = RouteEvidence(Effect.NONE)
+        try:
+            told = await self.ask(ticket.route, ticket.limit_s)
+        except Exception:
+            log.exception("the probe of route %s ended in a bug", ticket.route)
+        finally:
+            self._routes.answered(ticket, told, self._clock.now_s())

@@ -1,0 +1,290 @@
+"""One route: its breaker, its limit, and what a failure on it means for the task. Pure.
+
+A route stops when the provider fails, is parked when a person must act, and takes fewer calls, or
+pauses, when calls are refused. Calls that began before the last change tell nothing about now. An
+attempt that failed by an outage is not counted once the route has stopped. A task that fails again
+by the provider's error, though others were answered since it failed before, is at fault itself: its
+failures count for the task and tell nothing of the route.
+"""
+
+import logging
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agent.judge import Effect
+from agent.outcome import Dead, Outcome, Retry, Snooze, Succeeded
+from agent.routes.answer_times import Times
+from agent.routes.circuit import Circuit
+from agent.routes.evidence import RouteEvidence, by_outcome
+from agent.routes.faulty_tasks import ERROR_CLASS, FaultyTasks
+from agent.routes.limit import Limit
+from agent.routes.probe_schedule import ProbeSchedule
+from agent.routes.window import Window, run_for
+
+log = logging.getLogger(__name__)
+
+LOCKED_RUN = 3  # one alone may be a task that names a wrong model; where others were answered, some in a row may be a firewall's
+LEAST_SNOOZE_S = 1.0
+HUNG_S = 30.0  # calls that run for less are not told of, however short answers usually take
+NOTICE_CHARS = 300
+PAY = "pay, or raise the limit, then run"
+CORRECT = (
+    "correct its key, model or address; where it changed in the agents' configuration, restart the agents; "
+    "where it was corrected at the provider, run"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """The permission for one call. `limit_s`: how long it may take, None when it is no probe; `task_id`: None for the cheap prompt."""
+
+    route: str
+    generation: int
+    began_s: float
+    limit_s: float | None = None
+    task_id: int | None = None
+
+
+class Route:
+    """One model at one provider account. `generation` rises at each stop and each restart."""
+
+    def __init__(self, *, name: str, group: str, slots: int, timeout_s: float, park_s: float, jitter: Callable[[], float]) -> None:
+        self.name = name
+        self.stopped = self.parked = False
+        self.reason = ""
+        self.since_s = self.used_s = float("-inf")
+        self.generation = 0
+        self._times = Times()
+        self.probes = ProbeSchedule(times=self._times, timeout_s=timeout_s, park_s=park_s, jitter=jitter)
+        self._group = group
+        self._longest_run = run_for(slots)
+        self._circuit = Circuit(window=Window(run=self._longest_run), changed=self._changed)
+        self._limit = Limit(slots=slots, times=self._times)
+        self._faulty = FaultyTasks()
+        self._locked = 0
+        self._answered_from_s = float("-inf")  # when the newest call began that had an answer to use
+        self._running: dict[int, Ticket] = {}  # calls for tasks, by the ticket's identity, the oldest first
+        self._prompts = 0  # cheap prompts, of any generation; they take no slot
+        self._now_s = 0.0
+        self._ok = self._bad = 0  # outcomes that other agents have not heard of
+
+    # ---- admission
+
+    def room(self, now_s: float, running: int, slots: int) -> int:
+        """Return how many calls may be started now; `running` are those of this route that run or are about to."""
+        if self.stopped:
+            free = 1 if self.probes.task_due(now_s) else 0
+        elif (allowed := self._limit.allowed(now_s)) is None:
+            free = slots
+        else:
+            free = int(min(allowed - self._counted(now_s), self._limit.at_once(now_s))) - (running - len(self._running))
+        return max(0, min(free, slots - running))
+
+    def _counted(self, now_s: float) -> int:
+        """Return how many running calls count for the limit.
+
+        Those that began before its last pause do not, nor do those that seem to hang.
+        """
+        from_s, count = max(self._limit.from_s, now_s - self._times.long_s), 0
+        for ticket in reversed(self._running.values()):
+            if ticket.began_s < from_s:
+                break
+            count += ticket.generation == self.generation
+        return count
+
+    def admit(self, task_id: int, now_s: float) -> Ticket | None:
+        """Return the permission to start a task's call now; None when what `room` said does not hold any more."""
+        self.used_s = now_s
+        if self.stopped:
+            return self._probe(task_id, now_s) if self.probes.task_due(now_s) else None
+        allowed = self._limit.allowed(now_s)
+        if allowed is not None and self._counted(now_s) >= allowed:
+            return None
+        self._limit.began(now_s)
+        return self._start(Ticket(self.name, self.generation, now_s, None, task_id))
+
+    def _start(self, ticket: Ticket) -> Ticket:
+        self._running[id(ticket)] = ticket
+        return ticket
+
+    def admit_prompt(self, now_s: float) -> Ticket | None:
+        """Return the permission to send the cheap prompt, when it is time for it."""
+        return self._probe(None, now_s) if self.stopped and self.probes.prompt_due(now_s) else None
+
+    def _probe(self, task_id: int | None, now_s: float) -> Ticket:
+        ticket = Ticket(self.name, self.generation, now_s, self.probes.start(now_s), task_id)
+        if task_id is not None:
+            return self._start(ticket)
+        self._prompts += 1
+        return ticket
+
+    # ---- what is learned
+
+    def ended(self, ticket: Ticket, outcome: Outcome, now_s: float) -> Outcome:
+        """Learn from how an attempt ended; return the outcome that is to be settled."""
+        told = by_outcome(outcome)
+        self.told(ticket, told, now_s, pause_s=outcome.delay_s / 2 if isinstance(outcome, Snooze) else 0.0)
+        if isinstance(outcome, Succeeded) and told.effect is Effect.UP:
+            self._times.add(now_s - ticket.began_s)
+        closed = self.stopped or ticket.generation != self.generation
+        outage = closed and told.effect in {Effect.OUTAGE, Effect.LOCKED}
+        if outage and (isinstance(outcome, Retry) or (isinstance(outcome, Dead) and outcome.disposition == "exhausted")):
+            return Snooze(outcome.failure, outcome.spent, max(LEAST_SNOOZE_S, self.closed_for_s(now_s)))
+        return outcome
+
+    def answered_since(self, at_s: float) -> bool:
+        """Return whether it takes calls, and one was answered that began later than `at_s`."""
+        return not self.stopped and self._answered_from_s > at_s
+
+    def told(self, ticket: Ticket, told: RouteEvidence, now_s: float, pause_s: float = 0.0) -> None:
+        """Learn from what a call told; nothing from one that began before the last change."""
+        self._over(ticket)
+        if ticket.generation != self.generation:
+            return
+        self._now_s = now_s
+        if self.stopped:
+            self.probes.end()
+        match told.effect:
+            case Effect.UP:
+                self._up(ticket, told, now_s)
+            case Effect.OUTAGE:
+                self._failed(ticket, told, now_s)
+            case Effect.REFUSAL:
+                self._refused(ticket, told, now_s, pause_s)
+            case Effect.LOCKED:
+                self._lock(ticket, told, now_s)
+            case Effect.NONE if self.stopped:
+                self.probes.told_nothing(ticket.task_id)
+
+    def _over(self, ticket: Ticket) -> None:
+        if ticket.task_id is None:
+            self._prompts -= 1
+        else:
+            self._running.pop(id(ticket), None)
+
+    def _up(self, ticket: Ticket, told: RouteEvidence, now_s: float) -> None:
+        self._ok += 1
+        if not told.reason:  # a refusal of what was asked may come before the key is looked at
+            self._answered_from_s = max(self._answered_from_s, ticket.began_s)
+        self._locked = 0
+        self._limit.answered(ticket.began_s, now_s, self._counted(now_s))
+        self.probes.succeeded(ticket.task_id)
+        self._circuit.report(now_s, failed=False)
+
+    def _failed(self, ticket: Ticket, told: RouteEvidence, now_s: float) -> None:
+        if self._at_fault(ticket, told, now_s) and not self.stopped:
+            self._limit.answered(ticket.began_s, now_s, self._counted(now_s))
+            return
+        self._bad += 1
+        if self.stopped:
+            self.probes.failed(ticket.task_id)
+        before, self.reason = self.reason, told.reason
+        self._circuit.report(now_s, failed=True)
+        if self.parked or not self.stopped:
+            self.reason = before
+
+    def _at_fault(self, ticket: Ticket, told: RouteEvidence, now_s: float) -> bool:
+        if told.error_class != ERROR_CLASS or ticket.task_id is None:
+            return False
+        return self._faulty.again(ticket.task_id, now_s, self._answered_from_s)
+
+    def _refused(self, ticket: Ticket, told: RouteEvidence, now_s: float, pause_s: float) -> None:
+        """Take fewer calls. A refused probe ends a stop: the provider works."""
+        if self.stopped:
+            self._circuit.report(now_s, failed=False)
+            self._limit.pause(now_s, pause_s)
+        else:
+            self._limit.refused(ticket.began_s, now_s, self._counted(now_s), pause_s)
+        self.reason = told.reason
+
+    def _lock(self, ticket: Ticket, told: RouteEvidence, now_s: float) -> None:
+        self._bad += 1
+        self._locked += 1
+        self.reason = told.reason
+        if self.parked:
+            self.probes.failed(ticket.task_id)
+        elif self.stopped:
+            self._circuit.report(now_s, failed=False)
+        elif self._locked >= (self._longest_run if self._answered_from_s > self.since_s else LOCKED_RUN):
+            self.stop(now_s, told.reason, parked=True)
+
+    # ---- stop and restart
+
+    def stop(self, now_s: float, reason: str, *, parked: bool) -> None:
+        """Stop it, whatever its own calls say."""
+        self._now_s = now_s
+        self.reason, self.parked = reason, parked
+        self._circuit.stop()
+
+    def go(self, now_s: float) -> None:
+        """Let it take calls again: somebody knows that the provider is well."""
+        self._now_s = now_s
+        if self.stopped:
+            self._circuit.go()
+        else:
+            self._limit.restart(now_s)
+
+    def _changed(self, stopped: bool) -> None:  # noqa: FBT001 - the listener's form
+        self.stopped = stopped
+        self.generation += 1
+        self._limit.restart(self._now_s)
+        if stopped:
+            self.probes.begin(self._now_s, parked=self.parked)
+            self._say_stopped()
+        else:
+            log.info("route %s takes calls again, after %.0f s", self.name, self._now_s - self.since_s)
+            self.parked, self._locked, self.reason = False, 0, ""
+        self.since_s = self._now_s
+
+    def _say_stopped(self) -> None:
+        if self.parked:
+            what = PAY if self.reason.startswith("MONEY") else CORRECT
+            log.error("route %s is parked: %s; %s: %s", self.name, self.reason, what, self._command())
+        else:
+            log.warning("route %s stopped, one call at a time is tried: %s", self.name, self.reason)
+
+    def _command(self) -> str:
+        return f"python -m agent resume {shlex.quote(self.name)} --group {self._group}"
+
+    # ---- what others see
+
+    def take_counts(self) -> tuple[int, int]:
+        """Return how many calls told that the provider is well, and that it is not, since this was asked before."""
+        counts = self._ok, self._bad
+        self._ok = self._bad = 0
+        return counts
+
+    @property
+    def idle(self) -> bool:
+        """Return whether no call runs."""
+        return not (self._running or self._prompts)
+
+    def closed(self, now_s: float) -> bool:
+        """Return whether it takes one call at a time at the most, after a stop or a pause."""
+        return self.stopped or self._limit.closed(now_s)
+
+    def closed_for_s(self, now_s: float) -> float:
+        """Return how long it takes no calls at the least; 0 when it takes calls, or a probe is due."""
+        return max(0.0, self.probes.next_s - now_s) if self.stopped else self._limit.closed_for_s(now_s)
+
+    def notice(self, now_s: float) -> str:
+        """Return why nothing starts here, or what seems to hang, for a person; else nothing."""
+        wait_s = self.closed_for_s(now_s)
+        if self.parked:
+            text = f"route {self.name} is parked, next try in {wait_s:.0f} s or by {self._command()}: {self.reason}"
+        elif wait_s > 0:
+            text = f"route {self.name} waits {wait_s:.0f} s: {self.reason}"
+        else:
+            text = f"route {self.name} tries one call: {self.reason}" if self.closed(now_s) else self._hung(now_s)
+        return text[:NOTICE_CHARS]
+
+    def _hung(self, now_s: float) -> str:
+        """Return how many calls run for far longer than usual; empty when none does."""
+        least_s = max(HUNG_S, self._times.long_s)
+        ages_s = [now_s - ticket.began_s for ticket in list(self._running.values()) if now_s - ticket.began_s >= least_s]
+        if not ages_s:
+            return ""
+        calls = "1 call has" if len(ages_s) == 1 else f"{len(ages_s)} calls have"
+        usual = f", usually they take {self._times.usual_s:.1f} s" if self._times.known else ""
+        return f"route {self.name}: {calls} been running for {max(ages_s):.0f} s{usual}"

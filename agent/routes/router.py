@@ -1,0 +1,129 @@
+"""The routes of one agent, by name. A route comes with its first call; the table is bounded, since tasks name the models."""
+
+from collections.abc import Callable, Iterator
+
+from agent.outcome import Outcome
+from agent.routes.evidence import RouteEvidence
+from agent.routes.names import RouteNames
+from agent.routes.route import Route, Ticket
+from schemas.settings.config import Config
+
+MOST = 1000
+SHOWN = 5
+REFUSED_PROMPT_PAUSE_S = 1.0
+
+
+class Router:
+    """Answers which calls may start, and learns from how they end. `jitter` draws from 0 to 1."""
+
+    def __init__(self, *, config: Config, group: str, jitter: Callable[[], float]) -> None:
+        self.naming = RouteNames(config)
+        self._config = config
+        self._group = group
+        self._jitter = jitter
+        self._routes: dict[str, Route] = {}
+        for name in self.naming.configured:
+            self._routes[name] = self._new(name)
+
+    def name_of(self, type_name: str, model: str | None) -> str:
+        """Return the route of a task of this type that names this model, or none."""
+        return self.naming.name_of(type_name, model)
+
+    def names(self) -> list[str]:
+        """Return the routes that are known now."""
+        return list(self._routes)
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(list(self._routes.values()))
+
+    def timeout_s(self, name: str) -> float:
+        """Return how long a call on a route may take."""
+        own = self._config.routes.get(name)
+        return (own.timeout_s if own else None) or self._config.llm.timeout_s
+
+    @property
+    def longest_timeout_s(self) -> float:
+        """Return how long a call may take at the most, on any route."""
+        return max(self.timeout_s(name) for name in self.naming.configured)
+
+    # ---- calls
+
+    def room(self, name: str, now_s: float, running: int, slots: int) -> int:
+        """Return how many calls may be started now; `running` are those of this route that run or are about to."""
+        route = self._routes.get(name)
+        return max(0, slots - running) if route is None else route.room(now_s, running, slots)
+
+    def admit(self, name: str, task_id: int, now_s: float) -> Ticket | None:
+        """Return the permission to start a call, which goes back by `ended`; None when there is no room any more."""
+        return self._of(name, now_s).admit(task_id, now_s)
+
+    def ended(self, ticket: Ticket, outcome: Outcome, now_s: float) -> Outcome:
+        """Learn from how an attempt ended; return the outcome to settle: what an outage did to it is not counted."""
+        return self._of(ticket.route, now_s).ended(ticket, outcome, now_s)
+
+    def answered_since(self, name: str, at_s: float) -> bool:
+        """Return whether a route takes calls, and one was answered that began later than `at_s`."""
+        route = self._routes.get(name)
+        return route is not None and route.answered_since(at_s)
+
+    # ---- the cheap prompt
+
+    def prompts(self, now_s: float) -> list[Ticket]:
+        """Return the permissions to send the cheap prompt now; each goes back by `answered`."""
+        return [ticket for route in self if (ticket := route.admit_prompt(now_s)) is not None]
+
+    def answered(self, ticket: Ticket, told: RouteEvidence, now_s: float) -> None:
+        """Learn from the answer to the cheap prompt."""
+        self._of(ticket.route, now_s).told(ticket, told, now_s, REFUSED_PROMPT_PAUSE_S)
+
+    # ---- people
+
+    def resume(self, name: str, now_s: float) -> bool:
+        """Let a route take calls again, since a person says so; return whether it did not."""
+        route = self._routes.get(name)
+        if route is None or not route.closed(now_s):
+            return False
+        route.go(now_s)
+        return True
+
+    def closed(self, name: str, now_s: float) -> bool:
+        """Return whether a route takes one call at a time at the most: until an answer comes, after a stop or a refusal."""
+        route = self._routes.get(name)
+        return route is not None and route.closed(now_s)
+
+    def closed_for_s(self, name: str, now_s: float) -> float:
+        """Return how long a route takes no calls at the least; 0 when it takes calls, or a probe is due."""
+        route = self._routes.get(name)
+        return 0.0 if route is None else route.closed_for_s(now_s)
+
+    def notice(self, now_s: float) -> str:
+        """Return why nothing starts, by route, for a person; other threads may ask."""
+        said = sorted(filter(None, (route.notice(now_s) for route in self)))
+        more = [f"{len(said) - SHOWN} more routes wait"] if len(said) > SHOWN else []
+        return "; ".join(said[:SHOWN] + more)
+
+    # ---- the table
+
+    def _of(self, name: str, now_s: float) -> Route:
+        route = self._routes.pop(name, None) or self._new(name)
+        self._routes[name] = route  # in the order of their last use
+        if len(self._routes) > MOST:
+            self._forget_one(now_s)
+        return route
+
+    def _new(self, name: str) -> Route:
+        return Route(
+            name=name,
+            group=self._group,
+            slots=self._config.agent.slots,
+            timeout_s=self.timeout_s(name),
+            park_s=self._config.agent.park_probe_s,
+            jitter=self._jitter,
+        )
+
+    def _forget_one(self, now_s: float) -> None:
+        """Forget the healthy one that was idle for longest; where none is healthy, the idle one."""
+        idle = [route for route in list(self._routes.values())[:-1] if route.idle]
+        healthy = next((route for route in idle if not route.closed(now_s)), None)
+        if idle:
+            del self._routes[(healthy or idle[0]).name]

@@ -1,0 +1,52 @@
+"""Topics of the embedded bus, and the positions of groups on them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from producer.bus.embedded import topics as bus
+from producer.bus.embedded.executor import BusExecutor
+from producer.bus.topic_family import SETTINGS
+from producer.ports import Backlog, TopicState
+from schemas.runtime.executors import Executor
+
+
+class EmbeddedTopicAdmin:
+    """TopicAdmin on the bus file.
+
+    Settings are stored and shown only: the bus itself has no retention and one kind of timestamp.
+    """
+
+    def __init__(self, path: Path, *, executor: Executor | None = None) -> None:
+        self._bus = BusExecutor(path, executor)
+
+    async def cluster_id(self) -> str:
+        """Return the id of the file."""
+        return await self._bus.run(bus.cluster_id)
+
+    async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
+        """Return the state of each given topic that exists."""
+        return await self._bus.run(lambda file: bus.describe(file, topics))
+
+    async def create(self, topic: str, partitions: int, replication_factor: int | None) -> None:  # noqa: ARG002 - one file, one replica
+        """Create a topic; raise UnsafeStateError when it exists."""
+        await self._bus.run(lambda file: bus.create(file, topic, partitions, SETTINGS))
+
+    async def configure(self, topic: str) -> None:
+        """Set a topic's settings to those that `create` gives."""
+        await self._bus.run(lambda file: bus.configure(file, topic, SETTINGS))
+
+    async def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions; raise UnsafeStateError unless `partitions` exceeds their number."""
+        await self._bus.run(lambda file: bus.grow(file, topic, partitions))
+
+    async def backlog(self, group_id: str, topics: Sequence[str]) -> Backlog:
+        """Return the position of a group id."""
+        return await self._bus.run(lambda file: bus.backlog(file, group_id, topics))
+
+    async def trim(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Delete the records below these offsets; raise ValueError for a negative one."""
+        await self._bus.run(lambda file: bus.trim(file, offsets))
+
+    async def close(self) -> None:
+        """Close the file."""
+        await self._bus.close()

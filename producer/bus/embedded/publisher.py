@@ -1,0 +1,57 @@
+"""Writes records to the embedded bus, in short transactions on an executor of its own."""
+
+import random
+import sqlite3
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from producer.bus.embedded import log
+from producer.bus.embedded.executor import BusExecutor
+from producer.bus.embedded.file import BusFile
+from producer.ports import Refusal
+from schemas.runtime.clock import Clock, SystemClock
+from schemas.runtime.executors import Executor
+from schemas.task.envelope import Outgoing
+
+# With one wait for the file's lock (5 s) on top, a call returns within the 20 s that the port
+# allows.
+_PATIENCE_S = 14.0
+
+
+class EmbeddedPublisher:
+    """Publisher on the bus file."""
+
+    def __init__(self, path: Path, *, clock: Clock | None = None, executor: Executor | None = None) -> None:
+        self._bus = BusExecutor(path, executor)
+        self._clock = clock or SystemClock()
+        self._rng = random.Random()  # noqa: S311 - spreads records without a key, protects nothing
+        self._waiting = 0
+
+    async def publish(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
+        """Return, for each record in order, None when it is durable, or why it is not."""
+        until_s = self._clock.now_s() + _PATIENCE_S
+        self._waiting += len(records)
+        try:
+            return [answer for chunk in log.chunks(records) for answer in await self._append(records[chunk], until_s)]
+        finally:
+            self._waiting -= len(records)
+
+    async def _append(self, records: Sequence[Outgoing], until_s: float) -> list[Refusal | None]:
+        return await self._bus.run(partial(self._append_now, records=records, until_s=until_s))
+
+    def _append_now(self, file: BusFile, *, records: Sequence[Outgoing], until_s: float) -> list[Refusal | None]:
+        if self._clock.now_s() > until_s:
+            return [Refusal(f"the bus did not take it within {_PATIENCE_S:.0f} s", permanent=False)] * len(records)
+        try:
+            return log.append(file, records, self._rng)
+        except sqlite3.OperationalError as error:
+            return [Refusal(f"the bus did not take it: {error}", permanent=False)] * len(records)
+
+    def waiting(self) -> int:
+        """Return how many records wait to be written."""
+        return self._waiting
+
+    async def close(self) -> None:
+        """Write the waiting records and close the file."""
+        await self._bus.close()

@@ -1,0 +1,253 @@
+"""Topics of Kafka and the positions of groups on them.
+
+Reads records only to learn their timestamps; joins no group.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package exports them without saying so
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from producer.bus.kafka.admin_client import RenewedAdmin
+from producer.bus.kafka.errors import LED_ELSEWHERE, UNREACHABLE
+from producer.bus.kafka.peek import Peek
+from producer.bus.topic_family import SETTINGS
+from producer.ports import Backlog, TopicState
+from schemas.clients.kafka import admin_settings, outage_of, refused_setting, refusing, unreachable
+from schemas.errors import UnreachableError, UnsafeStateError
+from schemas.runtime.clock import Clock
+from schemas.runtime.outage import Outage
+from schemas.settings.config import KafkaConfig
+
+Answered = TypeVar("Answered")
+Key = tuple[str, int]
+
+REQUEST_S = 10.0
+LOOK_S, MOVED_S = 0.05, 0.5
+EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+MISSING = KafkaError.UNKNOWN_TOPIC_OR_PART
+# A controller's words for brokers it has not heard of yet, or not for a while.
+FENCED = "currently fenced"
+
+
+class LedElsewhereError(UnreachableError):
+    """The broker that was asked does not lead the group or partition, or not yet."""
+
+
+class KafkaTopicAdmin:
+    """TopicAdmin on Kafka."""
+
+    def __init__(self, *, config: KafkaConfig, clock: Clock, outage: Outage | None = None) -> None:
+        self._config = config
+        self._clock = clock
+        self._outage = outage or outage_of(config, clock)
+        self._trouble = ""
+        self._settings = admin_settings(config)
+        self._renewal = RenewedAdmin(opened=self._opened, clock=clock)
+        self._peek = Peek(settings=self._settings, clock=clock)
+
+    async def cluster_id(self) -> str:
+        """Return the id of the cluster. Raises UnreachableError."""
+        return await self._peeked(self._peek.cluster_id())
+
+    async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
+        """Return the state of each given topic that exists. Raises UnreachableError.
+
+        Settings that a broker hides are missing in the state.
+        """
+        if not topics:
+            return {}
+        asked = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S)
+        described = {name: found for name, future in asked.items() if (found := await self._unless_missing(future)) is not None}
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in described]
+        configs = self._client.describe_configs(resources, request_timeout=REQUEST_S) if resources else {}
+        answers = {resource.name: await self._unless_missing(future) for resource, future in configs.items()}
+        settings = {name: _told(answer) for name, answer in answers.items() if answer is not None}
+        return {name: TopicState(str(described[name].topic_id), len(described[name].partitions), own) for name, own in settings.items()}
+
+    async def create(self, topic: str, partitions: int, replication_factor: int | None) -> None:
+        """Create a topic with the settings of docllm.
+
+        Raises UnsafeStateError when it exists, UnreachableError.
+        """
+        new = NewTopic(topic, partitions, replication_factor or -1, config=SETTINGS)
+        await self._change(self._client.create_topics([new], request_timeout=REQUEST_S, operation_timeout=REQUEST_S), f"create {topic}")
+        await self._served(topic, partitions)
+
+    async def configure(self, topic: str) -> None:
+        """Set the settings of an existing topic to those that `create` gives."""
+        entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in SETTINGS.items()]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        await self._change(self._client.incremental_alter_configs([resource], request_timeout=REQUEST_S), f"configure {topic}")
+
+    async def grow(self, topic: str, partitions: int) -> None:
+        """Raise the number of partitions.
+
+        Raises UnsafeStateError when the topic has as many or more, UnreachableError.
+        """
+        asked = self._client.create_partitions([NewPartitions(topic, partitions)], request_timeout=REQUEST_S, operation_timeout=REQUEST_S)
+        await self._change(asked, f"raise the partitions of {topic}")
+        await self._served(topic, partitions)
+
+    async def backlog(self, group_id: str, topics: Sequence[str]) -> Backlog:
+        """Return a consumer group's position on the topics that exist. Raises UnreachableError."""
+        partitions = await self._partitions(topics)
+        committed = await self._committed(group_id, partitions)
+        lows = await self._offsets(partitions, EARLIEST)
+        highs = await self._offsets(partitions, LATEST)
+        starts = {key: max(committed.get(key, 0), low) for key, low in lows.items() if key in highs}
+        behind = {key: start for key, start in starts.items() if start < highs[key]}
+        oldest_ms = await self._peeked(self._peek.oldest_ms(behind))
+        return Backlog(sum(highs[key] - start for key, start in behind.items()), oldest_ms, committed)
+
+    async def trim(self, offsets: Mapping[Key, int]) -> None:
+        """Delete the records below these offsets.
+
+        Raises ValueError for a negative offset, because Kafka reads -1 as "everything".
+        """
+        negative = [key for key, offset in offsets.items() if offset < 0]
+        if negative:
+            raise ValueError(f"negative offset for {negative[0]}")
+        if not offsets:
+            return
+        below = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+        asked = self._client.delete_records(below, request_timeout=REQUEST_S, operation_timeout=REQUEST_S)
+        await self._change(asked, "delete records")
+
+    async def close(self) -> None:
+        """Do nothing: the client closes its connections when it is garbage-collected."""
+
+    # ---- the client
+
+    @property
+    def _client(self) -> AdminClient:
+        return self._renewal.client
+
+    def _opened(self) -> AdminClient:
+        heard: dict[str, Any] = {"error_cb": self._on_error}
+        try:
+            return AdminClient({**self._settings, **heard})
+        except KafkaException as error:
+            raise refused_setting(self._config, str(error.args[0].str())) from None
+
+    # ---- answers
+
+    async def _partitions(self, topics: Sequence[str]) -> list[Key]:
+        asked = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S) if topics else {}
+        found = [(name, await self._unless_missing(future)) for name, future in asked.items()]
+        return [(name, one.id) for name, described in found if described is not None for one in described.partitions]
+
+    async def _committed(self, group_id: str, partitions: Sequence[Key]) -> dict[Key, int]:
+        return await self._when_led(lambda: self._peeked(self._peek.committed(group_id, partitions)))
+
+    async def _offsets(self, partitions: Iterable[Key], spec: OffsetSpec) -> dict[Key, int]:
+        return await self._when_led(lambda: self._offsets_now(partitions, spec))
+
+    async def _when_led(self, ask: Callable[[], Awaitable[Answered]]) -> Answered:
+        """Ask again while a leader or coordinator moves, or does not know its role yet."""
+        end_s = self._clock.now_s() + REQUEST_S
+        while True:
+            try:
+                return await ask()
+            except LedElsewhereError:
+                if self._clock.now_s() > end_s:
+                    raise
+            await self._clock.sleep(MOVED_S)
+
+    async def _offsets_now(self, partitions: Iterable[Key], spec: OffsetSpec) -> dict[Key, int]:
+        asked = self._client.list_offsets({TopicPartition(*key): spec for key in partitions}, request_timeout=REQUEST_S)
+        found = {(one.topic, one.partition): await self._unless_missing(future) for one, future in asked.items()}
+        return {key: answer.offset for key, answer in found.items() if answer is not None}
+
+    async def _served(self, topic: str, partitions: int) -> None:
+        """Wait until every partition has a leader that answers; brokers lag behind a controller."""
+        end_s = self._clock.now_s() + REQUEST_S
+        while self._clock.now_s() < end_s:
+            with suppress(UnreachableError):
+                if len(await self._offsets_now(await self._partitions([topic]), LATEST)) >= partitions:
+                    return
+            await self._clock.sleep(LOOK_S)
+        raise unreachable(self._config, f"the {partitions} partitions of {topic} are made, and not all of them are served yet")
+
+    async def _change(self, asked: Mapping[Any, "Future[Any]"], doing: str) -> None:
+        for future in asked.values():
+            try:
+                await self._answer(future)
+            except KafkaException as error:
+                raise UnsafeStateError(f"Kafka refused to {doing}: {error.args[0].str()}") from error
+
+    async def _unless_missing(self, future: "Future[Answered]") -> Answered | None:
+        return await self._unless(future, {MISSING})
+
+    async def _unless(self, future: "Future[Answered]", codes: set[int]) -> Answered | None:
+        try:
+            return await self._answer(future)
+        except KafkaException as error:
+            if error.args[0].code() in codes:
+                return None
+            raise refusing(self._config, error.args[0].str()) from error
+
+    async def _answer(self, future: "Future[Answered]") -> Answered:
+        # Shielded, because the client's own thread would fail to set a cancelled future.
+        try:
+            answer = await asyncio.shield(asyncio.wrap_future(future))
+        except KafkaException as error:
+            explained = self._explained(error)
+            if explained is None or isinstance(explained, LedElsewhereError):
+                self._renewal.answered()
+            else:
+                self._renewal.unanswered()
+            raise explained or error from None
+        self._renewal.answered()
+        self._outage.answered()
+        return answer
+
+    async def _peeked(self, answer: Awaitable[Answered]) -> Answered:
+        try:
+            found = await answer
+        except KafkaException as error:
+            raise self._explained(error) or refusing(self._config, error.args[0].str()) from None
+        except TimeoutError as error:
+            self._outage.failed(error)
+            raise unreachable(self._config, str(error)) from None
+        self._outage.answered()
+        return found
+
+    def _explained(self, error: KafkaException) -> UnreachableError | None:
+        """Return the error for an unreachable broker, or None if the cause is another."""
+        self._client.poll(0)
+        code, reason = error.args[0].code(), error.args[0].str()
+        if code in LED_ELSEWHERE:
+            return LedElsewhereError(str(unreachable(self._config, reason)))
+        if code == KafkaError.INVALID_REPLICATION_FACTOR and FENCED in reason:
+            return unreachable(self._config, reason)
+        if code not in UNREACHABLE:
+            return None
+        self._outage.failed(self._trouble or reason)
+        return unreachable(self._config, self._trouble or reason)
+
+    def _on_error(self, error: KafkaError) -> None:
+        # "All brokers are down" only sums up the earlier error of each broker, which helps more.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._trouble:  # noqa: SLF001 - its name
+            self._trouble = error.str()
+
+
+def _told(answer: Mapping[str, ConfigEntry]) -> dict[str, str]:
+    """Return the settings that a broker reveals.
+
+    Some services leave out the settings that they set themselves, or their values.
+    """
+    return {key: str(answer[key].value) for key in SETTINGS if key in answer and answer[key].value is not None}

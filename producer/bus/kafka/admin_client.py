@@ -1,0 +1,53 @@
+"""Keeps an admin client, and opens a new one when no broker has answered it for a while.
+
+A broker that its controller takes for lost answers that there are no brokers. An admin client that
+hears this at the wrong moment gives up its connections and looks for no others, even long after the
+broker is back (librdkafka 2.16, issue 5301 there).
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from confluent_kafka.admin import AdminClient
+
+from schemas.errors import ConfigError
+from schemas.runtime.clock import Clock
+
+_log = logging.getLogger("docllm.kafka.admin")
+
+# Longer than any question takes, so a client has no open question when the client after it is
+# replaced.
+SILENCE_S = 20.0
+
+
+class RenewedAdmin:
+    """The admin client to use now. Callers must report whether each question was answered."""
+
+    def __init__(self, *, opened: Callable[[], AdminClient], clock: Clock) -> None:
+        self._opened = opened
+        self._clock = clock
+        self.client = opened()
+        # Kept because a client that is garbage-collected never answers.
+        self._before: AdminClient | None = None
+        self._answered_s = clock.now_s()
+
+    def answered(self) -> None:
+        """Note that a broker answered."""
+        self._answered_s = self._clock.now_s()
+
+    def unanswered(self) -> None:
+        """Replace the client when no broker has answered for SILENCE_S."""
+        silent_s = self._clock.now_s() - self._answered_s
+        if silent_s < SILENCE_S:
+            return
+        try:
+            client = self._opened()
+        except ConfigError as error:  # a TLS file may be in the middle of a replacement
+            _log.warning("the client is kept: %s", error)
+            return
+        _log.debug("no broker has answered for %.0f s: the client is opened anew", silent_s)
+        old, self._before, self.client = [self._before], self.client, client
+        self._answered_s = self._clock.now_s()
+        # Garbage-collecting a client waits for its threads.
+        threading.Thread(target=old.clear, name="admin-close", daemon=True).start()

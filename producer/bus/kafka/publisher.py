@@ -1,0 +1,146 @@
+"""Publishes records on Kafka: one thread serves all callers, group after group.
+
+This module knows bytes, nothing of tasks.
+"""
+
+import asyncio
+import itertools
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from producer.bus.kafka.sender import Sender, refused
+from producer.ports import Refusal
+from schemas.clients.kafka import outage_of
+from schemas.runtime.clock import Clock
+from schemas.runtime.outage import Outage
+from schemas.settings.config import KafkaConfig
+from schemas.task.envelope import Outgoing
+
+_log = logging.getLogger("docllm.kafka.producer")
+
+# The wait in line before anything is sent; plus the message timeout, it is less than the 20 s that
+# a publish may take.
+WAIT_S = 3.5
+GROUP_RECORDS = 20_000
+SERVE_S = 0.1
+CLOSE_S = 10.0
+
+
+@dataclass(slots=True)
+class Parcel:
+    """One call of `publish` and its result."""
+
+    records: Sequence[Outgoing]
+    since_s: float
+    done: "asyncio.Future[list[Refusal | None]]"
+    answer: list[Refusal | None] = field(default_factory=list)
+
+    def tell(self) -> None:
+        """Answer the call, in its event loop's thread; a cancelled call no longer waits."""
+        if not self.done.done():
+            self.done.set_result(self.answer)
+
+
+class KafkaPublisher:
+    """Publisher on Kafka.
+
+    Raises ConfigError for settings that break a promise or that the client refuses.
+    """
+
+    def __init__(self, *, config: KafkaConfig, clock: Clock, outage: Outage | None = None) -> None:
+        self._clock = clock
+        self._sender = Sender(config=config, clock=clock, outage=outage or outage_of(config, clock))
+        self._parcels: list[Parcel] = []
+        self._change = threading.Condition()
+        self._waiting = 0
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="kafka-producer", daemon=True)
+        self._thread.start()
+
+    async def publish(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
+        """Return, for each record in order, None when it is durable, or why it may not be."""
+        if not records:
+            return []
+        parcel = Parcel(records, self._clock.now_s(), asyncio.get_running_loop().create_future())
+        self._waiting += len(records)
+        try:
+            self._hand_in(parcel)
+            return await parcel.done
+        finally:
+            self._waiting -= len(records)
+
+    def waiting(self) -> int:
+        """Return how many records are in the local queue."""
+        return self._waiting
+
+    async def close(self) -> None:
+        """Send the records handed in so far, and close.
+
+        Records that do not get through within CLOSE_S are left to the relay, because their orders
+        stay.
+        """
+        with self._change:
+            self._closing = True
+            self._change.notify()
+        await asyncio.to_thread(self._thread.join, CLOSE_S)
+
+    def _hand_in(self, parcel: Parcel) -> None:
+        with self._change:
+            if self._closing:
+                raise RuntimeError("publish after close")
+            self._parcels.append(parcel)
+            self._change.notify()
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        while parcels := self._next():
+            self._send(parcels)
+            for parcel in parcels:
+                self._tell(parcel)
+        self._sender.close()
+
+    def _next(self) -> list[Parcel]:
+        """Return the next group of parcels, or an empty list after `close`.
+
+        While it waits, it lets the client report its errors.
+        """
+        while True:
+            with self._change:
+                if not self._parcels and not self._closing:
+                    self._change.wait(SERVE_S)
+                parcels = self._take()
+                if parcels or self._closing:
+                    return parcels
+            self._sender.serve()
+
+    def _take(self) -> list[Parcel]:
+        """Take one group off the line: at most GROUP_RECORDS records, but at least one parcel."""
+        sizes = itertools.accumulate(len(parcel.records) for parcel in self._parcels)
+        fitting = sum(size <= GROUP_RECORDS for size in sizes)
+        count = max(fitting, 1)
+        parcels, self._parcels = self._parcels[:count], self._parcels[count:]
+        return parcels
+
+    def _send(self, parcels: list[Parcel]) -> None:
+        now_s = self._clock.now_s()
+        for parcel in parcels:
+            parcel.answer = refused(parcel.records, "not sent: the brokers were not answering those before")
+        fresh = [parcel for parcel in parcels if now_s - parcel.since_s < WAIT_S]
+        records = [record for parcel in fresh for record in parcel.records]
+        try:
+            refusals = self._sender.send(records)
+        except Exception as error:  # noqa: BLE001 - whatever it is, who waits gets an answer and the thread goes on
+            _log.exception("the producer failed")
+            refusals = refused(records, f"the producer failed: {error}")
+        answers = iter(refusals)
+        for parcel in fresh:
+            parcel.answer = list(itertools.islice(answers, len(parcel.records)))
+
+    def _tell(self, parcel: Parcel) -> None:
+        try:
+            parcel.done.get_loop().call_soon_threadsafe(parcel.tell)
+        except RuntimeError:
+            _log.warning("a publish of %d records lost its event loop", len(parcel.records))

@@ -1,0 +1,172 @@
+"""One idempotent Kafka producer: sends a group of records and reports each record's result.
+
+Only failures are reported record by record. A report for each success would take the interpreter's
+lock each time, which beside a busy event loop costs 0.1 to 0.3 ms. One thread uses the producer.
+
+A fatal error is raised by whichever call lets the client report (confluent-kafka 2.16); no callback
+hears of it.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from producer.bus.kafka.errors import ALL_DOWN, UNREACHABLE
+from producer.ports import Refusal
+from schemas.clients.kafka import MESSAGE_TIMEOUT_MS, producer_settings, refused_setting
+from schemas.runtime.clock import Clock
+from schemas.runtime.outage import Outage
+from schemas.settings.config import KafkaConfig
+from schemas.task.envelope import Outgoing
+
+_log = logging.getLogger("docllm.kafka.producer")
+
+SEND_S = MESSAGE_TIMEOUT_MS / 1000 + 1
+POLL_S = 0.1
+# Errors whose cause is the record itself.
+PERMANENT = {
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_MSG,
+    KafkaError._INVALID_ARG,  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
+}
+# SystemError: the client went on to report a delivery after it had raised, and may have dropped the
+# first exception.
+ENDED = (KafkaException, SystemError)
+Failures = dict[tuple[str | None, bytes | None, bytes | None], KafkaError]
+
+
+class Sender:
+    """The client, replaced after a fatal error."""
+
+    def __init__(self, *, config: KafkaConfig, clock: Clock, outage: Outage) -> None:
+        self._config = config
+        self._clock = clock
+        self._outage = outage
+        self._settings = producer_settings(config)
+        self._failures: Failures = {}
+        self._broken = False
+        self._troubles: set[int] = set()  # kinds of trouble logged since the last delivery
+        self._producer = self._open()
+
+    def serve(self) -> None:
+        """Let the client report its errors while nothing is sent."""
+        try:
+            self._producer.poll(0)
+        except ENDED as error:
+            self._ended(error)
+
+    def send(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
+        """Return for each record None when it is durable, or why not.
+
+        Returns at the latest when the message timeout has passed.
+        """
+        if self._broken:
+            self._renew()
+        end_s = self._clock.now_s() + SEND_S
+        refusals = self._attempt(records, end_s)
+        if len(records) > 1:
+            refusals = [self._alone(record, refusal, end_s) for record, refusal in zip(records, refusals, strict=True)]
+        return refusals
+
+    def close(self) -> None:
+        """Wait for the records under way."""
+        with suppress(*ENDED):
+            self._producer.flush(SEND_S)
+
+    def _attempt(self, records: Sequence[Outgoing], end_s: float) -> list[Refusal | None]:
+        self._failures.clear()
+        try:
+            refusals = [self._produce(record, end_s) for record in records]
+            self._flush(end_s)
+        except ENDED as error:
+            return refused(records, self._ended(error))
+        if not self._failures:
+            self._troubles.clear()
+            if records:
+                self._outage.answered()
+            return refusals
+        return [refusal or self._reported(record) for record, refusal in zip(records, refusals, strict=True)]
+
+    def _alone(self, record: Outgoing, refusal: Refusal | None, end_s: float) -> Refusal | None:
+        """Retry a refused record alone: a broker refuses a whole batch for one bad record."""
+        if refusal is None or not refusal.permanent:
+            return refusal
+        if self._clock.now_s() > end_s:
+            return Refusal(refusal.reason, permanent=False)
+        return self._attempt([record], end_s)[0]
+
+    def _produce(self, record: Outgoing, end_s: float) -> Refusal | None:
+        headers: list[tuple[str, str | bytes | None]] = [*record.headers]
+        while True:
+            try:
+                self._producer.produce(record.topic, record.value, record.key, headers=headers)
+            except BufferError:
+                if self._clock.now_s() > end_s:
+                    return Refusal("the local queue is full", permanent=False)
+                self._producer.poll(POLL_S)
+            except KafkaException as error:
+                return self._refusal(error.args[0])
+            else:
+                return None
+
+    def _flush(self, end_s: float) -> None:
+        if self._producer.flush(max(end_s - self._clock.now_s(), POLL_S)):
+            # No record may leave the queue after its order went back to the relay.
+            self._producer.purge()
+            self._producer.flush(1.0)
+
+    def _reported(self, record: Outgoing) -> Refusal | None:
+        """Return why a record failed.
+
+        Equal records all count as failed, which at worst sends one of them again.
+        """
+        error = self._failures.get((record.topic, record.key, record.value))
+        return None if error is None else self._refusal(error)
+
+    def _refusal(self, error: KafkaError) -> Refusal:
+        self._broken = self._broken or error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001 - the same
+        return Refusal(error.str(), permanent=error.code() in PERMANENT)
+
+    # ---- the client
+
+    def _open(self) -> Producer:
+        callbacks = {"on_delivery": self._on_delivery, "error_cb": self._on_error}
+        try:
+            return Producer({**self._settings, **callbacks}, logger=_log)
+        except KafkaException as error:
+            raise refused_setting(self._config, str(error.args[0].str())) from None
+
+    def _renew(self) -> None:
+        with suppress(*ENDED):
+            self._producer.purge()
+        self._producer, self._broken = self._open(), False
+
+    def _ended(self, error: Exception) -> str:
+        """Note that the client is of no use any more, and return why."""
+        self._broken = True
+        cause = error.__cause__ or error
+        named = cause if isinstance(cause, KafkaException) else "the client's log says which"
+        reason = f"the producer had a fatal error and is opened anew: {named}"
+        _log.warning("%s", reason)
+        return reason
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failures[message.topic(), message.key(), message.value()] = error
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() in UNREACHABLE:
+            if error.code() != ALL_DOWN:
+                self._outage.failed(error.str())
+        elif error.code() not in self._troubles:
+            self._troubles.add(error.code())
+            _log.warning("%s; goes on by itself", error.str())
+
+
+def refused(records: Iterable[Outgoing], reason: str) -> list[Refusal | None]:
+    """Return one refusal for each of the records, none of which was sent."""
+    return [Refusal(reason, permanent=False) for _ in records]

@@ -1,0 +1,260 @@
+"""A group's topics as they should be.
+
+`topics apply` makes and grows them; `check` and every agent compare them with what exists.
+
+The ids of the cluster and of the topics are stored in the ledger, so that a topic that was deleted
+and made again is noticed.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import orjson
+from sqlalchemy import Connection, bindparam, select, update
+
+from producer.ports import TopicAdmin, TopicState
+from schemas.errors import UnsafeStateError
+from schemas.ledger.database import Database
+from schemas.ledger.sql import insert_new
+from schemas.ledger.tables import group_info
+from schemas.runtime import crash
+from schemas.runtime.clock import Clock
+from schemas.runtime.executors import Executor
+from schemas.task.topics import Topics
+
+PARTITIONS, EMBEDDED_PARTITIONS = 12, 4
+APPEAR_S, OVERTAKEN_S, LOOK_S = 30.0, 3.0, 0.2
+# The settings that `TopicAdmin.create` and `configure` give a topic. A retention limit would delete
+# waiting work.
+SETTINGS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "message.timestamp.type": "LogAppendTime",
+    "max.message.bytes": str(4 << 20),
+}
+
+
+# Every agent runs this every few seconds.
+_KNOWN = select(group_info).where(group_info.c.group_name == bindparam("of_group"))
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Cluster and topic ids as `topics apply` saw them."""
+
+    cluster_id: str
+    topic_ids: Mapping[str, str]
+
+
+class TopicFamily:
+    """The topics of one group, on one bus and in one ledger."""
+
+    def __init__(self, *, admin: TopicAdmin, database: Database, executor: Executor, topics: Topics, clock: Clock) -> None:
+        self._clock = clock
+        self._admin = admin
+        self._database = database
+        self._executor = executor
+        self._topics = topics
+
+    async def apply(self, partitions: int, replication_factor: int | None) -> list[str]:
+        """Make missing topics, add partitions, set settings, store ids; return a line for each.
+
+        Partitions are never reduced.
+        """
+        done = []
+        there = await self._admin.describe(self._topics.names)
+        for name in self._topics.names:
+            if name in there or not self._topics.is_old(name):
+                done += await self._apply_one(name, there.get(name), partitions, replication_factor)
+        done += await self._old_tiers(there)
+        while (stored := await self._remember()) is None:
+            pass  # another program stored ids that may be newer than those seen here: look again
+        return [*done, "topic ids stored"] if stored else done
+
+    async def wider_than(self, partitions: int) -> dict[str, int]:
+        """Return each topic that has more partitions, with their number.
+
+        `apply` leaves such a topic as it is, since fewer partitions would lose records.
+        """
+        there = await self._admin.describe(self._topics.names)
+        return {name: state.partitions for name, state in sorted(there.items()) if state.partitions > partitions}
+
+    async def _apply_one(self, name: str, state: TopicState | None, partitions: int, replication_factor: int | None) -> list[str]:
+        """Change one topic.
+
+        A refusal is ignored if another program that also applies has changed the topic meanwhile.
+        """
+        while True:
+            try:
+                return await self._change(name, state, partitions, replication_factor)
+            except UnsafeStateError:
+                before, state = state, await self._other_than(name, state)
+                if state == before:
+                    raise
+
+    async def _other_than(self, name: str, state: TopicState | None) -> TopicState | None:
+        """Return the topic's state once it differs from `state`, or `state` if it stays the same.
+
+        A wait is needed because not every broker learns of a change at once.
+        """
+        waited_s = 0.0
+        while (found := (await self._admin.describe([name])).get(name)) in (None, state) and waited_s < OVERTAKEN_S:
+            await self._clock.sleep(LOOK_S)
+            waited_s += LOOK_S
+        return found or state
+
+    async def _change(self, name: str, state: TopicState | None, partitions: int, replication_factor: int | None) -> list[str]:
+        if state is None:
+            await self._admin.create(name, partitions, replication_factor)
+            crash.reach("topics.created")
+            return [f"{name}: made with {partitions} partitions"]
+        done = []
+        if state.partitions < partitions:
+            await self._admin.grow(name, partitions)
+            crash.reach("topics.grown")
+            done.append(f"{name}: raised from {state.partitions} to {partitions} partitions")
+        if _settings_differ(state):
+            await self._admin.configure(name)
+            crash.reach("topics.configured")
+            done.append(f"{name}: settings set")
+        return done
+
+    async def _old_tiers(self, there: Mapping[str, TopicState]) -> list[str]:
+        """Report for each tier of another configuration whether its topic is still needed."""
+        done = []
+        for name in filter(self._topics.is_old, self._topics.names):
+            if name not in there:
+                done.append(f"{name}: the topic of an old tier is gone")
+                continue
+            backlog = await self._admin.backlog(self._topics.consumer_group(self._topics.destination(name)), [name])
+            left = f"{backlog.lag} records wait there; agents work them off" if backlog.lag else "empty; it may be deleted"
+            done.append(f"{name}: an old tier, {left}")
+        return done
+
+    async def _remember(self) -> bool | None:
+        """Store the ids that exist now; return whether they were new.
+
+        Returns None when another program stored other ids meanwhile.
+        """
+        before = await self.known()
+        there = await self._described()
+        seen = Known(await self._admin.cluster_id(), {name: state.topic_id for name, state in sorted(there.items())})
+        if seen == before:
+            return False
+        is_stored = await self._executor(lambda: self._database.run(lambda c: _store(c, self._topics, before, seen)))
+        return True if is_stored else None
+
+    async def _described(self) -> Mapping[str, TopicState]:
+        """Return the topics once the brokers show all of them.
+
+        A cluster takes a moment until every broker knows of a new topic. Raises UnsafeStateError
+        when a topic does not appear in time.
+        """
+        waited_s = 0.0
+        needed = {name for name in self._topics.names if not self._topics.is_old(name)}
+        while missing := needed - set(there := await self._admin.describe(self._topics.names)):
+            if waited_s >= APPEAR_S:
+                shown = ", ".join(sorted(missing))
+                raise UnsafeStateError(f"the cluster does not show {shown}; look at its brokers, then run topics apply again")
+            await self._clock.sleep(LOOK_S)
+            waited_s += LOOK_S
+        return there
+
+    async def known(self) -> Known | None:
+        """Return the ids that `topics apply` stored."""
+        return await self._executor(lambda: self._database.auto(lambda c: _read(c, self._topics.group)))
+
+    async def to_come(self) -> list[str]:
+        """Return the topics of the configuration that were never made.
+
+        On embedded parts the next load or agent makes them.
+        """
+        known = await self.known()
+        return [name for name in self._topics.names if known is None or name not in known.topic_ids]
+
+    async def differences(self, leave_out: Collection[str] = ()) -> list[str]:
+        """Return how the topics differ from what they must be, a line for each difference.
+
+        Topics in `leave_out` are not compared.
+        """
+        known = await self.known()
+        if known is None:
+            return [f"group {self._topics.group} has no topics yet"]
+        found = []
+        cluster_id = await self._admin.cluster_id()
+        if cluster_id != known.cluster_id:
+            found.append(f"the cluster is {cluster_id}, the ledger knows {known.cluster_id}")
+        there = await self._admin.describe(self._topics.names)
+        for name in self._topics.names:
+            found += [] if name in leave_out else _difference(name, there.get(name), known)
+        return found
+
+    async def untold(self) -> list[str]:
+        """Return the settings that the brokers do not reveal, a line for each.
+
+        Nobody can compare these settings, and they hinder nothing.
+        """
+        there = sorted((await self._admin.describe(self._topics.names)).items())
+        missing = [(name, setting) for name, state in there for setting in SETTINGS if setting not in state.settings]
+        return [f"topic {name}: {setting} is unknown (the broker hides it), must be {SETTINGS[setting]}" for name, setting in missing]
+
+    async def require(self, leave_out: Collection[str] = ()) -> Known:
+        """Return the stored ids; raise UnsafeStateError when the topics are not what they must be.
+
+        Topics in `leave_out` are not compared.
+        """
+        differences = await self.differences(leave_out)
+        known = await self.known()
+        if differences or known is None:
+            raise UnsafeStateError(f"{'; '.join(differences)}; run: python -m producer topics apply --group {self._topics.group}")
+        return known
+
+
+def with_old_tiers(connection: Connection, topics: Topics) -> Topics:
+    """Return the topics plus the tiers that `topics apply` knew under another configuration."""
+    known = _read(connection, topics.group)
+    return topics if known is None else topics.with_old_tiers(known.topic_ids)
+
+
+def _settings_differ(state: TopicState) -> bool:
+    return any(state.settings.get(name, value) != value for name, value in SETTINGS.items())
+
+
+def _difference(name: str, state: TopicState | None, known: Known) -> list[str]:
+    if state is None:
+        return [f"topic {name} is missing"]
+    found = []
+    if known.topic_ids.get(name) != state.topic_id:
+        found.append(f"topic {name} was made again: its id is {state.topic_id}, the ledger knows {known.topic_ids.get(name)}")
+    for setting, value in SETTINGS.items():
+        if state.settings.get(setting, value) != value:
+            found.append(f"topic {name}: {setting} is {state.settings[setting]}, must be {value}")
+    return found
+
+
+def _read(connection: Connection, group: str) -> Known | None:
+    row = connection.execute(_KNOWN, {"of_group": group}).one_or_none()
+    return None if row is None else Known(row.cluster_id, orjson.loads(row.topic_ids))
+
+
+def _store(connection: Connection, topics: Topics, before: Known | None, seen: Known) -> bool:
+    """Store the ids; return False if the ledger holds neither them nor `before`.
+
+    Keep the stored ids of topics not listed here, such as tiers of a newer configuration.
+    """
+    group = topics.group
+    # Several programs may apply at once.
+    connection.execute(insert_new(connection, group_info), {"group_name": group} | _columns(seen))
+    row = connection.execute(_KNOWN.with_for_update(), {"of_group": group}).one()
+    stored = Known(row.cluster_id, orjson.loads(row.topic_ids))
+    others = {name: topic_id for name, topic_id in stored.topic_ids.items() if name not in topics.names}
+    known = Known(seen.cluster_id, {**others, **seen.topic_ids}) if stored.cluster_id == seen.cluster_id else seen
+    if stored not in (known, before):
+        return False
+    connection.execute(update(group_info).where(group_info.c.group_name == group).values(**_columns(known)))
+    return True
+
+
+def _columns(known: Known) -> dict[str, str]:
+    return {"cluster_id": known.cluster_id, "topic_ids": orjson.dumps(dict(known.topic_ids)).decode()}

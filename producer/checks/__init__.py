@@ -1,0 +1,4 @@
+"""The tests of `producer check`: servers, schema, topics, rights, the LLM.
+
+They change nothing and show no secret.
+"""

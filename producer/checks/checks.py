@@ -1,0 +1,211 @@
+"""The tests of `producer check`: servers, schema, topics, the LLM and its routes.
+
+They change nothing and show no secret. They do not create missing embedded parts: the first load or
+agent does.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Container
+from dataclasses import dataclass
+from functools import partial
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoPermissionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from producer.app import bus_path, bus_to_come, ledger_to_come, make_admin, open_database
+from producer.bus.topic_family import TopicFamily, with_old_tiers
+from producer.checks import llm as check_llm
+from producer.checks import redis_rights
+from producer.ledger import rights
+from schemas.errors import ConfigError, DeniedError, DocllmError, UnreachableError, UnsafeStateError
+from schemas.ledger import migrations
+from schemas.ledger.database import Database, DatabaseError
+from schemas.ledger.errors import WHERE_GRANTS
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.executors import ThreadExecutor
+from schemas.settings.config import DEFAULT_ROUTE, Config, LLMConfig
+from schemas.settings.sources import LEDGER_FILE, account, require_llm
+from schemas.task.topics import Topics
+
+REDIS_TIMEOUT_S = 2.0
+APPLY, COMPARE = "python -m producer topics apply", "python -m producer topics check"
+TO_COME = "not there yet; the first load or agent makes"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A test; `run` returns a text about its success, or raises DocllmError with advice.
+
+    docllm works without a part that is not `needed`. If a test in `after` failed, this one would
+    only report the same fault again.
+    """
+
+    name: str
+    run: Callable[[], Awaitable[str]]
+    needed: bool = True
+    after: tuple[str, ...] = ()
+
+
+class Checks:
+    """The tests of one configuration, in the order in which they build on each other."""
+
+    def __init__(self, config: Config, group: str) -> None:
+        self._config = config
+        self._group = group
+
+    def all(self) -> list[Check]:
+        """Return every test there is for this configuration."""
+        tests = [Check("database", self._database), Check("schema", self._schema, after=("database",))]
+        if self._config.database_url is not None:
+            tests.append(Check("rights", self._rights, after=("database", "schema")))
+        tests.append(Check("bus", self._bus))
+        tests.append(Check("topics", self._topics, after=("database", "schema", "bus")))
+        if self._config.redis_url is not None:
+            tests.append(Check("redis", self._redis, needed=False))
+        return [*tests, Check("llm", self._llm), *self._routes()]
+
+    async def _database(self) -> str:
+        if ledger_to_come(self._config):
+            return f"{self._config.data_dir / LEDGER_FILE} is {TO_COME} it"
+
+        def where(database: Database) -> str:
+            return f"{database.where} answers"
+
+        return await self._with_database(where)
+
+    async def _schema(self) -> str:
+        def compare(database: Database) -> str:
+            if self._config.embedded and migrations.found(database) is None:
+                return f"{TO_COME} it"
+            migrations.require(database)
+            return f"revision {migrations.wanted()}, ledger {database.auto(migrations.ledger_id)}"
+
+        return f"{TO_COME} it" if ledger_to_come(self._config) else await self._with_database(compare)
+
+    async def _rights(self) -> str:
+        def compare(database: Database) -> str:
+            migrations.require(database)
+            try:
+                lacking = database.run(rights.missing, tries=1)
+            except DatabaseError as error:
+                said = getattr(error, "orig", error)
+                raise UnreachableError(f"{database.where} takes no writes: {said}") from None
+            if lacking:
+                raise DeniedError(f"{database.where} refuses {', '.join(lacking)}; {WHERE_GRANTS}")
+            return "reads, writes, deletes and locks"
+
+        return await self._with_database(compare)
+
+    async def _with_database(self, test: Callable[[Database], str]) -> str:
+        def run() -> str:
+            database = open_database(self._config, connections=1)
+            try:
+                return test(database)
+            finally:
+                database.close()
+
+        return await asyncio.to_thread(run)
+
+    async def _bus(self) -> str:
+        if bus_to_come(self._config):
+            return f"{bus_path(self._config)} is {TO_COME} it"
+        admin = make_admin(self._config, SystemClock())
+        try:
+            return f"{self._config.kafka.bootstrap or 'embedded'}, cluster {await admin.cluster_id()}"
+        finally:
+            await admin.close()
+
+    async def _topics(self) -> str:
+        if (await self._schema()).startswith(TO_COME):
+            return f"{TO_COME} them"
+        database = await asyncio.to_thread(open_database, self._config, connections=1)
+        configured = Topics(self._group, self._config.retry_tiers)
+        topics = await asyncio.to_thread(database.auto, lambda c: with_old_tiers(c, configured))
+        clock, executor = SystemClock(), ThreadExecutor("check")
+        admin = make_admin(self._config, clock)
+        try:
+            family = TopicFamily(admin=admin, database=database, executor=executor, topics=topics, clock=clock)
+            if self._config.embedded and await family.known() is None:
+                return f"{TO_COME} them"
+            if bus_to_come(self._config):
+                raise UnsafeStateError(f"they were in {bus_path(self._config)}, which is gone; run: {APPLY} --group {self._group}")
+            to_come = await family.to_come() if self._config.embedded else []
+            known = await family.require(leave_out=to_come)
+            untold = await family.untold()
+        finally:
+            await admin.close()
+            executor.close()
+            database.close()
+        if to_come:
+            return f"{', '.join(to_come)}: not there yet; the next load or agent makes what is missing"
+        unknown = f", settings that are unknown: {len(untold)}; see: {COMPARE} --group {self._group}" if untold else ""
+        return f"{len(known.topic_ids)} topics of group {self._group} are as they should be{unknown}"
+
+    async def _redis(self) -> str:
+        url = self._config.redis_url.reveal() if self._config.redis_url else ""
+        once = Retry(NoBackoff(), 0)
+        try:
+            async with Redis.from_url(url, retry=once, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S) as client:
+                version = (await client.info("server")).get("redis_version", "that it does not tell")
+                refused = await redis_rights.refused(client, self._group)
+        except NoPermissionError:
+            refused = "INFO"
+        except (TypeError, ValueError):
+            raise ConfigError(
+                "the address holds what Redis clients do not know; check DOCLLM_REDIS_URL, above all what follows '?'"
+            ) from None
+        except Exception as error:  # noqa: BLE001 - agents run whatever Redis or its client does
+            raise UnreachableError(f"does not answer ({_reason(error)}); agents run without it; check DOCLLM_REDIS_URL") from None
+        if refused:
+            grant = f"ACL SETUSER NAME {redis_rights.ENOUGH}"
+            raise DeniedError(f"refuses {refused} to its user; agents run without it; run: {grant}")
+        return f"version {version}"
+
+    async def _llm(self) -> str:
+        require_llm(self._config)
+        return await check_llm.ask(account(self._config, DEFAULT_ROUTE), DEFAULT_ROUTE if DEFAULT_ROUTE in self._config.routes else None)
+
+    def _routes(self) -> list[Check]:
+        """Return a test for each route whose address, key or model differs from earlier ones.
+
+        The test `llm` covers the default route.
+        """
+        asked, tests = {_asked(account(self._config, DEFAULT_ROUTE))}, []
+        for name in sorted(self._config.routes.keys() - {DEFAULT_ROUTE}):
+            llm = account(self._config, name)
+            if llm.base_url is not None and _asked(llm) not in asked:
+                asked.add(_asked(llm))
+                tests.append(Check(f"route {name}", partial(check_llm.ask, llm, name)))
+        return tests
+
+
+def _asked(llm: LLMConfig) -> tuple[object, ...]:
+    return llm.base_url, llm.api_key, llm.model
+
+
+def _reason(error: Exception) -> str:
+    """Return what may be shown of an error: a connection error's text, else only the type.
+
+    Other errors of the client quote the address, which may hold secrets.
+    """
+    return str(error) if isinstance(error, RedisConnectionError | RedisTimeoutError) else type(error).__name__
+
+
+async def outcome(test: Check, failed: Container[str] = ()) -> tuple[int, str, str]:
+    """Run one test, unless a test it depends on has `failed`.
+
+    Returns the exit code (0 if docllm can work), one word, and the message.
+    """
+    before = [name for name in test.after if name in failed]
+    if before:
+        return 0, "-", f"not tried, since it needs what failed: {', '.join(before)}"
+    try:
+        return 0, "ok", await test.run()
+    except UnreachableError as error:
+        return (error.exit_code, "FAILED", str(error)) if test.needed else (0, "WARNING", str(error))
+    except DocllmError as error:
+        return error.exit_code, "FAILED", str(error)

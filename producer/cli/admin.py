@@ -1,0 +1,75 @@
+"""`migrate`, `topics` and `check`: the operator's commands."""
+
+import argparse
+import asyncio
+
+from producer.app import open_database, opened
+from producer.bus.topic_family import EMBEDDED_PARTITIONS, PARTITIONS, TopicFamily
+from producer.screen.output import note, say
+from schemas.errors import ConfigError, UnsafeStateError
+from schemas.ledger import migrations
+from schemas.runtime.next_command import with_config
+from schemas.settings.config import Config
+
+MOST_EMBEDDED = 1000  # partitions; every agent looks at each of them in every turn
+
+
+async def migrate(config: Config, _options: argparse.Namespace) -> int:
+    """Bring the ledger's schema to this version's."""
+    # An index on a large table takes minutes. A client that gave up would leave the server working.
+    database = await asyncio.to_thread(open_database, config, timeout_s=None)
+    try:
+        before, after = await asyncio.to_thread(migrations.migrate, database)
+    finally:
+        database.close()
+    say(f"schema {after} is there already" if before == after else f"schema {before or 'empty'} -> {after}")
+    return 0
+
+
+async def topics(config: Config, options: argparse.Namespace) -> int:
+    """Make, raise or compare a group's topics."""
+    if config.embedded and (options.partitions or 0) > MOST_EMBEDDED:
+        raise ConfigError(f"--partitions {options.partitions}: embedded topics have {MOST_EMBEDDED} at most; one machine needs a few")
+    async with opened(config, options.group, check_topics=False) as parts:
+        if options.action == "check":
+            return await _compare(parts.family, options, embedded=config.embedded)
+        partitions = options.partitions or (EMBEDDED_PARTITIONS if config.embedded else PARTITIONS)
+        done = await parts.family.apply(partitions, options.replication_factor)
+        say("\n".join(done) or "topics are as they should be")
+        for name, number in (await parts.family.wider_than(partitions)).items() if options.partitions else ():
+            note(f"{name} keeps its {number} partitions: they can be raised, never lowered")
+    return 0
+
+
+async def _compare(family: TopicFamily, options: argparse.Namespace, *, embedded: bool) -> int:
+    """Print how the topics differ from what they must be.
+
+    Embedded topics that were never made are still to come, which is no failure.
+    """
+    to_come = await family.to_come() if embedded else []
+    differences = [] if to_come and await family.known() is None else await family.differences(leave_out=to_come)
+    lines = [f"topic {name} is not there yet; the next load or agent makes it" for name in to_come]
+    say("\n".join(lines + differences + await family.untold()) or "topics are as they should be")
+    if differences:
+        note(with_config(f"to change that: python -m producer topics apply --group {options.group}", options.config))
+        return UnsafeStateError.exit_code
+    return 0
+
+
+async def check(config: Config, options: argparse.Namespace) -> int:
+    """Test servers, schema, topics, the LLM and its routes; print one line for each.
+
+    Returns the worst exit code.
+    """
+    # This loads the Redis client, which no other command needs.
+    from producer.checks.checks import Checks, outcome  # noqa: PLC0415
+
+    tests = Checks(config, options.group)
+    worst, failed = 0, set[str]()
+    for test in tests.all():
+        code, word, said = await outcome(test, failed)
+        if word != "ok":
+            failed.add(test.name)
+        worst = max(worst, code)
+        say(f"{word:7} {test.name}: {with_config(said, options.config)}")
+    return worst

@@ -1,0 +1,67 @@
+"""Types of command-line arguments.
+
+Each function returns a value, or raises the error that argparse shows with exit code 2.
+"""
+
+import argparse
+import math
+from collections.abc import Callable
+
+from schemas.errors import ConfigError
+from schemas.task.topics import Topics
+
+MOST = 10**18 - 1  # the largest readable number that ledgers and libraries can count to
+LEAST_A_SECOND = 1 / 3600
+# Of one topic; more would stop a cluster before it could report an error.
+MOST_PARTITIONS, MOST_REPLICAS = 10_000, 1_000
+
+
+def up_to(most: int, least: int = 1) -> Callable[[str], int]:
+    """Return a parser for whole numbers from `least` to `most`."""
+
+    def count(text: str) -> int:
+        if not text.isdecimal() or len(text) > len(str(most)) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most:,}")
+        return int(text)
+
+    return count
+
+
+def written(text: str) -> str:
+    """Return the text; refuse one that is not UTF-8, as no ledger can hold it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8") from None
+    return text
+
+
+def named(text: str) -> str:
+    """Return the text of a name; refuse an empty one, and one that no ledger can hold."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty and names nothing; write what is meant, or leave it out")
+    return written(text)
+
+
+def group(text: str) -> str:
+    """Return a group name; refuse one that no topic can have."""
+    try:
+        return Topics(text).group
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def per_second(text: str) -> float:
+    """Return N of `N/s` or `N`.
+
+    Refuses a rate so slow that the next item would be due at a time that no ledger can store.
+    """
+    try:
+        found = float(text.removesuffix("/s"))
+    except ValueError:
+        found = 0.0
+    if not 0 < found < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no rate; write for example 50/s or 0.5/s")
+    if found < LEAST_A_SECOND:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than one an hour; write for example 0.01/s, which is 36 an hour")
+    return found

@@ -1,0 +1,89 @@
+"""`cancel`: ends a batch or a task that should not run."""
+
+import argparse
+import getpass
+import os
+import socket
+from functools import partial
+
+from producer.app import LedgerParts, opened_ledger
+from producer.cli.selection_options import several
+from producer.ledger import cancel as cancels
+from producer.ledger import store
+from producer.screen.output import complain, say
+from producer.text.printable import shown
+from schemas.errors import ConfigError
+from schemas.ledger.database import Connection, Database
+from schemas.runtime import crash
+from schemas.runtime.next_command import with_config
+from schemas.settings.config import Config
+from schemas.task.states import WAITING, Status
+
+
+async def cancel(config: Config, options: argparse.Namespace) -> int:
+    """Cancel waiting tasks.
+
+    Running attempts finish. A task that would wait again after its attempt ends as cancelled.
+    """
+    async with opened_ledger(config) as parts:
+        if (options.id or options.batch) is None:
+            raise ConfigError("name what to cancel: --batch NAME, or --id ID")
+        if options.id is not None:
+            return await _cancel_task(parts, options)
+        return await _cancel_batch(parts, options)
+
+
+async def _cancel_batch(parts: LedgerParts, options: argparse.Namespace) -> int:
+    name: str = options.batch
+    found = await _find(parts, options)
+    fresh = await parts.executor(lambda: parts.database.run(lambda c: cancels.mark(c, found, actor())))
+    crash.reach("cancel.marked")
+    total = await parts.executor(lambda: _cancel_all(parts.database, found.id))
+    again = "" if fresh else " (it was cancelled before)"
+    say(f"batch {name}{again}: {total} waiting tasks are cancelled; tasks that run now finish, none runs again, none can be added")
+    return 0
+
+
+def _cancel_all(database: Database, batch_id: int) -> int:
+    total, after = 0, cancels.FIRST_KEY
+    while after is not None:
+        count, after = database.run(partial(cancels.cancel_page, batch_id=batch_id, after=after))
+        crash.reach("cancel.page_cancelled")
+        total += count
+    return total
+
+
+async def _cancel_task(parts: LedgerParts, options: argparse.Namespace) -> int:
+    batch_id = (await _find(parts, options)).id if options.batch else None
+
+    def work(connection: Connection) -> list[tuple[str, Status]]:
+        return cancels.cancel_one(connection, options.id.encode(), options.group, batch_id, actor())
+
+    found = await parts.executor(lambda: parts.database.run(work))
+    if not found:
+        said = f"no task {options.id!r} in a batch of group {options.group}; see: python -m producer status --group {options.group}"
+        complain(with_config(said, options.config))
+        return 1
+    if len(found) > 1:
+        complain(several(options.id, [name for name, _ in found]))
+        return 1
+    ((name, before),) = found
+    said = "cancelled" if before in WAITING else f"left as it is: {before.name.lower()}"
+    say(f"task {shown(options.id)} of batch {shown(name)}: {said}")
+    return 0
+
+
+async def _find(parts: LedgerParts, options: argparse.Namespace) -> store.Batch:
+    return await parts.executor(lambda: parts.database.auto(lambda c: store.require_batch(c, options.group, options.batch)))
+
+
+def actor() -> str:
+    """Return the user's name and host, for the audit.
+
+    In a container a user may have no name, and a user name need not be UTF-8.
+    """
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}".encode("utf-8", "backslashreplace").decode()

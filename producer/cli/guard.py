@@ -1,0 +1,74 @@
+"""`guard`: shows batches that wait because nearly all tasks failed, and opens their guards."""
+
+import argparse
+from collections.abc import Sequence
+
+from producer.app import SCREEN_S, LedgerParts, opened_ledger
+from producer.cli.cancel import actor
+from producer.ledger import guards
+from producer.ledger.guards import Guard
+from producer.ledger.store import require_batch
+from producer.screen.output import complain, note, say, say_json
+from producer.text.printable import shown
+from schemas.ledger.database import Connection
+from schemas.runtime.next_command import with_config
+from schemas.settings.config import Config
+
+VERSION = 1
+GUARD = "Shows which batches are held back because nearly all their tasks failed, and lets them run again."
+LIST = "Which batches are held back because nearly all their tasks failed, and why."
+OPEN = "Lets the tasks of a batch that is held back run again."
+
+
+async def list_guards(config: Config, options: argparse.Namespace) -> int:
+    """Show the raised guards."""
+    async with opened_ledger(config, reads_s=SCREEN_S) as parts:
+        return await _list(parts, options)
+
+
+async def open_guards(config: Config, options: argparse.Namespace) -> int:
+    """Open the guards of a batch."""
+    async with opened_ledger(config) as parts:
+        return await _open(parts, options)
+
+
+async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
+    found = await parts.executor(lambda: parts.database.auto(lambda c: _raised(c, options)))
+    if options.json:
+        whole = {"version": VERSION, "group": options.group, "guards": [one.as_json() for one in found]}
+        say_json(whole)
+        return 0
+    for one in found:
+        said = shown(f"{one.key}: {one.reason}")
+        say(f"{said}; raised {one.raised_at:%Y-%m-%d %H:%M:%S} UTC; {one.ahead}")
+    again = f"to let one run again: python -m producer guard open BATCH --group {options.group}"
+    note(with_config(again, options.config) if found else "no guard is raised")
+    return 0
+
+
+async def _open(parts: LedgerParts, options: argparse.Namespace) -> int:
+    raised = await parts.executor(lambda: parts.database.auto(lambda c: _raised(c, options)))
+    meant = [one for one in raised if options.type in {None, one.type} and options.route in {None, one.route}]
+    if raised and not meant:
+        complain(f"none of the guards of batch {options.batch!r} is of that type and route; raised are: {_keys(raised)}")
+        return 1
+    for one in meant:
+        await parts.executor(lambda one=one: parts.database.run(lambda c: guards.open_one(c, one, actor(), "by hand")))  # type: ignore[misc]
+        say(f"{shown(one.key)}: open; its tasks run again within seconds")
+    if not raised:
+        say(f"no guard of batch {options.batch} is raised")
+    return 0
+
+
+def _raised(connection: Connection, options: argparse.Namespace) -> list[Guard]:
+    """Return the raised guards of the named batch, or of all batches.
+
+    Raises ConfigError if the group has no such batch.
+    """
+    if options.batch is not None:
+        require_batch(connection, options.group, options.batch)
+    return [one for one in guards.raised(connection, options.group) if options.batch in {None, one.batch}]
+
+
+def _keys(found: Sequence[Guard]) -> str:
+    return "; ".join(one.key for one in found)

@@ -1,0 +1,257 @@
+"""`load`: turns lines or documents into tasks. It reports bad lines and loads the good ones."""
+
+import argparse
+import asyncio
+import shlex
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+
+from producer.app import LedgerParts, Parts, ledger_to_come, opened, opened_ledger
+from producer.cli.load_input import Input
+from producer.input.estimate import Estimate
+from producer.input.excluded_files import own_files
+from producer.input.lines import Bad, Good
+from producer.input.rejects import Rejects, TooManyRejectsError
+from producer.input.unreachable_documents import UnreachableDocuments
+from producer.ledger import store, tally
+from producer.loading.loader import Loader, Summary
+from producer.loading.preflight import Ask, InputDigest, Preflight
+from producer.screen.output import bar, complain, note, say
+from producer.text.printable import shown
+from schemas.errors import UnreachableError, UnsafeStateError
+from schemas.runtime import collector, crash
+from schemas.runtime.executors import ThreadExecutor
+from schemas.runtime.next_command import with_config
+from schemas.settings.config import Config
+
+SHOWN = 20
+
+
+async def load(config: Config, options: argparse.Namespace) -> int:
+    """Load the input, or with --dry-run only check it.
+
+    Returns 1 if a line was bad, and 4 if the input changed after it was checked.
+    """
+    with ExitStack() as stack:
+        source = Input(config, options, stack)
+        rejects = stack.enter_context(Rejects(source.rejects, options.max_rejects))
+        try:
+            return await _load_all(config, options, source, rejects)
+        except TooManyRejectsError as full:
+            say(f"{_many(rejects.count, 'bad line')} in {rejects.path}")
+            complain(str(full))
+            return full.exit_code
+
+
+async def _load_all(config: Config, options: argparse.Namespace, source: Input, rejects: Rejects) -> int:
+    report = Report(rejects)
+    sums = Sums(config)
+    checked, loaded = InputDigest(), InputDigest()
+    if options.strict or options.dry_run:
+        would = await _check(config, options, source, report, sums if options.dry_run else None, checked)
+        if options.dry_run or rejects.count:
+            return _checked_only(source, options, would, sums, rejects)
+    async with opened(config, options.group) as parts:
+        collector.calm()
+        await parts.executor(lambda: parts.database.auto(lambda c: store.own_batch(c, source.batch, options.group, store.Origin.LOAD)))
+        summary = await _load(parts, source.batch, _noted(source.lines(), sums, loaded), report, sums.estimate.add)
+    _tell(source, summary, sums)
+    _tell_rejects(source, rejects, options)
+    if options.strict and checked != loaded:
+        complain(_changed(source.batch, checked, loaded))
+        return UnsafeStateError.exit_code
+    return 1 if rejects.count else 0
+
+
+class Sums:
+    """Sums up an input: the cost of its new tasks, and the documents that agents may not read."""
+
+    def __init__(self, config: Config) -> None:
+        self.estimate = Estimate(config)
+        self.outside = UnreachableDocuments(config.roots(), own_files(config))
+
+    def add(self, line: Good) -> None:
+        """Check one task, new or not, for a document out of reach."""
+        if line.task.uri is not None:
+            self.outside.add(line.task.uri)
+
+
+class Report:
+    """Reports bad lines: the first ones on stderr, all of them in the rejects file."""
+
+    def __init__(self, rejects: Rejects) -> None:
+        self._rejects = rejects
+
+    def bad(self, line: Bad) -> None:
+        """Report one line.
+
+        Raises TooManyRejectsError, and ConfigError if the rejects file cannot be written.
+        """
+        self._rejects.add(line)
+        if self._rejects.count <= SHOWN:
+            note(shown(str(line)))
+        elif self._rejects.count == SHOWN + 1:
+            note(f"... the others are in {self._rejects.path}")
+
+
+async def _check(
+    config: Config, options: argparse.Namespace, source: Input, report: Report, sums: Sums | None, imprint: InputDigest
+) -> Summary:
+    """Report every line that a load would refuse; return what the load would do."""
+    reading = ThreadExecutor("reading")
+    try:
+        await reading(source.spool)
+        async with _ledger(config, options, source.batch) as ask:
+            lines = _noted(source.lines(), sums, imprint)
+            is_new = sums.estimate.add if sums is not None else _nothing
+            first = Preflight(batch=source.batch, reading=reading, ask=ask, reject=report.bad, is_new=is_new)
+            return await first.read(lines)
+    finally:
+        reading.close(wait=False)
+
+
+@asynccontextmanager
+async def _ledger(config: Config, options: argparse.Namespace, batch: str) -> AsyncIterator[Ask | None]:
+    """Yield a function that finds clashes with the batch, or None; create nothing.
+
+    None means that nothing can clash, as before the first load. A dry run goes on without a ledger
+    that does not answer: it only estimates, and no result depends on it.
+    """
+    if ledger_to_come(config):
+        yield None
+        return
+    async with AsyncExitStack() as stack:
+        try:
+            ledger = await stack.enter_async_context(opened_ledger(config))
+        except (UnreachableError, UnsafeStateError) as error:
+            if not options.dry_run:
+                raise
+            note(f"ids are not compared with those of the ledger: {error}")
+            yield None
+            return
+        yield await _asking(ledger, batch, options.group)
+
+
+async def _asking(ledger: LedgerParts, batch: str, group: str) -> Ask | None:
+    into = await ledger.executor(lambda: ledger.database.auto(lambda c: store.own_batch(c, batch, group, store.Origin.LOAD)))
+    if into is None:
+        return None
+
+    async def ask(tasks: Sequence[store.NewTask]) -> store.Accepted:
+        return await ledger.executor(lambda: ledger.database.auto(lambda c: store.matching(c, into, tasks)))
+
+    return ask
+
+
+def _nothing(_line: Good) -> None:
+    pass
+
+
+def _checked_only(source: Input, options: argparse.Namespace, would: Summary, sums: Sums, rejects: Rejects) -> int:
+    if options.dry_run:
+        say(f"dry run: nothing is loaded; {_result(would, 'to load')}{_cost(would, sums)}")
+        _tell_roots(sums)
+    if rejects.count:
+        say(f"nothing is loaded: {_many(rejects.count, 'bad line')} in {rejects.path}; {_repair(source)}")
+    return 1 if rejects.count else 0
+
+
+async def _load(parts: Parts, batch: str, lines: Iterable[Good | Bad], report: Report, is_new: Callable[[Good], None]) -> Summary:
+    """Load the lines of an open input; an input that cannot be opened leaves no batch behind."""
+    into = await parts.executor(lambda: parts.database.run(lambda c: store.open_batch(c, batch, parts.topics.group)))
+    await parts.executor(lambda: parts.database.run(lambda c: store.begin_load(c, into)))
+    before = await parts.executor(lambda: parts.database.auto(lambda c: tally.loaded(c, into.id)))
+    crash.reach("load.batch_made")
+    reading = ThreadExecutor("reading")
+    with bar(f"loading {batch}") as loading:
+        loader = Loader(
+            database=parts.database,
+            executor=parts.executor,
+            reading=reading,
+            publisher=parts.publisher,
+            topics=parts.topics,
+            clock=parts.clock,
+            ledger_id=parts.ledger_id,
+            into=into,
+            max_attempts_of=parts.config.max_attempts_of,
+            reject=report.bad,
+            is_new=is_new,
+            progress=loading.show,
+        )
+        loader.summary.before = before
+        try:
+            return await loader.load(lines)
+        except TooManyRejectsError:
+            note(f"batch {batch}: {_many(loader.summary.new, 'task')} loaded of the input, which was not read to its end")
+            raise
+        except asyncio.CancelledError:
+            note(f"batch {batch}: interrupted, with {_many(loader.summary.new, 'task')} loaded; start the same load again for the rest")
+            raise
+        finally:
+            reading.close(wait=False)
+
+
+def _noted(lines: Iterable[Good | Bad], sums: Sums | None, imprint: InputDigest) -> Iterator[Good | Bad]:
+    for line in lines:
+        imprint.add(line)
+        if sums is not None and isinstance(line, Good):
+            sums.add(line)
+        yield line
+
+
+def _changed(batch: str, checked: InputDigest, loaded: InputDigest) -> str:
+    what = f"{checked.lines} lines were checked, {loaded.lines} others are loaded"
+    return f"the input changed after it was checked: {what}; cancel batch {batch!r}, or load the input again when nobody writes to it"
+
+
+def _tell(source: Input, summary: Summary, sums: Sums) -> None:
+    say(f"batch {source.batch}: {_result(summary, 'loaded')}{_cost(summary, sums)}")
+    if summary.new and summary.before > summary.known:
+        note(f"batch {source.batch} had {_many(summary.before, 'task')} already; to keep inputs apart, name another batch with --batch")
+    if summary.unsent:
+        note(f"{summary.unsent} records are not on their topic yet ({summary.errors[0]}); any agent sends them")
+    _tell_roots(sums)
+
+
+def _tell_rejects(source: Input, rejects: Rejects, options: argparse.Namespace) -> None:
+    """Print how to get each bad line into the same batch.
+
+    The way is the rejects file, or the input itself for lines without text in that file.
+    """
+    if not rejects.count:
+        return
+    path, batch = shlex.quote(str(rejects.path)), shlex.quote(source.batch)
+    again, textless = f"{_repair(source)} with --batch {batch}", rejects.count - rejects.repairable
+    there = f"repair `text` there, then: python -m producer load {path} --batch {batch} --group {options.group}"
+    what = with_config(there, options.config) if rejects.repairable else again
+    say(f"{_many(rejects.count, 'bad line')} in {rejects.path}; {what}")
+    if rejects.repairable and textless:
+        say(f"{textless:,} of them without `text` there; once the others are loaded, {again}")
+
+
+def _repair(source: Input) -> str:
+    """Return the advice for lines that cannot be repaired in the rejects file."""
+    return "repair or convert the documents, and load them again" if source.documents else "repair the input, and load it again"
+
+
+def _tell_roots(sums: Sums) -> None:
+    if (outside := sums.outside).count:
+        tasks = f"{_many(outside.count, 'task')} with a document by URI outside of the folders that agents may read"
+        note(f"{tasks}, which would be dead; set before the agents start: {outside}")
+
+
+def _result(summary: Summary, done: str) -> str:
+    if not (summary.new or summary.known or summary.bad):
+        return "the input has no task line"
+    known = f"{summary.known} were there already" if summary.known else ""
+    new = f"{summary.new} tasks {done}" if summary.new else "nothing new"
+    return f"{new}, {known}" if known else new
+
+
+def _cost(summary: Summary, sums: Sums) -> str:
+    """Return the cost of the new tasks, empty if there are none."""
+    return f"; {sums.estimate}" if summary.new else ""
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" + ("" if count == 1 else "s")

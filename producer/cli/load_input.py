@@ -1,0 +1,145 @@
+"""The input of `load`, with its batch and its rejects file.
+
+The input is task lines from a file, a pipe or standard input, or documents.
+"""
+
+import argparse
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+from producer.input.documents import documents_batch, read_documents
+from producer.input.excluded_files import own_files
+from producer.input.lines import STDIN, Bad, Good, batch_name, read_lines
+from producer.input.rejects import rejects_path
+from schemas.errors import ConfigError
+from schemas.runtime.clock import SystemClock
+from schemas.settings.config import Config
+from schemas.task.batch_name import RULE, is_batch_name
+
+_PART_BYTES = 1 << 20
+DOCUMENTS_ONLY = ("prompt", "model", "schema", "by_uri")
+
+
+class Input:
+    """The input of one load, with its batch name and the path of its rejects.
+
+    Once it is spooled, it can be read more than once.
+    """
+
+    def __init__(self, config: Config, options: argparse.Namespace, stack: ExitStack) -> None:
+        if (options.file is None) == (options.documents is None):
+            raise ConfigError("name one input: a FILE of task lines ('-' for stdin), or --documents DIR|GLOB with --prompt TEXT")
+        if options.documents is not None and options.prompt is None:
+            raise ConfigError("--documents needs --prompt 'TEXT with {document}'")
+        stray = [f"--{name.replace('_', '-')}" for name in DOCUMENTS_ONLY if getattr(options, name)]
+        if options.documents is None and stray:
+            raise ConfigError(f"{', '.join(stray)} only with --documents: a task line says such things itself")
+        self._options = options
+        self.documents = options.documents is not None
+        self._stack = stack
+        self._own = own_files(config)
+        self._spooled: str | None = None
+        self._flows = options.file is not None and _flows(options.file)
+        if options.file == STDIN:
+            _wait_at_standard_input()
+        self.batch = _checked(self._default_batch() if options.batch is None else options.batch)
+        self.rejects = rejects_path(STDIN if self._flows or options.file is None else options.file, self.batch, Path.cwd())
+
+    def _default_batch(self) -> str:
+        if self._options.documents is not None:
+            return documents_batch(self._options.documents)
+        return batch_name(self._options.file, datetime.fromtimestamp(SystemClock().utc_s(), UTC))
+
+    def lines(self) -> Iterator[Good | Bad]:
+        """Return the lines from the start, at most --limit of them."""
+        return islice(self._all(), self._options.limit)
+
+    def _all(self) -> Iterator[Good | Bad]:
+        options = self._options
+        if options.documents is None:
+            return read_lines(self._spooled or options.file, stdin=sys.stdin.buffer)
+        return read_documents(
+            options.documents,
+            prompt=options.prompt,
+            model=options.model,
+            schema=options.schema,
+            by_uri=options.by_uri,
+            leave_out=[self.rejects, *self._own],
+        )
+
+    def spool(self) -> None:
+        """Copy a stream, such as a pipe, to a file, so that it can be read twice.
+
+        Raises ConfigError.
+        """
+        if not self._flows:
+            return
+        try:
+            file = self._stack.enter_context(_temporary(self._options.file))
+            for part in _flowing(self._options.file):
+                file.write(part)
+            file.flush()
+        except OSError as error:
+            where = f" in {tempfile.tempdir}" if tempfile.tempdir else ""
+            raise ConfigError(f"{self._options.file} cannot be kept{where}: {error.strerror}; name another folder with TMPDIR") from None
+        self._spooled = file.name
+
+
+def _flows(source: str) -> bool:
+    """Return whether the source is a stream that cannot be read again.
+
+    A folder, or a path that cannot be examined, is no stream: it fails when it is opened.
+    """
+    if source == STDIN:
+        return True
+    try:
+        mode = Path(source).stat().st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def _flowing(source: str) -> Iterator[bytes]:
+    """Yield a stream in parts. Raises ConfigError if it cannot be read."""
+    try:
+        with nullcontext(sys.stdin.buffer) if source == STDIN else Path(source).open("rb") as file:
+            yield from iter(lambda: file.read(_PART_BYTES), b"")
+    except OSError as error:
+        raise ConfigError(f"{source} cannot be read: {error.strerror}") from None
+
+
+def _wait_at_standard_input() -> None:
+    """Make reads of standard input blocking.
+
+    If the parent process made them non-blocking, a pause would look like the end of the input.
+    """
+    with suppress(OSError):
+        os.set_blocking(sys.stdin.fileno(), True)
+
+
+@contextmanager
+def _temporary(source: str) -> Iterator[IO[bytes]]:
+    """Yield a temporary file for a stream. Raises OSError.
+
+    Its name shows, like the source's name, whether the content is packed.
+    """
+    file = tempfile.NamedTemporaryFile(prefix="docllm-stdin-", suffix=".gz" if source.endswith(".gz") else None)  # noqa: SIM115
+    try:
+        yield file
+    finally:
+        with suppress(OSError):  # a full disk was reported when it was written to
+            file.close()
+
+
+def _checked(name: str) -> str:
+    if not is_batch_name(name):
+        raise ConfigError(f"batch name {name!r}: {RULE} (--batch)")
+    return name

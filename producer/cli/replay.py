@@ -1,0 +1,211 @@
+"""`replay`: tries dead letters again, after it has shown their number and cost."""
+
+import argparse
+import asyncio
+from collections.abc import Callable
+
+from producer.app import SCREEN_S, LedgerParts, Parts, opened, opened_ledger
+from producer.cli import from_topic
+from producer.cli.cancel import actor
+from producer.cli.confirm import agreed, require_answer
+from producer.cli.dead import width
+from producer.cli.selection_options import read_selection
+from producer.input.estimate import Estimate
+from producer.ledger import history, reopen
+from producer.ledger.selection import RECORD
+from producer.ledger.store import Batch
+from producer.relay.relay import Relay
+from producer.replay import plan as replay_plan
+from producer.replay import runs as replay_runs
+from producer.replay.plan import ReplayPlan
+from producer.replay.runner import Replay
+from producer.replay.runs import ItemState, ReplayRequest, Run
+from producer.screen import replays
+from producer.screen.output import bar, complain, note, say
+from producer.text.printable import shown as printable
+from producer.text.times import written
+from schemas.errors import ConfigError
+from schemas.runtime.next_command import with_config
+from schemas.settings.config import Config
+
+RUNS_SHOWN = 20
+TO_OPEN = "the batch has no cancelled task; it is opened again, so that what is dead in it can be replayed"
+NONE_INTERRUPTED = "no replay was interrupted"
+MODES = {
+    "resume": "a replay goes on with what it was started with",
+    "list": "it only shows",
+    "from_topic": "it loads every letter, or those of a --disposition, as fast as the ledger takes them",
+}
+SELECTS = ("disposition", "fingerprint", "batch", "type", "tenant", "since", "until", "id", "all")
+
+
+async def replay(config: Config, options: argparse.Namespace) -> int:
+    """Replay the selection, or run one of the modes."""
+    _check(options)
+    if options.from_topic is not None:
+        return await from_topic.load(config, options)
+    if options.list or options.dry_run:
+        async with opened_ledger(config, reads_s=SCREEN_S) as ledger:
+            return await (_list(ledger, options) if options.list else _dry_run(config, ledger, options))
+    if not options.resume:
+        require_answer(options)
+    async with opened(config, options.group) as parts:
+        unread = await _resume(parts, options)
+        return _code(unread) if options.resume else await _replay(parts, options, unread)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise ConfigError for options that exclude each other."""
+    modes = [name for name in MODES if getattr(options, name) not in {None, False}]
+    selects = [name for name in SELECTS if getattr(options, name) and not (name == "disposition" and modes == ["from_topic"])]
+    others = modes[1:] + selects + [name for name in ("cancelled", "limit", "rate", "cap") if getattr(options, name)]
+    if modes and others:
+        left_out = ", ".join(f"--{name}" for name in others)
+        raise ConfigError(f"--{modes[0]} stands alone, as {MODES[modes[0]]}; leave out {left_out}".replace("from_topic", "from-topic"))
+    if options.force and options.from_topic is None:
+        raise ConfigError("--force is for --from-topic alone")
+    if not modes and not selects:
+        raise ConfigError(
+            f"say what to replay: {', '.join(f'--{name}' for name in SELECTS[:-1])}, or --all; "
+            f"to look first: python -m producer dead list --group {options.group}"
+        )
+
+
+async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
+    runs = await parts.executor(lambda: parts.database.auto(lambda c: replay_runs.latest(c, options.group, RUNS_SHOWN)))
+    say("\n".join(replays.run_line(run) for run in runs) or f"nothing was replayed in group {options.group}")
+    return 0
+
+
+async def _dry_run(config: Config, parts: LedgerParts, options: argparse.Namespace) -> int:
+    code = 0 if options.resume else await _dry_plan(config, parts, options)
+    runs = await parts.executor(lambda: parts.database.auto(lambda c: replay_runs.unfinished(c, options.group)))
+    for run in runs:
+        say(f"replay {run.id} is unfinished and would go on{'' if options.resume else ' first'}: {run.left} of {run.total} left")
+    if options.resume and not runs:
+        say(NONE_INTERRUPTED)
+    say("dry run: nothing is changed")
+    return code
+
+
+async def _dry_plan(config: Config, parts: LedgerParts, options: argparse.Namespace) -> int:
+    wish, plan = await _planned(config, parts, options)
+    if await _closed(parts, wish, plan) is not None:
+        say(TO_OPEN)
+    return 0 if plan.tasks + plan.records else await _why_nothing(parts, options, wish)
+
+
+async def _closed(parts: LedgerParts | Parts, wish: ReplayRequest, plan: ReplayPlan) -> Batch | None:
+    """Return the cancelled batch to open again although no task is replayed, or None."""
+    if plan.tasks or plan.capped:
+        return None
+    return await parts.executor(lambda: parts.database.auto(lambda c: reopen.closed(c, wish.selection)))
+
+
+async def _planned(config: Config, parts: LedgerParts | Parts, options: argparse.Namespace) -> tuple[ReplayRequest, ReplayPlan]:
+    """Read the selection; show what a replay of it would do."""
+    chosen = await parts.executor(lambda: parts.database.auto(lambda c: read_selection(c, options)))
+    wish = ReplayRequest(chosen, options.cap or replay_runs.CAP, options.rate)
+    plan = await parts.executor(lambda: parts.database.auto(lambda c: replay_plan.plan(c, options.group, wish)))
+    estimate = Estimate(config)
+    await parts.executor(lambda: replay_plan.measure(parts.database.auto, options.group, wish, plan.tasks, estimate))
+    say("\n".join(replays.plan_lines(plan, wish, estimate, width())))
+    return wish, plan
+
+
+async def _why_nothing(parts: LedgerParts | Parts, options: argparse.Namespace, wish: ReplayRequest) -> int:
+    """Report the state of the named task or record; return 1 if it does not exist."""
+    chosen, group = wish.selection, options.group
+    if chosen.record is not None:
+        number = chosen.record
+        record = await parts.executor(lambda: parts.database.auto(lambda c: history.record(c, group, number)))
+        if record is not None and record.replayed_at is not None:
+            say(f"{RECORD}{number} was replayed {written(record.replayed_at)}")
+        return 0 if record is not None else _unknown(options)
+    if chosen.key is None:
+        return 0
+    key = chosen.key
+    found = await parts.executor(lambda: parts.database.auto(lambda c: history.states(c, group, key, chosen.batch)))
+    for batch_name, status in found:
+        say(f"task {key} of batch {batch_name} is {status.name.lower()}")
+    return 0 if found else _unknown(options)
+
+
+def _unknown(options: argparse.Namespace) -> int:
+    where = f"batch {options.batch!r}" if options.batch else f"group {options.group}"
+    complain(with_config(f"no {options.id!r} in {where}; see: python -m producer dead list --group {options.group}", options.config))
+    return 1
+
+
+async def _replay(parts: Parts, options: argparse.Namespace, unread: int) -> int:
+    wish, plan = await _planned(parts.config, parts, options)
+    if (closed := await _closed(parts, wish, plan)) is not None:
+        return max(_code(unread), await _open(parts, options, closed))
+    if not plan.tasks + plan.records:
+        return max(_code(unread), await _why_nothing(parts, options, wish))
+    if not await agreed(options, f"replay {replays.items(plan.tasks, plan.records)}?"):
+        say("nothing is replayed")
+        return _code(unread)
+    run = await _replayer(parts).store(actor(), wish)
+    return _code(unread if run is None else unread + await _apply(parts, options, run))
+
+
+async def _open(parts: Parts, options: argparse.Namespace, closed: Batch) -> int:
+    """Open a batch that has no cancelled task.
+
+    This does not replay its dead letters, but makes a replay possible.
+    """
+    say(TO_OPEN)
+    if not await agreed(options, f"open batch {closed.name}?"):
+        say("nothing is opened")
+        return 0
+    await parts.executor(lambda: parts.database.run(lambda c: reopen.reopen(c, closed, actor())))
+    say(f"batch {printable(closed.name)} is open again")
+    return 0
+
+
+async def _resume(parts: Parts, options: argparse.Namespace) -> int:
+    """Continue interrupted replays; return how many records could not be read."""
+    group, unread = parts.topics.group, 0
+    await parts.executor(lambda: parts.database.run(lambda c: replay_runs.drop_unstored(c, group)))
+    runs = await parts.executor(lambda: parts.database.auto(lambda c: replay_runs.unfinished(c, group)))
+    if options.resume and not runs:
+        say(NONE_INTERRUPTED)
+    for run in runs:
+        say(f"resuming replay {run.id}: {run.left} of {run.total} left ({run.wish.selection}, by {run.actor})")
+        unread += await _apply(parts, options, run)
+    return unread
+
+
+async def _apply(parts: Parts, options: argparse.Namespace, run: Run) -> int:
+    """Apply a replay run and report its result; return how many records could not be read."""
+    try:
+        with bar(f"replay {run.id}") as shown:
+            report = await _replayer(parts, lambda done: shown.show(done, run.total)).apply(run)
+    except asyncio.CancelledError:
+        again = f"python -m producer replay --resume --group {options.group}"
+        note(with_config(f"replay {run.id} is interrupted; go on with: {again}", options.config))
+        raise
+    ended = await parts.executor(lambda: parts.database.auto(lambda c: replay_runs.find(c, run.id))) or run
+    say(f"replay {run.id}: {replays.result(ended)}")
+    for line in replays.report_lines(report):
+        note(line)
+    return ended.counts.get(ItemState.UNREAD, 0)
+
+
+def _replayer(parts: Parts, progress: Callable[[int], None] | None = None) -> Replay:
+    relay = Relay(database=parts.database, executor=parts.executor, publisher=parts.publisher, topics=parts.topics, clock=parts.clock)
+    return Replay(
+        database=parts.database,
+        executor=parts.executor,
+        relay=relay,
+        clock=parts.clock,
+        group=parts.topics.group,
+        max_attempts_of=parts.config.max_attempts_of,
+        progress=progress or (lambda _done: None),
+        note=note,
+    )
+
+
+def _code(unread: int) -> int:
+    return 1 if unread else 0

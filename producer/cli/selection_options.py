@@ -1,0 +1,72 @@
+"""The options that select dead letters, the same for every command that uses them."""
+
+import argparse
+from collections.abc import Sequence
+from datetime import datetime
+
+from producer.cli.arguments import MOST, named, up_to
+from producer.ledger.selection import DISPOSITIONS, RECORD, Selection
+from producer.ledger.selection_query import now
+from producer.ledger.store import find_batch
+from producer.text.times import moment
+from schemas.errors import ConfigError
+from schemas.ledger.database import Connection
+
+_MOST_DIGITS = 18
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """Add the selection options to a parser."""
+    add = parser.add_argument
+    add("--disposition", action="append", choices=DISPOSITIONS, metavar="D", help=f"why: {', '.join(DISPOSITIONS)}; may be repeated")
+    add("--fingerprint", type=named, metavar="HEX", help="the error, as `dead list` shows it; its first 6 digits suffice")
+    add("--batch", type=named, metavar="NAME", help="tasks of this batch")
+    add("--type", type=named, metavar="TYPE", help="tasks of this type")
+    add("--tenant", type=named, metavar="NAME", help="tasks of this tenant")
+    add("--since", type=named, metavar="TIME", help="died since then: 2h, '3d ago', 2026-01-31, 2026-01-31T08:00Z")
+    add("--until", type=named, metavar="TIME", help="died before then")
+    add("--id", type=named, metavar="ID", help="the task of this id, or the record quarantine:N")
+    add("--limit", type=up_to(MOST), metavar="N", help="the first N of them")
+
+
+def read_selection(connection: Connection, options: argparse.Namespace) -> Selection:
+    """Return the selection that the options mean, with times by the database's clock.
+
+    Raises ConfigError, also if the group has no such batch.
+    """
+    found = None if options.batch is None else find_batch(connection, options.batch)
+    if options.batch is not None and (found is None or found.group != options.group):
+        raise ConfigError(f"group {options.group} has no batch {options.batch!r}; see: python -m producer status --group {options.group}")
+    return selection(options, now(connection))
+
+
+def selection(options: argparse.Namespace, at: datetime) -> Selection:
+    """Return the selection that the options mean; `at` is the present, UTC without a zone.
+
+    Raises ConfigError.
+    """
+    record = record_number(options.id) if options.id is not None and options.batch is None else None
+    return Selection(
+        dispositions=tuple(dict.fromkeys(options.disposition or ())),
+        fingerprint=None if options.fingerprint is None else options.fingerprint.lower(),
+        batch=options.batch,
+        type=options.type,
+        tenant=options.tenant,
+        since=None if options.since is None else moment(options.since, at),
+        until=None if options.until is None else moment(options.until, at),
+        key=options.id if record is None else None,
+        record=record,
+        limit=options.limit,
+        cancelled=getattr(options, "cancelled", False),
+    )
+
+
+def record_number(name: str) -> int | None:
+    """Return N of `quarantine:N`, None for a task's id."""
+    digits = name.removeprefix(RECORD)
+    return int(digits) if digits != name and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS else None
+
+
+def several(key: str, batches: Sequence[str]) -> str:
+    """Return the error for an id that several batches have, where one task is required."""
+    return f"{len(batches)} batches have a task {key!r}: {', '.join(batches)}; name one with --batch"

@@ -1,0 +1,148 @@
+"""`status` and `export`: commands that show the state and write the results."""
+
+import argparse
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import BinaryIO
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from producer.app import SCREEN_S, LedgerParts, opened_ledger
+from producer.cli.dead import PIPED_WIDTH
+from producer.ledger import export as exports
+from producer.ledger import status as statuses
+from producer.ledger import store
+from producer.ledger.result_lines import Ended, LineOf, docllm_line, openai_line
+from producer.screen.output import note, say, say_json, status_lines, status_table
+from producer.text.output_file import standard_output, whole_file
+from producer.text.printable import escaped, shown
+from schemas.errors import ConfigError
+from schemas.runtime.next_command import with_config
+from schemas.settings.config import Config
+from schemas.task.states import Status
+
+# /dev/stdout may be a file in append mode, which must not be replaced
+STDOUT = frozenset({"-", "/dev/stdout"})
+REFRESH_S = 1.0
+INCOMPLETE_SHOWN = 20
+
+
+async def status(config: Config, options: argparse.Namespace) -> int:
+    """Show the group: live on a terminal, once when piped, as JSON with --json."""
+    async with opened_ledger(config, reads_s=SCREEN_S) as parts:
+        if options.batch is not None:
+            await _batches(parts, options)
+        if options.json:
+            found = await _read(parts, options)
+            reasons = tuple(with_config(reason, options.config) for reason in found.reasons)
+            say_json(replace(found, reasons=reasons).as_json())
+        elif sys.stdout.isatty() and not options.once:
+            await _live(parts, options)
+        else:
+            _print(found := await _read(parts, options), options)
+            if config.embedded and not found.batches:
+                note(f"looked in {config.data_dir.resolve()}")
+    return 0
+
+
+def _print(found: statuses.GroupStatus, options: argparse.Namespace) -> None:
+    text, terminal = StringIO(), sys.stdout.isatty()
+    console = Console(file=text, force_terminal=terminal, width=None if terminal else PIPED_WIDTH)
+    console.print(status_table(found, console.width), soft_wrap=True)
+    console.print(_below(found, options), soft_wrap=True)
+    say(text.getvalue().removesuffix("\n"))
+
+
+def _below(found: statuses.GroupStatus, options: argparse.Namespace) -> Text:
+    return Text(with_config("\n".join(status_lines(found)), options.config))
+
+
+async def _batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int, str]:
+    """Return the names of the selected batches by id. Raises ConfigError if there are none."""
+    found = await parts.executor(lambda: parts.database.auto(lambda c: store.batches_of(c, options.group, options.batch)))
+    if not found and options.batch is None:
+        raise ConfigError(f"group {options.group} has no batch yet; load one: python -m producer load FILE --group {options.group}")
+    if not found:
+        raise ConfigError(f"group {options.group} has no batch {options.batch!r}; see: python -m producer status --group {options.group}")
+    return found
+
+
+async def _read(parts: LedgerParts, options: argparse.Namespace) -> statuses.GroupStatus:
+    group, batch = options.group, options.batch
+    return await parts.executor(lambda: parts.database.auto(lambda c: statuses.read(c, group, batch)))
+
+
+async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
+    """Refresh until every task is final, or until Ctrl-C."""
+    console = Console()
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            found = await _read(parts, options)
+            live.update(Group(status_table(found, console.width), _below(found, options)), refresh=True)
+            if not any(batch.open for batch in found.batches):
+                return
+            await asyncio.sleep(REFRESH_S)
+
+
+async def export(config: Config, options: argparse.Namespace) -> int:
+    """Write the results to stdout, or to a file as a whole; report batches that are not final."""
+    line_of: LineOf = openai_line if options.format == "openai" else docllm_line
+    output = None if options.output in STDOUT else options.output
+    if output is None and sys.stdout.isatty():
+        line_of = _escaped(line_of)
+    async with opened_ledger(config, reads_s=SCREEN_S) as parts:
+        found = await _batches(parts, options)
+        counts: dict[int, Counter[Status]] = {}
+        with _output(output) as out:
+            counts = await parts.executor(lambda: exports.export(parts.database.auto, list(found), line_of, out))
+        _tell([(found[batch_id], its) for batch_id, its in counts.items()], output)
+        half_loaded = await parts.executor(lambda: parts.database.auto(lambda c: store.half_loaded(c, options.group)))
+        for name in half_loaded:
+            if name in found.values():
+                note(f"incomplete: {store.told_half_loaded(name)}")
+    return 0
+
+
+def _escaped(line_of: LineOf) -> LineOf:
+    """Return lines for a terminal: the same JSON, with unsafe characters escaped.
+
+    No answer can move the cursor or hide text.
+    """
+
+    def line(ended: Ended) -> bytes | None:
+        found = line_of(ended)
+        return found and escaped(found.decode()).encode()
+
+    return line
+
+
+@contextmanager
+def _output(path: str | None) -> Iterator[BinaryIO]:
+    try:
+        with standard_output() if path is None else whole_file(Path(path)) as out:
+            yield out
+    except OSError as error:
+        where = "standard output" if path is None else path
+        raise ConfigError(f"{where} cannot be written: {error.strerror}; name a file in a folder that can be written, with room") from None
+
+
+def _tell(counts: Sequence[tuple[str, Counter[Status]]], output: str | None) -> None:
+    total = sum(its.total() for _, its in counts)
+    waiting = [(name, its) for name, its in counts if exports.unfinished(its)]
+    if waiting:
+        left = sum(exports.unfinished(its) for _, its in waiting)
+        note(f"incomplete: {left} of {total} tasks are not final yet; export again when they are")
+    for name, its in waiting[:INCOMPLETE_SHOWN]:
+        note(f"  batch {shown(name)}: {exports.unfinished(its)} of {its.total()}")
+    if len(waiting) > INCOMPLETE_SHOWN:
+        note(f"  and {len(waiting) - INCOMPLETE_SHOWN} more")
+    if output is not None and counts:
+        note(f"{total} tasks written to {output}")

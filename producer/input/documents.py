@@ -1,0 +1,137 @@
+"""Turns documents into task lines: `producer load --documents`.
+
+The bytes are the same at every load, so a second load is recognized. A document that cannot be read
+is a `Bad` with its number in sorted order; it stops nothing.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from producer.input.excluded_files import is_hidden
+from producer.input.file_tree import FileEntry, FileTree, shown
+from producer.input.lines import Bad, Good, read_line
+from schemas.errors import ConfigError
+from schemas.task.document_text import DocumentText, NoTextError
+from schemas.task.line import LineError, parse
+from schemas.task.line_json import read_object, reading, refuse_rounded
+
+MAX_TEXT_BYTES = 256 << 10
+MAX_DOCUMENT_BYTES = 32 << 20  # an agent reads no more
+_PART_BYTES = 1 << 20
+
+
+def read_documents(
+    source: str,
+    *,
+    prompt: str,
+    model: str | None = None,
+    schema: Path | None = None,
+    by_uri: bool = False,
+    leave_out: Collection[Path] = (),
+) -> Iterator[Good | Bad]:
+    """Return the tasks of a folder's or glob's documents, sorted by id.
+
+    One file at a time is in memory. A text of up to 256 KiB goes into the task. A larger text, or
+    every text with `by_uri`, stays where it is, and the task names its URI, size and SHA-256.
+
+    Raises ConfigError at once for a prompt without {document}, for an invalid schema, and when
+    there is no document.
+    """
+    question = _question(prompt, model, schema)
+    tree = FileTree.of(source, leave_out=leave_out)
+    entries = tree.entries()
+    first = next(entries, None)
+    if first is None:
+        raise ConfigError(f"no document matches {source}; write a folder or a quoted pattern, for example 'docs/**/*.txt'")
+    limit = -1 if by_uri else MAX_TEXT_BYTES
+    return (_read(number, entry, question, limit) for number, entry in enumerate(chain([first], entries), 1))
+
+
+def documents_batch(source: str) -> str:
+    """Return the default batch for documents: the folder's name."""
+    return FileTree.of(source).name
+
+
+def _question(prompt: str, model: str | None, schema: Path | None) -> dict[str, Any]:
+    """Return what all lines have in common, checked as a line is."""
+    question: dict[str, Any] = {"prompt": prompt}
+    if model is not None:
+        question["model"] = model
+    try:
+        if schema is not None:
+            raw = schema.read_bytes()
+            with reading(memory=True):
+                question["schema"] = read_object(raw)
+                refuse_rounded(question, "schema", b'{"schema":%s}' % raw)
+        parse(_line("a", question, {"text": ""}))
+    except OSError as error:
+        raise ConfigError(f"--schema {schema} cannot be read: {error.strerror}") from None
+    except LineError as error:
+        raise ConfigError(f"--{error.field or 'schema'} {error.error}; {error.fix.replace(', or leave out input', '')}") from None
+    return question
+
+
+def _line(key: str, question: dict[str, Any], source: dict[str, Any]) -> bytes:
+    return orjson.dumps({"id": key, "prompt": question["prompt"], "input": source} | question)
+
+
+def _read(number: int, entry: FileEntry, question: dict[str, Any], limit: int) -> Good | Bad:
+    try:
+        with reading(memory=True):
+            return _task(number, entry, question, limit)
+    except LineError as error:
+        return _bad(number, entry, error.error, error.fix)
+
+
+def _task(number: int, entry: FileEntry, question: dict[str, Any], limit: int) -> Good | Bad:
+    if entry.problem:
+        return _bad(number, entry, entry.problem, entry.fix)
+    try:
+        return read_line(number, _line(entry.id, question, _source(entry.path, limit)))
+    except OSError as error:
+        return _bad(number, entry, f"cannot be read: {error.strerror}", "allow the file to be read, then load again")
+    except NoTextError as error:
+        return _bad(number, entry, str(error), "convert the file to text in UTF-8, or leave it out with a pattern")
+    except _TooLargeError as error:
+        return _bad(number, entry, str(error), f"split it into parts of at most {MAX_DOCUMENT_BYTES} bytes")
+    except _HiddenError as error:
+        return _bad(number, entry, str(error), f"rename it; without --by-uri up to {MAX_TEXT_BYTES} bytes go into the task")
+
+
+def _bad(number: int, entry: FileEntry, problem: str, fix: str) -> Bad:
+    return Bad(number, "", f"{shown(entry.id)} {problem}", fix, None)
+
+
+class _TooLargeError(ValueError):
+    """The file is larger than what an agent reads."""
+
+
+class _HiddenError(ValueError):
+    """The file would be named by its URI, and no agent reads a hidden one."""
+
+
+def _source(path: Path, limit: int) -> dict[str, Any]:
+    """Return the text of a file of up to `limit` bytes, else its URI, size and SHA-256.
+
+    Raises an error when the file is too large or no text.
+    """
+    reader, digest, size, texts = DocumentText(), hashlib.sha256(), 0, list[str]()
+    if (whole := path.stat().st_size) > MAX_DOCUMENT_BYTES:
+        raise _TooLargeError(f"is {whole} bytes long")
+    with path.open("rb") as file:
+        while part := file.read(_PART_BYTES):
+            size += len(part)
+            digest.update(part)
+            text = reader.read(part)
+            texts = [*texts, text] if size <= limit else []
+    reader.read(b"", final=True)
+    if size <= limit:
+        return {"text": "".join(texts)}
+    if is_hidden([path.resolve().name]):
+        raise _HiddenError("is hidden, and agents read no hidden file")
+    return {"uri": path.resolve().as_uri(), "size": size, "sha256": digest.hexdigest()}

@@ -1,0 +1,66 @@
+"""Estimates the cost of a load before it runs: tasks, input tokens and their price.
+
+It counts four bytes a token, and says that it is an estimate.
+"""
+
+from collections import Counter
+
+from producer.input.lines import Good
+from schemas.settings.config import DEFAULT_ROUTE, Config
+from schemas.settings.sources import account
+
+BYTES_PER_TOKEN = 4
+
+
+class Estimate:
+    """Adds up the tasks of a load by model.
+
+    The model is the one that the line names, else that of the route that tasks of its type take.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._prices = config.prices
+        self._bytes: Counter[str] = Counter()
+        self.tasks = 0
+
+    def add(self, line: Good) -> None:
+        """Count one task: its line, and the document that it names by URI."""
+        self.tasks += 1
+        self._bytes[line.task.model or self._model_of(line.task.type)] += len(line.value) + (line.task.size or 0)
+
+    def _model_of(self, type_name: str) -> str:
+        own = self._config.types.get(type_name)
+        return account(self._config, (own.route if own else None) or DEFAULT_ROUTE).model or "the default model"
+
+    def scale(self, tasks: int) -> None:
+        """Scale the sums from the tasks added so far, a sample, to `tasks` tasks."""
+        self._bytes = Counter({model: size * tasks // self.tasks for model, size in self._bytes.items()})
+        self.tasks = tasks
+
+    @property
+    def tokens_in(self) -> int:
+        """Return the estimated input tokens."""
+        return self._bytes.total() // BYTES_PER_TOKEN
+
+    @property
+    def cost(self) -> float:
+        """Return the price of the input tokens, in the unit of the price table.
+
+        Tokens of models without a price are left out.
+        """
+        priced = (
+            self._prices[model].cost_micro(size // BYTES_PER_TOKEN, 0) for model, size in self._bytes.items() if model in self._prices
+        )
+        return sum(priced) / 1_000_000
+
+    def __str__(self) -> str:
+        tasks = f"{self.tasks:,} task" + ("" if self.tasks == 1 else "s")
+        return f"about {tasks}, {self.tokens_in:,} input tokens (estimated: {BYTES_PER_TOKEN} bytes a token); {self._price()}"
+
+    def _price(self) -> str:
+        unpriced = sorted(model for model in self._bytes if model not in self._prices)
+        unknown = f"no price is configured for {', '.join(unpriced)}" if unpriced else ""
+        if len(unpriced) == len(self._bytes):
+            return unknown or "no price"
+        return f"{self.cost:,.4f} for the input, the answers come on top" + (f"; {unknown}" if unknown else "")

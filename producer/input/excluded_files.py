@@ -1,0 +1,45 @@
+"""Knows which files are never documents: hidden files, and docllm's own.
+
+docllm's own files hold keys and other tasks. `load --documents` leaves such files out, and agents
+refuse them below every root. This module opens no file.
+"""
+
+import os
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from producer.input.lines import REJECTS_SUFFIX
+from schemas.settings.config import Config
+from schemas.settings.file import FILE
+
+
+def own_files(config: Config) -> tuple[Path, ...]:
+    """Return the paths of the configuration file and the data folder."""
+    return (config.data_dir, *((config.file,) if config.file is not None else ()))
+
+
+def resolved(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """Return these paths with all links resolved."""
+    return tuple(Path(os.path.realpath(path)) for path in paths)
+
+
+def is_own(path: Path, own: Collection[Path]) -> bool:
+    """Return whether a path is a configuration or rejects file, or lies in or is one of `own`.
+
+    The path must have no links.
+    """
+    return path.name == FILE or path.name.endswith(REJECTS_SUFFIX) or any(path.is_relative_to(one) for one in own)
+
+
+def is_hidden(parts: Iterable[str]) -> bool:
+    """Return whether any name in a path, of a folder or of the file, begins with a dot."""
+    return any(part.startswith(".") for part in parts)
+
+
+def root_of(path: Path, roots: Iterable[Path], own: Collection[Path]) -> Path | None:
+    """Return the root below which agents may read a file, or None. All paths must have no links."""
+    if is_own(path, own):
+        return None
+    return next(
+        (root for root in roots if path != root and path.is_relative_to(root) and not is_hidden(path.relative_to(root).parts)), None
+    )

@@ -1,0 +1,177 @@
+"""Lists the files that a folder or a glob means, in the order of their ids. Opens no file.
+
+An id is the path below the folder, or below the glob's fixed part, with `/` between its parts.
+docllm's own files are left out, and hidden files unless the glob names their dot.
+
+Links are followed only inside the tree. A link out of it is an entry with a problem, so that
+nothing is left out silently.
+"""
+
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Self
+
+from producer.input.excluded_files import is_own, resolved
+from schemas.errors import ConfigError
+
+_WILD = "*?["
+_ANY_DEPTH = "**"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A document by its id, or the problem with it: `problem` and `fix`."""
+
+    id: str
+    path: Path
+    problem: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileTree:
+    """A folder, and the pattern that the paths below it must match, part by part.
+
+    `leave_out`: files and folders that are no documents.
+    """
+
+    root: Path
+    pattern: tuple[str, ...] = (_ANY_DEPTH,)
+    leave_out: Collection[Path] = ()
+
+    @classmethod
+    def of(cls, source: str, *, leave_out: Collection[Path] = ()) -> Self:
+        """Return the tree that a DIR or GLOB means.
+
+        Raises ConfigError when its folder cannot be seen, or when it names a user without a home
+        folder.
+        """
+        path = _path(source)
+        fixed = path if os.path.isdir(path) else _fixed_part(path)  # noqa: PTH112 - the other one raises for a pattern that is no name
+        if not _is_folder(fixed):
+            raise ConfigError(f"there is no folder {fixed}; write a folder or a quoted pattern, for example 'docs/**/*.txt'")
+        pattern = path.parts[len(fixed.parts) :]
+        return cls(fixed.resolve(), pattern or (_ANY_DEPTH,), resolved(leave_out))
+
+    @property
+    def name(self) -> str:
+        """Return the folder's name."""
+        return self.root.name or "documents"
+
+    def entries(self) -> Iterator[FileEntry]:
+        """Yield the matching entries in the order of their ids, however deep the tree is.
+
+        Only the names in the folders on the current path are in memory.
+        """
+        entered = [self._listed(self.root, ())]
+        while entered:
+            for found in entered[-1]:
+                if not isinstance(found, FileEntry):
+                    entered.append(self._listed(*found))
+                    break
+                yield found
+            else:
+                entered.pop()
+
+    def _listed(self, folder: Path, parents: tuple[str, ...]) -> Iterator[FileEntry | tuple[Path, tuple[str, ...]]]:
+        """Yield the entries of one folder and, in their places, the folders to enter.
+
+        A folder comes with the parts of its path.
+        """
+        try:
+            found = sorted(os.scandir(folder), key=_order)
+        except OSError as error:
+            yield FileEntry("/".join(parents) or str(folder), folder, f"cannot be listed: {error.strerror}", "allow it to be read")
+            return
+        for item in found:
+            parts = (*parents, item.name)
+            if item.is_dir(follow_symlinks=False):
+                if self._enters(Path(item.path), parts):
+                    yield Path(item.path), parts
+            elif not is_own(Path(item.path), self.leave_out) and _matches(parts, self.pattern):
+                yield from self._entry(item, "/".join(parts))
+
+    def _enters(self, folder: Path, parts: tuple[str, ...]) -> bool:
+        if folder in self.leave_out or (_ANY_DEPTH not in self.pattern and len(parts) >= len(self.pattern)):
+            return False
+        return not parts[-1].startswith(".") or any(part.startswith(".") for part in self.pattern)
+
+    def _entry(self, item: "os.DirEntry[str]", name: str) -> Iterator[FileEntry]:
+        path = Path(item.path)
+        try:
+            is_file = item.is_file()
+        # This comes before the link is resolved, because a loop cannot be resolved.
+        except OSError as error:
+            yield FileEntry(name, path, f"is a link that cannot be followed: {error.strerror}", "remove the link, or restore the file")
+            return
+        if shown(name) != name:
+            yield FileEntry(name, path, "has a name that is not UTF-8", "rename it")
+        elif item.is_symlink() and is_own(path.resolve(), self.leave_out):
+            yield FileEntry(name, path, "is a link to a file of docllm's own", "remove the link")
+        elif item.is_symlink() and not path.resolve().is_relative_to(self.root):
+            yield FileEntry(name, path, "is a link out of the folder", "copy what it points to, or load that folder itself")
+        elif is_file:
+            yield FileEntry(name, path)
+        elif not path.exists():
+            yield FileEntry(name, path, "is a link to nothing", "remove the link, or restore the file")
+        # The documents of a linked folder inside the tree have their ids there.
+        elif not path.is_dir():
+            yield FileEntry(name, path, "is no regular file", "move it elsewhere, or name the documents with a pattern")
+
+
+def shown(name: str) -> str:
+    """Return a file's name as text; bytes that are not UTF-8 become replacement characters."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _path(source: str) -> Path:
+    """Return the path of a DIR or GLOB; `~` is the home folder."""
+    try:
+        return Path(source).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{source} names a user without a home folder; write the whole path") from None
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be looked at: {error.strerror}") from None
+
+
+def _fixed_part(path: Path) -> Path:
+    wild = next((at for at, part in enumerate(path.parts) if any(char in part for char in _WILD)), len(path.parts) - 1)
+    return Path(*path.parts[:wild])
+
+
+def _order(item: "os.DirEntry[str]") -> bytes:
+    """Return a sort key that puts whole paths in order: `a.txt` before `a/b`."""
+    return os.fsencode(item.name + "/" if item.is_dir(follow_symlinks=False) else item.name)
+
+
+def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    """Return whether a path matches a pattern.
+
+    All ways through the pattern are followed at once, as positions in it, so no path is too deep.
+    """
+    at = _skipped({0}, pattern)
+    for part in parts:
+        fitting = {place for place in at if place < len(pattern) and _fits(part, pattern[place])}
+        at = _skipped({place if pattern[place] == _ANY_DEPTH else place + 1 for place in fitting}, pattern)
+    return len(pattern) in at
+
+
+def _skipped(at: set[int], pattern: tuple[str, ...]) -> set[int]:
+    """Return these positions, and those behind a `**` that stands for no folder."""
+    for place, part in enumerate(pattern):
+        if place in at and part == _ANY_DEPTH:
+            at.add(place + 1)
+    return at
+
+
+def _fits(part: str, pattern: str) -> bool:
+    hidden = part.startswith(".") and not pattern.startswith(".")
+    return not hidden and (pattern == _ANY_DEPTH or fnmatchcase(part, pattern))

@@ -1,0 +1,230 @@
+"""Reads the input of `producer load` in bounded memory, and yields good and bad lines.
+
+The input is a file or standard input, gzipped or not. No content of the input raises an error: a
+line that is no task becomes a `Bad` with its line number, and reading continues behind it.
+"""
+
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import IO, Any, BinaryIO
+
+import orjson
+
+from schemas.errors import ConfigError
+from schemas.task.envelope import MAX_TASK_BYTES
+from schemas.task.line import BOM, LineError, TaskLine, parse, too_large
+from schemas.task.line_json import NOT_UTF8, reading
+
+STDIN = "-"
+REJECTS_SUFFIX = ".rejects.jsonl"
+
+_BUFFER_BYTES = 1 << 20
+_GZIP = b"\x1f\x8b"  # no text begins with these bytes
+_REJECT_FIELDS = {"line", "field", "error", "fix", "text"}
+_REPLACEMENT = "\ufffd"  # replaces the bad bytes in the text of a line that is not UTF-8
+
+
+@dataclass(frozen=True, slots=True)
+class Good:
+    """A task to load.
+
+    `line` counts from 1. `value` is the record's value: the line's bytes without the line end.
+    """
+
+    line: int
+    key: str
+    value: bytes
+    task: TaskLine
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A line that is no task.
+
+    `text` is the line as read, None if it was too large to keep or could not be read.
+    """
+
+    line: int
+    field: str
+    error: str
+    fix: str
+    text: str | None
+
+    def __str__(self) -> str:
+        what = f"{self.field} {self.error}" if self.field else self.error
+        return f"line {self.line}: {what}; {self.fix}"
+
+
+def read_lines(source: str, *, stdin: BinaryIO) -> Iterator[Good | Bad]:
+    """Return every line of the file `source`, or of `stdin` if `source` is `-`.
+
+    Gzip is unpacked. Empty lines are skipped but counted. A line of a rejects file stands for its
+    repaired `text`. Raises ConfigError at once if the source cannot be opened.
+    """
+    return _lines(nullcontext(stdin) if source == STDIN else _open(source), packed=source.endswith(".gz"))
+
+
+def _lines(opened: AbstractContextManager[IO[bytes]], *, packed: bool) -> Iterator[Good | Bad]:
+    number = 0
+    with opened as file:
+        try:
+            with io.BufferedReader(_Unpacked(file), _BUFFER_BYTES) if packed or _is_gzip(file) else nullcontext(file) as stream:
+                for number, line in _split(stream):
+                    if isinstance(line, int):
+                        yield _bad(number, too_large(line), None)
+                    elif not line.isspace():
+                        yield read_line(number, line)
+        except (OSError, EOFError, zlib.error) as broken:
+            yield _damaged(number + 1, broken)
+
+
+def read_line(number: int, value: bytes) -> Good | Bad:
+    """Read the task of one line, which may be a line of a rejects file."""
+    try:
+        with reading(memory=True):
+            return _read(number, value)
+    except LineError as error:
+        return _bad(number, error, value.decode("utf-8", "replace"))
+
+
+def _read(number: int, value: bytes) -> Good | Bad:
+    try:
+        task = parse(value)
+    except LineError:
+        reject = _rejected(value)
+        if reject is None:
+            raise
+        return _repaired(number, reject)
+    return Good(number, task.key, value, task)
+
+
+def clashing(line: Good, batch: str) -> Bad:
+    """Return the error for a line whose id is already in the batch with other content."""
+    error = f"{line.key!r} is in batch {batch!r} already with other content; white space and the order of fields count as content"
+    fix = "give the line another id, or load it into another batch with --batch"
+    return Bad(line.line, "custom_id" if line.task.format == "openai" else "id", error, fix, line.value.decode())
+
+
+def batch_name(source: str, now: datetime) -> str:
+    """Return the default batch name of a source.
+
+    A rejects file belongs to the batch of the file that it was made from.
+    """
+    if source == STDIN:
+        return f"stdin-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+    name = os.path.basename(source)  # noqa: PTH119 - a source is a text, not always a path
+    while name.endswith(REJECTS_SUFFIX):
+        name = name.removesuffix(REJECTS_SUFFIX)
+    return name.removesuffix(".gz").removesuffix(".jsonl") or name
+
+
+def _open(source: str) -> IO[bytes]:
+    try:
+        return open(source, "rb", buffering=_BUFFER_BYTES)  # noqa: PTH123 - a source is a text, not always a path
+    except OSError as error:
+        raise ConfigError(f"{source} cannot be read: {error.strerror}") from None
+
+
+def _is_gzip(file: IO[bytes]) -> bool:
+    """Check the first bytes without consuming them, because a pipe cannot seek back."""
+    return isinstance(file, io.BufferedReader) and file.peek(len(_GZIP)).startswith(_GZIP)
+
+
+class _Unpacked(io.RawIOBase):
+    """A gzip stream that delivers everything before damaged data.
+
+    Reads through a buffer, so that a line does not cost a Python call of its own.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._gzip = gzip.GzipFile(fileobj=file)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._gzip.read1(len(buffer))
+        buffer[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        self._gzip.close()
+        super().close()
+
+
+def _split(stream: IO[bytes]) -> Iterator[tuple[int, bytes | int]]:
+    """Yield the number and bytes of each line without its end.
+
+    A line that is too large to read is yielded as its size in bytes.
+    """
+    number, longest = 0, MAX_TASK_BYTES + len(BOM) + len(b"\r\n")
+    while line := stream.readline(longest):
+        number += 1
+        if number == 1:
+            line = line.removeprefix(BOM)
+        if line.endswith(b"\n"):
+            line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
+        elif len(line) > MAX_TASK_BYTES:
+            yield number, len(line) + _skip(stream)
+            continue
+        if line:
+            yield number, line
+
+
+def _skip(stream: IO[bytes]) -> int:
+    """Read to the end of the line; return how many bytes that were."""
+    skipped = 0
+    while part := stream.readline(_BUFFER_BYTES):
+        skipped += len(part)
+        if part.endswith(b"\n"):
+            return skipped - 1
+    return skipped
+
+
+def _bad(number: int, error: LineError, text: str | None) -> Bad:
+    return Bad(number, error.field, error.error, error.fix, text)
+
+
+def _damaged(number: int, broken: Exception) -> Bad:
+    reason = broken.strerror if isinstance(broken, OSError) and broken.strerror else str(broken)
+    error = f"cannot be read, nor what follows: {reason}"
+    return Bad(number, "", error, "repair the file and load it again; what is loaded already is recognized", None)
+
+
+def is_reject(value: bytes) -> bool:
+    """Return whether a line comes from a rejects file."""
+    try:
+        with reading(memory=True):
+            return _rejected(value) is not None
+    except LineError:
+        return False
+
+
+def _rejected(value: bytes) -> dict[str, Any] | None:
+    """Return the object of a rejects file's line, None for any other line."""
+    try:
+        line = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return None
+    return line if type(line) is dict and line.keys() == _REJECT_FIELDS else None
+
+
+def _repaired(number: int, reject: dict[str, Any]) -> Good | Bad:
+    text, was = (reject[name] if isinstance(reject[name], str) else "" for name in ("text", "error"))
+    if was.startswith(NOT_UTF8) and _REPLACEMENT in text:
+        return Bad(number, "", was, "write the right letters in text, where it has U+FFFD for bytes that are none", text)
+    value = text.removeprefix("\ufeff").rstrip("\r\n").encode()
+    if not value:
+        fix = "load the file that it came from, or write the whole task line into text"
+        return Bad(number, "text", "is not there: the line was too large to keep or could not be read", fix, None)
+    try:
+        task = parse(value)
+    except LineError as error:
+        return _bad(number, error, text)
+    return Good(number, task.key, value, task)

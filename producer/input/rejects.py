@@ -1,0 +1,132 @@
+"""Writes `FILE.rejects.jsonl`: the lines that a load refused, for repair and another load.
+
+The file has one object a line. Each load writes it anew, as a whole. The module never touches a
+file of that name that docllm did not write. Only the owner may read the file, because it holds
+parts of the input.
+"""
+
+import os
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+import orjson
+
+from producer.input.lines import REJECTS_SUFFIX, STDIN, Bad, is_reject
+from producer.text.output_file import whole_file
+from producer.text.private_files import FILE_MODE
+from schemas.errors import ConfigError, InputError
+from schemas.task.envelope import MAX_TASK_BYTES
+
+MAX_REJECTS = 10_000  # more rejects have one cause, which nobody repairs line by line
+MAX_REJECTS_BYTES = 1 << 30  # a packed input of some megabytes could otherwise fill the disk
+_LONGEST_NAME = 240  # bytes; a file system takes 255, and the draft has a slightly longer name
+
+
+def rejects_path(source: str, batch: str, cwd: Path) -> Path:
+    """Return the path of a load's rejects file.
+
+    It lies beside the input file. For standard input and documents (`-`), and for a file in a
+    folder that cannot be written, it lies in `cwd`. It is named after the batch if the source has
+    no name, or a name too long to get a suffix.
+    """
+    path = cwd / f"{source}{REJECTS_SUFFIX}"
+    if source == STDIN or len(os.fsencode(path.name)) > _LONGEST_NAME:
+        return cwd / f"{batch.replace('/', '_')}{REJECTS_SUFFIX}"
+    return path if os.access(path.parent, os.W_OK) else cwd / path.name
+
+
+class TooManyRejectsError(InputError):
+    """A load refused more lines than the rejects file may hold."""
+
+
+class Rejects:
+    """The rejects file of one load, as a context manager.
+
+    If the context ends without an error, the file is complete, or removed if no line was refused.
+
+    `most` is the number of lines that the file takes, 0 for any number and size. `count` is the
+    number of refused lines. `repairable` is how many of them the file holds as text, so that they
+    can be repaired there.
+    """
+
+    def __init__(self, path: Path, most: int = MAX_REJECTS) -> None:
+        self.path = path
+        self.count = 0
+        self.repairable = 0
+        self._most = most
+        self._bytes = 0
+        self._file: BinaryIO | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Enter the context. Raises ConfigError if a file of that name is not a rejects file."""
+        if _is_there(self.path) and not _is_ours(self.path):
+            raise ConfigError(f"{self.path} is there and is no rejects file; move it, rejected lines would be written there")
+        return self
+
+    def add(self, bad: Bad) -> None:
+        """Write one refused line, without its text if no load would take the line from here.
+
+        Raises TooManyRejectsError if the file is full, and ConfigError if the disk is full.
+        """
+        if len(line := _line(bad)) > MAX_TASK_BYTES:
+            bad = replace(bad, text=None)
+            line = _line(bad)
+        self._require_room(len(line))
+        try:
+            if self._file is None:
+                self._file = self._stack.enter_context(whole_file(self.path, FILE_MODE))
+            self._file.write(line)
+        except OSError as failed:
+            raise self._unwritten(failed) from None
+        self.count += 1
+        self.repairable += bad.text is not None
+        self._bytes += len(line)
+
+    def _require_room(self, more_bytes: int) -> None:
+        if not self._most or (self.count < self._most and self._bytes + more_bytes <= MAX_REJECTS_BYTES):
+            return
+        full = (
+            f"the most that --max-rejects allows ({self._most:,})"
+            if self.count >= self._most
+            else f"{MAX_REJECTS_BYTES >> 20:,} MiB of them"
+        )
+        fix = "repair what they have in common and load the input again, or allow more with --max-rejects N (0: any number)"
+        raise TooManyRejectsError(f"stopped after {self.count:,} bad lines, {full}; {fix}")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self._stack.__exit__(kind, error, trace)
+            # A read-only disk refuses to remove even a missing file.
+            if error is None and not self.count and _is_there(self.path):
+                self.path.unlink(missing_ok=True)
+        except OSError as failed:
+            if error is None:
+                raise self._unwritten(failed) from None
+
+    def _unwritten(self, failed: OSError) -> ConfigError:
+        return ConfigError(f"{self.path} cannot be written: {failed.strerror}; what is bad is kept there, make room for it or allow it")
+
+
+def _line(bad: Bad) -> bytes:
+    return orjson.dumps(bad, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether the file exists, as far as can be seen."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            first = file.readline()
+    except OSError:
+        return False
+    return not first or is_reject(first)

@@ -1,0 +1,53 @@
+"""Finds documents named by URI that lie where no agent may read them.
+
+It knows this configuration only, and opens no file.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from producer.input.excluded_files import is_hidden, is_own, resolved, root_of
+
+# Folders are told apart by their first _PARTS parts (the root counts); at most _MOST are shown.
+_PARTS, _MOST = 3, 3
+
+
+class UnreachableDocuments:
+    """Counts the documents outside all of `roots`, and remembers which folders hold them.
+
+    Links are resolved as agents resolve them. Documents that no agent may read below any root,
+    hidden files and docllm's own, are not counted.
+    """
+
+    def __init__(self, roots: Iterable[Path], own: Iterable[Path] = ()) -> None:
+        self._roots, self._own = resolved(roots), resolved(own)
+        self._folders: dict[tuple[str, ...], str] = {}
+        self._more = False
+        self.count = 0
+
+    def add(self, uri: str) -> None:
+        """Check the document of one task."""
+        path = unquote(urlsplit(uri).path, errors="surrogateescape")
+        if "\0" in path:  # no valid path: its task fails wherever it runs
+            return
+        real = Path(os.path.realpath(path))
+        if is_own(real, self._own) or is_hidden([real.name]) or root_of(real, self._roots, self._own) is not None:
+            return
+        self.count += 1
+        self._remember(real.parent)
+
+    def _remember(self, folder: Path) -> None:
+        start = folder.parts[:_PARTS]
+        if start in self._folders:
+            self._folders[start] = os.path.commonpath([self._folders[start], folder])
+        elif len(self._folders) < _MOST:
+            self._folders[start] = str(folder)
+        else:
+            self._more = True
+
+    def __str__(self) -> str:
+        """Return the setting that would allow all documents, the present roots included."""
+        wanted = os.pathsep.join([*map(str, self._roots), *self._folders.values()])
+        return f"DOCLLM_DOCUMENT_ROOTS={wanted}" + (", and others" if self._more else "")

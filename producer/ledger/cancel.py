@@ -1,0 +1,82 @@
+"""Cancels a batch or a task.
+
+Waiting tasks become `cancelled`, running tasks finish, and tasks that would wait again become
+`cancelled` instead. The batch is marked first, so a later retry, release or reap ends its task;
+then the waiting rows follow in blocks. The reaper continues an interrupted cancel.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, select, update
+
+from producer.ledger import guards, tally
+from producer.ledger.store import Batch
+from schemas.ledger.sql import NEVER_TIME, utc_now
+from schemas.ledger.tables import audit, batch, task
+from schemas.task.states import WAITING, Status
+
+PAGE = 500
+FIRST_KEY: bytes | None = b""
+
+
+def mark(connection: Connection, which: Batch, actor: str) -> bool:
+    """Mark the batch as cancelled, open its guards and record it in the audit.
+
+    Return False if it was cancelled already.
+    """
+    marked = update(batch).where(batch.c.id == which.id, batch.c.cancelled_at.is_(None)).values(cancelled_at=utc_now())
+    if connection.execute(marked).rowcount == 0:
+        return False
+    connection.execute(audit.insert(), {"actor": actor[:191], "action": "cancel", "detail": f"batch {which.name}"[:2000]})
+    guards.open_all(connection, which.group, which.id, actor, "the batch was cancelled")
+    return True
+
+
+def cancel_page(connection: Connection, batch_id: int, after: bytes) -> tuple[int, bytes | None]:
+    """Cancel the waiting tasks of one page of keys; return how many, and the page's last key.
+
+    The last key is None if there are no more pages. A batch that a replay has reopened meanwhile is
+    left alone.
+    """
+    marked = select(batch.c.cancelled_at).where(batch.c.id == batch_id).with_for_update(read=True)
+    if connection.execute(marked).scalar() is None:
+        return 0, None
+    query = select(task.c.id, task.c.task_key, task.c.status, task.c.type).where(task.c.batch_id == batch_id, task.c.task_key > after)
+    rows = connection.execute(query.order_by(task.c.task_key).limit(PAGE)).all()
+    return _cancel(connection, batch_id, [row for row in rows if row.status in WAITING]), rows[-1].task_key if len(rows) == PAGE else None
+
+
+def cancel_one(connection: Connection, key: bytes, group: str, batch_id: int | None, actor: str) -> list[tuple[str, Status]]:
+    """Cancel the group's task with this key if it waits.
+
+    Returns (batch name, state before) of each task with that key. If several batches have such a
+    task, nothing is cancelled: a person must say which task is meant.
+    """
+    named = select(task.c.id).join(batch, batch.c.id == task.c.batch_id).where(batch.c.group_name == group, task.c.task_key == key)
+    if batch_id is not None:
+        named = named.where(batch.c.id == batch_id)
+    ids = sorted(connection.execute(named).scalars())
+    those = select(task.c.id, task.c.batch_id, task.c.status, task.c.type).where(task.c.id.in_(ids)).order_by(task.c.id)
+    rows = connection.execute(those.with_for_update()).all()
+    if len(rows) == 1 and rows[0].status in WAITING:
+        _cancel(connection, rows[0].batch_id, rows)
+        connection.execute(audit.insert(), {"actor": actor[:191], "action": "cancel", "detail": f"task {rows[0].id}"})
+    query = select(batch.c.id, batch.c.name).where(batch.c.id.in_([row.batch_id for row in rows]))
+    names = {row.id: row.name for row in connection.execute(query)}
+    return [(names[row.batch_id], Status(row.status)) for row in rows]
+
+
+def _cancel(connection: Connection, batch_id: int, rows: Sequence[Any]) -> int:
+    ids = sorted(row.id for row in rows)
+    if not ids:
+        return 0
+    # An agent may have claimed some of these tasks since they were read: only tasks that still wait
+    # are moved and counted.
+    locked = select(task.c.id, task.c.type).where(task.c.id.in_(ids), task.c.status.in_(WAITING)).order_by(task.c.id).with_for_update()
+    still = connection.execute(locked).all()
+    moved = update(task).where(task.c.id.in_([row.id for row in still])).values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
+    if still:
+        connection.execute(moved)
+    tally.write(connection, [tally.TallyChange(tally.TallyKey(batch_id, row.type, "", Status.CANCELLED, "cancelled")) for row in still])
+    return len(still)

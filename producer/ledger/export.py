@@ -1,0 +1,154 @@
+"""Writes the results of batches as lines, in the order of loading, in bounded memory.
+
+It reads the ledger and changes nothing. Pages follow the primary key, each in a transaction of its
+own, so an export of millions holds no snapshot and no lock.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, BinaryIO, Protocol, TypeVar
+
+from sqlalchemy import Connection, Row, func, select
+
+from producer.ledger.result_lines import Ended, Letter, LineOf, Result, unreadable
+from schemas.ledger.tables import dead_letter, task, task_attempt, task_input, task_result
+from schemas.task.states import OPEN, Status
+from schemas.task.untrusted import contained, told
+from schemas.task.wording import one_line
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+_PAGE = 500
+_PAGE_BYTES = 8 << 20
+
+
+class Read(Protocol):
+    """Runs one reading function in one transaction and retries it if needed: `Database.auto`."""
+
+    def __call__(self, work: Callable[[Connection], Answer]) -> Answer:
+        """Return the result of `work`."""
+        ...
+
+
+def export(read: Read, batch_ids: Sequence[int], line_of: LineOf, out: BinaryIO) -> dict[int, Counter[Status]]:
+    """Write each task's line to `out`; return, by batch, how many tasks are in each state."""
+    counts: dict[int, Counter[Status]] = {}
+    for batch_id in batch_ids:
+        mine = counts[batch_id] = Counter()
+        for ended in _tasks(read, batch_id):
+            mine[ended.status] += 1
+            if line := _written(ended, line_of):
+                out.write(line)
+    return counts
+
+
+def _written(ended: Ended, line_of: LineOf) -> bytes | None:
+    """Return the line of a task; where its stored end makes a library fail, a line that says so."""
+    try:
+        with contained():
+            return line_of(ended)
+    except Exception as error:  # noqa: BLE001 - one task may not keep the others from being exported
+        log.warning("the end of task %d cannot be written: %s", ended.task_id, one_line(told(error)))
+        return line_of(unreadable(ended, error))
+
+
+def unfinished(counts: Counter[Status]) -> int:
+    """Return how many of the counted tasks are not final."""
+    return sum(counts[status] for status in OPEN)
+
+
+def _tasks(read: Read, batch_id: int) -> Iterator[Ended]:
+    first, last = read(partial(_range, batch_id=batch_id))
+    while first <= last:
+        found = read(partial(_page, first=first, last=last))
+        if not found:
+            return
+        first = found[-1][0] + 1
+        mine = [key for key, owner in found if owner == batch_id]
+        sizes = read(partial(_sizes, ids=mine))
+        for ids in _groups(mine, sizes):
+            yield from read(partial(_ended, ids=ids))
+
+
+def _range(connection: Connection, batch_id: int) -> tuple[int, int]:
+    row = connection.execute(select(func.min(task.c.id), func.max(task.c.id)).where(task.c.batch_id == batch_id)).one()
+    return row[0] or 1, row[1] or 0
+
+
+def _page(connection: Connection, first: int, last: int) -> list[tuple[int, int]]:
+    """Return ids and batches along the primary key.
+
+    The query does not name the batch, which would tempt the server to sort the whole batch for each
+    page.
+    """
+    query = select(task.c.id, task.c.batch_id).where(task.c.id.between(first, last)).order_by(task.c.id).limit(_PAGE)
+    return [(row.id, row.batch_id) for row in connection.execute(query)]
+
+
+def _sizes(connection: Connection, ids: Sequence[int]) -> list[int]:
+    """Return how many bytes each task takes in memory, by the stored sizes."""
+    found: Counter[int] = Counter()
+    for table in (task_input, task_result):
+        query = select(table.c.task_id, func.length(table.c.body)).where(table.c.task_id.in_(ids))
+        for key, size in connection.execute(query):
+            found[key] += size
+    return [found[key] for key in ids]
+
+
+def _groups(ids: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
+    group: list[int] = []
+    group_bytes = 0
+    for key, size in zip(ids, sizes, strict=True):
+        if group and group_bytes + size > _PAGE_BYTES:
+            yield group
+            group, group_bytes = [], 0
+        group.append(key)
+        group_bytes += size
+    if group:
+        yield group
+
+
+def _ended(connection: Connection, ids: Sequence[int]) -> list[Ended]:
+    """Return the tasks as one statement sees them, so a state and its result cannot disagree."""
+    result = [column.label(f"result_{column.name}") for column in task_result.c]
+    letter = [dead_letter.c.error_class, dead_letter.c.error_text, dead_letter.c.died_at]
+    joined = task.join(task_input, task_input.c.task_id == task.c.id)
+    joined = joined.outerjoin(task_result, task_result.c.task_id == task.c.id)
+    joined = joined.outerjoin(dead_letter, dead_letter.c.task_id == task.c.id)
+    columns = (task.c.id, task.c.task_key, task.c.status, task.c.attempt, task_input.c.body, *result, *letter)
+    query = select(*columns).select_from(joined).where(task.c.id.in_(ids)).order_by(task.c.id)
+    rows = connection.execute(query).all()
+    spent = _spent(connection, ids)
+    return [_task(row, spent.get(row.id, (0, 0, 0))) for row in rows]
+
+
+def _spent(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, int, int]]:
+    """Return tokens and cost of the attempts that did not succeed."""
+    sums = [func.sum(task_attempt.c[name]) for name in ("tokens_in", "tokens_out", "cost_micro")]
+    query = select(task_attempt.c.task_id, *sums).where(task_attempt.c.task_id.in_(ids)).group_by(task_attempt.c.task_id)
+    return {row[0]: (int(row[1]), int(row[2]), int(row[3])) for row in connection.execute(query)}
+
+
+def _task(row: Row[Any], spent: tuple[int, int, int]) -> Ended:
+    status = Status(row.status)
+    tokens_in, tokens_out, cost_micro = spent
+    return Ended(
+        task_id=row.id,
+        key=row.task_key.decode(errors="backslashreplace"),
+        status=status,
+        attempt=row.attempt,
+        input=row.body,
+        tokens_in=tokens_in + (row.result_tokens_in or 0),
+        tokens_out=tokens_out + (row.result_tokens_out or 0),
+        cost_micro=cost_micro + (row.result_cost_micro or 0),
+        result=_result(row) if status == Status.SUCCEEDED else None,
+        letter=Letter(row.error_class, row.error_text, row.died_at) if status == Status.DEAD else None,
+    )
+
+
+def _result(row: Row[Any]) -> Result:
+    return Result(row.result_codec, row.result_body, row.result_model, row.result_trace_id, row.result_created_at)

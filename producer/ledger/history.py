@@ -1,0 +1,206 @@
+"""Everything about one task or one quarantined record, for a person who asks why. Read only."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, select
+
+from producer.ledger.quarantine import error_class
+from producer.ledger.result_lines import attempts_of
+from schemas.ledger.sql import NEVER_TIME
+from schemas.ledger.tables import batch, dead_letter, quarantine, task, task_attempt, task_input, task_result
+from schemas.task.states import Status
+
+_NO_HEADERS = b"[]"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt that did not succeed.
+
+    `attempt` counts from 1, and again from 1 after a replay. Times are UTC without a zone;
+    `cost_micro` is in millionths of the currency's unit.
+    """
+
+    attempt: int
+    fence: int
+    outcome: str
+    error_class: str
+    error: str
+    trace_id: str
+    started_at: datetime
+    duration_ms: int
+    tokens_in: int
+    tokens_out: int
+    cost_micro: int
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """Why a dead task was given up, and the record that failed."""
+
+    fence: int
+    disposition: str
+    error_class: str
+    fingerprint: str
+    error: str
+    died_at: datetime
+    origin_topic: str
+    origin_partition: int
+    origin_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The stored result of a successful attempt, without its body."""
+
+    created_at: datetime
+    model: str
+    trace_id: str
+    duration_ms: int
+    tokens_in: int
+    tokens_out: int
+    cost_micro: int
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One task.
+
+    `attempts` includes the successful attempt. `history` has all other attempts, those before a
+    replay included.
+    """
+
+    number: int
+    key: str
+    batch: str
+    type: str
+    tenant: str
+    status: Status
+    attempts: int
+    max_attempts: int
+    lease_losses: int
+    replays: int
+    fence: int
+    created_at: datetime
+    expires_at: datetime | None
+    raw_key: bytes | None
+    headers: bytes | None
+    input: bytes
+    letter: Letter | None
+    result: Result | None
+    history: tuple[Attempt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One quarantined record; `cut` says that only the beginning of its value is kept."""
+
+    number: int
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    cut: bool
+    headers: bytes
+    disposition: str
+    error_class: str
+    fingerprint: str
+    error: str
+    created_at: datetime
+    replayed_at: datetime | None
+    seen: int
+
+
+def states(connection: Connection, group: str, key: str, batch_name: str | None) -> list[tuple[str, Status]]:
+    """Return the group's batches that contain a task of this id, with the task's state.
+
+    With `batch_name`, only that batch is returned.
+    """
+    query = select(batch.c.name, task.c.status).join(task, task.c.batch_id == batch.c.id)
+    query = query.where(batch.c.group_name == group, task.c.task_key == key.encode()).order_by(batch.c.id)
+    if batch_name is not None:
+        query = query.where(batch.c.name == batch_name)
+    return [(row.name, Status(row.status)) for row in connection.execute(query)]
+
+
+def story(connection: Connection, group: str, batch_name: str, key: str) -> Story | None:
+    """Return everything about one task, None if it does not exist."""
+    query = (
+        select(task, batch.c.name, task_input.c.raw_key, task_input.c.headers, task_input.c.body)
+        .join(batch, batch.c.id == task.c.batch_id)
+        .join(task_input, task_input.c.task_id == task.c.id)
+        .where(batch.c.group_name == group, batch.c.name == batch_name, task.c.task_key == key.encode())
+    )
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    return Story(
+        number=row.id,
+        key=row.task_key.decode(errors="backslashreplace"),
+        batch=row.name,
+        type=row.type,
+        tenant=row.tenant,
+        status=Status(row.status),
+        attempts=attempts_of(row.attempt, Status(row.status)),
+        max_attempts=row.max_attempts,
+        lease_losses=row.lease_losses,
+        replays=row.replays,
+        fence=row.fence,
+        created_at=row.created_at,
+        expires_at=None if row.expires_at == NEVER_TIME else row.expires_at,
+        raw_key=row.raw_key,
+        headers=row.headers,
+        input=row.body,
+        letter=_letter(connection, row.id),
+        result=_result(connection, row.id),
+        history=tuple(_history(connection, row.id)),
+    )
+
+
+def _letter(connection: Connection, task_id: int) -> Letter | None:
+    row = connection.execute(select(dead_letter).where(dead_letter.c.task_id == task_id)).one_or_none()
+    if row is None:
+        return None
+    origin = (row.origin_topic, row.origin_partition, row.origin_offset)
+    return Letter(row.fence, row.disposition, row.error_class, bytes(row.fingerprint).hex(), row.error_text, row.died_at, *origin)
+
+
+def _result(connection: Connection, task_id: int) -> Result | None:
+    names = ("created_at", "model", "trace_id", "duration_ms", "tokens_in", "tokens_out", "cost_micro")
+    row = connection.execute(select(*(task_result.c[name] for name in names)).where(task_result.c.task_id == task_id)).one_or_none()
+    return None if row is None else Result(*row)
+
+
+def _history(connection: Connection, task_id: int) -> Sequence[Attempt]:
+    names = ("attempt", "fence", "outcome", "error_class", "error_text", "trace_id", "started_at", "duration_ms")
+    columns = [task_attempt.c[name] for name in (*names, "tokens_in", "tokens_out", "cost_micro")]
+    query = select(*columns).where(task_attempt.c.task_id == task_id).order_by(task_attempt.c.id)
+    return [Attempt(row.attempt + 1, *row[1:]) for row in connection.execute(query)]
+
+
+def record(connection: Connection, group: str, number: int) -> Record | None:
+    """Return everything about one quarantined record, None if it does not exist."""
+    query = select(quarantine).where(quarantine.c.group_name == group, quarantine.c.id == number)
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    return Record(
+        number=row.id,
+        topic=row.topic,
+        partition=row.part,
+        offset=row.record_offset,
+        key=row.record_key,
+        value=row.record_value,
+        cut=row.value_digest is not None,
+        headers=row.headers or _NO_HEADERS,
+        disposition=row.disposition,
+        error_class=error_class(row.disposition),
+        fingerprint=bytes(row.fingerprint or b"").hex(),
+        error=row.error_text,
+        created_at=row.created_at,
+        replayed_at=row.replayed_at,
+        seen=row.seen,
+    )

@@ -1,0 +1,123 @@
+"""Publish orders in the database.
+
+Every record that must reach Kafka is ordered in the transaction that makes it true. This module
+writes, takes and shrinks orders; `letters` turns their items into records, and `relay` sends them.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+
+from producer.ports import Order
+from schemas.ledger.sql import seconds_until, utc_after, utc_now
+from schemas.ledger.tables import outbox, task
+from schemas.task.states import FINAL
+
+TASK, QUARANTINE = 0, 1
+Item = tuple[int, int, int]  # kind, id, fence
+
+MAX_ITEMS = 1000
+# An order is in the queue of one process at a time: delivery limit 20 s < grace 30 s < relay lease
+# 60 s.
+DELIVERY_LIMIT_S, GRACE_S, RELAY_LEASE_S = 20.0, 30.0, 60.0
+_PACKED = struct.Struct(">BqI")
+TAKEN = 20  # orders at once
+_DUE = (  # Every agent runs this query each second, so it is built once.
+    select(outbox)
+    .where(outbox.c.group_name == bindparam("of_group"), outbox.c.due_at < utc_now())
+    .order_by(outbox.c.due_at)
+    .with_for_update(skip_locked=True)
+)
+_TAKE = _DUE.where(outbox.c.destination.not_in(bindparam("without", expanding=True))).limit(bindparam("most"))
+_TAKE_ONE = _DUE.where(outbox.c.destination == bindparam("destination")).limit(1)
+
+
+def pack(items: Iterable[Item]) -> bytes:
+    """Return the items as the database stores them."""
+    return b"".join(_PACKED.pack(*item) for item in items)
+
+
+def unpack(blob: bytes) -> tuple[Item, ...]:
+    """Return the items of a stored order."""
+    return tuple(_PACKED.iter_unpack(blob))
+
+
+def place(connection: Connection, group: str, destination: str, items: Sequence[Item], *, grace_s: float = GRACE_S) -> list[Order]:
+    """Write orders for these items and return them.
+
+    The relay takes the orders after `grace_s`; until then they are left to the process that wrote
+    them.
+    """
+    orders = []
+    for start in range(0, len(items), MAX_ITEMS):
+        part = tuple(items[start : start + MAX_ITEMS])
+        row = {"group_name": group, "destination": destination, "due_at": utc_after(grace_s), "items": pack(part)}
+        key = connection.execute(insert(outbox).values(**row)).inserted_primary_key
+        orders.append(Order(key[0] if key else 0, group, destination, part))
+    return orders
+
+
+def take(connection: Connection, group: str, limit: int = TAKEN, *, without: Iterable[str] = ()) -> list[Order]:
+    """Return orders that outlived their grace, leaving out the destinations in `without`.
+
+    The relay's lease keeps other relays away from these orders.
+    """
+    return _lease(connection, connection.execute(_TAKE, {"of_group": group, "most": limit, "without": sorted(without)}))
+
+
+def take_one(connection: Connection, group: str, destination: str) -> list[Order]:
+    """Return the oldest order for one destination, or an empty list, as `take` does."""
+    return _lease(connection, connection.execute(_TAKE_ONE, {"of_group": group, "destination": destination}))
+
+
+def _lease(connection: Connection, rows: Iterable[Row[Any]]) -> list[Order]:
+    orders = [Order(row.id, row.group_name, row.destination, unpack(row.items)) for row in rows]
+    if orders:
+        ids = sorted(order.id for order in orders)
+        connection.execute(update(outbox).where(outbox.c.id.in_(ids)).values(due_at=utc_after(RELAY_LEASE_S)))
+    return orders
+
+
+def shrink(connection: Connection, order: Order, left: Sequence[Item]) -> None:
+    """Rewrite an order to the items that are left, or delete it if none are."""
+    if left:
+        connection.execute(update(outbox).where(outbox.c.id == order.id).values(items=pack(left)))
+    else:
+        connection.execute(delete(outbox).where(outbox.c.id == order.id))
+
+
+def ordered(connection: Connection, group: str, destination: str) -> set[int]:
+    """Return the ids of tasks in a group's orders for one destination.
+
+    The records of these tasks may not be on the topic yet.
+    """
+    query = select(outbox.c["items"]).where(outbox.c.group_name == group, outbox.c.destination == destination)
+    return {item[1] for blob in connection.execute(query).scalars() for item in unpack(blob) if item[0] == TASK}
+
+
+def drop_settled(connection: Connection, group: str, limit: int = 20) -> int:
+    """Delete the oldest orders whose tasks are all final; return how many.
+
+    It does not wait for their due time. A dead letter's order is never dropped because of its
+    task's state.
+    """
+    query = select(outbox).where(outbox.c.group_name == group, outbox.c.destination != "dlq").order_by(outbox.c.due_at).limit(limit)
+    dropped = 0
+    for row in connection.execute(query).all():
+        ids = sorted(item[1] for item in unpack(row.items))
+        still_open = select(func.count()).select_from(task).where(task.c.id.in_(ids), task.c.status.not_in(FINAL))
+        if connection.execute(still_open).scalar() == 0:
+            dropped += connection.execute(delete(outbox).where(outbox.c.id == row.id)).rowcount
+    return dropped
+
+
+def waiting(connection: Connection, group: str) -> tuple[int, float]:
+    """Return how many orders a group has, and the oldest order's age beyond its grace.
+
+    The age is in seconds, 0 if no order has outlived its grace.
+    """
+    query = select(func.count(), func.min(seconds_until(outbox.c.due_at))).where(outbox.c.group_name == group)
+    count, oldest = connection.execute(query).one()
+    return count, max(0.0, -float(oldest or 0.0))

@@ -1,0 +1,190 @@
+"""A task's end as a line of an export: our format, or the OpenAI batch API's output file.
+
+Pure: no database, no file.
+"""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from schemas.task.codec import is_value, unpacked
+from schemas.task.message_text import text_of
+from schemas.task.states import Status
+from schemas.task.untrusted import told
+from schemas.task.wording import one_line
+
+UNREADABLE = "UNREADABLE"  # the code of an error: a task's end is stored, and cannot be read
+_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The stored result of a succeeded task."""
+
+    codec: int
+    body: bytes
+    model: str
+    trace_id: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """Why a dead task was given up."""
+
+    error_class: str
+    error_text: str
+    died_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A task as an export sees it.
+
+    Times are UTC without a zone. Tokens and cost are the sums over all attempts.
+    """
+
+    task_id: int
+    key: str
+    status: Status
+    attempt: int
+    input: bytes
+    tokens_in: int
+    tokens_out: int
+    cost_micro: int
+    result: Result | None
+    letter: Letter | None
+
+
+def attempts_of(counted: int, status: Status) -> int:
+    """Return how many attempts to show to a person.
+
+    The ledger counts the failed attempts; the attempt that succeeded is one more.
+    """
+    return counted + (status == Status.SUCCEEDED)
+
+
+def docllm_line(task: Ended) -> bytes | None:
+    """Return the line of our format; a task that is not final has one too."""
+    result, letter = task.result, task.letter
+    ended_at = result.created_at if result else letter.died_at if letter else None
+    return _line(
+        {
+            "id": task.key,
+            "status": task.status.name.lower(),
+            "result": result and _answer(task, result),
+            "error": letter and {"code": letter.error_class, "message": letter.error_text},
+            "attempts": attempts_of(task.attempt, task.status),
+            "model": result and result.model,
+            "tokens_in": task.tokens_in,
+            "tokens_out": task.tokens_out,
+            "cost": task.cost_micro / 1_000_000,
+            "finished_at": ended_at and f"{ended_at.isoformat(timespec='microseconds')}Z",
+        }
+    )
+
+
+def openai_line(task: Ended) -> bytes | None:
+    """Return the line of the OpenAI batch API's output file.
+
+    Returns None for a task that is not final, because that file has no line for it.
+    """
+    head = {"id": f"batch_req_{task.task_id}", "custom_id": task.key}
+    if task.result is not None:
+        response = {"status_code": 200, "request_id": task.result.trace_id, "body": _completion(task.result)}
+        return _line(head | {"response": response, "error": None})
+    if task.letter is not None:
+        return _line(head | {"response": None, "error": {"code": task.letter.error_class, "message": task.letter.error_text}})
+    if task.status == Status.CANCELLED:
+        return _line(head | {"response": None, "error": {"code": "cancelled", "message": "the task was cancelled"}})
+    return None
+
+
+def unreadable(task: Ended, error: Exception) -> Ended:
+    """Return a task whose stored end cannot be read, with the reason in the place of its result."""
+    ended_at = task.result.created_at if task.result else task.letter.died_at if task.letter else None
+    why = one_line(f"what the ledger has stored of this task cannot be read: {told(error)}")
+    return replace(task, result=None, letter=Letter(UNREADABLE, why, ended_at))
+
+
+LineOf = Callable[[Ended], bytes | None]
+FORMATS: dict[str, LineOf] = {"docllm": docllm_line, "openai": openai_line}
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _answer(task: Ended, result: Result) -> Any:
+    """Return a task's answer: the message's text, its JSON or the handler's value.
+
+    The answer is JSON if the task has a schema. An answer in which none of these is found is
+    returned as text.
+    """
+    body = _body(result)
+    if is_value(result.codec):
+        return _json(body)
+    try:
+        content = _content(orjson.loads(body))
+        # A handler that called the LLM without the schema may answer with text.
+        if isinstance(content, str):
+            return _json(content.encode()) if _has_schema(task.input) else content
+        return orjson.Fragment(orjson.dumps(content))
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return _text(body)
+
+
+def _content(completion: Any) -> Any:
+    match completion:
+        case {"choices": [{"message": {"content": content}}, *_]}:
+            return text_of(content)
+    return None
+
+
+def _has_schema(line: bytes) -> bool:
+    return b'"schema"' in line and "schema" in orjson.loads(line)
+
+
+def _completion(result: Result) -> Any:
+    """Return the whole completion as it was sent.
+
+    A handler's value takes the place of the message's text.
+    """
+    body = _body(result)
+    if is_value(result.codec):
+        message = {"role": "assistant", "content": _text(body)}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return {"object": "chat.completion", "model": result.model, "choices": [choice]}
+    return _json(body)
+
+
+def _body(result: Result) -> bytes:
+    """Return the stored JSON.
+
+    Damaged bytes are returned as they are, because one row must not keep the others from being
+    exported.
+    """
+    try:
+        return unpacked(result.codec, result.body)
+    except zlib.error:
+        return result.body
+
+
+def _json(text: bytes) -> Any:
+    """Return JSON as it was written, whatever its depth and its numbers, on one line.
+
+    Line breaks become blanks. Text that is not JSON is returned as a string.
+    """
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return _text(text)
+    return orjson.Fragment(text.translate(_ONE_LINE))
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode(errors="backslashreplace")

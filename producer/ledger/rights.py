@@ -1,0 +1,36 @@
+"""Which rights the database's user lacks for what the programs do. Changes nothing."""
+
+from collections.abc import Iterator
+
+from sqlalchemy import Connection, Executable, Table, delete, false, insert, select, update
+
+from schemas.ledger.database import DatabaseError
+from schemas.ledger.errors import denied, denied_right
+from schemas.ledger.tables import metadata
+
+
+def missing(connection: Connection) -> list[str]:
+    """Return the rights that are missing, such as `INSERT on task`, over all tables.
+
+    A server refuses a statement before it looks for rows, so none of these statements meets a row.
+    """
+    lacking = []
+    with connection.begin_nested() as tried:
+        for table in metadata.sorted_tables:
+            for statement in _statements(table):
+                try:
+                    connection.execute(statement)
+                except DatabaseError as error:
+                    if not denied(error):
+                        raise
+                    lacking.append(f"{denied_right(error)} on {table.name}")
+        tried.rollback()
+    return list(dict.fromkeys(lacking))
+
+
+def _statements(table: Table) -> Iterator[Executable]:
+    names = [column.name for column in table.columns]
+    yield select(table).where(false()).with_for_update()
+    yield insert(table).from_select(names, select(table).where(false()), include_defaults=False)
+    yield update(table).where(false()).values({name: table.c[name] for name in names})
+    yield delete(table).where(false())

@@ -1,0 +1,105 @@
+"""Which dead letters a person selects. Pure: `selected` turns a selection into queries."""
+
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
+from typing import Any
+
+from producer.text.times import written
+from schemas.errors import ConfigError
+
+# Why a task was given up, or why a record was quarantined. A record has one of the last two.
+DISPOSITIONS = ("permanent", "exhausted", "expired", "worker_lost", "rejected", "undecodable")
+OF_RECORDS = frozenset({"rejected", "undecodable"})
+RECORD = "quarantine:"  # the prefix that names a quarantined record where a task's id may stand
+
+_FEWEST_DIGITS, _MOST_DIGITS = 6, 32
+_HEX = frozenset("0123456789abcdef")
+_OF_TASKS = ("batch", "type", "tenant", "key")
+_OF_DEATHS = ("dispositions", "fingerprint", "since", "until", "record")
+_OPTIONS = {"dispositions": "disposition", "key": "id", "record": "id"}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Filters that must all hold, apart from those that are not set.
+
+    Times are UTC without a zone, and `until` is exclusive. `record` is the id of a quarantine row.
+    `cancelled` selects cancelled tasks instead of dead letters. Raises ConfigError for filters that
+    contradict each other or cannot be right.
+    """
+
+    dispositions: tuple[str, ...] = ()
+    fingerprint: str | None = None
+    batch: str | None = None
+    type: str | None = None
+    tenant: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    key: str | None = None
+    record: int | None = None
+    limit: int | None = None
+    cancelled: bool = False
+
+    def __post_init__(self) -> None:
+        digits = self.fingerprint
+        if digits is not None and not (_FEWEST_DIGITS <= len(digits) <= _MOST_DIGITS and _HEX.issuperset(digits)):
+            raise ConfigError(
+                f"fingerprint {digits!r}: write at least its first {_FEWEST_DIGITS} hexadecimal digits, as `dead list` shows them"
+            )
+        if self.cancelled and (stray := self._set(_OF_DEATHS)):
+            raise ConfigError(f"{', '.join(stray)} is about dead letters; leave it out, or leave out --cancelled")
+
+    @property
+    def narrows(self) -> bool:
+        """Return whether any filter is set; a limit alone is no filter."""
+        return bool(self._set((*_OF_TASKS, *_OF_DEATHS))) or self.cancelled
+
+    @property
+    def with_tasks(self) -> bool:
+        """Return whether the selection may include tasks."""
+        return self.record is None
+
+    @property
+    def with_records(self) -> bool:
+        """Return whether the selection may include quarantined records.
+
+        Quarantined records have no batch, type, tenant or id.
+        """
+        return not self._set(_OF_TASKS) and not self.cancelled
+
+    @property
+    def names_records(self) -> bool:
+        """Return whether the selection asks for quarantined records by name.
+
+        A selection that only does not exclude them does not ask for them.
+        """
+        return self.with_records and bool(OF_RECORDS & set(self.dispositions) or self.fingerprint or self.record is not None)
+
+    @property
+    def fingerprint_range(self) -> tuple[bytes, bytes]:
+        """Return the first and the last fingerprint with the given first digits."""
+        begins = self.fingerprint or ""
+        return bytes.fromhex(begins.ljust(_MOST_DIGITS, "0")), bytes.fromhex(begins.ljust(_MOST_DIGITS, "f"))
+
+    def _set(self, names: tuple[str, ...]) -> list[str]:
+        found = (name for name in names if getattr(self, name) not in (None, ()))
+        return [f"--{_OPTIONS.get(name, name)}" for name in found]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the filters that are set, as JSON values."""
+        values = {name: value for name, value in asdict(self).items() if value not in (None, (), False)}
+        return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
+
+    def __str__(self) -> str:
+        shown = {name: written(value) if isinstance(value, datetime) else value for name, value in asdict(self).items()}
+        shown["dispositions"] = ",".join(self.dispositions)
+        shown["record"] = None if self.record is None else f"{RECORD}{self.record}"
+        said = [f"--{_OPTIONS.get(name, name)} {value}" for name, value in shown.items() if value and value is not True]
+        return " ".join([*said, *(["--cancelled"] if self.cancelled else [])]) or "--all"
+
+
+def from_json(values: dict[str, Any]) -> Selection:
+    """Return the selection that `as_json` described."""
+    known = {name: value for name, value in values.items() if name in {field.name for field in fields(Selection)}}
+    times = {name: datetime.fromisoformat(known[name]) for name in ("since", "until") if name in known}
+    return replace(Selection(), **known | times | {"dispositions": tuple(known.get("dispositions", ()))})

@@ -1,0 +1,288 @@
+"""Accepts tasks in the ledger, before their records are published.
+
+Rows, inputs and publish order are written in one transaction. Used by `producer load` and by the
+agent's intake. If the batch already has a key with the same content, the task is "already loaded".
+If the content differs, that line is an error. Neither case stops the other lines.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, func, select, update
+
+from producer.ledger import guards, outbox, tally
+from producer.ports import Order
+from producer.text.printable import shown
+from schemas.errors import ConfigError, UnsafeStateError
+from schemas.ledger.bulk import insert_rows
+from schemas.ledger.sql import NEVER_TIME, insert_new, utc_now
+from schemas.ledger.tables import batch, id_block, task, task_input
+from schemas.task.states import Status
+
+Result = TypeVar("Result")
+
+PAGE = 500  # ids in one statement
+
+
+class Origin(StrEnum):
+    """The origin of a batch, as its row stores it."""
+
+    LOAD = ""
+    INBOX = "intake"
+    QUARANTINE = "replay of the quarantine"
+    LETTERS = "dead letters"  # for a lost ledger, whoever made the batch there
+
+    @classmethod
+    def _missing_(cls, _value: object) -> "Origin":
+        """Treat an origin stored by another version as a load's: the inbox adds nothing to it."""
+        return cls.LOAD
+
+    @property
+    def foreign(self) -> bool:
+        """Return whether someone with write access to the inbox chose the ids and the batch."""
+        return self in {Origin.INBOX, Origin.QUARANTINE}
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A task to accept.
+
+    `raw_key` is the key of the record that brought the task, `headers` that record's headers as
+    JSON.
+    """
+
+    key: bytes
+    digest: bytes
+    value: bytes
+    type: str
+    tenant: str
+    max_attempts: int
+    expires_at: datetime | None
+    raw_key: bytes | None
+    headers: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The outcome of a chunk, by position in it.
+
+    `new` maps positions to task ids. `known` tasks were there already with the same content;
+    `clashing` tasks are there with other content.
+    """
+
+    new: dict[int, int]
+    known: tuple[int, ...]
+    clashing: tuple[int, ...]
+    orders: tuple[Order, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch as it is stored."""
+
+    id: int
+    name: str
+    group: str
+    cancelled: bool
+    origin: Origin = Origin.LOAD
+
+
+def direct_batch(group: str) -> str:
+    """Return the batch for inbox records that name no batch."""
+    return f"{group}-direct"
+
+
+def open_batch(connection: Connection, name: str, group: str, origin: Origin = Origin.LOAD) -> Batch:
+    """Return the batch of this name; create it if it is missing. Raises what `own_batch` raises."""
+    found = own_batch(connection, name, group, origin)
+    if found is None:
+        connection.execute(insert_new(connection, batch), {"name": name, "group_name": group, "note": origin.value})
+        found = own_batch(connection, name, group, origin)
+    if found is None:
+        raise UnsafeStateError(f"batch {name!r} cannot be made")
+    return found
+
+
+def own_batch(connection: Connection, name: str, group: str, origin: Origin) -> Batch | None:
+    """Return the batch of this name, or None if it does not exist.
+
+    Raises ConfigError if the batch belongs to another group, and UnsafeStateError if it takes no
+    tasks of this origin. Someone with write access to the inbox must neither add to a loaded batch
+    nor take its ids first. A batch that came back from dead letters takes tasks of both origins,
+    because nobody knows who made it.
+    """
+    found = find_batch(connection, name)
+    if found is not None and found.group != group:
+        raise ConfigError(f"batch {name!r} belongs to group {found.group!r}; load into another one with --batch")
+    foreign = name == direct_batch(group) or (found is not None and found.origin.foreign)
+    if origin is Origin.LOAD and foreign:
+        raise UnsafeStateError(f"batch {name!r} is for tasks of the inbox, whose ids others choose; load into another one with --batch")
+    if origin.foreign and found is not None and found.origin is Origin.LOAD and not foreign:
+        raise UnsafeStateError(f"batch {name!r} was made by a load and takes no record of the inbox; name another one in docllm-batch")
+    return found
+
+
+def find_batch(connection: Connection, name: str) -> Batch | None:
+    """Return the batch of this name, or None."""
+    row = connection.execute(select(batch).where(batch.c.name == name)).one_or_none()
+    return None if row is None else Batch(row.id, row.name, row.group_name, row.cancelled_at is not None, Origin(row.note))
+
+
+def require_batch(connection: Connection, group: str, name: str) -> Batch:
+    """Return the batch of this name. Raises ConfigError if the group has no such batch."""
+    found = find_batch(connection, name)
+    if found is None or found.group != group:
+        raise ConfigError(f"group {group} has no batch {name!r}; see: python -m producer status --group {group}")
+    return found
+
+
+def batches_of(connection: Connection, group: str, name: str | None) -> dict[int, str]:
+    """Return a group's batch names by id, oldest first; with `name`, only that batch."""
+    query = select(batch.c.id, batch.c.name).where(batch.c.group_name == group, batch.c.archived_at.is_(None)).order_by(batch.c.id)
+    return {row.id: row.name for row in connection.execute(query if name is None else query.where(batch.c.name == name))}
+
+
+def take_ids(connection: Connection, count: int) -> int:
+    """Take `count` task ids from the counter; return the first."""
+    connection.execute(insert_new(connection, id_block), {"name": "task", "next": 1})
+    row = connection.execute(select(id_block.c.next).where(id_block.c.name == "task").with_for_update()).scalar_one()
+    connection.execute(update(id_block).where(id_block.c.name == "task").values(next=id_block.c.next + count))
+    return int(row)
+
+
+def accept(connection: Connection, into: Batch, tasks: Sequence[NewTask], first_id: int) -> Accepted:
+    """Write the new tasks under the ids from `first_id` on, and the order to publish them.
+
+    Safe to run again after a lost answer: ids that exist already were written by the earlier try,
+    together with their order. Raises UnsafeStateError if the batch is cancelled.
+    """
+    _lock_open(connection, into)
+    ids = range(first_id, first_id + len(tasks))
+    if _count(connection, ids):
+        return _earlier(connection, into, tasks, ids)
+    order_of = sorted(range(len(tasks)), key=lambda position: tasks[position].key)
+    rows = [_row(into, tasks[position], ids[position]) for position in order_of]
+    insert_rows(connection, task, rows, keep=True)
+    result = _earlier(connection, into, tasks, ids)
+    insert_rows(connection, task_input, [_input(tasks[position], key) for position, key in result.new.items()])
+    items = [(outbox.TASK, key, 0) for key in result.new.values()]
+    orders = outbox.place(connection, into.group, "tasks", items)
+    types = Counter(tasks[position].type for position in result.new)
+    tally.write(connection, [_loaded(into, kind, count) for kind, count in types.items()])
+    return Accepted(result.new, result.known, result.clashing, tuple(orders))
+
+
+def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> Accepted:
+    """Return what `accept` would return for these tasks, without writing.
+
+    New tasks have no ids yet; only their positions count. Raises UnsafeStateError if the batch was
+    cancelled when it was read.
+    """
+    if into.cancelled:
+        raise _cancelled(into)
+    digests = _digests(connection, into, [one.key for one in tasks])
+    there = {position: digests[one.key] == one.digest for position, one in enumerate(tasks) if one.key in digests}
+    new = {position: 0 for position in range(len(tasks)) if position not in there}
+    known = tuple(position for position, same in there.items() if same)
+    return Accepted(new, known, tuple(there.keys() - set(known)), ())
+
+
+def begin_load(connection: Connection, into: Batch) -> None:
+    """Mark the batch as one whose load has begun, and open its guards.
+
+    From now on it counts as a load's batch. Whoever loads it wants its tasks to run.
+    """
+    connection.execute(update(batch).where(batch.c.id == into.id).values(closed_at=None, note=Origin.LOAD.value))
+    guards.open_all(connection, into.group, into.id, "load", "the batch was loaded again")
+
+
+def close_batch(connection: Connection, into: Batch) -> None:
+    """Mark the batch as closed: its whole input was read."""
+    connection.execute(update(batch).where(batch.c.id == into.id, batch.c.closed_at.is_(None)).values(closed_at=utc_now()))
+
+
+def told_half_loaded(name: str) -> str:
+    """Return the message for a person about a half-loaded batch."""
+    return f"batch {shown(name)}: its load has not ended; if none is running, start the same load again for the rest"
+
+
+def half_loaded(connection: Connection, group: str) -> list[str]:
+    """Return the names of the batches whose load has begun and not ended.
+
+    Such a load still runs, or was stopped. Batches that were not loaded are never closed, and are
+    left out.
+    """
+    begun = (batch.c.closed_at.is_(None), batch.c.note == Origin.LOAD.value, batch.c.cancelled_at.is_(None), batch.c.archived_at.is_(None))
+    query = select(batch.c.name).where(batch.c.group_name == group, *begun).order_by(batch.c.id)
+    return list(connection.execute(query).scalars())
+
+
+def _lock_open(connection: Connection, into: Batch) -> None:
+    """Lock the batch's row: a later cancel waits for this transaction and finds its rows."""
+    cancelled = connection.execute(select(batch.c.cancelled_at).where(batch.c.id == into.id).with_for_update(read=True)).scalar_one()
+    if cancelled is not None:
+        raise _cancelled(into)
+
+
+def _cancelled(into: Batch) -> UnsafeStateError:
+    return UnsafeStateError(f"batch {into.name!r} was cancelled; load under another name with --batch")
+
+
+def _count(connection: Connection, ids: range) -> int:
+    query = select(func.count()).where(task.c.id.between(ids.start, ids.stop - 1))
+    return connection.execute(query).scalar_one()
+
+
+def _present(connection: Connection, ids: range) -> Collection[int]:
+    if _count(connection, ids) == len(ids):
+        return ids
+    query = select(task.c.id).where(task.c.id.between(ids.start, ids.stop - 1))
+    return set(connection.execute(query).scalars())
+
+
+def _earlier(connection: Connection, into: Batch, tasks: Sequence[NewTask], ids: range) -> Accepted:
+    """Read back which ids exist; compare the digests of the other tasks.
+
+    Their keys existed before.
+    """
+    present = _present(connection, ids)
+    new = {position: key for position, key in enumerate(ids) if key in present}
+    others = [position for position in range(len(tasks)) if position not in new]
+    digests = _digests(connection, into, [tasks[position].key for position in others])
+    clashing = tuple(position for position in others if digests.get(tasks[position].key) != tasks[position].digest)
+    known = tuple(position for position in others if digests.get(tasks[position].key) == tasks[position].digest)
+    return Accepted(new, known, clashing, ())
+
+
+def _digests(connection: Connection, into: Batch, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = {}
+    for start in range(0, len(keys), PAGE):
+        page = sorted(keys[start : start + PAGE])
+        query = select(task.c.task_key, task.c.digest).where(task.c.batch_id == into.id, task.c.task_key.in_(page))
+        found.update((row.task_key, row.digest) for row in connection.execute(query))
+    return found
+
+
+def _row(into: Batch, new: NewTask, task_id: int) -> dict[str, Any]:
+    row = {
+        "id": task_id,
+        "batch_id": into.id,
+        "task_key": new.key,
+        "digest": new.digest,
+        "type": new.type,
+        "tenant": new.tenant,
+        "max_attempts": new.max_attempts,
+    }
+    return row | {"expires_at": new.expires_at or NEVER_TIME}
+
+
+def _input(new: NewTask, task_id: int) -> dict[str, Any]:
+    return {"task_id": task_id, "raw_key": new.raw_key, "headers": new.headers, "body": new.value}
+
+
+def _loaded(into: Batch, kind: str, count: int) -> tally.TallyChange:
+    return tally.TallyChange(tally.TallyKey(into.id, kind, "", Status.PENDING, tally.LOADED), count)

@@ -1,0 +1,87 @@
+"""Turns a foreign record, one that names no docllm task, into a task. Pure.
+
+The intake and a replay of the quarantine use this module. Whatever a library raises while it reads
+the record becomes a LineError, which concerns this record alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from producer.ledger.quarantine import headers_blob
+from producer.ledger.store import NewTask, direct_batch
+from producer.loading.new_task import new_task
+from schemas.task.batch_name import RULE, is_batch_name
+from schemas.task.envelope import BATCH_HEADER, UNREADABLE, RawHeaders
+from schemas.task.line import BOM, LineError, TaskLine, parse
+from schemas.task.line_json import reading
+
+_NOT_UTF8 = "\ufffd"
+
+
+def read(
+    key: bytes | None,
+    value: bytes | None,
+    headers: RawHeaders,
+    group: str,
+    max_attempts_of: Callable[[str], int],
+    parsed: TaskLine | None = None,
+) -> tuple[str, NewTask]:
+    """Return a record's batch name and its task. Raises LineError if the record is no task.
+
+    `parsed` is the record's line if `head` has read it before.
+    """
+    with reading(memory=True):
+        name = _batch_name(headers, group)
+        body = line(value)
+        return name, new_task(parsed or _parsed(body), body, max_attempts_of, raw_key=key, headers=headers_blob(headers))
+
+
+def line(value: bytes | None) -> bytes:
+    """Return the line as `load` reads it from a file, without byte order mark and line end."""
+    return (value or b"").removeprefix(BOM).removesuffix(b"\n").removesuffix(b"\r")
+
+
+def head(body: bytes) -> TaskLine:
+    """Return what `read` needs of a line, without the parts that may be large.
+
+    For a separate process, which hands the result back. Raises LineError.
+    """
+    with reading(memory=True):
+        return replace(_parsed(body), prompt=None, text=None, params={}, schema=None, body=None, metadata=None)
+
+
+def reason(error: LineError) -> str:
+    """Return why a record is no task, for a person."""
+    return f"{error.field or 'line'} {error.error}; {error.fix}"
+
+
+def clash(batch_name: str) -> str:
+    """Return why a batch does not take a task whose id it has already."""
+    return f"its id is in batch {batch_name!r} with other content"
+
+
+def _parsed(body: bytes) -> TaskLine:
+    """Return the line of a record; say of several lines that they should be several records."""
+    try:
+        return parse(body)
+    except LineError as error:
+        if error.field or b"\n" not in body.strip():
+            raise
+        fix = "one record is one line, and this one has several; with kcat add -l"
+        raise LineError(error.field, error.error, fix) from None
+
+
+def _batch_name(headers: RawHeaders, group: str) -> str:
+    """Return the batch that the producer names, or else the group's own batch."""
+    if any(name == UNREADABLE for name, _ in headers):
+        raise LineError("headers", "have a name that is not UTF-8", "which batch is meant cannot be read; name headers in UTF-8")
+    named = [value for name, value in headers if name == BATCH_HEADER and value]
+    if not named:
+        return direct_batch(group)
+    text = named[-1].decode("utf-8", "replace")
+    # The quarantine stores such a header with this character, and may replay the record from there.
+    if _NOT_UTF8 in text:
+        raise LineError(BATCH_HEADER, "is not UTF-8", "which batch is meant cannot be read; name it in UTF-8")
+    if not is_batch_name(text):
+        raise LineError(BATCH_HEADER, "is no batch name", RULE)
+    return text

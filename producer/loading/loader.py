@@ -1,0 +1,162 @@
+"""Loads tasks. A chunk of lines becomes rows, inputs and one publish order, then records.
+
+Rows, inputs and order are written in one transaction. A load that is killed is simply started
+again: it recognizes the tasks that exist, and any relay sends the orders that were left.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from producer.input.lines import Bad, Good, clashing
+from producer.ledger import outbox, store
+from producer.loading.new_task import new_task
+from producer.ports import Order, Publisher
+from producer.relay import record_builder
+from schemas.errors import DocllmError
+from schemas.ledger.database import Connection, Database
+from schemas.runtime import crash
+from schemas.runtime.clock import Clock
+from schemas.runtime.executors import Executor
+from schemas.task.envelope import Outgoing
+from schemas.task.topics import Topics
+
+CHUNK, SQLITE_CHUNK = 1000, 200
+CHUNK_BYTES = 4 << 20
+IN_FLIGHT = 4  # chunks between reading and delivery report
+
+
+@dataclass(slots=True)
+class Summary:
+    """The counts of a load.
+
+    `before` is the number of tasks that the batch had when the load began; `unsent` is the number
+    of records that the relay will publish.
+    """
+
+    before: int = 0
+    new: int = 0
+    known: int = 0
+    bad: int = 0
+    unsent: int = 0
+    errors: list[str] = field(default_factory=list)
+
+
+class Loader:
+    """Loads one input into one batch."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        executor: Executor,
+        reading: Executor,
+        publisher: Publisher,
+        topics: Topics,
+        clock: Clock,
+        ledger_id: str,
+        into: store.Batch,
+        max_attempts_of: Callable[[str], int],
+        reject: Callable[[Bad], None],
+        is_new: Callable[[Good], None],
+        progress: Callable[[int], None],
+    ) -> None:
+        self._database = database
+        self._executor = executor
+        self._reading = reading
+        self._publisher = publisher
+        self._topics = topics
+        self._clock = clock
+        self._ledger_id = ledger_id
+        self._into = into
+        self._max_attempts_of = max_attempts_of
+        self._reject = reject
+        self._is_new = is_new
+        self._progress = progress
+        self.summary = Summary()
+
+    async def load(self, lines: Iterable[Good | Bad]) -> Summary:
+        """Load every good line and report every bad one.
+
+        Lines are read on a thread, because standard input may be slow. Raises what stopped the
+        load: UnsafeStateError for a cancelled batch, or a permanent database error.
+        """
+        try:
+            await self._load(lines)
+        except ExceptionGroup as group:
+            # With Python 3.11.0 to 3.11.3, `except*` would raise a group here.
+            stopped = group.subgroup(DocllmError)
+            if stopped is None:
+                raise
+            raise stopped.exceptions[0] from None
+        await self._run(lambda c: store.close_batch(c, self._into))
+        return self.summary
+
+    async def _load(self, lines: Iterable[Good | Bad]) -> None:
+        room = asyncio.Semaphore(IN_FLIGHT)
+        parts = chunks(lines, SQLITE_CHUNK if self._database.sqlite else CHUNK)
+        async with asyncio.TaskGroup() as group:
+            while chunk := await self._reading(lambda: next(parts, [])):
+                for line in chunk:
+                    if isinstance(line, Bad):
+                        self._refuse(line)
+                good = [line for line in chunk if isinstance(line, Good)]
+                if good:
+                    await room.acquire()
+                    # Take ids in the order of the lines, because an export follows the ids.
+                    first = await self._run(partial(store.take_ids, count=len(good)))
+                    crash.reach("load.ids_taken")
+                    group.create_task(self._load_chunk(good, first)).add_done_callback(lambda _: room.release())
+
+    def _refuse(self, line: Bad) -> None:
+        self.summary.bad += 1
+        self._reject(line)
+
+    async def _load_chunk(self, chunk: Sequence[Good], first: int) -> None:
+        tasks = [new_task(line.task, line.value, self._max_attempts_of, raw_key=line.key.encode()) for line in chunk]
+        accepted = await self._run(lambda c: store.accept(c, self._into, tasks, first))
+        crash.reach("load.accepted")
+        for position in accepted.clashing:
+            self._refuse(clashing(chunk[position], self._into.name))
+        for position in accepted.new:
+            self._is_new(chunk[position])
+        self.summary.new += len(accepted.new)
+        self.summary.known += len(accepted.known)
+        self._progress(self.summary.new + self.summary.known)
+        if accepted.orders:
+            await self._publish(accepted.orders, {key: tasks[position] for position, key in accepted.new.items()})
+
+    async def _publish(self, orders: Sequence[Order], tasks: dict[int, store.NewTask]) -> None:
+        """Publish the new tasks from memory; shrink each order by the records that arrived."""
+        for order in orders:
+            records = self._records(order.items, tasks)
+            answers = await self._publisher.publish(records)
+            crash.reach("load.published")
+            left = [item for item, answer in zip(order.items, answers, strict=True) if answer is not None]
+            self.summary.unsent += len(left)
+            self.summary.errors += [answer.reason for answer in answers if answer is not None][:1]
+            await self._run(partial(outbox.shrink, order=order, left=left))
+            crash.reach("load.shrunk")
+
+    def _records(self, items: Sequence[outbox.Item], tasks: dict[int, store.NewTask]) -> list[Outgoing]:
+        topic, due_ms = self._topics.name("tasks"), int(self._clock.utc_s() * 1000)
+        each = record_builder.first_headers(self._ledger_id, self._topics.group, self._into.name, items, due_ms)
+        return [Outgoing(topic, (task := tasks[item[1]]).key, task.value, headers) for item, headers in zip(items, each, strict=True)]
+
+    async def _run(self, work: Callable[[Connection], store.Result]) -> store.Result:
+        return await self._executor(lambda: self._database.run(work))
+
+
+def chunks(lines: Iterable[Good | Bad], size: int) -> Iterator[list[Good | Bad]]:
+    """Yield the lines in lists of at most `size`, bounded in bytes too."""
+    chunk: list[Good | Bad] = []
+    chunk_bytes = 0
+    for line in lines:
+        chunk.append(line)
+        chunk_bytes += len(line.value) if isinstance(line, Good) else 0
+        if len(chunk) >= size or chunk_bytes >= CHUNK_BYTES:
+            yield chunk
+            chunk, chunk_bytes = [], 0
+    if chunk:
+        yield chunk

@@ -1,0 +1,30 @@
+"""Turns a task line into the row that the ledger stores."""
+
+from collections.abc import Callable
+from datetime import UTC
+
+from producer.ledger.store import NewTask
+from schemas.task.envelope import digest
+from schemas.task.line import TaskLine
+
+
+def new_task(
+    line: TaskLine, value: bytes, max_attempts_of: Callable[[str], int], *, raw_key: bytes | None, headers: bytes | None = None
+) -> NewTask:
+    """Return the task to accept.
+
+    `value` is the line as it was read, `raw_key` the key of the record that brought it.
+    `max_attempts_of` gives the attempts for a type if the line sets none.
+    """
+    key = line.key.encode()
+    return NewTask(
+        key=key,
+        digest=digest(key, value),
+        value=value,
+        type=line.type,
+        tenant=line.tenant,
+        max_attempts=line.max_attempts or max_attempts_of(line.type),
+        expires_at=line.deadline and line.deadline.astimezone(UTC).replace(tzinfo=None),
+        raw_key=raw_key,
+        headers=headers,
+    )

@@ -1,0 +1,121 @@
+"""Reads an input before anything is loaded: `load --strict` and `--dry-run`.
+
+It writes nothing to the ledger. It finds what a load would refuse: lines that are no tasks, and ids
+that clash with an earlier line or with the ledger.
+"""
+
+import hashlib
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from producer.input.lines import Bad, Good, clashing
+from producer.ledger.store import Accepted, NewTask
+from producer.loading.loader import CHUNK, Summary, chunks
+from producer.loading.new_task import new_task
+from schemas.errors import ConfigError
+from schemas.runtime.executors import Executor
+from schemas.task.envelope import digest
+
+# Returns what the ledger would answer for the tasks; of new tasks it returns only their positions.
+Ask = Callable[[Sequence[NewTask]], Awaitable[Accepted]]
+
+_CACHE_KIB = 64 << 10
+_ANY_ATTEMPTS = 1  # nothing is stored, so any number will do
+
+
+class InputDigest:
+    """A hash of an input as it was read: two readings of the same lines are equal."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def add(self, line: Good | Bad) -> None:
+        """Add the next line."""
+        self.lines += 1
+        self._hash.update(digest(line.key.encode(), line.value) if isinstance(line, Good) else str(line).encode("utf-8", "replace"))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, InputDigest) and (self.lines, self._hash.digest()) == (other.lines, other._hash.digest())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class KeyIndex:
+    """The ids of an input with the digests of their tasks.
+
+    They are in an unnamed temporary file of SQLite, because millions do not fit in memory.
+    """
+
+    def __init__(self) -> None:
+        self._file = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        for pragma in (f"cache_size=-{_CACHE_KIB}", "journal_mode=OFF", "synchronous=OFF"):
+            self._file.execute(f"PRAGMA {pragma}")
+        self._file.execute("CREATE TABLE seen (key BLOB PRIMARY KEY, digest BLOB) WITHOUT ROWID")
+
+    def matching(self, tasks: Sequence[NewTask]) -> Accepted:
+        """Note the tasks; return which ids came before, and whether with the same content.
+
+        Raises ConfigError if the temporary folder has no room.
+        """
+        try:
+            same = [self._same(task) for task in tasks]
+        except sqlite3.OperationalError as error:
+            raise ConfigError(f"the temporary folder does not take what is to be compared: {error}; name another one with TMPDIR") from None
+        new, known, clashing = ([position for position, found in enumerate(same) if found is wanted] for wanted in (None, True, False))
+        return Accepted(dict.fromkeys(new, 0), tuple(known), tuple(clashing), ())
+
+    def _same(self, task: NewTask) -> bool | None:
+        """Return whether the id came before with this content; None if it did not come before."""
+        if self._file.execute("INSERT INTO seen VALUES (?, ?) ON CONFLICT DO NOTHING", (task.key, task.digest)).rowcount:
+            return None
+        (found,) = self._file.execute("SELECT digest FROM seen WHERE key = ?", (task.key,)).fetchone()
+        return bool(found == task.digest)
+
+    def close(self) -> None:
+        """Close the file, which deletes it."""
+        self._file.close()
+
+
+class Preflight:
+    """Reads an input on an executor; reports each bad line and each good line that is new.
+
+    `ask` is None if the ledger holds nothing of the batch.
+    """
+
+    def __init__(
+        self, *, batch: str, reading: Executor, ask: Ask | None, reject: Callable[[Bad], None], is_new: Callable[[Good], None]
+    ) -> None:
+        self._batch = batch
+        self._reading = reading
+        self._ask = ask
+        self._reject = reject
+        self._is_new = is_new
+        self.summary = Summary()
+
+    async def read(self, lines: Iterable[Good | Bad]) -> Summary:
+        """Read to the end; return what a load would do."""
+        seen, parts = KeyIndex(), chunks(lines, CHUNK)
+        try:
+            while chunk := await self._reading(lambda: next(parts, [])):
+                await self._look(chunk, seen)
+        finally:
+            await self._reading(seen.close)  # a statement may still run on that executor
+        return self.summary
+
+    async def _look(self, chunk: Sequence[Good | Bad], seen: KeyIndex) -> None:
+        good = [line for line in chunk if isinstance(line, Good)]
+        tasks = [new_task(line.task, line.value, lambda _type: _ANY_ATTEMPTS, raw_key=None) for line in good]
+        found = await self._reading(lambda: seen.matching(tasks))
+        new, clashes = set(found.new), set(found.clashing)
+        if self._ask is not None and tasks:
+            there = await self._ask(tasks)
+            new, clashes = new & there.new.keys(), clashes | set(there.clashing)
+        for position in sorted(new):
+            self._is_new(good[position])
+        bad = [line for line in chunk if isinstance(line, Bad)] + [clashing(good[position], self._batch) for position in clashes]
+        for line in sorted(bad, key=lambda one: one.line):
+            self._reject(line)
+        self.summary.new += len(new)
+        self.summary.bad += len(bad)
+        self.summary.known += len(good) - len(new) - len(clashes)

@@ -1,0 +1,184 @@
+"""Turns the items of a publish order into records, from the ledger alone.
+
+The records are the same whoever sends them. The value is the task as it was loaded, byte for byte;
+the headers describe this publication. An item that could only put an inert record on a topic gives
+no record: its task is final, or its fence moved on. A dead letter is never left out because of its
+task's state.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, Row, select
+
+from producer.ledger.outbox import QUARANTINE, TASK, Item
+from producer.ledger.quarantine import headers_of
+from producer.ports import Order
+from schemas.ledger.migrations import ledger_id
+from schemas.ledger.sql import seconds_until
+from schemas.ledger.tables import batch, dead_letter, quarantine, task, task_input
+from schemas.task.envelope import BATCH_HEADER, UNREADABLE, VERSION, Outgoing, Publication, encode, encode_each, text
+from schemas.task.line_json import LineError
+from schemas.task.states import FINAL, Status
+from schemas.task.topics import Topics
+
+_EXCEPTION_PREFIX = "docllm."
+_REASON = tuple(
+    dead_letter.c[name] for name in "disposition error_class error_text fingerprint origin_topic origin_partition origin_offset".split()
+)
+
+
+def write(connection: Connection, topics: Topics, order: Order, utc_s: float) -> dict[Item, Outgoing]:
+    """Return the record of each item of `order` that is still wanted."""
+    ledger = ledger_id(connection)
+    topic = topics.name(order.destination)
+    if order.destination == "dlq":
+        return _dead_letters(connection, topics, ledger, order.items) | _quarantined(connection, topics, ledger, order.items)
+    rows = _tasks(connection, order.items)
+    records = {}
+    for item in order.items:
+        row = rows.get(item[1])
+        if row is not None and row.fence == item[2] and row.status not in FINAL:
+            headers = encode(_publication(row, ledger, topics.group, due_ms=int((utc_s + max(0.0, row.due_in_s)) * 1000)))
+            records[item] = Outgoing(topic, row.task_key, row.body, headers)
+    return records
+
+
+def pointer(record: Outgoing) -> Outgoing:
+    """Return a replacement for a record that its topic refuses.
+
+    It has the same key and headers, and no value; the ledger has the value.
+    """
+    size = len(record.value or b"")
+    return Outgoing(record.topic, record.key, None, [*record.headers, ("docllm-pointer", b"%d bytes in the ledger" % size)])
+
+
+def first_headers(ledger: str, group: str, batch_name: str, items: Iterable[Item], due_ms: int) -> Iterator[list[tuple[str, bytes]]]:
+    """Yield the headers of first publications, for a loader that has the tasks at hand."""
+    alike = Publication(ledger, group, batch_name, task_id=0, fence=0, due_ms=due_ms)
+    return encode_each(alike, ((task_id, fence) for _, task_id, fence in items))
+
+
+def _tasks(connection: Connection, items: Sequence[Item]) -> dict[int, Row[Any]]:
+    ids = sorted(item[1] for item in items if item[0] == TASK)
+    columns = (task.c.id, task.c.task_key, task.c.status, task.c.fence, task.c.attempt, task_input.c.body)
+    query = (
+        select(*columns, batch.c.name.label("batch_name"), seconds_until(task.c.due_at).label("due_in_s"))
+        .join(batch, batch.c.id == task.c.batch_id)
+        .join(task_input, task_input.c.task_id == task.c.id)
+        .where(task.c.id.in_(ids))
+    )
+    return {row.id: row for row in connection.execute(query)}
+
+
+def _publication(row: Row[Any], ledger: str, group: str, due_ms: int = 0) -> Publication:
+    return Publication(ledger, group, row.batch_name, row.id, row.fence, row.attempt, due_ms)
+
+
+def _dead_letters(connection: Connection, topics: Topics, ledger: str, items: Sequence[Item]) -> dict[Item, Outgoing]:
+    wanted = {item[1]: item for item in items if item[0] == TASK}
+    of_task = (task.c.id, task.c.status, task.c.fence, task.c.attempt)
+    query = (
+        select(*of_task, task_input.c.body, task_input.c.raw_key, batch.c.name.label("batch_name"), *_REASON)
+        .join(batch, batch.c.id == task.c.batch_id)
+        .join(task_input, task_input.c.task_id == task.c.id)
+        .outerjoin(dead_letter, dead_letter.c.task_id == task.c.id)
+        .where(task.c.id.in_(sorted(wanted)))
+    )
+    rows = connection.execute(query).all()
+    return {wanted[row.id]: _dead_letter(row, topics, ledger) for row in rows if _is_dead_of(row, wanted[row.id])}
+
+
+def _is_dead_of(row: Row[Any], item: Item) -> bool:
+    """Return whether the task is still dead under the item's fence.
+
+    If it is not, no dead letter is missing: a replay waits until the dead letter is on its topic.
+    """
+    return bool(row.status == Status.DEAD and row.fence == item[2])
+
+
+def _dead_letter(row: Row[Any], topics: Topics, ledger: str) -> Outgoing:
+    found = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's name for a row as a mapping
+    publication = replace(
+        _publication(row, ledger, topics.group),
+        origin=_origin(found),
+        error_class=row.error_class or "",
+        error=row.error_text or "",
+    )
+    return Outgoing(topics.name("dlq"), row.raw_key, row.body, encode(publication) + _reason(found, topics.group, row.attempt))
+
+
+def _origin(found: Mapping[str, Any]) -> str:
+    if not found["origin_topic"]:
+        return ""
+    return f"{found['origin_topic']}/{found['origin_partition']}/{found['origin_offset']}"
+
+
+def _reason(found: Mapping[str, Any], group: str, attempts: int) -> list[tuple[str, bytes]]:
+    """Return the disposition, and the headers that existing tools read.
+
+    These are Spring's text headers and those of KIP-1191.
+    """
+    values = {
+        "docllm-disposition": found["disposition"],
+        "docllm-fingerprint": found["fingerprint"].hex() if found["fingerprint"] else "",
+        "kafka_dlt-original-topic": found["origin_topic"],
+        "kafka_dlt-exception-fqcn": _EXCEPTION_PREFIX + found["error_class"] if found["error_class"] else "",
+        "kafka_dlt-exception-message": found["error_text"],
+        "kafka_dlt-original-consumer-group": group,
+        "__dlq.errors.topic": found["origin_topic"],
+        "__dlq.errors.partition": found["origin_partition"],
+        "__dlq.errors.offset": found["origin_offset"],
+        "__dlq.errors.group": group,
+        "__dlq.errors.delivery.count": attempts,
+        "__dlq.errors.message": found["error_text"],
+    }
+    return _texts(values)
+
+
+def _quarantined(connection: Connection, topics: Topics, ledger: str, items: Sequence[Item]) -> dict[Item, Outgoing]:
+    wanted = {item[1]: item for item in items if item[0] == QUARANTINE}
+    if not wanted:
+        return {}
+    origin = (
+        quarantine.c.topic.label("origin_topic"),
+        quarantine.c.part.label("origin_partition"),
+        quarantine.c.record_offset.label("origin_offset"),
+    )
+    query = select(quarantine, *origin).where(quarantine.c.id.in_(sorted(wanted)))
+    return {wanted[row.id]: _quarantined_letter(row, topics, ledger) for row in connection.execute(query).all()}
+
+
+def _quarantined_letter(row: Any, topics: Topics, ledger: str) -> Outgoing:
+    found = {**row._mapping, "error_class": row.disposition.upper()}  # noqa: SLF001 - a row as a mapping
+    values = {
+        "docllm-v": VERSION,
+        "docllm-ledger": ledger,
+        "docllm-group": topics.group,
+        "docllm-quarantine": row.id,
+        "docllm-origin": _origin(found),
+        "docllm-error-class": found["error_class"],
+        "docllm-error": row.error_text,
+        "docllm-value-digest": row.value_digest.hex() if row.value_digest else "",
+    }
+    value = None if row.value_digest else row.record_value
+    headers = _batch_as_named(row.headers) + _texts(values) + _reason(found, topics.group, 1)
+    return Outgoing(topics.name("dlq"), row.record_key, value, headers)
+
+
+def _batch_as_named(kept: bytes | None) -> list[tuple[str, bytes]]:
+    """Return the header of a quarantined record that names its batch, unchanged.
+
+    A record that is loaded back belongs to that batch, or is refused as before.
+    """
+    try:
+        pairs = headers_of(kept)
+    except LineError:
+        pairs = [(UNREADABLE, "")]
+    said = {name: value for name, value in pairs if name == UNREADABLE or (name == BATCH_HEADER and value)}
+    return [(name, (value or "").encode()) for name, value in said.items()]
+
+
+def _texts(values: Mapping[str, object]) -> list[tuple[str, bytes]]:
+    return [(name, text(str(value), 1000)) for name, value in values.items() if value not in {None, ""}]

@@ -1,0 +1,143 @@
+"""Sends publish orders: this process's new orders at once, abandoned orders later.
+
+Duplicates are harmless, because fence and state decide at the claim. A lost order is not harmless.
+So an order is shrunk only by the items that the delivery reports confirm, and an item that its
+topic refuses becomes a pointer record, then a quarantine row.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from producer.ledger import outbox
+from producer.ledger.outbox import Item
+from producer.ledger.quarantine import undeliverable
+from producer.ports import Order, Publisher, Refusal
+from producer.relay import record_builder
+from schemas.ledger.database import Connection, Database
+from schemas.runtime import crash
+from schemas.runtime.clock import Clock
+from schemas.runtime.executors import Executor
+from schemas.task.envelope import Outgoing
+from schemas.task.topics import Topics
+
+log = logging.getLogger(__name__)
+
+SLICE = 50  # items whose bodies are in memory at once
+CROWDED = 10_000  # above this many records in the local queue, new orders are left to the relay
+
+
+class Relay:
+    """Publishes orders of one group. Any number of processes may run `relay_once`."""
+
+    def __init__(self, *, database: Database, executor: Executor, publisher: Publisher, topics: Topics, clock: Clock) -> None:
+        self._database = database
+        self._executor = executor
+        self._publisher = publisher
+        self._topics = topics
+        self._clock = clock
+        self._failing: set[str] = set()
+
+    @property
+    def failing(self) -> frozenset[str]:
+        """Return the destinations to which the last attempt to publish delivered nothing."""
+        return frozenset(self._failing)
+
+    async def send(self, orders: Sequence[Order]) -> None:
+        """Publish orders that this process has just written; failed items stay with the relay."""
+        for order in orders:
+            if self._publisher.waiting() > CROWDED:
+                return
+            if order.destination not in self._failing:
+                await self.publish(order)
+
+    async def relay_once(self) -> int:
+        """Publish orders that outlived their grace; return how many records were delivered.
+
+        A failing destination is probed last, with one slice of one order, because each try is slow.
+        """
+        failing, delivered = self.failing, 0
+        while orders := await self._take(partial(outbox.take, group=self._topics.group, without=self.failing)):
+            for order in orders:
+                if order.destination not in self._failing:
+                    delivered += await self.publish(order)
+        for destination in sorted(failing):
+            for order in await self._take(partial(outbox.take_one, group=self._topics.group, destination=destination)):
+                delivered += await self.publish(order, probe=True)
+        return delivered
+
+    async def _take(self, take: Callable[[Connection], list[Order]]) -> list[Order]:
+        orders = await self._executor(lambda: self._database.run(take))
+        if orders:
+            crash.reach("relay.taken")
+        return orders
+
+    async def drop_settled(self) -> int:
+        """Delete orders that could only put inert records on a topic; return how many."""
+        return await self._executor(lambda: self._database.run(lambda c: outbox.drop_settled(c, self._topics.group)))
+
+    async def publish(self, order: Order, *, probe: bool = False) -> int:
+        """Publish one order and shrink it by the delivered items; return how many records arrived.
+
+        With `probe`, only its first slice is published.
+        """
+        delivered, left = 0, list(order.items)
+        for start in range(0, len(order.items), SLICE):
+            part = order.items[start : start + SLICE]
+            sent, refused = await self._publish(replace(order, items=part))
+            crash.reach("publish.delivered")
+            delivered += sent
+            left = [item for item in left if item not in part or item in refused]
+            if probe or order.destination in self._failing:
+                break
+        await self._executor(lambda: self._database.run(lambda c: outbox.shrink(c, order, left)))
+        crash.reach("publish.shrunk")
+        return delivered
+
+    async def _publish(self, part: Order) -> tuple[int, set[Item]]:
+        records = await self._executor(
+            lambda: self._database.auto(lambda c: record_builder.write(c, self._topics, part, self._clock.utc_s()))
+        )
+        refused = await self._deliver(records)
+        if refused:
+            self._log_refused(part.destination, len(records), list(refused.values()))
+        if records and len(refused) == len(records):
+            self._failing.add(part.destination)
+        elif records:
+            self._failing.discard(part.destination)
+        return len(records) - len(refused), set(refused)
+
+    def _log_refused(self, destination: str, count: int, refusals: Sequence[Refusal]) -> None:
+        """Log the first failure of a destination: while it takes nothing it is tried every few seconds."""
+        level = logging.DEBUG if destination in self._failing else logging.WARNING
+        message = "%d of %d records for %s were not delivered and are sent again: %s"
+        log.log(level, message, len(refusals), count, destination, refusals[0].reason)
+
+    async def _deliver(self, records: dict[Item, Outgoing]) -> dict[Item, Refusal]:
+        """Publish records; return the undelivered items that may still be delivered.
+
+        A record that the topic refuses for good is replaced by a pointer record.
+        """
+        refused = await self._attempt(records)
+        hopeless = {item: refusal for item, refusal in refused.items() if refusal.permanent}
+        if hopeless:
+            crash.reach("publish.refused")
+            log.warning("%d records are refused by their topic for good: %s", len(hopeless), next(iter(hopeless.values())).reason)
+            pointers = {item: record_builder.pointer(records[item]) for item in hopeless if records[item].value is not None}
+            again = await self._attempt(pointers)
+            for item, refusal in hopeless.items():
+                if item not in pointers or (item in again and again[item].permanent):
+                    await self._set_aside(item, records[item], refusal)
+                if item not in again or again[item].permanent:
+                    del refused[item]
+        return refused
+
+    async def _attempt(self, records: dict[Item, Outgoing]) -> dict[Item, Refusal]:
+        answers = await self._publisher.publish(list(records.values())) if records else []
+        return {item: answer for item, answer in zip(records, answers, strict=True) if answer is not None}
+
+    async def _set_aside(self, item: Item, record: Outgoing, refusal: Refusal) -> None:
+        log.error("item %s of %s cannot be published: %s; it is in the quarantine table", item, record.topic, refusal.reason)
+        await self._executor(lambda: self._database.run(lambda c: undeliverable(c, self._topics.group, item, record, refusal.reason)))
+        crash.reach("publish.set_aside")

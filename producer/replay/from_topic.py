@@ -1,0 +1,253 @@
+"""Loads dead letters back from their topic, for a ledger that was lost.
+
+Each task is loaded once, into the batch that its dead letter names. The topic is read twice: first
+for the positions of the dead letters, some hundred bytes each, then for their bytes.
+
+Tasks that are in the ledger already are recognized, so a load may be repeated at any time.
+Quarantined records were never tasks, and may be copies of tasks, so their dead letters are left
+unless somebody asks for them.
+"""
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from producer.ledger import store
+from producer.loading import foreign_records
+from producer.ports import Incoming, Order, TopicReader
+from producer.relay.relay import Relay
+from schemas.errors import ConfigError, UnsafeStateError
+from schemas.ledger.database import Connection, Database
+from schemas.ledger.tables import audit
+from schemas.runtime import crash
+from schemas.runtime.executors import Executor
+from schemas.task.envelope import BATCH_HEADER, UNREADABLE, digest
+from schemas.task.line import LineError
+
+Result = TypeVar("Result")
+Cursor = tuple[int, int]  # partition, offset
+
+CHUNK, SQLITE_CHUNK = 500, 200
+_OURS = ("docllm-", "kafka_dlt-", "__dlq.")
+_POINTER = ("docllm-pointer", "docllm-value-digest")
+_RECORD = "docllm-quarantine"
+_MAX_DIGITS = 18
+# Here the dead letters name the batch; where a person names it, the ledger's error says what to do.
+_OTHER_GROUP = "batch {!r} belongs to another group of this ledger; load its letters with --group of that one"
+
+
+class Name(NamedTuple):
+    """The task or record that a dead letter is about.
+
+    `content` stands for the value; it is empty if the dead letter only points to the value. The
+    number alone does not identify a task: a restored backup gives numbers out again, to other
+    tasks.
+    """
+
+    ledger: str
+    kind: str
+    number: str
+    batch: str
+    content: bytes
+
+
+@dataclass(slots=True)
+class Found:
+    """What a topic holds.
+
+    `places`: the position of one dead letter of each task or record. `left`: tasks and records that
+    were not asked for. `letters`: the number of dead letters. `own`: the number of dead letters of
+    the given ledger.
+    """
+
+    places: dict[Name, Cursor] = field(default_factory=dict)
+    left: set[Name] = field(default_factory=set)
+    letters: int = 0
+    own: int = 0
+
+
+@dataclass(slots=True)
+class Loaded:
+    """The result of a load. `refused`: dead letters that cannot be loaded, with the reason."""
+
+    new: int = 0
+    known: int = 0
+    refused: list[str] = field(default_factory=list)
+
+
+async def survey(reader: TopicReader, topic: str, ledger_id: str, dispositions: Collection[str]) -> Found:
+    """Return what a topic holds now: the dead letters of these dispositions.
+
+    Without dispositions it returns the dead letters of everything but quarantined records.
+    """
+    found = Found()
+    async with aclosing(reader.read(topic)) as pages:
+        async for page in pages:
+            for letter in page:
+                _note(found, letter, ledger_id, dispositions)
+    _drop_pointers(found)
+    found.left -= found.places.keys()
+    return found
+
+
+def _note(found: Found, letter: Incoming, ledger_id: str, dispositions: Collection[str]) -> None:
+    name, headers = name_of(letter), dict(letter.headers)
+    found.letters += 1
+    found.own += name.ledger == ledger_id
+    wanted = (headers.get("docllm-disposition") or b"").decode("utf-8", "replace") in dispositions if dispositions else name.kind != _RECORD
+    if wanted:
+        found.places.setdefault(name, (letter.partition, letter.offset))
+    else:
+        found.left.add(name)
+
+
+def _drop_pointers(found: Found) -> None:
+    """Forget dead letters that only point to a value that another letter of the task has."""
+    if pointers := [name for name in found.places if not name.content]:
+        whole = {name[:4] for name in found.places if name.content}
+        for name in pointers:
+            if name[:4] in whole:
+                del found.places[name]
+
+
+def name_of(letter: Incoming) -> Name:
+    """Return what a dead letter is about; a record without docllm's headers stands for itself."""
+    headers = dict(letter.headers)
+    ledger, batch = (sys.intern((headers.get(name) or b"")[:255].decode("utf-8", "replace")) for name in ("docllm-ledger", BATCH_HEADER))
+    content = digest(b"", letter.value or b"") if _is_whole(letter) else b""
+    for header in ("docllm-task", _RECORD):
+        if number := headers.get(header):
+            return Name(ledger, header, number[:_MAX_DIGITS].decode("utf-8", "replace"), batch, content)
+    return Name("", "record", f"{letter.partition}/{letter.offset}", batch, content)
+
+
+def _is_whole(letter: Incoming) -> bool:
+    """Return whether a dead letter has its value, and does not only point to it."""
+    return letter.value is not None and not any(name in _POINTER for name, _ in letter.headers)
+
+
+class FromTopic:
+    """Loads the dead letters that `survey` found into one ledger."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        executor: Executor,
+        reader: TopicReader,
+        relay: Relay | None,
+        group: str,
+        max_attempts_of: Callable[[str], int],
+        progress: Callable[[int], None],
+        actor: str,
+    ) -> None:
+        self._database = database
+        self._executor = executor
+        self._reader = reader
+        self._relay = relay
+        self._group = group
+        self._max_attempts_of = max_attempts_of
+        self._progress = progress
+        self._actor = actor
+        self._would: dict[tuple[str, bytes], bytes] = {}  # digests by batch and key
+
+    async def load(self, topic: str, found: Found) -> Loaded:
+        """Load one dead letter of each task; without a relay only say what would be loaded."""
+        loaded = Loaded()
+        if self._relay is not None:
+            await self._run(lambda c: self._note(c, topic, found))
+        async with aclosing(self._reader.read(topic)) as pages:
+            async for page in pages:
+                mine = [letter for letter in page if found.places.get(name_of(letter)) == (letter.partition, letter.offset)]
+                for chunk in self._chunks(mine):
+                    await self._load(chunk, loaded)
+                    self._progress(loaded.new + loaded.known)
+        return loaded
+
+    def _note(self, connection: Connection, topic: str, found: Found) -> None:
+        """Record in the audit who loads what.
+
+        This happens before the load, so a load that is killed is audited too.
+        """
+        detail = f"letters of {len(found.places)} tasks or records in {topic}, into group {self._group}"
+        connection.execute(audit.insert(), {"actor": self._actor[:191], "action": "from-topic", "detail": detail[:2000]})
+
+    def _chunks(self, letters: Sequence[Incoming]) -> Iterator[Sequence[Incoming]]:
+        size = SQLITE_CHUNK if self._database.sqlite else CHUNK
+        yield from (letters[start : start + size] for start in range(0, len(letters), size))
+
+    async def _load(self, letters: Sequence[Incoming], loaded: Loaded) -> None:
+        by_batch: dict[tuple[str, store.Origin], list[tuple[Incoming, store.NewTask]]] = {}
+        for letter in letters:
+            try:
+                name, task = self._read(letter)
+                by_batch.setdefault((name, _origin(letter)), []).append((letter, task))
+            except LineError as error:
+                loaded.refused.append(f"{_where(letter)}: {foreign_records.reason(error)}")
+        for (name, origin), some in by_batch.items():
+            await self._accept(name, origin, some, loaded)
+
+    def _read(self, letter: Incoming) -> tuple[str, store.NewTask]:
+        if not _is_whole(letter):
+            raise LineError("value", "is not in the letter, which only points to it", "load the task from where it came from")
+        headers = [pair for pair in letter.headers if pair[0] in {BATCH_HEADER, UNREADABLE} or not pair[0].startswith(_OURS)]
+        return foreign_records.read(letter.key, letter.value, headers, self._group, self._max_attempts_of)
+
+    async def _accept(self, name: str, origin: store.Origin, some: Sequence[tuple[Incoming, store.NewTask]], loaded: Loaded) -> None:
+        tasks = [task for _, task in some]
+        take = self._write if self._relay is not None else self._compare
+        try:
+            accepted = await take(name, origin, tasks)
+        except (ConfigError, UnsafeStateError) as error:
+            reason = _OTHER_GROUP.format(name) if isinstance(error, ConfigError) else error
+            loaded.refused += [f"{_where(letter)}: {reason}" for letter, _ in some]
+            return
+        loaded.new += len(accepted.new)
+        loaded.known += len(accepted.known)
+        loaded.refused += [f"{_where(some[position][0])}: {foreign_records.clash(name)}" for position in accepted.clashing]
+        await self._send(accepted.orders)
+
+    async def _write(self, name: str, origin: store.Origin, tasks: Sequence[store.NewTask]) -> store.Accepted:
+        into = await self._run(lambda c: store.open_batch(c, name, self._group, origin))
+        first = await self._run(lambda c: store.take_ids(c, len(tasks)))
+        return await self._run(lambda c: store.accept(c, into, tasks, first))
+
+    async def _compare(self, name: str, origin: store.Origin, tasks: Sequence[store.NewTask]) -> store.Accepted:
+        """Return what `_write` would return, without writing.
+
+        Tasks that are not in the ledger yet and share an id are compared with each other.
+        """
+        into = await self._run(lambda c: store.own_batch(c, name, self._group, origin))
+        accepted = store.Accepted(dict.fromkeys(range(len(tasks)), 0), (), (), ())
+        if into is not None:
+            accepted = await self._run(partial(store.matching, into=into, tasks=tasks))
+        new, known, clashing = list[int](), [*accepted.known], [*accepted.clashing]
+        for position in accepted.new:
+            task = tasks[position]
+            is_first = (name, task.key) not in self._would
+            same = self._would.setdefault((name, task.key), task.digest) == task.digest
+            (new if is_first else known if same else clashing).append(position)
+        return store.Accepted(dict.fromkeys(new, 0), tuple(known), tuple(clashing), ())
+
+    async def _send(self, orders: Sequence[Order]) -> None:
+        crash.reach("from_topic.accepted")
+        if self._relay is not None:
+            await self._relay.send(orders)
+
+    async def _run(self, work: Callable[[Connection], Result]) -> Result:
+        return await self._executor(lambda: self._database.run(work))
+
+
+def _origin(letter: Incoming) -> store.Origin:
+    """Return whose the letter's batch is: a record that was set aside is a stranger's still."""
+    return store.Origin.QUARANTINE if name_of(letter).kind == _RECORD else store.Origin.LETTERS
+
+
+def _where(letter: Incoming) -> str:
+    """Return the task and the position of a dead letter, for a person."""
+    name = name_of(letter)
+    whose = {"docllm-task": f"task {name.number} of batch {name.batch}", _RECORD: f"quarantine {name.number}"}
+    return f"letter {letter.partition}/{letter.offset}, {whose.get(name.kind, 'a record')}"

@@ -1,0 +1,129 @@
+"""The plan of a replay: what it would do and cost. Read only."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection, Select, case, func, select
+
+from producer.input.estimate import Estimate
+from producer.input.lines import Good, read_line
+from producer.ledger import dead_letters, selection_query
+from producer.ledger.dead_letters import Group, Spent
+from producer.ledger.export import Read
+from producer.ledger.outbox import QUARANTINE, TASK
+from producer.replay.runs import ReplayRequest, candidates
+from schemas.ledger.sql import utc_now
+from schemas.ledger.tables import batch, task, task_attempt, task_input
+
+SAMPLE = 2000
+_PAGE = 20  # inputs that are in memory at once
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """The items that a wish would replay, and those that it would leave.
+
+    `batches` counts cancelled tasks, `groups` counts dead letters and records. `late`: tasks to
+    replay although they are past their deadline. `capped`: tasks left because they reached the cap
+    of replays. `closed`: tasks left dead in a cancelled batch. `quarantined`: records that match
+    but that the wish does not name.
+    """
+
+    tasks: int
+    records: int
+    groups: Sequence[Group]
+    batches: Sequence[tuple[str, int]]
+    spent: Spent
+    late: int
+    capped: int
+    closed: int
+    quarantined: int
+
+
+def plan(connection: Connection, group: str, wish: ReplayRequest) -> ReplayPlan:
+    """Return the plan of a wish; the counts are exact at this moment."""
+    chosen = wish.selection
+    tasks = _first(candidates(group, wish, TASK), chosen.limit)
+    capped, closed = _left(connection, group, wish)
+    batches = _batches(connection, tasks) if chosen.cancelled else []
+    dying = [] if chosen.cancelled else dead_letters.of_tasks(connection, tasks)
+    count = sum(one.tasks for one in dying) + sum(number for _, number in batches)
+    rest = None if chosen.limit is None else max(0, chosen.limit - count)
+    odd = dead_letters.of_records(connection, _first(candidates(group, wish, QUARANTINE), rest))
+    return ReplayPlan(
+        tasks=count,
+        records=sum(one.count for one in odd),
+        groups=dead_letters.largest_first(dying + odd),
+        batches=batches,
+        spent=_spent(connection, tasks) if chosen.cancelled else _sum(dying),
+        late=_count(connection, tasks.where(task.c.expires_at < utc_now())),
+        capped=capped,
+        closed=closed,
+        quarantined=0 if chosen.names_records else _count(connection, selection_query.records(chosen, group)),
+    )
+
+
+def _left(connection: Connection, group: str, wish: ReplayRequest) -> tuple[int, int]:
+    """Return how many selected tasks are at the cap, and how many others are in closed batches.
+
+    A closed batch is a cancelled batch.
+    """
+    capped = func.coalesce(func.sum(case((task.c.replays >= wish.cap, 1), else_=0)), 0)
+    closed = func.coalesce(func.sum(case(((task.c.replays < wish.cap) & batch.c.cancelled_at.is_not(None), 1), else_=0)), 0)
+    row = connection.execute(selection_query.tasks(wish.selection, group).with_only_columns(capped, closed)).one()
+    return int(row[0]), 0 if wish.selection.cancelled else int(row[1])
+
+
+def _sum(groups: Sequence[Group]) -> Spent:
+    spent = [one.spent for one in groups]
+    return Spent(*(sum(getattr(one, field.name) for one in spent) for field in fields(Spent)))
+
+
+def measure(read: Read, group: str, wish: ReplayRequest, tasks: int, estimate: Estimate) -> None:
+    """Add the cost of one more attempt of `tasks` tasks to the estimate.
+
+    The cost is measured on the first tasks.
+    """
+    mine = candidates(group, wish, TASK)
+    first = mine.order_by(mine.selected_columns[0]).limit(min(SAMPLE, tasks))
+    ids = read(lambda c: list(c.execute(first).scalars())) if tasks else []
+    for start in range(0, len(ids), _PAGE):
+        for body in read(partial(_inputs, ids=ids[start : start + _PAGE])):
+            line = read_line(0, body)
+            if isinstance(line, Good):
+                estimate.add(line)
+    if estimate.tasks:
+        estimate.scale(tasks)
+
+
+def _inputs(connection: Connection, *, ids: Sequence[int]) -> list[bytes]:
+    return list(connection.execute(select(task_input.c.body).where(task_input.c.task_id.in_(ids))).scalars())
+
+
+def _first(query: Select[Any], limit: int | None) -> Select[Any]:
+    """Return the query for its first rows only.
+
+    It uses a derived table, because MySQL takes no LIMIT inside IN.
+    """
+    if limit is None:
+        return query
+    column = query.selected_columns[0]
+    first = query.order_by(column).limit(limit).subquery()
+    return query.where(column.in_(select(first.c.id)))
+
+
+def _count(connection: Connection, query: Select[Any]) -> int:
+    return int(connection.execute(query.with_only_columns(func.count())).scalar_one())
+
+
+def _batches(connection: Connection, tasks: Select[Any]) -> list[tuple[str, int]]:
+    query = tasks.with_only_columns(batch.c.name, func.count()).group_by(batch.c.name).order_by(batch.c.name)
+    return [(row[0], int(row[1])) for row in connection.execute(query)]
+
+
+def _spent(connection: Connection, tasks: Select[Any]) -> Spent:
+    sums = [func.coalesce(func.sum(task_attempt.c[name]), 0) for name in ("tokens_in", "tokens_out", "cost_micro")]
+    query = tasks.join(task_attempt, task_attempt.c.task_id == task.c.id).with_only_columns(func.count(), *sums)
+    return Spent(*(int(value) for value in connection.execute(query).one()))

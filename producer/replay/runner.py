@@ -1,0 +1,161 @@
+"""Runs a replay: stores the selected items, then applies and publishes them page by page.
+
+A replay may be killed at any moment. The group's next replay resumes the stored run, and applied
+items are not applied again. Several replays may run at once; they share the waiting items and the
+run's rate.
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
+
+from producer.ledger.outbox import TASK
+from producer.relay.relay import Relay
+from producer.replay import records, runs, tasks
+from producer.replay.runs import KINDS, Cursor, DroppedError, Page, ReplayRequest, Run
+from schemas.ledger.database import Connection, Database
+from schemas.runtime import crash
+from schemas.runtime.clock import Clock
+from schemas.runtime.executors import Executor
+
+Result = TypeVar("Result")
+
+TASKS, SQLITE_TASKS, RECORDS = 500, 200, 50  # items in one transaction
+AGAIN_S = 0.5
+
+
+@dataclass(slots=True)
+class Report:
+    """What one process saw of a run.
+
+    `unread`: records that are no task, with the reason. `early`: the most tasks that waited for
+    their dead letters at one time. `unsent`: whether records were left to the relay of some agent.
+    """
+
+    unread: dict[int, str] = field(default_factory=dict)
+    early: int = 0
+    unsent: bool = False
+
+
+class Replay:
+    """Replays of one group."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        executor: Executor,
+        relay: Relay,
+        clock: Clock,
+        group: str,
+        max_attempts_of: Callable[[str], int],
+        progress: Callable[[int], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self._database = database
+        self._executor = executor
+        self._relay = relay
+        self._clock = clock
+        self._group = group
+        self._max_attempts_of = max_attempts_of
+        self._progress = progress
+        self._note = note
+
+    async def store(self, actor: str, wish: ReplayRequest) -> Run | None:
+        """Store the items that a wish selects now; return the run, None when it has no items."""
+        while True:
+            try:
+                return await self._store(actor, replace(wish, nonce=secrets.token_hex(8)))
+            except DroppedError:
+                continue  # try again: each program drops others only once, at its start
+
+    async def _store(self, actor: str, wish: ReplayRequest) -> Run | None:
+        def first(connection: Connection) -> tuple[int, Cursor | None]:
+            run_id = runs.begin(connection, self._group, actor, wish)
+            return run_id, runs.store(connection, self._group, run_id, wish, Cursor())
+
+        run_id, place = await self._run(first)
+        while place is not None:
+            crash.reach("replay.page_stored")
+            place = await self._run(partial(self._store_page, run_id=run_id, wish=wish, place=place))
+        crash.reach("replay.stored")
+        return await self._run(lambda c: runs.find(c, run_id))
+
+    def _store_page(self, connection: Connection, *, run_id: int, wish: ReplayRequest, place: Cursor) -> Cursor | None:
+        return runs.store(connection, self._group, run_id, wish, place)
+
+    async def apply(self, run: Run) -> Report:
+        """Apply the waiting items of a run until none are left."""
+        report, done = Report(), run.total - run.left
+        while not await self._run(lambda c: runs.end(c, run.id)):
+            passed = 0
+            for kind in KINDS:
+                passed += await self._apply_kind(run, kind, report, done + passed)
+            done += passed
+            if not passed:
+                await self._wait()
+        return report
+
+    async def _apply_kind(self, run: Run, kind: int, report: Report, before: int) -> int:
+        """Apply the items of one kind once through; return how many were finished."""
+        after = done = 0
+        while True:
+            page = await self._run(partial(self._page, run=run, kind=kind, after=after))
+            if page is None:
+                return done
+            if page.wait_s > 0:
+                await self._clock.sleep(page.wait_s)
+                continue
+            crash.reach("replay.page_applied")
+            await self._relay.send(page.orders)
+            crash.reach("replay.page_published")
+            after, done = page.last, done + page.done
+            report.unsent |= any(order.destination in self._relay.failing for order in page.orders)
+            report.unread |= dict(page.unread)
+            self._tell_early(report, page)
+            self._progress(before + done)
+
+    def _page(self, connection: Connection, *, run: Run, kind: int, after: int) -> Page | None:
+        rate = run.wish.rate
+        if rate is None:
+            return self._apply_page(connection, run, kind, after, self._most(kind))
+        if (wait_s := runs.wait_s(connection, run.id, rate)) > 0:
+            return Page(after, 0, wait_s=wait_s)
+        page = self._apply_page(connection, run, kind, after, share(rate, self._most(kind)))
+        if page is not None:
+            runs.passed(connection, run.id, page.done, rate)
+        return page
+
+    def _apply_page(self, connection: Connection, run: Run, kind: int, after: int, size: int) -> Page | None:
+        if kind == TASK:
+            return tasks.apply(connection, self._group, run.id, run.wish, after, size)
+        return records.apply(connection, self._group, run.id, self._max_attempts_of, after, size)
+
+    def _most(self, kind: int) -> int:
+        if kind == TASK:
+            return SQLITE_TASKS if self._database.sqlite else TASKS
+        return RECORDS
+
+    def _tell_early(self, report: Report, page: Page) -> None:
+        if page.early > report.early:
+            self._note(f"{page.early} tasks wait until their dead letters are on their topic")
+            report.early = page.early
+
+    async def _wait(self) -> None:
+        """Run the relay and wait a moment.
+
+        The remaining items are locked by another replay, or wait for their dead letters to reach
+        the topic.
+        """
+        await self._relay.relay_once()
+        await self._clock.sleep(AGAIN_S)
+
+    async def _run(self, work: Callable[[Connection], Result]) -> Result:
+        return await self._executor(lambda: self._database.run(work))
+
+
+def share(rate: float, most: int) -> int:
+    """Return how many items may pass in one page: at most one second's share of the rate."""
+    return max(1, min(most, int(rate)))

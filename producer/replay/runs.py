@@ -1,0 +1,295 @@
+"""Replay runs in the ledger: a run's items are all stored before the first is applied.
+
+So a run that was killed while it was applied is resumed, and a run that was killed while it was
+stored is dropped, because nothing of it was applied. This module has what tasks and records share;
+`replay_tasks` and `replay_records` apply them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, Select, and_, delete, false, func, insert, select, update
+
+from producer.ledger import selection_query
+from producer.ledger.outbox import QUARANTINE, TASK
+from producer.ledger.selection import Selection, from_json
+from producer.ports import Order
+from schemas.ledger.bulk import insert_rows
+from schemas.ledger.sql import seconds_until, utc_after, utc_now
+from schemas.ledger.tables import audit, quarantine, replay_item, replay_run
+
+STORED_PAGE = 2000
+CAP = 3
+KINDS = (TASK, QUARANTINE)
+
+
+class ItemState(IntEnum):
+    """The state of an item."""
+
+    WAITS = 0
+    REPLAYED = 1
+    PASSED = 2  # it had changed when its turn came, or its batch is cancelled
+    UNREAD = 3  # a record that still is no task
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """A person's request for a replay.
+
+    `rate` is items a second, None for no limit. `nonce` tells two equal wishes apart.
+    """
+
+    selection: Selection
+    cap: int = CAP
+    rate: float | None = None
+    nonce: str = ""
+
+    def as_text(self) -> str:
+        """Return the stored form."""
+        return orjson.dumps({"select": self.selection.as_json(), "cap": self.cap, "rate": self.rate, "nonce": self.nonce}).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as it is stored.
+
+    Times are UTC without a zone. `counts` has how many items are in each state.
+    """
+
+    id: int
+    actor: str
+    wish: ReplayRequest
+    created_at: datetime
+    ended_at: datetime | None
+    counts: dict[ItemState, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """Return how many items the run has."""
+        return sum(self.counts.values())
+
+    @property
+    def left(self) -> int:
+        """Return how many items wait for their turn."""
+        return self.counts.get(ItemState.WAITS, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far the storing of a run has come.
+
+    Items of `kind` with ids above `after` are not stored yet; `stored` items are.
+    """
+
+    kind: int = KINDS[0]
+    after: int = 0
+    stored: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The result of one page.
+
+    `last`: the last item visited. `done`: how many items are finished. `orders`: the orders to
+    publish. `early`: items that keep waiting because the dead letter of their task is not on its
+    topic yet; after a replay it could not be built any more. `unread`: records that are no task,
+    with the reason. `wait_s`: for how many seconds the run's rate lets no item pass; no item was
+    visited then.
+    """
+
+    last: int
+    done: int
+    orders: tuple[Order, ...] = ()
+    early: int = 0
+    unread: tuple[tuple[int, str], ...] = ()
+    wait_s: float = 0.0
+
+
+class DroppedError(Exception):
+    """Another replay dropped this run, because it took the run for one that was killed."""
+
+
+def drop_unstored(connection: Connection, group: str) -> int:
+    """End runs whose items were not all stored; return how many.
+
+    Nothing of these runs was applied, and nothing will be.
+    """
+    torn = (replay_run.c.group_name == group, replay_run.c.stored_at.is_(None), replay_run.c.ended_at.is_(None))
+    return connection.execute(update(replay_run).where(*torn).values(ended_at=utc_now())).rowcount
+
+
+def unfinished(connection: Connection, group: str) -> list[Run]:
+    """Return the stored runs that have not ended, the oldest first."""
+    waiting = _of(group).where(replay_run.c.ended_at.is_(None)).order_by(replay_run.c.id)
+    return _runs(connection, waiting)
+
+
+def latest(connection: Connection, group: str, limit: int) -> list[Run]:
+    """Return the newest stored runs, the newest first."""
+    return _runs(connection, _of(group).order_by(replay_run.c.id.desc()).limit(limit))
+
+
+def find(connection: Connection, run_id: int) -> Run | None:
+    """Return a run with its counts, None if it does not exist."""
+    return next(iter(_runs(connection, select(replay_run).where(replay_run.c.id == run_id))), None)
+
+
+def _of(group: str) -> Select[Any]:
+    return select(replay_run).where(replay_run.c.group_name == group, replay_run.c.stored_at.is_not(None))
+
+
+def _runs(connection: Connection, query: Select[Any]) -> list[Run]:
+    rows = connection.execute(query).all()
+    counts = _counts(connection, [row.id for row in rows])
+    return [_run(row, counts.get(row.id, {})) for row in rows]
+
+
+def _run(row: Any, counts: dict[ItemState, int]) -> Run:
+    wish = orjson.loads(row.selection)
+    read = ReplayRequest(from_json(wish["select"]), wish["cap"], wish["rate"], wish["nonce"])
+    return Run(row.id, row.actor, read, row.created_at, row.ended_at, counts)
+
+
+def _counts(connection: Connection, ids: Sequence[int]) -> dict[int, dict[ItemState, int]]:
+    by = (replay_item.c.run_id, replay_item.c.state)
+    found: dict[int, dict[ItemState, int]] = {}
+    for run_id, state, count in connection.execute(select(*by, func.count()).where(replay_item.c.run_id.in_(ids)).group_by(*by)):
+        found.setdefault(run_id, {})[ItemState(state)] = count
+    return found
+
+
+# ---- storing
+
+
+def begin(connection: Connection, group: str, actor: str, wish: ReplayRequest) -> int:
+    """Write the row of a new run; return its id.
+
+    It may be called again after a lost answer: the nonce identifies the row.
+    """
+    known = select(replay_run.c.id).where(replay_run.c.group_name == group, replay_run.c.selection == wish.as_text())
+    found = connection.execute(known).scalar()
+    if found is not None:
+        return int(found)
+    row = {"group_name": group, "actor": actor[:191], "selection": wish.as_text()}
+    key = connection.execute(insert(replay_run), row).inserted_primary_key
+    return int(key[0]) if key else 0
+
+
+def store(connection: Connection, group: str, run_id: int, wish: ReplayRequest, start: Cursor) -> Cursor | None:
+    """Store a page of the wish's items from `start` on; return where the next page starts.
+
+    Returns None when all items are stored. With the last page the run is sealed, or deleted if it
+    has no items. So a run that fits in one page is stored whole or not at all. Raises DroppedError
+    when the run was dropped.
+    """
+    mine = select(replay_run.c.id).where(replay_run.c.id == run_id, replay_run.c.ended_at.is_(None))
+    if connection.execute(mine.with_for_update()).scalar() is None:
+        raise DroppedError
+    stored, room = start.stored, STORED_PAGE
+    for kind in KINDS[KINDS.index(start.kind) :]:
+        left = room if wish.selection.limit is None else min(room, wish.selection.limit - stored)
+        after = start.after if kind == start.kind else 0
+        ids = list(connection.execute(_some_after(wish, kind, after).limit(room)).scalars()) if left else []
+        stored += _store_these(connection, run_id, candidates(group, wish, kind), kind, ids, left)
+        room -= len(ids)
+        if not room:
+            return Cursor(kind, ids[-1], stored)
+    _seal(connection, group, run_id, stored)
+    return None
+
+
+def _some_after(wish: ReplayRequest, kind: int, after: int) -> Select[Any]:
+    if kind == TASK:
+        return selection_query.some_after(wish.selection, after)
+    return select(quarantine.c.id).where(quarantine.c.id > after).order_by(quarantine.c.id)
+
+
+def _store_these(connection: Connection, run_id: int, query: Select[Any], kind: int, ids: Sequence[int], most: int) -> int:
+    """Store at most `most` of the query's items between the first and last of `ids`.
+
+    Returns how many items were stored.
+    """
+    column = query.selected_columns[0]
+    page = connection.execute(query.where(column.between(ids[0], ids[-1])).order_by(column).limit(most)).all() if ids else ()
+    rows = [{"run_id": run_id, "kind": kind, "item_id": row.id, "fence": row.fence} for row in page]
+    insert_rows(connection, replay_item, rows, keep=True)
+    return len(rows)
+
+
+def candidates(group: str, wish: ReplayRequest, kind: int) -> Select[Any]:
+    """Return a query for id and fence of the items of one kind that a wish takes now."""
+    if kind == TASK:
+        return selection_query.tasks(wish.selection, group).where(selection_query.ready(wish.selection, wish.cap))
+    records = selection_query.records(wish.selection, group)
+    return records if wish.selection.names_records else records.where(false())
+
+
+def _seal(connection: Connection, group: str, run_id: int, stored: int) -> None:
+    """Mark a run as stored, and write the audit row that names its actor and its wish.
+
+    From here on the run can only be resumed. A run without items is deleted instead.
+    """
+    if not stored:
+        connection.execute(delete(replay_run).where(replay_run.c.id == run_id, replay_run.c.stored_at.is_(None)))
+        return
+    sealed = update(replay_run).where(replay_run.c.id == run_id, replay_run.c.stored_at.is_(None)).values(stored_at=utc_now())
+    if connection.execute(sealed).rowcount == 0:
+        return
+    (run,) = _runs(connection, select(replay_run).where(replay_run.c.id == run_id))
+    detail = f"replay {run_id} of group {group}: {stored} items, {run.wish.selection}"
+    connection.execute(insert(audit), {"actor": run.actor, "action": "replay", "detail": detail[:2000]})
+
+
+# ---- applying
+
+
+def take(connection: Connection, run_id: int, kind: int, after: int, limit: int) -> list[tuple[int, int]]:
+    """Lock the next waiting items of one kind; return id and fence of each.
+
+    Items that another process has locked are left out.
+    """
+    query = select(replay_item.c.item_id, replay_item.c.fence).where(
+        replay_item.c.run_id == run_id,
+        replay_item.c.kind == kind,
+        replay_item.c.item_id > after,
+        replay_item.c.state == int(ItemState.WAITS),
+    )
+    rows = connection.execute(query.order_by(replay_item.c.item_id).limit(limit).with_for_update(skip_locked=True))
+    return [(row.item_id, row.fence) for row in rows]
+
+
+def wait_s(connection: Connection, run_id: int, rate: float) -> float:
+    """Lock a run; return in how many seconds its next items may pass.
+
+    The result is 0 or less if they may pass now. All processes that apply the run share one rate. A
+    time further ahead than one page can set it was written before a backward clock jump, and is
+    ignored.
+    """
+    query = select(seconds_until(replay_run.c.next_at)).where(replay_run.c.id == run_id)
+    found = float(connection.execute(query.with_for_update()).scalar_one())
+    return found if found < 2 * max(1.0, 1 / rate) else 0.0
+
+
+def passed(connection: Connection, run_id: int, count: int, rate: float) -> None:
+    """Note that `count` items of a run passed, at `rate` items a second."""
+    connection.execute(update(replay_run).where(replay_run.c.id == run_id).values(next_at=utc_after(count / rate)))
+
+
+def mark(connection: Connection, run_id: int, kind: int, ids: Iterable[int], state: ItemState) -> None:
+    """Write the new state of items."""
+    these = and_(replay_item.c.run_id == run_id, replay_item.c.kind == kind, replay_item.c.item_id.in_(sorted(ids)))
+    connection.execute(update(replay_item).where(these).values(state=int(state)))
+
+
+def end(connection: Connection, run_id: int) -> bool:
+    """Note the end of a run without waiting items; return False if items still wait."""
+    waiting = select(replay_item.c.item_id).where(replay_item.c.run_id == run_id, replay_item.c.state == int(ItemState.WAITS))
+    if connection.execute(waiting.limit(1)).scalar() is not None:
+        return False
+    ended = update(replay_run).where(replay_run.c.id == run_id, replay_run.c.ended_at.is_(None)).values(ended_at=utc_now())
+    connection.execute(ended)
+    return True

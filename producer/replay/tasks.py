@@ -1,0 +1,107 @@
+"""Replays tasks, one page per transaction.
+
+A `dead` or `cancelled` task becomes `pending` with a new fence, and its record is ordered. Each
+task is checked under its lock: it is replayed only if it still has the state and the fence that it
+was stored with. So replaying twice is replaying once, whoever else replays, cancels or runs
+meanwhile.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from producer.ledger import outbox, tally
+from producer.ledger.outbox import TASK
+from producer.ports import Order
+from producer.replay import runs
+from producer.replay.runs import ItemState, Page, ReplayRequest
+from schemas.ledger.sql import utc_now
+from schemas.ledger.tables import audit, batch, dead_letter, replay_run, task
+from schemas.task.states import Status
+
+CANCELLED = "cancelled"
+
+
+def apply(connection: Connection, group: str, run_id: int, wish: ReplayRequest, after: int, limit: int) -> Page | None:
+    """Replay at most `limit` tasks of a run with ids above `after`; None if none waits."""
+    taken = dict(runs.take(connection, run_id, TASK, after, limit))
+    if not taken:
+        return None
+    early = outbox.ordered(connection, group, "dlq") & taken.keys()
+    items = {task_id: fence for task_id, fence in taken.items() if task_id not in early}
+    opening = _to_open(connection, items, run_id) if wish.selection.cancelled else {}
+    closed = _closed(connection, items) - opening.keys()
+    rows = [row for row in _locked(connection, items) if _as_stored(row, items, wish) and row.batch_id not in closed]
+    _reopen(connection, {row.batch_id: opening[row.batch_id] for row in rows if row.batch_id in opening}, run_id)
+    ids = [row.id for row in rows]
+    orders = _move(connection, group, wish, rows) if rows else []
+    runs.mark(connection, run_id, TASK, ids, ItemState.REPLAYED)
+    runs.mark(connection, run_id, TASK, items.keys() - set(ids), ItemState.PASSED)
+    return Page(max(taken), len(items), tuple(orders), early=len(early))
+
+
+def _locked(connection: Connection, ids: Collection[int]) -> Sequence[Any]:
+    columns = (task.c.id, task.c.batch_id, task.c.type, task.c.status, task.c.fence, task.c.replays)
+    return connection.execute(select(*columns).where(task.c.id.in_(sorted(ids))).order_by(task.c.id).with_for_update()).all()
+
+
+def _as_stored(row: Row[Any], items: Mapping[int, int], wish: ReplayRequest) -> bool:
+    wanted = Status.CANCELLED if wish.selection.cancelled else Status.DEAD
+    return bool(row.status == wanted and row.fence == items[row.id] and row.replays < wish.cap)
+
+
+def _closed(connection: Connection, ids: Collection[int]) -> set[int]:
+    """Return the cancelled batches of these tasks.
+
+    A task that is replayed in a cancelled batch would be cancelled again.
+    """
+    query = (
+        select(batch.c.id).join(task, task.c.batch_id == batch.c.id).where(task.c.id.in_(sorted(ids)), batch.c.cancelled_at.is_not(None))
+    )
+    return set(connection.execute(query.distinct()).scalars())
+
+
+def _to_open(connection: Connection, ids: Collection[int], run_id: int) -> dict[int, str]:
+    """Lock the batches of these cancelled tasks that the run may reopen; return their names.
+
+    A batch that was cancelled after the run was requested stays cancelled: the last word counts.
+    """
+    mine = select(task.c.batch_id).where(task.c.id.in_(sorted(ids)), task.c.status == int(Status.CANCELLED)).distinct()
+    batch_ids = sorted(connection.execute(mine).scalars())
+    asked_at = select(replay_run.c.created_at).where(replay_run.c.id == run_id).scalar_subquery()
+    marked = select(batch.c.id, batch.c.name).where(batch.c.id.in_(batch_ids), batch.c.cancelled_at <= asked_at).order_by(batch.c.id)
+    return {row.id: row.name for row in connection.execute(marked.with_for_update())}
+
+
+def _reopen(connection: Connection, names: Mapping[int, str], run_id: int) -> None:
+    """Reopen these batches, and record it in the audit."""
+    run = runs.find(connection, run_id) if names else None
+    for batch_id, name in names.items():
+        connection.execute(update(batch).where(batch.c.id == batch_id).values(cancelled_at=None))
+        detail = f"batch {name}: replay {run_id} of cancelled tasks"
+        connection.execute(insert(audit), {"actor": run.actor if run else "", "action": "reopen", "detail": detail[:2000]})
+
+
+def _move(connection: Connection, group: str, wish: ReplayRequest, rows: Sequence[Row[Any]]) -> list[Order]:
+    ids = [row.id for row in rows]
+    ends = {} if wish.selection.cancelled else _letters(connection, ids)
+    fresh = {"attempt": 0, "lease_losses": 0, "replays": task.c.replays + 1, "owner": 0, "due_at": utc_now()}
+    connection.execute(update(task).where(task.c.id.in_(ids)).values(status=int(Status.PENDING), fence=task.c.fence + 1, **fresh))
+    connection.execute(delete(dead_letter).where(dead_letter.c.task_id.in_(ids)))
+    tally.write(connection, [change for row in rows for change in _changes(row, ends.get(row.id))])
+    return outbox.place(connection, group, "tasks", [(TASK, row.id, row.fence + 1) for row in rows])
+
+
+def _letters(connection: Connection, ids: Sequence[int]) -> dict[int, Row[Any]]:
+    columns = (dead_letter.c.task_id, dead_letter.c.error_class, dead_letter.c.fingerprint, dead_letter.c.disposition)
+    return {row.task_id: row for row in connection.execute(select(*columns).where(dead_letter.c.task_id.in_(ids)))}
+
+
+def _changes(row: Row[Any], letter: Row[Any] | None) -> list[tally.TallyChange]:
+    """Return the counts of one replay: the task leaves its end and enters `pending`."""
+    if letter is None:
+        left = tally.TallyKey(row.batch_id, row.type, "", Status.CANCELLED, CANCELLED)
+    else:
+        left = tally.TallyKey(row.batch_id, row.type, "", Status.DEAD, letter.error_class, letter.fingerprint, letter.disposition)
+    return [tally.TallyChange(left, -1), tally.TallyChange(tally.TallyKey(row.batch_id, row.type, "", Status.PENDING, tally.REPLAYED), 1)]

@@ -1,0 +1,91 @@
+"""Makes text from outside safe for a terminal: it may move the cursor or forge a line.
+
+Names, answers and errors come from outside. An error's text, a batch's name, a header or a field of
+Redis may hold escape sequences, line ends or characters that change the direction of writing. None
+of them reaches a terminal or a log unchanged.
+"""
+
+import logging
+import re
+import traceback
+from types import TracebackType
+
+from schemas.runtime.next_command import with_config
+
+# C1 controls, soft hyphen, bidirectional and other format controls, line ends, surrogates. In a
+# JSON text they occur only within strings, where \uXXXX means the same. JSON escapes the controls
+# below U+0020 already, except the line ends between its lines.
+_UNSAFE = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+
+FRAMES = "frames"  # what a log record may carry as extra: lines of a traceback without the error's text
+
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+def shown(text: str, limit: int | None = None) -> str:
+    """Return text that is safe to show, on one line."""
+    return "".join(letter if letter.isprintable() else " " for letter in text[:limit])
+
+
+def shown_lines(text: str) -> str:
+    """Return text that is safe to show, with its line ends."""
+    return "\n".join(map(shown, text.split("\n")))
+
+
+def escaped(text: str) -> str:
+    """Return the same JSON lines, safe to show: unsafe characters become JSON escapes."""
+    return _UNSAFE.sub(lambda found: _escape(found[0]), text)
+
+
+def _escape(letter: str) -> str:
+    code = letter.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{code[at : at + 4]}" for at in range(0, len(code), 4))
+
+
+class ShownFormatter(logging.Formatter):
+    """Formats log records so that no text can forge a line or reach the terminal's controls.
+
+    A message becomes one line. A traceback keeps its lines, each indented, so that none of them
+    looks like a record. Commands in messages name the configuration file that the program was
+    started with.
+    """
+
+    def __init__(self, form: str, config_file: str | None = None) -> None:
+        super().__init__(form)
+        self._config_file = config_file
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record's own line, and the lines of its traceback."""
+        frames = getattr(record, FRAMES, "")
+        return super().format(record) + (f"\n{_indented(frames)}" if frames else "")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
+        """Return the record's own line."""
+        return with_config(shown(super().formatMessage(record)), self._config_file)
+
+    def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802 - the name in logging
+        """Return a traceback as indented lines."""
+        return _indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802 - the name in logging
+        """Return a stack as indented lines."""
+        return _indented(super().formatStack(stack_info))
+
+
+def log_to_stderr(form: str, level: str | int, config_file: str | None = None) -> None:
+    """Send the log of this process to stderr, in this form."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(ShownFormatter(form, config_file))
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+def shown_traceback(error: BaseException) -> str:
+    """Return the traceback of an error, safe to show."""
+    return shown_lines("".join(traceback.format_exception(error)).removesuffix("\n"))
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {shown(line)}" for line in text.split("\n"))

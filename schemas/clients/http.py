@@ -1,0 +1,62 @@
+"""The HTTP client for every call to an LLM.
+
+It follows no redirects, because a redirect would send the key to whatever host it names. It uses no
+proxy to reach this machine, and no URL appears in its errors.
+"""
+
+from datetime import timedelta
+
+from pyreqwest.client import Client, ClientBuilder
+from pyreqwest.exceptions import DetailedPyreqwestError, PyreqwestError
+from pyreqwest.http import Url
+
+from schemas.clients.llm_address import is_loopback
+from schemas.errors import ConfigError
+
+_KEEPALIVE = timedelta(seconds=60)
+_KEEPALIVE_INTERVAL = timedelta(seconds=15)
+# The library's error for a proxy that did not connect. The status of the proxy's refusal is lost,
+# except for 407.
+_TUNNEL = "tunnel error: "
+_LOGIN = "tunnel error: proxy authorization required"
+# Many servers close an idle connection after 5 s. A call that reuses it at that moment fails
+# ambiguously.
+_IDLE = timedelta(seconds=4)
+
+
+def connected(url: str, timeout: timedelta) -> Client:
+    """Return a client for calls to `url`; `timeout` only limits making a connection.
+
+    Raises ConfigError for a URL that is no address.
+    """
+    try:
+        Url(url)
+    except ValueError:
+        raise ConfigError("llm.base_url is not an address that can be called; write for example https://api.openai.com/v1") from None
+    builder = ClientBuilder().user_agent("docllm").follow_redirects(enable=False).referer(enable=False).connect_timeout(timeout)
+    builder = builder.tcp_keepalive(_KEEPALIVE).tcp_keepalive_interval(_KEEPALIVE_INTERVAL).pool_idle_timeout(_IDLE)
+    return (builder.no_proxy() if is_loopback(url) else builder).build()
+
+
+def causes(error: PyreqwestError) -> list[str]:
+    """Return the causes of an error, the nearest first."""
+    found = error.details["causes"] if isinstance(error, DetailedPyreqwestError) else None
+    return [cause["message"] for cause in found or ()]
+
+
+def why(error: PyreqwestError) -> str:
+    """Return the error and its causes, and what to do.
+
+    The first cause is left out: it repeats the URL, whose query may hold a key.
+    """
+    said = [error.message, *(cause for cause in causes(error) if " for url " not in cause)]
+    if wants_login(error):
+        said.append("the proxy asks for a user and a password, set HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT")
+    elif said[-1].startswith(_TUNNEL):
+        said.append("the proxy that HTTPS_PROXY names did not connect")
+    return ": ".join(said)
+
+
+def wants_login(error: PyreqwestError) -> bool:
+    """Return whether a proxy answered 407, which no other call will change."""
+    return _LOGIN in causes(error)

@@ -1,0 +1,223 @@
+"""Settings of every Kafka client of docllm, built in one place that refuses unsafe settings.
+
+It imports no client. A setting's value is never put into an error, because it may be a password.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from schemas.errors import ConfigError, UnreachableError
+from schemas.runtime.clock import Clock
+from schemas.runtime.outage import Outage
+from schemas.settings.config import KafkaConfig
+from schemas.task.envelope import UNREADABLE, RawHeaders
+
+Settings = dict[str, str | int | bool]
+
+# Every reading client uses this limit: receive.message.max.bytes, which [kafka.client] may set for
+# all of them, must be larger.
+MAX_FETCH_BYTES = 1 << 20
+MAX_BATCH_BYTES = 5 << 20  # above the topics' limit, so that the topic decides what is too large
+# A record may wait this long for its delivery report, after a wait in line. Both together stay
+# below the 20 s of a publish.
+MESSAGE_TIMEOUT_MS = 15_000
+# With librdkafka's own 60 s a frozen broker would hold up a commit, and with it a revoke, for a
+# minute.
+SOCKET_TIMEOUT_MS = 10_000
+METADATA_REFRESH_MS = 10_000  # how soon new partitions and recreated topics are seen
+
+# These settings run programs or load libraries. Whoever may edit the file must not thereby run code
+# in the agent.
+EXECUTING = ("plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.location", "ssl.providers")
+OWN = (
+    "bootstrap.servers",
+    "metadata.broker.list",
+    "group.id",
+    "group.instance.id",
+    "transactional.id",
+    "delivery.timeout.ms",
+    "retries",
+    "message.send.max.retries",
+    "default.topic.config",
+    "test.mock.num.brokers",  # brokers in memory, whatever bootstrap says
+)
+# Decided by the broker under group.protocol=consumer.
+BROKERS = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")
+
+NOT_TAKEN = (
+    "no such setting, or not with this value; a file must exist and be readable, and SASL needs sasl.mechanism (PLAIN, SCRAM-SHA-256, "
+    "SCRAM-SHA-512 or OAUTHBEARER) with its login; see librdkafka's CONFIGURATION.md"
+)
+
+COMMON: Settings = {
+    "client.id": "docllm",
+    # Errors arrive as events; as log lines there would be twenty a second while a broker is away.
+    "log_level": 2,
+    "socket.keepalive.enable": True,
+    "socket.timeout.ms": SOCKET_TIMEOUT_MS,
+    # When all brokers are away librdkafka forgets them and begins anew at the bootstrap address, each time with the first backoff and
+    # a new thread. Its default of 100 ms made that ten threads a second and 1 % of a core, for each of an agent's handles.
+    "reconnect.backoff.ms": 1_000,
+    "reconnect.backoff.max.ms": 2_000,
+    "topic.metadata.refresh.interval.ms": METADATA_REFRESH_MS,
+}
+# Other values would lose, skip or repeat work, so a person cannot change these settings.
+CONSUMER_PROMISES: Settings = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    # Offsets behind the last record may be transaction markers, which belong to no record.
+    "enable.partition.eof": True,
+    "check.crcs": True,
+}
+PRODUCER_PROMISES: Settings = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "partitioner": "murmur2_random",
+    "message.timeout.ms": MESSAGE_TIMEOUT_MS,
+    "delivery.report.only.error": True,
+}
+# Small prefetch: tasks take seconds, so prefetched records only become stale.
+CONSUMER_HABITS: Settings = {
+    "queued.max.messages.kbytes": 2048,
+    "queued.min.messages": 1000,
+    "fetch.wait.max.ms": 100,
+    "fetch.queue.backoff.ms": 100,
+    # The limits of one answer, for one partition and in all. A larger batch is delivered all the
+    # same.
+    "fetch.message.max.bytes": 256 << 10,
+    "fetch.max.bytes": MAX_FETCH_BYTES,
+}
+CLASSIC: Settings = {
+    "group.protocol": "classic",
+    "partition.assignment.strategy": "cooperative-sticky",
+    "session.timeout.ms": 10_000,
+    # A member learns of a rebalance by its heartbeat. A cooperative rebalance takes two rounds,
+    # during which partitions have no reader.
+    "heartbeat.interval.ms": 1_000,
+}
+PRODUCER_HABITS: Settings = {
+    "compression.type": "lz4",
+    "linger.ms": 5,
+    "message.max.bytes": MAX_BATCH_BYTES,
+    # A missing topic holds up the other topics no longer than this.
+    "topic.metadata.propagation.max.ms": 5_000,
+    # Whatever the brokers do: a topic made by chance has a retention limit, and nobody would
+    # notice.
+    "allow.auto.create.topics": False,
+    "queue.buffering.max.messages": 50_000,
+    "queue.buffering.max.kbytes": 64 << 10,
+}
+CONSUMER_ONLY = re.compile(
+    r"group\.|session\.|heartbeat\.|partition\.assignment|coordinator\.|max\.poll|enable\.auto|auto\.|queued\.|fetch\.|"
+    r"max\.partition|isolation\.|check\.|enable\.partition|client\.rack|offset\.|consume\."
+)
+PRODUCER_ONLY = re.compile(
+    r"queue\.|linger|batch\.|compression\.|acks|request\.(required|timeout)|message\.(max|timeout|send)|partitioner|sticky\.|"
+    r"enable\.(idempotence|gapless)|transaction\.|queuing\.|delivery\.|retry\."
+)
+
+
+def consumer_settings(config: KafkaConfig, group_id: str) -> Settings:
+    """Return the settings of a member of a consumer group.
+
+    Raises ConfigError for a setting that would break a promise.
+    """
+    membership = CLASSIC
+    if config.client.get("group.protocol", "").lower() == "consumer":
+        membership = {}
+        _refuse(config.client, BROKERS, "under group.protocol=consumer the broker decides it")
+    elif config.client.get("partition.assignment.strategy", "cooperative-sticky") != "cooperative-sticky":
+        raise ConfigError("[kafka.client] partition.assignment.strategy must be cooperative-sticky; remove the line")
+    chosen = _chosen(config, CONSUMER_PROMISES, PRODUCER_ONLY)
+    return COMMON | CONSUMER_HABITS | membership | chosen | CONSUMER_PROMISES | _address(config) | {"group.id": group_id}
+
+
+def producer_settings(config: KafkaConfig) -> Settings:
+    """Return the settings of the producer.
+
+    Raises ConfigError for a setting that would break a promise.
+    """
+    chosen = _chosen(config, PRODUCER_PROMISES, CONSUMER_ONLY)
+    return COMMON | PRODUCER_HABITS | chosen | PRODUCER_PROMISES | _address(config)
+
+
+def admin_settings(config: KafkaConfig) -> Settings:
+    """Return the settings of a client that neither produces nor joins a group.
+
+    Raises ConfigError as the other functions do.
+    """
+    both = re.compile(f"{CONSUMER_ONLY.pattern}|{PRODUCER_ONLY.pattern}")
+    return COMMON | _chosen(config, {}, both) | _address(config)
+
+
+def refused_setting(config: KafkaConfig, reason: str) -> ConfigError:
+    """Return the error for settings that librdkafka did not accept.
+
+    `reason` is librdkafka's text, which may hold a value and is not shown.
+    """
+    named = [name for name in config.client if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", reason)]
+    if named:
+        return ConfigError(f"[kafka.client] {', '.join(named)}: {NOT_TAKEN}")
+    return ConfigError(f"[kafka.client] one of {', '.join(config.client)}, or one that is missing beside them: {NOT_TAKEN}")
+
+
+def outage_of(config: KafkaConfig, clock: Clock) -> Outage:
+    """Return what tells of an outage of the brokers, for all clients of a process."""
+    return Outage(name=f"Kafka at {config.bootstrap}", clock=clock)
+
+
+def unreachable(config: KafkaConfig, reason: str) -> UnreachableError:
+    """Return the error for brokers that do not answer."""
+    return UnreachableError(
+        f"Kafka at {config.bootstrap} does not answer ({reason}); check that it runs, that [kafka] bootstrap or "
+        "DOCLLM_KAFKA_BOOTSTRAP names it, and that security.protocol, TLS and SASL in [kafka.client] are what it expects"
+    )
+
+
+def refusing(config: KafkaConfig, reason: str) -> UnreachableError:
+    """Return the error for brokers that answer with a refusal."""
+    return UnreachableError(
+        f"Kafka at {config.bootstrap} refuses: {reason}; check what the user that [kafka.client] names may do with this group and its "
+        "topics, and the broker's log"
+    )
+
+
+class HasHeaders(Protocol):
+    """A record as librdkafka returns it."""
+
+    def headers(self) -> Any:
+        """Return pairs of name and value, or None."""
+        ...
+
+
+def raw_headers(message: HasHeaders) -> RawHeaders:
+    """Return a record's headers, or one header UNREADABLE when a name is not UTF-8.
+
+    Kafka allows any bytes in a name. The client decodes the name and fails (confluent-kafka 2.16:
+    SystemError), for all headers.
+    """
+    try:
+        return message.headers() or ()
+    except (SystemError, UnicodeDecodeError):
+        return [(UNREADABLE, b"")]
+
+
+def _chosen(config: KafkaConfig, promises: Settings, others: re.Pattern[str]) -> Settings:
+    _refuse(config.client, EXECUTING, "it would run code")
+    _refuse(config.client, OWN, "docllm sets it by itself")
+    for name, value in config.client.items():
+        if name in promises and value.lower() != str(promises[name]).lower():
+            raise ConfigError(f"[kafka.client] {name} must stay {str(promises[name]).lower()}, or work could be lost; remove the line")
+    return {name: value for name, value in config.client.items() if not others.match(name)}
+
+
+def _refuse(client: Mapping[str, str], names: tuple[str, ...], why: str) -> None:
+    for name in names:
+        if name in client:
+            raise ConfigError(f"[kafka.client] {name} cannot be set: {why}; remove the line")
+
+
+def _address(config: KafkaConfig) -> Settings:
+    return {"bootstrap.servers": config.bootstrap or ""}

@@ -1,0 +1,64 @@
+"""Writes many rows in one statement.
+
+The drivers' own `executemany` costs ten times the CPU per row. Here every value becomes a literal
+that needs no escaping: bytes and texts are hexadecimal digits, which no content can break out of,
+and numbers are digits.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Table, insert
+
+from schemas.ledger.sql import insert_new
+
+STATEMENT_BYTES = 1 << 20
+# Otherwise the driver would search the whole statement for placeholders.
+_AS_IT_IS = {"no_parameters": True}
+
+
+def insert_rows(connection: Connection, table: Table[Any], rows: Sequence[Mapping[str, Any]], *, keep: bool = False) -> None:
+    """Insert rows that all have the same columns; with `keep`, existing rows stay as they are.
+
+    A value is an int, bytes, str, datetime (UTC without a zone) or None. The server's errors are
+    raised, not ignored.
+    """
+    if not rows:
+        return
+    if connection.dialect.name == "sqlite":
+        connection.execute(insert_new(connection, table) if keep else insert(table), list(rows))
+        return
+    first = next(iter(table.primary_key.columns)).name
+    tail = f" ON DUPLICATE KEY UPDATE {first}={table.name}.{first}" if keep else ""
+    head = f"INSERT INTO {table.name} ({','.join(rows[0])}) VALUES "  # noqa: S608 - names of our own tables
+    for values in _pages(rows):
+        connection.exec_driver_sql(head + values + tail, execution_options=_AS_IT_IS)
+
+
+def _pages(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    page: list[str] = []
+    size = 0
+    for row in rows:
+        values = f"({','.join([_literal(value) for value in row.values()])})"
+        page.append(values)
+        size += len(values)
+        if size >= STATEMENT_BYTES:
+            yield ",".join(page)
+            page, size = [], 0
+    if page:
+        yield ",".join(page)
+
+
+def _literal(value: Any) -> str:
+    if type(value) is int:
+        return str(value)
+    if type(value) is bytes:
+        return f"X'{value.hex()}'"
+    if type(value) is str:
+        return f"_utf8mb4 X'{value.encode().hex()}'"
+    if value is None:
+        return "NULL"
+    if isinstance(value, datetime):
+        return f"'{value.isoformat(' ', 'microseconds')}'"
+    raise TypeError(f"{type(value).__name__} cannot be written in bulk")

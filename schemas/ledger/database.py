@@ -1,0 +1,232 @@
+"""The database connection: engines, and transactions that are retried until they succeed.
+
+Of the COMMITs that raise "connection lost", 4 in 10 have committed. Every function that is passed
+to `run` must therefore be safe to run twice.
+"""
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from schemas.errors import ConfigError, DeniedError, UnreachableError, UnsafeStateError
+from schemas.ledger.errors import READ_ONLY, away, code, denied, passing, refusal, too_long
+from schemas.ledger.mysql_engine import Limits, Sockets, mysql_engine
+from schemas.runtime.clock import SystemClock
+from schemas.runtime.outage import Outage
+
+# Modules that are no adapters need these names: a transaction in progress, and any error of the
+# database.
+__all__ = ["Connection", "Database", "DatabaseError", "Stopped"]
+
+log = logging.getLogger(__name__)
+
+DatabaseError = SQLAlchemyError
+Result = TypeVar("Result")
+
+# The server does not know the user, the password or the database.
+_REFUSED = frozenset({1044, 1045, 1049, 1698})
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
+# During an outage longer than the first value, pauses grow up to the second.
+_LONG_S, _LONG_PAUSE_S = 10.0, 4.0
+_IN_VAIN = 10  # tries, some five seconds, after which conflicts with others count as an outage too
+TIMEOUT_S = 30
+_TOO_LONG_PAUSE_S = 10.0
+# A record of 4 MiB as hexadecimal digits, in one statement with a megabyte of others.
+LEAST_PACKET_BYTES = 10 << 20
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: somebody asked for it
+    """The program is leaving, so the transaction is not retried. It may have committed."""
+
+
+class Database:
+    """One database, used from a few dedicated threads. `stopping` ends the waits of every call.
+
+    The server ends a statement before its client gives up, and the statement is retried later.
+    MySQL ends only SELECTs this way, MariaDB all statements. With `reads_s` a program only reads,
+    each read may take that long, and then the error is raised. With `timeout_s=None`, for
+    `migrate`, a statement may take any time.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connections: int = 4,
+        timeout_s: int | None = TIMEOUT_S,
+        reads_s: int | None = None,
+        pause: Callable[[float], Any] | None = None,
+        outage: Outage | None = None,
+    ) -> None:
+        self._reads_only = reads_s is not None
+        limits = Limits.of(timeout_s, reads_s)
+        self.stopping = threading.Event()
+        self._pause = pause or self.stopping.wait
+        self.sqlite = make_url(url).get_backend_name() == "sqlite"
+        self.engine = _sqlite(url) if self.sqlite else mysql_engine(url, connections, limits, autocommit=False)
+        self._auto = self.engine.execution_options(reads=True) if self.sqlite else mysql_engine(url, connections, limits, autocommit=True)
+        self.outage = outage or Outage(name=f"the database {self.where}", clock=SystemClock())
+        self._sockets = Sockets()
+        if not self.sqlite:
+            self._sockets.watch(self.engine)
+            self._sockets.watch(self._auto)
+
+    def run(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
+        """Return the result of `work`, run in one transaction.
+
+        The transaction is retried on every error that may pass, `tries` times (None: until the
+        program stops). Raises Stopped if the program leaves, DeniedError if the database's user
+        lacks a right, and the last database error if the tries are used up or the error cannot
+        pass.
+        """
+        return self._again(lambda: self._once(self.engine.begin(), work), tries)
+
+    def auto(self, work: Callable[[Connection], Result], *, tries: int | None = None) -> Result:
+        """Do the same with each statement committed by itself; on SQLite for reading only."""
+        return self._again(lambda: self._alone(work), tries)
+
+    def answers(self) -> bool:
+        """Return whether the server answers on a fresh connection."""
+        try:
+            self._auto.dispose()
+            self._alone(lambda connection: connection.exec_driver_sql("SELECT 1").scalar())
+        except SQLAlchemyError as error:
+            self.outage.failed(_said(error))
+            return False
+        self.outage.answered()
+        return True
+
+    @property
+    def where(self) -> str:
+        """Return the address, without the password."""
+        return self.engine.url.render_as_string(hide_password=True)
+
+    def wait_for_answer(self) -> None:
+        """Return once the server answers. Raises Stopped if the program leaves first."""
+        count = 0
+        while self.stopping.is_set() or not self.answers():
+            count += 1
+            self.rest(count)
+
+    def reach(self) -> None:
+        """Check that the server answers and takes statements of the size that docllm needs.
+
+        Raises UnreachableError if it does not answer, and UnsafeStateError if its packet limit is
+        too low. Such a server would end the connection at each large statement, as if it were lost,
+        and the statement would be retried for ever.
+        """
+        question = f"SELECT {LEAST_PACKET_BYTES}" if self.sqlite else "SELECT @@max_allowed_packet"
+        try:
+            packet = int(self._alone(lambda connection: connection.exec_driver_sql(question).scalar_one()))
+        except SQLAlchemyError as error:
+            said = _said(error)
+            how = "does not let us in" if code(error) in _REFUSED else "does not answer"
+            setting = "DOCLLM_DATA_DIR" if self.sqlite else "DOCLLM_DATABASE_URL"
+            raise UnreachableError(f"the database {self.where} {how}: {said}; check {setting}") from None
+        if packet < LEAST_PACKET_BYTES:
+            raise UnsafeStateError(
+                f"the database {self.where} takes {packet} bytes in a statement, and a task may need {LEAST_PACKET_BYTES}; "
+                "set max_allowed_packet=64M on the server"
+            )
+
+    def abandon(self) -> None:
+        """End every wait, even a wait for a server that does not answer.
+
+        Transactions in progress may have committed.
+        """
+        self.stopping.set()
+        self._sockets.cut()
+
+    def close(self) -> None:
+        """End every wait and close every connection."""
+        self.stopping.set()
+        self.engine.dispose()
+        self._auto.dispose()
+
+    def _alone(self, work: Callable[[Connection], Result]) -> Result:
+        return self._once(self._auto.connect(), work)
+
+    def _once(self, opened: AbstractContextManager[Connection], work: Callable[[Connection], Result]) -> Result:
+        with opened as connection:
+            try:
+                return work(connection)
+            except DBAPIError as error:
+                if code(error) in READ_ONLY:
+                    connection.invalidate()
+                raise
+
+    def _again(self, once: Callable[[], Result], tries: int | None) -> Result:
+        count = 0
+        while True:
+            try:
+                result = once()
+            except SQLAlchemyError as error:
+                count += 1
+                self.require_right(error)
+                if not self._reads_only and too_long(error):
+                    log.warning("%s", self._ended(error))
+                if away(error) or (passing(error) and count >= _IN_VAIN):
+                    self.outage.failed(_said(error))
+                if not passing(error) or count == tries or (self._reads_only and too_long(error)):
+                    raise
+                if too_long(error):
+                    self._pause(_TOO_LONG_PAUSE_S)
+            else:
+                self.outage.answered()
+                return result
+            self.rest(count)
+
+    def require_right(self, error: SQLAlchemyError) -> None:
+        """Raise DeniedError if the error means that the database's user lacks a right."""
+        if denied(error):
+            refused = refusal(error, self.engine.url.database)
+            raise DeniedError(f"the database {self.where} {refused}") from None
+
+    def _ended(self, error: SQLAlchemyError) -> str:
+        why = "ended a statement that took too long, which is tried again"
+        return f"the database {self.where} {why}: {_said(error)}"
+
+    def rest(self, count: int) -> None:
+        """Pause before the next try, longer after each of `count` failures.
+
+        Raises Stopped if the program leaves.
+        """
+        if self.stopping.is_set():
+            raise Stopped
+        most = _LONG_PAUSE_S if self.outage.lasts_s > _LONG_S else _LONGEST_PAUSE_S
+        longest = min(most, _FIRST_PAUSE_S * 2 ** min(count, 10))
+        # The jitter spreads retries; it protects nothing.
+        self._pause(longest * random.uniform(0.5, 1))  # noqa: S311
+
+
+def _said(error: SQLAlchemyError) -> object:
+    """Return the driver's own error, because SQLAlchemy adds the statement."""
+    return getattr(error, "orig", None) or error
+
+
+def _sqlite(url: str) -> Engine:
+    path = make_url(url).database
+    if not path:
+        raise ConfigError("an SQLite ledger needs a file; set DOCLLM_DATA_DIR")
+    engine = create_engine(url, hide_parameters=True, connect_args={"timeout": 30, "check_same_thread": False})
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(dbapi: Any, _record: object) -> None:
+    dbapi.isolation_level = None
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000"):
+        dbapi.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A deferred transaction that reads and then writes fails under a second writer, whatever the
+    # timeout.
+    connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get("reads") else "BEGIN IMMEDIATE")

@@ -1,0 +1,1 @@
+"""Alembic's entry point; empty, because `schemas.ledger.migrations` makes the context."""

@@ -1,0 +1,25 @@
+"""Runs the migrations with Alembic. Only `migrate` imports this module."""
+
+from pathlib import Path
+
+from alembic.config import Config as AlembicConfig
+from alembic.runtime.environment import EnvironmentContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+
+from schemas.runtime import crash
+
+
+def scripts() -> ScriptDirectory:
+    """Return the migrations as Alembic reads them."""
+    return ScriptDirectory(str(Path(__file__).parent))
+
+
+def upgrade(connection: Connection) -> None:
+    """Run the missing migrations, up to the newest revision."""
+    found = scripts()
+    with EnvironmentContext(AlembicConfig(), found, fn=lambda revision, _context: found._upgrade_revs("head", revision)) as environment:  # noqa: SLF001 - what alembic.command.upgrade calls
+        environment.configure(connection=connection, on_version_apply=lambda **_: crash.reach("migrate.revision"))
+        with environment.begin_transaction():
+            environment.run_migrations()
+    connection.commit()

@@ -1,1 +1,0 @@
-"""Alembic's entry point; empty, because `schemas.migrations` makes the context."""

@@ -1,0 +1,106 @@
+"""Logs a server's outage: when it begins, once a minute while it lasts, and when it ends.
+
+All parts of a process that call one server share one `Outage`, from any thread, so that no part
+logs failures of its own.
+"""
+
+import logging
+import threading
+from typing import NamedTuple
+
+from schemas.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 3.0
+AGAIN_S = 60.0
+
+
+class Words(NamedTuple):
+    """The verbs of the three messages: at the beginning, during and at the end of an outage."""
+
+    begins: str
+    lasts: str
+    ends: str
+
+
+SERVER = Words("does not answer", "has not answered", "answers again")
+DUTY = Words("fails", "has failed", "works again")
+
+
+class Outage:
+    """The failures of one server, or of one duty.
+
+    `name` is used inside a sentence and holds no secret. `hope` says what happens meanwhile.
+    Failures that last less than `patience_s` are not logged. An outage ends with an answer after
+    `patience_s` without a failure. If one broker of three is away, this avoids a line for each of
+    its failures.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        clock: Clock,
+        words: Words = SERVER,
+        patience_s: float = PATIENCE_S,
+        hope: str = "docllm tries again",
+    ) -> None:
+        self._name = name
+        self._clock = clock
+        self._words = words
+        self._patience_s = patience_s
+        self._hope = hope
+        self._lock = threading.Lock()
+        self._since_s: float | None = None
+        self._failed_s = 0.0
+        self._told_s: float | None = None
+        self._tries = 0
+
+    @property
+    def told(self) -> bool:
+        """Return whether an outage was logged and has not ended."""
+        return self._told_s is not None
+
+    @property
+    def lasts_s(self) -> float:
+        """Return how long the server has been failing, 0 if it does not fail."""
+        since_s = self._since_s
+        return 0.0 if since_s is None else self._clock.now_s() - since_s
+
+    def failed(self, error: object) -> None:
+        """Record a failed try; `error` is shown to a person, so it must hold no secret."""
+        with self._lock:
+            now_s = self._failed_s = self._clock.now_s()
+            if self._since_s is None:
+                self._since_s, self._tries = now_s, 0
+            self._tries += 1
+            self._tell(error, now_s, now_s - self._since_s)
+
+    def answered(self) -> None:
+        """Record an answer of the server."""
+        if self._since_s is None:
+            return
+        with self._lock:
+            now_s = self._clock.now_s()
+            if self._since_s is None or now_s - self._failed_s < self._patience_s:
+                return
+            if self._told_s is not None:
+                message = "%s %s, after %.0f s and %d tries"
+                log.info(message, self._name, self._words.ends, now_s - self._since_s, self._tries)
+            self._since_s = self._told_s = None
+
+    def _tell(self, error: object, now_s: float, lasts_s: float) -> None:
+        if self._told_s is None and lasts_s >= self._patience_s:
+            self._told_s = now_s
+            log.warning("%s %s (%s); %s", self._name, self._words.begins, error, self._hope)
+        elif self._told_s is not None and now_s - self._told_s >= AGAIN_S:
+            self._told_s = now_s
+            log.warning(
+                "%s %s for %.0f s, %d tries; newest error: %s",
+                self._name,
+                self._words.lasts,
+                lasts_s,
+                self._tries,
+                error,
+            )

@@ -1,0 +1,190 @@
+"""The configuration as frozen values.
+
+`schemas/settings/sources.py` says where they come from, and in which order.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from schemas.errors import ConfigError
+
+DEFAULT_ROUTE, MAX_ROUTE_CHARS = "default", 64
+
+
+class Secret:
+    """A text that must not be shown.
+
+    `repr`, `str` and formatting give dots; `reveal()` gives the text.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """Return the secret; only an adapter that sends it may call this."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(...)"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+def authorization(api_key: Secret | None) -> Secret | None:
+    """Return the value of the authorization header for an LLM.
+
+    Raises ConfigError for a key that no header can hold.
+    """
+    if api_key is None:
+        return None
+    key = api_key.reveal().strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError("llm.api_key is empty or holds blanks or characters that no key has; copy it again")
+    return Secret(f"Bearer {key}")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaConfig:
+    """Kafka's settings; without `bootstrap` the embedded bus is used.
+
+    `client` are librdkafka settings (TLS, SASL, group.protocol).
+    """
+
+    bootstrap: str | None = None
+    client: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LLMConfig:
+    """The provider account.
+
+    `base_url` ends before `/chat/completions`; None means that no LLM is configured.
+    """
+
+    base_url: str | None = None
+    api_key: Secret | None = None
+    model: str | None = None
+    timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """Settings of an agent.
+
+    `slots`: calls in flight at once in one agent. `sweep_slack_s`: how long a task may wait beyond
+    its topic's oldest record. `park_probe_s`: how often one call is tried on a route that waits for
+    a person.
+    """
+
+    slots: int = 64
+    drain_timeout_s: float = 20.0
+    sweep_slack_s: float = 600.0
+    park_probe_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class GuardConfig:
+    """Settings of guards.
+
+    `probe_s`: how often a guard tries some of the tasks that it holds because they failed together.
+    """
+
+    probe_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class InboxConfig:
+    """`enabled`: whether agents read the group's inbox."""
+
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The price of a million tokens, in the currency's unit."""
+
+    input_per_mtok: float
+    output_per_mtok: float
+
+    def cost_micro(self, tokens_in: int, tokens_out: int) -> int:
+        """Return the price of these tokens in millionths of the currency's unit."""
+        return round(tokens_in * self.input_per_mtok + tokens_out * self.output_per_mtok)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteConfig:
+    """A provider account for one model.
+
+    `model`: the name that tasks use, by default the route's name. A value of None is taken from
+    `[llm]`, except that the key of `[llm]` is only sent to the address of `[llm]`.
+    """
+
+    base_url: str | None = None
+    api_key: Secret | None = None
+    model: str | None = None
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TypeConfig:
+    """Settings of one type of task.
+
+    `handler`: `package.module:function`, an async function that gets a Context. `route`: the route
+    of tasks that name no model. `retry` and `give_up`: names of the handler's exceptions that are
+    retried, and that are not. `delay_s`: the least wait before a next attempt.
+    """
+
+    handler: str | None = None
+    route: str | None = None
+    max_attempts: int | None = None
+    retry: tuple[str, ...] = ()
+    give_up: tuple[str, ...] = ()
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that a person can set; `file` is where it was read from, None where there is none."""
+
+    data_dir: Path = Path("docllm-data")
+    kafka: KafkaConfig = KafkaConfig()
+    database_url: Secret | None = None
+    redis_url: Secret | None = None
+    llm: LLMConfig = LLMConfig()
+    agent: AgentConfig = AgentConfig()
+    guard: GuardConfig = GuardConfig()
+    inbox: InboxConfig = InboxConfig()
+    document_roots: tuple[Path, ...] | None = None
+    prices: dict[str, Price] = field(default_factory=dict)
+    routes: dict[str, RouteConfig] = field(default_factory=dict)
+    types: dict[str, TypeConfig] = field(default_factory=dict)
+    retry_tiers: tuple[str, ...] = ("30s", "5m", "1h")
+    max_attempts: int = 5
+    file: Path | None = field(default=None, compare=False)
+
+    @property
+    def embedded(self) -> bool:
+        """Return whether ledger and bus are files in `data_dir`."""
+        return self.kafka.bootstrap is None
+
+    def max_attempts_of(self, task_type: str) -> int:
+        """Return how many attempts a task of this type may have, unless its line says otherwise."""
+        own = self.types.get(task_type)
+        return self.max_attempts if own is None or own.max_attempts is None else own.max_attempts
+
+    def roots(self) -> tuple[Path, ...]:
+        """Return the folders below which documents may be read.
+
+        The default is the current folder on embedded parts, and no folder otherwise.
+        """
+        if self.document_roots is not None:
+            return self.document_roots
+        return (Path.cwd(),) if self.embedded else ()

@@ -1,0 +1,50 @@
+"""Finds settings that are valid by themselves but contradict each other.
+
+No message holds a value.
+"""
+
+from schemas.settings.config import DEFAULT_ROUTE, MAX_ROUTE_CHARS, Config
+
+
+def contradictions(config: Config) -> list[str]:
+    """Return a fault unless ledger and bus are both embedded or both servers.
+
+    In a mixed pair, one half would not survive the other half's failures.
+    """
+    mysql = config.database_url is not None and not config.database_url.reveal().startswith("sqlite")
+    if mysql and config.embedded:
+        return ["a MySQL ledger needs Kafka: set DOCLLM_KAFKA_BOOTSTRAP=HOST:9092, or remove database.url for embedded parts"]
+    if not mysql and not config.embedded:
+        return ["Kafka needs a MySQL ledger: set DOCLLM_DATABASE_URL=mysql://USER:PASSWORD@HOST:3306/DATABASE"]
+    return []
+
+
+def route_faults(config: Config) -> list[str]:
+    """Return the faults of route names, and of types whose route does not exist.
+
+    The ledger stores a route's name, so the name's form is limited.
+    """
+    bad = [name for name in config.routes if len(name) > MAX_ROUTE_CHARS or not name.isprintable() or name != name.strip()]
+    form = f"use at most {MAX_ROUTE_CHARS} printable characters for a route's name, no blank at its ends"
+    faults = [f"routes.{name[:MAX_ROUTE_CHARS]!r}: {form}" for name in bad] + _idle_routes(config)
+    known = sorted({DEFAULT_ROUTE, *config.routes})
+    lost = [name for name, one in config.types.items() if one.route not in {None, *known}]
+    fix = f"known are: {', '.join(known)}; add its section [routes.NAME], or remove it"
+    return faults + [f"types.{name}.route names no route; {fix}" for name in lost]
+
+
+def _idle_routes(config: Config) -> list[str]:
+    """Return the faults of routes that no task can use.
+
+    A task that names a model takes the first route of that model, by name. Any other route of the
+    model is used only if a type names it.
+    """
+    used = {one.route for one in config.types.values()}
+    first: dict[str, str] = {}
+    faults = []
+    for name in sorted(config.routes.keys() - {DEFAULT_ROUTE}):
+        model = config.routes[name].model or name
+        if first.setdefault(model, name) != name and name not in used:
+            taken = f"tasks that name its model take routes.{first[model]}"
+            faults.append(f"routes.{name} is never used: {taken}; let a type have it, or remove it")
+    return faults

@@ -1,0 +1,210 @@
+"""The checks of setting values.
+
+Each check takes the value from the file, the environment or a flag and returns the value to use. It
+raises ValueError with the right form. The text never holds the wrong value, which may be a secret
+in the wrong place.
+"""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from schemas.errors import ConfigError
+from schemas.settings.config import Secret
+from schemas.task.topics import duration_s
+
+Check = Callable[[Any], Any]
+
+# The ledger and the bus rely on these settings, and so do docllm's promises.
+FIXED_CLIENT_SETTINGS = (
+    "acks",
+    "auto.offset.reset",
+    "bootstrap.servers",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "enable.idempotence",
+    "enable.partition.eof",
+    "group.id",
+    "message.timeout.ms",
+    "partitioner",
+    "request.required.acks",
+    "retries",
+    "transactional.id",
+)
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_UNDOTTED = ("debug", "log_level")  # other names without a dot, such as `error_cb`, take no text
+# The form that SQLAlchemy reads. An address of another form would end up in its errors, including
+# the password.
+_SERVER = re.compile(r"([^:/@]*(:[^@]*)?@)?(\[[^/?@]+\]|[^:/?@]*)(:\d{1,5})?/[^/?@]+(\?(?P<options>.*))?")
+# PyMySQL takes more options, and some of them would silently turn TLS off: it reads the text
+# "false" in ssl_disabled=false as true.
+_SERVER_OPTIONS = ("ssl_ca", "ssl_capath", "ssl_cert", "ssl_key", "ssl_cipher", "ssl_check_hostname", "unix_socket")
+_DRIVERS = {
+    "mysql": "mysql+pymysql",
+    "mariadb": "mysql+pymysql",
+    "mysql+pymysql": "mysql+pymysql",
+    "mariadb+pymysql": "mysql+pymysql",
+    "sqlite": "sqlite",
+}
+
+
+def text(value: Any) -> str:
+    """Return the text; refuse an empty one."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("write a text")
+    return value.strip()
+
+
+def secret(value: Any) -> Secret:
+    """Return a text that is never shown."""
+    return Secret(text(value))
+
+
+def truth(value: Any) -> bool:
+    """Return true or false."""
+    if not isinstance(value, bool):
+        raise ValueError("write true or false, without quotes")  # noqa: TRY004 - checks raise ValueError
+    return value
+
+
+def whole(low: int, high: int) -> Check:
+    """Return a check for a whole number, which may be a text, as in the environment."""
+
+    def check(value: Any) -> int:
+        number = _number(value, int)
+        if number is None or not low <= number <= high:
+            raise ValueError(f"write a whole number from {low} to {high}")
+        return int(number)
+
+    return check
+
+
+def real(low: float, high: float) -> Check:
+    """Return a check for a number, which may be a text, as in the environment."""
+
+    def check(value: Any) -> float:
+        number = _number(value, float)
+        if number is None or not low <= number <= high:
+            raise ValueError(f"write a number from {low:g} to {high:g}")
+        return float(number)
+
+    return check
+
+
+def path(value: Any) -> Path:
+    """Return a path; `~` means the home folder."""
+    if "\0" in text(value):
+        raise ValueError("write a path without a zero byte")
+    try:
+        return Path(text(value)).expanduser()
+    except RuntimeError:
+        raise ValueError("write the whole path: that user has no home folder") from None
+
+
+def paths(value: Any) -> tuple[Path, ...]:
+    """Return paths from a list, or from a text with the system's separator; empty means none."""
+    return tuple(path(part) for part in _parts(value, os.pathsep, "a list of paths"))
+
+
+def tiers(value: Any) -> tuple[str, ...]:
+    """Return retry tiers: rising durations, from a list or from a text with commas."""
+    wanted = "rising durations, for example 30s,5m,1h"
+    found = tuple(text(part) for part in _parts(value, ",", wanted))
+    try:
+        lengths_s = [duration_s(part) for part in found]
+    except ConfigError:  # the error's text quotes the wrong value
+        raise ValueError(f"write {wanted}") from None
+    if not found or lengths_s != sorted(set(lengths_s)):
+        raise ValueError(f"write {wanted}")
+    return found
+
+
+def names(value: Any) -> tuple[str, ...]:
+    """Return names from a list, or from a text with commas."""
+    return tuple(text(part) for part in _parts(value, ",", "a list of names"))
+
+
+def function(value: Any) -> str:
+    """Return the name of a function with its module."""
+    if _FUNCTION.fullmatch(text(value)) is None:
+        raise ValueError("write package.module:function")
+    return text(value)
+
+
+def database_url(value: Any) -> Secret:
+    """Return the URL with the driver that docllm uses."""
+    scheme, found, rest = text(value).partition("://")
+    if not found or scheme not in _DRIVERS:
+        raise ValueError("write mysql://USER:PASSWORD@HOST:3306/DATABASE (MariaDB too)")
+    if scheme != "sqlite":
+        _check_server(rest)
+    return Secret(f"{_DRIVERS[scheme]}://{rest}")
+
+
+def redis_url(value: Any) -> Secret:
+    """Return the URL of a Redis server, with or without TLS."""
+    if not text(value).startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("write redis://HOST:6379/0, or rediss:// for TLS")
+    return Secret(text(value))
+
+
+def http_url(value: Any) -> str:
+    """Return an http(s) URL."""
+    try:
+        url = urlsplit(text(value))
+    except ValueError:  # the error's text may quote the address
+        url = urlsplit("")
+    if url.scheme not in {"http", "https"} or not url.hostname:
+        raise ValueError("write an address such as https://api.openai.com/v1")
+    return text(value)
+
+
+def client_setting(name: str) -> Check:
+    """Return a check for one librdkafka setting, which is passed on as text."""
+
+    def check(value: Any) -> str:
+        if name in FIXED_CLIENT_SETTINGS:
+            raise ValueError("docllm sets this one itself; remove it")
+        if "." not in name and name not in _UNDOTTED:
+            raise ValueError("librdkafka has no such setting; see its CONFIGURATION.md")
+        if isinstance(value, bool):
+            return str(value).lower()
+        if not isinstance(value, str | int | float):
+            raise ValueError("write a text, a number, or true or false")  # noqa: TRY004 - checks raise ValueError
+        return str(value)
+
+    return check
+
+
+def _check_server(address: str) -> None:
+    parts = _SERVER.fullmatch(address)
+    if parts is None:
+        raise ValueError("name the database at the end, and write %40 for an @ in the password: mysql://USER:PASSWORD@HOST:3306/DATABASE")
+    options = dict(parse_qsl(parts["options"] or "", keep_blank_values=True))
+    if options.keys() - set(_SERVER_OPTIONS):
+        raise ValueError(f"after '?' write {', '.join(_SERVER_OPTIONS)} and nothing else")
+    if any(name.startswith("ssl_") for name in options) and not options.keys() & {"ssl_ca", "ssl_capath"}:
+        raise ValueError("without ssl_ca=FILE after '?' any server would be trusted; name the file with the authority's certificate")
+    if options.get("ssl_check_hostname", "true") not in {"true", "false"}:
+        raise ValueError("write ssl_check_hostname=true or ssl_check_hostname=false")
+
+
+def _number(value: Any, kind: type[int | float]) -> int | float | None:
+    if isinstance(value, str):
+        try:
+            return kind(value)
+        except ValueError:
+            return None
+    fits = isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)
+    return value if fits else None
+
+
+def _parts(value: Any, separator: str, wanted: str) -> list[str]:
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(separator) if part.strip()]
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"write {wanted}")  # noqa: TRY004 - checks raise ValueError
+    return [str(part) for part in value]

@@ -1,0 +1,316 @@
+"""Reads the configuration from flags, then environment, then `docllm.toml`, then defaults.
+
+All faults are reported together. The table below lists every setting. This module opens no
+connection, and none of its messages holds a value.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from schemas.errors import ConfigError
+from schemas.settings import kinds
+from schemas.settings.config import (
+    DEFAULT_ROUTE,
+    AgentConfig,
+    Config,
+    GuardConfig,
+    InboxConfig,
+    KafkaConfig,
+    LLMConfig,
+    Price,
+    RouteConfig,
+    Secret,
+    TypeConfig,
+)
+from schemas.settings.faults import contradictions, route_faults
+from schemas.settings.file import FILE, SettingFile
+
+OPENAI_URL = "https://api.openai.com/v1"
+LEDGER_FILE = "ledger.sqlite"
+NO_LLM = """\
+no LLM is configured; type one of these and run again:
+  export OPENAI_API_KEY=sk-... DOCLLM_LLM_MODEL=NAME                         # OpenAI
+  export DOCLLM_LLM_BASE_URL=http://localhost:8000/v1 DOCLLM_LLM_MODEL=NAME  # any OpenAI-compatible server
+  python -m agent --rehearsal                                                # no provider: the answers are extracts"""
+
+_CONFIG, _TESTS = "DOCLLM_CONFIG", "DOCLLM_TEST_"
+# Kubernetes sets these variables in a pod for each Service whose name begins with `docllm-`. The
+# names of settings take precedence.
+_SERVICE = re.compile(r"DOCLLM(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
+_CLIENT = "kafka.client."
+# The sections that a person names, such as `[prices."gpt-4o"]`, and the settings of each section.
+_PRICE = kinds.real(0, 1e6)
+_NAMED: dict[str, dict[str, kinds.Check]] = {
+    "prices": {"input_per_mtok": _PRICE, "output_per_mtok": _PRICE},
+    "routes": {"base_url": kinds.http_url, "api_key": kinds.secret, "model": kinds.text, "timeout_s": kinds.real(0.1, 86_400)},
+    "types": {
+        "handler": kinds.function,
+        "route": kinds.text,
+        "max_attempts": kinds.whole(1, 100),
+        "retry": kinds.names,
+        "give_up": kinds.names,
+        "delay_s": kinds.real(0, 86_400),
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting: its name in the file and as a flag, its environment variable, and its check."""
+
+    name: str
+    variable: str | None
+    check: kinds.Check
+
+
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting("data_dir", "DOCLLM_DATA_DIR", kinds.path),
+        Setting("kafka.bootstrap", "DOCLLM_KAFKA_BOOTSTRAP", kinds.text),
+        Setting("database.url", "DOCLLM_DATABASE_URL", kinds.database_url),
+        Setting("redis.url", "DOCLLM_REDIS_URL", kinds.redis_url),
+        Setting("llm.base_url", "DOCLLM_LLM_BASE_URL", kinds.http_url),
+        Setting("llm.api_key", "DOCLLM_LLM_API_KEY", kinds.secret),
+        Setting("llm.model", "DOCLLM_LLM_MODEL", kinds.text),
+        Setting("llm.timeout_s", None, kinds.real(0.1, 86_400)),
+        Setting("agent.slots", "DOCLLM_SLOTS", kinds.whole(1, 100_000)),
+        Setting("agent.drain_timeout_s", None, kinds.real(0, 86_400)),
+        Setting("agent.sweep_slack_s", None, kinds.real(0, 86_400)),
+        Setting("agent.park_probe_s", None, kinds.real(1, 86_400)),
+        Setting("guard.probe_s", None, kinds.real(1, 86_400)),
+        Setting("inbox.enabled", None, kinds.truth),
+        Setting("documents.roots", "DOCLLM_DOCUMENT_ROOTS", kinds.paths),
+        Setting("retry.tiers", "DOCLLM_RETRY_TIERS", kinds.tiers),
+        Setting("retry.max_attempts", "DOCLLM_MAX_ATTEMPTS", kinds.whole(1, 100)),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value as it was given, where, and the base folder of a relative path in it.
+
+    `found` means that the value comes from a file that was found in the current folder, and that
+    nobody named.
+    """
+
+    value: Any
+    where: str
+    base: Path
+    found: bool = False
+
+
+def load_config(*, flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path) -> Config:
+    """Return the configuration.
+
+    `flags` are names of the file's settings (`agent.slots`) and `config`, the file to read. None
+    means that a flag was not given. Raises ConfigError with one line for each fault.
+    """
+    faults: list[str] = []
+    named = flags.get("config") or environ.get(_CONFIG)
+    file = _file(named, cwd)
+    given = dict(_from_file(file, found=not named)) if file is not None else {}
+    given |= _given(flags, environ, cwd, faults)
+    faults += _key_faults(given)
+    found = dict(_checked(given, faults))
+    config = replace(_config(found, environ, cwd), file=None if file is None else file.path)
+    if not (given.keys() - found.keys()) & {"kafka.bootstrap", "database.url"}:
+        faults += contradictions(config)
+    faults += route_faults(config)
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return config
+
+
+def current_folder() -> Path:
+    """Return the current folder. Raises ConfigError if it no longer exists."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise ConfigError(f"the current folder cannot be found: {error.strerror}; change to another one with cd") from None
+
+
+def ledger_url(config: Config) -> str:
+    """Return the SQLAlchemy URL of the ledger, for the database adapter alone.
+
+    The URL includes the password.
+    """
+    if config.database_url is not None:
+        return config.database_url.reveal()
+    path = str(config.data_dir / LEDGER_FILE)
+    # These characters have a meaning in a URL; another folder's ledger would be opened.
+    for letter in "%?":
+        path = path.replace(letter, quote(letter))
+    return f"sqlite:///{path}"
+
+
+def require_llm(config: Config) -> None:
+    """Raise ConfigError with the three lines to type if no LLM is configured."""
+    if config.llm.base_url is None:
+        raise ConfigError(NO_LLM)
+
+
+def account(config: Config, route: str) -> LLMConfig:
+    """Return the LLM settings of a route: its own settings, or else those of `[llm]`.
+
+    `route` is a configured route or the default one.
+    """
+    own, llm = config.routes.get(route, RouteConfig()), config.llm
+    base_url = own.base_url or llm.base_url
+    return LLMConfig(
+        base_url=base_url,
+        # A key is only sent to the address that it was given for.
+        api_key=own.api_key or (llm.api_key if base_url == llm.base_url else None),
+        model=own.model or (llm.model if route == DEFAULT_ROUTE else route),
+        timeout_s=own.timeout_s or llm.timeout_s,
+    )
+
+
+def _from_file(file: SettingFile, *, found: bool) -> Iterator[tuple[str, _Given]]:
+    for name, value in file.values.items():
+        yield name, _Given(value, file.where(name), file.path.parent, found)
+
+
+def _given(flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path, faults: list[str]) -> dict[str, _Given]:
+    """Return the values of flags and environment; a flag overrides a variable."""
+    given: dict[str, _Given] = {}
+    names = {setting.variable: setting.name for setting in SETTINGS.values() if setting.variable}
+    for variable, value in environ.items():
+        if variable in names and value:
+            given[names[variable]] = _Given(value, variable, cwd)
+        elif variable.startswith("DOCLLM_") and not (variable in {*names, _CONFIG} or _foreign(variable)):
+            faults.append(f"{variable} is unknown{_nearest(variable, [*names, _CONFIG])}")
+    for name, flag in flags.items():
+        if name != "config" and flag is not None:
+            given[name] = _Given(flag, f"--{name.rpartition('.')[2]}", cwd)
+    return given
+
+
+def _key_faults(given: Mapping[str, _Given]) -> list[str]:
+    """Refuse to send a key of the environment to an address from a file in the current folder.
+
+    Nobody named that file, so it may come from someone else.
+    """
+    key, address = given.get("llm.api_key"), given.get("llm.base_url")
+    if key is None or address is None or key.found or not address.found:
+        return []
+    fix = f"set DOCLLM_LLM_BASE_URL too, or name the file if you trust it: --config {FILE}"
+    return [f"{address.where}: llm.base_url would be sent the key of {key.where}, and nobody named this file; {fix}"]
+
+
+def _foreign(variable: str) -> bool:
+    """Return whether tests or Kubernetes set this variable, though it looks like docllm's."""
+    return variable.startswith(_TESTS) or _SERVICE.fullmatch(variable) is not None
+
+
+def _file(named: object, cwd: Path) -> SettingFile | None:
+    try:
+        path = cwd / (kinds.path(named) if named else FILE)
+    except ValueError as wrong:
+        raise ConfigError(f"the configuration file's name is wrong; {wrong}") from None
+    return SettingFile(path, found=not named) if named or _is_there(path) else None
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether the name exists; reading reports a broken link or a missing permission."""
+    try:
+        path.lstat()
+    except OSError as error:
+        return not isinstance(error, FileNotFoundError)
+    return True
+
+
+def _checked(given: Mapping[str, _Given], faults: list[str]) -> Iterator[tuple[str, Any]]:
+    for name, one in given.items():
+        if one.value == {} and any(known.startswith(f"{name}.") for known in (*SETTINGS, _CLIENT, *(f"{section}." for section in _NAMED))):
+            continue
+        check = _check_of(name)
+        if check is None:
+            faults.append(f"{one.where}: {name} is unknown{_nearest(name, _names_like(name))}")
+            continue
+        try:
+            yield name, _placed(check(one.value), one.base)
+        except ValueError as wrong:
+            faults.append(f"{one.where}: {name} is wrong; {wrong}")
+
+
+def _check_of(name: str) -> kinds.Check | None:
+    if name in SETTINGS:
+        return SETTINGS[name].check
+    if name.startswith(_CLIENT):
+        return kinds.client_setting(name.removeprefix(_CLIENT))
+    section, _, rest = name.partition(".")
+    own, _, part = rest.rpartition(".")
+    return _NAMED.get(section, {}).get(part) if own else None
+
+
+def _names_like(name: str) -> list[str]:
+    """Return the names that a wrong name may have meant."""
+    section, _, rest = name.partition(".")
+    own = rest.rpartition(".")[0] or "NAME"
+    return [*SETTINGS, *(f"{section}.{own}.{part}" for part in _NAMED.get(section, {}))]
+
+
+def _placed(value: Any, base: Path) -> Any:
+    if isinstance(value, Path):
+        return base / value
+    if isinstance(value, tuple):
+        return tuple(_placed(part, base) for part in value)
+    return value
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]}?" if near else f"; known are: {', '.join(known)}"
+
+
+def _config(found: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Config:
+    default = Config()
+    return Config(
+        data_dir=found.get("data_dir", cwd / default.data_dir),
+        kafka=KafkaConfig(bootstrap=found.get("kafka.bootstrap"), client=_under(found, _CLIENT)),
+        database_url=found.get("database.url"),
+        redis_url=found.get("redis.url"),
+        llm=_llm(_under(found, "llm."), environ),
+        agent=AgentConfig(**_under(found, "agent.")),
+        guard=GuardConfig(**_under(found, "guard.")),
+        inbox=InboxConfig(**_under(found, "inbox.")),
+        document_roots=found.get("documents.roots"),
+        prices={name: Price(**{"input_per_mtok": 0.0, "output_per_mtok": 0.0} | parts) for name, parts in _sections(found, "prices")},
+        routes={name: RouteConfig(**parts) for name, parts in _sections(found, "routes")},
+        types={name: TypeConfig(**parts) for name, parts in _sections(found, "types")},
+        retry_tiers=found.get("retry.tiers", default.retry_tiers),
+        max_attempts=found.get("retry.max_attempts", default.max_attempts),
+    )
+
+
+def _under(found: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
+
+
+def _llm(own: dict[str, Any], environ: Mapping[str, str]) -> LLMConfig:
+    """Fill missing values from OpenAI's variables.
+
+    OpenAI's key is only sent to the address that it belongs to.
+    """
+    fallback = environ.get("OPENAI_BASE_URL") or OPENAI_URL
+    key = own.get("api_key")
+    if key is None and own.get("base_url", fallback).rstrip("/") in {OPENAI_URL, fallback.rstrip("/")}:
+        key = Secret(environ["OPENAI_API_KEY"].strip()) if environ.get("OPENAI_API_KEY") else None
+    base_url = own.get("base_url") or (fallback if key or environ.get("OPENAI_BASE_URL") else None)
+    return LLMConfig(**own | {"base_url": base_url, "api_key": key})
+
+
+def _sections(found: Mapping[str, Any], section: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the sections that a person named, each with its settings."""
+    sections: dict[str, dict[str, Any]] = {}
+    for name, value in _under(found, f"{section}.").items():
+        own, _, part = name.rpartition(".")
+        sections.setdefault(own, {})[part] = value
+    return sorted(sections.items())

@@ -1,0 +1,195 @@
+"""A task line: a person writes it, a record's value carries it, the agent reads it again.
+
+There are two formats, and a line's fields show which one it has: docllm's own, and the input file
+of the OpenAI batch API. `parse` is a pure function of the bytes, so the agent reads exactly what
+the load accepted. It reads no file and knows no configuration.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from schemas.task import line_fields
+from schemas.task.envelope import MAX_TASK_BYTES
+from schemas.task.line_fields import Check
+from schemas.task.line_json import LineError, read_object, reading, refuse_many, refuse_rounded
+
+__all__ = ["BOM", "MAX_PROMPT_CHARS", "PLACEHOLDER", "LineError", "TaskLine", "parse", "parse_again", "prompt_chars"]
+
+BOM = b"\xef\xbb\xbf"
+PLACEHOLDER = "{document}"
+MAX_PROMPT_CHARS = 40_000_000  # enough for one document of 32 MiB
+_DOCUMENT = "document"
+_CHAT = "/v1/chat/completions"
+_SENT = ("params", "schema", "body")  # parts that are encoded anew and sent to the provider
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLine:
+    """One task as it was written.
+
+    In format docllm, `prompt` is set, and one of `text` and `uri` if there is an input. In format
+    openai, `body` is the whole request. `deadline` is UTC; `size` is in bytes; tasks with a larger
+    `priority` run first. None means that the line does not set the field.
+    """
+
+    key: str
+    format: Literal["docllm", "openai"]
+    type: str = _DOCUMENT
+    tenant: str = "default"
+    model: str | None = None
+    prompt: str | None = None
+    text: str | None = None
+    uri: str | None = None
+    size: int | None = None
+    sha256: str | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+    schema: dict[str, Any] | None = None
+    body: dict[str, Any] | None = None
+    priority: int = 0
+    deadline: datetime | None = None
+    max_attempts: int | None = None
+    metadata: dict[str, Any] | None = None
+
+
+def parse(value: bytes) -> TaskLine:
+    """Return the task of a line's bytes, given without line end and byte order mark.
+
+    Raises LineError if the line is no task.
+    """
+    return _task(value, _DOCLLM, again=False)
+
+
+def parse_again(value: bytes) -> TaskLine:
+    """Return the task of a line that was accepted before.
+
+    Its size and schema are not checked again.
+    """
+    return _task(value, _DOCLLM | {"schema": line_fields.json_object}, again=True)
+
+
+def _task(value: bytes, checks: Mapping[str, Check], *, again: bool) -> TaskLine:
+    with reading(memory=False):
+        if len(value) > MAX_TASK_BYTES:
+            raise too_large(len(value))
+        line = read_object(value)
+        if not again:
+            refuse_many(line, value)
+        task = _openai(line) if "custom_id" in line or "body" in line else _docllm(line, checks)
+        for name in _SENT:
+            refuse_rounded(line, name, value)
+        return task
+
+
+def prompt_chars(prompt: str, document: str) -> int:
+    """Return the length in characters of a prompt with its document in each placeholder."""
+    return len(prompt) + prompt.count(PLACEHOLDER) * (len(document) - len(PLACEHOLDER))
+
+
+def too_large(size_bytes: int) -> LineError:
+    """Return the error for a line that is larger than a record may be."""
+    fix = f"use at most {MAX_TASK_BYTES} bytes a line; for a large document write input.uri instead of input.text"
+    return LineError("", f"is {size_bytes} bytes long", fix)
+
+
+def _docllm(line: dict[str, Any], checks: Mapping[str, Check]) -> TaskLine:
+    found = _checked(line, checks)
+    if "id" not in found:
+        raise LineError("id", "is missing", 'give each task an id of its own, for example "id": "report-2024.txt"')
+    source: dict[str, Any] = found.pop("input", {})
+    _check_prompt(found, with_input=bool(source))
+    _check_prompt_chars(found.get("prompt", ""), source.get("text", ""))
+    return TaskLine(key=found.pop("id"), format="docllm", **found, **source)
+
+
+def _check_prompt(found: dict[str, Any], *, with_input: bool) -> None:
+    """Refuse a document that the prompt does not use, and a placeholder that nothing fills.
+
+    Such a mistake would be paid for, and be wrong, in every task of a batch.
+    """
+    prompt = found.get("prompt")
+    if prompt is None and found.get("type", _DOCUMENT) == _DOCUMENT:
+        raise LineError("prompt", "is missing", f"say what to do, for example Summarize: {PLACEHOLDER}")
+    if prompt is None:
+        return
+    if with_input and PLACEHOLDER not in prompt:
+        raise LineError("prompt", f"has no {PLACEHOLDER}", f"write {PLACEHOLDER} where the input's text belongs, or leave out input")
+    if not with_input and PLACEHOLDER in prompt:
+        fix = f"add input.text or input.uri; a prompt that shall hold the word itself goes into input.text, with the prompt {PLACEHOLDER}"
+        raise LineError("input", f"is missing, but the prompt has {PLACEHOLDER}", fix)
+
+
+def _check_prompt_chars(prompt: str, document: str) -> None:
+    """Refuse a prompt that is too long with its document.
+
+    A placeholder that occurs many times can make a small line larger than the memory.
+    """
+    if (chars := prompt_chars(prompt, document)) > MAX_PROMPT_CHARS:
+        fix = f"write {PLACEHOLDER} less often, or shorten the input; at most {MAX_PROMPT_CHARS} characters are sent"
+        raise LineError("prompt", f"has {chars} characters with its document", fix)
+
+
+def _openai(line: dict[str, Any]) -> TaskLine:
+    found = _checked(line, _OPENAI)
+    for name in _OPENAI:
+        if name not in found:
+            raise LineError(name, "is missing", "a line of the OpenAI batch format has custom_id, method, url and body")
+    body = found["body"]
+    return TaskLine(key=found["custom_id"], format="openai", type="openai", model=body.get("model"), body=body)
+
+
+def _checked(line: dict[str, Any], checks: Mapping[str, Check]) -> dict[str, Any]:
+    found = {}
+    for name, value in line.items():
+        check = checks.get(name)
+        if check is None:
+            raise _unknown(name, checks)
+        found[name] = check(name, value)
+    return found
+
+
+def _unknown(name: str, checks: Mapping[str, Check]) -> LineError:
+    near = difflib.get_close_matches(name[:100], checks, 1)
+    fix = f"did you mean {near[0]}?" if near else f"known are: {', '.join(checks)}; what is your own goes into metadata"
+    return LineError(name[:100], "is not a known field", fix)
+
+
+def _method(name: str, value: Any) -> None:
+    if value != "POST":
+        raise LineError(name, "is not POST", 'write "method": "POST"')
+
+
+def _url(name: str, value: Any) -> None:
+    if value != _CHAT:
+        raise LineError(name, f"is not {_CHAT}", f"only chat completions can be run; write {_CHAT}, with a body that fits")
+
+
+def _body(name: str, value: Any) -> dict[str, Any]:
+    body = line_fields.json_object(name, value)
+    if "model" in body:
+        line_fields.model(f"{name}.model", body["model"])
+    if body.get("stream", False) is not False:
+        raise LineError(f"{name}.stream", "asks for a stream", "leave it out: docllm reads whole answers")
+    messages = body.get("messages")
+    if type(messages) is not list or not messages or not all(type(message) is dict for message in messages):
+        raise LineError(f"{name}.messages", "is not a list of messages", 'write [{"role": "user", "content": "..."}]')
+    return body
+
+
+_DOCLLM: dict[str, Check] = {
+    "id": line_fields.key,
+    "type": line_fields.name,
+    "prompt": line_fields.text,
+    "input": line_fields.source,
+    "model": line_fields.model,
+    "params": line_fields.params,
+    "schema": line_fields.answer_schema,
+    "tenant": line_fields.name,
+    "priority": line_fields.whole(0, 9),
+    "deadline": line_fields.deadline,
+    "max_attempts": line_fields.whole(1, 100),
+    "metadata": line_fields.json_object,
+}
+_OPENAI: dict[str, Check] = {"custom_id": line_fields.key, "method": _method, "url": _url, "body": _body}

@@ -1,0 +1,184 @@
+"""Strict JSON for one task line: refuses what orjson would silently accept.
+
+A name that occurs twice in an object is an error, because one reader would take its last value and
+another its first. This module knows nothing of the fields of a line.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from schemas.task.untrusted import is_interrupt, told
+
+# orjson writes 254 levels of brackets, and the agent encodes parts of a line again.
+MAX_DEPTH = 250
+MAX_VALUES = 200_000
+NOT_UTF8 = "is not UTF-8"
+_SHOWN_CHARS = 500
+# The range that orjson reads and writes; a number beyond it becomes a float.
+_WHOLE = range(-(2**63), 2**64)
+_WHOLE_CHARS = 20
+_BEYOND = object()
+
+
+class LineError(ValueError):
+    """A line that is no task: the field at fault, what is wrong, and what to do.
+
+    An empty field means the whole line. All three texts may quote the line, and go to logs and
+    terminals, so characters that are not printable are written as escapes.
+    """
+
+    def __init__(self, field: str, error: str, fix: str) -> None:
+        field, error, fix = _shown(field), _shown(error), _shown(fix)
+        super().__init__(f"{field}: {error}; {fix}" if field else f"{error}; {fix}")
+        self.field = field
+        self.error = error
+        self.fix = fix
+
+    def __reduce__(self) -> tuple[type["LineError"], tuple[str, str, str]]:
+        """Return how another process recreates this error."""
+        return LineError, (self.field, self.error, self.fix)
+
+
+class _Reading:
+    """The guard of `reading`."""
+
+    def __init__(self, *, memory: bool) -> None:
+        self._memory = memory
+
+    def __enter__(self) -> None:
+        """Let the body run."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        """Turn what was raised into a LineError."""
+        if error is None or isinstance(error, LineError) or is_interrupt(error):
+            return
+        if self._memory or not isinstance(error, MemoryError):
+            fix = "correct the line; if it is right as it is, report it to docllm's authors with this text"
+            raise LineError("", f"cannot be read: {told(error)}", fix) from error
+
+
+_READING = {memory: _Reading(memory=memory) for memory in (True, False)}
+
+
+def reading(*, memory: bool) -> _Reading:
+    """Turn whatever the body raises over a line into a LineError.
+
+    A MemoryError, which may not be the line's fault, becomes one only with `memory`.
+    """
+    return _READING[memory]
+
+
+def _shown(text: str) -> str:
+    cut = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+    return cut if cut.isprintable() else "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in cut)
+
+
+def read_object(value: bytes) -> dict[str, Any]:
+    """Return the JSON object in `value`.
+
+    Raises LineError for anything else, including duplicate names at any depth.
+    """
+    try:
+        line = orjson.loads(value)
+    except orjson.JSONDecodeError as broken:
+        raise _not_json(value, broken) from None
+    if type(line) is not dict:
+        raise LineError("", "is not a JSON object", 'write one object a line, for example {"id": "a", "prompt": "Say hello"}')
+    _refuse_duplicates(line, value)
+    return line
+
+
+def _not_json(value: bytes, broken: orjson.JSONDecodeError) -> LineError:
+    try:
+        value.decode()
+    except UnicodeDecodeError as wrong:
+        return LineError("", f"{NOT_UTF8} at byte {wrong.start + 1}", "save the file as UTF-8")
+    if "depth" in broken.msg:
+        return _too_deep()
+    return LineError("", f"is not JSON: {broken.msg} at column {broken.colno}", "write one whole JSON object on each line")
+
+
+def _too_deep() -> LineError:
+    return LineError("", f"has more than {MAX_DEPTH} levels of brackets", "make it flatter, or pass the inner part as text")
+
+
+def _refuse_duplicates(line: dict[str, Any], value: bytes) -> None:
+    """Refuse duplicate names: compare the colons of the text with those of the parsed object.
+
+    The parsed object is encoded again for this. Each pair has one colon and each string has its
+    own, so a pair that the parser dropped leaves a surplus in the text. The count is exact unless a
+    colon is written as an escape, so lines with such escapes also take the slow way.
+    """
+    if value.count(b":") != _write(line).count(b":") or b"\\u003" in value:
+        try:
+            json.loads(value, object_pairs_hook=_unique)
+        except RecursionError:  # the part that is too deep was in a pair that orjson dropped
+            raise _too_deep() from None
+
+
+def refuse_many(line: dict[str, Any], value: bytes) -> None:
+    """Raise LineError if a line has more values than an agent can read without a standstill."""
+    if value.count(b",") + value.count(b"[") >= MAX_VALUES and values_in(line, MAX_VALUES) > MAX_VALUES:
+        raise LineError("", f"holds more than {MAX_VALUES} JSON values", "pass what is so large as text, or as a document by input.uri")
+
+
+def refuse_rounded(line: dict[str, Any], field: str, value: bytes) -> None:
+    """Raise LineError if a whole number in an object of the line was rounded when it was read.
+
+    `field` is the name of the object in the line of `value`.
+    """
+    if any(type(leaf) is float and abs(leaf) >= -_WHOLE.start for leaf in _leaves(line.get(field))):
+        for name, inner in json.loads(value, parse_int=_exact)[field].items():
+            if any(leaf is _BEYOND for leaf in _leaves(inner)):
+                fix = "write a smaller one, or one with an exponent, such as 1e20, where its last digits do not matter"
+                raise LineError(f"{field}.{name[:100]}", "has a whole number beyond 64 bits", fix)
+
+
+def _exact(digits: str) -> Any:
+    return int(digits) if len(digits) <= _WHOLE_CHARS and int(digits) in _WHOLE else _BEYOND
+
+
+def values_in(value: Any, most: int) -> int:
+    """Return how many JSON values a value contains, including itself; stop above `most`."""
+    count, waiting = 0, [value]
+    while waiting and count <= most:
+        one = waiting.pop()
+        count += 1
+        if isinstance(one, dict):
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+    return count
+
+
+def _leaves(found: Any) -> Iterator[Any]:
+    """Yield the values inside a value that contain no other values."""
+    left = [found]
+    while left:
+        one = left.pop()
+        if type(one) is dict:
+            left.extend(one.values())
+        elif type(one) is list:
+            left.extend(one)
+        else:
+            yield one
+
+
+def _write(line: dict[str, Any]) -> bytes:
+    try:
+        # As deep as the parts that the agent's request puts around a part of the line.
+        return orjson.dumps([[[[line]]]])
+    except orjson.JSONEncodeError:
+        raise _too_deep() from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise LineError(name[:100], "is there twice in one object", "keep one of the two")
+        found[name] = value
+    return found
