@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install check lint unit servers test proofs crash-points faults seeds proof-ci demo demo-kafka bench lock clean
+.PHONY: help install check format lint unit servers test proofs crash-points faults seeds proof-ci demo demo-kafka bench lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,6 +16,10 @@ $(READY): requirements-dev.lock pyproject.toml tools/install
 	@touch $@
 
 check: lint unit ## style, types, layers and unit tests, under a minute
+
+format: $(READY) ## format the code, and repair what can be repaired by itself
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -167,7 +167,10 @@ class Agent:
         tasks = [asyncio.create_task(duty) for duty in self._all_duties()]
         for source, deliver in self._sources:
             source.start(deliver)
-        endings = [asyncio.create_task(stop.asked.wait()), asyncio.create_task(self._failures.get())]
+        endings = [
+            asyncio.create_task(stop.asked.wait()),
+            asyncio.create_task(self._failures.get()),
+        ]
         if until_done:
             endings.append(asyncio.create_task(self._until_done()))
         try:
@@ -175,7 +178,9 @@ class Agent:
             stop.leave()
             # The error of a part that broke says why this agent ends. The drain still runs, because
             # the other calls are paid for.
-            with suppress(UnreachableError) if any(one in tasks for one in ended) else nullcontext():
+            with (
+                suppress(UnreachableError) if any(one in tasks for one in ended) else nullcontext()
+            ):
                 await self._drain(stop, drain_timeout_s)
             for one in ended:
                 one.result()
@@ -202,7 +207,11 @@ class Agent:
     async def _drain(self, stop: Stop, timeout_s: float) -> None:
         """Leave the group, finish running calls, settle, publish, and record the stop."""
         if self._slots.running:
-            log.info("draining: waiting for %s, at most %.0f s", counted(self._slots.running, "call"), timeout_s)
+            log.info(
+                "draining: waiting for %s, at most %.0f s",
+                counted(self._slots.running, "call"),
+                timeout_s,
+            )
         self._slots.close()
         await self._leave_group()
         crash.reach("drain.group_left")
@@ -217,7 +226,11 @@ class Agent:
                 await self._leave()
         except TimeoutError:
             left = self._settler.unsettled
-            told = f"{left} outcomes are not settled; their tasks run again" if left else "it does not know that this agent left"
+            told = (
+                f"{left} outcomes are not settled; their tasks run again"
+                if left
+                else "it does not know that this agent left"
+            )
             raise UnreachableError(f"the database does not answer: {told}") from None
 
     async def _leave_group(self) -> None:
@@ -233,7 +246,9 @@ class Agent:
         await asyncio.wait([finishing, hurry], return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         if not finishing.done():
-            log.info("hurrying: ending %s, their tasks run again", counted(self._slots.running, "call"))
+            log.info(
+                "hurrying: ending %s, their tasks run again", counted(self._slots.running, "call")
+            )
             finishing.cancel()
             await self._slots.finish(0)
 
@@ -265,7 +280,11 @@ class Reaping:
     """A reaper without an agent: it judges, resets, relays and sweeps, and takes no tasks."""
 
     def __init__(
-        self, *, reaper: Reaper, duties: Sequence[Callable[[], Coroutine[Any, Any, None]]], leave: Callable[[], Awaitable[None]]
+        self,
+        *,
+        reaper: Reaper,
+        duties: Sequence[Callable[[], Coroutine[Any, Any, None]]],
+        leave: Callable[[], Awaitable[None]],
     ) -> None:
         self._reaper = reaper
         self._duties = duties
@@ -274,7 +293,12 @@ class Reaping:
     async def run(self, stop: Stop) -> None:
         """Reap until asked to stop."""
         reaper = self._reaper
-        duties = [reaper.reap_forever(), reaper.relay_forever(), reaper.tidy_forever(), *(duty() for duty in self._duties)]
+        duties = [
+            reaper.reap_forever(),
+            reaper.relay_forever(),
+            reaper.tidy_forever(),
+            *(duty() for duty in self._duties),
+        ]
         tasks = [asyncio.create_task(duty) for duty in duties]
         asked: asyncio.Task[Any] = asyncio.create_task(stop.asked.wait())
         ended, _ = await asyncio.wait([*tasks, asked], return_when=asyncio.FIRST_COMPLETED)
@@ -284,6 +308,8 @@ class Reaping:
             async with asyncio.timeout(LAST_SETTLE_S):
                 await self._leave()
         except TimeoutError:
-            raise UnreachableError("the database does not answer: it does not know that this reaper left") from None
+            raise UnreachableError(
+                "the database does not answer: it does not know that this reaper left"
+            ) from None
         for task in ended:
             task.result()

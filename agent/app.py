@@ -44,7 +44,13 @@ def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
         from agent.consumer.embedded.source import EmbeddedSource  # noqa: PLC0415
 
         path = bus_path(parts.config)
-        return EmbeddedSource(bus_path=path, topics=topics, group_id=group_id, known_topic_ids=ids.current, clock=parts.clock)
+        return EmbeddedSource(
+            bus_path=path,
+            topics=topics,
+            group_id=group_id,
+            known_topic_ids=ids.current,
+            clock=parts.clock,
+        )
     from agent.consumer.kafka.source import KafkaSource  # noqa: PLC0415 - the same
 
     return KafkaSource(
@@ -58,7 +64,9 @@ def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
     )
 
 
-def make_heartbeat(parts: Parts, database: Database, notice: Callable[[], str], locks: AgentLocks | None, role: str) -> Heartbeat:
+def make_heartbeat(
+    parts: Parts, database: Database, notice: Callable[[], str], locks: AgentLocks | None, role: str
+) -> Heartbeat:
     """Return the heartbeat. Its `database` must be used for nothing else."""
     return Heartbeat(
         database=database,
@@ -74,13 +82,21 @@ def make_heartbeat(parts: Parts, database: Database, notice: Callable[[], str], 
 
 def beat_database(parts: Parts) -> Database:
     """Return the ledger over a connection that only the heartbeat uses."""
-    return Database(ledger_url(parts.config), connections=1, timeout_s=HEARTBEAT_TIMEOUT_S, outage=parts.database.outage)
+    return Database(
+        ledger_url(parts.config),
+        connections=1,
+        timeout_s=HEARTBEAT_TIMEOUT_S,
+        outage=parts.database.outage,
+    )
 
 
 def data_folder(parts: Parts) -> DataFolder:
     """Return the watch over the embedded parts' files; with servers it watches no files."""
     embedded = parts.config.embedded
-    return DataFolder((parts.config.data_dir / LEDGER_FILE, bus_path(parts.config)) if embedded else (), parts.clock)
+    return DataFolder(
+        (parts.config.data_dir / LEDGER_FILE, bus_path(parts.config)) if embedded else (),
+        parts.clock,
+    )
 
 
 def make_board(parts: Parts) -> Board | None:
@@ -90,7 +106,11 @@ def make_board(parts: Parts) -> Board | None:
         return None
     from agent.routes.sharing.redis_board import RedisBoard  # noqa: PLC0415 - the same
 
-    return RedisBoard(url=url, group=parts.topics.group, agent=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
+    return RedisBoard(
+        url=url,
+        group=parts.topics.group,
+        agent=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
+    )
 
 
 def agent_locks(parts: Parts) -> AgentLocks | None:
@@ -106,7 +126,12 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
     """Build an agent, register it and start its heartbeat; close everything at the end."""
     if rehearsal:
         parts = replace(parts, config=_rehearsed(parts.config))
-    claim, settle, reading, child = ThreadExecutor("claim"), ThreadExecutor("settle"), ThreadExecutor("documents", 4), ChildExecutor()
+    claim, settle, reading, child = (
+        ThreadExecutor("claim"),
+        ThreadExecutor("settle"),
+        ThreadExecutor("documents", 4),
+        ChildExecutor(),
+    )
     locks, role = agent_locks(parts), " (rehearsal LLM)" if rehearsal else ""
     beats = beat_database(parts)
     builder = Builder(
@@ -121,7 +146,11 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         heartbeat=lambda notice: make_heartbeat(parts, beats, notice, locks, role),
     )
     board = make_board(parts)
-    sharing = BoardSync(routes=builder.routes, board=board, clock=parts.clock, jitter=random.random) if board else None
+    sharing = (
+        BoardSync(routes=builder.routes, board=board, clock=parts.clock, jitter=random.random)
+        if board
+        else None
+    )
     async with AsyncExitStack() as closing:  # each is closed, whatever went wrong before it
         for executor in (reading, settle, claim):
             closing.callback(executor.close)
@@ -131,14 +160,24 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
             closing.push_async_callback(board.close)
         closing.push_async_callback(builder.accounts.close)
         closing.callback(beats.close)
-        reply_limit_bytes = await parts.executor(lambda: parts.database.auto(queries.reply_limit_bytes))
+        reply_limit_bytes = await parts.executor(
+            lambda: parts.database.auto(queries.reply_limit_bytes)
+        )
         await builder.heartbeat.register()
         beating = HeartbeatThread(builder.heartbeat)
         agent = builder.agent(
-            work={destination: make_source(parts, destination, builder.ids) for destination in ("tasks", *parts.topics.tier_destinations)},
+            work={
+                destination: make_source(parts, destination, builder.ids)
+                for destination in ("tasks", *parts.topics.tier_destinations)
+            },
             inbox=make_source(parts, "inbox", builder.ids) if parts.config.inbox.enabled else None,
             reply_limit_bytes=reply_limit_bytes,
-            duties=(builder.ids.run, builder.progress().run, data_folder(parts).run, *((sharing.run,) if sharing else ())),
+            duties=(
+                builder.ids.run,
+                builder.progress().run,
+                data_folder(parts).run,
+                *((sharing.run,) if sharing else ()),
+            ),
             leave=lambda: parts.executor(beating.stop),
         )
         beating.start()
@@ -147,7 +186,13 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
 
 def _rehearsed(config: Config) -> Config:
     """Remove every route's address and key, so that no route can reach a provider."""
-    return replace(config, routes={name: replace(route, base_url=None, api_key=None) for name, route in config.routes.items()})
+    return replace(
+        config,
+        routes={
+            name: replace(route, base_url=None, api_key=None)
+            for name, route in config.routes.items()
+        },
+    )
 
 
 @asynccontextmanager
@@ -158,7 +203,13 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
     heartbeat = make_heartbeat(parts, beats, str, locks, REAPER)
     await heartbeat.register()
     beating = HeartbeatThread(heartbeat)
-    relay = Relay(database=parts.database, executor=parts.executor, publisher=parts.publisher, topics=parts.topics, clock=parts.clock)
+    relay = Relay(
+        database=parts.database,
+        executor=parts.executor,
+        publisher=parts.publisher,
+        topics=parts.topics,
+        clock=parts.clock,
+    )
     reaper = Reaper(
         database=parts.database,
         executor=parts.executor,
@@ -176,7 +227,11 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
     beating.start()
     ids = TopicIds(family=parts.family, clock=parts.clock, known=known)
     try:
-        yield Reaping(reaper=reaper, duties=(ids.run, data_folder(parts).run), leave=lambda: parts.executor(beating.stop))
+        yield Reaping(
+            reaper=reaper,
+            duties=(ids.run, data_folder(parts).run),
+            leave=lambda: parts.executor(beating.stop),
+        )
     finally:
         beats.close()
 
@@ -184,7 +239,11 @@ async def reaping(parts: Parts) -> AsyncIterator[Reaping]:
 def describe(parts: Parts) -> str:
     """Return the first line of an agent's log, which names the parts it works on."""
     config = parts.config
-    inbox = "" if config.inbox.enabled else f"; {parts.topics.name('inbox')} is not read: inbox.enabled is false"
+    inbox = (
+        ""
+        if config.inbox.enabled
+        else f"; {parts.topics.name('inbox')} is not read: inbox.enabled is false"
+    )
     if config.embedded:
         return f"embedded, single node, for up to some hundred thousand tasks; data in {config.data_dir.resolve()}{inbox}"
     return f"Kafka {config.kafka.bootstrap}, ledger {parts.database.where}{inbox}"

@@ -14,7 +14,17 @@ from typing import TypeVar
 
 from agent.inflight.decoder import suspect
 from agent.inflight.partitions import Partitions
-from agent.ports import Assigned, Clock, Event, Order, Record, Recreated, RejectedRecord, Revoked, SourceFailed
+from agent.ports import (
+    Assigned,
+    Clock,
+    Event,
+    Order,
+    Record,
+    Recreated,
+    RejectedRecord,
+    Revoked,
+    SourceFailed,
+)
 from agent.process.containment import MemoryWatch
 from agent.reporting.telemetry import Counts
 from producer.ledger import quarantine, store
@@ -83,7 +93,11 @@ class Intake:
         """Take an event of the inbox's source."""
         match event:
             case list():
-                begun = [record for record in event if self._partitions.begin(record.partition, record.offset)]
+                begun = [
+                    record
+                    for record in event
+                    if self._partitions.begin(record.partition, record.offset)
+                ]
                 self._records.extend(begun)
                 self._bytes += sum(map(_size, begun))
                 self._wake.set()
@@ -110,7 +124,9 @@ class Intake:
             self._wake.clear()
             while self._records:
                 page = self._page()
-                await self._take([record for record in page if record.partition in self._partitions])
+                await self._take(
+                    [record for record in page if record.partition in self._partitions]
+                )
                 self._pause()
 
     def _page(self) -> list[Record]:
@@ -134,12 +150,18 @@ class Intake:
             else:
                 by_batch.setdefault(read[0], []).append((record, read[1]))
             if (took_s := self._clock.now_s() - began_s) > TURN_S:
-                await self._clock.sleep(took_s)  # as much for everything else, however many such lines come
+                await self._clock.sleep(
+                    took_s
+                )  # as much for everything else, however many such lines come
                 began_s = self._clock.now_s()
         for name, some in by_batch.items():
             suspects += await self._accept(name, some)
         if suspects:
-            log.warning("%d records of the inbox are quarantined, the first: %s", len(suspects), suspects[0].reason)
+            log.warning(
+                "%d records of the inbox are quarantined, the first: %s",
+                len(suspects),
+                suspects[0].reason,
+            )
             self._ordered(await self._run(lambda c: quarantine.keep(c, self._group, suspects)))
             crash.reach("intake.quarantined")
         for record in records:
@@ -151,19 +173,35 @@ class Intake:
         try:
             body = foreign_records.line(record.value)
             is_heavy = sealed(partial(is_heavy_line, body))
-            parsed = await self._apart(partial(sealed, partial(foreign_records.head, body))) if is_heavy else None
+            parsed = (
+                await self._apart(partial(sealed, partial(foreign_records.head, body)))
+                if is_heavy
+                else None
+            )
             with contained():
-                return foreign_records.read(record.key, record.value, record.headers, self._group, self._max_attempts_of, parsed)
+                return foreign_records.read(
+                    record.key,
+                    record.value,
+                    record.headers,
+                    self._group,
+                    self._max_attempts_of,
+                    parsed,
+                )
         except LineError as error:
             self._memory.note(error.__cause__ or error)
             return suspect(record, foreign_records.reason(error))
         except TimeoutError:
-            return suspect(record, "its schema takes too long to check; make it smaller, or simplify its patterns")
+            return suspect(
+                record,
+                "its schema takes too long to check; make it smaller, or simplify its patterns",
+            )
         except Exception as error:  # noqa: BLE001 - the next agent would read it too, and the one after that
             self._memory.note(error)
             return suspect(record, one_line(f"cannot be read: {told(error)}"))
 
-    async def _accept(self, name: str, some: Sequence[tuple[Record, store.NewTask]]) -> list[RejectedRecord]:
+    async def _accept(
+        self, name: str, some: Sequence[tuple[Record, store.NewTask]]
+    ) -> list[RejectedRecord]:
         """Accept the tasks of these records; return the records that the batch does not take."""
         try:
             accepted = await self._store(name, [task for _, task in some])
@@ -171,7 +209,10 @@ class Intake:
         except (ConfigError, UnsafeStateError) as error:
             return [suspect(record, str(error), "rejected") for record, _ in some]
         self._ordered(accepted.orders)
-        return [suspect(some[position][0], foreign_records.clash(name), "rejected") for position in accepted.clashing]
+        return [
+            suspect(some[position][0], foreign_records.clash(name), "rejected")
+            for position in accepted.clashing
+        ]
 
     async def _store(self, name: str, tasks: Sequence[store.NewTask]) -> store.Accepted:
         into = await self._run(lambda c: store.open_batch(c, name, self._group, store.Origin.INBOX))

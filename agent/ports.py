@@ -179,7 +179,10 @@ class AtRest:
 
 # ---- Ledger: claims, settles, leases
 
-SUSPECT_LOSSES, ALONE_LOSSES = 2, 3  # lost agents, from which on a task may be what kills them, and runs alone to prove it
+SUSPECT_LOSSES, ALONE_LOSSES = (
+    2,
+    3,
+)  # lost agents, from which on a task may be what kills them, and runs alone to prove it
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +276,9 @@ class Ledger(Protocol):
         """Answer for records that may be waiting, without a lock."""
         ...
 
-    async def claim(self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False) -> Answers:
+    async def claim(
+        self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False
+    ) -> Answers:
         """Take what can be taken under `owner` until `deadline_s` from now; answer for all. One record for each task id.
 
         Without `suspects` a task is left that agents were lost over: it would be lost with the others, or they with it.

@@ -67,7 +67,10 @@ class Builder:
         heartbeat: Callable[[Callable[[], str]], Heartbeat],
     ) -> None:
         self.parts, self.clock, config = parts, parts.clock, parts.config
-        self.counts, self.routes = Counts(), Router(config=config, group=parts.topics.group, jitter=jitter)
+        self.counts, self.routes = (
+            Counts(),
+            Router(config=config, group=parts.topics.group, jitter=jitter),
+        )
         self.accounts = Accounts(config=config, naming=self.routes.naming, connect=connect)
         self.prober = ProbeSender(routes=self.routes, accounts=self.accounts, clock=self.clock)
         self.deadline_s = self.routes.longest_timeout_s + DEADLINE_MARGIN_S
@@ -75,16 +78,26 @@ class Builder:
         self.heartbeat = heartbeat(self._notice)
         self.ids = TopicIds(family=parts.family, clock=self.clock, known=known)
         self.relay = Relay(
-            database=parts.database, executor=parts.executor, publisher=parts.publisher, topics=parts.topics, clock=self.clock
+            database=parts.database,
+            executor=parts.executor,
+            publisher=parts.publisher,
+            topics=parts.topics,
+            clock=self.clock,
         )
         self.publishing = Publishing(self.relay)
         self.sweep = Sweep(config.agent.sweep_slack_s, asyncio.Event())
         self.longest_tier = tiers_of(parts.topics.tiers)[-1]
         self.memory = MemoryWatch(self.clock)
         self.ledger = SqlLedger(
-            database=parts.database, group=parts.topics.group, clock=self.clock, executors=executors, longest_tier=self.longest_tier
+            database=parts.database,
+            group=parts.topics.group,
+            clock=self.clock,
+            executors=executors,
+            longest_tier=self.longest_tier,
         )
-        self.guards = GuardGate(clock=self.clock, longest_tier=self.longest_tier, take_turn=self._take_turn)
+        self.guards = GuardGate(
+            clock=self.clock, longest_tier=self.longest_tier, take_turn=self._take_turn
+        )
         self.guarding = self._guarding()
         tools = Tools(
             account=self.accounts,
@@ -106,7 +119,9 @@ class Builder:
 
     async def _take_turn(self, guard_id: int, task_id: int) -> bool:
         database = self.parts.database
-        return await self.parts.executor(lambda: database.run(lambda c: guard_probes.take_turn(c, guard_id, task_id)))
+        return await self.parts.executor(
+            lambda: database.run(lambda c: guard_probes.take_turn(c, guard_id, task_id))
+        )
 
     def _guarding(self) -> GuardKeeper:
         async def ask(route: str) -> bool:
@@ -129,7 +144,13 @@ class Builder:
             return self.routes.resume(route, self.clock.now_s())
 
         group = self.parts.topics.group
-        return ResumeListener(database=self.parts.database, executor=self.parts.executor, clock=self.clock, group=group, resumed=resumed)
+        return ResumeListener(
+            database=self.parts.database,
+            executor=self.parts.executor,
+            clock=self.clock,
+            group=group,
+            resumed=resumed,
+        )
 
     def _calling_up(self) -> RouteCallUp:
         return RouteCallUp(
@@ -141,7 +162,9 @@ class Builder:
             ordered=self.publishing.ordered,
         )
 
-    def settler(self, reply_limit_bytes: int, settled: Callable[[Sequence[Ended]], None]) -> Settler:
+    def settler(
+        self, reply_limit_bytes: int, settled: Callable[[Sequence[Ended]], None]
+    ) -> Settler:
         """Return the settler."""
         size = SQLITE_GROUP_SIZE if self.parts.database.sqlite else GROUP_SIZE
         return Settler(
@@ -168,13 +191,19 @@ class Builder:
             freed=freed,
         )
 
-    def loop(self, slots: Slots, sources: Mapping[str, Source], failed: Callable[[str], None]) -> Dispatcher:
+    def loop(
+        self, slots: Slots, sources: Mapping[str, Source], failed: Callable[[str], None]
+    ) -> Dispatcher:
         """Return the loop over the main topic and the tiers."""
         topics = self.parts.topics
         return Dispatcher(
-            partitions=Partitions({topics.name(destination): source for destination, source in sources.items()}),
+            partitions=Partitions(
+                {topics.name(destination): source for destination, source in sources.items()}
+            ),
             main_topic=topics.name("tasks"),
-            arrivals=RecordDecoder(ledger_id=self.parts.ledger_id, group=topics.group, naming=self.routes.naming),
+            arrivals=RecordDecoder(
+                ledger_id=self.parts.ledger_id, group=topics.group, naming=self.routes.naming
+            ),
             ledger=self.ledger,
             slots=slots,
             clock=self.clock,
@@ -187,7 +216,9 @@ class Builder:
     def intake(self, inbox: Source | None, failed: Callable[[str], None]) -> Intake:
         """Return the intake over the inbox; without a source it has nothing to do."""
         return Intake(
-            partitions=Partitions({self.parts.topics.name("inbox"): inbox} if inbox is not None else {}),
+            partitions=Partitions(
+                {self.parts.topics.name("inbox"): inbox} if inbox is not None else {}
+            ),
             database=self.parts.database,
             executor=self.parts.executor,
             apart=self._apart,
@@ -219,7 +250,11 @@ class Builder:
 
     def progress(self) -> Progress:
         """Return the progress display of the group."""
-        database, executor, group = self.parts.database, self.parts.executor, self.parts.topics.group
+        database, executor, group = (
+            self.parts.database,
+            self.parts.executor,
+            self.parts.topics.group,
+        )
 
         async def read() -> GroupStatus:
             return await executor(lambda: database.auto(lambda c: status.read(c, group)))
@@ -234,7 +269,11 @@ class Builder:
 
     def finished(self) -> Finished:
         """Return the queries that decide whether the group's work is done."""
-        database, executor, group = self.parts.database, self.parts.executor, self.parts.topics.group
+        database, executor, group = (
+            self.parts.database,
+            self.parts.executor,
+            self.parts.topics.group,
+        )
 
         async def open_tasks() -> bool:
             return await executor(lambda: database.auto(lambda c: queries.open_tasks(c, group)))
@@ -250,13 +289,21 @@ class Builder:
                 return False
             topics = self.parts.topics
             try:
-                return (await self.parts.admin.backlog(topics.consumer_group("inbox"), [topics.name("inbox")])).lag > 0
+                return (
+                    await self.parts.admin.backlog(
+                        topics.consumer_group("inbox"), [topics.name("inbox")]
+                    )
+                ).lag > 0
             except UnreachableError:
                 return True  # an agent that cannot find out does not leave
 
         async def notes() -> list[str]:
-            half_loaded = await executor(lambda: database.auto(lambda c: store.half_loaded(c, group)))
-            batches = (await executor(lambda: database.auto(lambda c: status.read(c, group)))).batches
+            half_loaded = await executor(
+                lambda: database.auto(lambda c: store.half_loaded(c, group))
+            )
+            batches = (
+                await executor(lambda: database.auto(lambda c: status.read(c, group)))
+            ).batches
             return [*map(store.told_half_loaded, half_loaded), *told_dead(group, batches)]
 
         async def any_dead() -> bool:
@@ -300,7 +347,10 @@ class Builder:
             slots=slots,
             settler=settler,
             intake=intake,
-            sources=[*((source, loop.deliver) for source in work.values()), *([(inbox, intake.deliver)] if inbox is not None else [])],
+            sources=[
+                *((source, loop.deliver) for source in work.values()),
+                *([(inbox, intake.deliver)] if inbox is not None else []),
+            ],
             reaper=self.reaper(loop, intake),
             publishing=self.publishing,
             finished=self.finished(),

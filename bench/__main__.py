@@ -14,14 +14,21 @@ from bench.site import Sites
 from bench.table import Figure, render
 from tests.servers import Kafka, MariaDB
 
-MEASUREMENTS = {"agent": throughput.measure, "slots": slots.measure, "load": loading.measure, "takeover": takeover.measure}
+MEASUREMENTS = {
+    "agent": throughput.measure,
+    "slots": slots.measure,
+    "load": loading.measure,
+    "takeover": takeover.measure,
+}
 
 
 def main(argv: Sequence[str]) -> int:
     """Measure and print the table; return 1 when a goal was missed."""
     parser = argparse.ArgumentParser("python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(MEASUREMENTS)} (all)")
-    parser.add_argument("--quick", action="store_true", help="small sizes: whether it runs, not how fast")
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes: whether it runs, not how fast"
+    )
     options = parser.parse_args(argv)
     if unknown := [name for name in options.names if name not in MEASUREMENTS]:
         parser.error(f"no measurement {unknown[0]!r}; there are: {', '.join(MEASUREMENTS)}")
@@ -39,7 +46,9 @@ def measured(names: Sequence[str], *, quick: bool) -> list[Figure]:
             sites = Sites(folder=folder, kafka=kafka, mariadb=mariadb)
             for title in names:
                 for figure in MEASUREMENTS[title](sites, quick=quick):
-                    sys.stderr.write(f"{figure.what} ({figure.parts}): {figure.value:.2f} {figure.unit}\n")
+                    sys.stderr.write(
+                        f"{figure.what} ({figure.parts}): {figure.value:.2f} {figure.unit}\n"
+                    )
                     figures.append(figure)
     return figures
 

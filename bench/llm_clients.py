@@ -34,17 +34,25 @@ class AiohttpClient:
 
     def __init__(self, base_url: str) -> None:
         self._url = f"{base_url}/chat/completions"
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), auto_decompress=True)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), auto_decompress=True
+        )
 
     async def complete(self, call: Call) -> Reply | CallFailed:
         """Make the call."""
         headers = {"Content-Type": "application/json", "X-Client-Request-Id": call.request_id}
         limits = aiohttp.ClientTimeout(total=call.timeout_s, sock_connect=10)
         try:
-            async with self._session.post(self._url, data=call.body, headers=headers, timeout=limits, allow_redirects=False) as response:
+            async with self._session.post(
+                self._url, data=call.body, headers=headers, timeout=limits, allow_redirects=False
+            ) as response:
                 body = await self._read(response)
                 lower = {name.lower(): value for name, value in response.headers.items()}
-                return Reply(response.status, lower, body) if body is not None else CallFailed("REPLY_TOO_LARGE", "")
+                return (
+                    Reply(response.status, lower, body)
+                    if body is not None
+                    else CallFailed("REPLY_TOO_LARGE", "")
+                )
         except aiohttp.ClientConnectorError as error:
             return CallFailed("NETWORK", str(error))
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -127,14 +135,22 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     if options.one:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            sys.stdout.write(json.dumps(runner.run(one(options.one, options.url, options.calls, options.in_flight))))
+            sys.stdout.write(
+                json.dumps(
+                    runner.run(one(options.one, options.url, options.calls, options.in_flight))
+                )
+            )
         return 0
     with server(options.latency) as url:
         rows = {name: in_child(name, url, options) for name in ("pyreqwest", "aiohttp")}
     base = rows["pyreqwest"]["cpu_ms"]
-    sys.stdout.write(f"{'client':<12}{'CPU ms/call':>12}{'ratio':>8}{'calls/s':>10}{'memory MB':>11}\n")
+    sys.stdout.write(
+        f"{'client':<12}{'CPU ms/call':>12}{'ratio':>8}{'calls/s':>10}{'memory MB':>11}\n"
+    )
     for name, row in rows.items():
-        sys.stdout.write(f"{name:<12}{row['cpu_ms']:>12.3f}{row['cpu_ms'] / base:>8.2f}{row['per_s']:>10.0f}{row['memory_mb']:>11.0f}\n")
+        sys.stdout.write(
+            f"{name:<12}{row['cpu_ms']:>12.3f}{row['cpu_ms'] / base:>8.2f}{row['per_s']:>10.0f}{row['memory_mb']:>11.0f}\n"
+        )
     return 0
 
 

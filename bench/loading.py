@@ -30,7 +30,9 @@ def _load(site: Site, what: str, count: int, line_bytes: int, goal: float) -> It
     used = site.load(path)
     path.unlink()
     goals = (None, None) if site.embedded else (goal, MEMORY_GOAL_MB)
-    yield Figure(f"{what}: rate", site.parts, count / site.ask(_took_s), "1/s", goals[0], at_least=True)
+    yield Figure(
+        f"{what}: rate", site.parts, count / site.ask(_took_s), "1/s", goals[0], at_least=True
+    )
     yield Figure(f"{what}: memory", site.parts, used.memory_mb, "MB", goals[1])
 
 

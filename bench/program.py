@@ -36,14 +36,21 @@ class Used:
 class Program:
     """A running `python -m ...`; it is killed at the end of its `with` block."""
 
-    def __init__(self, *arguments: str, folder: Path, environ: Mapping[str, str], name: str) -> None:
+    def __init__(
+        self, *arguments: str, folder: Path, environ: Mapping[str, str], name: str
+    ) -> None:
         self.name = name
         self._out = folder / f"{name}.out"
         self._used: Used | None = None
         command = [*_dies_with_parent(), sys.executable, "-m", *arguments]
         with self._out.open("wb") as out:
             self._child = subprocess.Popen(  # noqa: S603 - our own program
-                command, cwd=folder, env=dict(environ), stdin=subprocess.DEVNULL, stdout=out, stderr=out
+                command,
+                cwd=folder,
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
             )
 
     @property
@@ -72,7 +79,9 @@ class Program:
         """
         until(self.ended, timeout_s, f"the end of {self.name}: {self.said[-2000:]}")
         if self._child.returncode or self._used is None:
-            raise BenchError(f"{self.name} ended with {self._child.returncode}: {self.said[-2000:]}")
+            raise BenchError(
+                f"{self.name} ended with {self._child.returncode}: {self.said[-2000:]}"
+            )
         return self._used
 
     def stop(self, timeout_s: float = 60) -> Used:

@@ -43,7 +43,9 @@ class Site:
     def start(self, *arguments: str, environ: Mapping[str, str] | None = None) -> Program:
         """Start a program."""
         name = f"{arguments[0]}-{secrets.token_hex(3)}"
-        return Program(*arguments, folder=self.folder, environ={**self.environ, **(environ or {})}, name=name)
+        return Program(
+            *arguments, folder=self.folder, environ={**self.environ, **(environ or {})}, name=name
+        )
 
     def load(self, path: Path) -> Used:
         """Load a file of tasks as a batch."""
@@ -51,7 +53,13 @@ class Site:
 
     def agent(self, url: str, *options: str) -> Program:
         """Start an agent that calls the LLM at `url`."""
-        return self.start("agent", "--group", self.group, *options, environ={"DOCLLM_LLM_BASE_URL": url, "DOCLLM_LLM_MODEL": "rehearsal"})
+        return self.start(
+            "agent",
+            "--group",
+            self.group,
+            *options,
+            environ={"DOCLLM_LLM_BASE_URL": url, "DOCLLM_LLM_MODEL": "rehearsal"},
+        )
 
     @property
     def group(self) -> str:
@@ -60,7 +68,9 @@ class Site:
 
     def ask(self, question: Callable[[Connection], Result]) -> Result:
         """Return the ledger's answer to a question."""
-        database = Database(ledger_url(load_config(flags={}, environ=self.environ, cwd=self.folder)))
+        database = Database(
+            ledger_url(load_config(flags={}, environ=self.environ, cwd=self.folder))
+        )
         try:
             return database.auto(question)
         finally:
@@ -87,7 +97,10 @@ class Sites:
     def on_kafka(self) -> Site:
         """Make one installation on the servers."""
         folder = self._fresh("kafka")
-        servers = {"DOCLLM_KAFKA_BOOTSTRAP": self._kafka.bootstrap, "DOCLLM_DATABASE_URL": self._mariadb.create_database(folder.name)}
+        servers = {
+            "DOCLLM_KAFKA_BOOTSTRAP": self._kafka.bootstrap,
+            "DOCLLM_DATABASE_URL": self._mariadb.create_database(folder.name),
+        }
         site = Site("Kafka, MariaDB", folder, environment() | servers)
         site.run("producer", "migrate")
         site.run("producer", "topics", "apply", "--group", site.group, "--replication-factor", "1")
@@ -101,7 +114,9 @@ class Sites:
 
 def environment() -> dict[str, str]:
     """Return an environment in which no variable of the present one configures docllm."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    kept = {
+        name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ
+    }
     return kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
@@ -109,6 +124,8 @@ def environment() -> dict[str, str]:
 def llm(folder: Path, *options: str) -> Iterator[tuple[str, Program]]:
     """Run a rehearsal LLM; yield its base URL and its process."""
     name = f"llm-{secrets.token_hex(3)}"
-    with Program("agent", "rehearsal-llm", *options, folder=folder, environ=environment(), name=name) as program:
+    with Program(
+        "agent", "rehearsal-llm", *options, folder=folder, environ=environment(), name=name
+    ) as program:
         until(lambda: program.said.endswith("/v1\n") or program.ended(), 30, "the rehearsal LLM")
         yield program.said.strip(), program

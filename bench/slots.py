@@ -29,4 +29,6 @@ def _slots(site: Site, count: int) -> Iterator[Figure]:
     use = 100 * count * CALL_S / (SLOTS * (max(times) - min(times)))
     use_goal, memory_goal = (None, None) if site.embedded else (USE_GOAL, MEMORY_GOAL_MB)
     yield Figure("1,000 slots, calls of 1 s: use", site.parts, use, "%", use_goal, at_least=True)
-    yield Figure("1,000 slots, calls of 1 s: agent's memory", site.parts, used.memory_mb, "MB", memory_goal)
+    yield Figure(
+        "1,000 slots, calls of 1 s: agent's memory", site.parts, used.memory_mb, "MB", memory_goal
+    )

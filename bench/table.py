@@ -23,7 +23,9 @@ class Figure:
     @property
     def reached(self) -> bool:
         """Return whether the goal is reached; a figure without a goal reaches it."""
-        return self.goal is None or (self.value >= self.goal if self.at_least else self.value <= self.goal)
+        return self.goal is None or (
+            self.value >= self.goal if self.at_least else self.value <= self.goal
+        )
 
 
 def render(figures: Iterable[Figure]) -> str:
@@ -31,7 +33,11 @@ def render(figures: Iterable[Figure]) -> str:
     rows: list[Sequence[str]] = [_HEADINGS, *(_cells(one) for one in figures)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEADINGS))]
     return "\n".join(
-        "  ".join(_placed(cell, width, place) for place, (cell, width) in enumerate(zip(row, widths, strict=True))) for row in rows
+        "  ".join(
+            _placed(cell, width, place)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
     )
 
 
@@ -39,7 +45,15 @@ def _cells(one: Figure) -> Sequence[str]:
     if one.goal is None:
         return one.what, one.parts, _number(one.value), one.unit, "", "", ""
     goal = f"{'>=' if one.at_least else '<='} {_number(one.goal)}"
-    return one.what, one.parts, _number(one.value), one.unit, goal, f"{one.value / one.goal:.2f}", "ok" if one.reached else "MISSED"
+    return (
+        one.what,
+        one.parts,
+        _number(one.value),
+        one.unit,
+        goal,
+        f"{one.value / one.goal:.2f}",
+        "ok" if one.reached else "MISSED",
+    )
 
 
 def _placed(cell: str, width: int, place: int) -> str:

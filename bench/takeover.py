@@ -32,7 +32,9 @@ def measure(sites: Sites, *, quick: bool) -> Iterator[Figure]:
         goals = (None, None) if site.embedded else (HALF_GOAL_S, MOST_GOAL_S)
         what = f"kill -9 to the next call, {rounds} kills"
         yield Figure(f"{what}: p50", site.parts, statistics.median(waits_s), "s", goals[0])
-        yield Figure(f"{what}: p95", site.parts, statistics.quantiles(waits_s, n=20)[-1], "s", goals[1])
+        yield Figure(
+            f"{what}: p95", site.parts, statistics.quantiles(waits_s, n=20)[-1], "s", goals[1]
+        )
 
 
 def _kills(site: Site, rounds: int) -> list[float]:
@@ -78,7 +80,11 @@ def _in_flight(log: Path) -> int:
 
 
 def _broken(log: Path, killed_s: float) -> set[str]:
-    return {event["id"] for event in _events(log) if event["event"] == "end" and event["status"] == 0 and event["boot_s"] >= killed_s}
+    return {
+        event["id"]
+        for event in _events(log)
+        if event["event"] == "end" and event["status"] == 0 and event["boot_s"] >= killed_s
+    }
 
 
 def _again(log: Path, killed_s: float) -> dict[str, float]:

@@ -22,7 +22,14 @@ def write_tasks(path: Path, count: int, line_bytes: int, **more: Any) -> Path:
 def answer_of_1_kb() -> dict[str, Any]:
     """Return parameters that make the rehearsal LLM answer with 1 KB."""
     schema = {"type": "string", "minLength": ANSWER_CHARS}
-    return {"params": {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}}}
+    return {
+        "params": {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": schema},
+            }
+        }
+    }
 
 
 def _lines(count: int, line_bytes: int, more: dict[str, Any]) -> Iterator[bytes]:
@@ -36,9 +43,16 @@ def _lines(count: int, line_bytes: int, more: dict[str, Any]) -> Iterator[bytes]
 def _text(chars: int) -> str:
     """Return words in random order, the same each time; they compress as badly as real text."""
     chance = random.Random(1)  # noqa: S311 - it protects nothing
-    return " ".join(f"{chance.choice(WORDS)}{chance.randrange(100)}" for _ in range(chars // 4))[:chars]
+    return " ".join(f"{chance.choice(WORDS)}{chance.randrange(100)}" for _ in range(chars // 4))[
+        :chars
+    ]
 
 
 def _line(number: int, text: str, more: dict[str, Any]) -> bytes:
-    line = {"id": f"document-{number:07}", "prompt": "Summarize: {document}", "input": {"text": text}, **more}
+    line = {
+        "id": f"document-{number:07}",
+        "prompt": "Summarize: {document}",
+        "input": {"text": text},
+        **more,
+    }
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)

@@ -33,7 +33,11 @@ def measure(sites: Sites, *, quick: bool) -> Iterator[Figure]:
 
 def _bare_client(folder: Path, calls: int) -> float:
     with llm(folder, "--latency", "0") as (url, _):
-        return float(llm_clients.in_child("pyreqwest", url, Namespace(calls=calls, in_flight=SLOTS))["cpu_ms"])
+        return float(
+            llm_clients.in_child("pyreqwest", url, Namespace(calls=calls, in_flight=SLOTS))[
+                "cpu_ms"
+            ]
+        )
 
 
 def _agent(site: Site, count: int, client_ms: float) -> Iterator[Figure]:
@@ -46,7 +50,14 @@ def _agent(site: Site, count: int, client_ms: float) -> Iterator[Figure]:
     cpu_goal, rate_goal = (None, None) if site.embedded else (CPU_GOAL_MS, RATE_GOAL)
     yield Figure("agent: CPU a task", site.parts, cpu_ms, "ms", cpu_goal)
     yield Figure("agent: CPU a task / bare client", site.parts, cpu_ms / client_ms, "x")
-    yield Figure("agent: tasks a second", site.parts, count / span(site, count).total_seconds(), "1/s", rate_goal, at_least=True)
+    yield Figure(
+        "agent: tasks a second",
+        site.parts,
+        count / span(site, count).total_seconds(),
+        "1/s",
+        rate_goal,
+        at_least=True,
+    )
     yield Figure("agent: memory", site.parts, used.memory_mb, "MB")
     yield Figure("rehearsal LLM: CPU a call", site.parts, 1000 * served.cpu_s / count, "ms")
 
@@ -58,7 +69,9 @@ def span(site: Site, count: int) -> timedelta:
     """
 
     def read(connection: Connection) -> tuple[int, timedelta]:
-        query = select(func.count(), func.min(task_result.c.created_at), func.max(task_result.c.created_at))
+        query = select(
+            func.count(), func.min(task_result.c.created_at), func.max(task_result.c.created_at)
+        )
         found, first, last = connection.execute(query).one()
         return found, last - first
 

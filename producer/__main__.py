@@ -21,7 +21,16 @@ from typing import NoReturn
 import uvloop
 
 from producer.cli import admin, cancel, dead, guard, load, replay, view
-from producer.cli.arguments import MOST, MOST_PARTITIONS, MOST_REPLICAS, group, named, per_second, up_to, written
+from producer.cli.arguments import (
+    MOST,
+    MOST_PARTITIONS,
+    MOST_REPLICAS,
+    group,
+    named,
+    per_second,
+    up_to,
+    written,
+)
 from producer.cli.selection_options import add_selection
 from producer.input.rejects import MAX_REJECTS
 from producer.replay.runs import CAP
@@ -59,7 +68,9 @@ def main(argv: Sequence[str]) -> int:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             # Let asyncio handle the interrupt.
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        config = load_config(flags={"config": options.config}, environ=os.environ, cwd=current_folder())
+        config = load_config(
+            flags={"config": options.config}, environ=os.environ, cwd=current_folder()
+        )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return int(runner.run(options.run(config, options)))
     except DocllmError as error:
@@ -77,7 +88,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--group", type=group, default="docllm", help="consumer group and topic prefix (docllm)")
+    shared.add_argument(
+        "--group", type=group, default="docllm", help="consumer group and topic prefix (docllm)"
+    )
     shared.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
     parser = argparse.ArgumentParser(
         "python -m producer",
@@ -92,27 +105,77 @@ def _parser() -> argparse.ArgumentParser:
         described = f"{text[0].upper()}{text[1:]}. {more}".strip()
         return commands.add_parser(name, parents=[shared], help=text, description=described)
 
-    _add_load(command("load", "load tasks from a file, stdin or documents", "Loading the same input again loads what is missing."))
-    _add_status(command("status", "counts, rate, agents, failures, why nothing runs", "Live on a terminal, plain when piped."))
+    _add_load(
+        command(
+            "load",
+            "load tasks from a file, stdin or documents",
+            "Loading the same input again loads what is missing.",
+        )
+    )
+    _add_status(
+        command(
+            "status",
+            "counts, rate, agents, failures, why nothing runs",
+            "Live on a terminal, plain when piped.",
+        )
+    )
     _add_export(command("export", "write the results", "At any time, in the order of loading."))
-    _add_cancel(command("cancel", "end a batch or a task that should not run", "What runs now finishes."))
-    _add_dead(commands.add_parser("dead", help="what was given up on, and why", description=dead.DEAD), shared)
-    _add_replay(command("replay", "try dead letters again", "Interrupted, it goes on when it is started again."))
-    _add_guard(commands.add_parser("guard", help="batches held back: nearly all tasks failed", description=guard.GUARD), shared)
+    _add_cancel(
+        command("cancel", "end a batch or a task that should not run", "What runs now finishes.")
+    )
+    _add_dead(
+        commands.add_parser("dead", help="what was given up on, and why", description=dead.DEAD),
+        shared,
+    )
+    _add_replay(
+        command(
+            "replay", "try dead letters again", "Interrupted, it goes on when it is started again."
+        )
+    )
+    _add_guard(
+        commands.add_parser(
+            "guard", help="batches held back: nearly all tasks failed", description=guard.GUARD
+        ),
+        shared,
+    )
     _add_topics(command("topics", "make, raise or compare the group's topics"))
     command("migrate", "bring the ledger's schema to this version").set_defaults(run=admin.migrate)
-    command("check", "test servers, schema, topics, LLM", "The LLM is asked with one call of a few tokens.").set_defaults(run=admin.check)
+    command(
+        "check",
+        "test servers, schema, topics, LLM",
+        "The LLM is asked with one call of a few tokens.",
+    ).set_defaults(run=admin.check)
     return parser
 
 
 def _add_load(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", metavar="FILE", help="task lines, ours or the OpenAI batch input file; '-' for stdin")
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="task lines, ours or the OpenAI batch input file; '-' for stdin",
+    )
     parser.add_argument("--batch", metavar="NAME", help="name of the batch (the file's base name)")
-    parser.add_argument("--documents", metavar="DIR|GLOB", help="one task for each document instead of a file of lines")
-    parser.add_argument("--prompt", type=written, metavar="TEXT", help="for --documents: the prompt, with {document} where the text goes")
+    parser.add_argument(
+        "--documents",
+        metavar="DIR|GLOB",
+        help="one task for each document instead of a file of lines",
+    )
+    parser.add_argument(
+        "--prompt",
+        type=written,
+        metavar="TEXT",
+        help="for --documents: the prompt, with {document} where the text goes",
+    )
     parser.add_argument("--model", type=written, help="for --documents: the model")
-    parser.add_argument("--schema", type=Path, metavar="FILE", help="for --documents: JSON Schema of the answer")
-    parser.add_argument("--by-uri", action="store_true", help="for --documents: let the agent read every document from its path")
+    parser.add_argument(
+        "--schema", type=Path, metavar="FILE", help="for --documents: JSON Schema of the answer"
+    )
+    parser.add_argument(
+        "--by-uri",
+        action="store_true",
+        help="for --documents: let the agent read every document from its path",
+    )
     parser.add_argument("--limit", type=up_to(MOST), metavar="N", help="load the first N")
     parser.add_argument("--strict", action="store_true", help="load nothing if a line is bad")
     parser.add_argument(
@@ -134,15 +197,37 @@ def _add_status(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("output", nargs="?", metavar="FILE", help="written whole or not at all; '-' or nothing: stdout")
-    parser.add_argument("--batch", type=named, metavar="NAME", help="only this batch (all of the group)")
-    parser.add_argument("--format", choices=["docllm", "openai"], default="docllm", help="openai: the batch API's output file")
+    parser.add_argument(
+        "output",
+        nargs="?",
+        metavar="FILE",
+        help="written whole or not at all; '-' or nothing: stdout",
+    )
+    parser.add_argument(
+        "--batch", type=named, metavar="NAME", help="only this batch (all of the group)"
+    )
+    parser.add_argument(
+        "--format",
+        choices=["docllm", "openai"],
+        default="docllm",
+        help="openai: the batch API's output file",
+    )
     parser.set_defaults(run=view.export)
 
 
 def _add_cancel(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--batch", type=named, metavar="NAME", help="the whole batch; no task can be added to it afterwards")
-    parser.add_argument("--id", type=named, metavar="ID", help="one task; with --batch where several batches have it")
+    parser.add_argument(
+        "--batch",
+        type=named,
+        metavar="NAME",
+        help="the whole batch; no task can be added to it afterwards",
+    )
+    parser.add_argument(
+        "--id",
+        type=named,
+        metavar="ID",
+        help="one task; with --batch where several batches have it",
+    )
     parser.set_defaults(run=cancel.cancel)
 
 
@@ -150,48 +235,95 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_selection(parser)
     add("--all", action="store_true", help="every dead letter of the group")
-    add("--cancelled", action="store_true", help="cancelled tasks instead; opens their batches again")
+    add(
+        "--cancelled",
+        action="store_true",
+        help="cancelled tasks instead; opens their batches again",
+    )
     add("--dry-run", action="store_true", help="show counts and cost, change nothing")
     add("--rate", type=per_second, metavar="N/s", help="at most so many a second")
-    add("--cap", type=up_to(MOST), metavar="N", help=f"leave tasks that were replayed N times ({CAP})")
+    add(
+        "--cap",
+        type=up_to(MOST),
+        metavar="N",
+        help=f"leave tasks that were replayed N times ({CAP})",
+    )
     add("--yes", action="store_true", help="do not ask; needed where nobody can be asked")
     add("--resume", action="store_true", help="only go on with what was interrupted")
     add("--list", action="store_true", help="show the latest replays")
-    add("--from-topic", type=named, nargs="?", const=True, metavar="TOPIC", help="load letters back (<group>.dlq), for a lost ledger")
+    add(
+        "--from-topic",
+        type=named,
+        nargs="?",
+        const=True,
+        metavar="TOPIC",
+        help="load letters back (<group>.dlq), for a lost ledger",
+    )
     add("--force", action="store_true", help="for --from-topic: though letters are of this ledger")
     parser.set_defaults(run=replay.replay)
 
 
 def _add_dead(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    listed = actions.add_parser("list", parents=[shared], help="groups of one error, the largest first", description=dead.LIST)
+    listed = actions.add_parser(
+        "list",
+        parents=[shared],
+        help="groups of one error, the largest first",
+        description=dead.LIST,
+    )
     add_selection(listed)
     listed.add_argument("--json", action="store_true", help="for scripts, all groups")
     listed.set_defaults(run=dead.list_groups)
-    shown = actions.add_parser("show", parents=[shared], help="one task or record, with everything about it", description=dead.SHOW)
-    shown.add_argument("id", type=named, metavar="ID", help="a task's id, or quarantine:N for a record")
-    shown.add_argument("--batch", type=named, metavar="NAME", help="where several batches have the id")
+    shown = actions.add_parser(
+        "show",
+        parents=[shared],
+        help="one task or record, with everything about it",
+        description=dead.SHOW,
+    )
+    shown.add_argument(
+        "id", type=named, metavar="ID", help="a task's id, or quarantine:N for a record"
+    )
+    shown.add_argument(
+        "--batch", type=named, metavar="NAME", help="where several batches have the id"
+    )
     shown.add_argument("--json", action="store_true", help="for scripts, the whole input")
     shown.set_defaults(run=dead.show)
 
 
 def _add_guard(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    listed = actions.add_parser("list", parents=[shared], help="what waits, and why", description=guard.LIST)
+    listed = actions.add_parser(
+        "list", parents=[shared], help="what waits, and why", description=guard.LIST
+    )
     listed.add_argument("batch", nargs="?", type=named, metavar="BATCH", help="only this batch")
     listed.add_argument("--json", action="store_true", help="for scripts")
     listed.set_defaults(run=guard.list_guards)
-    opened = actions.add_parser("open", parents=[shared], help="let it run again", description=guard.OPEN)
-    opened.add_argument("batch", type=named, metavar="BATCH", help="the batch whose guards are to be opened")
+    opened = actions.add_parser(
+        "open", parents=[shared], help="let it run again", description=guard.OPEN
+    )
+    opened.add_argument(
+        "batch", type=named, metavar="BATCH", help="the batch whose guards are to be opened"
+    )
     opened.add_argument("--type", type=named, help="only its tasks of this type")
     opened.add_argument("--route", type=named, help="only its tasks of this route")
     opened.set_defaults(run=guard.open_guards)
 
 
 def _add_topics(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["apply", "check"], help="apply: make and raise; check: print differences, exit 4")
-    parser.add_argument("--partitions", type=up_to(MOST_PARTITIONS), metavar="N", help="12; embedded 4; never lowered")
-    parser.add_argument("--replication-factor", type=up_to(MOST_REPLICAS), metavar="N", help="the broker's default")
+    parser.add_argument(
+        "action",
+        choices=["apply", "check"],
+        help="apply: make and raise; check: print differences, exit 4",
+    )
+    parser.add_argument(
+        "--partitions",
+        type=up_to(MOST_PARTITIONS),
+        metavar="N",
+        help="12; embedded 4; never lowered",
+    )
+    parser.add_argument(
+        "--replication-factor", type=up_to(MOST_REPLICAS), metavar="N", help="the broker's default"
+    )
     parser.set_defaults(run=admin.topics)
 
 

@@ -63,7 +63,11 @@ def bus_path(config: Config) -> Path:
 
 def ledger_to_come(config: Config) -> bool:
     """Return whether the ledger is embedded and not yet created."""
-    return config.embedded and config.database_url is None and not _is_there(config.data_dir / LEDGER_FILE)
+    return (
+        config.embedded
+        and config.database_url is None
+        and not _is_there(config.data_dir / LEDGER_FILE)
+    )
 
 
 def bus_to_come(config: Config) -> bool:
@@ -78,7 +82,9 @@ def _is_there(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise ConfigError(f"the data folder {path.parent} cannot be read: {error.strerror}; {_ELSEWHERE}") from None
+        raise ConfigError(
+            f"the data folder {path.parent} cannot be read: {error.strerror}; {_ELSEWHERE}"
+        ) from None
     return True
 
 
@@ -110,7 +116,9 @@ def _make_folder(path: Path) -> None:
     try:
         make_folder(path)
     except OSError as error:
-        raise ConfigError(f"the data folder {path} cannot be made: {error.strerror}; name another one with DOCLLM_DATA_DIR") from None
+        raise ConfigError(
+            f"the data folder {path} cannot be made: {error.strerror}; name another one with DOCLLM_DATA_DIR"
+        ) from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise ConfigError(f"the data folder {path} cannot be written; {_ELSEWHERE}")
 
@@ -122,9 +130,14 @@ def _require_rights(folder: Path) -> None:
     created.
     """
     files = [f"{name}{part}" for name in (LEDGER_FILE, BUS_FILE) for part in ("", "-wal", "-shm")]
-    for name, rights in {**dict.fromkeys(files, os.R_OK | os.W_OK), **dict.fromkeys(LOCK_FOLDERS, os.R_OK | os.W_OK | os.X_OK)}.items():
+    for name, rights in {
+        **dict.fromkeys(files, os.R_OK | os.W_OK),
+        **dict.fromkeys(LOCK_FOLDERS, os.R_OK | os.W_OK | os.X_OK),
+    }.items():
         if _is_there(folder / name) and not os.access(folder / name, rights):
-            raise ConfigError(f"{name} of the data folder {folder} cannot be read and written; {_ELSEWHERE}")
+            raise ConfigError(
+                f"{name} of the data folder {folder} cannot be read and written; {_ELSEWHERE}"
+            )
 
 
 def make_admin(config: Config, clock: Clock, outage: Outage | None = None) -> TopicAdmin:
@@ -171,44 +184,73 @@ class LedgerParts:
 
 
 @asynccontextmanager
-async def opened_ledger(config: Config, *, connections: int = 1, reads_s: int | None = None) -> AsyncIterator[LedgerParts]:
+async def opened_ledger(
+    config: Config, *, connections: int = 1, reads_s: int | None = None
+) -> AsyncIterator[LedgerParts]:
     """Open the ledger and check its schema; create a missing embedded ledger.
 
     `reads_s` limits each read of a screen, because some reads of a large ledger take minutes.
     Raises UnreachableError and UnsafeStateError.
     """
-    database = await asyncio.to_thread(open_database, config, connections=connections, reads_s=reads_s)
+    database = await asyncio.to_thread(
+        open_database, config, connections=connections, reads_s=reads_s
+    )
     executor = ThreadExecutor("database", connections)
     try:
         async with _alone(config):
             await executor(lambda: _require_schema(config, database))
-        yield LedgerParts(database, executor, await executor(lambda: database.auto(migrations.ledger_id)))
+        yield LedgerParts(
+            database, executor, await executor(lambda: database.auto(migrations.ledger_id))
+        )
     except DatabaseError as error:
         if not too_long(error):
             raise
-        raise UnreachableError(f"{database.where} was asked for more than it can read in {reads_s} s; ask for less, or later") from None
+        raise UnreachableError(
+            f"{database.where} was asked for more than it can read in {reads_s} s; ask for less, or later"
+        ) from None
     finally:
         database.close()
         executor.close()
 
 
 @asynccontextmanager
-async def opened(config: Config, group: str, *, check_topics: bool = True, connections: int = 4) -> AsyncIterator[Parts]:
+async def opened(
+    config: Config, group: str, *, check_topics: bool = True, connections: int = 4
+) -> AsyncIterator[Parts]:
     """Open ledger and bus, check schema and topics, and create missing embedded ones.
 
     Raises UnreachableError and UnsafeStateError.
     """
     clock, configured = SystemClock(), Topics(group, config.retry_tiers)
     async with opened_ledger(config, connections=connections) as ledger:
-        topics = await ledger.executor(lambda: ledger.database.auto(lambda c: with_old_tiers(c, configured)))
+        topics = await ledger.executor(
+            lambda: ledger.database.auto(lambda c: with_old_tiers(c, configured))
+        )
         kafka = outage_of(config.kafka, clock)
         admin, publisher = make_admin(config, clock, kafka), make_publisher(config, clock, kafka)
-        family = TopicFamily(admin=admin, database=ledger.database, executor=ledger.executor, topics=topics, clock=clock)
+        family = TopicFamily(
+            admin=admin,
+            database=ledger.database,
+            executor=ledger.executor,
+            topics=topics,
+            clock=clock,
+        )
         try:
             if check_topics:
                 async with _alone(config):
                     await _require_topics(config, family)
-            yield Parts(config, topics, clock, ledger.database, ledger.executor, admin, publisher, family, ledger.ledger_id, kafka)
+            yield Parts(
+                config,
+                topics,
+                clock,
+                ledger.database,
+                ledger.executor,
+                admin,
+                publisher,
+                family,
+                ledger.ledger_id,
+                kafka,
+            )
         finally:
             await publisher.close()
             await admin.close()
@@ -238,7 +280,9 @@ async def _take(file: BinaryIO) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if count == _TOLD_AFTER:
-                log.warning("waiting for %s, which another program holds while it starts", file.name)
+                log.warning(
+                    "waiting for %s, which another program holds while it starts", file.name
+                )
             await asyncio.sleep(_AGAIN_S)
         else:
             return
@@ -250,7 +294,9 @@ def _lock_file(folder: Path) -> BinaryIO:
     try:
         return path.open("wb")
     except OSError as error:
-        raise ConfigError(f"{LOCK_FILE} of the data folder {folder} cannot be written: {error.strerror}; {_ELSEWHERE}") from None
+        raise ConfigError(
+            f"{LOCK_FILE} of the data folder {folder} cannot be written: {error.strerror}; {_ELSEWHERE}"
+        ) from None
 
 
 def _require_schema(config: Config, database: Database) -> None:

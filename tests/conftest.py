@@ -11,7 +11,14 @@ from hypothesis import settings
 from tests.servers import Kafka, MariaDB, MySQL, Redis, Server, ServerMissingError
 
 # In this order two workers end at about the same time: what takes minutes begins first, what takes milliseconds fills the end.
-LONGEST_FIRST = ("tests/integration/test_kill.py", "tests/simulation/", "tests/integration/", "tests/contract/", "tests/faults/", "tests/")
+LONGEST_FIRST = (
+    "tests/integration/test_kill.py",
+    "tests/simulation/",
+    "tests/integration/",
+    "tests/contract/",
+    "tests/faults/",
+    "tests/",
+)
 
 AnyServer = TypeVar("AnyServer", bound=Server)
 
@@ -29,7 +36,11 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest tests first."""
-    items.sort(key=lambda item: next((place for place, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start)), 0))
+    items.sort(
+        key=lambda item: next(
+            (place for place, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start)), 0
+        )
+    )
 
 
 @pytest.fixture(scope="session")

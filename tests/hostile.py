@@ -42,7 +42,12 @@ def names(error: BaseException) -> str:
     return type(error).__name__
 
 
-def failing(error: BaseException, real: Callable[..., Any] | None = None, *, on: Callable[..., bool] = lambda *_: True) -> Any:
+def failing(
+    error: BaseException,
+    real: Callable[..., Any] | None = None,
+    *,
+    on: Callable[..., bool] = lambda *_: True,
+) -> Any:
     """Return a function that raises this error where `on` says so, and else does what `real` does."""
 
     def call(*arguments: Any, **named: Any) -> Any:

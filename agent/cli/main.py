@@ -125,13 +125,33 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", nargs="?", type=_command, default="run", help=argparse.SUPPRESS)
-    parser.add_argument("--group", type=group, default="docllm", help="consumer group and topic prefix (docllm)")
+    parser.add_argument(
+        "--group", type=group, default="docllm", help="consumer group and topic prefix (docllm)"
+    )
     parser.add_argument("--slots", metavar="N", help="calls in flight at once (64)")
-    parser.add_argument("--processes", type=up_to(_MAX_PROCESSES), metavar="N", help="run N child processes; a dead one is started again")
-    parser.add_argument("--until-done", action="store_true", help="leave when the group's work is done")
-    parser.add_argument("--fail-on-dead", action="store_true", help="with --until-done: exit code 1 if a task of the group is dead")
-    parser.add_argument("--rehearsal", action="store_true", help="use the rehearsal LLM, in a child process")
-    parser.add_argument("--rehearsal-options", default="", metavar="TEXT", help="its options, for example '--latency 1 --faults 429=0.05'")
+    parser.add_argument(
+        "--processes",
+        type=up_to(_MAX_PROCESSES),
+        metavar="N",
+        help="run N child processes; a dead one is started again",
+    )
+    parser.add_argument(
+        "--until-done", action="store_true", help="leave when the group's work is done"
+    )
+    parser.add_argument(
+        "--fail-on-dead",
+        action="store_true",
+        help="with --until-done: exit code 1 if a task of the group is dead",
+    )
+    parser.add_argument(
+        "--rehearsal", action="store_true", help="use the rehearsal LLM, in a child process"
+    )
+    parser.add_argument(
+        "--rehearsal-options",
+        default="",
+        metavar="TEXT",
+        help="its options, for example '--latency 1 --faults 429=0.05'",
+    )
     # Added by a supervisor: the agent's number.
     parser.add_argument("--child", type=up_to(_MAX_PROCESSES), help=argparse.SUPPRESS)
     # Added by a supervisor: the descriptor for status words.
@@ -139,7 +159,12 @@ def _parser() -> argparse.ArgumentParser:
     # Added by a supervisor: the rehearsal LLM of all its agents.
     parser.add_argument("--rehearsal-url", help=argparse.SUPPRESS)
     parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
-    parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="what to log (INFO)")
+    parser.add_argument(
+        "--log-level",
+        default="INFO",
+        choices=["DEBUG", "INFO", "WARNING", "ERROR"],
+        help="what to log (INFO)",
+    )
     parser.add_argument("--version", action="version", version=f"docllm {VERSION}")
     return parser
 
@@ -147,14 +172,22 @@ def _parser() -> argparse.ArgumentParser:
 def _command(text: str) -> str:
     """Return the command; refuse unknown ones, and commands that must come before all options."""
     if text in {"resume", "rehearsal-llm"}:
-        raise argparse.ArgumentTypeError(f"{text} stands before its options: python -m agent {text} --help")
+        raise argparse.ArgumentTypeError(
+            f"{text} stands before its options: python -m agent {text} --help"
+        )
     if text not in {"run", "reaper"}:
-        raise argparse.ArgumentTypeError(f"{text!r} is no command; known are run, reaper, resume and rehearsal-llm")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no command; known are run, reaper, resume and rehearsal-llm"
+        )
     return text
 
 
 def _flags(options: argparse.Namespace) -> dict[str, object]:
-    return {name: value for name, value in (("agent.slots", options.slots), ("config", options.config)) if value is not None}
+    return {
+        name: value
+        for name, value in (("agent.slots", options.slots), ("config", options.config))
+        if value is not None
+    }
 
 
 def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str]) -> int:
@@ -173,7 +206,9 @@ def _supervise(config: Config, options: argparse.Namespace, argv: Sequence[str])
         return Supervisor(
             # Our arguments come first, because after a `--` in the user's arguments nothing is an
             # option.
-            command=lambda number, report: child_process.program("--child", str(number), "--report", str(report), *shared, *argv),
+            command=lambda number, report: child_process.program(
+                "--child", str(number), "--report", str(report), *shared, *argv
+            ),
             count=options.processes,
             until_done=options.until_done,
             clock=SystemClock(),
@@ -188,7 +223,9 @@ def _allow_open_files(calls: int) -> bool:
     that gets no file counts as a failure of its route.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    least, most = (sys.maxsize if limit == resource.RLIM_INFINITY else limit for limit in (soft, hard))
+    least, most = (
+        sys.maxsize if limit == resource.RLIM_INFINITY else limit for limit in (soft, hard)
+    )
     needed = calls + _OTHER_FILES
     if least < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, most), hard))
@@ -203,7 +240,10 @@ async def _run(config: Config, options: argparse.Namespace) -> bool:
     if options.child:
         child_process.follow()
     if not _allow_open_files(config.agent.slots):
-        log.warning("%d slots need more open files than `ulimit -Hn` allows: raise it, or lower the slots", config.agent.slots)
+        log.warning(
+            "%d slots need more open files than `ulimit -Hn` allows: raise it, or lower the slots",
+            config.agent.slots,
+        )
     with _llm_settings(config, options) as llm, _started_anew(config, stop) as anew:
         await _work(config, llm, options, stop)
     # A signal to leave during the drain hurries it, and then the agent does not restart.
@@ -221,7 +261,10 @@ def _started_anew(config: Config, stop: Stop) -> Iterator[asyncio.Event]:
     async def watch() -> None:
         by_s = await wait_for_backward_jump(SystemClock())
         if not stop.asked.is_set():
-            log.warning("the clock was set back by %.0f s, and the Kafka client would wait for as long: draining, to start anew", by_s)
+            log.warning(
+                "the clock was set back by %.0f s, and the Kafka client would wait for as long: draining, to start anew",
+                by_s,
+            )
             anew.set()
             stop.signal()
 
@@ -240,8 +283,12 @@ async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, sto
             for warning in keys_in_clear(replace(config, llm=llm), getproxies_environment()):
                 log.warning("%s", warning)
         if options.rehearsal:
-            log.warning("rehearsal LLM: the answers are extracts of the documents, no model is asked")
-        async with app.built(replace(parts, config=replace(config, llm=llm)), rehearsal=options.rehearsal) as agent:
+            log.warning(
+                "rehearsal LLM: the answers are extracts of the documents, no model is asked"
+            )
+        async with app.built(
+            replace(parts, config=replace(config, llm=llm)), rehearsal=options.rehearsal
+        ) as agent:
             report = Report(options.report)
             if options.until_done and not await agent.any_work():
                 log.info("group %s has no tasks: nothing to do", options.group)
@@ -251,7 +298,11 @@ async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, sto
             report.say(Word.BEGAN)
             collector.calm()
             try:
-                await agent.run(stop, until_done=options.until_done, drain_timeout_s=config.agent.drain_timeout_s)
+                await agent.run(
+                    stop,
+                    until_done=options.until_done,
+                    drain_timeout_s=config.agent.drain_timeout_s,
+                )
             except UnreachableError as error:
                 _give_up(options, error)
             for line in agent.summary(options.group):
@@ -261,7 +312,9 @@ async def _work(config: Config, llm: LLMConfig, options: argparse.Namespace, sto
                 report.say(Word.DONE)
                 if dead:
                     look = f"python -m producer dead list --group {options.group}"
-                    raise InputError(f"tasks of group {options.group} are dead; look at them: {look}")
+                    raise InputError(
+                        f"tasks of group {options.group} are dead; look at them: {look}"
+                    )
 
 
 def _give_up(options: argparse.Namespace, error: UnreachableError) -> NoReturn:

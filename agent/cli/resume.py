@@ -29,7 +29,9 @@ def run(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     log_to_stderr("%(message)s", "WARNING", options.config)
     try:
-        config = load_config(flags={"config": options.config}, environ=os.environ, cwd=current_folder())
+        config = load_config(
+            flags={"config": options.config}, environ=os.environ, cwd=current_folder()
+        )
         say(asyncio.run(_resume(config, options.group, options.route)))
     except DocllmError as error:
         complain(with_config(str(error), options.config))
@@ -46,8 +48,18 @@ def _parser() -> argparse.ArgumentParser:
         description="Lets a route that is parked, or has stopped, take calls again at once. It is audited. "
         "A key, model or address that changed in the agents' configuration is read when they start: restart them instead.",
     )
-    parser.add_argument("route", type=arguments.written, metavar="ROUTE", help="its name, as the log and status show it")
-    parser.add_argument("--group", type=arguments.group, default="docllm", help="consumer group and topic prefix (docllm)")
+    parser.add_argument(
+        "route",
+        type=arguments.written,
+        metavar="ROUTE",
+        help="its name, as the log and status show it",
+    )
+    parser.add_argument(
+        "--group",
+        type=arguments.group,
+        default="docllm",
+        help="consumer group and topic prefix (docllm)",
+    )
     parser.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
     return parser
 
@@ -58,7 +70,9 @@ async def _resume(config: Config, group: str, route: str) -> str:
         def work(connection: Connection) -> None:
             known = {*RouteNames(config).configured, *routes_in_use(connection, group)}
             if route not in known:
-                raise ConfigError(f"group {group} has no route {route!r}; known are: {_listed(known)}")
+                raise ConfigError(
+                    f"group {group} has no route {route!r}; known are: {_listed(known)}"
+                )
             resume(connection, group, route, actor())
 
         await parts.executor(lambda: parts.database.run(work))

@@ -18,7 +18,15 @@ class Backpressure:
     `full` means that enough deliveries wait for a slot, or that they take too much memory.
     """
 
-    def __init__(self, *, entries: InFlightTable, partitions: Partitions, aside: QuarantineQueue, slots: int, main_topic: str) -> None:
+    def __init__(
+        self,
+        *,
+        entries: InFlightTable,
+        partitions: Partitions,
+        aside: QuarantineQueue,
+        slots: int,
+        main_topic: str,
+    ) -> None:
         self.full = False
         self._entries = entries
         self._partitions = partitions
@@ -29,9 +37,14 @@ class Backpressure:
     def look(self) -> None:
         """Pause and resume the topics by the number and size of the deliveries that wait now."""
         many = self._entries.waiting >= (self._high // 2 if self.full else self._high)
-        heavy = self._entries.bodies_bytes + self._aside.bytes >= BODIES_BYTES or len(self._aside) > ASIDE_MOST
+        heavy = (
+            self._entries.bodies_bytes + self._aside.bytes >= BODIES_BYTES
+            or len(self._aside) > ASIDE_MOST
+        )
         self.full = many or heavy
-        self._partitions.pause({topic for topic in self._partitions.topics if heavy or self._enough(topic, many=many)})
+        self._partitions.pause(
+            {topic for topic in self._partitions.topics if heavy or self._enough(topic, many=many)}
+        )
 
     def _enough(self, topic: str, *, many: bool) -> bool:
         """Return whether enough records of a topic wait.

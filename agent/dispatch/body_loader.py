@@ -27,7 +27,11 @@ class BodyLoader:
         lacking = (entry for entry in claimed if entry.value is None and entry.paid is None)
         bare = {entry.task_id: entry for entry in lacking if entry.digest is None or not moving}
         found = await self._ledger.bodies(sorted(bare)) if bare else {}
-        return {bare[task_id] for task_id, (key, value) in found.items() if self._complete(bare[task_id], key, value)}
+        return {
+            bare[task_id]
+            for task_id, (key, value) in found.items()
+            if self._complete(bare[task_id], key, value)
+        }
 
     def _complete(self, entry: Delivery, key: bytes, value: bytes) -> bool:
         entry.value = value

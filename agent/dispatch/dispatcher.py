@@ -20,16 +20,35 @@ from agent.inflight.partitions import STUCK_SHARE, Partitions
 from agent.inflight.table import InFlightTable
 from agent.lease import OWNER_BITS, Lease
 from agent.outcome import Outcome, Released, Snooze, Succeeded
-from agent.ports import Answer, Assigned, Clock, Event, Ledger, Record, Recreated, RejectedRecord, Revoked, Row, SourceFailed, Verdict
+from agent.ports import (
+    Answer,
+    Assigned,
+    Clock,
+    Event,
+    Ledger,
+    Record,
+    Recreated,
+    RejectedRecord,
+    Revoked,
+    Row,
+    SourceFailed,
+    Verdict,
+)
 from agent.reporting.telemetry import Counts
 from schemas.runtime import crash
 
 log = logging.getLogger(__name__)
 
-PAGE, MOVE_PAGE = 500, 125  # of a question or a claim; of a closed route's tasks that go to a tier at each tick
+PAGE, MOVE_PAGE = (
+    500,
+    125,
+)  # of a question or a claim; of a closed route's tasks that go to a tier at each tick
 TICK_S, RETRY_S = 0.25, 15.0
 AGAIN_AT_ONCE = 2
-GATHER_SHARE, GATHER_S = 1 / 8, 0.01  # with fewer slots free a claim waits for more: it costs as much for one task as for many
+GATHER_SHARE, GATHER_S = (
+    1 / 8,
+    0.01,
+)  # with fewer slots free a claim waits for more: it costs as much for one task as for many
 
 
 class Dispatcher:
@@ -59,11 +78,27 @@ class Dispatcher:
         self._deadline_s = deadline_s
         self._hooks = hooks
         self._entries = entries = InFlightTable()
-        self._parking = RouteParking(entries=entries, closed=slots.closed, running=slots.running_routes)
-        self._aside = QuarantineQueue(ledger=ledger, partitions=partitions, entries=entries, counts=counts, ordered=hooks.ordered)
-        self._relief = HeadOfLine(ledger=ledger, partitions=partitions, entries=entries, ordered=hooks.ordered)
+        self._parking = RouteParking(
+            entries=entries, closed=slots.closed, running=slots.running_routes
+        )
+        self._aside = QuarantineQueue(
+            ledger=ledger,
+            partitions=partitions,
+            entries=entries,
+            counts=counts,
+            ordered=hooks.ordered,
+        )
+        self._relief = HeadOfLine(
+            ledger=ledger, partitions=partitions, entries=entries, ordered=hooks.ordered
+        )
         self._bodies = BodyLoader(ledger=ledger, entries=entries, arrivals=arrivals)
-        self._pressure = Backpressure(entries=entries, partitions=partitions, aside=self._aside, slots=slots.size, main_topic=main_topic)
+        self._pressure = Backpressure(
+            entries=entries,
+            partitions=partitions,
+            aside=self._aside,
+            slots=slots.size,
+            main_topic=main_topic,
+        )
         self._gone: frozenset[int] = frozenset()
         self._wake_ask, self._wake_claim = asyncio.Event(), asyncio.Event()
         self._claiming = asyncio.Lock()
@@ -105,11 +140,20 @@ class Dispatcher:
             self._aside.put(read, record)
         elif not self._aside.quarantine_if_foreign(read, record):
             self._partitions.keep(read)
-            self._entries.arrive(read, self._clock.now_s(), redelivered=self._partitions.redelivered(record.partition))
+            self._entries.arrive(
+                read,
+                self._clock.now_s(),
+                redelivered=self._partitions.redelivered(record.partition),
+            )
 
     def _drop(self, entries: Iterable[Delivery]) -> None:
         """Forget entries whose partition went. What is claimed goes on under its lease; only its offset is void."""
-        for entry in [one for one in entries if one.state not in {DeliveryState.CLAIMING, DeliveryState.RUNNING, DeliveryState.SETTLING}]:
+        for entry in [
+            one
+            for one in entries
+            if one.state
+            not in {DeliveryState.CLAIMING, DeliveryState.RUNNING, DeliveryState.SETTLING}
+        ]:
             self._entries.end(entry)
         self._entries.forget_gone()
 
@@ -155,34 +199,66 @@ class Dispatcher:
             return
 
     def _room(self) -> int:
-        waits = self._entries.any_suspect(lambda one: one.alone and self._slots.room_for(one.route) > 0)
+        waits = self._entries.any_suspect(
+            lambda one: one.alone and self._slots.room_for(one.route) > 0
+        )
         return self._slots.room() if self._lease().fresh(self._clock.now_s()) and not waits else 0
 
     def _takes(self, suspect: Delivery) -> bool:
         """Return whether a suspect may be claimed: alone, as it would be lost with others, or they with it."""
         lease = self._lease()
-        return lease.fresh(self._clock.now_s()) and self._slots.takes_suspect(suspect) and not (suspect.alone and lease.running)
+        return (
+            lease.fresh(self._clock.now_s())
+            and self._slots.takes_suspect(suspect)
+            and not (suspect.alone and lease.running)
+        )
 
-    async def _claim(self, batch: Sequence[Delivery], begin: Callable[[Delivery], None], *, suspects: bool = False) -> None:
+    async def _claim(
+        self,
+        batch: Sequence[Delivery],
+        begin: Callable[[Delivery], None],
+        *,
+        suspects: bool = False,
+    ) -> None:
         async with self._claiming:
             lease, began_s = self._lease(), self._clock.now_s()
             owner = lease.next_owner()
             lease.running += 1  # nobody may take the lease for idle while its claim is under way
             with self._slots.reserved(batch):
-                answers = await self._ledger.claim([entry.claimable() for entry in batch], owner, self._deadline_s, suspects=suspects)
+                answers = await self._ledger.claim(
+                    [entry.claimable() for entry in batch],
+                    owner,
+                    self._deadline_s,
+                    suspects=suspects,
+                )
                 crash.reach("claim.claimed")
                 claimed = (entry for entry in batch if answers[entry.task_id][0] is Answer.CLAIMED)
                 astray = await self._bodies.fetch(claimed, moving=begin == self._slots.move)
             for entry in batch:
                 said, row = answers[entry.task_id]
                 if said is Answer.CLAIMED and row is not None:
-                    self._claimed(entry, row, owner, lease, began_s, self._slots.give_back if entry in astray else begin)
+                    self._claimed(
+                        entry,
+                        row,
+                        owner,
+                        lease,
+                        began_s,
+                        self._slots.give_back if entry in astray else begin,
+                    )
                 else:
                     self._answered(entry, said, row)
             lease.running -= 1
             self._after_answers()
 
-    def _claimed(self, entry: Delivery, row: Row, owner: int, lease: Lease, began_s: float, begin: Callable[[Delivery], None]) -> None:
+    def _claimed(
+        self,
+        entry: Delivery,
+        row: Row,
+        owner: int,
+        lease: Lease,
+        began_s: float,
+        begin: Callable[[Delivery], None],
+    ) -> None:
         entry.row, entry.owner, entry.lease, entry.claimed_s = row, owner, lease, began_s
         lease.running += 1
         self._aside.quarantine_foreign_behind(entry)
@@ -199,10 +275,14 @@ class Dispatcher:
         if entry.partition not in self._partitions:
             self._entries.end(entry)
         elif said in {Answer.DONE, Answer.STALE}:
-            self._finish(entry, -1 if row is None else row.fence - (said is Answer.STALE))  # final, or its fence has moved on
+            self._finish(
+                entry, -1 if row is None else row.fence - (said is Answer.STALE)
+            )  # final, or its fence has moved on
         elif said is Answer.CLAIMABLE and row is not None:
             # What was held, is tried again, or was left behind by a dead agent does not queue up behind newer records.
-            self._entries.ready(entry, back=entry.value is None or bool(row.lease_losses) or bool(row.attempt))
+            self._entries.ready(
+                entry, back=entry.value is None or bool(row.lease_losses) or bool(row.attempt)
+            )
         elif said is Answer.HELD and row is not None:
             self._entries.hold_for(entry, row.owner >> OWNER_BITS, now_s)
         elif said is Answer.EARLY and row is not None:
@@ -243,7 +323,9 @@ class Dispatcher:
         elif verdict is Verdict.FENCED:
             self._fenced(entry, outcome)
         elif verdict is Verdict.GIVEN_UP or (isinstance(outcome, Released) and entry.suspect):
-            self._entries.hold(entry, self._clock.now_s() + 1 + entry.task_id % RETRY_S)  # not all at once
+            self._entries.hold(
+                entry, self._clock.now_s() + 1 + entry.task_id % RETRY_S
+            )  # not all at once
         elif isinstance(outcome, Snooze):
             entry.snoozes += 1
             self._entries.hold(entry, self._clock.now_s() + outcome.delay_s)
@@ -279,9 +361,15 @@ class Dispatcher:
 
     async def _move_on(self) -> None:
         """Send some tasks of a route that stays closed to a tier, so that the tasks behind them are read."""
-        stuck = {entry.route for entry in self._partitions.blocking(STUCK_SHARE) if entry.state is DeliveryState.READY}
+        stuck = {
+            entry.route
+            for entry in self._partitions.blocking(STUCK_SHARE)
+            if entry.state is DeliveryState.READY
+        }
         for route in self._parking.routes_to_move(self._clock.now_s(), stuck):
-            if self._lease().fresh(self._clock.now_s()) and (batch := self._entries.take_ready_for(route, MOVE_PAGE)):
+            if self._lease().fresh(self._clock.now_s()) and (
+                batch := self._entries.take_ready_for(route, MOVE_PAGE)
+            ):
                 await self._claim(batch, self._slots.move)
 
     def finished(self) -> dict[tuple[str, int], int]:

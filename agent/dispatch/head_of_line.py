@@ -27,7 +27,12 @@ class HeadOfLine:
     """
 
     def __init__(
-        self, *, ledger: Ledger, partitions: Partitions, entries: InFlightTable, ordered: Callable[[Sequence[Order]], None]
+        self,
+        *,
+        ledger: Ledger,
+        partitions: Partitions,
+        entries: InFlightTable,
+        ordered: Callable[[Sequence[Order]], None],
     ) -> None:
         self._ledger = ledger
         self._partitions = partitions
@@ -36,7 +41,11 @@ class HeadOfLine:
 
     async def relieve(self, now_s: float) -> None:
         """Relieve every partition with a wide span blocked by a task that runs or is not due."""
-        late = [entry for entry in self._partitions.blocking(STUCK_SHARE) if self._entries.due_s(entry) > now_s + LONG_S]
+        late = [
+            entry
+            for entry in self._partitions.blocking(STUCK_SHARE)
+            if self._entries.due_s(entry) > now_s + LONG_S
+        ]
         for entry in dict.fromkeys((*self._partitions.blocking(FINISHED_SHARE), *late)):
             await self._relieve(entry)
 

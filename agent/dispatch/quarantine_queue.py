@@ -28,7 +28,13 @@ class QuarantineQueue:
     """The rejected records of one agent, until they are in the quarantine."""
 
     def __init__(
-        self, *, ledger: Ledger, partitions: Partitions, entries: InFlightTable, counts: Counts, ordered: Callable[[Sequence[Order]], None]
+        self,
+        *,
+        ledger: Ledger,
+        partitions: Partitions,
+        entries: InFlightTable,
+        counts: Counts,
+        ordered: Callable[[Sequence[Order]], None],
     ) -> None:
         self._ledger = ledger
         self._partitions = partitions
@@ -74,7 +80,10 @@ class QuarantineQueue:
         if entry.value is None and entry.digest is not None:
             where = entry.partition
             log.error(
-                "%s/%d/%d: the ledger has lost its task; start this agent anew to read it again", where.topic, where.number, entry.offset
+                "%s/%d/%d: the ledger has lost its task; start this agent anew to read it again",
+                where.topic,
+                where.number,
+                entry.offset,
             )
             self._entries.hold(entry, now_s + LOST_S)
         elif said is Answer.CONFLICT:
@@ -95,7 +104,13 @@ class QuarantineQueue:
             orders = await self._ledger.quarantine([suspect for suspect, _ in batch])
             crash.reach("quarantine.kept")
             for suspect, record in batch:
-                log.warning("%s/%d/%d is quarantined: %s", suspect.topic, suspect.partition, suspect.offset, suspect.reason)
+                log.warning(
+                    "%s/%d/%d is quarantined: %s",
+                    suspect.topic,
+                    suspect.partition,
+                    suspect.offset,
+                    suspect.reason,
+                )
                 self._partitions.finish(record.partition, record.offset)
                 if isinstance(record, Delivery):
                     self._entries.end(record)

@@ -21,7 +21,13 @@ class RouteParking:
     which calls run.
     """
 
-    def __init__(self, *, entries: InFlightTable, closed: Callable[[str], bool], running: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self,
+        *,
+        entries: InFlightTable,
+        closed: Callable[[str], bool],
+        running: Callable[[], Iterable[str]],
+    ) -> None:
         self._entries = entries
         self._closed = closed
         self._running = running
@@ -33,7 +39,9 @@ class RouteParking:
         Routes are parked only while the agent is `full`.
         """
         waited_for = self._entries.routes
-        self._since_s = {route: self._since_s.get(route, now_s) for route in waited_for if self._closed(route)}
+        self._since_s = {
+            route: self._since_s.get(route, now_s) for route in waited_for if self._closed(route)
+        }
         for route in waited_for:
             if route not in self._since_s:
                 self._entries.unpark(route)
@@ -47,7 +55,9 @@ class RouteParking:
         Either many of them wait while another route is open, or one of them blocks a wide span: its
         route is in `stuck`.
         """
-        long = [route for route, since_s in self._since_s.items() if now_s - since_s >= MOVE_AFTER_S]
+        long = [
+            route for route, since_s in self._since_s.items() if now_s - since_s >= MOVE_AFTER_S
+        ]
         many = [route for route in long if self._entries.ready_for(route) > MANY]
         others = {*self._entries.routes, *self._running()} if many else ()
         moved = many if any(not self._closed(route) for route in others) else []

@@ -14,13 +14,17 @@ from agent.ports import Clock, Row
 from producer.ledger.guards import ANY_ROUTE, Guard
 from schemas.runtime import crash
 
-MOVES_PER_S = 500.0  # of one agent, so that a topic of a million tasks is not rewritten at full speed
+MOVES_PER_S = (
+    500.0  # of one agent, so that a topic of a million tasks is not rewritten at full speed
+)
 
 
 class GuardGate:
     """`take_turn` asks the ledger whether a task may go in the look of a guard: (guard's id, task's id)."""
 
-    def __init__(self, *, clock: Clock, longest_tier: Tier, take_turn: Callable[[int, int], Awaitable[bool]]) -> None:
+    def __init__(
+        self, *, clock: Clock, longest_tier: Tier, take_turn: Callable[[int, int], Awaitable[bool]]
+    ) -> None:
         self._clock = clock
         self._longest_tier = longest_tier
         self._take_turn = take_turn
@@ -28,7 +32,9 @@ class GuardGate:
         self._raised: dict[tuple[int, str, str], Guard] = {}
         self._members: frozenset[int] = frozenset()
         self._granted: set[int] = set()
-        self._asked: Counter[int] = Counter()  # by guard: how many tasks asked for a place since the last refresh
+        self._asked: Counter[int] = (
+            Counter()
+        )  # by guard: how many tasks asked for a place since the last refresh
         self._next_s = 0.0
 
     def replace(self, raised: Iterable[Guard], members: Collection[int] = ()) -> None:
@@ -43,7 +49,9 @@ class GuardGate:
         """Return the guard that stops a task, None when it may run; a task that goes in a look may run, and may come back."""
         if not self._raised or row.task_id in self._granted:
             return None
-        return self._raised.get((row.batch_id, row.type, route)) or self._raised.get((row.batch_id, row.type, ANY_ROUTE))
+        return self._raised.get((row.batch_id, row.type, route)) or self._raised.get(
+            (row.batch_id, row.type, ANY_ROUTE)
+        )
 
     async def moved(self, guard: Guard, task_id: int) -> Moved | None:
         """Return where a stopped task goes, when it is its turn; None when it goes in the guard's look and is to run."""
@@ -59,7 +67,9 @@ class GuardGate:
 
     def _may_ask(self, guard: Guard, task_id: int) -> bool:
         """Return whether the ledger is asked for a place: while the look has free ones, and for a task that has one."""
-        return guard.looking and (task_id in self._members or self._asked[guard.id] < guard.look_left)
+        return guard.looking and (
+            task_id in self._members or self._asked[guard.id] < guard.look_left
+        )
 
     def _wait_s(self) -> float:
         """Return how long the next move has to wait, and count it. It keeps its slot meanwhile, so nothing is claimed in vain."""

@@ -14,7 +14,10 @@ from agent.ports import Clock, Ledger, Order, Settlement, Verdict
 from schemas.runtime import crash
 
 GROUP_BYTES = 2 << 20  # bodies travel as hexadecimal digits: a statement stays under 4 MiB
-GATHER, GATHER_S = 64, 0.01  # fewer outcomes wait for more: a transaction costs as much for one as for many, and no slot waits for it
+GATHER, GATHER_S = (
+    64,
+    0.01,
+)  # fewer outcomes wait for more: a transaction costs as much for one as for many, and no slot waits for it
 
 
 Ended = tuple[Delivery, Outcome, Verdict]
@@ -49,7 +52,13 @@ class Settler:
         if entry.row is None:
             raise AssertionError(f"task {entry.task_id} has an outcome without a claim")
         fitting = self._fit(outcome)
-        self._waiting.append((entry, fitting, Settlement(entry.row, entry.owner, fitting, entry.route, entry.origin())))
+        self._waiting.append(
+            (
+                entry,
+                fitting,
+                Settlement(entry.row, entry.owner, fitting, entry.route, entry.origin()),
+            )
+        )
         self._idle.clear()
         self._wake.set()
 
@@ -85,7 +94,12 @@ class Settler:
     async def _settle(self, group: list[tuple[Delivery, Outcome, Settlement]]) -> None:
         verdicts, orders = await self._ledger.settle([settlement for _, _, settlement in group])
         crash.reach("settle.committed")
-        self._settled([(entry, outcome, verdict) for (entry, outcome, _), verdict in zip(group, verdicts, strict=True)])
+        self._settled(
+            [
+                (entry, outcome, verdict)
+                for (entry, outcome, _), verdict in zip(group, verdicts, strict=True)
+            ]
+        )
         if orders:
             self._ordered(orders)
 

@@ -91,7 +91,9 @@ class Slots:
     @contextmanager
     def reserved(self, entries: Collection[Delivery]) -> Iterator[None]:
         """Keep slots for a claim that is under way."""
-        routes = [entry.route for entry in entries]  # of one that came without its body the claim may show another
+        routes = [
+            entry.route for entry in entries
+        ]  # of one that came without its body the claim may show another
         self._busy.update(routes)
         try:
             yield
@@ -109,7 +111,14 @@ class Slots:
         elif row.cancelled:
             self._end(entry, Cancelled())
         elif row.expired:
-            self._end(entry, Dead(Failure("EXPIRED", "its deadline passed before this attempt"), Spent(), "expired"))
+            self._end(
+                entry,
+                Dead(
+                    Failure("EXPIRED", "its deadline passed before this attempt"),
+                    Spent(),
+                    "expired",
+                ),
+            )
         elif not self._may_begin(entry) or (entry.suspect and self._suspect is not None):
             self.give_back(entry)
         else:
@@ -141,7 +150,10 @@ class Slots:
         if left:
             await asyncio.wait(left, timeout=CANCEL_S)
         if self._running:
-            log.warning("%d handlers go on though they were cancelled; their tasks run again when their leases end", len(self._running))
+            log.warning(
+                "%d handlers go on though they were cancelled; their tasks run again when their leases end",
+                len(self._running),
+            )
 
     def _run(self, entry: Delivery, guard: Guard | None = None) -> None:
         entry.state = DeliveryState.RUNNING
@@ -172,7 +184,11 @@ class Slots:
 
     async def _attempt(self, entry: Delivery) -> Outcome:
         """Return how the attempt ended; what lost its lease, or whose route was closed, while it waited to begin is given back."""
-        ticket = self._routes.admit(entry.route, entry.task_id, self._clock.now_s()) if self._may_begin(entry) else None
+        ticket = (
+            self._routes.admit(entry.route, entry.task_id, self._clock.now_s())
+            if self._may_begin(entry)
+            else None
+        )
         if ticket is None:
             return Released()
         self._counts.attempts += 1

@@ -5,7 +5,9 @@ from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Outcome, Released, Spent
 from agent.ports import Clock
 
-SETTLE_MARGIN_S = 30.0  # what is left of the hard deadline for the settle when the call has used all of its time
+SETTLE_MARGIN_S = (
+    30.0  # what is left of the hard deadline for the settle when the call has used all of its time
+)
 
 
 class Worker:

@@ -4,7 +4,15 @@ A handler is an async function that gets a Context and returns an answer or a JS
 """
 
 from agent.handlers.child import ChildExecutor
-from agent.handlers.context import Answer, Attempt, CallRefusedError, Context, Handler, LeaseLostError, Tools
+from agent.handlers.context import (
+    Answer,
+    Attempt,
+    CallRefusedError,
+    Context,
+    Handler,
+    LeaseLostError,
+    Tools,
+)
 from agent.handlers.decisions import GiveUpError, TryAgainError
 from agent.handlers.documents import DocumentError, Documents
 from agent.handlers.runner import Handlers

@@ -12,6 +12,11 @@ async def chat(context: Context) -> Answer | Dead:
     """
     task = context.task
     if task.body is None and task.prompt is None:
-        return Dead(Failure("NO_PROMPT", f"the task has no prompt, and type {task.type} has no handler"), context.spent)
+        return Dead(
+            Failure("NO_PROMPT", f"the task has no prompt, and type {task.type} has no handler"),
+            context.spent,
+        )
     document = await context.document()
-    return await context.complete(chat_body(task, document, context.model), schema=task.schema, verbatim=task.body is not None)
+    return await context.complete(
+        chat_body(task, document, context.model), schema=task.schema, verbatim=task.body is not None
+    )

@@ -96,7 +96,9 @@ class ChildExecutor:
         # Before Python 3.14 there is no public way to them.
         children = list((pool._processes or {}).values())  # noqa: SLF001
         ending = (*self._ending, pool._executor_manager_thread)  # noqa: SLF001 - nor to this
-        self._ending = [one for one in ending if isinstance(one, threading.Thread) and one.is_alive()]
+        self._ending = [
+            one for one in ending if isinstance(one, threading.Thread) and one.is_alive()
+        ]
         pool.shutdown(wait=False)
         for child in children:
             child.kill()

@@ -121,7 +121,13 @@ class Context:
             return task.text
         return await self._tools.documents.read(task.uri, size=task.size, sha256=task.sha256)
 
-    async def complete(self, body: Mapping[str, Any], *, schema: dict[str, Any] | None = None, verbatim: bool = False) -> Answer:
+    async def complete(
+        self,
+        body: Mapping[str, Any],
+        *,
+        schema: dict[str, Any] | None = None,
+        verbatim: bool = False,
+    ) -> Answer:
         """Make a chat completion and return its answer, which fits `schema`.
 
         Raises CallRefusedError and LeaseLostError, both to be left alone.
@@ -146,7 +152,14 @@ class Context:
         spent = replace(self.spent, duration_ms=terms.duration_ms)
         return refused(failure, spent, replace(terms, least_s=max(terms.least_s, after_s)))
 
-    def _terms(self, model: str, request_id: str, schema: dict[str, Any] | None = None, *, verbatim: bool = False) -> Terms:
+    def _terms(
+        self,
+        model: str,
+        request_id: str,
+        schema: dict[str, Any] | None = None,
+        *,
+        verbatim: bool = False,
+    ) -> Terms:
         tools = self._tools
         return Terms(
             model=model,
@@ -171,7 +184,11 @@ class Context:
         number = attempt.attempt + 1
         label = str(number) if self._calls == 1 else f"{number}.{self._calls}"
         name = request_id(batch=attempt.batch, key=self.task.key, attempt=label)
-        limits_s = (self._account.timeout_s, attempt.limit_s or self._account.timeout_s, attempt.left_s - self._elapsed_ms() / 1000)
+        limits_s = (
+            self._account.timeout_s,
+            attempt.limit_s or self._account.timeout_s,
+            attempt.left_s - self._elapsed_ms() / 1000,
+        )
         return Call(packed(body), name, min(limits_s))
 
     def _elapsed_ms(self) -> int:

@@ -43,7 +43,14 @@ class DocumentError(Exception):
 class Documents:
     """Reads documents below `roots`, except `own`, the files and folders of docllm itself."""
 
-    def __init__(self, *, roots: Sequence[Path], executor: Executor, own: Sequence[Path] = (), max_bytes: int = MAX_DOCUMENT_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        roots: Sequence[Path],
+        executor: Executor,
+        own: Sequence[Path] = (),
+        max_bytes: int = MAX_DOCUMENT_BYTES,
+    ) -> None:
         self._roots = tuple(roots)
         self._own = tuple(own)
         self._roots_told = False
@@ -68,7 +75,9 @@ class Documents:
         except NoTextError as wrong:
             raise DocumentError(_REFUSED, f"{uri} {wrong}") from None
         except Exception as error:
-            raise DocumentError(_UNREADABLE, f"{uri} makes its reader fail: {told(error)}") from error
+            raise DocumentError(
+                _UNREADABLE, f"{uri} makes its reader fail: {told(error)}"
+            ) from error
 
     def _read(self, uri: str, size: int | None) -> bytes:
         try:
@@ -89,9 +98,14 @@ class Documents:
         if not stat.S_ISREG(found.st_mode):
             raise DocumentError(_REFUSED, f"{uri} is not a regular file")
         if size is not None and found.st_size != size:
-            raise DocumentError(_CHANGED, f"{uri} has changed since it was loaded: {found.st_size} bytes, not {size}")
+            raise DocumentError(
+                _CHANGED,
+                f"{uri} has changed since it was loaded: {found.st_size} bytes, not {size}",
+            )
         if found.st_size > self._max_bytes:
-            raise DocumentError(_REFUSED, f"{uri} has {found.st_size} bytes; at most {self._max_bytes} are read")
+            raise DocumentError(
+                _REFUSED, f"{uri} has {found.st_size} bytes; at most {self._max_bytes} are read"
+            )
 
     def _open(self, path: Path, uri: str) -> int:
         real, roots = Path(os.path.realpath(path)), resolved(self._roots)
@@ -99,28 +113,45 @@ class Documents:
         if root is not None:
             return _open_below(root, real.relative_to(root).parts)
         if any(real.is_relative_to(one) and real != one for one in roots):
-            raise DocumentError(_REFUSED, f"{uri} is hidden or a file of docllm's own; no agent reads it, name another document")
+            raise DocumentError(
+                _REFUSED,
+                f"{uri} is hidden or a file of docllm's own; no agent reads it, name another document",
+            )
         self._tell_roots()
-        raise DocumentError(_REFUSED, f"{uri} is not below an allowed root; set DOCLLM_DOCUMENT_ROOTS to the folder that may be read")
+        raise DocumentError(
+            _REFUSED,
+            f"{uri} is not below an allowed root; set DOCLLM_DOCUMENT_ROOTS to the folder that may be read",
+        )
 
     def _tell_roots(self) -> None:
         """Log the roots once. A task's error, which other people read, names none of them."""
         if not self._roots_told:
             self._roots_told = True
-            log.warning("a document is not below an allowed root; allowed are: %s", ", ".join(map(str, self._roots)) or "none")
+            log.warning(
+                "a document is not below an allowed root; allowed are: %s",
+                ", ".join(map(str, self._roots)) or "none",
+            )
 
 
 def _compare(raw: bytes, uri: str, sha256: str | None) -> None:
     if sha256 is not None and hashlib.sha256(raw).hexdigest() != sha256:
-        raise DocumentError(_CHANGED, f"{uri} has changed since it was loaded: its SHA-256 is another one")
+        raise DocumentError(
+            _CHANGED, f"{uri} has changed since it was loaded: its SHA-256 is another one"
+        )
 
 
 def _path(uri: str) -> Path:
     parts = urlsplit(uri)
     if parts.scheme != "file" or parts.netloc not in {"", "localhost"}:
-        raise DocumentError(_REFUSED, f"{uri} is not a file on this machine; only file:/// is read, nothing is fetched")
+        raise DocumentError(
+            _REFUSED,
+            f"{uri} is not a file on this machine; only file:/// is read, nothing is fetched",
+        )
     if "?" in uri or "#" in uri:
-        raise DocumentError(_REFUSED, f"{uri} has a query or a fragment, which no file has; write ? as %3F and # as %23")
+        raise DocumentError(
+            _REFUSED,
+            f"{uri} has a query or a fragment, which no file has; write ? as %3F and # as %23",
+        )
     path = unquote(parts.path, errors="surrogateescape")
     if not path.startswith("/") or "\0" in path:
         raise DocumentError(_REFUSED, f"{uri} is not a whole path")

@@ -31,7 +31,9 @@ async def judged(reply: Reply | CallFailed, terms: Terms, apart: Executor) -> Ju
     except TimeoutError:
         return unjudged(_TOO_LONG, await _without_schema(reply, terms, apart), terms)
     except Exception as error:  # noqa: BLE001 - a child that dies twice over a reply says something of this reply alone
-        failure = Failure("BAD_OUTPUT", one_line(f"the reply ended the process that judged it: {told(error)}"))
+        failure = Failure(
+            "BAD_OUTPUT", one_line(f"the reply ended the process that judged it: {told(error)}")
+        )
         return unjudged(failure, await _without_schema(reply, terms, apart), terms)
 
 

@@ -36,13 +36,17 @@ def _handler(path: str) -> Handler:
     module, _, name = path.partition(":")
     function = getattr(_module(module), name, None)
     if function is None:
-        raise ConfigError(f"module {module} has no function {name}; define it there, or name another one")
+        raise ConfigError(
+            f"module {module} has no function {name}; define it there, or name another one"
+        )
     if not inspect.iscoroutinefunction(function):
         raise ConfigError(f"{path} is no async function; define it as: async def {name}(context)")
     try:
         inspect.signature(function).bind(object())
     except TypeError:
-        raise ConfigError(f"{path} must take the context and nothing else; define it as: async def {name}(context)") from None
+        raise ConfigError(
+            f"{path} must take the context and nothing else; define it as: async def {name}(context)"
+        ) from None
     handler: Handler = function
     return handler
 
@@ -55,7 +59,13 @@ def _module(name: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as wrong:
         if wrong.name is not None and f"{name}.".startswith(f"{wrong.name}."):
-            raise ConfigError(f"there is no module {wrong.name} in {folder} or on the path; correct the name, or install it") from None
-        raise ConfigError(f"module {name} needs a module that is missing: {wrong.name}; install it") from None
+            raise ConfigError(
+                f"there is no module {wrong.name} in {folder} or on the path; correct the name, or install it"
+            ) from None
+        raise ConfigError(
+            f"module {name} needs a module that is missing: {wrong.name}; install it"
+        ) from None
     except Exception as error:
-        raise ConfigError(f"module {name} cannot be imported: {one_line(f'{type(error).__name__}: {error}')}") from error
+        raise ConfigError(
+            f"module {name} cannot be imported: {one_line(f'{type(error).__name__}: {error}')}"
+        ) from error

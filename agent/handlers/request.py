@@ -24,7 +24,12 @@ def chat_body(task: TaskLine, document: str | None, model: str | None) -> dict[s
     chosen = {"model": named} if named else {}
     if task.body is not None:
         return chosen | task.body
-    return {**chosen, "messages": [_message(task, document)], **_response_format(task), **task.params}
+    return {
+        **chosen,
+        "messages": [_message(task, document)],
+        **_response_format(task),
+        **task.params,
+    }
 
 
 def _message(task: TaskLine, document: str | None) -> dict[str, str]:
@@ -36,14 +41,22 @@ def _message(task: TaskLine, document: str | None) -> dict[str, str]:
     if document is None:
         return {"role": "user", "content": prompt}
     if (chars := prompt_chars(prompt, document)) > MAX_PROMPT_CHARS:
-        raise DocumentError("DOCUMENT_REFUSED", f"the prompt has {chars} characters with its document; at most {MAX_PROMPT_CHARS} are sent")
+        raise DocumentError(
+            "DOCUMENT_REFUSED",
+            f"the prompt has {chars} characters with its document; at most {MAX_PROMPT_CHARS} are sent",
+        )
     return {"role": "user", "content": prompt.replace(PLACEHOLDER, document)}
 
 
 def _response_format(task: TaskLine) -> dict[str, Any]:
     if task.schema is None:
         return {}
-    return {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": task.schema}}}
+    return {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": task.schema},
+        }
+    }
 
 
 def packed(body: Mapping[str, Any]) -> bytes:

@@ -15,7 +15,15 @@ from typing import Any
 import orjson
 
 from agent.handlers.chat import chat
-from agent.handlers.context import Answer, Attempt, CallRefusedError, Context, Handler, LeaseLostError, Tools
+from agent.handlers.context import (
+    Answer,
+    Attempt,
+    CallRefusedError,
+    Context,
+    Handler,
+    LeaseLostError,
+    Tools,
+)
 from agent.handlers.decisions import GiveUpError, TryAgainError
 from agent.handlers.documents import DocumentError
 from agent.judge import Action, action_of, one_line
@@ -49,8 +57,14 @@ class Handlers:
         except MemoryError:
             raise
         except Exception as wrong:  # noqa: BLE001 - whatever reading this task raises concerns this task alone
-            return Dead(Failure("UNDECODABLE", one_line(f"the record is no task line: {described(wrong)}")), Spent(), "undecodable")
-        return await self._handle(Context(task=task, attempt=attempt, tools=self._tools), attempt.left_s)
+            return Dead(
+                Failure("UNDECODABLE", one_line(f"the record is no task line: {described(wrong)}")),
+                Spent(),
+                "undecodable",
+            )
+        return await self._handle(
+            Context(task=task, attempt=attempt, tools=self._tools), attempt.left_s
+        )
 
     async def _handle(self, context: Context, left_s: float) -> Outcome:
         handler = self._by_type.get(context.task.type, chat)
@@ -76,7 +90,9 @@ def _outcome(result: Any, context: Context) -> Outcome:
         own = result.spent.called or not context.spent.called
         return result if own else replace(result, spent=context.spent)
     if isinstance(result, Outcome):
-        raise TypeError(f"a handler does not return {type(result).__name__}; raise TryAgainError or GiveUpError")
+        raise TypeError(
+            f"a handler does not return {type(result).__name__}; raise TryAgainError or GiveUpError"
+        )
     body = orjson.dumps(result)
     if len(body) < _PACK_FROM_BYTES:
         return Succeeded(body, VALUE, context.spent)
@@ -97,7 +113,13 @@ def _raised(raised: BaseException, context: Context, *, late: bool) -> Outcome:
     if isinstance(error, GiveUpError):
         return context.failed(Failure("HANDLER_GAVE_UP", one_line(described(error))))
     text = one_line("the handler did not end within its claim" if late else _named(error))
-    log.warning("%s: handler of type %s failed: %s", context.name, context.task.type, text, extra={FRAMES: _where(error)})
+    log.warning(
+        "%s: handler of type %s failed: %s",
+        context.name,
+        context.task.type,
+        text,
+        extra={FRAMES: _where(error)},
+    )
     given_up = not late and action_of(error, context.rules) is Action.GIVE_UP
     return context.failed(Failure("HANDLER_GAVE_UP" if given_up else "HANDLER", text))
 
@@ -113,7 +135,9 @@ def _where(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     frames = traceback.StackSummary.from_list(frames[1:] if len(frames) > 1 else frames)
     if len(frames) > _FRAMES:
-        frames = traceback.StackSummary.from_list([*frames[: _FRAMES // 2], *frames[-_FRAMES // 2 :]])
+        frames = traceback.StackSummary.from_list(
+            [*frames[: _FRAMES // 2], *frames[-_FRAMES // 2 :]]
+        )
     return "".join(frames.format()).rstrip()
 
 

@@ -6,7 +6,14 @@ Numbers from a header are read within bounds, and no code trusts them.
 from agent.inflight.delivery import Delivery
 from agent.ports import Record, RejectedRecord
 from agent.routes import RouteNames, route_of
-from schemas.task.envelope import BATCH_HEADER, MAX_KEY_BYTES, MAX_TASK_BYTES, NotOursError, decode, digest
+from schemas.task.envelope import (
+    BATCH_HEADER,
+    MAX_KEY_BYTES,
+    MAX_TASK_BYTES,
+    NotOursError,
+    decode,
+    digest,
+)
 from schemas.task.untrusted import contained, told
 from schemas.task.wording import one_line
 
@@ -36,14 +43,32 @@ class RecordDecoder:
     def _read(self, record: Record) -> Delivery | RejectedRecord:
         publication = decode(record.headers)
         if publication.ledger != self._ledger_id or publication.group != self._group:
-            return suspect(record, f"belongs to ledger {publication.ledger}, group {publication.group}", "rejected")
+            return suspect(
+                record,
+                f"belongs to ledger {publication.ledger}, group {publication.group}",
+                "rejected",
+            )
         if len(record.key or b"") > MAX_KEY_BYTES:
-            return suspect(record, f"has a key of {len(record.key or b'')} bytes, a task's has at most {MAX_KEY_BYTES}")
+            return suspect(
+                record,
+                f"has a key of {len(record.key or b'')} bytes, a task's has at most {MAX_KEY_BYTES}",
+            )
         if record.value is not None and len(record.value) > MAX_TASK_BYTES:
-            return suspect(record, f"has {len(record.value)} bytes, a task has at most {MAX_TASK_BYTES}")
+            return suspect(
+                record, f"has {len(record.value)} bytes, a task has at most {MAX_TASK_BYTES}"
+            )
         stamp = None if record.value is None else digest(record.key or b"", record.value)
         route = self.route_of(record.value)
-        return Delivery(record.partition, record.offset, record.timestamp_ms, publication, record.value, stamp, route, key=record.key)
+        return Delivery(
+            record.partition,
+            record.offset,
+            record.timestamp_ms,
+            publication,
+            record.value,
+            stamp,
+            route,
+            key=record.key,
+        )
 
     def route_of(self, value: bytes | None) -> str:
         """Return the route of a task's body, or the default route without a body."""
@@ -54,13 +79,35 @@ def suspect(record: Record, reason: str, disposition: str = "undecodable") -> Re
     """Return a record as a rejected record for the quarantine."""
     where = record.partition
     return RejectedRecord(
-        where.topic_id, where.topic, where.number, record.offset, record.key, record.value, record.headers, reason, disposition
+        where.topic_id,
+        where.topic,
+        where.number,
+        record.offset,
+        record.key,
+        record.value,
+        record.headers,
+        reason,
+        disposition,
     )
 
 
 def distrusted(entry: Delivery, reason: str) -> RejectedRecord:
     """Return a delivery that the ledger does not know as a rejected record."""
     where, publication = entry.partition, entry.publication
-    said = {"docllm-task": publication.task_id, "docllm-fence": publication.fence, BATCH_HEADER: publication.batch}
+    said = {
+        "docllm-task": publication.task_id,
+        "docllm-fence": publication.fence,
+        BATCH_HEADER: publication.batch,
+    }
     headers = [(name, str(value).encode()) for name, value in said.items()]
-    return RejectedRecord(where.topic_id, where.topic, where.number, entry.offset, entry.key, entry.value, headers, reason, "rejected")
+    return RejectedRecord(
+        where.topic_id,
+        where.topic,
+        where.number,
+        entry.offset,
+        entry.key,
+        entry.value,
+        headers,
+        reason,
+        "rejected",
+    )

@@ -42,7 +42,11 @@ class DelayQueue:
         for at_s, _, entry in self._heap:
             if entry.wake_s == at_s and entry.state is not DeliveryState.HELD:
                 self._let_go(entry)
-        self._heap = [place for place in self._heap if place[2].wake_s == place[0] and place[2].state is DeliveryState.HELD]
+        self._heap = [
+            place
+            for place in self._heap
+            if place[2].wake_s == place[0] and place[2].state is DeliveryState.HELD
+        ]
         heapq.heapify(self._heap)
         self._most = 2 * len(self._heap) + FEW
 

@@ -92,7 +92,10 @@ class Partitions:
 
     def marked(self) -> dict[tuple[str, int], int]:
         """Return the watermarks of the assigned partitions; all records below are finished."""
-        return {(partition.topic, partition.number): watermark for partition, watermark in self._marked.items()}
+        return {
+            (partition.topic, partition.number): watermark
+            for partition, watermark in self._marked.items()
+        }
 
     def pause(self, topics: Container[str]) -> None:
         """Pause partitions whose span is too wide, and all of `topics`; resume the others.
@@ -106,7 +109,11 @@ class Partitions:
             elif tracker.span < RESUME_SPAN:
                 self._wide.discard(partition)
         for topic, source in self._sources.items():
-            begun = (one for one, tracker in self._trackers.items() if one.topic == topic and tracker.watermark is not None)
+            begun = (
+                one
+                for one, tracker in self._trackers.items()
+                if one.topic == topic and tracker.watermark is not None
+            )
             mine = frozenset(one for one in begun if topic in topics or one in self._wide)
             if self._paused.get(topic) != mine:
                 self._paused[topic] = mine
@@ -114,7 +121,11 @@ class Partitions:
 
     def unfinished(self, topic: str) -> int:
         """Return how many records of a topic were read and are not finished."""
-        return sum(tracker.unfinished for partition, tracker in self._trackers.items() if partition.topic == topic)
+        return sum(
+            tracker.unfinished
+            for partition, tracker in self._trackers.items()
+            if partition.topic == topic
+        )
 
     def blocking(self, finished: float) -> list[Delivery]:
         """Return the deliveries that block a wide span with this share of finished records."""

@@ -95,7 +95,9 @@ class ReadyQueue:
         left = {route: room(route) for route in self._queues}
         while len(found) < limit and left:
             for route in list(left):
-                entry = self._queues[route].pop() if left[route] > 0 and len(found) < limit else None
+                entry = (
+                    self._queues[route].pop() if left[route] > 0 and len(found) < limit else None
+                )
                 if entry is None:
                     del left[route]
                 else:

@@ -78,7 +78,11 @@ class InFlightTable:
         """
         if first.value is None and _alike(first, entry):
             self._drop(entry)
-        elif first.digest != entry.digest and first.state is DeliveryState.READY and first.row is None:
+        elif (
+            first.digest != entry.digest
+            and first.state is DeliveryState.READY
+            and first.row is None
+        ):
             self.ask(first)
             self._ready.forget_gone()
 
@@ -143,7 +147,9 @@ class InFlightTable:
 
     def take_to_ask(self, now_s: float, limit: int) -> list[Delivery]:
         """Take deliveries to ask the ledger about; due ones of the delay queue come first."""
-        return self._hold.due(now_s, limit // 2) + _take(self._to_ask, DeliveryState.ASKING, limit - limit // 2)
+        return self._hold.due(now_s, limit // 2) + _take(
+            self._to_ask, DeliveryState.ASKING, limit - limit // 2
+        )
 
     def take_ready(self, limit: int, room: Callable[[str], int]) -> list[Delivery]:
         """Take deliveries to claim, of each route at most as many as `room` returns."""
@@ -206,7 +212,12 @@ class InFlightTable:
         A record without a value is a copy of any record. A record with another value only names the
         same task, and the ledger must be asked about it.
         """
-        return self._take_behind(entry, lambda behind: behind.digest in {None, entry.digest} and behind.publication.fence <= fence)
+        return self._take_behind(
+            entry,
+            lambda behind: (
+                behind.digest in {None, entry.digest} and behind.publication.fence <= fence
+            ),
+        )
 
     def is_own(self, entry: Delivery) -> bool | None:
         """Return whether key and value are those of the task that the record names.
@@ -229,17 +240,29 @@ class InFlightTable:
 
         The ledger knows the delivery, so these foreign records only name its task.
         """
-        return self._take_behind(entry, lambda behind: entry.digest is not None and behind.digest not in {None, entry.digest})
+        return self._take_behind(
+            entry,
+            lambda behind: entry.digest is not None and behind.digest not in {None, entry.digest},
+        )
 
     def take_alike(self, entry: Delivery) -> list[Delivery]:
         """Take queued copies of a foreign record: same key and value, same or higher fence."""
-        return self._take_behind(entry, lambda behind: _alike(entry, behind) and behind.publication.fence >= entry.publication.fence)
+        return self._take_behind(
+            entry,
+            lambda behind: (
+                _alike(entry, behind) and behind.publication.fence >= entry.publication.fence
+            ),
+        )
 
     def _take_behind(self, entry: Delivery, which: Callable[[Delivery], bool]) -> list[Delivery]:
         behind = self._behind.get(entry.task_id)
         if not behind:
             return []
-        taken = [one for one in behind if one.state is DeliveryState.HELD and one is not entry and which(one)]
+        taken = [
+            one
+            for one in behind
+            if one.state is DeliveryState.HELD and one is not entry and which(one)
+        ]
         if taken:
             gone = set(taken)
             self._behind[entry.task_id] = deque(one for one in behind if one not in gone)

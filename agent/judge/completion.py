@@ -60,10 +60,20 @@ def _read(body: bytes, schema: dict[str, Any] | None, *, verbatim: bool) -> Comp
         value = orjson.loads(body)
     except orjson.JSONDecodeError as wrong:
         if body.lstrip().startswith(b"{"):
-            return Completion(Failure("BAD_OUTPUT", one_line(f"the reply is not JSON: {wrong.msg} ({len(body)} bytes)")))
+            return Completion(
+                Failure(
+                    "BAD_OUTPUT",
+                    one_line(f"the reply is not JSON: {wrong.msg} ({len(body)} bytes)"),
+                )
+            )
         value = None  # a page of somebody who stands before the provider
     if not isinstance(value, dict):
-        return Completion(Failure("SERVER", "the reply is not a JSON object; is the address that of an OpenAI-compatible API?"))
+        return Completion(
+            Failure(
+                "SERVER",
+                "the reply is not a JSON object; is the address that of an OpenAI-compatible API?",
+            )
+        )
     model, usage = value.get("model"), value.get("usage")
     return Completion(
         _contained_check(value, schema, verbatim=verbatim),
@@ -73,7 +83,9 @@ def _read(body: bytes, schema: dict[str, Any] | None, *, verbatim: bool) -> Comp
     )
 
 
-def _contained_check(value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool) -> Failure | None:
+def _contained_check(
+    value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool
+) -> Failure | None:
     """Return what `_check` returns. If a library fails on the reply, its usage is still counted."""
     try:
         with contained():
@@ -95,7 +107,9 @@ def _count(usage: Any, *names: str) -> int:
     return int(min(max(found, 0), _MOST_TOKENS))
 
 
-def _check(value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool) -> Failure | None:
+def _check(
+    value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool
+) -> Failure | None:
     choices = value.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     for part in (value, choice):  # the choice has an error that came in the middle of the answer
@@ -103,7 +117,10 @@ def _check(value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bo
             return of_value(hidden_status(part), part)
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        return Failure("SERVER", "the reply has no choices with a message; is the address that of an OpenAI-compatible API?")
+        return Failure(
+            "SERVER",
+            "the reply has no choices with a message; is the address that of an OpenAI-compatible API?",
+        )
     ended = _ended(choice.get("finish_reason"), message)
     if verbatim:
         return ended if ended is not None and ended.error_class == "SERVER" else None
@@ -116,7 +133,9 @@ def _ended(reason: Any, message: dict[str, Any]) -> Failure | None:
     if isinstance(reason, str | None) and reason in _FINISHED:
         return None
     error_class = _ENDINGS.get(_named(reason), "BAD_OUTPUT")
-    return Failure(error_class, one_line(f"finish_reason {_named(reason)}") + _ADVICE.get(error_class, ""))
+    return Failure(
+        error_class, one_line(f"finish_reason {_named(reason)}") + _ADVICE.get(error_class, "")
+    )
 
 
 def _named(value: Any) -> str:
@@ -138,7 +157,9 @@ def _fits(content: str, schema: dict[str, Any]) -> Failure | None:
     try:
         validator = validator_of(schema)
     except ValueError as wrong:
-        return Failure("BAD_REQUEST", one_line(f"the schema of the request cannot be used: {wrong}"))
+        return Failure(
+            "BAD_REQUEST", one_line(f"the schema of the request cannot be used: {wrong}")
+        )
     try:
         if validator.is_valid(answer):
             return None
@@ -148,4 +169,6 @@ def _fits(content: str, schema: dict[str, Any]) -> Failure | None:
     if error is None:
         return Failure("BAD_OUTPUT", "the answer does not fit the schema")
     place = "/".join(map(str, error.instance_path))
-    return Failure("BAD_OUTPUT", one_line(f"the answer does not fit the schema at /{place}: {error.message}"))
+    return Failure(
+        "BAD_OUTPUT", one_line(f"the answer does not fit the schema at /{place}: {error.message}")
+    )

@@ -33,8 +33,12 @@ FASTER = 10  # times as fast as every `guard.probe_s` looks follow each other wh
 class Cause(StrEnum):
     """Why a guard was raised; it decides how the guard is tried."""
 
-    NO_SUCCESS = "no_success"  # nothing succeeds on the route: a prompt of our own tells whether it works
-    EXHAUSTED = "exhausted"  # the tasks fail as a whole on a route that works: looks that follow fast
+    NO_SUCCESS = (
+        "no_success"  # nothing succeeds on the route: a prompt of our own tells whether it works
+    )
+    EXHAUSTED = (
+        "exhausted"  # the tasks fail as a whole on a route that works: looks that follow fast
+    )
     HANDLER = "handler"  # their own code or documents fail, of which no prompt tells: looks, `guard.probe_s` apart
     BAD_REQUEST = "bad_request"  # the first tasks were all refused for one reason: looks, `guard.probe_s` apart
     WORKER_LOST = "worker_lost"  # agents are lost over the tasks: looks, `guard.probe_s` apart
@@ -104,7 +108,10 @@ class GuardWatch:
         if not self.raised and self.fruitless and alike >= REFUSALS and alike > SHARE * self.ended:
             self.quarantine_if_foreign = True
             counted = f"all {alike}" if alike == self.ended else f"{alike} of {self.ended}"
-            self._raise(Cause.BAD_REQUEST, f"{counted} tasks that ended were refused for the same reason, and none has succeeded")
+            self._raise(
+                Cause.BAD_REQUEST,
+                f"{counted} tasks that ended were refused for the same reason, and none has succeeded",
+            )
         return True
 
     def succeeded(self) -> None:
@@ -123,7 +130,9 @@ class GuardWatch:
     def _add(self, one: EndedAlike) -> None:
         self._total += one.count
         self._deaths += one.count if one.exhausted else 0
-        self._run = one.count + (self._run if one.exhausted == self._stamp else 0) if one.exhausted else 0
+        self._run = (
+            one.count + (self._run if one.exhausted == self._stamp else 0) if one.exhausted else 0
+        )
         self._stamp = one.exhausted
 
     def _raise(self, cause: Cause, why: str) -> None:

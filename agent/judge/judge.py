@@ -9,14 +9,25 @@ from typing import Any
 from agent.judge import completion, signals, waiting
 from agent.judge.classes import CLASSES, REFUSED, Action
 from agent.judge.tiers import Tier, choose, retry_delay
-from agent.outcome import COMPLETION, COMPLETION_ZLIB, Dead, Failure, Retry, Snooze, Spent, Succeeded
+from agent.outcome import (
+    COMPLETION,
+    COMPLETION_ZLIB,
+    Dead,
+    Failure,
+    Retry,
+    Snooze,
+    Spent,
+    Succeeded,
+)
 from agent.ports import CallFailed, Reply
 from schemas.settings.config import Price
 from schemas.task.untrusted import contained
 from schemas.task.wording import one_line
 
 _SUCCESS = range(200, 300)
-_OF_ONE = frozenset({400, 403, 404})  # a firewall, or a model that one task names; 401 speaks of the key, which all have
+_OF_ONE = frozenset(
+    {400, 403, 404}
+)  # a firewall, or a model that one task names; 401 speaks of the key, which all have
 _PACK_FROM_BYTES = 4 << 10
 _TRACE_HEADERS = ("x-request-id", "request-id", "apim-request-id")
 _NAME_CHARS = 191
@@ -58,7 +69,9 @@ def judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooz
         return refused(completion.judging_failed(error), _spent(terms, _NO_HEADERS), terms)
 
 
-def unjudged(failure: Failure, judged: Succeeded | Retry | Snooze | Dead | None, terms: Terms) -> Retry | Snooze | Dead:
+def unjudged(
+    failure: Failure, judged: Succeeded | Retry | Snooze | Dead | None, terms: Terms
+) -> Retry | Snooze | Dead:
     """Return the outcome of a reply that could not be compared with its schema.
 
     `judged` is its outcome without the schema, which knows the cost; None if there is none.
@@ -70,7 +83,9 @@ def _judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snoo
     if terms.refused_alone and not (isinstance(answer, Reply) and answer.status in _OF_ONE):
         terms = replace(terms, refused_alone=False)
     if isinstance(answer, CallFailed):
-        return refused(Failure(answer.error_class, one_line(answer.text)), _spent(terms, _NO_HEADERS), terms)
+        return refused(
+            Failure(answer.error_class, one_line(answer.text)), _spent(terms, _NO_HEADERS), terms
+        )
     if answer.status not in _SUCCESS:
         return refused(classified(answer), _spent(terms, answer.headers), terms, answer.headers)
     found = completion.read(answer.body, schema=terms.schema, verbatim=terms.verbatim)
@@ -89,19 +104,33 @@ def classified(answer: Reply) -> Failure:
         return signals.classify(answer.status, b"")
 
 
-def refused(failure: Failure, spent: Spent, terms: Terms, headers: Mapping[str, str] = _NO_HEADERS) -> Retry | Snooze | Dead:
+def refused(
+    failure: Failure, spent: Spent, terms: Terms, headers: Mapping[str, str] = _NO_HEADERS
+) -> Retry | Snooze | Dead:
     """Return the outcome of an attempt that failed so, as the table of classes says; but what is refused alone counts."""
     action = CLASSES[failure.error_class].action
     if action is Action.GIVE_UP:
         return Dead(failure, spent)
     if action is Action.SNOOZE and not (failure.error_class == REFUSED and terms.refused_alone):
         limits = failure.error_class == "RATE"
-        return Snooze(failure, spent, waiting.delay(headers, snoozes=terms.snoozes, jitter=terms.jitter, utc_s=terms.utc_s, limits=limits))
+        return Snooze(
+            failure,
+            spent,
+            waiting.delay(
+                headers,
+                snoozes=terms.snoozes,
+                jitter=terms.jitter,
+                utc_s=terms.utc_s,
+                limits=limits,
+            ),
+        )
     if terms.attempt + 1 >= terms.max_attempts:
         return Dead(failure, spent, "exhausted")
     wanted_s = max(terms.least_s, waiting.asked_for(headers, terms.utc_s) or 0.0)
     tier = choose(terms.tiers, attempt=terms.attempt, wanted_s=wanted_s)
-    return Retry(failure, spent, tier.name, retry_delay(tier, wanted_s=wanted_s, jitter=terms.jitter))
+    return Retry(
+        failure, spent, tier.name, retry_delay(tier, wanted_s=wanted_s, jitter=terms.jitter)
+    )
 
 
 def _packed(body: bytes) -> tuple[bytes, int]:
@@ -110,8 +139,12 @@ def _packed(body: bytes) -> tuple[bytes, int]:
     return zlib.compress(body, 1), COMPLETION_ZLIB
 
 
-def _spent(terms: Terms, headers: Mapping[str, str], found: completion.Completion | None = None) -> Spent:
-    trace_id = next((headers[name] for name in _TRACE_HEADERS if headers.get(name)), terms.request_id)[:_NAME_CHARS]
+def _spent(
+    terms: Terms, headers: Mapping[str, str], found: completion.Completion | None = None
+) -> Spent:
+    trace_id = next(
+        (headers[name] for name in _TRACE_HEADERS if headers.get(name)), terms.request_id
+    )[:_NAME_CHARS]
     if found is None:
         return Spent(model=terms.model, trace_id=trace_id, duration_ms=terms.duration_ms)
     price = terms.prices.get(found.model) or terms.prices.get(terms.model)

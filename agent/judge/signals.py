@@ -48,9 +48,17 @@ class Signal:
 
 def _row(statuses: str, error_class: str, codes: str = "", words: str = "") -> Signal:
     """Return a row; `4xx` is a hundred statuses, `words` are separated by bars."""
-    hundreds = [range(int(name[0]) * 100, int(name[0]) * 100 + 100) if name.endswith("xx") else (int(name),) for name in statuses.split()]
+    hundreds = [
+        range(int(name[0]) * 100, int(name[0]) * 100 + 100) if name.endswith("xx") else (int(name),)
+        for name in statuses.split()
+    ]
     numbers = frozenset(number for hundred in hundreds for number in hundred)
-    return Signal(numbers, error_class, frozenset(codes.lower().split()), tuple(filter(None, words.lower().split("|"))))
+    return Signal(
+        numbers,
+        error_class,
+        frozenset(codes.lower().split()),
+        tuple(filter(None, words.lower().split("|"))),
+    )
 
 
 _NO_MONEY = (
@@ -76,9 +84,13 @@ _CONTEXT_WORDS = (
     "|exceed context limit|exceeds the available context|prompt is too long|input is too long|input token count|reduce the length"
     "|must have less than|`max_new_tokens` must be"
 )
-_FILTERS = "content_filter responsibleaipolicyviolation content_policy_violation data_inspection_failed content_filtered moderation_blocked"
+_FILTERS = (
+    "content_filter responsibleaipolicyviolation content_policy_violation "
+    "data_inspection_failed content_filtered moderation_blocked"
+)
 _FILTER_WORDS = (
-    "content management policy|content filtering policy|contentpolicyviolation|input was flagged|flagged as potentially violating"
+    "content management policy|content filtering policy|contentpolicyviolation|"
+    "input was flagged|flagged as potentially violating"
 )
 _TOO_FAST = "rate_limit_error rate_limit_exceeded resource_exhausted"
 _NO_ENTRY = (
@@ -151,16 +163,22 @@ def classify(status: int, body: bytes, *, cut: bool = False) -> Failure:
 def of_value(status: int, value: Any, body: bytes = b"") -> Failure:
     """Return the same of an error body that is parsed already; `body` is shown where it holds no message."""
     repeated = _repeated(value)
-    codes = [code for part in chain(_parts(value), _parts(_parsed(repeated))) for code in _codes(part)]
+    codes = [
+        code for part in chain(_parts(value), _parts(_parsed(repeated))) for code in _codes(part)
+    ]
     message = _message(value) or body[:1000].decode("utf-8", "replace")
     if repeated:
         message = f"{message}: {_message(_parsed(repeated)) or repeated}"
     # What is judged is what can be shown, without quotes: there, and further on, a message may repeat the document, which shall not
     # choose its class.
     known, text = frozenset(code.lower() for code in codes), _unquoted(message[:TEXT_CHARS]).lower()
-    error_class = next((row.error_class for row in TABLE if row.fits(status, known, text)), _NO_STATUS)
+    error_class = next(
+        (row.error_class for row in TABLE if row.fits(status, known, text)), _NO_STATUS
+    )
     named = next((code for code in codes if not code.isdigit()), "")
-    return Failure(error_class, one_line(f"{status} {named}: {message}" if named else f"{status}: {message}"))
+    return Failure(
+        error_class, one_line(f"{status} {named}: {message}" if named else f"{status}: {message}")
+    )
 
 
 def hidden_status(value: Any) -> int:
@@ -188,7 +206,10 @@ def _message(value: Any) -> str:
 
 def _repeated(value: Any) -> str:
     """Return what OpenRouter repeats of the error of the provider behind it; its own message says no more than that there was one."""
-    return next((raw for part in _parts(value) if isinstance(raw := part.get("raw"), str) and raw.strip()), "")
+    return next(
+        (raw for part in _parts(value) if isinstance(raw := part.get("raw"), str) and raw.strip()),
+        "",
+    )
 
 
 def _parsed(body: bytes | str) -> Any:
@@ -213,4 +234,6 @@ def _codes(part: dict[str, Any]) -> list[str]:
 
 
 def _text(part: dict[str, Any]) -> str:
-    return next((part[name] for name in _TEXTS if isinstance(part.get(name), str) and part[name]), "")
+    return next(
+        (part[name] for name in _TEXTS if isinstance(part.get(name), str) and part[name]), ""
+    )

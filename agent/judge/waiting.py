@@ -13,10 +13,21 @@ _DOUBLINGS = 6
 _EPOCH_S, _EPOCH_MS = 1e9, 1e11
 _PART = r"\d+(?:\.\d+)?(?:ms|us|µs|ns|d|h|m|s)"
 _DURATION, _PARTS = re.compile(rf"(?:{_PART}){{1,9}}"), re.compile(r"([\d.]+)([a-zµ]+)")
-_UNIT_S = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_UNIT_S = {
+    "d": 86_400.0,
+    "h": 3600.0,
+    "m": 60.0,
+    "s": 1.0,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ns": 1e-9,
+}
 
 
-def delay(headers: Mapping[str, str], *, snoozes: int, jitter: float, utc_s: float, limits: bool = False) -> float:
+def delay(
+    headers: Mapping[str, str], *, snoozes: int, jitter: float, utc_s: float, limits: bool = False
+) -> float:
     """Return how long to wait: a little longer than the provider asks for, or 1 to 60 s by how often in a row it was snoozed."""
     asked = asked_for(headers, utc_s, limits=limits)
     return back_off(snoozes, jitter) if asked is None else asked + jitter * max(1.0, asked / 10)
@@ -55,7 +66,11 @@ def _limits_reset(headers: Mapping[str, str], utc_s: float) -> float | None:
     Limits are known by their headers' form alone, `...ratelimit-...reset...`: each provider counts other things, over other times.
     """
     resets = dict(_resets(headers, utc_s))
-    used_up = [seconds for name, seconds in resets.items() if _number(headers.get(name.replace("reset", "remaining"), "")) == 0]
+    used_up = [
+        seconds
+        for name, seconds in resets.items()
+        if _number(headers.get(name.replace("reset", "remaining"), "")) == 0
+    ]
     return max(used_up or resets.values(), default=None)
 
 

@@ -21,15 +21,22 @@ SCAN = 2000  # waiting tasks that one step looks at
 _BEFORE, _AFTER = "route ", " is closed"  # around the route's name in the text of a move
 
 _LATER = and_(task.c.status == int(Status.RETRYING), task.c.due_at > utc_now())
-_WAITING = select(task.c.id, task.c.fence, task.c.due_at).where(_LATER).order_by(task.c.due_at, task.c.id)
+_WAITING = (
+    select(task.c.id, task.c.fence, task.c.due_at).where(_LATER).order_by(task.c.due_at, task.c.id)
+)
 # As text: SQLite keeps times in milliseconds, and compares them letter by letter.
 _DUE = type_coerce(task.c.due_at, String)
-_PAST = and_(bindparam("due_at") <= _DUE, or_(bindparam("due_at") < _DUE, task.c.id > bindparam("after_id")))
+_PAST = and_(
+    bindparam("due_at") <= _DUE, or_(bindparam("due_at") < _DUE, task.c.id > bindparam("after_id"))
+)
 _MOVES = (
     select(task_attempt.c.task_id, task_attempt.c.fence, task_attempt.c.error_text)
     .join(task, task.c.id == task_attempt.c.task_id)
     .join(batch, batch.c.id == task.c.batch_id)
-    .where(task_attempt.c.task_id.in_(bindparam("ids", expanding=True)), batch.c.group_name == bindparam("of_group"))
+    .where(
+        task_attempt.c.task_id.in_(bindparam("ids", expanding=True)),
+        batch.c.group_name == bindparam("of_group"),
+    )
     .where(task_attempt.c.outcome == "moved", task_attempt.c.error_class == ROUTE_CLOSED)
 )
 
@@ -55,13 +62,21 @@ def closed_text(route: str) -> str:
     return f"{_BEFORE}{route}{_AFTER}"
 
 
-def step(connection: Connection, group: str, wanted: Callable[[str], bool], limit: int, place: Cursor | None) -> Page:
+def step(
+    connection: Connection,
+    group: str,
+    wanted: Callable[[str], bool],
+    limit: int,
+    place: Cursor | None,
+) -> Page:
     """Look at a page of waiting tasks after `place`; let up to `limit` of wanted routes run now."""
     query = _WAITING.limit(SCAN)
     if place is None:
         rows = connection.execute(query).all()
     else:
-        rows = connection.execute(query.where(_PAST), {"due_at": place.due_at, "after_id": place.task_id}).all()
+        rows = connection.execute(
+            query.where(_PAST), {"due_at": place.due_at, "after_id": place.task_id}
+        ).all()
     moves = _moves(connection, group, [row.id for row in rows], wanted)
     found = [row for row in rows if (row.id, row.fence) in moves]
     orders = _call(connection, group, [(row.id, row.fence) for row in found[:limit]])
@@ -75,7 +90,9 @@ def _place(connection: Connection, row: Row[Any]) -> Cursor:
     return Cursor(row.due_at.isoformat(" ", exact), row.id)
 
 
-def _moves(connection: Connection, group: str, ids: Sequence[int], wanted: Callable[[str], bool]) -> set[tuple[int, int]]:
+def _moves(
+    connection: Connection, group: str, ids: Sequence[int], wanted: Callable[[str], bool]
+) -> set[tuple[int, int]]:
     """Return task and fence of those whose newest attempt was a move for a wanted route."""
     if not ids:
         return set()
@@ -91,10 +108,16 @@ def _call(connection: Connection, group: str, chosen: Sequence[tuple[int, int]])
     """Let these tasks be due now, and order records for them, if they still wait under this fence."""
     if not chosen:
         return []
-    these = select(task.c.id, task.c.fence).where(_LATER, task.c.id.in_(sorted(task_id for task_id, _ in chosen)))
+    these = select(task.c.id, task.c.fence).where(
+        _LATER, task.c.id.in_(sorted(task_id for task_id, _ in chosen))
+    )
     locked = connection.execute(these.order_by(task.c.id).with_for_update(skip_locked=True)).all()
     left = [row for row in locked if (row.id, row.fence) in set(chosen)]
     if not left:
         return []
-    connection.execute(update(task).where(task.c.id.in_([row.id for row in left])).values(due_at=utc_now()))
-    return outbox.place(connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in left])
+    connection.execute(
+        update(task).where(task.c.id.in_([row.id for row in left])).values(due_at=utc_now())
+    )
+    return outbox.place(
+        connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in left]
+    )

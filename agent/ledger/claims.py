@@ -30,7 +30,11 @@ _CLAIM = (
         task.c.due_at <= utc_now(),
         task.c.lease_losses < bindparam("below_losses"),
     )
-    .values(status=int(Status.PROCESSING), owner=bindparam("by_owner"), due_at=utc_after(bindparam("deadline_s")))
+    .values(
+        status=int(Status.PROCESSING),
+        owner=bindparam("by_owner"),
+        due_at=utc_after(bindparam("deadline_s")),
+    )
 )
 _READ = select(  # the columns are in the order of Row
     task.c.id,
@@ -50,11 +54,15 @@ _READ = select(  # the columns are in the order of Row
     batch.c.cancelled_at.is_not(None).label("cancelled"),
     task.c.digest,
 )
-_READ = _READ.join(batch, batch.c.id == task.c.batch_id).where(task.c.id.in_(bindparam("ids", expanding=True)))
+_READ = _READ.join(batch, batch.c.id == task.c.batch_id).where(
+    task.c.id.in_(bindparam("ids", expanding=True))
+)
 _RELEASE = (
     update(task)
     .where(
-        task.c.id.in_(bindparam("ids", expanding=True)), task.c.owner == bindparam("by_owner"), task.c.status.in_(MOVES["release"].sources)
+        task.c.id.in_(bindparam("ids", expanding=True)),
+        task.c.owner == bindparam("by_owner"),
+        task.c.status.in_(MOVES["release"].sources),
     )
     .values(status=int(Status.PENDING), owner=0, due_at=utc_now())
 )
@@ -80,7 +88,16 @@ def claim(
     below = ANY_LOSSES if suspects else SUSPECT_LOSSES
     for fence, same in groupby(sorted(records, key=_fence), key=_fence):
         ids = sorted(record.publication.task_id for record in same)
-        connection.execute(_CLAIM, {"ids": ids, "at_fence": fence, "by_owner": owner, "deadline_s": deadline_s, "below_losses": below})
+        connection.execute(
+            _CLAIM,
+            {
+                "ids": ids,
+                "at_fence": fence,
+                "by_owner": owner,
+                "deadline_s": deadline_s,
+                "below_losses": below,
+            },
+        )
         crash.reach("claim.fence_claimed")
     return _answers(connection, records, owner)
 
@@ -103,14 +120,20 @@ def release(connection: Connection, owner: int, task_ids: Iterable[int]) -> None
     connection.execute(_RELEASE, {"ids": sorted(task_ids), "by_owner": owner})
 
 
-def relieve(connection: Connection, group: str, record: Claimable, fence: int, owner: int | None) -> Order | None:
+def relieve(
+    connection: Connection, group: str, record: Claimable, fence: int, owner: int | None
+) -> Order | None:
     """Order a replacement record for a task, so that the original record may be finished.
 
     The task must run under `owner`, or wait (`owner` None). Returns None if the claim is no longer
     ours, the task does not wait at this fence, or the record's value differs from the task's.
     """
     task_id = record.publication.task_id
-    ours = task.c.status.in_(WAITING) if owner is None else and_(task.c.owner == owner, task.c.status == int(Status.PROCESSING))
+    ours = (
+        task.c.status.in_(WAITING)
+        if owner is None
+        else and_(task.c.owner == owner, task.c.status == int(Status.PROCESSING))
+    )
     own = true() if record.digest is None else task.c.digest == record.digest
     mine = select(task.c.id).where(task.c.id == task_id, task.c.fence == fence, ours, own)
     if connection.execute(mine.with_for_update()).scalar() is None:
@@ -123,7 +146,9 @@ def archived(connection: Connection, names: Iterable[str]) -> set[str]:
 
     Their tasks are done and have no rows any more.
     """
-    query = select(batch.c.name).where(batch.c.name.in_(sorted(set(names))), batch.c.archived_at.is_not(None))
+    query = select(batch.c.name).where(
+        batch.c.name.in_(sorted(set(names))), batch.c.archived_at.is_not(None)
+    )
     return set(connection.execute(query).scalars())
 
 
@@ -147,14 +172,21 @@ def _answers(connection: Connection, records: Sequence[Claimable], owner: int) -
     if missing:
         gone = archived(connection, (record.publication.batch for record in missing))
         for record in missing:
-            answers[record.publication.task_id] = (Answer.DONE if record.publication.batch in gone else Answer.UNKNOWN, None)
+            answers[record.publication.task_id] = (
+                Answer.DONE if record.publication.batch in gone else Answer.UNKNOWN,
+                None,
+            )
     _release_conflicts(connection, answers, owner)
     return answers
 
 
 def _release_conflicts(connection: Connection, answers: Answers, owner: int) -> None:
     """Release tasks that were claimed by foreign records: such a record must not keep the task."""
-    taken = [key for key, (said, row) in answers.items() if said is Answer.CONFLICT and row is not None and owner and row.owner == owner]
+    taken = [
+        key
+        for key, (said, row) in answers.items()
+        if said is Answer.CONFLICT and row is not None and owner and row.owner == owner
+    ]
     if taken:
         crash.reach("claim.conflicting")
         release(connection, owner, taken)
@@ -163,4 +195,6 @@ def _release_conflicts(connection: Connection, answers: Answers, owner: int) -> 
 def _row(columns: Sequence[Any]) -> Row:
     """Return the row that was read back, from the columns of `_READ` without the digest."""
     *numbers, due_in_s, expired, kind, task_key, batch_name, cancelled = columns
-    return Row(*numbers, float(due_in_s), bool(expired), kind, bytes(task_key), batch_name, bool(cancelled))  # type: ignore[call-arg]
+    return Row(
+        *numbers, float(due_in_s), bool(expired), kind, bytes(task_key), batch_name, bool(cancelled)
+    )  # type: ignore[call-arg]

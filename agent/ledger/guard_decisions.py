@@ -41,7 +41,9 @@ class _Case:
     failed: str = ""
 
 
-def hold_back(connection: Connection, group: str, settlements: Sequence[Settlement], longest: Tier) -> list[tuple[Settlement, Outcome]]:
+def hold_back(
+    connection: Connection, group: str, settlements: Sequence[Settlement], longest: Tier
+) -> list[tuple[Settlement, Outcome]]:
     """Return the outcomes to be written: what a guard holds back is moved to the longest tier, uncounted.
 
     Held back are tasks whose attempts are used up, and tasks that were refused while no task of their key has succeeded. A task of
@@ -50,7 +52,14 @@ def hold_back(connection: Connection, group: str, settlements: Sequence[Settleme
     cases = _cases(connection, group, settlements)
     tried = _tried(connection, cases.values(), [one.row.task_id for one in settlements])
     decided = [(one, _decide(cases.get(_key(one)), one, longest, tried)) for one in settlements]
-    leave_looks(connection, [(one.row.task_id, one.row.fence) for one, outcome in decided if isinstance(outcome, Moved)])
+    leave_looks(
+        connection,
+        [
+            (one.row.task_id, one.row.fence)
+            for one, outcome in decided
+            if isinstance(outcome, Moved)
+        ],
+    )
     for case in cases.values():
         if case.watch.cause is not None:
             _raise(connection, case.guard_id, case.watch.cause, f"{case.watch.why}; {case.failed}")
@@ -66,10 +75,16 @@ def _exhausted(outcome: Outcome) -> bool:
 
 
 def _refused(outcome: Outcome) -> bool:
-    return isinstance(outcome, Dead) and outcome.disposition == PERMANENT and outcome.failure.error_class == REFUSED
+    return (
+        isinstance(outcome, Dead)
+        and outcome.disposition == PERMANENT
+        and outcome.failure.error_class == REFUSED
+    )
 
 
-def _decide(case: _Case | None, one: Settlement, longest: Tier, tried: Collection[tuple[int, int]]) -> Outcome:
+def _decide(
+    case: _Case | None, one: Settlement, longest: Tier, tried: Collection[tuple[int, int]]
+) -> Outcome:
     outcome = one.outcome
     if case is None or not isinstance(outcome, Dead | Succeeded):
         return outcome
@@ -94,7 +109,9 @@ def _may_die(watch: GuardWatch, outcome: Dead) -> bool:
     return watch.may_die(stamp, of_call=effect_of(failure.error_class) is not Effect.NONE)
 
 
-def _cases(connection: Connection, group: str, settlements: Sequence[Settlement]) -> dict[GuardKey, _Case]:
+def _cases(
+    connection: Connection, group: str, settlements: Sequence[Settlement]
+) -> dict[GuardKey, _Case]:
     """Return the keys for which a guard may be raised, or hold something back; their rows are locked."""
     exhausted = {_key(one) for one in settlements if _exhausted(one.outcome)}
     succeeding = {_key(one) for one in settlements if isinstance(one.outcome, Succeeded)}
@@ -108,24 +125,47 @@ def _cases(connection: Connection, group: str, settlements: Sequence[Settlement]
     for key in sorted(exhausted | fruitless):
         row, wide = rows[key], rows.get(key._replace(route=ANY_ROUTE))
         holding = [one for one in (row, wide) if one is not None and one.opened_at is None]
-        watch = GuardWatch(raised=bool(holding), route_works=True, good_end=partial(guard_history.good_end, connection, *key))
+        watch = GuardWatch(
+            raised=bool(holding),
+            route_works=True,
+            good_end=partial(guard_history.good_end, connection, *key),
+        )
         if key in exhausted and not holding:
-            watch = _watch_failures(connection, group, key, row, watch, succeeding=key.route in routes)
+            watch = _watch_failures(
+                connection, group, key, row, watch, succeeding=key.route in routes
+            )
         if key in fruitless:
             watch.quarantine_if_foreign = row.opened_at is None and row.cause == Cause.BAD_REQUEST
             watch.fruitless = True
-            watch.ended, watch.refused = guard_history.refusals(connection, *key, since=row.opened_at if row.cause else None)
+            watch.ended, watch.refused = guard_history.refusals(
+                connection, *key, since=row.opened_at if row.cause else None
+            )
         cases[key] = _Case(row.id, watch, holding)
     return cases
 
 
-def _watch_failures(connection: Connection, group: str, key: GuardKey, row: Any, watch: GuardWatch, *, succeeding: bool) -> GuardWatch:
+def _watch_failures(
+    connection: Connection,
+    group: str,
+    key: GuardKey,
+    row: Any,
+    watch: GuardWatch,
+    *,
+    succeeding: bool,
+) -> GuardWatch:
     """Return the watch with what is known of the route, and of how tasks of the key ended lately."""
     if not (row.trusted or succeeding or guard_history.route_works(connection, group, key.route)):
         silence = guard_history.silence(connection, group, key.route)
         return GuardWatch(raised=False, route_works=False, silence=silence)
-    since = row.opened_at if row.cause else None  # what was before the guard's last opening is forgiven
-    return GuardWatch(raised=False, route_works=True, lately=guard_history.lately(connection, *key, since=since), good_end=watch.good_end)
+    since = (
+        row.opened_at if row.cause else None
+    )  # what was before the guard's last opening is forgiven
+    return GuardWatch(
+        raised=False,
+        route_works=True,
+        lately=guard_history.lately(connection, *key, since=since),
+        good_end=watch.good_end,
+    )
 
 
 def _locked(connection: Connection, group: str, keys: Collection[GuardKey]) -> dict[GuardKey, Any]:
@@ -133,7 +173,9 @@ def _locked(connection: Connection, group: str, keys: Collection[GuardKey]) -> d
     found = _lock(connection, keys)
     missing = sorted(key for key in keys if key not in found)
     for key in missing:
-        row = insert_new(connection, guard).values(group_name=group, opened_at=utc_now(), called_at=utc_now(), **key._asdict())
+        row = insert_new(connection, guard).values(
+            group_name=group, opened_at=utc_now(), called_at=utc_now(), **key._asdict()
+        )
         connection.execute(row)
     return _lock(connection, keys) if missing else found
 
@@ -141,8 +183,18 @@ def _locked(connection: Connection, group: str, keys: Collection[GuardKey]) -> d
 def _lock(connection: Connection, keys: Collection[GuardKey]) -> dict[GuardKey, Any]:
     """A guard that was opened lately vouches for its route: whoever opened it knows that it works."""
     trusted = ((guard.c.cause != "") & (guard.c.opened_at > utc_after(-WINDOW_S))).label("trusted")
-    columns = (guard.c.id, guard.c.batch_id, guard.c.type, guard.c.route, guard.c.cause, guard.c.opened_at, guard.c.vouched)
-    query = select(*columns, trusted).where(guard.c.batch_id.in_(sorted({key.batch_id for key in keys})))
+    columns = (
+        guard.c.id,
+        guard.c.batch_id,
+        guard.c.type,
+        guard.c.route,
+        guard.c.cause,
+        guard.c.opened_at,
+        guard.c.vouched,
+    )
+    query = select(*columns, trusted).where(
+        guard.c.batch_id.in_(sorted({key.batch_id for key in keys}))
+    )
     rows = connection.execute(query.order_by(guard.c.id).with_for_update())
     return {GuardKey(row.batch_id, row.type, row.route): row for row in rows}
 
@@ -155,44 +207,62 @@ def _raise(connection: Connection, guard_id: int, cause: Cause, reason: str) -> 
     connection.execute(opened.values(cause=cause.value, reason=reason[:500], **fresh, **no_look))
 
 
-def _tried(connection: Connection, cases: Collection[_Case], task_ids: Sequence[int]) -> set[tuple[int, int]]:
+def _tried(
+    connection: Connection, cases: Collection[_Case], task_ids: Sequence[int]
+) -> set[tuple[int, int]]:
     """Return (task, fence) of those in a look that began on a working route: their end is their own."""
     vouched = sorted({row.id for case in cases for row in case.holding if row.vouched})
     return _in_looks(connection, vouched, task_ids) if vouched else set()
 
 
-def _in_looks(connection: Connection, guard_ids: Sequence[int], task_ids: Sequence[int]) -> set[tuple[int, int]]:
+def _in_looks(
+    connection: Connection, guard_ids: Sequence[int], task_ids: Sequence[int]
+) -> set[tuple[int, int]]:
     mine = (guard_look.c.guard_id.in_(guard_ids), guard_look.c.task_id.in_(sorted(task_ids)))
-    return {(row.task_id, row.fence) for row in connection.execute(select(guard_look.c.task_id, guard_look.c.fence).where(*mine))}
+    return {
+        (row.task_id, row.fence)
+        for row in connection.execute(select(guard_look.c.task_id, guard_look.c.fence).where(*mine))
+    }
 
 
 def leave_looks(connection: Connection, tasks: Sequence[tuple[int, int]]) -> None:
     """Take these (task, fence) out of the looks that they are in: what became of them tells nothing."""
     if not tasks:
         return
-    query = select(guard_look).where(guard_look.c.task_id.in_(sorted({task_id for task_id, _ in tasks})))
+    query = select(guard_look).where(
+        guard_look.c.task_id.in_(sorted({task_id for task_id, _ in tasks}))
+    )
     leaving = [row for row in connection.execute(query) if (row.task_id, row.fence) in set(tasks)]
     if leaving:
-        each = [and_(guard_look.c.guard_id == row.guard_id, guard_look.c.task_id == row.task_id) for row in leaving]
+        each = [
+            and_(guard_look.c.guard_id == row.guard_id, guard_look.c.task_id == row.task_id)
+            for row in leaving
+        ]
         connection.execute(delete(guard_look).where(or_(*each)))
 
 
 def stopped(connection: Connection, keys: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
     """Return those of these (batch, type) over which agents were lost too often."""
     ids = sorted({batch_id for batch_id, _ in keys})
-    query = select(guard.c.batch_id, guard.c.type).where(guard.c.batch_id.in_(ids), guard.c.route == ANY_ROUTE, guard.c.opened_at.is_(None))
+    query = select(guard.c.batch_id, guard.c.type).where(
+        guard.c.batch_id.in_(ids), guard.c.route == ANY_ROUTE, guard.c.opened_at.is_(None)
+    )
     return {(row.batch_id, row.type) for row in connection.execute(query)} & set(keys)
 
 
 def in_lost_looks(connection: Connection, group: str, tasks: Sequence[tuple[int, int]]) -> set[int]:
     """Return those of these (task, fence) that go in a look of a guard for lost agents, while other tasks of the group succeed."""
-    raised = select(guard.c.id).where(guard.c.group_name == group, guard.c.route == ANY_ROUTE, guard.c.opened_at.is_(None))
+    raised = select(guard.c.id).where(
+        guard.c.group_name == group, guard.c.route == ANY_ROUTE, guard.c.opened_at.is_(None)
+    )
     ids = sorted(connection.execute(raised.where(guard.c.vouched == 1)).scalars())
     tried = _in_looks(connection, ids, [task_id for task_id, _ in tasks]) if ids else set()
     return {task_id for task_id, fence in tasks if (task_id, fence) in tried}
 
 
-def raise_for_losses(connection: Connection, group: str, keys: Collection[tuple[int, str]], reason: str) -> None:
+def raise_for_losses(
+    connection: Connection, group: str, keys: Collection[tuple[int, str]], reason: str
+) -> None:
     """Raise the guards of these (batch, type), whatever the route."""
     wide = {GuardKey(batch_id, task_type, ANY_ROUTE) for batch_id, task_type in keys}
     rows = _locked(connection, group, wide)

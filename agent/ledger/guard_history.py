@@ -17,17 +17,25 @@ from schemas.ledger.tables import batch, tally
 from schemas.task.states import Status
 
 PROBE_BATCH = 0  # a success of the tally that no batch has: a prompt of our own was answered
-LOOK_BACK = 300  # newest counts of a key that are looked at: minutes, or some seconds of a fast batch
+LOOK_BACK = (
+    300  # newest counts of a key that are looked at: minutes, or some seconds of a fast batch
+)
 EXHAUSTED, PERMANENT = "exhausted", "permanent"
 _FINAL = (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
 
 
-def route_works(connection: Connection, group: str, route: str, since: datetime | None = None) -> bool:
+def route_works(
+    connection: Connection, group: str, route: str, since: datetime | None = None
+) -> bool:
     """Return whether something of the group succeeded on the route lately; after `since`, the database's time, if given.
 
     Where any route is meant, prompts of our own do not count: they tell nothing of agents that are lost.
     """
-    query = select(tally.c.id).outerjoin(batch, batch.c.id == tally.c.batch_id).where(*_on_route(group, route))
+    query = (
+        select(tally.c.id)
+        .outerjoin(batch, batch.c.id == tally.c.batch_id)
+        .where(*_on_route(group, route))
+    )
     query = query.where(tally.c.created_at > utc_after(-WINDOW_S))
     if since is not None:
         query = query.where(tally.c.created_at > literal(since, UtcTime))
@@ -46,29 +54,48 @@ def _on_route(group: str, route: str) -> tuple[ColumnElement[bool], ...]:
     succeeded = tally.c.state == int(Status.SUCCEEDED)
     if route == ANY_ROUTE:
         return succeeded, batch.c.group_name == group
-    return succeeded, tally.c.route == route, or_(batch.c.group_name == group, tally.c.batch_id == PROBE_BATCH)
+    return (
+        succeeded,
+        tally.c.route == route,
+        or_(batch.c.group_name == group, tally.c.batch_id == PROBE_BATCH),
+    )
 
 
 def any_success(connection: Connection, batch_id: int, kind: str, route: str) -> bool:
     """Return whether a task of the key has ever succeeded."""
-    query = select(tally.c.id).where(*_of(batch_id, kind, route), tally.c.state == int(Status.SUCCEEDED))
+    query = select(tally.c.id).where(
+        *_of(batch_id, kind, route), tally.c.state == int(Status.SUCCEEDED)
+    )
     return connection.execute(query.limit(1)).scalar() is not None
 
 
-def lately(connection: Connection, batch_id: int, kind: str, route: str, *, since: datetime | None) -> list[EndedAlike]:
+def lately(
+    connection: Connection, batch_id: int, kind: str, route: str, *, since: datetime | None
+) -> list[EndedAlike]:
     """Return how tasks of the key ended in the window and after `since`, the newest first."""
     ended = tally.c.state.in_((int(Status.SUCCEEDED), int(Status.DEAD)))
-    query = select(tally.c.disposition, tally.c.fingerprint, tally.c.delta).where(*_of(batch_id, kind, route), ended)
+    query = select(tally.c.disposition, tally.c.fingerprint, tally.c.delta).where(
+        *_of(batch_id, kind, route), ended
+    )
     query = query.where(tally.c.created_at > utc_after(-WINDOW_S), *_after(since))
-    rows = connection.execute(query.order_by(tally.c.created_at.desc(), tally.c.id.desc()).limit(LOOK_BACK))
-    return [EndedAlike(one.fingerprint if one.disposition == EXHAUSTED else None, one.delta) for one in rows]
+    rows = connection.execute(
+        query.order_by(tally.c.created_at.desc(), tally.c.id.desc()).limit(LOOK_BACK)
+    )
+    return [
+        EndedAlike(one.fingerprint if one.disposition == EXHAUSTED else None, one.delta)
+        for one in rows
+    ]
 
 
-def refusals(connection: Connection, batch_id: int, kind: str, route: str, *, since: datetime | None) -> tuple[int, Counter[bytes]]:
+def refusals(
+    connection: Connection, batch_id: int, kind: str, route: str, *, since: datetime | None
+) -> tuple[int, Counter[bytes]]:
     """Return how many tasks of the key died after `since`, and how many of them were refused, by fingerprint."""
     columns = (tally.c.outcome, tally.c.disposition, tally.c.fingerprint)
     died = (tally.c.state == int(Status.DEAD), tally.c.delta > 0)
-    query = select(*columns, func.sum(tally.c.delta).label("n")).where(*_of(batch_id, kind, route), *died, *_after(since))
+    query = select(*columns, func.sum(tally.c.delta).label("n")).where(
+        *_of(batch_id, kind, route), *died, *_after(since)
+    )
     total, refused = 0, Counter[bytes]()
     for row in connection.execute(query.group_by(*columns)):
         total += int(row.n)
@@ -82,13 +109,22 @@ def good_end(connection: Connection, batch_id: int, kind: str, route: str) -> bo
     if connection.execute(select(batch.c.closed_at).where(batch.c.id == batch_id)).scalar() is None:
         return False
     columns = (tally.c.route, tally.c.state, tally.c.outcome)
-    query = select(*columns, func.sum(tally.c.delta).label("n")).where(tally.c.batch_id == batch_id, tally.c.type == kind)
+    query = select(*columns, func.sum(tally.c.delta).label("n")).where(
+        tally.c.batch_id == batch_id, tally.c.type == kind
+    )
     rows = connection.execute(query.group_by(*columns)).all()
-    here = {state: sum(int(row.n) for row in rows if row.state == state and row.route == route) for state in _FINAL}
-    loaded = sum(int(row.n) for row in rows if row.state == Status.PENDING and row.outcome == LOADED)
+    here = {
+        state: sum(int(row.n) for row in rows if row.state == state and row.route == route)
+        for state in _FINAL
+    }
+    loaded = sum(
+        int(row.n) for row in rows if row.state == Status.PENDING and row.outcome == LOADED
+    )
     left = loaded - sum(int(row.n) for row in rows if row.state in _FINAL)
     ended = here[Status.SUCCEEDED] + here[Status.DEAD]
-    return ended >= GOOD_ENDED and here[Status.DEAD] < GOOD_DEAD * ended and left <= GOOD_LEFT * ended
+    return (
+        ended >= GOOD_ENDED and here[Status.DEAD] < GOOD_DEAD * ended and left <= GOOD_LEFT * ended
+    )
 
 
 def _of(batch_id: int, kind: str, route: str) -> tuple[ColumnElement[bool], ...]:

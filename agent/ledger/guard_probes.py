@@ -22,7 +22,9 @@ from schemas.task.states import WAITING, Status
 PAGE = 500
 FEW = 100  # waiting tasks that are looked at for those of the guard's route
 PATIENCE_S = 3.0  # a place in a look is first offered to tasks that an agent has in hand
-LINGER_S = 10.0  # an agent may move a task for as long after the opening, since it had not heard of it
+LINGER_S = (
+    10.0  # an agent may move a task for as long after the opening, since it had not heard of it
+)
 
 # What waits since a guard stopped it. Any other wait is an attempt's own delay, or its provider's wish: it is not cut short.
 _MOVED = exists().where(
@@ -34,7 +36,9 @@ _MOVED = exists().where(
 _RAISED = guard.c.opened_at.is_(None)
 _DUE = (guard.c.look_left < 0) & (guard.c.probe_at <= utc_now())
 
-Asked = Sequence[tuple[int, datetime]]  # guards whose route is asked, and their `look_at` at that moment
+Asked = Sequence[
+    tuple[int, datetime]
+]  # guards whose route is asked, and their `look_at` at that moment
 
 
 # ---- the beginning of a look
@@ -42,8 +46,16 @@ Asked = Sequence[tuple[int, datetime]]  # guards whose route is asked, and their
 
 def take_route_turn(connection: Connection, group: str, route: str, wait_s: float) -> Asked:
     """Take the turn to ask a route, for all its guards that are due; they are due again after `wait_s`."""
-    mine = (guard.c.group_name == group, guard.c.route == route, guard.c.cause != Cause.WORKER_LOST.value, _RAISED, _DUE)
-    rows = connection.execute(select(guard.c.id, guard.c.look_at).where(*mine).order_by(guard.c.id).with_for_update()).all()
+    mine = (
+        guard.c.group_name == group,
+        guard.c.route == route,
+        guard.c.cause != Cause.WORKER_LOST.value,
+        _RAISED,
+        _DUE,
+    )
+    rows = connection.execute(
+        select(guard.c.id, guard.c.look_at).where(*mine).order_by(guard.c.id).with_for_update()
+    ).all()
     if rows:
         taken = update(guard).where(guard.c.id.in_([row.id for row in rows]))
         connection.execute(taken.values(probe_at=utc_after(wait_s)))
@@ -52,7 +64,10 @@ def take_route_turn(connection: Connection, group: str, route: str, wait_s: floa
 
 def route_answered(connection: Connection, route: str) -> None:
     """Note that a route answered a prompt of our own: it vouches for the route as a task's success does."""
-    tally.write(connection, [tally.TallyChange(tally.TallyKey(PROBE_BATCH, "", route, Status.SUCCEEDED, "probe"))])
+    tally.write(
+        connection,
+        [tally.TallyChange(tally.TallyKey(PROBE_BATCH, "", route, Status.SUCCEEDED, "probe"))],
+    )
 
 
 def begin(connection: Connection, group: str, one: Guard) -> bool:
@@ -73,11 +88,25 @@ def begin_asked(connection: Connection, asked: Asked, *, answered: bool) -> None
     _begin(connection, asked, guard.c.look_left < 0, vouched=answered)
 
 
-def _begin(connection: Connection, which: Asked, due: ColumnElement[bool], *, vouched: bool) -> None:
-    places = {"look_left": guard.c.look_size, "vouched": 1} if vouched else {"look_size": 1, "look_left": 1, "vouched": 0}
+def _begin(
+    connection: Connection, which: Asked, due: ColumnElement[bool], *, vouched: bool
+) -> None:
+    places = (
+        {"look_left": guard.c.look_size, "vouched": 1}
+        if vouched
+        else {"look_size": 1, "look_left": 1, "vouched": 0}
+    )
     for guard_id, look_at in which:
-        same = (guard.c.id == guard_id, guard.c.look_at == literal(look_at, UtcTime), guard.c.cause != Cause.NO_SUCCESS.value)
-        began = update(guard).where(*same, _RAISED, due).values(look_at=utc_now(), probe_at=utc_now(), **places)
+        same = (
+            guard.c.id == guard_id,
+            guard.c.look_at == literal(look_at, UtcTime),
+            guard.c.cause != Cause.NO_SUCCESS.value,
+        )
+        began = (
+            update(guard)
+            .where(*same, _RAISED, due)
+            .values(look_at=utc_now(), probe_at=utc_now(), **places)
+        )
         if connection.execute(began).rowcount:
             connection.execute(delete(guard_look).where(guard_look.c.guard_id == guard_id))
 
@@ -107,19 +136,37 @@ def _join(connection: Connection, guard_id: int, fences: dict[int, int]) -> list
     return chosen
 
 
-def call_some(connection: Connection, group: str, one: Guard, route_of: Callable[[bytes], str]) -> list[Order]:
+def call_some(
+    connection: Connection, group: str, one: Guard, route_of: Callable[[bytes], str]
+) -> list[Order]:
     """Call up waiting tasks for the free places of a look; return the orders for their records.
 
     One agent does so every few seconds. Where no task waits for it, the places that are still free are closed.
     """
-    turn = update(guard).where(guard.c.id == one.id, _RAISED, guard.c.look_left > 0, guard.c.look_at == literal(one.look_at, UtcTime))
-    if connection.execute(turn.where(guard.c.probe_at <= utc_after(-PATIENCE_S)).values(probe_at=utc_now())).rowcount == 0:
+    turn = update(guard).where(
+        guard.c.id == one.id,
+        _RAISED,
+        guard.c.look_left > 0,
+        guard.c.look_at == literal(one.look_at, UtcTime),
+    )
+    if (
+        connection.execute(
+            turn.where(guard.c.probe_at <= utc_after(-PATIENCE_S)).values(probe_at=utc_now())
+        ).rowcount
+        == 0
+    ):
         return []
     found = _candidates(connection, one)
     bodies = _bodies(connection, found) if one.route != ANY_ROUTE else {}
-    mine = {task_id: fence for task_id, fence in found.items() if not bodies or route_of(bodies[task_id]) == one.route}
+    mine = {
+        task_id: fence
+        for task_id, fence in found.items()
+        if not bodies or route_of(bodies[task_id]) == one.route
+    }
     if not mine:
-        connection.execute(update(guard).where(guard.c.id == one.id, guard.c.look_left > 0).values(look_left=0))
+        connection.execute(
+            update(guard).where(guard.c.id == one.id, guard.c.look_left > 0).values(look_left=0)
+        )
     chosen = _join(connection, one.id, mine)
     return _call(connection, group, task.c.id.in_(chosen)) if chosen else []
 
@@ -129,14 +176,19 @@ def _candidates(connection: Connection, one: Guard) -> dict[int, int]:
     outside = ~exists().where(guard_look.c.guard_id == one.id, guard_look.c.task_id == task.c.id)
     mine = select(task.c.id, task.c.fence).where(*_mine(one), outside).limit(FEW)
     moved = mine.where(task.c.status == int(Status.RETRYING), _MOVED).order_by(task.c.due_at)
-    for query in (moved, mine.where(task.c.status == int(Status.PENDING), task.c.due_at <= utc_now())):
+    for query in (
+        moved,
+        mine.where(task.c.status == int(Status.PENDING), task.c.due_at <= utc_now()),
+    ):
         if found := {row.id: row.fence for row in connection.execute(query)}:
             return found
     return {}
 
 
 def _bodies(connection: Connection, task_ids: Collection[int]) -> dict[int, bytes]:
-    query = select(task_input.c.task_id, task_input.c.body).where(task_input.c.task_id.in_(sorted(task_ids)))
+    query = select(task_input.c.task_id, task_input.c.body).where(
+        task_input.c.task_id.in_(sorted(task_ids))
+    )
     return {row.task_id: bytes(row.body) for row in connection.execute(query)}
 
 
@@ -146,7 +198,11 @@ def _bodies(connection: Connection, task_ids: Collection[int]) -> dict[int, byte
 def look_at(connection: Connection, group: str, one: Guard, probe_s: float) -> str:
     """Return why the guard may be opened, empty when it may not. A look that is over is ended, and the next one gets its time."""
     if one.cause == Cause.NO_SUCCESS:
-        return "something succeeded on its route" if route_works(connection, group, one.route, since=one.raised_at) else ""
+        return (
+            "something succeeded on its route"
+            if route_works(connection, group, one.route, since=one.raised_at)
+            else ""
+        )
     if not one.looking:
         return ""
     look = _look(connection, one)
@@ -155,8 +211,17 @@ def look_at(connection: Connection, group: str, one: Guard, probe_s: float) -> s
     if look.over(turns=one.look_left, late=one.look_s > probe_s):
         cause, size = Cause(one.cause), next_size(look, one.look_size, vouched=one.vouched)
         after_s = next_in_s(look, cause, vouched=one.vouched, age_s=one.look_s, probe_s=probe_s)
-        same = (guard.c.id == one.id, _RAISED, guard.c.look_left >= 0, guard.c.look_at == literal(one.look_at, UtcTime))
-        ended = update(guard).where(*same).values(look_at=utc_now(), look_left=-1, look_size=size, probe_at=utc_after(after_s))
+        same = (
+            guard.c.id == one.id,
+            _RAISED,
+            guard.c.look_left >= 0,
+            guard.c.look_at == literal(one.look_at, UtcTime),
+        )
+        ended = (
+            update(guard)
+            .where(*same)
+            .values(look_at=utc_now(), look_left=-1, look_size=size, probe_at=utc_after(after_s))
+        )
         if connection.execute(ended).rowcount:
             connection.execute(delete(guard_look).where(guard_look.c.guard_id == one.id))
     return ""
@@ -165,7 +230,11 @@ def look_at(connection: Connection, group: str, one: Guard, probe_s: float) -> s
 def _look(connection: Connection, one: Guard) -> Look:
     """Return how the tasks of the look fare. A fence that has risen tells of an attempt that failed."""
     query = select(task.c.status, (task.c.fence > guard_look.c.fence).label("rose"))
-    rows = connection.execute(query.join(guard_look, guard_look.c.task_id == task.c.id).where(guard_look.c.guard_id == one.id)).all()
+    rows = connection.execute(
+        query.join(guard_look, guard_look.c.task_id == task.c.id).where(
+            guard_look.c.guard_id == one.id
+        )
+    ).all()
     going = [row.status for row in rows if not row.rose]
     return Look(
         succeeded=sum(row.status == Status.SUCCEEDED for row in rows),
@@ -198,7 +267,11 @@ def _mine(one: Guard) -> tuple[ColumnElement[bool], ...]:
 
 def put_off(connection: Connection, one: Guard, wait_s: float) -> None:
     """Let no look be due before `wait_s`."""
-    connection.execute(update(guard).where(guard.c.id == one.id, guard.c.probe_at <= utc_now()).values(probe_at=utc_after(wait_s)))
+    connection.execute(
+        update(guard)
+        .where(guard.c.id == one.id, guard.c.probe_at <= utc_now())
+        .values(probe_at=utc_after(wait_s))
+    )
 
 
 # ---- what an opened guard had moved
@@ -207,7 +280,11 @@ def put_off(connection: Connection, one: Guard, wait_s: float) -> None:
 def call_up(connection: Connection, group: str, one: Guard) -> list[Order]:
     """Let a page of the tasks that an opened guard had moved run now; when there are no more, say so in its row."""
     mine = (task.c.status == int(Status.RETRYING), *_mine(one), task.c.due_at > utc_now())
-    ids = sorted(connection.execute(select(task.c.id).where(*mine, _MOVED).order_by(task.c.due_at).limit(PAGE)).scalars())
+    ids = sorted(
+        connection.execute(
+            select(task.c.id).where(*mine, _MOVED).order_by(task.c.due_at).limit(PAGE)
+        ).scalars()
+    )
     if ids:
         return _call(connection, group, task.c.id.in_(ids) & (task.c.due_at > utc_now()))
     long_open = (guard.c.id == one.id, guard.c.opened_at < utc_after(-LINGER_S))
@@ -217,14 +294,22 @@ def call_up(connection: Connection, group: str, one: Guard) -> list[Order]:
 
 def _call(connection: Connection, group: str, which: ColumnElement[bool]) -> list[Order]:
     """Let waiting tasks be due now, and order records for them."""
-    locked = select(task.c.id, task.c.fence).where(which, task.c.status.in_(WAITING)).order_by(task.c.id)
+    locked = (
+        select(task.c.id, task.c.fence).where(which, task.c.status.in_(WAITING)).order_by(task.c.id)
+    )
     rows = connection.execute(locked.with_for_update(skip_locked=True)).all()
     if not rows:
         return []
-    connection.execute(update(task).where(task.c.id.in_([row.id for row in rows])).values(due_at=utc_now()))
-    return outbox.place(connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in rows])
+    connection.execute(
+        update(task).where(task.c.id.in_([row.id for row in rows])).values(due_at=utc_now())
+    )
+    return outbox.place(
+        connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in rows]
+    )
 
 
 def forget(connection: Connection, group: str) -> None:
     """Delete guards that have been open for so long that they decide nothing any more."""
-    connection.execute(delete(guard).where(guard.c.group_name == group, guard.c.called_at < utc_after(-WINDOW_S)))
+    connection.execute(
+        delete(guard).where(guard.c.group_name == group, guard.c.called_at < utc_after(-WINDOW_S))
+    )

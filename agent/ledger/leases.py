@@ -29,7 +29,10 @@ _BEAT = (
     update(agent)
     .where(agent.c.id == bindparam("me"), agent.c.lost_at.is_(None))
     .ordered_values(
-        (agent.c.steady_since, case((agent.c.seen_at < utc_after(-STALL_S), utc_now()), else_=agent.c.steady_since)),
+        (
+            agent.c.steady_since,
+            case((agent.c.seen_at < utc_after(-STALL_S), utc_now()), else_=agent.c.steady_since),
+        ),
         (agent.c.seen_at, utc_now()),
         (agent.c.notice, bindparam("notice_text")),
     )
@@ -61,7 +64,9 @@ _GONE = select(agent.c.id).where(
     or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S)),
 )
 _CANCELLED = select(batch.c.id, batch.c.cancelled_at).where(
-    batch.c.group_name == bindparam("of_group"), batch.c.cancelled_at.is_not(None), batch.c.archived_at.is_(None)
+    batch.c.group_name == bindparam("of_group"),
+    batch.c.cancelled_at.is_not(None),
+    batch.c.archived_at.is_(None),
 )
 
 
@@ -99,13 +104,19 @@ def judge_others(connection: Connection, agent_id: int) -> int:
 
 def declare_lost(connection: Connection, agent_id: int) -> bool:
     """Declare an agent lost that is known to be dead; return whether it was not lost yet."""
-    known = update(agent).where(agent.c.id == agent_id, agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None))
+    known = update(agent).where(
+        agent.c.id == agent_id, agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None)
+    )
     return connection.execute(known.values(lost_at=utc_now())).rowcount == 1
 
 
 def stop(connection: Connection, agent_id: int) -> None:
     """Record that an agent left of its own accord, after its last settle."""
-    connection.execute(update(agent).where(agent.c.id == agent_id, agent.c.stopped_at.is_(None)).values(stopped_at=utc_now(), notice=""))
+    connection.execute(
+        update(agent)
+        .where(agent.c.id == agent_id, agent.c.stopped_at.is_(None))
+        .values(stopped_at=utc_now(), notice="")
+    )
 
 
 def gone(connection: Connection, group: str) -> frozenset[int]:
@@ -119,17 +130,28 @@ def forget(connection: Connection) -> int:
     An agent that still holds a task stays until it holds none. To itself, an agent without a row is
     a lost one.
     """
-    claims = select(task.c.owner.op(">>")(OWNER_BITS)).where(task.c.status == int(Status.PROCESSING)).distinct()
+    claims = (
+        select(task.c.owner.op(">>")(OWNER_BITS))
+        .where(task.c.status == int(Status.PROCESSING))
+        .distinct()
+    )
     busy = sorted(connection.execute(claims).scalars())
     left = func.coalesce(agent.c.stopped_at, agent.c.lost_at) < utc_after(-FORGET_S)
-    old = select(agent.c.id).where(left, agent.c.id.not_in(busy)).order_by(agent.c.id).limit(FORGET_MOST)
+    old = (
+        select(agent.c.id)
+        .where(left, agent.c.id.not_in(busy))
+        .order_by(agent.c.id)
+        .limit(FORGET_MOST)
+    )
     ids = connection.execute(old).scalars().all()
     return connection.execute(delete(agent).where(agent.c.id.in_(ids))).rowcount if ids else 0
 
 
 def alive(connection: Connection, group: str) -> list[tuple[int, str]]:
     """Return id and name of the group's agents that are neither lost nor stopped."""
-    query = select(agent.c.id, agent.c.name).where(agent.c.group_name == group, agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None))
+    query = select(agent.c.id, agent.c.name).where(
+        agent.c.group_name == group, agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None)
+    )
     return [(row.id, row.name) for row in connection.execute(query)]
 
 
@@ -138,7 +160,9 @@ def cancelled(connection: Connection, group: str) -> frozenset[tuple[int, dateti
 
     The time matters because a replayed batch may be cancelled again.
     """
-    return frozenset((row.id, row.cancelled_at) for row in connection.execute(_CANCELLED, {"of_group": group}))
+    return frozenset(
+        (row.id, row.cancelled_at) for row in connection.execute(_CANCELLED, {"of_group": group})
+    )
 
 
 def owner_range(agent_id: int) -> tuple[int, int]:

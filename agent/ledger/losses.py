@@ -23,9 +23,16 @@ PAGE = 500
 _UNCHARGE = (
     update(task)
     .where(task.c.id == bindparam("one"))
-    .values(lease_losses=case((task.c.lease_losses > bindparam("times"), task.c.lease_losses - bindparam("times")), else_=0))
+    .values(
+        lease_losses=case(
+            (task.c.lease_losses > bindparam("times"), task.c.lease_losses - bindparam("times")),
+            else_=0,
+        )
+    )
 )
-_FORGET = delete(task_loss).where(task_loss.c.task_id == bindparam("one"), task_loss.c.agent_id == bindparam("of_agent"))
+_FORGET = delete(task_loss).where(
+    task_loss.c.task_id == bindparam("one"), task_loss.c.agent_id == bindparam("of_agent")
+)
 
 
 def agent_of(row: Any) -> int:
@@ -35,7 +42,12 @@ def agent_of(row: Any) -> int:
 
 def charge(connection: Connection, rows: Sequence[Any]) -> None:
     """Note in which lost agent these tasks were."""
-    insert_rows(connection, task_loss, [{"task_id": row.id, "agent_id": agent_of(row)} for row in rows], keep=True)
+    insert_rows(
+        connection,
+        task_loss,
+        [{"task_id": row.id, "agent_id": agent_of(row)} for row in rows],
+        keep=True,
+    )
 
 
 def guilty(connection: Connection, rows: Sequence[Any]) -> list[Any]:
@@ -45,16 +57,32 @@ def guilty(connection: Connection, rows: Sequence[Any]) -> list[Any]:
         return []
     together = Counter(map(agent_of, rows))
     agents = sorted({agent_of(row) for row in suspects})
-    lost = set(connection.execute(select(agent.c.id).where(agent.c.id.in_(agents), agent.c.lost_at.is_not(None))).scalars())
-    return [row for row in suspects if together[agent_of(row)] == 1 and agent_of(row) in lost and not _company(connection, row)]
+    lost = set(
+        connection.execute(
+            select(agent.c.id).where(agent.c.id.in_(agents), agent.c.lost_at.is_not(None))
+        ).scalars()
+    )
+    return [
+        row
+        for row in suspects
+        if together[agent_of(row)] == 1 and agent_of(row) in lost and not _company(connection, row)
+    ]
 
 
 def _company(connection: Connection, row: Any) -> bool:
     """Return whether another task was in the hands of this one's agent: reset earlier, or still to be."""
     first, last = owner_range(agent_of(row))
-    earlier = select(task_loss.c.task_id).where(task_loss.c.agent_id == agent_of(row), task_loss.c.task_id != row.id)
-    later = select(task.c.id).where(task.c.status == int(Status.PROCESSING), task.c.owner.between(first, last), task.c.id != row.id)
-    return any(connection.execute(query.limit(1)).scalar() is not None for query in (earlier, later))
+    earlier = select(task_loss.c.task_id).where(
+        task_loss.c.agent_id == agent_of(row), task_loss.c.task_id != row.id
+    )
+    later = select(task.c.id).where(
+        task.c.status == int(Status.PROCESSING),
+        task.c.owner.between(first, last),
+        task.c.id != row.id,
+    )
+    return any(
+        connection.execute(query.limit(1)).scalar() is not None for query in (earlier, later)
+    )
 
 
 def undo(connection: Connection, group: str) -> int:
@@ -65,7 +93,10 @@ def undo(connection: Connection, group: str) -> int:
     beside, culprit, dead = task_loss.alias(), task_loss.alias(), task.alias()
     query = (
         select(beside.c.task_id, beside.c.agent_id)
-        .join(culprit, (culprit.c.agent_id == beside.c.agent_id) & (culprit.c.task_id != beside.c.task_id))
+        .join(
+            culprit,
+            (culprit.c.agent_id == beside.c.agent_id) & (culprit.c.task_id != beside.c.task_id),
+        )
         .join(dead, dead.c.id == culprit.c.task_id)
         .join(batch, batch.c.id == dead.c.batch_id)
         .join(task, task.c.id == beside.c.task_id)
@@ -79,8 +110,12 @@ def undo(connection: Connection, group: str) -> int:
     if not found:
         return 0
     times = Counter(task_id for task_id, _ in found)
-    connection.execute(select(task.c.id).where(task.c.id.in_(sorted(times))).order_by(task.c.id).with_for_update())
-    connection.execute(_UNCHARGE, [{"one": one, "times": count} for one, count in sorted(times.items())])
+    connection.execute(
+        select(task.c.id).where(task.c.id.in_(sorted(times))).order_by(task.c.id).with_for_update()
+    )
+    connection.execute(
+        _UNCHARGE, [{"one": one, "times": count} for one, count in sorted(times.items())]
+    )
     connection.execute(_FORGET, [{"one": one, "of_agent": agent_id} for one, agent_id in found])
     return len(found)
 
@@ -91,8 +126,12 @@ def forget(connection: Connection) -> int:
     settled = query.join(task, task.c.id == task_loss.c.task_id).where(task.c.lease_losses == 0)
     old = query.where(task_loss.c.created_at < utc_after(-REMEMBER_S))
     found: Collection[tuple[int, int]] = {
-        (row.task_id, row.agent_id) for one in (settled, old) for row in connection.execute(one.limit(PAGE))
+        (row.task_id, row.agent_id)
+        for one in (settled, old)
+        for row in connection.execute(one.limit(PAGE))
     }
     if found:
-        connection.execute(_FORGET, [{"one": one, "of_agent": agent_id} for one, agent_id in sorted(found)])
+        connection.execute(
+            _FORGET, [{"one": one, "of_agent": agent_id} for one, agent_id in sorted(found)]
+        )
     return len(found)

@@ -4,7 +4,17 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, exists, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    bindparam,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from agent.judge import fingerprint
 from agent.lease import OWNER_BITS
@@ -21,7 +31,9 @@ from schemas.task.states import Status
 log = logging.getLogger(__name__)
 
 PAGE = 500
-LOSS_LIMIT = 3  # of a task whose claims run out in living agents; in lost ones it must have been alone
+LOSS_LIMIT = (
+    3  # of a task whose claims run out in living agents; in lost ones it must have been alone
+)
 NAMED_MOST = 10
 WORKER_LOST = "WORKER_LOST"
 # More deaths than this in a window are not poison tasks but a bad release: nothing more is given up for it.
@@ -37,7 +49,9 @@ _ORPHANS = (
     select(task.c.id)
     .join(agent, agent.c.id == task.c.owner.op(">>")(OWNER_BITS))
     .where(task.c.status == int(Status.PROCESSING), agent.c.group_name == bindparam("of_group"))
-    .where(or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S)))
+    .where(
+        or_(agent.c.lost_at > utc_after(-REMEMBER_S), agent.c.stopped_at > utc_after(-REMEMBER_S))
+    )
     .limit(PAGE)
 )
 _OVERDUE = queries.along_due(
@@ -71,7 +85,9 @@ def reset_orphans(connection: Connection, group: str, ids: Sequence[int]) -> tup
 def reset_overdue(connection: Connection, group: str, ids: Sequence[int]) -> tuple[int, int]:
     """Reset tasks that are past their hard deadline; return how many wait again, and how many died of it."""
     going = _going(connection, _locked(connection, ids, _LATE))
-    return _reset(connection, group, going, [row for row in going if row.lease_losses + 1 >= LOSS_LIMIT])
+    return _reset(
+        connection, group, going, [row for row in going if row.lease_losses + 1 >= LOSS_LIMIT]
+    )
 
 
 def absolve(connection: Connection, group: str) -> int:
@@ -84,9 +100,23 @@ def absolve(connection: Connection, group: str) -> int:
     return losses.undo(connection, group)
 
 
-def _locked(connection: Connection, ids: Sequence[int], reason: ColumnElement[bool]) -> Sequence[Any]:
-    columns = (task.c.id, task.c.batch_id, task.c.type, task.c.owner, task.c.fence, task.c.attempt, task.c.lease_losses)
-    query = select(*columns).where(task.c.id.in_(sorted(ids)), task.c.status == int(Status.PROCESSING), reason).order_by(task.c.id)
+def _locked(
+    connection: Connection, ids: Sequence[int], reason: ColumnElement[bool]
+) -> Sequence[Any]:
+    columns = (
+        task.c.id,
+        task.c.batch_id,
+        task.c.type,
+        task.c.owner,
+        task.c.fence,
+        task.c.attempt,
+        task.c.lease_losses,
+    )
+    query = (
+        select(*columns)
+        .where(task.c.id.in_(sorted(ids)), task.c.status == int(Status.PROCESSING), reason)
+        .order_by(task.c.id)
+    )
     return connection.execute(query.with_for_update(skip_locked=True)).all()
 
 
@@ -97,7 +127,9 @@ def _going(connection: Connection, rows: Sequence[Any]) -> list[Any]:
     return [row for row in rows if row.batch_id not in doomed]
 
 
-def _reset(connection: Connection, group: str, rows: Sequence[Any], guilty: Sequence[Any]) -> tuple[int, int]:
+def _reset(
+    connection: Connection, group: str, rows: Sequence[Any], guilty: Sequence[Any]
+) -> tuple[int, int]:
     dead = _to_kill(connection, group, guilty)
     back = [row for row in rows if row not in dead]
     _kill(connection, group, dead)
@@ -111,17 +143,29 @@ def _name(connection: Connection, back: Sequence[Any], dead: Sequence[Any]) -> N
     """Say in the log which tasks are suspects now, and which are dead of it."""
     suspects = [row for row in back if row.lease_losses + 1 >= SUSPECT_LOSSES]
     told = [(row, "is dead of it") for row in dead] + [(row, "is a suspect") for row in suspects]
-    query = select(batch.c.id, batch.c.name).where(batch.c.id.in_(sorted({row.batch_id for row, _ in told[:NAMED_MOST]})))
+    query = select(batch.c.id, batch.c.name).where(
+        batch.c.id.in_(sorted({row.batch_id for row, _ in told[:NAMED_MOST]}))
+    )
     names = {row.id: row.name for row in connection.execute(query)} if told else {}
     for row, what in told[:NAMED_MOST]:
-        log.warning("task %d of batch %s %s: %d agents were lost over it", row.id, names[row.batch_id], what, row.lease_losses + 1)
+        log.warning(
+            "task %d of batch %s %s: %d agents were lost over it",
+            row.id,
+            names[row.batch_id],
+            what,
+            row.lease_losses + 1,
+        )
     if len(told) > NAMED_MOST:
         log.warning("and %d more tasks are suspects or dead of it", len(told) - NAMED_MOST)
 
 
 def _cancelled(connection: Connection, rows: Sequence[Any]) -> set[int]:
     ids = sorted({row.batch_id for row in rows})
-    return set(connection.execute(select(batch.c.id).where(batch.c.id.in_(ids), batch.c.cancelled_at.is_not(None))).scalars())
+    return set(
+        connection.execute(
+            select(batch.c.id).where(batch.c.id.in_(ids), batch.c.cancelled_at.is_not(None))
+        ).scalars()
+    )
 
 
 def _to_kill(connection: Connection, group: str, lost: Sequence[Any]) -> Sequence[Any]:
@@ -129,11 +173,20 @@ def _to_kill(connection: Connection, group: str, lost: Sequence[Any]) -> Sequenc
     if not lost:
         return []
     stopped = guards.stopped(connection, {(row.batch_id, row.type) for row in lost})
-    tried = guards.in_lost_looks(connection, group, [(row.id, row.fence) for row in lost]) if stopped else set()
+    tried = (
+        guards.in_lost_looks(connection, group, [(row.id, row.fence) for row in lost])
+        if stopped
+        else set()
+    )
     free = [row for row in lost if (row.batch_id, row.type) not in stopped or row.id in tried]
     left = _deaths_left(connection, group)
     if spared := {(row.batch_id, row.type) for row in free[left:]}:
-        guards.raise_for_losses(connection, group, spared, f"more than {LOST_PER_WINDOW} tasks lost {LOSS_LIMIT} agents each in 10 minutes")
+        guards.raise_for_losses(
+            connection,
+            group,
+            spared,
+            f"more than {LOST_PER_WINDOW} tasks lost {LOSS_LIMIT} agents each in 10 minutes",
+        )
     return free[:left]
 
 
@@ -142,7 +195,11 @@ def _deaths_left(connection: Connection, group: str) -> int:
     query = (
         select(func.coalesce(func.sum(tally.c.delta), 0))
         .join(batch, batch.c.id == tally.c.batch_id)
-        .where(batch.c.group_name == group, tally.c.outcome == WORKER_LOST, tally.c.created_at > utc_after(-WINDOW_S))
+        .where(
+            batch.c.group_name == group,
+            tally.c.outcome == WORKER_LOST,
+            tally.c.created_at > utc_after(-WINDOW_S),
+        )
         .where(tally.c.delta > 0)  # a replay takes none of them back
     )
     return max(0, LOST_PER_WINDOW - int(connection.execute(query).scalar_one()))
@@ -153,16 +210,30 @@ def _return(connection: Connection, group: str, rows: Sequence[Any]) -> None:
     ids = [row.id for row in rows]
     if ids:
         losses = task.c.lease_losses + 1
-        connection.execute(update(task).where(task.c.id.in_(ids)).values(status=int(Status.PENDING), due_at=utc_now(), lease_losses=losses))
+        connection.execute(
+            update(task)
+            .where(task.c.id.in_(ids))
+            .values(status=int(Status.PENDING), due_at=utc_now(), lease_losses=losses)
+        )
         outbox.place(connection, group, "tasks", [(outbox.TASK, row.id, row.fence) for row in rows])
 
 
 def _end(connection: Connection, rows: Sequence[Any]) -> None:
     ids = [row.id for row in rows]
     if ids:
-        connection.execute(update(task).where(task.c.id.in_(ids)).values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME))
+        connection.execute(
+            update(task)
+            .where(task.c.id.in_(ids))
+            .values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
+        )
         counts.write(
-            connection, [counts.TallyChange(counts.TallyKey(row.batch_id, row.type, "", Status.CANCELLED, "cancelled")) for row in rows]
+            connection,
+            [
+                counts.TallyChange(
+                    counts.TallyKey(row.batch_id, row.type, "", Status.CANCELLED, "cancelled")
+                )
+                for row in rows
+            ],
         )
 
 
@@ -173,15 +244,30 @@ def _kill(connection: Connection, group: str, rows: Sequence[Any]) -> None:
     connection.execute(
         update(task)
         .where(task.c.id.in_(ids))
-        .values(status=int(Status.DEAD), owner=0, due_at=NEVER_TIME, lease_losses=task.c.lease_losses + 1, attempt=task.c.attempt + 1)
+        .values(
+            status=int(Status.DEAD),
+            owner=0,
+            due_at=NEVER_TIME,
+            lease_losses=task.c.lease_losses + 1,
+            attempt=task.c.attempt + 1,
+        )
     )
     connection.execute(insert(dead_letter), [_letter(row) for row in rows])
     connection.execute(insert(task_attempt), [_attempt(row) for row in rows])
-    outbox.place(connection, group, "dlq", [(outbox.TASK, row.id, row.fence) for row in rows], grace_s=0.0)  # the relay alone sends it
+    outbox.place(
+        connection, group, "dlq", [(outbox.TASK, row.id, row.fence) for row in rows], grace_s=0.0
+    )  # the relay alone sends it
     stamp = fingerprint(WORKER_LOST, "")
     counts.write(
         connection,
-        [counts.TallyChange(counts.TallyKey(row.batch_id, row.type, "", Status.DEAD, WORKER_LOST, stamp, "worker_lost")) for row in rows],
+        [
+            counts.TallyChange(
+                counts.TallyKey(
+                    row.batch_id, row.type, "", Status.DEAD, WORKER_LOST, stamp, "worker_lost"
+                )
+            )
+            for row in rows
+        ],
     )
 
 

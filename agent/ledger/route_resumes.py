@@ -12,15 +12,29 @@ from schemas.ledger.tables import audit, batch, route_resume, tally
 
 KNOWN_S = 86400.0
 # Built once, because every agent runs this query each second.
-_RESUMED = select(route_resume.c.route, route_resume.c.resumed_at).where(route_resume.c.group_name == bindparam("of_group"))
+_RESUMED = select(route_resume.c.route, route_resume.c.resumed_at).where(
+    route_resume.c.group_name == bindparam("of_group")
+)
 
 
 def resume(connection: Connection, group: str, route: str, actor: str) -> None:
     """Write that a route may take calls from now on, by the database's clock, and who said so."""
     named = (route_resume.c.group_name == group, route_resume.c.route == route)
-    if connection.execute(update(route_resume).where(*named).values(resumed_at=utc_now())).rowcount == 0:
-        connection.execute(insert_new(connection, route_resume), {"group_name": group, "route": route})
-    connection.execute(insert(audit), {"actor": actor[:191], "action": "resume", "detail": f"route {route} of group {group}"[:2000]})
+    if (
+        connection.execute(update(route_resume).where(*named).values(resumed_at=utc_now())).rowcount
+        == 0
+    ):
+        connection.execute(
+            insert_new(connection, route_resume), {"group_name": group, "route": route}
+        )
+    connection.execute(
+        insert(audit),
+        {
+            "actor": actor[:191],
+            "action": "resume",
+            "detail": f"route {route} of group {group}"[:2000],
+        },
+    )
 
 
 def resumed(connection: Connection, group: str) -> dict[str, datetime]:
@@ -30,6 +44,12 @@ def resumed(connection: Connection, group: str) -> dict[str, datetime]:
 
 def routes_in_use(connection: Connection, group: str) -> set[str]:
     """Return the routes on which attempts of the group ended in the last day."""
-    recent = (tally.c.created_at > utc_after(-KNOWN_S), tally.c.route != "", batch.c.group_name == group)
-    query = select(tally.c.route).join(batch, batch.c.id == tally.c.batch_id).where(*recent).distinct()
+    recent = (
+        tally.c.created_at > utc_after(-KNOWN_S),
+        tally.c.route != "",
+        batch.c.group_name == group,
+    )
+    query = (
+        select(tally.c.route).join(batch, batch.c.id == tally.c.batch_id).where(*recent).distinct()
+    )
     return set(connection.execute(query).scalars())

@@ -28,24 +28,58 @@ log = logging.getLogger(__name__)
 
 # Statements stand here whole: what is built for each group is also compiled, or looked up, for each group.
 _THESE = task.c.id.in_(bindparam("ids", expanding=True))
-_LOCK = select(task.c.id, task.c.status, task.c.owner, task.c.fence).where(_THESE).order_by(task.c.id).with_for_update()
-_SUCCEED = update(task).where(_THESE).values(status=int(Status.SUCCEEDED), owner=0, lease_losses=0, due_at=NEVER_TIME)
-_DIE = update(task).where(_THESE).values(status=int(Status.DEAD), owner=0, lease_losses=0, attempt=task.c.attempt + 1, due_at=NEVER_TIME)
-_CANCEL = update(task).where(_THESE).values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
+_LOCK = (
+    select(task.c.id, task.c.status, task.c.owner, task.c.fence)
+    .where(_THESE)
+    .order_by(task.c.id)
+    .with_for_update()
+)
+_SUCCEED = (
+    update(task)
+    .where(_THESE)
+    .values(status=int(Status.SUCCEEDED), owner=0, lease_losses=0, due_at=NEVER_TIME)
+)
+_DIE = (
+    update(task)
+    .where(_THESE)
+    .values(
+        status=int(Status.DEAD),
+        owner=0,
+        lease_losses=0,
+        attempt=task.c.attempt + 1,
+        due_at=NEVER_TIME,
+    )
+)
+_CANCEL = (
+    update(task).where(_THESE).values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
+)
 _RELEASE = update(task).where(_THESE).values(status=int(Status.PENDING), owner=0, due_at=utc_now())
 _RETRY = (
     update(task)
     .where(task.c.id == bindparam("one"))
-    .values(status=int(Status.RETRYING), owner=0, lease_losses=0, fence=task.c.fence + 1, attempt=task.c.attempt + 1)
+    .values(
+        status=int(Status.RETRYING),
+        owner=0,
+        lease_losses=0,
+        fence=task.c.fence + 1,
+        attempt=task.c.attempt + 1,
+    )
     .values(due_at=utc_after(bindparam("delay_s")))
 )
 _MOVE = (
     update(task)
     .where(task.c.id == bindparam("one"))
-    .values(status=int(Status.RETRYING), owner=0, fence=task.c.fence + 1, due_at=utc_after(bindparam("delay_s")))
+    .values(
+        status=int(Status.RETRYING),
+        owner=0,
+        fence=task.c.fence + 1,
+        due_at=utc_after(bindparam("delay_s")),
+    )
 )
 _SNOOZE = (
-    update(task).where(task.c.id == bindparam("one")).values(status=int(Status.PENDING), owner=0, due_at=utc_after(bindparam("delay_s")))
+    update(task)
+    .where(task.c.id == bindparam("one"))
+    .values(status=int(Status.PENDING), owner=0, due_at=utc_after(bindparam("delay_s")))
 )
 _UNTRIED = (GUARDED, ROUTE_CLOSED)
 _FORMER_MOVES = (
@@ -64,7 +98,11 @@ _BY_BATCH = Retry | Snooze | Moved | Released | Cancelled
 
 
 def settle(
-    connection: Connection, group: str, settlements: Sequence[Settlement], now_utc_s: float, longest_tier: Tier
+    connection: Connection,
+    group: str,
+    settlements: Sequence[Settlement],
+    now_utc_s: float,
+    longest_tier: Tier,
 ) -> tuple[list[Verdict], list[Order]]:
     """Write the outcomes that are accepted; return a verdict for each, and the publish orders that were written.
 
@@ -74,11 +112,16 @@ def settle(
     accepted = uncounted_ends.counted(connection, _accepted(connection, settlements), longest_tier)
     decided = hold_back(connection, group, accepted, longest_tier)
     doomed = _cancelled_batches(connection, decided)
-    chosen = [(one, _as_the_batch_is(outcome, cancelled=one.row.batch_id in doomed)) for one, outcome in decided]
+    chosen = [
+        (one, _as_the_batch_is(outcome, cancelled=one.row.batch_id in doomed))
+        for one, outcome in decided
+    ]
     _write_states(connection, chosen)
     _write_attempts(connection, chosen, now_utc_s)
     orders = _write_orders(connection, group, chosen)
-    tally.write(connection, [change for one, outcome in chosen for change in _changes(one, outcome)])
+    tally.write(
+        connection, [change for one, outcome in chosen for change in _changes(one, outcome)]
+    )
     return _verdicts(connection, settlements, chosen), orders
 
 
@@ -91,16 +134,24 @@ def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list
         if owner != one.owner or status not in MOVES["succeed"].sources:
             continue
         if fence != one.row.fence:
-            raise AssertionError(f"task {one.row.task_id} is owned by {owner} with fence {fence}, the claim had {one.row.fence}")
+            raise AssertionError(
+                f"task {one.row.task_id} is owned by {owner} with fence {fence}, the claim had {one.row.fence}"
+            )
         accepted.append(one)
     return accepted
 
 
-def _cancelled_batches(connection: Connection, decided: Sequence[tuple[Settlement, Outcome]]) -> set[int]:
+def _cancelled_batches(
+    connection: Connection, decided: Sequence[tuple[Settlement, Outcome]]
+) -> set[int]:
     ids = sorted({one.row.batch_id for one, outcome in decided if isinstance(outcome, _BY_BATCH)})
     if not ids:
         return set()
-    return set(connection.execute(select(batch.c.id).where(batch.c.id.in_(ids), batch.c.cancelled_at.is_not(None))).scalars())
+    return set(
+        connection.execute(
+            select(batch.c.id).where(batch.c.id.in_(ids), batch.c.cancelled_at.is_not(None))
+        ).scalars()
+    )
 
 
 def _as_the_batch_is(outcome: Outcome, *, cancelled: bool) -> Outcome:
@@ -121,11 +172,21 @@ def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Out
     if dead:
         _move(connection, _DIE, dead)
         insert_rows(connection, dead_letter, [_letter(one, outcome) for one, outcome in dead])
-    _forget_losses(connection, [one for one, outcome in chosen if isinstance(outcome, Succeeded | Dead | Retry)])
+    _forget_losses(
+        connection,
+        [one for one, outcome in chosen if isinstance(outcome, Succeeded | Dead | Retry)],
+    )
     _move(connection, _CANCEL, _of(chosen, Cancelled))
     _move(connection, _RELEASE, _of(chosen, Released))
-    for statement, waiting in ((_RETRY, _of(chosen, Retry)), (_MOVE, _of(chosen, Moved)), (_SNOOZE, _of(chosen, Snooze))):
-        rows = sorted(({"one": one.row.task_id, "delay_s": outcome.delay_s} for one, outcome in waiting), key=_one)
+    for statement, waiting in (
+        (_RETRY, _of(chosen, Retry)),
+        (_MOVE, _of(chosen, Moved)),
+        (_SNOOZE, _of(chosen, Snooze)),
+    ):
+        rows = sorted(
+            ({"one": one.row.task_id, "delay_s": outcome.delay_s} for one, outcome in waiting),
+            key=_one,
+        )
         if rows:
             connection.execute(statement, rows)
 
@@ -141,18 +202,27 @@ def _one(row: dict[str, Any]) -> int:
     return int(row["one"])
 
 
-def _of(chosen: Sequence[tuple[Settlement, Outcome]], kind: type[Kind]) -> list[tuple[Settlement, Kind]]:
+def _of(
+    chosen: Sequence[tuple[Settlement, Outcome]], kind: type[Kind]
+) -> list[tuple[Settlement, Kind]]:
     return [(one, outcome) for one, outcome in chosen if isinstance(outcome, kind)]
 
 
-def _move(connection: Connection, statement: Update, chosen: Iterable[tuple[Settlement, Outcome]]) -> None:
+def _move(
+    connection: Connection, statement: Update, chosen: Iterable[tuple[Settlement, Outcome]]
+) -> None:
     ids = sorted(one.row.task_id for one, _ in chosen)
     if ids:
         connection.execute(statement, {"ids": ids})
 
 
 def _result(one: Settlement, outcome: Succeeded) -> dict[str, Any]:
-    return {"task_id": one.row.task_id, "owner": one.owner, "codec": outcome.codec, "body": outcome.body} | _spent(outcome)
+    return {
+        "task_id": one.row.task_id,
+        "owner": one.owner,
+        "codec": outcome.codec,
+        "body": outcome.body,
+    } | _spent(outcome)
 
 
 def _spent(outcome: Outcome) -> dict[str, Any]:
@@ -187,8 +257,17 @@ def _letter(one: Settlement, outcome: Dead) -> dict[str, Any]:
     }
 
 
-def _write_attempts(connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]], now_utc_s: float) -> None:
-    _forget_moves(connection, sorted(one.row.task_id for one, outcome in _of(chosen, Moved) if outcome.failure.error_class in _UNTRIED))
+def _write_attempts(
+    connection: Connection, chosen: Sequence[tuple[Settlement, Outcome]], now_utc_s: float
+) -> None:
+    _forget_moves(
+        connection,
+        sorted(
+            one.row.task_id
+            for one, outcome in _of(chosen, Moved)
+            if outcome.failure.error_class in _UNTRIED
+        ),
+    )
     rows = [
         _attempt(one, outcome, now_utc_s)
         for one, outcome in chosen
@@ -219,14 +298,22 @@ def _attempt(one: Settlement, outcome: Ended | Left, now_utc_s: float) -> dict[s
     } | _spent(outcome)
 
 
-def _write_orders(connection: Connection, group: str, chosen: Sequence[tuple[Settlement, Outcome]]) -> list[Order]:
+def _write_orders(
+    connection: Connection, group: str, chosen: Sequence[tuple[Settlement, Outcome]]
+) -> list[Order]:
     items: dict[str, list[outbox.Item]] = {}
     for one, outcome in chosen:
         if isinstance(outcome, Dead):
             items.setdefault("dlq", []).append((outbox.TASK, one.row.task_id, one.row.fence))
         elif isinstance(outcome, Retry | Moved):
-            items.setdefault(f"retry.{outcome.tier}", []).append((outbox.TASK, one.row.task_id, one.row.fence + 1))
-    return [order for destination, some in sorted(items.items()) for order in outbox.place(connection, group, destination, some)]
+            items.setdefault(f"retry.{outcome.tier}", []).append(
+                (outbox.TASK, one.row.task_id, one.row.fence + 1)
+            )
+    return [
+        order
+        for destination, some in sorted(items.items())
+        for order in outbox.place(connection, group, destination, some)
+    ]
 
 
 _STATES = {
@@ -251,11 +338,23 @@ def _changes(one: Settlement, outcome: Outcome) -> list[tally.TallyChange]:
         failure = uncounted_ends.failure_of(outcome)
         stamp = fingerprint(failure.error_class, failure.text)
         disposition = outcome.disposition if isinstance(outcome, Dead) else ""
-        key = tally.TallyKey(one.row.batch_id, one.row.type, one.route, state, failure.error_class, stamp, disposition)
+        key = tally.TallyKey(
+            one.row.batch_id,
+            one.row.type,
+            one.route,
+            state,
+            failure.error_class,
+            stamp,
+            disposition,
+        )
     return [tally.TallyChange(key, 1, spent.tokens_in, spent.tokens_out, spent.cost_micro)]
 
 
-def _verdicts(connection: Connection, settlements: Sequence[Settlement], chosen: Sequence[tuple[Settlement, Outcome]]) -> list[Verdict]:
+def _verdicts(
+    connection: Connection,
+    settlements: Sequence[Settlement],
+    chosen: Sequence[tuple[Settlement, Outcome]],
+) -> list[Verdict]:
     settled = {(one.owner, one.row.task_id): _verdict(one, outcome) for one, outcome in chosen}
     if len(settled) < len(settlements):
         settled = dict.fromkeys(_echoes(connection, settlements), Verdict.SETTLED) | settled
@@ -265,7 +364,11 @@ def _verdicts(connection: Connection, settlements: Sequence[Settlement], chosen:
 def _verdict(one: Settlement, outcome: Outcome) -> Verdict:
     if isinstance(one.outcome, Dead) and isinstance(outcome, Moved):
         return Verdict.HELD_BACK
-    return Verdict.REOPENED if isinstance(one.outcome, Cancelled) and isinstance(outcome, Released) else Verdict.SETTLED
+    return (
+        Verdict.REOPENED
+        if isinstance(one.outcome, Cancelled) and isinstance(outcome, Released)
+        else Verdict.SETTLED
+    )
 
 
 def _echoes(connection: Connection, settlements: Sequence[Settlement]) -> set[tuple[int, int]]:
@@ -273,6 +376,8 @@ def _echoes(connection: Connection, settlements: Sequence[Settlement]) -> set[tu
     ids = sorted({one.row.task_id for one in settlements})
     found: set[tuple[int, int]] = set()
     for table in (task_result, task_attempt):
-        rows = connection.execute(select(table.c.owner, table.c.task_id).where(table.c.task_id.in_(ids)))
+        rows = connection.execute(
+            select(table.c.owner, table.c.task_id).where(table.c.task_id.in_(ids))
+        )
         found.update((row.owner, row.task_id) for row in rows)
     return found

@@ -7,6 +7,7 @@ be written though the server is there is split in halves, down to one row, which
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from sqlalchemy import Connection
@@ -27,7 +28,10 @@ from schemas.runtime.executors import Executor
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
-_TRIES, _TRIES_ALONE = 5, 60  # the latter take half a minute: a way to the server that breaks now and then is no fault of a row
+_TRIES, _TRIES_ALONE = (
+    5,
+    60,
+)  # the latter take half a minute: a way to the server that breaks now and then is no fault of a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,15 @@ class Executors:
 class SqlLedger:
     """The ledger in MySQL, MariaDB or SQLite."""
 
-    def __init__(self, *, database: Database, group: str, clock: Clock, executors: Executors, longest_tier: Tier) -> None:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        group: str,
+        clock: Clock,
+        executors: Executors,
+        longest_tier: Tier,
+    ) -> None:
         self._database = database
         self._group = group
         self._longest_tier = longest_tier
@@ -53,26 +65,42 @@ class SqlLedger:
         """Answer without a lock."""
         return await self._pages(records, claims.ask)
 
-    async def claim(self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False) -> Answers:
+    async def claim(
+        self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False
+    ) -> Answers:
         """Claim under `owner`; a lost answer is asked for again with the same token."""
         run = self._database.run if self._database.sqlite else self._database.auto
-        return await self._pages(records, lambda c, page: claims.claim(c, page, owner, deadline_s, suspects=suspects), run)
+        return await self._pages(
+            records,
+            lambda c, page: claims.claim(c, page, owner, deadline_s, suspects=suspects),
+            run,
+        )
 
     async def bodies(self, task_ids: Sequence[int]) -> dict[int, tuple[bytes, bytes]]:
         """Read keys and values."""
-        return await self._executors.claim(lambda: self._database.auto(lambda c: claims.bodies(c, task_ids)))
+        return await self._executors.claim(
+            lambda: self._database.auto(lambda c: claims.bodies(c, task_ids))
+        )
 
     async def release(self, owner: int, task_ids: Sequence[int]) -> None:
         """Give claims back."""
-        await self._executors.background(lambda: self._database.run(lambda c: claims.release(c, owner, task_ids)))
+        await self._executors.background(
+            lambda: self._database.run(lambda c: claims.release(c, owner, task_ids))
+        )
 
     async def relieve(self, record: Claimable, fence: int, owner: int | None) -> Order | None:
         """Order another record for a task that runs, or waits."""
-        return await self._executors.background(lambda: self._database.run(lambda c: claims.relieve(c, self._group, record, fence, owner)))
+        return await self._executors.background(
+            lambda: self._database.run(
+                lambda c: claims.relieve(c, self._group, record, fence, owner)
+            )
+        )
 
     async def quarantine(self, suspects: Sequence[RejectedRecord]) -> list[Order]:
         """Keep suspects."""
-        return await self._executors.background(lambda: self._database.run(lambda c: quarantine.keep(c, self._group, suspects)))
+        return await self._executors.background(
+            lambda: self._database.run(lambda c: quarantine.keep(c, self._group, suspects))
+        )
 
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
         """Settle a group, in one transaction where it can be."""
@@ -88,7 +116,7 @@ class SqlLedger:
         answers: Answers = {}
         for start in range(0, len(records), claims.PAGE):
             page = records[start : start + claims.PAGE]
-            answers |= await self._executors.claim(lambda page=page: chosen(lambda c: work(c, page)))  # type: ignore[misc]
+            answers |= await self._executors.claim(partial(chosen, partial(_on_page, work, page)))
         return answers
 
     def _settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
@@ -103,14 +131,21 @@ class SqlLedger:
         second, second_orders = self._settle(settlements[half:])
         return first + second, first_orders + second_orders
 
-    def _write(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]] | Exception:
+    def _write(
+        self, settlements: Sequence[Settlement]
+    ) -> tuple[list[Verdict], list[Order]] | Exception:
         """Return the verdicts, or the error that stands in the way of these rows though the server is there."""
         now_s = self._clock.utc_s()
         tries = _TRIES if len(settlements) > 1 else _TRIES_ALONE
         failures = waits = 0
         while True:
             try:
-                return self._database.run(lambda c: settles.settle(c, self._group, settlements, now_s, self._longest_tier), tries=1)
+                return self._database.run(
+                    lambda c: settles.settle(
+                        c, self._group, settlements, now_s, self._longest_tier
+                    ),
+                    tries=1,
+                )
             except (Stopped, DeniedError):
                 raise
             except Exception as error:  # noqa: BLE001 - what a driver raises for one row must not end the others
@@ -128,10 +163,26 @@ class SqlLedger:
     def _alone(self, one: Settlement, error: Exception) -> tuple[list[Verdict], list[Order]]:
         """Settle a row that cannot be written as dead, without its body; if that fails too, leave it to its hard deadline."""
         why = f"{type(error).__name__}: {getattr(error, 'orig', '')}"[:500]
-        log.error("the outcome of task %d cannot be written (%s); it is settled as dead", one.row.task_id, why)
+        log.error(
+            "the outcome of task %d cannot be written (%s); it is settled as dead",
+            one.row.task_id,
+            why,
+        )
         for spent in (one.outcome.spent, Spent()):  # the cost may be what cannot be written
             written = self._write([replace(one, outcome=Dead(Failure("SETTLE", why), spent))])
             if not isinstance(written, Exception):
                 return written
-        log.error("task %d cannot be settled as dead either: %s", one.row.task_id, getattr(written, "orig", type(written).__name__))
+        log.error(
+            "task %d cannot be settled as dead either: %s",
+            one.row.task_id,
+            getattr(written, "orig", type(written).__name__),
+        )
         return [Verdict.GIVEN_UP], []
+
+
+def _on_page(
+    work: Callable[[Connection, Sequence[Claimable]], Answers],
+    page: Sequence[Claimable],
+    connection: Connection,
+) -> Answers:
+    return work(connection, page)

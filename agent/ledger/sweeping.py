@@ -35,7 +35,9 @@ _OLD = tally.c.created_at < utc_after(-COMPACT_AFTER_S)
 _KIND = [tally.c[name] for name in _KEYS]
 _PLACE = [tally.c.batch_id, tally.c.type, tally.c.route]
 # Read from an index alone; what stands in few rows is not looked at any closer.
-_MANY = select(*_PLACE).where(_OLD).group_by(*_PLACE).having(func.count() >= COMPACT_FROM).subquery()
+_MANY = (
+    select(*_PLACE).where(_OLD).group_by(*_PLACE).having(func.count() >= COMPACT_FROM).subquery()
+)
 _LOOKED_AT = (
     select(tally.c.id, *_KIND)
     .join(_MANY, and_(*(column == _MANY.c[column.name] for column in _PLACE)))
@@ -44,10 +46,18 @@ _LOOKED_AT = (
     .subquery()
 )
 _COUNTED = select(
-    _LOOKED_AT, func.count().over(partition_by=[column for column in _LOOKED_AT.c if column.name != "id"]).label("alike")
+    _LOOKED_AT,
+    func.count()
+    .over(partition_by=[column for column in _LOOKED_AT.c if column.name != "id"])
+    .label("alike"),
 ).subquery()
 # Those of one kind stand together, so that a page has two of a kind at the least.
-_REPEATED = select(_COUNTED.c.id).where(_COUNTED.c.alike > 1).order_by(*(_COUNTED.c[name] for name in _KEYS)).limit(COMPACT_MOST)
+_REPEATED = (
+    select(_COUNTED.c.id)
+    .where(_COUNTED.c.alike > 1)
+    .order_by(*(_COUNTED.c[name] for name in _KEYS))
+    .limit(COMPACT_MOST)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,4 +169,8 @@ def _pages(ids: Sequence[int]) -> Iterator[Sequence[int]]:
 
 def _sum(key: tuple[Any, ...], rows: Sequence[Row[Any]]) -> dict[str, Any]:
     sums = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
-    return dict(zip(_KEYS, key, strict=True)) | sums | {"created_at": max(row.created_at for row in rows)}
+    return (
+        dict(zip(_KEYS, key, strict=True))
+        | sums
+        | {"created_at": max(row.created_at for row in rows)}
+    )

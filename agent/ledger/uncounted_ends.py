@@ -12,7 +12,17 @@ from dataclasses import replace
 from sqlalchemy import Connection, and_, bindparam, or_, select
 
 from agent.judge import Tier
-from agent.outcome import INTERNAL, Cancelled, Dead, Failure, Moved, Outcome, Released, Retry, Snooze
+from agent.outcome import (
+    INTERNAL,
+    Cancelled,
+    Dead,
+    Failure,
+    Moved,
+    Outcome,
+    Released,
+    Retry,
+    Snooze,
+)
 from agent.ports import Settlement
 from schemas.ledger.tables import task_attempt
 
@@ -34,7 +44,9 @@ _FORMER = (
 )
 
 
-def counted(connection: Connection, accepted: Sequence[Settlement], longest: Tier) -> Sequence[Settlement]:
+def counted(
+    connection: Connection, accepted: Sequence[Settlement], longest: Tier
+) -> Sequence[Settlement]:
     """Return the settlements; a task's fourth free end and any later one become counted failures.
 
     Such a task waits in the longest tier, or is dead when its attempts are used up.
@@ -43,7 +55,12 @@ def counted(connection: Connection, accepted: Sequence[Settlement], longest: Tie
     if not ids:
         return accepted
     former = Counter(connection.execute(_FORMER, {"ids": ids}).scalars())
-    return [_as_attempt(one, longest) if _is_free(one.outcome) and former[one.row.task_id] >= FREE_ENDS else one for one in accepted]
+    return [
+        _as_attempt(one, longest)
+        if _is_free(one.outcome) and former[one.row.task_id] >= FREE_ENDS
+        else one
+        for one in accepted
+    ]
 
 
 def failure_of(outcome: Retry | Snooze | Moved | Dead | Released | Cancelled) -> Failure:
@@ -63,7 +80,12 @@ def _as_attempt(one: Settlement, longest: Tier) -> Settlement:
     if not isinstance(one.outcome, Released | Snooze):
         return one
     failure, spent = failure_of(one.outcome), one.outcome.spent
-    log.warning("task %d ended as %s more than %d times: from now on it counts", one.row.task_id, failure.error_class, FREE_ENDS)
+    log.warning(
+        "task %d ended as %s more than %d times: from now on it counts",
+        one.row.task_id,
+        failure.error_class,
+        FREE_ENDS,
+    )
     if one.row.attempt + 1 >= one.row.max_attempts:
         return replace(one, outcome=Dead(failure, spent, "exhausted"))
     return replace(one, outcome=Retry(failure, spent, longest.name, longest.delay_s))

@@ -39,7 +39,12 @@ class ChatClient:
     """
 
     def __init__(
-        self, *, base_url: str, api_key: Secret | None, connect_timeout_s: float = 10.0, max_reply_bytes: int = MAX_REPLY_BYTES
+        self,
+        *,
+        base_url: str,
+        api_key: Secret | None,
+        connect_timeout_s: float = 10.0,
+        max_reply_bytes: int = MAX_REPLY_BYTES,
     ) -> None:
         self._url = endpoint(base_url)
         self._authorization = authorization(api_key)
@@ -55,23 +60,38 @@ class ChatClient:
                     page, cut = await _error_page(response)
                     return Reply(response.status, _headers(response), self._masked(page), cut)
                 body = await self._read(response)
-                return _too_large(self._max_reply_bytes) if body is None else self._reply(response, body)
+                return (
+                    _too_large(self._max_reply_bytes)
+                    if body is None
+                    else self._reply(response, body)
+                )
         except PyreqwestError as error:
             return self._failure(error)
         except BaseException as error:
             if not is_panic(error):
                 raise
-            return CallFailed("AMBIGUOUS", self._masked(f"the HTTP client fails: {told(error)}".encode("utf-8", "replace")).decode())
+            return CallFailed(
+                "AMBIGUOUS",
+                self._masked(
+                    f"the HTTP client fails: {told(error)}".encode("utf-8", "replace")
+                ).decode(),
+            )
 
     async def close(self) -> None:
         """Close the connections; calls that still run end as AMBIGUOUS."""
         await self._client.close()
 
     def _request(self, call: Call) -> StreamRequest:
-        builder = self._client.post(self._url).timeout(timedelta(seconds=max(call.timeout_s, 0.001)))
-        builder = builder.header("Content-Type", "application/json").header("X-Client-Request-Id", call.request_id)
+        builder = self._client.post(self._url).timeout(
+            timedelta(seconds=max(call.timeout_s, 0.001))
+        )
+        builder = builder.header("Content-Type", "application/json").header(
+            "X-Client-Request-Id", call.request_id
+        )
         if self._authorization is not None:
-            builder = builder.header("Authorization", self._authorization.reveal(), is_sensitive=True)
+            builder = builder.header(
+                "Authorization", self._authorization.reveal(), is_sensitive=True
+            )
         # Nothing of the body is read ahead: a body that fails must not take the status and the
         # headers with it.
         return builder.body_bytes(call.body).streamed_read_buffer_limit(0).build_streamed()
@@ -94,7 +114,9 @@ class ChatClient:
         that it refuses, so the key is masked.
         """
         completion = len(body) > _ERROR_PAGE_BYTES or b'"choices"' in body
-        return Reply(response.status, _headers(response), body if completion else self._masked(body))
+        return Reply(
+            response.status, _headers(response), body if completion else self._masked(body)
+        )
 
     def _failure(self, error: PyreqwestError) -> CallFailed:
         unsent = isinstance(error, PoolTimeoutError) or _NEVER_CONNECTED in causes(error)
@@ -111,7 +133,10 @@ async def _error_page(response: Response) -> tuple[bytes, bool]:
     """
     page, cut = bytearray(), False
     try:
-        while len(page) < _ERROR_PAGE_BYTES and (piece := await response.body_reader.read_chunk()) is not None:
+        while (
+            len(page) < _ERROR_PAGE_BYTES
+            and (piece := await response.body_reader.read_chunk()) is not None
+        ):
             page += piece
     except PyreqwestError:
         cut = True

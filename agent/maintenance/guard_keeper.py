@@ -86,7 +86,11 @@ class GuardKeeper:
 
     def _in_turn(self, found: list[Guard]) -> list[Guard]:
         """Return the next guards to look after: those with something to see or to do, some of them where they are many."""
-        busy = [one for one in found if not one.raised or one.cause == Cause.NO_SUCCESS or one.looking or one.probe_in_s <= 0]
+        busy = [
+            one
+            for one in found
+            if not one.raised or one.cause == Cause.NO_SUCCESS or one.looking or one.probe_in_s <= 0
+        ]
         first = self._looks * MOST % max(len(busy), 1)
         self._looks += 1
         return (busy[first:] + busy[:first])[:MOST]
@@ -95,7 +99,12 @@ class GuardKeeper:
         for key, one in raised.items():
             before = self._known.get(key)
             if before is None:
-                log.warning("the guard of %s is raised, its tasks wait: %s; %s", one.key, one.reason, one.ahead)
+                log.warning(
+                    "the guard of %s is raised, its tasks wait: %s; %s",
+                    one.key,
+                    one.reason,
+                    one.ahead,
+                )
             elif (before.looking, before.look_size) != (one.looking, one.look_size):
                 log.info("the guard of %s: %s", one.key, one.ahead)
         for key, one in self._known.items():
@@ -109,8 +118,15 @@ class GuardKeeper:
         """Say now and then what is waited for: an agent with `--until-done` may wait for hours."""
         if self._known and self._clock.now_s() - self._told_s >= REMIND_S:
             self._told_s = self._clock.now_s()
-            told = [f"the guard of {one.key} ({one.reason}; {one.ahead})" for one in list(self._known.values())[:TOLD_MOST]]
-            more = f" and {len(self._known) - len(told)} more guards" if len(self._known) > len(told) else ""
+            told = [
+                f"the guard of {one.key} ({one.reason}; {one.ahead})"
+                for one in list(self._known.values())[:TOLD_MOST]
+            ]
+            more = (
+                f" and {len(self._known) - len(told)} more guards"
+                if len(self._known) > len(told)
+                else ""
+            )
             log.info("tasks still wait for %s%s", "; ".join(told), more)
 
     async def _watch(self, one: Guard) -> None:
@@ -118,7 +134,9 @@ class GuardKeeper:
         if why:
             await self._open(one, why)
         elif one.looking and one.look_left and one.probe_in_s <= -guard_probes.PATIENCE_S:
-            called = await self._run(lambda c: guard_probes.call_some(c, self._group, one, self._route_of))
+            called = await self._run(
+                lambda c: guard_probes.call_some(c, self._group, one, self._route_of)
+            )
             crash.reach("guard.called_up")
             self._ordered(called)
         elif not one.looking and one.probe_in_s <= 0:
@@ -128,8 +146,12 @@ class GuardKeeper:
         """Begin the look that is due, where needed once the route has answered a prompt."""
         if not await self._run(lambda c: guard_probes.any_waiting(c, one)):
             await self._idle(one)
-        elif one.cause == Cause.NO_SUCCESS or not await self._run(lambda c: guard_probes.begin(c, self._group, one)):
-            asked = await self._run(lambda c: guard_probes.take_route_turn(c, self._group, one.route, self._probe_s))
+        elif one.cause == Cause.NO_SUCCESS or not await self._run(
+            lambda c: guard_probes.begin(c, self._group, one)
+        ):
+            asked = await self._run(
+                lambda c: guard_probes.take_route_turn(c, self._group, one.route, self._probe_s)
+            )
             if asked:
                 crash.reach("guard.turn_taken")
                 asking = asyncio.create_task(self._guarded(self._ask_route(one.route, asked)))
@@ -149,7 +171,11 @@ class GuardKeeper:
             await self._run(lambda c: guard_probes.route_answered(c, route))
             crash.reach("guard.answered")
         else:
-            log.warning("route %s does not answer a prompt; it is asked again in %.0f s", route, self._probe_s)
+            log.warning(
+                "route %s does not answer a prompt; it is asked again in %.0f s",
+                route,
+                self._probe_s,
+            )
         await self._run(lambda c: guard_probes.begin_asked(c, asked, answered=answered))
 
     async def _open(self, one: Guard, why: str, *, forgiven: bool = True) -> None:

@@ -34,7 +34,10 @@ LOOK_S, RELAY_S = 1.0, 2.0
 REPEAT_S = 5.0  # orphans are looked for again although nobody new is gone: a lost agent may have claimed since
 TIDY_S = 60.0
 DROP_S = 30.0
-SWEPT_PER_S, SWEPT_MOST = 2000.0, 50_000  # tasks of a lost topic: the ledger has other work too, and the other duties their turn
+SWEPT_PER_S, SWEPT_MOST = (
+    2000.0,
+    50_000,
+)  # tasks of a lost topic: the ledger has other work too, and the other duties their turn
 LATEST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
@@ -131,12 +134,21 @@ class Reaper:
     async def reap_once(self) -> int:
         """Reset the tasks of agents that are gone, and those past their hard deadline; return how many."""
         total = died = 0
-        for find, reset in ((reaping.orphans, reaping.reset_orphans), (reaping.overdue, reaping.reset_overdue)):
+        for find, reset in (
+            (reaping.orphans, reaping.reset_orphans),
+            (reaping.overdue, reaping.reset_overdue),
+        ):
             while ids := await self._run(lambda c, find=find: find(c, self._topics.group)):
-                back, dead = await self._run(lambda c, ids=ids, reset=reset: reset(c, self._topics.group, ids))
+                back, dead = await self._run(
+                    lambda c, ids=ids, reset=reset: reset(c, self._topics.group, ids)
+                )
                 if back or dead:
                     crash.reach("reap.reset")
-                    log.warning("%d tasks of lost agents or past their deadline wait again, %d are dead of it", back, dead)
+                    log.warning(
+                        "%d tasks of lost agents or past their deadline wait again, %d are dead of it",
+                        back,
+                        dead,
+                    )
                 total += back + dead
                 died += dead
                 if len(ids) < reaping.PAGE or not (back or dead):
@@ -148,7 +160,9 @@ class Reaper:
     async def _absolve(self) -> None:
         """Take back the losses of tasks that were only beside one that killed its agent."""
         while undone := await self._run(lambda c: reaping.absolve(c, self._topics.group)):
-            log.warning("%d losses of tasks beside one that killed its agent are taken back", undone)
+            log.warning(
+                "%d losses of tasks beside one that killed its agent are taken back", undone
+            )
             if undone < losses.PAGE:
                 break
 
@@ -160,7 +174,9 @@ class Reaper:
         while found := await self._run(lambda c: sweep.uncarried(c, group, carried, slack_s)):
             crash.reach("sweep.ordered")
             total += found
-            log.warning("%d waiting tasks had no record on their topic; they are published again", found)
+            log.warning(
+                "%d waiting tasks had no record on their topic; they are published again", found
+            )
             if found < sweep.PAGE or total >= SWEPT_MOST:
                 break
             await self._clock.sleep(sweep.PAGE / SWEPT_PER_S)
@@ -177,7 +193,10 @@ class Reaper:
         everywhere = ("tasks", *self._topics.tier_destinations)
         oldest_ms = {name: await self._oldest_ms(name) for name in everywhere}
         carriers = {Status.PENDING: ("tasks",), Status.RETRYING: everywhere}
-        return [sweep.Carried(status, names, _oldest(oldest_ms[name] for name in names)) for status, names in carriers.items()]
+        return [
+            sweep.Carried(status, names, _oldest(oldest_ms[name] for name in names))
+            for status, names in carriers.items()
+        ]
 
     async def _oldest_ms(self, destination: str) -> int | None:
         """Return the smallest append time at a topic's committed offsets; None without a lag."""
@@ -200,12 +219,16 @@ class Reaper:
     def _judge(self, connection: Connection) -> tuple[int, frozenset[int]]:
         """Judge others, if this agent's own lease is fresh; return how many are lost by it, and all who are gone."""
         me = self._heartbeat.current
-        judged = leases.judge_others(connection, me.agent_id) if me.fresh(self._clock.now_s()) else 0
+        judged = (
+            leases.judge_others(connection, me.agent_id) if me.fresh(self._clock.now_s()) else 0
+        )
         return judged, leases.gone(connection, self._topics.group)
 
     async def _look_at_locks(self, locks: AgentLocks) -> None:
         for agent_id, name in await self._run(lambda c: leases.alive(c, self._topics.group)):
-            if locks.dead(agent_id) and await self._run(lambda c, one=agent_id: leases.declare_lost(c, one)):
+            if locks.dead(agent_id) and await self._run(
+                lambda c, one=agent_id: leases.declare_lost(c, one)
+            ):
                 crash.reach("reap.judged")
                 log.warning("agent %s (%d) is dead: its process is gone", name, agent_id)
                 locks.remove(agent_id)
@@ -217,7 +240,9 @@ class Reaper:
         for batch_id, at in sorted(cancelled - self._cancels_done):
             after = cancel.FIRST_KEY
             while after is not None:
-                _, after = await self._run(lambda c, one=batch_id, key=after: cancel.cancel_page(c, one, key))
+                _, after = await self._run(
+                    lambda c, one=batch_id, key=after: cancel.cancel_page(c, one, key)
+                )
                 crash.reach("cancel.page_cancelled")
             if not await self._run(lambda c, one=batch_id: queries.open_in(c, one)):
                 self._cancels_done |= {(batch_id, at)}
@@ -229,15 +254,24 @@ class Reaper:
             name = self._topics.name(destination)
             mine = {place: offset for place, offset in finished.items() if place[0] == name}
             if mine:
-                await self._guarded(f"trimming {name}", partial(self._trim_topic, destination, mine))
+                await self._guarded(
+                    f"trimming {name}", partial(self._trim_topic, destination, mine)
+                )
 
     async def _trim_topic(self, destination: str, finished: Mapping[tuple[str, int], int]) -> None:
         """Delete the records that this agent's partitions are finished with and that the group has committed past.
 
         A committed offset alone is not enough: after a topic was made again it speaks of records that are no more.
         """
-        backlog = await self._admin.backlog(self._topics.consumer_group(destination), [self._topics.name(destination)])
-        await self._admin.trim({place: min(offset, backlog.committed.get(place, 0)) for place, offset in finished.items()})
+        backlog = await self._admin.backlog(
+            self._topics.consumer_group(destination), [self._topics.name(destination)]
+        )
+        await self._admin.trim(
+            {
+                place: min(offset, backlog.committed.get(place, 0))
+                for place, offset in finished.items()
+            }
+        )
         crash.reach("trim.trimmed")
 
     async def _run(self, work: Callable[..., Result]) -> Result:
@@ -245,7 +279,9 @@ class Reaper:
 
     async def _guarded(self, name: str, duty: Callable[[], Awaitable[Result]]) -> Result | None:
         """Run a duty. One that fails is logged and tried again later; a missing right ends the agent."""
-        trouble = self._troubles.setdefault(name, Outage(name=name, clock=self._clock, words=DUTY, patience_s=0))
+        trouble = self._troubles.setdefault(
+            name, Outage(name=name, clock=self._clock, words=DUTY, patience_s=0)
+        )
         try:
             result = await duty()
         except DeniedError:
@@ -265,4 +301,6 @@ def _oldest(timestamps_ms: Iterable[int | None]) -> datetime | None:
 
 def _time(timestamp_ms: int) -> datetime:
     """Return a record's time as the ledger writes it, which ends with the year 9999: who wrote the record may have named any."""
-    return datetime.fromtimestamp(min(max(timestamp_ms / 1000, 0), LATEST_S), UTC).replace(tzinfo=None)
+    return datetime.fromtimestamp(min(max(timestamp_ms / 1000, 0), LATEST_S), UTC).replace(
+        tzinfo=None
+    )

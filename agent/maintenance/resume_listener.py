@@ -24,7 +24,15 @@ class ResumeListener:
     Earlier resumes were meant for the agents that ran then.
     """
 
-    def __init__(self, *, database: Database, executor: Executor, clock: Clock, group: str, resumed: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        executor: Executor,
+        clock: Clock,
+        group: str,
+        resumed: Callable[[str], object],
+    ) -> None:
         self._database = database
         self._executor = executor
         self._clock = clock
@@ -46,8 +54,14 @@ class ResumeListener:
 
     async def look(self) -> None:
         """Look once, and report newly resumed routes."""
-        said = await self._executor(lambda: self._database.auto(lambda c: route_resumes.resumed(c, self._group)))
-        news = [] if self._heard is None else [route for route, at in said.items() if self._heard.get(route) != at]
+        said = await self._executor(
+            lambda: self._database.auto(lambda c: route_resumes.resumed(c, self._group))
+        )
+        news = (
+            []
+            if self._heard is None
+            else [route for route, at in said.items() if self._heard.get(route) != at]
+        )
         self._heard = said
         for route in news:
             if self._resumed(route):

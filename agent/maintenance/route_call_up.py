@@ -45,7 +45,9 @@ class RouteCallUp:
         self._ordered = ordered
         self._closed: set[str] = set()
         self._opened: set[str] | None = None  # to be called up; None: all that are open
-        self._from_s: float | None = clock.now_s() + START_S  # when the next walk is to begin; None: none is
+        self._from_s: float | None = (
+            clock.now_s() + START_S
+        )  # when the next walk is to begin; None: none is
         self._trial = True
         self._walking = False
         self._place: Cursor | None = None
@@ -56,7 +58,9 @@ class RouteCallUp:
             try:
                 await self.look()
             except DatabaseError as error:
-                log.warning("calling up tasks failed and is tried again: %s", getattr(error, "orig", error))
+                log.warning(
+                    "calling up tasks failed and is tried again: %s", getattr(error, "orig", error)
+                )
             await self._clock.sleep(LOOK_S)
 
     async def look(self) -> None:
@@ -85,7 +89,9 @@ class RouteCallUp:
     async def _walk(self, now_s: float) -> None:
         for _ in range(STEPS):
             limit = FEW if self._trial else MANY
-            page = await self._executor(partial(self._database.run, partial(self._step, limit, self._place)))
+            page = await self._executor(
+                partial(self._database.run, partial(self._step, limit, self._place))
+            )
             self._place = page.place
             if page.orders:
                 count = sum(len(order.items) for order in page.orders)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from agent.lease import FRESH_S, Lease
 from agent.ledger import leases as rows
@@ -60,7 +61,11 @@ class Heartbeat:
     async def register(self) -> Lease:
         """Register a new incarnation."""
         before_s = self._clock.now_s()
-        agent_id = await self._executor(lambda: self._database.run(lambda c: rows.register(c, self._name, self._group, self._version)))
+        agent_id = await self._executor(
+            lambda: self._database.run(
+                lambda c: rows.register(c, self._name, self._group, self._version)
+            )
+        )
         crash.reach("lease.registered")
         if self._locks is not None:
             self._locks.hold(agent_id)
@@ -96,7 +101,9 @@ class Heartbeat:
     async def stop(self) -> None:
         """Record that this agent left, after its last settle."""
         for lease in self._leases:
-            await self._executor(lambda lease=lease: self._database.run(lambda c: rows.stop(c, lease.agent_id)))  # type: ignore[misc]
+            await self._executor(
+                partial(self._database.run, partial(rows.stop, agent_id=lease.agent_id))
+            )
         if self._locks is not None:
             self._locks.close()
 
@@ -112,7 +119,9 @@ class Heartbeat:
         else:
             lease.lost = True
         if lease is not self.current and lease.running == 0 and alive:
-            await self._executor(lambda: self._database.run(lambda c: rows.stop(c, lease.agent_id), tries=1))
+            await self._executor(
+                lambda: self._database.run(lambda c: rows.stop(c, lease.agent_id), tries=1)
+            )
             self._leases.remove(lease)
 
     def _beaten(self, agent_id: int, notice: str) -> bool:

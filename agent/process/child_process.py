@@ -58,10 +58,15 @@ def _environment() -> dict[str, str] | None:
     root = str(Path(__file__).resolve().parents[2])
     if root in (sys.path if sys.flags.safe_path else sys.path[1:]):
         return None
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
+    }
 
 
-def start(command: Sequence[str], *, stdout: int | None = None, keep: Sequence[int] = ()) -> "subprocess.Popen[bytes]":
+def start(
+    command: Sequence[str], *, stdout: int | None = None, keep: Sequence[int] = ()
+) -> "subprocess.Popen[bytes]":
     """Start a program that is killed when the calling thread's process ends.
 
     The program inherits the descriptors `keep`. It has a session of its own, so that Ctrl-C reaches

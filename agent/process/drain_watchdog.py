@@ -45,8 +45,15 @@ def leave_after(code: Callable[[], int], limit_s: float | None = None) -> thread
 
 def _leave(code: Callable[[], int]) -> None:
     try:
-        names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon]
-        log.warning("threads that handlers left behind still run, and are not waited for: %s", one_line(", ".join(names)))
+        names = [
+            thread.name
+            for thread in threading.enumerate()
+            if thread is not threading.main_thread() and not thread.daemon
+        ]
+        log.warning(
+            "threads that handlers left behind still run, and are not waited for: %s",
+            one_line(", ".join(names)),
+        )
         sys.stderr.flush()
     finally:
         os._exit(code())
@@ -54,7 +61,9 @@ def _leave(code: Callable[[], int]) -> None:
 
 def _end(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
     try:
-        sys.stderr.write(f"error: the drain has not ended after {limit_s:.0f} s; leases end by themselves and the tasks run again\n")
+        sys.stderr.write(
+            f"error: the drain has not ended after {limit_s:.0f} s; leases end by themselves and the tasks run again\n"
+        )
         for task in asyncio.all_tasks(loop):
             sys.stderr.write(f"{task.get_name()} {task.get_coro()}\n{_stack(task)}")
         faulthandler.dump_traceback(all_threads=True)
@@ -65,4 +74,8 @@ def _end(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
 
 def _stack(task: "asyncio.Task[Any]") -> str:
     # The task's own print_stack fails on a frame that is between two lines.
-    return "".join(traceback.StackSummary.extract((frame, frame.f_lineno) for frame in task.get_stack(limit=8)).format())
+    return "".join(
+        traceback.StackSummary.extract(
+            (frame, frame.f_lineno) for frame in task.get_stack(limit=8)
+        ).format()
+    )

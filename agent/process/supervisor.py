@@ -136,7 +136,12 @@ class Supervisor:
             return
         self._signals += 1
         if self._signals < _FORCING:
-            log.info("signal %d of %d is forwarded to %d agents", self._signals, _FORCING, len(self._running()))
+            log.info(
+                "signal %d of %d is forwarded to %d agents",
+                self._signals,
+                _FORCING,
+                len(self._running()),
+            )
         self._stop(signal.SIGTERM if self._signals < _FORCING else signal.SIGKILL)
 
     def _stop(self, number: signal.Signals) -> None:
@@ -175,7 +180,11 @@ class Supervisor:
         elif cut_short and code >= 0:
             self._again(child, f"{_said(code)} in the middle of its work")
         elif code in _HOPELESS:
-            log.error("agent %d ended with %d, which another start would not mend: stopping all", child.number, code)
+            log.error(
+                "agent %d ended with %d, which another start would not mend: stopping all",
+                child.number,
+                code,
+            )
             self._code = code
             self._stop(signal.SIGTERM)
         else:
@@ -204,7 +213,9 @@ class Supervisor:
             log.warning("agent %d %s after the work was done", child.number, said)
             return
         now_s = self._clock.now_s()
-        child.failures = 1 if now_s - child.started_s >= self._backoff.well_after_s else child.failures + 1
+        child.failures = (
+            1 if now_s - child.started_s >= self._backoff.well_after_s else child.failures + 1
+        )
         wait_s = self._backoff.wait_s(child.failures, self._jitter())
         child.due_s = now_s + wait_s
         log.warning("agent %d %s; it starts again in %.1f s", child.number, said, wait_s)
@@ -247,7 +258,9 @@ def _woken() -> Iterator[socket.socket]:
     """Yield a socket that delivers the number of each signal that arrives while the block runs."""
     wake, woken = socket.socketpair()
     wake.settimeout(0)
-    before = {number: signal.signal(number, lambda *_: None) for number in (*stops(), signal.SIGCHLD)}
+    before = {
+        number: signal.signal(number, lambda *_: None) for number in (*stops(), signal.SIGCHLD)
+    }
     writing = signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
     try:
         yield woken

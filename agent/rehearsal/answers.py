@@ -25,7 +25,9 @@ def text_of(messages: list[Any]) -> str:
     """Return the text of the last message, whose content is a text or a list of parts."""
     content = messages[-1].get("content") if isinstance(messages[-1], dict) else None
     if isinstance(content, list):
-        return "\n".join(str(part["text"]) for part in content if isinstance(part, dict) and "text" in part)
+        return "\n".join(
+            str(part["text"]) for part in content if isinstance(part, dict) and "text" in part
+        )
     return content if isinstance(content, str) else ""
 
 
@@ -36,11 +38,20 @@ def summary(text: str) -> str:
     must cost next to nothing.
     """
     scanned = _INSTRUCTION.sub("", text[:_SCAN_CHARS])
-    sentences = [sentence.strip() for sentence in scanned.replace(". ", ".\n").split("\n") if sentence.strip()]
-    frequent = Counter(word for word in scanned.split() if len(word) >= _LONG_WORD).most_common(_FREQUENT)
+    sentences = [
+        sentence.strip()
+        for sentence in scanned.replace(". ", ".\n").split("\n")
+        if sentence.strip()
+    ]
+    frequent = Counter(word for word in scanned.split() if len(word) >= _LONG_WORD).most_common(
+        _FREQUENT
+    )
     weights = [sum(word in sentence for word, _ in frequent) for sentence in sentences]
     ranked = sorted(range(len(sentences)), key=weights.__getitem__, reverse=True)
-    return " ".join(sentences[place][:_SENTENCE_CHARS] for place in sorted(ranked[:_SENTENCES])) or "The document is empty."
+    return (
+        " ".join(sentences[place][:_SENTENCE_CHARS] for place in sorted(ranked[:_SENTENCES]))
+        or "The document is empty."
+    )
 
 
 def tokens(text: str) -> int:
@@ -98,9 +109,15 @@ def _of_type(name: str, schema: dict[str, Any], asked: _Asked, depth: int) -> An
             wanted = schema.get("required", list(properties))
             return {key: _example(properties.get(key, {}), asked, depth + 1) for key in wanted}
         case "array":
-            return [_example(schema.get("items", {}), asked, depth + 1) for _ in range(int(schema.get("minItems", 0)))]
+            return [
+                _example(schema.get("items", {}), asked, depth + 1)
+                for _ in range(int(schema.get("minItems", 0)))
+            ]
         case "string":
-            return _string(asked.text[: int(schema.get("maxLength", _SENTENCE_CHARS))], int(schema.get("minLength", 0)))
+            return _string(
+                asked.text[: int(schema.get("maxLength", _SENTENCE_CHARS))],
+                int(schema.get("minLength", 0)),
+            )
         case "integer" | "number":
             return schema.get("minimum", min(0, schema.get("maximum", 0)))
         case "boolean":

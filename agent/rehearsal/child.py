@@ -22,7 +22,9 @@ def rehearsal_child(options: str) -> Iterator[str]:
 
     Raises ConfigError when the server does not start.
     """
-    with child_process.start(child_process.program("rehearsal-llm", "--child", *_split(options)), stdout=PIPE) as child:
+    with child_process.start(
+        child_process.program("rehearsal-llm", "--child", *_split(options)), stdout=PIPE
+    ) as child:
         try:
             yield _address(child.stdout)
         finally:
@@ -41,7 +43,13 @@ def _address(output: IO[bytes] | None) -> str:
 
     This blocks, so it is called before anything else runs.
     """
-    line = output.readline() if output is not None and select.select([output], [], [], _START_S)[0] else b""
+    line = (
+        output.readline()
+        if output is not None and select.select([output], [], [], _START_S)[0]
+        else b""
+    )
     if not line.startswith(b"http"):
-        raise ConfigError("the rehearsal LLM did not start; look at --rehearsal-options, try: python -m agent rehearsal-llm")
+        raise ConfigError(
+            "the rehearsal LLM did not start; look at --rehearsal-options, try: python -m agent rehearsal-llm"
+        )
     return line.decode().strip()

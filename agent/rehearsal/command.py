@@ -37,30 +37,50 @@ def run(argv: Sequence[str]) -> int:
     try:
         return _run(options, dialed, latency_s)
     except OSError as error:
-        sys.stderr.write(f"error: the rehearsal LLM cannot start: {error.strerror or error}; choose another --port, --host or --log\n")
+        sys.stderr.write(
+            f"error: the rehearsal LLM cannot start: {error.strerror or error}; choose another --port, --host or --log\n"
+        )
         return ConfigError.exit_code
 
 
 def _run(options: argparse.Namespace, dialed: faults.Faults, latency_s: tuple[float, float]) -> int:
     with ExitStack() as stack:
         log = stack.enter_context(options.log.open("ab", buffering=0)) if options.log else None
-        service = Service(record=CallRecord(clock=SystemClock(), log=log), dialed=dialed, latency_s=latency_s, seed=options.seed)
+        service = Service(
+            record=CallRecord(clock=SystemClock(), log=log),
+            dialed=dialed,
+            latency_s=latency_s,
+            seed=options.seed,
+        )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(service, options.host, options.port))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m agent rehearsal-llm", description="An OpenAI-compatible server without a model.")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=_port, default=0, help="0: a free one, printed on the first line")
-    parser.add_argument("--latency", default="0.2", metavar="S|S-S", help="seconds a call takes, or from-to")
-    parser.add_argument(
-        "--faults", default="", metavar="NAME=SHARE,...", help="429=0.05,hang=0.01,cut,malformed,wrong_schema,slow,quota,huge,retry_after=2"
+    parser = argparse.ArgumentParser(
+        "python -m agent rehearsal-llm", description="An OpenAI-compatible server without a model."
     )
-    parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same call the same fault")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument(
+        "--port", type=_port, default=0, help="0: a free one, printed on the first line"
+    )
+    parser.add_argument(
+        "--latency", default="0.2", metavar="S|S-S", help="seconds a call takes, or from-to"
+    )
+    parser.add_argument(
+        "--faults",
+        default="",
+        metavar="NAME=SHARE,...",
+        help="429=0.05,hang=0.01,cut,malformed,wrong_schema,slow,quota,huge,retry_after=2",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="the same seed gives the same call the same fault"
+    )
     # It ends with the agent that started it.
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--log", type=Path, metavar="FILE", help="append one JSON line per start and end of a call")
+    parser.add_argument(
+        "--log", type=Path, metavar="FILE", help="append one JSON line per start and end of a call"
+    )
     return parser
 
 
@@ -69,7 +89,12 @@ def _port(text: str) -> int:
 
     A larger number would silently be cut to another port.
     """
-    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST_PORT)) and int(text) <= _MOST_PORT):
+    if not (
+        text.isascii()
+        and text.isdecimal()
+        and len(text) <= len(str(_MOST_PORT))
+        and int(text) <= _MOST_PORT
+    ):
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to {_MOST_PORT}")
     return int(text)
 
@@ -78,7 +103,9 @@ def _latency(text: str) -> tuple[float, float]:
     found = _RANGE.fullmatch(text)
     low, high = (float(found[1]), float(found[2] or found[1])) if found else (1.0, 0.0)
     if low > high:
-        raise ConfigError(f"latency {text!r}: write seconds, for example 0.2, or from-to, for example 0.1-2")
+        raise ConfigError(
+            f"latency {text!r}: write seconds, for example 0.2, or from-to, for example 0.1-2"
+        )
     return low, high
 
 
@@ -87,7 +114,11 @@ async def _serve(service: Service, host: str, port: int) -> int:
     stop = asyncio.Event()
     connections: set[Connection] = set()
     server = await loop.create_server(
-        lambda: Connection(plan=service.plan, open_connections=connections), host, port, backlog=_BACKLOG, reuse_address=True
+        lambda: Connection(plan=service.plan, open_connections=connections),
+        host,
+        port,
+        backlog=_BACKLOG,
+        reuse_address=True,
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)

@@ -62,7 +62,9 @@ def read(found: Mapping[str, Any]) -> Faults:
     shares = {name: value for name, value in numbers.items() if name not in _SETTINGS}
     for name in shares:
         if name not in KINDS and not (name.isascii() and name.isdigit() and int(name) in _STATUSES):
-            raise ConfigError(f"fault {name!r} is unknown; use an HTTP status, {', '.join(KINDS)}, or set {', '.join(_SETTINGS)}")
+            raise ConfigError(
+                f"fault {name!r} is unknown; use an HTTP status, {', '.join(KINDS)}, or set {', '.join(_SETTINGS)}"
+            )
     if sum(shares.values()) > 1 + 1e-9:
         raise ConfigError("the shares of the faults add up to more than 1")
     return Faults(shares, numbers.get("retry_after"), numbers.get("slow_s", 5.0))

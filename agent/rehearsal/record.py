@@ -48,10 +48,17 @@ class CallRecord:
     def as_json(self) -> bytes:
         """Return the counts."""
         totals = {"total": self.calls.total(), "in_flight": self.in_flight}
-        return orjson.dumps({**totals, "statuses": self.statuses, "faults": self.faults, "calls": self.calls})
+        return orjson.dumps(
+            {**totals, "statuses": self.statuses, "faults": self.faults, "calls": self.calls}
+        )
 
     def _write(self, event: str, request_id: str, **facts: object) -> None:
         if self._log is None:
             return
         times = {"at_s": self._clock.utc_s(), "boot_s": self._clock.now_s()}
-        self._log.write(orjson.dumps({"event": event, "id": request_id, **facts, **times}, option=orjson.OPT_APPEND_NEWLINE))
+        self._log.write(
+            orjson.dumps(
+                {"event": event, "id": request_id, **facts, **times},
+                option=orjson.OPT_APPEND_NEWLINE,
+            )
+        )

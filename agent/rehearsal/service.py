@@ -20,7 +20,9 @@ _HUGE_CHARS = 17 << 20  # more than any agent takes
 class Service:
     """Answers requests. `latency_s` is the shortest and the longest time of a call."""
 
-    def __init__(self, *, record: CallRecord, dialed: Faults, latency_s: tuple[float, float], seed: int) -> None:
+    def __init__(
+        self, *, record: CallRecord, dialed: Faults, latency_s: tuple[float, float], seed: int
+    ) -> None:
         self._record = record
         self._faults = dialed
         self._latency_s = latency_s
@@ -33,7 +35,14 @@ class Service:
             case "POST", _ if path.endswith("/chat/completions"):
                 return self._call(request)
             case "GET", _ if path.endswith("/models"):
-                return ResponsePlan(response(_OK, orjson.dumps({"object": "list", "data": [{"id": _MODEL, "object": "model"}]})))
+                return ResponsePlan(
+                    response(
+                        _OK,
+                        orjson.dumps(
+                            {"object": "list", "data": [{"id": _MODEL, "object": "model"}]}
+                        ),
+                    )
+                )
             case "GET", "/stats":
                 return ResponsePlan(response(_OK, self._record.as_json()))
             case "GET" | "POST", "/faults":
@@ -63,30 +72,43 @@ class Service:
         ending = {"hang": Ending.HANG, "cut": Ending.CUT}.get(fault or "", Ending.KEEP)
 
         def done(sent_bytes: int, left: bool) -> None:  # noqa: FBT001 - the signature of Plan.done
-            self._record.end(request_id, 0 if left or ending is Ending.CUT else status, sent_bytes, fault)
+            self._record.end(
+                request_id, 0 if left or ending is Ending.CUT else status, sent_bytes, fault
+            )
 
         low, high = self._latency_s
-        return ResponsePlan(answer, self._faults.slow_s if fault == "slow" else low + share * (high - low), ending, done)
+        return ResponsePlan(
+            answer,
+            self._faults.slow_s if fault == "slow" else low + share * (high - low),
+            ending,
+            done,
+        )
 
     def _answer(self, raw: bytes, fault: str | None) -> tuple[int, bytes]:
         if fault is not None and fault.isdigit():
             return int(fault), self._failed(int(fault))
         if fault == "quota":
             return _TOO_MANY, _error(
-                _TOO_MANY, "insufficient_quota", "You exceeded your current quota, please check your plan and billing."
+                _TOO_MANY,
+                "insufficient_quota",
+                "You exceeded your current quota, please check your plan and billing.",
             )
         try:
             body = orjson.loads(raw)
             text = text_of(body["messages"])
         except (orjson.JSONDecodeError, LookupError, TypeError):
-            return _BAD_REQUEST, _error(_BAD_REQUEST, "invalid_request_error", "the body is no chat completion request")
+            return _BAD_REQUEST, _error(
+                _BAD_REQUEST, "invalid_request_error", "the body is no chat completion request"
+            )
         content = "x" * _HUGE_CHARS if fault == "huge" else summary(text)
         try:
             reply = orjson.dumps(_completion(body, text, content, wrong=fault == "wrong_schema"))
         # An invalid schema, or one whose answer would be too large.
         except (ValueError, orjson.JSONEncodeError) as wrong:
             return _BAD_REQUEST, _error(_BAD_REQUEST, "invalid_request_error", str(wrong))
-        return _OK, response(_OK, reply[:-2] if fault == "malformed" else reply, {"x-request-id": "rehearsal"})
+        return _OK, response(
+            _OK, reply[:-2] if fault == "malformed" else reply, {"x-request-id": "rehearsal"}
+        )
 
     def _failed(self, status: int) -> bytes:
         if status != _TOO_MANY:
@@ -101,11 +123,17 @@ def _faults(body: bytes) -> Faults:
 
     Raises ConfigError, or ValueError when the body is neither text nor JSON.
     """
-    return faults.read(orjson.loads(body)) if body.lstrip().startswith(b"{") else faults.parse(body.decode())
+    return (
+        faults.read(orjson.loads(body))
+        if body.lstrip().startswith(b"{")
+        else faults.parse(body.decode())
+    )
 
 
 def _error(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> bytes:
-    return response(status, orjson.dumps({"error": {"message": message, "type": code, "code": code}}), headers)
+    return response(
+        status, orjson.dumps({"error": {"message": message, "type": code, "code": code}}), headers
+    )
 
 
 def _completion(body: Mapping[str, Any], text: str, content: str, *, wrong: bool) -> dict[str, Any]:
@@ -116,7 +144,11 @@ def _completion(body: Mapping[str, Any], text: str, content: str, *, wrong: bool
     schema = _schema(body)
     if schema is not None:
         content = "null" if wrong else orjson.dumps(example(schema, content)).decode()
-    choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": content},
+        "finish_reason": "stop",
+    }
     asked, said = tokens(text), tokens(content)
     return {
         "id": "chatcmpl-rehearsal",

@@ -52,7 +52,9 @@ class ResponsePlan:
 def response(status: int, body: bytes, headers: dict[str, str] | None = None) -> bytes:
     """Return the bytes of a JSON response."""
     more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
-    head = f"HTTP/1.1 {status} {responses.get(status, 'Status')}\r\nContent-Type: application/json\r\n"
+    head = (
+        f"HTTP/1.1 {status} {responses.get(status, 'Status')}\r\nContent-Type: application/json\r\n"
+    )
     return f"{head}{more}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
@@ -71,7 +73,9 @@ def _is_loopback(peer: tuple[str, int] | None) -> bool:
 class Connection(asyncio.Protocol):
     """One client's connection."""
 
-    def __init__(self, *, plan: Callable[[Request], ResponsePlan], open_connections: set["Connection"]) -> None:
+    def __init__(
+        self, *, plan: Callable[[Request], ResponsePlan], open_connections: set["Connection"]
+    ) -> None:
         self._plan = plan
         self._open = open_connections
         self._buffer = bytearray()
@@ -106,7 +110,11 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def _next(self) -> None:
-        while self._current is None and not self._transport.is_closing() and (request := self._take()) is not None:
+        while (
+            self._current is None
+            and not self._transport.is_closing()
+            and (request := self._take()) is not None
+        ):
             self._current = plan = self._plan(request)
             if plan.ending is Ending.HANG:
                 return
@@ -142,12 +150,19 @@ class Connection(asyncio.Protocol):
                 raise _RefusedError(431)
             return None
         first, *rest = self._buffer[:end].decode("latin-1").split("\r\n")
-        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
+        headers = {
+            name.strip().lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in rest)
+        }
         words = first.split(" ")
         if len(words) != 3 or "transfer-encoding" in headers:  # noqa: PLR2004 - method, path, version
             raise _RefusedError(411)
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or len(length) > _MAX_LENGTH_CHARS or int(length) > _MAX_BODY_BYTES:
+        if (
+            not length.isdecimal()
+            or len(length) > _MAX_LENGTH_CHARS
+            or int(length) > _MAX_BODY_BYTES
+        ):
             raise _RefusedError(413)
         if len(self._buffer) < (stop := end + 4 + int(length)):
             return None

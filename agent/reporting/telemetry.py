@@ -4,7 +4,17 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from agent.outcome import Cancelled, Dead, Failure, Moved, Outcome, Released, Retry, Snooze, Succeeded
+from agent.outcome import (
+    Cancelled,
+    Dead,
+    Failure,
+    Moved,
+    Outcome,
+    Released,
+    Retry,
+    Snooze,
+    Succeeded,
+)
 from agent.ports import Verdict
 from producer.ledger.status import BatchStatus
 from producer.text.printable import log_to_stderr
@@ -59,10 +69,14 @@ def told_dead(group: str, batches: Iterable[BatchStatus]) -> list[str]:
     dead = {batch.name: batch.counts["dead"] for batch in batches if batch.counts["dead"]}
     if not dead:
         return []
-    named = ", ".join(f"{number:,} in {name}" for name, number in list(dead.items())[:BATCHES_SHOWN])
+    named = ", ".join(
+        f"{number:,} in {name}" for name, number in list(dead.items())[:BATCHES_SHOWN]
+    )
     more = ", ..." if len(dead) > BATCHES_SHOWN else ""
     total = counted(sum(dead.values()), "task")
-    return [f"done, with dead tasks: {total} of group {group} ({named}{more}); to see why: {look(group)}"]
+    return [
+        f"done, with dead tasks: {total} of group {group} ({named}{more}); to see why: {look(group)}"
+    ]
 
 
 @dataclass(slots=True)
@@ -107,7 +121,11 @@ class Counts:
     def summary(self) -> str:
         """Return the counts for a log line."""
         names = "succeeded retried dead cancelled moved snoozed released fenced given_up quarantined".split()
-        counts = [f"{getattr(self, name)} {name.replace('_', ' ')}" for name in names if getattr(self, name) or name == "succeeded"]
+        counts = [
+            f"{getattr(self, name)} {name.replace('_', ' ')}"
+            for name in names
+            if getattr(self, name) or name == "succeeded"
+        ]
         return ", ".join([*counts, *([counted(self.attempts, "attempt")] if self.attempts else [])])
 
     def topic(self, name: str, *, known: bool) -> None:
@@ -115,7 +133,12 @@ class Counts:
 
         Any other topic is not read.
         """
-        self.say(name, "" if known else f"topic {name} paused: it is missing or was made again, run: python -m producer topics apply")
+        self.say(
+            name,
+            ""
+            if known
+            else f"topic {name} paused: it is missing or was made again, run: python -m producer topics apply",
+        )
 
     def say(self, source: str, text: str) -> None:
         """Set the notice of a source; an empty text removes it."""
@@ -125,7 +148,9 @@ class Counts:
             self.notices.pop(source, None)
 
 
-def configure_logging(level: str, number: int | None = None, config_file: str | None = None) -> None:
+def configure_logging(
+    level: str, number: int | None = None, config_file: str | None = None
+) -> None:
     """Log to stderr: time, level, the agent's number under its parent, module, message."""
     who = f"[{number}] " if number else ""
     log_to_stderr(f"%(asctime)s %(levelname)-7s {who}%(name)s: %(message)s", level, config_file)

@@ -33,7 +33,9 @@ class Accounts:
 
     async def close(self) -> None:
         """Close every client, also where closing another one fails: one that is left open may abort the interpreter's end."""
-        closed = await asyncio.gather(*(client.close() for client in self._clients.values()), return_exceptions=True)
+        closed = await asyncio.gather(
+            *(client.close() for client in self._clients.values()), return_exceptions=True
+        )
         for failure in closed:
             if failure is not None:
                 raise failure

@@ -8,7 +8,14 @@ used: nothing here depends on the machine's time of day.
 from collections.abc import Callable
 from datetime import datetime
 
-from pybreaker import STATE_CLOSED, STATE_OPEN, CircuitBreaker, CircuitBreakerListener, CircuitBreakerState, CircuitBreakerStorage
+from pybreaker import (
+    STATE_CLOSED,
+    STATE_OPEN,
+    CircuitBreaker,
+    CircuitBreakerListener,
+    CircuitBreakerState,
+    CircuitBreakerStorage,
+)
 
 from agent.routes.window import Window
 
@@ -112,7 +119,9 @@ class _Listener(CircuitBreakerListener):
         self._changed = changed
         self._stopped = False
 
-    def state_change(self, _breaker: CircuitBreaker, _old: CircuitBreakerState | None, new: CircuitBreakerState) -> None:
+    def state_change(
+        self, _breaker: CircuitBreaker, _old: CircuitBreakerState | None, new: CircuitBreakerState
+    ) -> None:
         """Pass on a change."""
         stopped = new.name == STATE_OPEN or (self._stopped and new.name != STATE_CLOSED)
         if stopped != self._stopped:

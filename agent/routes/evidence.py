@@ -47,4 +47,8 @@ def by_answer(answer: Reply | CallFailed) -> RouteEvidence:
 
 
 def _of(failure: Failure) -> RouteEvidence:
-    return RouteEvidence(effect_of(failure.error_class), f"{failure.error_class}: {failure.text}", failure.error_class)
+    return RouteEvidence(
+        effect_of(failure.error_class),
+        f"{failure.error_class}: {failure.text}",
+        failure.error_class,
+    )

@@ -21,7 +21,9 @@ GROWTH, MOST_CLEAN = 0.03, 3
 # After a minute without a refusal there is another limit, or none: it is looked for in large steps.
 FORGET_S, AGAIN = 60.0, 2.0
 LEAST_CALLS = 10  # fewer say nothing of a share
-PACE = 1.25  # above the rate that the limit means, so that answers which come early leave no slot idle
+PACE = (
+    1.25  # above the rate that the limit means, so that answers which come early leave no slot idle
+)
 BURST_S = 0.3  # the loop looks for tasks so seldom at least
 # Most limits are per minute, and where that is used up at once nothing succeeds for the rest of it.
 MEMORY_S = 120
@@ -70,7 +72,9 @@ class Limit:
         if self._mode is not _Mode.LIMITED:
             return inf
         rate = PACE * self._limit / self._times.usual_s
-        self._tokens = min(1 + BURST_S * rate, self._tokens + rate * max(0.0, now_s - self._filled_s))
+        self._tokens = min(
+            1 + BURST_S * rate, self._tokens + rate * max(0.0, now_s - self._filled_s)
+        )
         self._filled_s = now_s
         return self._tokens
 

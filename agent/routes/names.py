@@ -50,7 +50,9 @@ class RouteNames:
         fits = len(model) <= MAX_ROUTE_CHARS and model.isprintable() and model == model.strip()
         if fits and model not in self.configured:
             return model
-        digest = hashlib.blake2b(model.encode("utf-8", "replace"), digest_size=_DIGEST_BYTES).hexdigest()
+        digest = hashlib.blake2b(
+            model.encode("utf-8", "replace"), digest_size=_DIGEST_BYTES
+        ).hexdigest()
         shown = "".join(letter if letter.isprintable() else "?" for letter in model)
         name = f"{shown.strip()[: MAX_ROUTE_CHARS - len(digest) - 1]}~{digest}"
         self._models[name] = model

@@ -21,7 +21,9 @@ _ALWAYS, _NEVER = float("inf"), float("-inf")
 class ProbeSchedule:
     """The probes of one route. `timeout_s`: the longest that a call may take there. `park_s`: the pace while it is parked."""
 
-    def __init__(self, *, times: Times, timeout_s: float, park_s: float, jitter: Callable[[], float]) -> None:
+    def __init__(
+        self, *, times: Times, timeout_s: float, park_s: float, jitter: Callable[[], float]
+    ) -> None:
         self.next_s = 0.0
         self._interval_s = FIRST_S
         self.running = False
@@ -67,7 +69,9 @@ class ProbeSchedule:
         self.running = False
 
     def _wait(self, now_s: float) -> None:
-        self.next_s = now_s + min(self._longest_s, self._interval_s * (1 + self._spread * (2 * self._jitter() - 1)))
+        self.next_s = now_s + min(
+            self._longest_s, self._interval_s * (1 + self._spread * (2 * self._jitter() - 1))
+        )
 
     # ---- whose turn it is
 

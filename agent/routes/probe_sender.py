@@ -43,7 +43,11 @@ class ProbeSender:
         body = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": MAX_TOKENS}
         chosen = {"model": account.model} if account.model else {}
         request_id = f"docllm-probe/{quote(route, safe='')}#{next(self._numbers)}"
-        return by_answer(await account.llm.complete(Call(orjson.dumps(chosen | body), request_id, limit_s or account.timeout_s)))
+        return by_answer(
+            await account.llm.complete(
+                Call(orjson.dumps(chosen | body), request_id, limit_s or account.timeout_s)
+            )
+        )
 
     async def _probe(self, ticket: Ticket) -> None:
         told = RouteEvidence(Effect.NONE)

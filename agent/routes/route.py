@@ -49,22 +49,37 @@ class Ticket:
 class Route:
     """One model at one provider account. `generation` rises at each stop and each restart."""
 
-    def __init__(self, *, name: str, group: str, slots: int, timeout_s: float, park_s: float, jitter: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        group: str,
+        slots: int,
+        timeout_s: float,
+        park_s: float,
+        jitter: Callable[[], float],
+    ) -> None:
         self.name = name
         self.stopped = self.parked = False
         self.reason = ""
         self.since_s = self.used_s = float("-inf")
         self.generation = 0
         self._times = Times()
-        self.probes = ProbeSchedule(times=self._times, timeout_s=timeout_s, park_s=park_s, jitter=jitter)
+        self.probes = ProbeSchedule(
+            times=self._times, timeout_s=timeout_s, park_s=park_s, jitter=jitter
+        )
         self._group = group
         self._longest_run = run_for(slots)
         self._circuit = Circuit(window=Window(run=self._longest_run), changed=self._changed)
         self._limit = Limit(slots=slots, times=self._times)
         self._faulty = FaultyTasks()
         self._locked = 0
-        self._answered_from_s = float("-inf")  # when the newest call began that had an answer to use
-        self._running: dict[int, Ticket] = {}  # calls for tasks, by the ticket's identity, the oldest first
+        self._answered_from_s = float(
+            "-inf"
+        )  # when the newest call began that had an answer to use
+        self._running: dict[
+            int, Ticket
+        ] = {}  # calls for tasks, by the ticket's identity, the oldest first
         self._prompts = 0  # cheap prompts, of any generation; they take no slot
         self._now_s = 0.0
         self._ok = self._bad = 0  # outcomes that other agents have not heard of
@@ -78,7 +93,9 @@ class Route:
         elif (allowed := self._limit.allowed(now_s)) is None:
             free = slots
         else:
-            free = int(min(allowed - self._counted(now_s), self._limit.at_once(now_s))) - (running - len(self._running))
+            free = int(min(allowed - self._counted(now_s), self._limit.at_once(now_s))) - (
+                running - len(self._running)
+            )
         return max(0, min(free, slots - running))
 
     def _counted(self, now_s: float) -> int:
@@ -124,13 +141,20 @@ class Route:
     def ended(self, ticket: Ticket, outcome: Outcome, now_s: float) -> Outcome:
         """Learn from how an attempt ended; return the outcome that is to be settled."""
         told = by_outcome(outcome)
-        self.told(ticket, told, now_s, pause_s=outcome.delay_s / 2 if isinstance(outcome, Snooze) else 0.0)
+        self.told(
+            ticket, told, now_s, pause_s=outcome.delay_s / 2 if isinstance(outcome, Snooze) else 0.0
+        )
         if isinstance(outcome, Succeeded) and told.effect is Effect.UP:
             self._times.add(now_s - ticket.began_s)
         closed = self.stopped or ticket.generation != self.generation
         outage = closed and told.effect in {Effect.OUTAGE, Effect.LOCKED}
-        if outage and (isinstance(outcome, Retry) or (isinstance(outcome, Dead) and outcome.disposition == "exhausted")):
-            return Snooze(outcome.failure, outcome.spent, max(LEAST_SNOOZE_S, self.closed_for_s(now_s)))
+        if outage and (
+            isinstance(outcome, Retry)
+            or (isinstance(outcome, Dead) and outcome.disposition == "exhausted")
+        ):
+            return Snooze(
+                outcome.failure, outcome.spent, max(LEAST_SNOOZE_S, self.closed_for_s(now_s))
+            )
         return outcome
 
     def answered_since(self, at_s: float) -> bool:
@@ -206,7 +230,9 @@ class Route:
             self.probes.failed(ticket.task_id)
         elif self.stopped:
             self._circuit.report(now_s, failed=False)
-        elif self._locked >= (self._longest_run if self._answered_from_s > self.since_s else LOCKED_RUN):
+        elif self._locked >= (
+            self._longest_run if self._answered_from_s > self.since_s else LOCKED_RUN
+        ):
             self.stop(now_s, told.reason, parked=True)
 
     # ---- stop and restart
@@ -233,14 +259,18 @@ class Route:
             self.probes.begin(self._now_s, parked=self.parked)
             self._say_stopped()
         else:
-            log.info("route %s takes calls again, after %.0f s", self.name, self._now_s - self.since_s)
+            log.info(
+                "route %s takes calls again, after %.0f s", self.name, self._now_s - self.since_s
+            )
             self.parked, self._locked, self.reason = False, 0, ""
         self.since_s = self._now_s
 
     def _say_stopped(self) -> None:
         if self.parked:
             what = PAY if self.reason.startswith("MONEY") else CORRECT
-            log.error("route %s is parked: %s; %s: %s", self.name, self.reason, what, self._command())
+            log.error(
+                "route %s is parked: %s; %s: %s", self.name, self.reason, what, self._command()
+            )
         else:
             log.warning("route %s stopped, one call at a time is tried: %s", self.name, self.reason)
 
@@ -266,7 +296,11 @@ class Route:
 
     def closed_for_s(self, now_s: float) -> float:
         """Return how long it takes no calls at the least; 0 when it takes calls, or a probe is due."""
-        return max(0.0, self.probes.next_s - now_s) if self.stopped else self._limit.closed_for_s(now_s)
+        return (
+            max(0.0, self.probes.next_s - now_s)
+            if self.stopped
+            else self._limit.closed_for_s(now_s)
+        )
 
     def notice(self, now_s: float) -> str:
         """Return why nothing starts here, or what seems to hang, for a person; else nothing."""
@@ -276,13 +310,21 @@ class Route:
         elif wait_s > 0:
             text = f"route {self.name} waits {wait_s:.0f} s: {self.reason}"
         else:
-            text = f"route {self.name} tries one call: {self.reason}" if self.closed(now_s) else self._hung(now_s)
+            text = (
+                f"route {self.name} tries one call: {self.reason}"
+                if self.closed(now_s)
+                else self._hung(now_s)
+            )
         return text[:NOTICE_CHARS]
 
     def _hung(self, now_s: float) -> str:
         """Return how many calls run for far longer than usual; empty when none does."""
         least_s = max(HUNG_S, self._times.long_s)
-        ages_s = [now_s - ticket.began_s for ticket in list(self._running.values()) if now_s - ticket.began_s >= least_s]
+        ages_s = [
+            now_s - ticket.began_s
+            for ticket in list(self._running.values())
+            if now_s - ticket.began_s >= least_s
+        ]
         if not ages_s:
             return ""
         calls = "1 call has" if len(ages_s) == 1 else f"{len(ages_s)} calls have"

@@ -50,7 +50,15 @@ class Known:
 class TopicFamily:
     """The topics of one group, on one bus and in one ledger."""
 
-    def __init__(self, *, admin: TopicAdmin, database: Database, executor: Executor, topics: Topics, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        admin: TopicAdmin,
+        database: Database,
+        executor: Executor,
+        topics: Topics,
+        clock: Clock,
+    ) -> None:
         self._clock = clock
         self._admin = admin
         self._database = database
@@ -78,9 +86,15 @@ class TopicFamily:
         `apply` leaves such a topic as it is, since fewer partitions would lose records.
         """
         there = await self._admin.describe(self._topics.names)
-        return {name: state.partitions for name, state in sorted(there.items()) if state.partitions > partitions}
+        return {
+            name: state.partitions
+            for name, state in sorted(there.items())
+            if state.partitions > partitions
+        }
 
-    async def _apply_one(self, name: str, state: TopicState | None, partitions: int, replication_factor: int | None) -> list[str]:
+    async def _apply_one(
+        self, name: str, state: TopicState | None, partitions: int, replication_factor: int | None
+    ) -> list[str]:
         """Change one topic.
 
         A refusal is ignored if another program that also applies has changed the topic meanwhile.
@@ -99,12 +113,17 @@ class TopicFamily:
         A wait is needed because not every broker learns of a change at once.
         """
         waited_s = 0.0
-        while (found := (await self._admin.describe([name])).get(name)) in (None, state) and waited_s < OVERTAKEN_S:
+        while (found := (await self._admin.describe([name])).get(name)) in (
+            None,
+            state,
+        ) and waited_s < OVERTAKEN_S:
             await self._clock.sleep(LOOK_S)
             waited_s += LOOK_S
         return found or state
 
-    async def _change(self, name: str, state: TopicState | None, partitions: int, replication_factor: int | None) -> list[str]:
+    async def _change(
+        self, name: str, state: TopicState | None, partitions: int, replication_factor: int | None
+    ) -> list[str]:
         if state is None:
             await self._admin.create(name, partitions, replication_factor)
             crash.reach("topics.created")
@@ -127,8 +146,14 @@ class TopicFamily:
             if name not in there:
                 done.append(f"{name}: the topic of an old tier is gone")
                 continue
-            backlog = await self._admin.backlog(self._topics.consumer_group(self._topics.destination(name)), [name])
-            left = f"{backlog.lag} records wait there; agents work them off" if backlog.lag else "empty; it may be deleted"
+            backlog = await self._admin.backlog(
+                self._topics.consumer_group(self._topics.destination(name)), [name]
+            )
+            left = (
+                f"{backlog.lag} records wait there; agents work them off"
+                if backlog.lag
+                else "empty; it may be deleted"
+            )
             done.append(f"{name}: an old tier, {left}")
         return done
 
@@ -139,10 +164,15 @@ class TopicFamily:
         """
         before = await self.known()
         there = await self._described()
-        seen = Known(await self._admin.cluster_id(), {name: state.topic_id for name, state in sorted(there.items())})
+        seen = Known(
+            await self._admin.cluster_id(),
+            {name: state.topic_id for name, state in sorted(there.items())},
+        )
         if seen == before:
             return False
-        is_stored = await self._executor(lambda: self._database.run(lambda c: _store(c, self._topics, before, seen)))
+        is_stored = await self._executor(
+            lambda: self._database.run(lambda c: _store(c, self._topics, before, seen))
+        )
         return True if is_stored else None
 
     async def _described(self) -> Mapping[str, TopicState]:
@@ -156,14 +186,18 @@ class TopicFamily:
         while missing := needed - set(there := await self._admin.describe(self._topics.names)):
             if waited_s >= APPEAR_S:
                 shown = ", ".join(sorted(missing))
-                raise UnsafeStateError(f"the cluster does not show {shown}; look at its brokers, then run topics apply again")
+                raise UnsafeStateError(
+                    f"the cluster does not show {shown}; look at its brokers, then run topics apply again"
+                )
             await self._clock.sleep(LOOK_S)
             waited_s += LOOK_S
         return there
 
     async def known(self) -> Known | None:
         """Return the ids that `topics apply` stored."""
-        return await self._executor(lambda: self._database.auto(lambda c: _read(c, self._topics.group)))
+        return await self._executor(
+            lambda: self._database.auto(lambda c: _read(c, self._topics.group))
+        )
 
     async def to_come(self) -> list[str]:
         """Return the topics of the configuration that were never made.
@@ -196,8 +230,16 @@ class TopicFamily:
         Nobody can compare these settings, and they hinder nothing.
         """
         there = sorted((await self._admin.describe(self._topics.names)).items())
-        missing = [(name, setting) for name, state in there for setting in SETTINGS if setting not in state.settings]
-        return [f"topic {name}: {setting} is unknown (the broker hides it), must be {SETTINGS[setting]}" for name, setting in missing]
+        missing = [
+            (name, setting)
+            for name, state in there
+            for setting in SETTINGS
+            if setting not in state.settings
+        ]
+        return [
+            f"topic {name}: {setting} is unknown (the broker hides it), must be {SETTINGS[setting]}"
+            for name, setting in missing
+        ]
 
     async def require(self, leave_out: Collection[str] = ()) -> Known:
         """Return the stored ids; raise UnsafeStateError when the topics are not what they must be.
@@ -207,7 +249,9 @@ class TopicFamily:
         differences = await self.differences(leave_out)
         known = await self.known()
         if differences or known is None:
-            raise UnsafeStateError(f"{'; '.join(differences)}; run: python -m producer topics apply --group {self._topics.group}")
+            raise UnsafeStateError(
+                f"{'; '.join(differences)}; run: python -m producer topics apply --group {self._topics.group}"
+            )
         return known
 
 
@@ -226,7 +270,9 @@ def _difference(name: str, state: TopicState | None, known: Known) -> list[str]:
         return [f"topic {name} is missing"]
     found = []
     if known.topic_ids.get(name) != state.topic_id:
-        found.append(f"topic {name} was made again: its id is {state.topic_id}, the ledger knows {known.topic_ids.get(name)}")
+        found.append(
+            f"topic {name} was made again: its id is {state.topic_id}, the ledger knows {known.topic_ids.get(name)}"
+        )
     for setting, value in SETTINGS.items():
         if state.settings.get(setting, value) != value:
             found.append(f"topic {name}: {setting} is {state.settings[setting]}, must be {value}")
@@ -248,13 +294,24 @@ def _store(connection: Connection, topics: Topics, before: Known | None, seen: K
     connection.execute(insert_new(connection, group_info), {"group_name": group} | _columns(seen))
     row = connection.execute(_KNOWN.with_for_update(), {"of_group": group}).one()
     stored = Known(row.cluster_id, orjson.loads(row.topic_ids))
-    others = {name: topic_id for name, topic_id in stored.topic_ids.items() if name not in topics.names}
-    known = Known(seen.cluster_id, {**others, **seen.topic_ids}) if stored.cluster_id == seen.cluster_id else seen
+    others = {
+        name: topic_id for name, topic_id in stored.topic_ids.items() if name not in topics.names
+    }
+    known = (
+        Known(seen.cluster_id, {**others, **seen.topic_ids})
+        if stored.cluster_id == seen.cluster_id
+        else seen
+    )
     if stored not in (known, before):
         return False
-    connection.execute(update(group_info).where(group_info.c.group_name == group).values(**_columns(known)))
+    connection.execute(
+        update(group_info).where(group_info.c.group_name == group).values(**_columns(known))
+    )
     return True
 
 
 def _columns(known: Known) -> dict[str, str]:
-    return {"cluster_id": known.cluster_id, "topic_ids": orjson.dumps(dict(known.topic_ids)).decode()}
+    return {
+        "cluster_id": known.cluster_id,
+        "topic_ids": orjson.dumps(dict(known.topic_ids)).decode(),
+    }

@@ -59,7 +59,10 @@ class Checks:
 
     def all(self) -> list[Check]:
         """Return every test there is for this configuration."""
-        tests = [Check("database", self._database), Check("schema", self._schema, after=("database",))]
+        tests = [
+            Check("database", self._database),
+            Check("schema", self._schema, after=("database",)),
+        ]
         if self._config.database_url is not None:
             tests.append(Check("rights", self._rights, after=("database", "schema")))
         tests.append(Check("bus", self._bus))
@@ -84,7 +87,9 @@ class Checks:
             migrations.require(database)
             return f"revision {migrations.wanted()}, ledger {database.auto(migrations.ledger_id)}"
 
-        return f"{TO_COME} it" if ledger_to_come(self._config) else await self._with_database(compare)
+        return (
+            f"{TO_COME} it" if ledger_to_come(self._config) else await self._with_database(compare)
+        )
 
     async def _rights(self) -> str:
         def compare(database: Database) -> str:
@@ -115,7 +120,9 @@ class Checks:
             return f"{bus_path(self._config)} is {TO_COME} it"
         admin = make_admin(self._config, SystemClock())
         try:
-            return f"{self._config.kafka.bootstrap or 'embedded'}, cluster {await admin.cluster_id()}"
+            return (
+                f"{self._config.kafka.bootstrap or 'embedded'}, cluster {await admin.cluster_id()}"
+            )
         finally:
             await admin.close()
 
@@ -128,11 +135,15 @@ class Checks:
         clock, executor = SystemClock(), ThreadExecutor("check")
         admin = make_admin(self._config, clock)
         try:
-            family = TopicFamily(admin=admin, database=database, executor=executor, topics=topics, clock=clock)
+            family = TopicFamily(
+                admin=admin, database=database, executor=executor, topics=topics, clock=clock
+            )
             if self._config.embedded and await family.known() is None:
                 return f"{TO_COME} them"
             if bus_to_come(self._config):
-                raise UnsafeStateError(f"they were in {bus_path(self._config)}, which is gone; run: {APPLY} --group {self._group}")
+                raise UnsafeStateError(
+                    f"they were in {bus_path(self._config)}, which is gone; run: {APPLY} --group {self._group}"
+                )
             to_come = await family.to_come() if self._config.embedded else []
             known = await family.require(leave_out=to_come)
             untold = await family.untold()
@@ -141,16 +152,31 @@ class Checks:
             executor.close()
             database.close()
         if to_come:
-            return f"{', '.join(to_come)}: not there yet; the next load or agent makes what is missing"
-        unknown = f", settings that are unknown: {len(untold)}; see: {COMPARE} --group {self._group}" if untold else ""
-        return f"{len(known.topic_ids)} topics of group {self._group} are as they should be{unknown}"
+            return (
+                f"{', '.join(to_come)}: not there yet; the next load or agent makes what is missing"
+            )
+        unknown = (
+            f", settings that are unknown: {len(untold)}; see: {COMPARE} --group {self._group}"
+            if untold
+            else ""
+        )
+        return (
+            f"{len(known.topic_ids)} topics of group {self._group} are as they should be{unknown}"
+        )
 
     async def _redis(self) -> str:
         url = self._config.redis_url.reveal() if self._config.redis_url else ""
         once = Retry(NoBackoff(), 0)
         try:
-            async with Redis.from_url(url, retry=once, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S) as client:
-                version = (await client.info("server")).get("redis_version", "that it does not tell")
+            async with Redis.from_url(
+                url,
+                retry=once,
+                socket_timeout=REDIS_TIMEOUT_S,
+                socket_connect_timeout=REDIS_TIMEOUT_S,
+            ) as client:
+                version = (await client.info("server")).get(
+                    "redis_version", "that it does not tell"
+                )
                 refused = await redis_rights.refused(client, self._group)
         except NoPermissionError:
             refused = "INFO"
@@ -159,7 +185,9 @@ class Checks:
                 "the address holds what Redis clients do not know; check DOCLLM_REDIS_URL, above all what follows '?'"
             ) from None
         except Exception as error:  # noqa: BLE001 - agents run whatever Redis or its client does
-            raise UnreachableError(f"does not answer ({_reason(error)}); agents run without it; check DOCLLM_REDIS_URL") from None
+            raise UnreachableError(
+                f"does not answer ({_reason(error)}); agents run without it; check DOCLLM_REDIS_URL"
+            ) from None
         if refused:
             grant = f"ACL SETUSER NAME {redis_rights.ENOUGH}"
             raise DeniedError(f"refuses {refused} to its user; agents run without it; run: {grant}")
@@ -167,7 +195,10 @@ class Checks:
 
     async def _llm(self) -> str:
         require_llm(self._config)
-        return await check_llm.ask(account(self._config, DEFAULT_ROUTE), DEFAULT_ROUTE if DEFAULT_ROUTE in self._config.routes else None)
+        return await check_llm.ask(
+            account(self._config, DEFAULT_ROUTE),
+            DEFAULT_ROUTE if DEFAULT_ROUTE in self._config.routes else None,
+        )
 
     def _routes(self) -> list[Check]:
         """Return a test for each route whose address, key or model differs from earlier ones.
@@ -192,7 +223,11 @@ def _reason(error: Exception) -> str:
 
     Other errors of the client quote the address, which may hold secrets.
     """
-    return str(error) if isinstance(error, RedisConnectionError | RedisTimeoutError) else type(error).__name__
+    return (
+        str(error)
+        if isinstance(error, RedisConnectionError | RedisTimeoutError)
+        else type(error).__name__
+    )
 
 
 async def outcome(test: Check, failed: Container[str] = ()) -> tuple[int, str, str]:
@@ -206,6 +241,8 @@ async def outcome(test: Check, failed: Container[str] = ()) -> tuple[int, str, s
     try:
         return 0, "ok", await test.run()
     except UnreachableError as error:
-        return (error.exit_code, "FAILED", str(error)) if test.needed else (0, "WARNING", str(error))
+        return (
+            (error.exit_code, "FAILED", str(error)) if test.needed else (0, "WARNING", str(error))
+        )
     except DocllmError as error:
         return error.exit_code, "FAILED", str(error)

@@ -56,14 +56,22 @@ async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TI
             if status == _BAD_REQUEST:
                 status, body = await _answer(client, url, llm, timeout_s, {})
     except PyreqwestError as error:
-        raise UnreachableError(f"{where} does not answer ({shown(why(error), _WHY_SHOWN)}); check {address}") from None
+        raise UnreachableError(
+            f"{where} does not answer ({shown(why(error), _WHY_SHOWN)}); check {address}"
+        ) from None
     if status in _REDIRECTS:
-        raise UnsafeStateError(f"{where} answers {status}, a redirect, and those are not followed; check {address}")
+        raise UnsafeStateError(
+            f"{where} answers {status}, a redirect, and those are not followed; check {address}"
+        )
     if status not in _SUCCESS:
         said = _message(body, llm, url)
-        raise UnsafeStateError(f"{where} answers {status}{': ' if said else ''}{said}; {_advice(status, route, url)}")
+        raise UnsafeStateError(
+            f"{where} answers {status}{': ' if said else ''}{said}; {_advice(status, route, url)}"
+        )
     if said := _message_of_failure(body, llm, url):
-        raise UnsafeStateError(f"{where} answers {status} with an error: {said}; {_advice(status, route, url)}")
+        raise UnsafeStateError(
+            f"{where} answers {status} with an error: {said}; {_advice(status, route, url)}"
+        )
     warning = llm_address.in_clear(url, getproxies_environment()) if llm.api_key else ""
     return f"{where} answers as {_model(where, body, address)}{'; WARNING: ' if warning else ''}{warning}"
 
@@ -73,20 +81,26 @@ def _setting(route: str | None, key: str) -> str:
     return f"DOCLLM_LLM_{key.upper()}" if route is None else f"routes.{route}.{key}"
 
 
-async def _answer(client: Client, url: str, llm: LLMConfig, timeout_s: float, limit: dict[str, int]) -> tuple[int, bytes]:
+async def _answer(
+    client: Client, url: str, llm: LLMConfig, timeout_s: float, limit: dict[str, int]
+) -> tuple[int, bytes]:
     """Return the response's status and body."""
     async with _call(client.post(url), llm, timeout_s, limit) as response:
         return response.status, await _read(response)
 
 
-def _call(request: RequestBuilder, llm: LLMConfig, timeout_s: float, limit: dict[str, int]) -> StreamRequest:
+def _call(
+    request: RequestBuilder, llm: LLMConfig, timeout_s: float, limit: dict[str, int]
+) -> StreamRequest:
     """Ask for one word.
 
     Without a configured model the provider chooses one, as it does when agents call.
     """
     chosen = {"model": llm.model} if llm.model else {}
     body = {**chosen, "messages": [{"role": "user", "content": "Say ok."}], **limit}
-    request = request.timeout(timedelta(seconds=timeout_s)).header("Content-Type", "application/json")
+    request = request.timeout(timedelta(seconds=timeout_s)).header(
+        "Content-Type", "application/json"
+    )
     if (bearer := authorization(llm.api_key)) is not None:
         request = request.header("Authorization", bearer.reveal(), is_sensitive=True)
     # A broken body still leaves the status.
@@ -100,7 +114,10 @@ async def _read(response: Response) -> bytes:
     """
     body = b""
     try:
-        while len(body) < _MOST_BYTES and (piece := await response.body_reader.read_chunk()) is not None:
+        while (
+            len(body) < _MOST_BYTES
+            and (piece := await response.body_reader.read_chunk()) is not None
+        ):
             body += bytes(piece)
     except PyreqwestError:
         if response.status in _SUCCESS:

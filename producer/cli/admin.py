@@ -22,21 +22,29 @@ async def migrate(config: Config, _options: argparse.Namespace) -> int:
         before, after = await asyncio.to_thread(migrations.migrate, database)
     finally:
         database.close()
-    say(f"schema {after} is there already" if before == after else f"schema {before or 'empty'} -> {after}")
+    say(
+        f"schema {after} is there already"
+        if before == after
+        else f"schema {before or 'empty'} -> {after}"
+    )
     return 0
 
 
 async def topics(config: Config, options: argparse.Namespace) -> int:
     """Make, raise or compare a group's topics."""
     if config.embedded and (options.partitions or 0) > MOST_EMBEDDED:
-        raise ConfigError(f"--partitions {options.partitions}: embedded topics have {MOST_EMBEDDED} at most; one machine needs a few")
+        raise ConfigError(
+            f"--partitions {options.partitions}: embedded topics have {MOST_EMBEDDED} at most; one machine needs a few"
+        )
     async with opened(config, options.group, check_topics=False) as parts:
         if options.action == "check":
             return await _compare(parts.family, options, embedded=config.embedded)
         partitions = options.partitions or (EMBEDDED_PARTITIONS if config.embedded else PARTITIONS)
         done = await parts.family.apply(partitions, options.replication_factor)
         say("\n".join(done) or "topics are as they should be")
-        for name, number in (await parts.family.wider_than(partitions)).items() if options.partitions else ():
+        for name, number in (
+            (await parts.family.wider_than(partitions)).items() if options.partitions else ()
+        ):
             note(f"{name} keeps its {number} partitions: they can be raised, never lowered")
     return 0
 
@@ -47,11 +55,20 @@ async def _compare(family: TopicFamily, options: argparse.Namespace, *, embedded
     Embedded topics that were never made are still to come, which is no failure.
     """
     to_come = await family.to_come() if embedded else []
-    differences = [] if to_come and await family.known() is None else await family.differences(leave_out=to_come)
+    differences = (
+        []
+        if to_come and await family.known() is None
+        else await family.differences(leave_out=to_come)
+    )
     lines = [f"topic {name} is not there yet; the next load or agent makes it" for name in to_come]
     say("\n".join(lines + differences + await family.untold()) or "topics are as they should be")
     if differences:
-        note(with_config(f"to change that: python -m producer topics apply --group {options.group}", options.config))
+        note(
+            with_config(
+                f"to change that: python -m producer topics apply --group {options.group}",
+                options.config,
+            )
+        )
         return UnsafeStateError.exit_code
     return 0
 

@@ -21,7 +21,9 @@ def up_to(most: int, least: int = 1) -> Callable[[str], int]:
 
     def count(text: str) -> int:
         if not text.isdecimal() or len(text) > len(str(most)) or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most:,}")
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a whole number from {least} to {most:,}"
+            )
         return int(text)
 
     return count
@@ -39,7 +41,9 @@ def written(text: str) -> str:
 def named(text: str) -> str:
     """Return the text of a name; refuse an empty one, and one that no ledger can hold."""
     if not text:
-        raise argparse.ArgumentTypeError("it is empty and names nothing; write what is meant, or leave it out")
+        raise argparse.ArgumentTypeError(
+            "it is empty and names nothing; write what is meant, or leave it out"
+        )
     return written(text)
 
 
@@ -63,5 +67,7 @@ def per_second(text: str) -> float:
     if not 0 < found < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no rate; write for example 50/s or 0.5/s")
     if found < LEAST_A_SECOND:
-        raise argparse.ArgumentTypeError(f"{text!r} is less than one an hour; write for example 0.01/s, which is 36 an hour")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is less than one an hour; write for example 0.01/s, which is 36 an hour"
+        )
     return found

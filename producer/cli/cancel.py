@@ -36,11 +36,15 @@ async def cancel(config: Config, options: argparse.Namespace) -> int:
 async def _cancel_batch(parts: LedgerParts, options: argparse.Namespace) -> int:
     name: str = options.batch
     found = await _find(parts, options)
-    fresh = await parts.executor(lambda: parts.database.run(lambda c: cancels.mark(c, found, actor())))
+    fresh = await parts.executor(
+        lambda: parts.database.run(lambda c: cancels.mark(c, found, actor()))
+    )
     crash.reach("cancel.marked")
     total = await parts.executor(lambda: _cancel_all(parts.database, found.id))
     again = "" if fresh else " (it was cancelled before)"
-    say(f"batch {name}{again}: {total} waiting tasks are cancelled; tasks that run now finish, none runs again, none can be added")
+    say(
+        f"batch {name}{again}: {total} waiting tasks are cancelled; tasks that run now finish, none runs again, none can be added"
+    )
     return 0
 
 
@@ -74,7 +78,9 @@ async def _cancel_task(parts: LedgerParts, options: argparse.Namespace) -> int:
 
 
 async def _find(parts: LedgerParts, options: argparse.Namespace) -> store.Batch:
-    return await parts.executor(lambda: parts.database.auto(lambda c: store.require_batch(c, options.group, options.batch)))
+    return await parts.executor(
+        lambda: parts.database.auto(lambda c: store.require_batch(c, options.group, options.batch))
+    )
 
 
 def actor() -> str:

@@ -36,7 +36,9 @@ async def list_groups(config: Config, options: argparse.Namespace) -> int:
     if options.json:
         say_json(dead_letters.groups_json(options.group, found))
     elif not found:
-        say(f"nothing dead in group {options.group}" + (f" with {chosen}" if chosen.narrows else ""))
+        say(
+            f"nothing dead in group {options.group}" + (f" with {chosen}" if chosen.narrows else "")
+        )
     else:
         say("\n".join(dead_letters.groups_lines(found[:GROUPS_SHOWN], width())))
         if len(found) > GROUPS_SHOWN:
@@ -51,20 +53,37 @@ async def show(config: Config, options: argparse.Namespace) -> int:
     if isinstance(found, list):
         return _not_one(found, options)
     if options.json:
-        say_json(dead_letters.story_json(found) if isinstance(found, history.Story) else dead_letters.record_json(found))
+        say_json(
+            dead_letters.story_json(found)
+            if isinstance(found, history.Story)
+            else dead_letters.record_json(found)
+        )
     else:
-        lines = dead_letters.story_lines(found) if isinstance(found, history.Story) else dead_letters.record_lines(found)
+        lines = (
+            dead_letters.story_lines(found)
+            if isinstance(found, history.Story)
+            else dead_letters.record_lines(found)
+        )
         say("\n".join(lines))
     return 0
 
 
-def _found(connection: Connection, options: argparse.Namespace) -> history.Story | history.Record | list[str]:
+def _found(
+    connection: Connection, options: argparse.Namespace
+) -> history.Story | history.Record | list[str]:
     """Return what the ID names, or, if it does not name one task, the batches that contain it."""
     number = record_number(options.id) if options.batch is None else None
-    if number is not None and (record := history.record(connection, options.group, number)) is not None:
+    if (
+        number is not None
+        and (record := history.record(connection, options.group, number)) is not None
+    ):
         return record
-    names = [name for name, _ in history.states(connection, options.group, options.id, options.batch)]
-    found = history.story(connection, options.group, names[0], options.id) if len(names) == 1 else None
+    names = [
+        name for name, _ in history.states(connection, options.group, options.id, options.batch)
+    ]
+    found = (
+        history.story(connection, options.group, names[0], options.id) if len(names) == 1 else None
+    )
     return names if found is None else found
 
 

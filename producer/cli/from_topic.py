@@ -24,14 +24,27 @@ async def load(config: Config, options: argparse.Namespace) -> int:
         reader = make_reader(config, parts.clock)
         found = await survey(reader, topic, parts.ledger_id, options.disposition or ())
         _refuse_own(found, topic, options)
-        say(f"{topic}: {found.letters} letters of {len(found.places) + len(found.left)} tasks or records")
+        say(
+            f"{topic}: {found.letters} letters of {len(found.places) + len(found.left)} tasks or records"
+        )
         if found.left:
             records = "quarantined records; --disposition undecodable or rejected takes them"
-            say(f"left: {len(found.left)} {'of other dispositions' if options.disposition else records}")
-        if not options.dry_run and not (found.places and await agreed(options, f"load {len(found.places)} into group {options.group}?")):
+            say(
+                f"left: {len(found.left)} {'of other dispositions' if options.disposition else records}"
+            )
+        if not options.dry_run and not (
+            found.places
+            and await agreed(options, f"load {len(found.places)} into group {options.group}?")
+        ):
             say("nothing is loaded")
             return 0
-        relay = Relay(database=parts.database, executor=parts.executor, publisher=parts.publisher, topics=parts.topics, clock=parts.clock)
+        relay = Relay(
+            database=parts.database,
+            executor=parts.executor,
+            publisher=parts.publisher,
+            topics=parts.topics,
+            clock=parts.clock,
+        )
         with nullcontext() if options.dry_run else bar(f"loading {topic}") as shown:
             loader = FromTopic(
                 database=parts.database,
@@ -56,7 +69,9 @@ def _refuse_own(found: Found, topic: str, options: argparse.Namespace) -> None:
 
 def _tell(loaded: Loaded, options: argparse.Namespace) -> int:
     known = f", {loaded.known} were there already" if loaded.known else ""
-    say(f"{loaded.new} tasks {'would be loaded: a dry run' if options.dry_run else 'loaded'}{known}")
+    say(
+        f"{loaded.new} tasks {'would be loaded: a dry run' if options.dry_run else 'loaded'}{known}"
+    )
     for reason in loaded.refused[:REFUSED_SHOWN]:
         note(reason)
     if len(loaded.refused) > REFUSED_SHOWN:

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 
 from producer.app import SCREEN_S, LedgerParts, opened_ledger
 from producer.cli.cancel import actor
@@ -35,7 +36,11 @@ async def open_guards(config: Config, options: argparse.Namespace) -> int:
 async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
     found = await parts.executor(lambda: parts.database.auto(lambda c: _raised(c, options)))
     if options.json:
-        whole = {"version": VERSION, "group": options.group, "guards": [one.as_json() for one in found]}
+        whole = {
+            "version": VERSION,
+            "group": options.group,
+            "guards": [one.as_json() for one in found],
+        }
         say_json(whole)
         return 0
     for one in found:
@@ -48,12 +53,19 @@ async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
 
 async def _open(parts: LedgerParts, options: argparse.Namespace) -> int:
     raised = await parts.executor(lambda: parts.database.auto(lambda c: _raised(c, options)))
-    meant = [one for one in raised if options.type in {None, one.type} and options.route in {None, one.route}]
+    meant = [
+        one
+        for one in raised
+        if options.type in {None, one.type} and options.route in {None, one.route}
+    ]
     if raised and not meant:
-        complain(f"none of the guards of batch {options.batch!r} is of that type and route; raised are: {_keys(raised)}")
+        complain(
+            f"none of the guards of batch {options.batch!r} is of that type and route; raised are: {_keys(raised)}"
+        )
         return 1
     for one in meant:
-        await parts.executor(lambda one=one: parts.database.run(lambda c: guards.open_one(c, one, actor(), "by hand")))  # type: ignore[misc]
+        opened = partial(guards.open_one, one=one, actor=actor(), why="by hand")
+        await parts.executor(partial(parts.database.run, opened))
         say(f"{shown(one.key)}: open; its tasks run again within seconds")
     if not raised:
         say(f"no guard of batch {options.batch} is raised")
@@ -67,7 +79,11 @@ def _raised(connection: Connection, options: argparse.Namespace) -> list[Guard]:
     """
     if options.batch is not None:
         require_batch(connection, options.group, options.batch)
-    return [one for one in guards.raised(connection, options.group) if options.batch in {None, one.batch}]
+    return [
+        one
+        for one in guards.raised(connection, options.group)
+        if options.batch in {None, one.batch}
+    ]
 
 
 def _keys(found: Sequence[Guard]) -> str:

@@ -43,18 +43,28 @@ async def load(config: Config, options: argparse.Namespace) -> int:
             return full.exit_code
 
 
-async def _load_all(config: Config, options: argparse.Namespace, source: Input, rejects: Rejects) -> int:
+async def _load_all(
+    config: Config, options: argparse.Namespace, source: Input, rejects: Rejects
+) -> int:
     report = Report(rejects)
     sums = Sums(config)
     checked, loaded = InputDigest(), InputDigest()
     if options.strict or options.dry_run:
-        would = await _check(config, options, source, report, sums if options.dry_run else None, checked)
+        would = await _check(
+            config, options, source, report, sums if options.dry_run else None, checked
+        )
         if options.dry_run or rejects.count:
             return _checked_only(source, options, would, sums, rejects)
     async with opened(config, options.group) as parts:
         collector.calm()
-        await parts.executor(lambda: parts.database.auto(lambda c: store.own_batch(c, source.batch, options.group, store.Origin.LOAD)))
-        summary = await _load(parts, source.batch, _noted(source.lines(), sums, loaded), report, sums.estimate.add)
+        await parts.executor(
+            lambda: parts.database.auto(
+                lambda c: store.own_batch(c, source.batch, options.group, store.Origin.LOAD)
+            )
+        )
+        summary = await _load(
+            parts, source.batch, _noted(source.lines(), sums, loaded), report, sums.estimate.add
+        )
     _tell(source, summary, sums)
     _tell_rejects(source, rejects, options)
     if options.strict and checked != loaded:
@@ -95,7 +105,12 @@ class Report:
 
 
 async def _check(
-    config: Config, options: argparse.Namespace, source: Input, report: Report, sums: Sums | None, imprint: InputDigest
+    config: Config,
+    options: argparse.Namespace,
+    source: Input,
+    report: Report,
+    sums: Sums | None,
+    imprint: InputDigest,
 ) -> Summary:
     """Report every line that a load would refuse; return what the load would do."""
     reading = ThreadExecutor("reading")
@@ -104,14 +119,18 @@ async def _check(
         async with _ledger(config, options, source.batch) as ask:
             lines = _noted(source.lines(), sums, imprint)
             is_new = sums.estimate.add if sums is not None else _nothing
-            first = Preflight(batch=source.batch, reading=reading, ask=ask, reject=report.bad, is_new=is_new)
+            first = Preflight(
+                batch=source.batch, reading=reading, ask=ask, reject=report.bad, is_new=is_new
+            )
             return await first.read(lines)
     finally:
         reading.close(wait=False)
 
 
 @asynccontextmanager
-async def _ledger(config: Config, options: argparse.Namespace, batch: str) -> AsyncIterator[Ask | None]:
+async def _ledger(
+    config: Config, options: argparse.Namespace, batch: str
+) -> AsyncIterator[Ask | None]:
     """Yield a function that finds clashes with the batch, or None; create nothing.
 
     None means that nothing can clash, as before the first load. A dry run goes on without a ledger
@@ -133,12 +152,16 @@ async def _ledger(config: Config, options: argparse.Namespace, batch: str) -> As
 
 
 async def _asking(ledger: LedgerParts, batch: str, group: str) -> Ask | None:
-    into = await ledger.executor(lambda: ledger.database.auto(lambda c: store.own_batch(c, batch, group, store.Origin.LOAD)))
+    into = await ledger.executor(
+        lambda: ledger.database.auto(lambda c: store.own_batch(c, batch, group, store.Origin.LOAD))
+    )
     if into is None:
         return None
 
     async def ask(tasks: Sequence[store.NewTask]) -> store.Accepted:
-        return await ledger.executor(lambda: ledger.database.auto(lambda c: store.matching(c, into, tasks)))
+        return await ledger.executor(
+            lambda: ledger.database.auto(lambda c: store.matching(c, into, tasks))
+        )
 
     return ask
 
@@ -147,18 +170,30 @@ def _nothing(_line: Good) -> None:
     pass
 
 
-def _checked_only(source: Input, options: argparse.Namespace, would: Summary, sums: Sums, rejects: Rejects) -> int:
+def _checked_only(
+    source: Input, options: argparse.Namespace, would: Summary, sums: Sums, rejects: Rejects
+) -> int:
     if options.dry_run:
         say(f"dry run: nothing is loaded; {_result(would, 'to load')}{_cost(would, sums)}")
         _tell_roots(sums)
     if rejects.count:
-        say(f"nothing is loaded: {_many(rejects.count, 'bad line')} in {rejects.path}; {_repair(source)}")
+        say(
+            f"nothing is loaded: {_many(rejects.count, 'bad line')} in {rejects.path}; {_repair(source)}"
+        )
     return 1 if rejects.count else 0
 
 
-async def _load(parts: Parts, batch: str, lines: Iterable[Good | Bad], report: Report, is_new: Callable[[Good], None]) -> Summary:
+async def _load(
+    parts: Parts,
+    batch: str,
+    lines: Iterable[Good | Bad],
+    report: Report,
+    is_new: Callable[[Good], None],
+) -> Summary:
     """Load the lines of an open input; an input that cannot be opened leaves no batch behind."""
-    into = await parts.executor(lambda: parts.database.run(lambda c: store.open_batch(c, batch, parts.topics.group)))
+    into = await parts.executor(
+        lambda: parts.database.run(lambda c: store.open_batch(c, batch, parts.topics.group))
+    )
     await parts.executor(lambda: parts.database.run(lambda c: store.begin_load(c, into)))
     before = await parts.executor(lambda: parts.database.auto(lambda c: tally.loaded(c, into.id)))
     crash.reach("load.batch_made")
@@ -182,16 +217,22 @@ async def _load(parts: Parts, batch: str, lines: Iterable[Good | Bad], report: R
         try:
             return await loader.load(lines)
         except TooManyRejectsError:
-            note(f"batch {batch}: {_many(loader.summary.new, 'task')} loaded of the input, which was not read to its end")
+            note(
+                f"batch {batch}: {_many(loader.summary.new, 'task')} loaded of the input, which was not read to its end"
+            )
             raise
         except asyncio.CancelledError:
-            note(f"batch {batch}: interrupted, with {_many(loader.summary.new, 'task')} loaded; start the same load again for the rest")
+            note(
+                f"batch {batch}: interrupted, with {_many(loader.summary.new, 'task')} loaded; start the same load again for the rest"
+            )
             raise
         finally:
             reading.close(wait=False)
 
 
-def _noted(lines: Iterable[Good | Bad], sums: Sums | None, imprint: InputDigest) -> Iterator[Good | Bad]:
+def _noted(
+    lines: Iterable[Good | Bad], sums: Sums | None, imprint: InputDigest
+) -> Iterator[Good | Bad]:
     for line in lines:
         imprint.add(line)
         if sums is not None and isinstance(line, Good):
@@ -207,9 +248,13 @@ def _changed(batch: str, checked: InputDigest, loaded: InputDigest) -> str:
 def _tell(source: Input, summary: Summary, sums: Sums) -> None:
     say(f"batch {source.batch}: {_result(summary, 'loaded')}{_cost(summary, sums)}")
     if summary.new and summary.before > summary.known:
-        note(f"batch {source.batch} had {_many(summary.before, 'task')} already; to keep inputs apart, name another batch with --batch")
+        note(
+            f"batch {source.batch} had {_many(summary.before, 'task')} already; to keep inputs apart, name another batch with --batch"
+        )
     if summary.unsent:
-        note(f"{summary.unsent} records are not on their topic yet ({summary.errors[0]}); any agent sends them")
+        note(
+            f"{summary.unsent} records are not on their topic yet ({summary.errors[0]}); any agent sends them"
+        )
     _tell_roots(sums)
 
 
@@ -231,7 +276,11 @@ def _tell_rejects(source: Input, rejects: Rejects, options: argparse.Namespace) 
 
 def _repair(source: Input) -> str:
     """Return the advice for lines that cannot be repaired in the rejects file."""
-    return "repair or convert the documents, and load them again" if source.documents else "repair the input, and load it again"
+    return (
+        "repair or convert the documents, and load them again"
+        if source.documents
+        else "repair the input, and load it again"
+    )
 
 
 def _tell_roots(sums: Sums) -> None:

@@ -36,12 +36,16 @@ class Input:
 
     def __init__(self, config: Config, options: argparse.Namespace, stack: ExitStack) -> None:
         if (options.file is None) == (options.documents is None):
-            raise ConfigError("name one input: a FILE of task lines ('-' for stdin), or --documents DIR|GLOB with --prompt TEXT")
+            raise ConfigError(
+                "name one input: a FILE of task lines ('-' for stdin), or --documents DIR|GLOB with --prompt TEXT"
+            )
         if options.documents is not None and options.prompt is None:
             raise ConfigError("--documents needs --prompt 'TEXT with {document}'")
         stray = [f"--{name.replace('_', '-')}" for name in DOCUMENTS_ONLY if getattr(options, name)]
         if options.documents is None and stray:
-            raise ConfigError(f"{', '.join(stray)} only with --documents: a task line says such things itself")
+            raise ConfigError(
+                f"{', '.join(stray)} only with --documents: a task line says such things itself"
+            )
         self._options = options
         self.documents = options.documents is not None
         self._stack = stack
@@ -51,7 +55,9 @@ class Input:
         if options.file == STDIN:
             _wait_at_standard_input()
         self.batch = _checked(self._default_batch() if options.batch is None else options.batch)
-        self.rejects = rejects_path(STDIN if self._flows or options.file is None else options.file, self.batch, Path.cwd())
+        self.rejects = rejects_path(
+            STDIN if self._flows or options.file is None else options.file, self.batch, Path.cwd()
+        )
 
     def _default_batch(self) -> str:
         if self._options.documents is not None:
@@ -89,7 +95,9 @@ class Input:
             file.flush()
         except OSError as error:
             where = f" in {tempfile.tempdir}" if tempfile.tempdir else ""
-            raise ConfigError(f"{self._options.file} cannot be kept{where}: {error.strerror}; name another folder with TMPDIR") from None
+            raise ConfigError(
+                f"{self._options.file} cannot be kept{where}: {error.strerror}; name another folder with TMPDIR"
+            ) from None
         self._spooled = file.name
 
 
@@ -131,7 +139,9 @@ def _temporary(source: str) -> Iterator[IO[bytes]]:
 
     Its name shows, like the source's name, whether the content is packed.
     """
-    file = tempfile.NamedTemporaryFile(prefix="docllm-stdin-", suffix=".gz" if source.endswith(".gz") else None)  # noqa: SIM115
+    file = tempfile.NamedTemporaryFile(  # noqa: SIM115
+        prefix="docllm-stdin-", suffix=".gz" if source.endswith(".gz") else None
+    )
     try:
         yield file
     finally:

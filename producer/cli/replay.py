@@ -46,7 +46,9 @@ async def replay(config: Config, options: argparse.Namespace) -> int:
         return await from_topic.load(config, options)
     if options.list or options.dry_run:
         async with opened_ledger(config, reads_s=SCREEN_S) as ledger:
-            return await (_list(ledger, options) if options.list else _dry_run(config, ledger, options))
+            return await (
+                _list(ledger, options) if options.list else _dry_run(config, ledger, options)
+            )
     if not options.resume:
         require_answer(options)
     async with opened(config, options.group) as parts:
@@ -57,11 +59,23 @@ async def replay(config: Config, options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> None:
     """Raise ConfigError for options that exclude each other."""
     modes = [name for name in MODES if getattr(options, name) not in {None, False}]
-    selects = [name for name in SELECTS if getattr(options, name) and not (name == "disposition" and modes == ["from_topic"])]
-    others = modes[1:] + selects + [name for name in ("cancelled", "limit", "rate", "cap") if getattr(options, name)]
+    selects = [
+        name
+        for name in SELECTS
+        if getattr(options, name) and not (name == "disposition" and modes == ["from_topic"])
+    ]
+    others = (
+        modes[1:]
+        + selects
+        + [name for name in ("cancelled", "limit", "rate", "cap") if getattr(options, name)]
+    )
     if modes and others:
         left_out = ", ".join(f"--{name}" for name in others)
-        raise ConfigError(f"--{modes[0]} stands alone, as {MODES[modes[0]]}; leave out {left_out}".replace("from_topic", "from-topic"))
+        raise ConfigError(
+            f"--{modes[0]} stands alone, as {MODES[modes[0]]}; leave out {left_out}".replace(
+                "from_topic", "from-topic"
+            )
+        )
     if options.force and options.from_topic is None:
         raise ConfigError("--force is for --from-topic alone")
     if not modes and not selects:
@@ -72,16 +86,25 @@ def _check(options: argparse.Namespace) -> None:
 
 
 async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
-    runs = await parts.executor(lambda: parts.database.auto(lambda c: replay_runs.latest(c, options.group, RUNS_SHOWN)))
-    say("\n".join(replays.run_line(run) for run in runs) or f"nothing was replayed in group {options.group}")
+    runs = await parts.executor(
+        lambda: parts.database.auto(lambda c: replay_runs.latest(c, options.group, RUNS_SHOWN))
+    )
+    say(
+        "\n".join(replays.run_line(run) for run in runs)
+        or f"nothing was replayed in group {options.group}"
+    )
     return 0
 
 
 async def _dry_run(config: Config, parts: LedgerParts, options: argparse.Namespace) -> int:
     code = 0 if options.resume else await _dry_plan(config, parts, options)
-    runs = await parts.executor(lambda: parts.database.auto(lambda c: replay_runs.unfinished(c, options.group)))
+    runs = await parts.executor(
+        lambda: parts.database.auto(lambda c: replay_runs.unfinished(c, options.group))
+    )
     for run in runs:
-        say(f"replay {run.id} is unfinished and would go on{'' if options.resume else ' first'}: {run.left} of {run.total} left")
+        say(
+            f"replay {run.id} is unfinished and would go on{'' if options.resume else ' first'}: {run.left} of {run.total} left"
+        )
     if options.resume and not runs:
         say(NONE_INTERRUPTED)
     say("dry run: nothing is changed")
@@ -95,37 +118,53 @@ async def _dry_plan(config: Config, parts: LedgerParts, options: argparse.Namesp
     return 0 if plan.tasks + plan.records else await _why_nothing(parts, options, wish)
 
 
-async def _closed(parts: LedgerParts | Parts, wish: ReplayRequest, plan: ReplayPlan) -> Batch | None:
+async def _closed(
+    parts: LedgerParts | Parts, wish: ReplayRequest, plan: ReplayPlan
+) -> Batch | None:
     """Return the cancelled batch to open again although no task is replayed, or None."""
     if plan.tasks or plan.capped:
         return None
-    return await parts.executor(lambda: parts.database.auto(lambda c: reopen.closed(c, wish.selection)))
+    return await parts.executor(
+        lambda: parts.database.auto(lambda c: reopen.closed(c, wish.selection))
+    )
 
 
-async def _planned(config: Config, parts: LedgerParts | Parts, options: argparse.Namespace) -> tuple[ReplayRequest, ReplayPlan]:
+async def _planned(
+    config: Config, parts: LedgerParts | Parts, options: argparse.Namespace
+) -> tuple[ReplayRequest, ReplayPlan]:
     """Read the selection; show what a replay of it would do."""
     chosen = await parts.executor(lambda: parts.database.auto(lambda c: read_selection(c, options)))
     wish = ReplayRequest(chosen, options.cap or replay_runs.CAP, options.rate)
-    plan = await parts.executor(lambda: parts.database.auto(lambda c: replay_plan.plan(c, options.group, wish)))
+    plan = await parts.executor(
+        lambda: parts.database.auto(lambda c: replay_plan.plan(c, options.group, wish))
+    )
     estimate = Estimate(config)
-    await parts.executor(lambda: replay_plan.measure(parts.database.auto, options.group, wish, plan.tasks, estimate))
+    await parts.executor(
+        lambda: replay_plan.measure(parts.database.auto, options.group, wish, plan.tasks, estimate)
+    )
     say("\n".join(replays.plan_lines(plan, wish, estimate, width())))
     return wish, plan
 
 
-async def _why_nothing(parts: LedgerParts | Parts, options: argparse.Namespace, wish: ReplayRequest) -> int:
+async def _why_nothing(
+    parts: LedgerParts | Parts, options: argparse.Namespace, wish: ReplayRequest
+) -> int:
     """Report the state of the named task or record; return 1 if it does not exist."""
     chosen, group = wish.selection, options.group
     if chosen.record is not None:
         number = chosen.record
-        record = await parts.executor(lambda: parts.database.auto(lambda c: history.record(c, group, number)))
+        record = await parts.executor(
+            lambda: parts.database.auto(lambda c: history.record(c, group, number))
+        )
         if record is not None and record.replayed_at is not None:
             say(f"{RECORD}{number} was replayed {written(record.replayed_at)}")
         return 0 if record is not None else _unknown(options)
     if chosen.key is None:
         return 0
     key = chosen.key
-    found = await parts.executor(lambda: parts.database.auto(lambda c: history.states(c, group, key, chosen.batch)))
+    found = await parts.executor(
+        lambda: parts.database.auto(lambda c: history.states(c, group, key, chosen.batch))
+    )
     for batch_name, status in found:
         say(f"task {key} of batch {batch_name} is {status.name.lower()}")
     return 0 if found else _unknown(options)
@@ -133,7 +172,12 @@ async def _why_nothing(parts: LedgerParts | Parts, options: argparse.Namespace, 
 
 def _unknown(options: argparse.Namespace) -> int:
     where = f"batch {options.batch!r}" if options.batch else f"group {options.group}"
-    complain(with_config(f"no {options.id!r} in {where}; see: python -m producer dead list --group {options.group}", options.config))
+    complain(
+        with_config(
+            f"no {options.id!r} in {where}; see: python -m producer dead list --group {options.group}",
+            options.config,
+        )
+    )
     return 1
 
 
@@ -168,11 +212,15 @@ async def _resume(parts: Parts, options: argparse.Namespace) -> int:
     """Continue interrupted replays; return how many records could not be read."""
     group, unread = parts.topics.group, 0
     await parts.executor(lambda: parts.database.run(lambda c: replay_runs.drop_unstored(c, group)))
-    runs = await parts.executor(lambda: parts.database.auto(lambda c: replay_runs.unfinished(c, group)))
+    runs = await parts.executor(
+        lambda: parts.database.auto(lambda c: replay_runs.unfinished(c, group))
+    )
     if options.resume and not runs:
         say(NONE_INTERRUPTED)
     for run in runs:
-        say(f"resuming replay {run.id}: {run.left} of {run.total} left ({run.wish.selection}, by {run.actor})")
+        say(
+            f"resuming replay {run.id}: {run.left} of {run.total} left ({run.wish.selection}, by {run.actor})"
+        )
         unread += await _apply(parts, options, run)
     return unread
 
@@ -186,7 +234,10 @@ async def _apply(parts: Parts, options: argparse.Namespace, run: Run) -> int:
         again = f"python -m producer replay --resume --group {options.group}"
         note(with_config(f"replay {run.id} is interrupted; go on with: {again}", options.config))
         raise
-    ended = await parts.executor(lambda: parts.database.auto(lambda c: replay_runs.find(c, run.id))) or run
+    ended = (
+        await parts.executor(lambda: parts.database.auto(lambda c: replay_runs.find(c, run.id)))
+        or run
+    )
     say(f"replay {run.id}: {replays.result(ended)}")
     for line in replays.report_lines(report):
         note(line)
@@ -194,7 +245,13 @@ async def _apply(parts: Parts, options: argparse.Namespace, run: Run) -> int:
 
 
 def _replayer(parts: Parts, progress: Callable[[int], None] | None = None) -> Replay:
-    relay = Relay(database=parts.database, executor=parts.executor, publisher=parts.publisher, topics=parts.topics, clock=parts.clock)
+    relay = Relay(
+        database=parts.database,
+        executor=parts.executor,
+        publisher=parts.publisher,
+        topics=parts.topics,
+        clock=parts.clock,
+    )
     return Replay(
         database=parts.database,
         executor=parts.executor,

@@ -18,12 +18,28 @@ _MOST_DIGITS = 18
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """Add the selection options to a parser."""
     add = parser.add_argument
-    add("--disposition", action="append", choices=DISPOSITIONS, metavar="D", help=f"why: {', '.join(DISPOSITIONS)}; may be repeated")
-    add("--fingerprint", type=named, metavar="HEX", help="the error, as `dead list` shows it; its first 6 digits suffice")
+    add(
+        "--disposition",
+        action="append",
+        choices=DISPOSITIONS,
+        metavar="D",
+        help=f"why: {', '.join(DISPOSITIONS)}; may be repeated",
+    )
+    add(
+        "--fingerprint",
+        type=named,
+        metavar="HEX",
+        help="the error, as `dead list` shows it; its first 6 digits suffice",
+    )
     add("--batch", type=named, metavar="NAME", help="tasks of this batch")
     add("--type", type=named, metavar="TYPE", help="tasks of this type")
     add("--tenant", type=named, metavar="NAME", help="tasks of this tenant")
-    add("--since", type=named, metavar="TIME", help="died since then: 2h, '3d ago', 2026-01-31, 2026-01-31T08:00Z")
+    add(
+        "--since",
+        type=named,
+        metavar="TIME",
+        help="died since then: 2h, '3d ago', 2026-01-31, 2026-01-31T08:00Z",
+    )
     add("--until", type=named, metavar="TIME", help="died before then")
     add("--id", type=named, metavar="ID", help="the task of this id, or the record quarantine:N")
     add("--limit", type=up_to(MOST), metavar="N", help="the first N of them")
@@ -36,7 +52,9 @@ def read_selection(connection: Connection, options: argparse.Namespace) -> Selec
     """
     found = None if options.batch is None else find_batch(connection, options.batch)
     if options.batch is not None and (found is None or found.group != options.group):
-        raise ConfigError(f"group {options.group} has no batch {options.batch!r}; see: python -m producer status --group {options.group}")
+        raise ConfigError(
+            f"group {options.group} has no batch {options.batch!r}; see: python -m producer status --group {options.group}"
+        )
     return selection(options, now(connection))
 
 
@@ -64,9 +82,15 @@ def selection(options: argparse.Namespace, at: datetime) -> Selection:
 def record_number(name: str) -> int | None:
     """Return N of `quarantine:N`, None for a task's id."""
     digits = name.removeprefix(RECORD)
-    return int(digits) if digits != name and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS else None
+    return (
+        int(digits)
+        if digits != name and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+        else None
+    )
 
 
 def several(key: str, batches: Sequence[str]) -> str:
     """Return the error for an id that several batches have, where one task is required."""
-    return f"{len(batches)} batches have a task {key!r}: {', '.join(batches)}; name one with --batch"
+    return (
+        f"{len(batches)} batches have a task {key!r}: {', '.join(batches)}; name one with --batch"
+    )

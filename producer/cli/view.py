@@ -67,17 +67,25 @@ def _below(found: statuses.GroupStatus, options: argparse.Namespace) -> Text:
 
 async def _batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int, str]:
     """Return the names of the selected batches by id. Raises ConfigError if there are none."""
-    found = await parts.executor(lambda: parts.database.auto(lambda c: store.batches_of(c, options.group, options.batch)))
+    found = await parts.executor(
+        lambda: parts.database.auto(lambda c: store.batches_of(c, options.group, options.batch))
+    )
     if not found and options.batch is None:
-        raise ConfigError(f"group {options.group} has no batch yet; load one: python -m producer load FILE --group {options.group}")
+        raise ConfigError(
+            f"group {options.group} has no batch yet; load one: python -m producer load FILE --group {options.group}"
+        )
     if not found:
-        raise ConfigError(f"group {options.group} has no batch {options.batch!r}; see: python -m producer status --group {options.group}")
+        raise ConfigError(
+            f"group {options.group} has no batch {options.batch!r}; see: python -m producer status --group {options.group}"
+        )
     return found
 
 
 async def _read(parts: LedgerParts, options: argparse.Namespace) -> statuses.GroupStatus:
     group, batch = options.group, options.batch
-    return await parts.executor(lambda: parts.database.auto(lambda c: statuses.read(c, group, batch)))
+    return await parts.executor(
+        lambda: parts.database.auto(lambda c: statuses.read(c, group, batch))
+    )
 
 
 async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
@@ -86,7 +94,9 @@ async def _live(parts: LedgerParts, options: argparse.Namespace) -> None:
     with Live(console=console, auto_refresh=False) as live:
         while True:
             found = await _read(parts, options)
-            live.update(Group(status_table(found, console.width), _below(found, options)), refresh=True)
+            live.update(
+                Group(status_table(found, console.width), _below(found, options)), refresh=True
+            )
             if not any(batch.open for batch in found.batches):
                 return
             await asyncio.sleep(REFRESH_S)
@@ -102,9 +112,13 @@ async def export(config: Config, options: argparse.Namespace) -> int:
         found = await _batches(parts, options)
         counts: dict[int, Counter[Status]] = {}
         with _output(output) as out:
-            counts = await parts.executor(lambda: exports.export(parts.database.auto, list(found), line_of, out))
+            counts = await parts.executor(
+                lambda: exports.export(parts.database.auto, list(found), line_of, out)
+            )
         _tell([(found[batch_id], its) for batch_id, its in counts.items()], output)
-        half_loaded = await parts.executor(lambda: parts.database.auto(lambda c: store.half_loaded(c, options.group)))
+        half_loaded = await parts.executor(
+            lambda: parts.database.auto(lambda c: store.half_loaded(c, options.group))
+        )
         for name in half_loaded:
             if name in found.values():
                 note(f"incomplete: {store.told_half_loaded(name)}")
@@ -131,7 +145,9 @@ def _output(path: str | None) -> Iterator[BinaryIO]:
             yield out
     except OSError as error:
         where = "standard output" if path is None else path
-        raise ConfigError(f"{where} cannot be written: {error.strerror}; name a file in a folder that can be written, with room") from None
+        raise ConfigError(
+            f"{where} cannot be written: {error.strerror}; name a file in a folder that can be written, with room"
+        ) from None
 
 
 def _tell(counts: Sequence[tuple[str, Counter[Status]]], output: str | None) -> None:

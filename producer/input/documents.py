@@ -47,9 +47,14 @@ def read_documents(
     entries = tree.entries()
     first = next(entries, None)
     if first is None:
-        raise ConfigError(f"no document matches {source}; write a folder or a quoted pattern, for example 'docs/**/*.txt'")
+        raise ConfigError(
+            f"no document matches {source}; write a folder or a quoted pattern, for example 'docs/**/*.txt'"
+        )
     limit = -1 if by_uri else MAX_TEXT_BYTES
-    return (_read(number, entry, question, limit) for number, entry in enumerate(chain([first], entries), 1))
+    return (
+        _read(number, entry, question, limit)
+        for number, entry in enumerate(chain([first], entries), 1)
+    )
 
 
 def documents_batch(source: str) -> str:
@@ -72,7 +77,9 @@ def _question(prompt: str, model: str | None, schema: Path | None) -> dict[str, 
     except OSError as error:
         raise ConfigError(f"--schema {schema} cannot be read: {error.strerror}") from None
     except LineError as error:
-        raise ConfigError(f"--{error.field or 'schema'} {error.error}; {error.fix.replace(', or leave out input', '')}") from None
+        raise ConfigError(
+            f"--{error.field or 'schema'} {error.error}; {error.fix.replace(', or leave out input', '')}"
+        ) from None
     return question
 
 
@@ -94,13 +101,30 @@ def _task(number: int, entry: FileEntry, question: dict[str, Any], limit: int) -
     try:
         return read_line(number, _line(entry.id, question, _source(entry.path, limit)))
     except OSError as error:
-        return _bad(number, entry, f"cannot be read: {error.strerror}", "allow the file to be read, then load again")
+        return _bad(
+            number,
+            entry,
+            f"cannot be read: {error.strerror}",
+            "allow the file to be read, then load again",
+        )
     except NoTextError as error:
-        return _bad(number, entry, str(error), "convert the file to text in UTF-8, or leave it out with a pattern")
+        return _bad(
+            number,
+            entry,
+            str(error),
+            "convert the file to text in UTF-8, or leave it out with a pattern",
+        )
     except _TooLargeError as error:
-        return _bad(number, entry, str(error), f"split it into parts of at most {MAX_DOCUMENT_BYTES} bytes")
+        return _bad(
+            number, entry, str(error), f"split it into parts of at most {MAX_DOCUMENT_BYTES} bytes"
+        )
     except _HiddenError as error:
-        return _bad(number, entry, str(error), f"rename it; without --by-uri up to {MAX_TEXT_BYTES} bytes go into the task")
+        return _bad(
+            number,
+            entry,
+            str(error),
+            f"rename it; without --by-uri up to {MAX_TEXT_BYTES} bytes go into the task",
+        )
 
 
 def _bad(number: int, entry: FileEntry, problem: str, fix: str) -> Bad:

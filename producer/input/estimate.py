@@ -27,15 +27,22 @@ class Estimate:
     def add(self, line: Good) -> None:
         """Count one task: its line, and the document that it names by URI."""
         self.tasks += 1
-        self._bytes[line.task.model or self._model_of(line.task.type)] += len(line.value) + (line.task.size or 0)
+        self._bytes[line.task.model or self._model_of(line.task.type)] += len(line.value) + (
+            line.task.size or 0
+        )
 
     def _model_of(self, type_name: str) -> str:
         own = self._config.types.get(type_name)
-        return account(self._config, (own.route if own else None) or DEFAULT_ROUTE).model or "the default model"
+        return (
+            account(self._config, (own.route if own else None) or DEFAULT_ROUTE).model
+            or "the default model"
+        )
 
     def scale(self, tasks: int) -> None:
         """Scale the sums from the tasks added so far, a sample, to `tasks` tasks."""
-        self._bytes = Counter({model: size * tasks // self.tasks for model, size in self._bytes.items()})
+        self._bytes = Counter(
+            {model: size * tasks // self.tasks for model, size in self._bytes.items()}
+        )
         self.tasks = tasks
 
     @property
@@ -50,7 +57,9 @@ class Estimate:
         Tokens of models without a price are left out.
         """
         priced = (
-            self._prices[model].cost_micro(size // BYTES_PER_TOKEN, 0) for model, size in self._bytes.items() if model in self._prices
+            self._prices[model].cost_micro(size // BYTES_PER_TOKEN, 0)
+            for model, size in self._bytes.items()
+            if model in self._prices
         )
         return sum(priced) / 1_000_000
 
@@ -63,4 +72,6 @@ class Estimate:
         unknown = f"no price is configured for {', '.join(unpriced)}" if unpriced else ""
         if len(unpriced) == len(self._bytes):
             return unknown or "no price"
-        return f"{self.cost:,.4f} for the input, the answers come on top" + (f"; {unknown}" if unknown else "")
+        return f"{self.cost:,.4f} for the input, the answers come on top" + (
+            f"; {unknown}" if unknown else ""
+        )

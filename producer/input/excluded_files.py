@@ -28,7 +28,11 @@ def is_own(path: Path, own: Collection[Path]) -> bool:
 
     The path must have no links.
     """
-    return path.name == FILE or path.name.endswith(REJECTS_SUFFIX) or any(path.is_relative_to(one) for one in own)
+    return (
+        path.name == FILE
+        or path.name.endswith(REJECTS_SUFFIX)
+        or any(path.is_relative_to(one) for one in own)
+    )
 
 
 def is_hidden(parts: Iterable[str]) -> bool:
@@ -41,5 +45,12 @@ def root_of(path: Path, roots: Iterable[Path], own: Collection[Path]) -> Path | 
     if is_own(path, own):
         return None
     return next(
-        (root for root in roots if path != root and path.is_relative_to(root) and not is_hidden(path.relative_to(root).parts)), None
+        (
+            root
+            for root in roots
+            if path != root
+            and path.is_relative_to(root)
+            and not is_hidden(path.relative_to(root).parts)
+        ),
+        None,
     )

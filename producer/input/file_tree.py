@@ -52,7 +52,9 @@ class FileTree:
         path = _path(source)
         fixed = path if os.path.isdir(path) else _fixed_part(path)  # noqa: PTH112 - the other one raises for a pattern that is no name
         if not _is_folder(fixed):
-            raise ConfigError(f"there is no folder {fixed}; write a folder or a quoted pattern, for example 'docs/**/*.txt'")
+            raise ConfigError(
+                f"there is no folder {fixed}; write a folder or a quoted pattern, for example 'docs/**/*.txt'"
+            )
         pattern = path.parts[len(fixed.parts) :]
         return cls(fixed.resolve(), pattern or (_ANY_DEPTH,), resolved(leave_out))
 
@@ -76,7 +78,9 @@ class FileTree:
             else:
                 entered.pop()
 
-    def _listed(self, folder: Path, parents: tuple[str, ...]) -> Iterator[FileEntry | tuple[Path, tuple[str, ...]]]:
+    def _listed(
+        self, folder: Path, parents: tuple[str, ...]
+    ) -> Iterator[FileEntry | tuple[Path, tuple[str, ...]]]:
         """Yield the entries of one folder and, in their places, the folders to enter.
 
         A folder comes with the parts of its path.
@@ -84,7 +88,12 @@ class FileTree:
         try:
             found = sorted(os.scandir(folder), key=_order)
         except OSError as error:
-            yield FileEntry("/".join(parents) or str(folder), folder, f"cannot be listed: {error.strerror}", "allow it to be read")
+            yield FileEntry(
+                "/".join(parents) or str(folder),
+                folder,
+                f"cannot be listed: {error.strerror}",
+                "allow it to be read",
+            )
             return
         for item in found:
             parts = (*parents, item.name)
@@ -95,7 +104,9 @@ class FileTree:
                 yield from self._entry(item, "/".join(parts))
 
     def _enters(self, folder: Path, parts: tuple[str, ...]) -> bool:
-        if folder in self.leave_out or (_ANY_DEPTH not in self.pattern and len(parts) >= len(self.pattern)):
+        if folder in self.leave_out or (
+            _ANY_DEPTH not in self.pattern and len(parts) >= len(self.pattern)
+        ):
             return False
         return not parts[-1].startswith(".") or any(part.startswith(".") for part in self.pattern)
 
@@ -105,21 +116,38 @@ class FileTree:
             is_file = item.is_file()
         # This comes before the link is resolved, because a loop cannot be resolved.
         except OSError as error:
-            yield FileEntry(name, path, f"is a link that cannot be followed: {error.strerror}", "remove the link, or restore the file")
+            yield FileEntry(
+                name,
+                path,
+                f"is a link that cannot be followed: {error.strerror}",
+                "remove the link, or restore the file",
+            )
             return
         if shown(name) != name:
             yield FileEntry(name, path, "has a name that is not UTF-8", "rename it")
         elif item.is_symlink() and is_own(path.resolve(), self.leave_out):
             yield FileEntry(name, path, "is a link to a file of docllm's own", "remove the link")
         elif item.is_symlink() and not path.resolve().is_relative_to(self.root):
-            yield FileEntry(name, path, "is a link out of the folder", "copy what it points to, or load that folder itself")
+            yield FileEntry(
+                name,
+                path,
+                "is a link out of the folder",
+                "copy what it points to, or load that folder itself",
+            )
         elif is_file:
             yield FileEntry(name, path)
         elif not path.exists():
-            yield FileEntry(name, path, "is a link to nothing", "remove the link, or restore the file")
+            yield FileEntry(
+                name, path, "is a link to nothing", "remove the link, or restore the file"
+            )
         # The documents of a linked folder inside the tree have their ids there.
         elif not path.is_dir():
-            yield FileEntry(name, path, "is no regular file", "move it elsewhere, or name the documents with a pattern")
+            yield FileEntry(
+                name,
+                path,
+                "is no regular file",
+                "move it elsewhere, or name the documents with a pattern",
+            )
 
 
 def shown(name: str) -> str:
@@ -132,7 +160,9 @@ def _path(source: str) -> Path:
     try:
         return Path(source).expanduser()
     except RuntimeError:
-        raise ConfigError(f"{source} names a user without a home folder; write the whole path") from None
+        raise ConfigError(
+            f"{source} names a user without a home folder; write the whole path"
+        ) from None
 
 
 def _is_folder(path: Path) -> bool:
@@ -143,7 +173,10 @@ def _is_folder(path: Path) -> bool:
 
 
 def _fixed_part(path: Path) -> Path:
-    wild = next((at for at, part in enumerate(path.parts) if any(char in part for char in _WILD)), len(path.parts) - 1)
+    wild = next(
+        (at for at, part in enumerate(path.parts) if any(char in part for char in _WILD)),
+        len(path.parts) - 1,
+    )
     return Path(*path.parts[:wild])
 
 
@@ -160,7 +193,9 @@ def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
     at = _skipped({0}, pattern)
     for part in parts:
         fitting = {place for place in at if place < len(pattern) and _fits(part, pattern[place])}
-        at = _skipped({place if pattern[place] == _ANY_DEPTH else place + 1 for place in fitting}, pattern)
+        at = _skipped(
+            {place if pattern[place] == _ANY_DEPTH else place + 1 for place in fitting}, pattern
+        )
     return len(pattern) in at
 
 

@@ -67,14 +67,20 @@ def read_lines(source: str, *, stdin: BinaryIO) -> Iterator[Good | Bad]:
     Gzip is unpacked. Empty lines are skipped but counted. A line of a rejects file stands for its
     repaired `text`. Raises ConfigError at once if the source cannot be opened.
     """
-    return _lines(nullcontext(stdin) if source == STDIN else _open(source), packed=source.endswith(".gz"))
+    return _lines(
+        nullcontext(stdin) if source == STDIN else _open(source), packed=source.endswith(".gz")
+    )
 
 
 def _lines(opened: AbstractContextManager[IO[bytes]], *, packed: bool) -> Iterator[Good | Bad]:
     number = 0
     with opened as file:
         try:
-            with io.BufferedReader(_Unpacked(file), _BUFFER_BYTES) if packed or _is_gzip(file) else nullcontext(file) as stream:
+            with (
+                io.BufferedReader(_Unpacked(file), _BUFFER_BYTES)
+                if packed or _is_gzip(file)
+                else nullcontext(file) as stream
+            ):
                 for number, line in _split(stream):
                     if isinstance(line, int):
                         yield _bad(number, too_large(line), None)
@@ -108,7 +114,13 @@ def clashing(line: Good, batch: str) -> Bad:
     """Return the error for a line whose id is already in the batch with other content."""
     error = f"{line.key!r} is in batch {batch!r} already with other content; white space and the order of fields count as content"
     fix = "give the line another id, or load it into another batch with --batch"
-    return Bad(line.line, "custom_id" if line.task.format == "openai" else "id", error, fix, line.value.decode())
+    return Bad(
+        line.line,
+        "custom_id" if line.task.format == "openai" else "id",
+        error,
+        fix,
+        line.value.decode(),
+    )
 
 
 def batch_name(source: str, now: datetime) -> str:
@@ -194,7 +206,13 @@ def _bad(number: int, error: LineError, text: str | None) -> Bad:
 def _damaged(number: int, broken: Exception) -> Bad:
     reason = broken.strerror if isinstance(broken, OSError) and broken.strerror else str(broken)
     error = f"cannot be read, nor what follows: {reason}"
-    return Bad(number, "", error, "repair the file and load it again; what is loaded already is recognized", None)
+    return Bad(
+        number,
+        "",
+        error,
+        "repair the file and load it again; what is loaded already is recognized",
+        None,
+    )
 
 
 def is_reject(value: bytes) -> bool:
@@ -216,13 +234,27 @@ def _rejected(value: bytes) -> dict[str, Any] | None:
 
 
 def _repaired(number: int, reject: dict[str, Any]) -> Good | Bad:
-    text, was = (reject[name] if isinstance(reject[name], str) else "" for name in ("text", "error"))
+    text, was = (
+        reject[name] if isinstance(reject[name], str) else "" for name in ("text", "error")
+    )
     if was.startswith(NOT_UTF8) and _REPLACEMENT in text:
-        return Bad(number, "", was, "write the right letters in text, where it has U+FFFD for bytes that are none", text)
+        return Bad(
+            number,
+            "",
+            was,
+            "write the right letters in text, where it has U+FFFD for bytes that are none",
+            text,
+        )
     value = text.removeprefix("\ufeff").rstrip("\r\n").encode()
     if not value:
         fix = "load the file that it came from, or write the whole task line into text"
-        return Bad(number, "text", "is not there: the line was too large to keep or could not be read", fix, None)
+        return Bad(
+            number,
+            "text",
+            "is not there: the line was too large to keep or could not be read",
+            fix,
+            None,
+        )
     try:
         task = parse(value)
     except LineError as error:

@@ -64,7 +64,9 @@ class Rejects:
     def __enter__(self) -> Self:
         """Enter the context. Raises ConfigError if a file of that name is not a rejects file."""
         if _is_there(self.path) and not _is_ours(self.path):
-            raise ConfigError(f"{self.path} is there and is no rejects file; move it, rejected lines would be written there")
+            raise ConfigError(
+                f"{self.path} is there and is no rejects file; move it, rejected lines would be written there"
+            )
         return self
 
     def add(self, bad: Bad) -> None:
@@ -87,7 +89,9 @@ class Rejects:
         self._bytes += len(line)
 
     def _require_room(self, more_bytes: int) -> None:
-        if not self._most or (self.count < self._most and self._bytes + more_bytes <= MAX_REJECTS_BYTES):
+        if not self._most or (
+            self.count < self._most and self._bytes + more_bytes <= MAX_REJECTS_BYTES
+        ):
             return
         full = (
             f"the most that --max-rejects allows ({self._most:,})"
@@ -97,7 +101,12 @@ class Rejects:
         fix = "repair what they have in common and load the input again, or allow more with --max-rejects N (0: any number)"
         raise TooManyRejectsError(f"stopped after {self.count:,} bad lines, {full}; {fix}")
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
             self._stack.__exit__(kind, error, trace)
             # A read-only disk refuses to remove even a missing file.
@@ -108,7 +117,9 @@ class Rejects:
                 raise self._unwritten(failed) from None
 
     def _unwritten(self, failed: OSError) -> ConfigError:
-        return ConfigError(f"{self.path} cannot be written: {failed.strerror}; what is bad is kept there, make room for it or allow it")
+        return ConfigError(
+            f"{self.path} cannot be written: {failed.strerror}; what is bad is kept there, make room for it or allow it"
+        )
 
 
 def _line(bad: Bad) -> bytes:

@@ -33,7 +33,11 @@ class UnreachableDocuments:
         if "\0" in path:  # no valid path: its task fails wherever it runs
             return
         real = Path(os.path.realpath(path))
-        if is_own(real, self._own) or is_hidden([real.name]) or root_of(real, self._roots, self._own) is not None:
+        if (
+            is_own(real, self._own)
+            or is_hidden([real.name])
+            or root_of(real, self._roots, self._own) is not None
+        ):
             return
         self.count += 1
         self._remember(real.parent)

@@ -25,10 +25,17 @@ def mark(connection: Connection, which: Batch, actor: str) -> bool:
 
     Return False if it was cancelled already.
     """
-    marked = update(batch).where(batch.c.id == which.id, batch.c.cancelled_at.is_(None)).values(cancelled_at=utc_now())
+    marked = (
+        update(batch)
+        .where(batch.c.id == which.id, batch.c.cancelled_at.is_(None))
+        .values(cancelled_at=utc_now())
+    )
     if connection.execute(marked).rowcount == 0:
         return False
-    connection.execute(audit.insert(), {"actor": actor[:191], "action": "cancel", "detail": f"batch {which.name}"[:2000]})
+    connection.execute(
+        audit.insert(),
+        {"actor": actor[:191], "action": "cancel", "detail": f"batch {which.name}"[:2000]},
+    )
     guards.open_all(connection, which.group, which.id, actor, "the batch was cancelled")
     return True
 
@@ -42,26 +49,43 @@ def cancel_page(connection: Connection, batch_id: int, after: bytes) -> tuple[in
     marked = select(batch.c.cancelled_at).where(batch.c.id == batch_id).with_for_update(read=True)
     if connection.execute(marked).scalar() is None:
         return 0, None
-    query = select(task.c.id, task.c.task_key, task.c.status, task.c.type).where(task.c.batch_id == batch_id, task.c.task_key > after)
+    query = select(task.c.id, task.c.task_key, task.c.status, task.c.type).where(
+        task.c.batch_id == batch_id, task.c.task_key > after
+    )
     rows = connection.execute(query.order_by(task.c.task_key).limit(PAGE)).all()
-    return _cancel(connection, batch_id, [row for row in rows if row.status in WAITING]), rows[-1].task_key if len(rows) == PAGE else None
+    return _cancel(connection, batch_id, [row for row in rows if row.status in WAITING]), rows[
+        -1
+    ].task_key if len(rows) == PAGE else None
 
 
-def cancel_one(connection: Connection, key: bytes, group: str, batch_id: int | None, actor: str) -> list[tuple[str, Status]]:
+def cancel_one(
+    connection: Connection, key: bytes, group: str, batch_id: int | None, actor: str
+) -> list[tuple[str, Status]]:
     """Cancel the group's task with this key if it waits.
 
     Returns (batch name, state before) of each task with that key. If several batches have such a
     task, nothing is cancelled: a person must say which task is meant.
     """
-    named = select(task.c.id).join(batch, batch.c.id == task.c.batch_id).where(batch.c.group_name == group, task.c.task_key == key)
+    named = (
+        select(task.c.id)
+        .join(batch, batch.c.id == task.c.batch_id)
+        .where(batch.c.group_name == group, task.c.task_key == key)
+    )
     if batch_id is not None:
         named = named.where(batch.c.id == batch_id)
     ids = sorted(connection.execute(named).scalars())
-    those = select(task.c.id, task.c.batch_id, task.c.status, task.c.type).where(task.c.id.in_(ids)).order_by(task.c.id)
+    those = (
+        select(task.c.id, task.c.batch_id, task.c.status, task.c.type)
+        .where(task.c.id.in_(ids))
+        .order_by(task.c.id)
+    )
     rows = connection.execute(those.with_for_update()).all()
     if len(rows) == 1 and rows[0].status in WAITING:
         _cancel(connection, rows[0].batch_id, rows)
-        connection.execute(audit.insert(), {"actor": actor[:191], "action": "cancel", "detail": f"task {rows[0].id}"})
+        connection.execute(
+            audit.insert(),
+            {"actor": actor[:191], "action": "cancel", "detail": f"task {rows[0].id}"},
+        )
     query = select(batch.c.id, batch.c.name).where(batch.c.id.in_([row.batch_id for row in rows]))
     names = {row.id: row.name for row in connection.execute(query)}
     return [(names[row.batch_id], Status(row.status)) for row in rows]
@@ -73,10 +97,25 @@ def _cancel(connection: Connection, batch_id: int, rows: Sequence[Any]) -> int:
         return 0
     # An agent may have claimed some of these tasks since they were read: only tasks that still wait
     # are moved and counted.
-    locked = select(task.c.id, task.c.type).where(task.c.id.in_(ids), task.c.status.in_(WAITING)).order_by(task.c.id).with_for_update()
+    locked = (
+        select(task.c.id, task.c.type)
+        .where(task.c.id.in_(ids), task.c.status.in_(WAITING))
+        .order_by(task.c.id)
+        .with_for_update()
+    )
     still = connection.execute(locked).all()
-    moved = update(task).where(task.c.id.in_([row.id for row in still])).values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
+    moved = (
+        update(task)
+        .where(task.c.id.in_([row.id for row in still]))
+        .values(status=int(Status.CANCELLED), owner=0, due_at=NEVER_TIME)
+    )
     if still:
         connection.execute(moved)
-    tally.write(connection, [tally.TallyChange(tally.TallyKey(batch_id, row.type, "", Status.CANCELLED, "cancelled")) for row in still])
+    tally.write(
+        connection,
+        [
+            tally.TallyChange(tally.TallyKey(batch_id, row.type, "", Status.CANCELLED, "cancelled"))
+            for row in still
+        ],
+    )
     return len(still)

@@ -76,7 +76,9 @@ def listed(connection: Connection, group: str, chosen: Selection) -> list[Group]
     The selection's limit counts groups.
     """
     tasks, records = selection_query.tasks(chosen, group), selection_query.records(chosen, group)
-    return largest_first(of_tasks(connection, tasks) + of_records(connection, records))[: chosen.limit]
+    return largest_first(of_tasks(connection, tasks) + of_records(connection, records))[
+        : chosen.limit
+    ]
 
 
 def largest_first(groups: Iterable[Group]) -> list[Group]:
@@ -93,24 +95,52 @@ def of_tasks(connection: Connection, tasks: Select[Any]) -> list[Group]:
         func.min(dead_letter.c.died_at).label("first_at"),
         func.max(dead_letter.c.died_at).label("last_at"),
     )
-    rows = connection.execute(tasks.with_only_columns(*columns, func.min(task.c.id).label("oldest")).group_by(*by)).all()
+    rows = connection.execute(
+        tasks.with_only_columns(*columns, func.min(task.c.id).label("oldest")).group_by(*by)
+    ).all()
     examples = _examples(connection, [row.oldest for row in rows])
     sums = [func.sum(task_attempt.c[name]) for name in _SPENT]
-    paid = tasks.join(task_attempt, task_attempt.c.task_id == task.c.id).with_only_columns(*by, func.count(), *sums).group_by(*by)
-    spent = {(row[0], row[1]): Spent(*(int(value) for value in row[2:])) for row in connection.execute(paid)}
+    paid = (
+        tasks.join(task_attempt, task_attempt.c.task_id == task.c.id)
+        .with_only_columns(*by, func.count(), *sums)
+        .group_by(*by)
+    )
+    spent = {
+        (row[0], row[1]): Spent(*(int(value) for value in row[2:]))
+        for row in connection.execute(paid)
+    }
     return [
-        replace(_group(row, examples.get(row.oldest, _GONE)), tasks=row.n, spent=spent.get((row.fingerprint, row.disposition), Spent()))
+        replace(
+            _group(row, examples.get(row.oldest, _GONE)),
+            tasks=row.n,
+            spent=spent.get((row.fingerprint, row.disposition), Spent()),
+        )
         for row in rows
     ]
 
 
 def _examples(connection: Connection, ids: Sequence[int]) -> dict[int, Example]:
-    columns = (task.c.id, task.c.task_key, batch.c.name, dead_letter.c.error_class, dead_letter.c.error_text)
-    query = select(*columns).join(batch, batch.c.id == task.c.batch_id).join(dead_letter, dead_letter.c.task_id == task.c.id)
+    columns = (
+        task.c.id,
+        task.c.task_key,
+        batch.c.name,
+        dead_letter.c.error_class,
+        dead_letter.c.error_text,
+    )
+    query = (
+        select(*columns)
+        .join(batch, batch.c.id == task.c.batch_id)
+        .join(dead_letter, dead_letter.c.task_id == task.c.id)
+    )
     found = {}
     for start in range(0, len(ids), _PAGE):
         for row in connection.execute(query.where(task.c.id.in_(ids[start : start + _PAGE]))):
-            found[row.id] = Example(row.task_key.decode(errors="backslashreplace"), row.name, row.error_class, row.error_text)
+            found[row.id] = Example(
+                row.task_key.decode(errors="backslashreplace"),
+                row.name,
+                row.error_class,
+                row.error_text,
+            )
     return found
 
 
@@ -118,16 +148,39 @@ def of_records(connection: Connection, records: Select[Any]) -> list[Group]:
     """Return the groups of the records that a query of `selected` returns."""
     by = (quarantine.c.fingerprint, quarantine.c.disposition)
     at = quarantine.c.created_at
-    columns = (*by, func.count().label("n"), func.min(at).label("first_at"), func.max(at).label("last_at"))
-    query = records.with_only_columns(*columns, func.min(quarantine.c.id).label("oldest")).group_by(*by)
+    columns = (
+        *by,
+        func.count().label("n"),
+        func.min(at).label("first_at"),
+        func.max(at).label("last_at"),
+    )
+    query = records.with_only_columns(*columns, func.min(quarantine.c.id).label("oldest")).group_by(
+        *by
+    )
     rows = connection.execute(query).all()
     texts: dict[int, str] = {}
     for start in range(0, len(rows), _PAGE):
         ids = [row.oldest for row in rows[start : start + _PAGE]]
         asked = select(quarantine.c.id, quarantine.c.error_text).where(quarantine.c.id.in_(ids))
         texts.update((row.id, row.error_text) for row in connection.execute(asked))
-    return [_group(row, Example(f"{RECORD}{row.oldest}", "", error_class(row.disposition), texts.get(row.oldest, ""))) for row in rows]
+    return [
+        _group(
+            row,
+            Example(
+                f"{RECORD}{row.oldest}", "", error_class(row.disposition), texts.get(row.oldest, "")
+            ),
+        )
+        for row in rows
+    ]
 
 
 def _group(row: Row[Any], example: Example) -> Group:
-    return Group(bytes(row.fingerprint or b"").hex(), row.disposition, row.n, 0, row.first_at, row.last_at, example)
+    return Group(
+        bytes(row.fingerprint or b"").hex(),
+        row.disposition,
+        row.n,
+        0,
+        row.first_at,
+        row.last_at,
+        example,
+    )

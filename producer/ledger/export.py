@@ -34,7 +34,9 @@ class Read(Protocol):
         ...
 
 
-def export(read: Read, batch_ids: Sequence[int], line_of: LineOf, out: BinaryIO) -> dict[int, Counter[Status]]:
+def export(
+    read: Read, batch_ids: Sequence[int], line_of: LineOf, out: BinaryIO
+) -> dict[int, Counter[Status]]:
     """Write each task's line to `out`; return, by batch, how many tasks are in each state."""
     counts: dict[int, Counter[Status]] = {}
     for batch_id in batch_ids:
@@ -52,7 +54,9 @@ def _written(ended: Ended, line_of: LineOf) -> bytes | None:
         with contained():
             return line_of(ended)
     except Exception as error:  # noqa: BLE001 - one task may not keep the others from being exported
-        log.warning("the end of task %d cannot be written: %s", ended.task_id, one_line(told(error)))
+        log.warning(
+            "the end of task %d cannot be written: %s", ended.task_id, one_line(told(error))
+        )
         return line_of(unreadable(ended, error))
 
 
@@ -75,7 +79,9 @@ def _tasks(read: Read, batch_id: int) -> Iterator[Ended]:
 
 
 def _range(connection: Connection, batch_id: int) -> tuple[int, int]:
-    row = connection.execute(select(func.min(task.c.id), func.max(task.c.id)).where(task.c.batch_id == batch_id)).one()
+    row = connection.execute(
+        select(func.min(task.c.id), func.max(task.c.id)).where(task.c.batch_id == batch_id)
+    ).one()
     return row[0] or 1, row[1] or 0
 
 
@@ -85,7 +91,12 @@ def _page(connection: Connection, first: int, last: int) -> list[tuple[int, int]
     The query does not name the batch, which would tempt the server to sort the whole batch for each
     page.
     """
-    query = select(task.c.id, task.c.batch_id).where(task.c.id.between(first, last)).order_by(task.c.id).limit(_PAGE)
+    query = (
+        select(task.c.id, task.c.batch_id)
+        .where(task.c.id.between(first, last))
+        .order_by(task.c.id)
+        .limit(_PAGE)
+    )
     return [(row.id, row.batch_id) for row in connection.execute(query)]
 
 
@@ -119,7 +130,15 @@ def _ended(connection: Connection, ids: Sequence[int]) -> list[Ended]:
     joined = task.join(task_input, task_input.c.task_id == task.c.id)
     joined = joined.outerjoin(task_result, task_result.c.task_id == task.c.id)
     joined = joined.outerjoin(dead_letter, dead_letter.c.task_id == task.c.id)
-    columns = (task.c.id, task.c.task_key, task.c.status, task.c.attempt, task_input.c.body, *result, *letter)
+    columns = (
+        task.c.id,
+        task.c.task_key,
+        task.c.status,
+        task.c.attempt,
+        task_input.c.body,
+        *result,
+        *letter,
+    )
     query = select(*columns).select_from(joined).where(task.c.id.in_(ids)).order_by(task.c.id)
     rows = connection.execute(query).all()
     spent = _spent(connection, ids)
@@ -129,7 +148,11 @@ def _ended(connection: Connection, ids: Sequence[int]) -> list[Ended]:
 def _spent(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[int, int, int]]:
     """Return tokens and cost of the attempts that did not succeed."""
     sums = [func.sum(task_attempt.c[name]) for name in ("tokens_in", "tokens_out", "cost_micro")]
-    query = select(task_attempt.c.task_id, *sums).where(task_attempt.c.task_id.in_(ids)).group_by(task_attempt.c.task_id)
+    query = (
+        select(task_attempt.c.task_id, *sums)
+        .where(task_attempt.c.task_id.in_(ids))
+        .group_by(task_attempt.c.task_id)
+    )
     return {row[0]: (int(row[1]), int(row[2]), int(row[3])) for row in connection.execute(query)}
 
 
@@ -146,9 +169,17 @@ def _task(row: Row[Any], spent: tuple[int, int, int]) -> Ended:
         tokens_out=tokens_out + (row.result_tokens_out or 0),
         cost_micro=cost_micro + (row.result_cost_micro or 0),
         result=_result(row) if status == Status.SUCCEEDED else None,
-        letter=Letter(row.error_class, row.error_text, row.died_at) if status == Status.DEAD else None,
+        letter=Letter(row.error_class, row.error_text, row.died_at)
+        if status == Status.DEAD
+        else None,
     )
 
 
 def _result(row: Row[Any]) -> Result:
-    return Result(row.result_codec, row.result_body, row.result_model, row.result_trace_id, row.result_created_at)
+    return Result(
+        row.result_codec,
+        row.result_body,
+        row.result_model,
+        row.result_trace_id,
+        row.result_created_at,
+    )

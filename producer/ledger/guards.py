@@ -94,7 +94,10 @@ _READ = (  # built once, because every agent runs this query each second
         (-seconds_until(guard.c.look_at)).label("look_s"),
     )
     .join(batch, batch.c.id == guard.c.batch_id)
-    .where(guard.c.group_name == bindparam("of_group"), or_(guard.c.opened_at.is_(None), guard.c.called_at.is_(None)))
+    .where(
+        guard.c.group_name == bindparam("of_group"),
+        or_(guard.c.opened_at.is_(None), guard.c.called_at.is_(None)),
+    )
     .order_by(guard.c.id)
 )
 
@@ -136,7 +139,9 @@ def _guard(row: Any) -> Guard:
     )
 
 
-def open_one(connection: Connection, one: Guard, actor: str, why: str, *, forgiven: bool = True) -> bool:
+def open_one(
+    connection: Connection, one: Guard, actor: str, why: str, *, forgiven: bool = True
+) -> bool:
     """Open a guard, so that its tasks run again, and write an audit row.
 
     With `forgiven`, earlier failures count no more and the route is known to work; a guard without
@@ -144,11 +149,18 @@ def open_one(connection: Connection, one: Guard, actor: str, why: str, *, forgiv
     """
     raised = update(guard).where(guard.c.id == one.id, guard.c.opened_at.is_(None))
     cause = one.cause if forgiven else ""
-    if connection.execute(raised.values(opened_at=utc_now(), called_at=None, look_left=-1, cause=cause)).rowcount == 0:
+    if (
+        connection.execute(
+            raised.values(opened_at=utc_now(), called_at=None, look_left=-1, cause=cause)
+        ).rowcount
+        == 0
+    ):
         return False
     connection.execute(delete(guard_look).where(guard_look.c.guard_id == one.id))
     detail = f"{one.key}: {why}"[:2000]
-    connection.execute(insert(audit), {"actor": actor[:191], "action": "guard open", "detail": detail})
+    connection.execute(
+        insert(audit), {"actor": actor[:191], "action": "guard open", "detail": detail}
+    )
     return True
 
 

@@ -9,7 +9,15 @@ from sqlalchemy import Connection, select
 from producer.ledger.quarantine import error_class
 from producer.ledger.result_lines import attempts_of
 from schemas.ledger.sql import NEVER_TIME
-from schemas.ledger.tables import batch, dead_letter, quarantine, task, task_attempt, task_input, task_result
+from schemas.ledger.tables import (
+    batch,
+    dead_letter,
+    quarantine,
+    task,
+    task_attempt,
+    task_input,
+    task_result,
+)
 from schemas.task.states import Status
 
 _NO_HEADERS = b"[]"
@@ -114,13 +122,17 @@ class Record:
     seen: int
 
 
-def states(connection: Connection, group: str, key: str, batch_name: str | None) -> list[tuple[str, Status]]:
+def states(
+    connection: Connection, group: str, key: str, batch_name: str | None
+) -> list[tuple[str, Status]]:
     """Return the group's batches that contain a task of this id, with the task's state.
 
     With `batch_name`, only that batch is returned.
     """
     query = select(batch.c.name, task.c.status).join(task, task.c.batch_id == batch.c.id)
-    query = query.where(batch.c.group_name == group, task.c.task_key == key.encode()).order_by(batch.c.id)
+    query = query.where(batch.c.group_name == group, task.c.task_key == key.encode()).order_by(
+        batch.c.id
+    )
     if batch_name is not None:
         query = query.where(batch.c.name == batch_name)
     return [(row.name, Status(row.status)) for row in connection.execute(query)]
@@ -132,7 +144,9 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
         select(task, batch.c.name, task_input.c.raw_key, task_input.c.headers, task_input.c.body)
         .join(batch, batch.c.id == task.c.batch_id)
         .join(task_input, task_input.c.task_id == task.c.id)
-        .where(batch.c.group_name == group, batch.c.name == batch_name, task.c.task_key == key.encode())
+        .where(
+            batch.c.group_name == group, batch.c.name == batch_name, task.c.task_key == key.encode()
+        )
     )
     row = connection.execute(query).one_or_none()
     if row is None:
@@ -161,21 +175,50 @@ def story(connection: Connection, group: str, batch_name: str, key: str) -> Stor
 
 
 def _letter(connection: Connection, task_id: int) -> Letter | None:
-    row = connection.execute(select(dead_letter).where(dead_letter.c.task_id == task_id)).one_or_none()
+    row = connection.execute(
+        select(dead_letter).where(dead_letter.c.task_id == task_id)
+    ).one_or_none()
     if row is None:
         return None
     origin = (row.origin_topic, row.origin_partition, row.origin_offset)
-    return Letter(row.fence, row.disposition, row.error_class, bytes(row.fingerprint).hex(), row.error_text, row.died_at, *origin)
+    return Letter(
+        row.fence,
+        row.disposition,
+        row.error_class,
+        bytes(row.fingerprint).hex(),
+        row.error_text,
+        row.died_at,
+        *origin,
+    )
 
 
 def _result(connection: Connection, task_id: int) -> Result | None:
-    names = ("created_at", "model", "trace_id", "duration_ms", "tokens_in", "tokens_out", "cost_micro")
-    row = connection.execute(select(*(task_result.c[name] for name in names)).where(task_result.c.task_id == task_id)).one_or_none()
+    names = (
+        "created_at",
+        "model",
+        "trace_id",
+        "duration_ms",
+        "tokens_in",
+        "tokens_out",
+        "cost_micro",
+    )
+    row = connection.execute(
+        select(*(task_result.c[name] for name in names)).where(task_result.c.task_id == task_id)
+    ).one_or_none()
     return None if row is None else Result(*row)
 
 
 def _history(connection: Connection, task_id: int) -> Sequence[Attempt]:
-    names = ("attempt", "fence", "outcome", "error_class", "error_text", "trace_id", "started_at", "duration_ms")
+    names = (
+        "attempt",
+        "fence",
+        "outcome",
+        "error_class",
+        "error_text",
+        "trace_id",
+        "started_at",
+        "duration_ms",
+    )
     columns = [task_attempt.c[name] for name in (*names, "tokens_in", "tokens_out", "cost_micro")]
     query = select(*columns).where(task_attempt.c.task_id == task_id).order_by(task_attempt.c.id)
     return [Attempt(row.attempt + 1, *row[1:]) for row in connection.execute(query)]

@@ -30,7 +30,9 @@ _DUE = (  # Every agent runs this query each second, so it is built once.
     .order_by(outbox.c.due_at)
     .with_for_update(skip_locked=True)
 )
-_TAKE = _DUE.where(outbox.c.destination.not_in(bindparam("without", expanding=True))).limit(bindparam("most"))
+_TAKE = _DUE.where(outbox.c.destination.not_in(bindparam("without", expanding=True))).limit(
+    bindparam("most")
+)
 _TAKE_ONE = _DUE.where(outbox.c.destination == bindparam("destination")).limit(1)
 
 
@@ -44,7 +46,14 @@ def unpack(blob: bytes) -> tuple[Item, ...]:
     return tuple(_PACKED.iter_unpack(blob))
 
 
-def place(connection: Connection, group: str, destination: str, items: Sequence[Item], *, grace_s: float = GRACE_S) -> list[Order]:
+def place(
+    connection: Connection,
+    group: str,
+    destination: str,
+    items: Sequence[Item],
+    *,
+    grace_s: float = GRACE_S,
+) -> list[Order]:
     """Write orders for these items and return them.
 
     The relay takes the orders after `grace_s`; until then they are left to the process that wrote
@@ -53,30 +62,44 @@ def place(connection: Connection, group: str, destination: str, items: Sequence[
     orders = []
     for start in range(0, len(items), MAX_ITEMS):
         part = tuple(items[start : start + MAX_ITEMS])
-        row = {"group_name": group, "destination": destination, "due_at": utc_after(grace_s), "items": pack(part)}
+        row = {
+            "group_name": group,
+            "destination": destination,
+            "due_at": utc_after(grace_s),
+            "items": pack(part),
+        }
         key = connection.execute(insert(outbox).values(**row)).inserted_primary_key
         orders.append(Order(key[0] if key else 0, group, destination, part))
     return orders
 
 
-def take(connection: Connection, group: str, limit: int = TAKEN, *, without: Iterable[str] = ()) -> list[Order]:
+def take(
+    connection: Connection, group: str, limit: int = TAKEN, *, without: Iterable[str] = ()
+) -> list[Order]:
     """Return orders that outlived their grace, leaving out the destinations in `without`.
 
     The relay's lease keeps other relays away from these orders.
     """
-    return _lease(connection, connection.execute(_TAKE, {"of_group": group, "most": limit, "without": sorted(without)}))
+    return _lease(
+        connection,
+        connection.execute(_TAKE, {"of_group": group, "most": limit, "without": sorted(without)}),
+    )
 
 
 def take_one(connection: Connection, group: str, destination: str) -> list[Order]:
     """Return the oldest order for one destination, or an empty list, as `take` does."""
-    return _lease(connection, connection.execute(_TAKE_ONE, {"of_group": group, "destination": destination}))
+    return _lease(
+        connection, connection.execute(_TAKE_ONE, {"of_group": group, "destination": destination})
+    )
 
 
 def _lease(connection: Connection, rows: Iterable[Row[Any]]) -> list[Order]:
     orders = [Order(row.id, row.group_name, row.destination, unpack(row.items)) for row in rows]
     if orders:
         ids = sorted(order.id for order in orders)
-        connection.execute(update(outbox).where(outbox.c.id.in_(ids)).values(due_at=utc_after(RELAY_LEASE_S)))
+        connection.execute(
+            update(outbox).where(outbox.c.id.in_(ids)).values(due_at=utc_after(RELAY_LEASE_S))
+        )
     return orders
 
 
@@ -93,8 +116,15 @@ def ordered(connection: Connection, group: str, destination: str) -> set[int]:
 
     The records of these tasks may not be on the topic yet.
     """
-    query = select(outbox.c["items"]).where(outbox.c.group_name == group, outbox.c.destination == destination)
-    return {item[1] for blob in connection.execute(query).scalars() for item in unpack(blob) if item[0] == TASK}
+    query = select(outbox.c["items"]).where(
+        outbox.c.group_name == group, outbox.c.destination == destination
+    )
+    return {
+        item[1]
+        for blob in connection.execute(query).scalars()
+        for item in unpack(blob)
+        if item[0] == TASK
+    }
 
 
 def drop_settled(connection: Connection, group: str, limit: int = 20) -> int:
@@ -103,11 +133,20 @@ def drop_settled(connection: Connection, group: str, limit: int = 20) -> int:
     It does not wait for their due time. A dead letter's order is never dropped because of its
     task's state.
     """
-    query = select(outbox).where(outbox.c.group_name == group, outbox.c.destination != "dlq").order_by(outbox.c.due_at).limit(limit)
+    query = (
+        select(outbox)
+        .where(outbox.c.group_name == group, outbox.c.destination != "dlq")
+        .order_by(outbox.c.due_at)
+        .limit(limit)
+    )
     dropped = 0
     for row in connection.execute(query).all():
         ids = sorted(item[1] for item in unpack(row.items))
-        still_open = select(func.count()).select_from(task).where(task.c.id.in_(ids), task.c.status.not_in(FINAL))
+        still_open = (
+            select(func.count())
+            .select_from(task)
+            .where(task.c.id.in_(ids), task.c.status.not_in(FINAL))
+        )
         if connection.execute(still_open).scalar() == 0:
             dropped += connection.execute(delete(outbox).where(outbox.c.id == row.id)).rowcount
     return dropped
@@ -118,6 +157,8 @@ def waiting(connection: Connection, group: str) -> tuple[int, float]:
 
     The age is in seconds, 0 if no order has outlived its grace.
     """
-    query = select(func.count(), func.min(seconds_until(outbox.c.due_at))).where(outbox.c.group_name == group)
+    query = select(func.count(), func.min(seconds_until(outbox.c.due_at))).where(
+        outbox.c.group_name == group
+    )
     count, oldest = connection.execute(query).one()
     return count, max(0.0, -float(oldest or 0.0))

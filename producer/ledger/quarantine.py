@@ -59,7 +59,11 @@ def keep(connection: Connection, group: str, suspects: Sequence[RejectedRecord])
         )
         known = connection.execute(select(quarantine.c.id).where(*place)).scalar()
         if known is not None:
-            connection.execute(update(quarantine).where(quarantine.c.id == known).values(seen=quarantine.c.seen + 1))
+            connection.execute(
+                update(quarantine)
+                .where(quarantine.c.id == known)
+                .values(seen=quarantine.c.seen + 1)
+            )
             continue
         connection.execute(insert_new(connection, quarantine), _row(group, suspect))
         row_id = connection.execute(select(quarantine.c.id).where(*place)).scalar_one()
@@ -67,13 +71,17 @@ def keep(connection: Connection, group: str, suspects: Sequence[RejectedRecord])
     return outbox.place(connection, group, "dlq", new)
 
 
-def undeliverable(connection: Connection, group: str, item: outbox.Item, record: Outgoing, reason: str) -> None:
+def undeliverable(
+    connection: Connection, group: str, item: outbox.Item, record: Outgoing, reason: str
+) -> None:
     """Store a trace of an order's item that its topic refuses even as a pointer.
 
     There is no dead letter for it.
     """
     where = f"order:{record.topic}:{item[0]}:{item[1]}:{item[2]}"
-    suspect = RejectedRecord("", where[:249], 0, item[1], record.key, None, record.headers, reason, "rejected")
+    suspect = RejectedRecord(
+        "", where[:249], 0, item[1], record.key, None, record.headers, reason, "rejected"
+    )
     connection.execute(insert_new(connection, quarantine), _row(group, suspect))
 
 
@@ -87,12 +95,16 @@ def headers_blob(headers: RawHeaders) -> bytes:
     """
     kept: list[bytes] = []
     size = len("[]")
-    named = islice((header for header in reversed(headers) if header[0] == BATCH_HEADER and header[1]), 1)
+    named = islice(
+        (header for header in reversed(headers) if header[0] == BATCH_HEADER and header[1]), 1
+    )
     first = islice(headers, KEPT_HEADER_BYTES)  # a record of 4 MiB may have half a million headers
     others = sorted((header for header in first if header[0] != BATCH_HEADER), key=_rank)
     for name, raw in (*named, *others):
         value = raw[:KEPT_BATCH_BYTES] if raw and name == BATCH_HEADER else raw
-        pair = orjson.dumps([_utf8(name), None if value is None else value.decode("utf-8", "backslashreplace")])
+        pair = orjson.dumps(
+            [_utf8(name), None if value is None else value.decode("utf-8", "backslashreplace")]
+        )
         size += len(pair) + len(",")
         if size > KEPT_HEADER_BYTES:
             break
@@ -103,7 +115,10 @@ def headers_blob(headers: RawHeaders) -> bytes:
 def headers_of(blob: bytes | None) -> list[tuple[str, str | None]]:
     """Return the headers that `headers_blob` wrote. Raises LineError if the row is damaged."""
     with reading(memory=True):
-        return [(str(name), None if value is None else str(value)) for name, value in orjson.loads(blob or b"[]")]
+        return [
+            (str(name), None if value is None else str(value))
+            for name, value in orjson.loads(blob or b"[]")
+        ]
 
 
 def _rank(header: tuple[str, bytes | None]) -> bool:
@@ -119,7 +134,12 @@ def _row(group: str, suspect: RejectedRecord) -> dict[str, object]:
         with contained():
             return _whole_row(group, suspect)
     except Exception as error:  # noqa: BLE001 - what cannot be kept would be read again for ever
-        return _whole_row(group, replace(suspect, headers=(), reason=one_line(f"its headers cannot be kept: {told(error)}")))
+        return _whole_row(
+            group,
+            replace(
+                suspect, headers=(), reason=one_line(f"its headers cannot be kept: {told(error)}")
+            ),
+        )
 
 
 def error_class(disposition: str) -> str:

@@ -12,7 +12,11 @@ from schemas.ledger.tables import audit, batch
 
 def closed(connection: Connection, chosen: Selection) -> Batch | None:
     """Return the named batch if it is cancelled and all its cancelled tasks are selected."""
-    if not chosen.cancelled or chosen.batch is None or {chosen.key, chosen.type, chosen.tenant} != {None}:
+    if (
+        not chosen.cancelled
+        or chosen.batch is None
+        or {chosen.key, chosen.type, chosen.tenant} != {None}
+    ):
         return None
     found = find_batch(connection, chosen.batch)
     return found if found is not None and found.cancelled else None
@@ -20,7 +24,13 @@ def closed(connection: Connection, chosen: Selection) -> Batch | None:
 
 def reopen(connection: Connection, which: Batch, actor: str) -> None:
     """Reopen a batch and record it in the audit, once even if it is called again."""
-    opened = update(batch).where(batch.c.id == which.id, batch.c.cancelled_at.is_not(None)).values(cancelled_at=None)
+    opened = (
+        update(batch)
+        .where(batch.c.id == which.id, batch.c.cancelled_at.is_not(None))
+        .values(cancelled_at=None)
+    )
     if connection.execute(opened).rowcount:
         detail = f"batch {which.name}: it has no cancelled task"
-        connection.execute(audit.insert(), {"actor": actor[:191], "action": "reopen", "detail": detail[:2000]})
+        connection.execute(
+            audit.insert(), {"actor": actor[:191], "action": "reopen", "detail": detail[:2000]}
+        )

@@ -95,18 +95,36 @@ def openai_line(task: Ended) -> bytes | None:
     """
     head = {"id": f"batch_req_{task.task_id}", "custom_id": task.key}
     if task.result is not None:
-        response = {"status_code": 200, "request_id": task.result.trace_id, "body": _completion(task.result)}
+        response = {
+            "status_code": 200,
+            "request_id": task.result.trace_id,
+            "body": _completion(task.result),
+        }
         return _line(head | {"response": response, "error": None})
     if task.letter is not None:
-        return _line(head | {"response": None, "error": {"code": task.letter.error_class, "message": task.letter.error_text}})
+        return _line(
+            head
+            | {
+                "response": None,
+                "error": {"code": task.letter.error_class, "message": task.letter.error_text},
+            }
+        )
     if task.status == Status.CANCELLED:
-        return _line(head | {"response": None, "error": {"code": "cancelled", "message": "the task was cancelled"}})
+        return _line(
+            head
+            | {
+                "response": None,
+                "error": {"code": "cancelled", "message": "the task was cancelled"},
+            }
+        )
     return None
 
 
 def unreadable(task: Ended, error: Exception) -> Ended:
     """Return a task whose stored end cannot be read, with the reason in the place of its result."""
-    ended_at = task.result.created_at if task.result else task.letter.died_at if task.letter else None
+    ended_at = (
+        task.result.created_at if task.result else task.letter.died_at if task.letter else None
+    )
     why = one_line(f"what the ledger has stored of this task cannot be read: {told(error)}")
     return replace(task, result=None, letter=Letter(UNREADABLE, why, ended_at))
 

@@ -42,12 +42,16 @@ class Selection:
 
     def __post_init__(self) -> None:
         digits = self.fingerprint
-        if digits is not None and not (_FEWEST_DIGITS <= len(digits) <= _MOST_DIGITS and _HEX.issuperset(digits)):
+        if digits is not None and not (
+            _FEWEST_DIGITS <= len(digits) <= _MOST_DIGITS and _HEX.issuperset(digits)
+        ):
             raise ConfigError(
                 f"fingerprint {digits!r}: write at least its first {_FEWEST_DIGITS} hexadecimal digits, as `dead list` shows them"
             )
         if self.cancelled and (stray := self._set(_OF_DEATHS)):
-            raise ConfigError(f"{', '.join(stray)} is about dead letters; leave it out, or leave out --cancelled")
+            raise ConfigError(
+                f"{', '.join(stray)} is about dead letters; leave it out, or leave out --cancelled"
+            )
 
     @property
     def narrows(self) -> bool:
@@ -73,13 +77,17 @@ class Selection:
 
         A selection that only does not exclude them does not ask for them.
         """
-        return self.with_records and bool(OF_RECORDS & set(self.dispositions) or self.fingerprint or self.record is not None)
+        return self.with_records and bool(
+            OF_RECORDS & set(self.dispositions) or self.fingerprint or self.record is not None
+        )
 
     @property
     def fingerprint_range(self) -> tuple[bytes, bytes]:
         """Return the first and the last fingerprint with the given first digits."""
         begins = self.fingerprint or ""
-        return bytes.fromhex(begins.ljust(_MOST_DIGITS, "0")), bytes.fromhex(begins.ljust(_MOST_DIGITS, "f"))
+        return bytes.fromhex(begins.ljust(_MOST_DIGITS, "0")), bytes.fromhex(
+            begins.ljust(_MOST_DIGITS, "f")
+        )
 
     def _set(self, names: tuple[str, ...]) -> list[str]:
         found = (name for name in names if getattr(self, name) not in (None, ()))
@@ -87,19 +95,39 @@ class Selection:
 
     def as_json(self) -> dict[str, Any]:
         """Return the filters that are set, as JSON values."""
-        values = {name: value for name, value in asdict(self).items() if value not in (None, (), False)}
-        return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
+        values = {
+            name: value for name, value in asdict(self).items() if value not in (None, (), False)
+        }
+        return {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in values.items()
+        }
 
     def __str__(self) -> str:
-        shown = {name: written(value) if isinstance(value, datetime) else value for name, value in asdict(self).items()}
+        shown = {
+            name: written(value) if isinstance(value, datetime) else value
+            for name, value in asdict(self).items()
+        }
         shown["dispositions"] = ",".join(self.dispositions)
         shown["record"] = None if self.record is None else f"{RECORD}{self.record}"
-        said = [f"--{_OPTIONS.get(name, name)} {value}" for name, value in shown.items() if value and value is not True]
+        said = [
+            f"--{_OPTIONS.get(name, name)} {value}"
+            for name, value in shown.items()
+            if value and value is not True
+        ]
         return " ".join([*said, *(["--cancelled"] if self.cancelled else [])]) or "--all"
 
 
 def from_json(values: dict[str, Any]) -> Selection:
     """Return the selection that `as_json` described."""
-    known = {name: value for name, value in values.items() if name in {field.name for field in fields(Selection)}}
-    times = {name: datetime.fromisoformat(known[name]) for name in ("since", "until") if name in known}
-    return replace(Selection(), **known | times | {"dispositions": tuple(known.get("dispositions", ()))})
+    known = {
+        name: value
+        for name, value in values.items()
+        if name in {field.name for field in fields(Selection)}
+    }
+    times = {
+        name: datetime.fromisoformat(known[name]) for name in ("since", "until") if name in known
+    }
+    return replace(
+        Selection(), **known | times | {"dispositions": tuple(known.get("dispositions", ()))}
+    )

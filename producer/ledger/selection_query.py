@@ -28,7 +28,11 @@ def tasks(chosen: Selection, group: str) -> Select[Any]:
     """
     query, where = _cancelled() if chosen.cancelled else _dead(chosen)
     where.append(batch.c.group_name == group)
-    for column, value in ((batch.c.name, chosen.batch), (task.c.type, chosen.type), (task.c.tenant, chosen.tenant)):
+    for column, value in (
+        (batch.c.name, chosen.batch),
+        (task.c.type, chosen.type),
+        (task.c.tenant, chosen.tenant),
+    ):
         if value is not None:
             where.append(column == value)
     if chosen.key is not None:
@@ -37,7 +41,9 @@ def tasks(chosen: Selection, group: str) -> Select[Any]:
 
 
 def _cancelled() -> tuple[Select[Any], list[ColumnElement[bool]]]:
-    query = select(task.c.id, task.c.fence).select_from(task).join(batch, batch.c.id == task.c.batch_id)
+    query = (
+        select(task.c.id, task.c.fence).select_from(task).join(batch, batch.c.id == task.c.batch_id)
+    )
     return query, [task.c.status == int(Status.CANCELLED)]
 
 
@@ -47,7 +53,11 @@ def _dead(chosen: Selection) -> tuple[Select[Any], list[ColumnElement[bool]]]:
     Start from the few dead letters: `+ 0` keeps the optimizer off the batch and status indexes.
     With a task id those indexes are the right start.
     """
-    batch_id, status = (task.c.batch_id, task.c.status) if chosen.key is not None else (task.c.batch_id + 0, task.c.status + 0)
+    batch_id, status = (
+        (task.c.batch_id, task.c.status)
+        if chosen.key is not None
+        else (task.c.batch_id + 0, task.c.status + 0)
+    )
     query = select(dead_letter.c.task_id.label("id"), task.c.fence).select_from(dead_letter)
     query = query.join(task, task.c.id == dead_letter.c.task_id).join(batch, batch.c.id == batch_id)
     return query, [status == int(Status.DEAD), *_of_letter(chosen)]
@@ -74,7 +84,9 @@ def records(chosen: Selection, group: str) -> Select[Any]:
     where = [quarantine.c.group_name == group, quarantine.c.replayed_at.is_(None)]
     if chosen.record is not None:
         where.append(quarantine.c.id == chosen.record)
-    where += _matching(chosen, quarantine.c.disposition, quarantine.c.fingerprint, quarantine.c.created_at)
+    where += _matching(
+        chosen, quarantine.c.disposition, quarantine.c.fingerprint, quarantine.c.created_at
+    )
     query = select(quarantine.c.id, literal(0).label("fence"))
     return query.where(*where) if chosen.with_records else query.where(false())
 
@@ -89,10 +101,14 @@ def ready(chosen: Selection, cap: int) -> ColumnElement[bool]:
 
 
 def _of_letter(chosen: Selection) -> list[ColumnElement[bool]]:
-    return _matching(chosen, dead_letter.c.disposition, dead_letter.c.fingerprint, dead_letter.c.died_at)
+    return _matching(
+        chosen, dead_letter.c.disposition, dead_letter.c.fingerprint, dead_letter.c.died_at
+    )
 
 
-def _matching(chosen: Selection, disposition: Any, fingerprint: Any, at: Any) -> list[ColumnElement[bool]]:
+def _matching(
+    chosen: Selection, disposition: Any, fingerprint: Any, at: Any
+) -> list[ColumnElement[bool]]:
     where: list[ColumnElement[bool]] = []
     if chosen.dispositions:
         where.append(or_(*(disposition == one for one in chosen.dispositions)))

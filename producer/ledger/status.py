@@ -79,9 +79,18 @@ class GroupStatus:
 
     def as_json(self) -> dict[str, Any]:
         """Return the form of `--json`, version 1."""
-        head = {"version": 1, "group": self.group, "ledger": self.ledger, "orders": self.orders, "reasons": list(self.reasons)}
+        head = {
+            "version": 1,
+            "group": self.group,
+            "ledger": self.ledger,
+            "orders": self.orders,
+            "reasons": list(self.reasons),
+        }
         head |= {"guards": [one.as_json() for one in self.guards]}
-        return head | {"agents": [asdict(one) for one in self.agents], "batches": [asdict(one) for one in self.batches]}
+        return head | {
+            "agents": [asdict(one) for one in self.agents],
+            "batches": [asdict(one) for one in self.batches],
+        }
 
 
 def read(connection: Connection, group: str, name: str | None = None) -> GroupStatus:
@@ -105,7 +114,9 @@ def _told(connection: Connection, agents: Sequence[AgentStatus]) -> list[AgentSt
     if not late:
         return gone
     holder = task.c.owner.op(">>")(OWNER_BITS)
-    held = select(holder).where(task.c.status == int(Status.PROCESSING), holder.in_(late)).distinct()
+    held = (
+        select(holder).where(task.c.status == int(Status.PROCESSING), holder.in_(late)).distinct()
+    )
     recovered = late - set(connection.execute(held).scalars())
     return [one for one in gone if one.id not in recovered]
 
@@ -113,7 +124,9 @@ def _told(connection: Connection, agents: Sequence[AgentStatus]) -> list[AgentSt
 def _agents(connection: Connection, group: str) -> tuple[AgentStatus, ...]:
     silent = (-seconds_until(agent.c.seen_at)).label("silent_s")
     recent = or_(agent.c.stopped_at.is_(None), agent.c.stopped_at > utc_after(-STOPPED_SHOWN_S))
-    query = select(agent, silent).where(agent.c.group_name == group, agent.c.seen_at > utc_after(-SHOWN_S), recent)
+    query = select(agent, silent).where(
+        agent.c.group_name == group, agent.c.seen_at > utc_after(-SHOWN_S), recent
+    )
     query = query.order_by(agent.c.started_at)
     return tuple(_agent(row) for row in connection.execute(query))
 
@@ -130,15 +143,23 @@ def _agent(row: Row[Any]) -> AgentStatus:
 
 
 def _batches(connection: Connection, group: str, name: str | None) -> list[BatchStatus]:
-    query = select(batch).where(batch.c.group_name == group, batch.c.archived_at.is_(None)).order_by(batch.c.id)
+    query = (
+        select(batch)
+        .where(batch.c.group_name == group, batch.c.archived_at.is_(None))
+        .order_by(batch.c.id)
+    )
     rows = connection.execute(query if name is None else query.where(batch.c.name == name)).all()
     sums = {row.id: _sums(connection, row.id) for row in rows}
     running = _running(connection, sums)
     half_loaded = set(store.half_loaded(connection, group))
-    return [_batch(connection, row, sums[row.id], running.get(row.id, {}), half_loaded) for row in rows]
+    return [
+        _batch(connection, row, sums[row.id], running.get(row.id, {}), half_loaded) for row in rows
+    ]
 
 
-def _running(connection: Connection, sums: Mapping[int, Sequence[Any]]) -> dict[int, dict[str, int]]:
+def _running(
+    connection: Connection, sums: Mapping[int, Sequence[Any]]
+) -> dict[int, dict[str, int]]:
     """Return, by batch, how many tasks are processing and retrying.
 
     Only batches whose sums allow such tasks are queried. Processing tasks are held by agents and
@@ -148,8 +169,18 @@ def _running(connection: Connection, sums: Mapping[int, Sequence[Any]]) -> dict[
     found: dict[int, dict[str, int]] = {}
     for status, most in ((Status.PROCESSING, None), (Status.RETRYING, COUNTED_MOST)):
         batches = [batch_id for batch_id, rows in sums.items() if _may_have(rows, status)]
-        first = select(task.c.batch_id).where(task.c.status == int(status)).order_by(task.c.due_at).limit(most).subquery()
-        query = select(first.c.batch_id, func.count().label("n")).where(first.c.batch_id.in_(batches)).group_by(first.c.batch_id)
+        first = (
+            select(task.c.batch_id)
+            .where(task.c.status == int(status))
+            .order_by(task.c.due_at)
+            .limit(most)
+            .subquery()
+        )
+        query = (
+            select(first.c.batch_id, func.count().label("n"))
+            .where(first.c.batch_id.in_(batches))
+            .group_by(first.c.batch_id)
+        )
         for row in connection.execute(query) if batches else ():
             found.setdefault(row.batch_id, {})[status.name.lower()] = row.n
     return found
@@ -161,20 +192,35 @@ def _may_have(rows: Sequence[Any], status: Status) -> bool:
     It needs tasks that are not final; for the retrying state, some must once have been sent to a
     tier.
     """
-    return _counts(rows, {})["pending"] > 0 and (status is Status.PROCESSING or any(row.state == status for row in rows))
+    return _counts(rows, {})["pending"] > 0 and (
+        status is Status.PROCESSING or any(row.state == status for row in rows)
+    )
 
 
 def _sums(connection: Connection, batch_id: int) -> Sequence[Any]:
     """Return the sums of a batch, by state and outcome."""
-    sums = (func.sum(tally.c.delta), func.sum(tally.c.tokens_in), func.sum(tally.c.tokens_out), func.sum(tally.c.cost_micro))
+    sums = (
+        func.sum(tally.c.delta),
+        func.sum(tally.c.tokens_in),
+        func.sum(tally.c.tokens_out),
+        func.sum(tally.c.cost_micro),
+    )
     names = ("n", "tokens_in", "tokens_out", "cost_micro")
     columns = [column.label(label) for column, label in zip(sums, names, strict=True)]
-    query = select(tally.c.state, tally.c.outcome, *columns).where(tally.c.batch_id == batch_id).group_by(tally.c.state, tally.c.outcome)
+    query = (
+        select(tally.c.state, tally.c.outcome, *columns)
+        .where(tally.c.batch_id == batch_id)
+        .group_by(tally.c.state, tally.c.outcome)
+    )
     return connection.execute(query).all()
 
 
 def _batch(
-    connection: Connection, row: Row[Any], rows: Sequence[Any], running: Mapping[str, int], half_loaded: Collection[str]
+    connection: Connection,
+    row: Row[Any],
+    rows: Sequence[Any],
+    running: Mapping[str, int],
+    half_loaded: Collection[str],
 ) -> BatchStatus:
     counts = _counts(rows, running)
     rate = _rate(connection, row.id)
@@ -202,7 +248,12 @@ def _counts(rows: Any, running: Mapping[str, int]) -> dict[str, int]:
     }
     processing, retrying = running.get("processing", 0), running.get("retrying", 0)
     pending = max(0, total - sum(final.values()) - processing - retrying)
-    return {"total": total, "pending": pending, "processing": processing, "retrying": retrying} | final
+    return {
+        "total": total,
+        "pending": pending,
+        "processing": processing,
+        "retrying": retrying,
+    } | final
 
 
 def _failures(rows: Any) -> dict[str, int]:
@@ -214,7 +265,11 @@ def _failures(rows: Any) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for row in rows:
-        if row.outcome not in {LOADED, REPLAYED, *MOVES} and row.state in {Status.DEAD, Status.PENDING, Status.RETRYING}:
+        if row.outcome not in {LOADED, REPLAYED, *MOVES} and row.state in {
+            Status.DEAD,
+            Status.PENDING,
+            Status.RETRYING,
+        }:
             name = f"{'dead' if row.state == Status.DEAD else 'tried again'} {row.outcome}"
             found[name] = found.get(name, 0) + int(row.n)
     return {name: count for name, count in found.items() if count}
@@ -222,8 +277,15 @@ def _failures(rows: Any) -> dict[str, int]:
 
 def _rate(connection: Connection, batch_id: int) -> float:
     final = (int(Status.SUCCEEDED), int(Status.DEAD), int(Status.CANCELLED))
-    recent = (tally.c.batch_id == batch_id, tally.c.created_at > utc_after(-RATE_WINDOW_S), tally.c.state.in_(final), tally.c.delta > 0)
-    query = select(func.sum(tally.c.delta), func.min(seconds_until(tally.c.created_at))).where(*recent)
+    recent = (
+        tally.c.batch_id == batch_id,
+        tally.c.created_at > utc_after(-RATE_WINDOW_S),
+        tally.c.state.in_(final),
+        tally.c.delta > 0,
+    )
+    query = select(func.sum(tally.c.delta), func.min(seconds_until(tally.c.created_at))).where(
+        *recent
+    )
     count, oldest_s = connection.execute(query).one()
     if not count:
         return 0.0
@@ -241,7 +303,9 @@ def _reasons(
 
     Notices of agents are always included, the other reasons only while a batch is open.
     """
-    notices = tuple(dict.fromkeys(one.notice for one in agents if one.notice and one.state == "alive"))
+    notices = tuple(
+        dict.fromkeys(one.notice for one in agents if one.notice and one.state == "alive")
+    )
     if not any(one.open for one in batches):
         return notices  # inbox lines that nobody reads are in no batch yet
     reasons = [f"agent {one.name} {one.state}, {one.silent_s:.0f} s" for one in gone]

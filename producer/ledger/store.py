@@ -96,11 +96,15 @@ def direct_batch(group: str) -> str:
     return f"{group}-direct"
 
 
-def open_batch(connection: Connection, name: str, group: str, origin: Origin = Origin.LOAD) -> Batch:
+def open_batch(
+    connection: Connection, name: str, group: str, origin: Origin = Origin.LOAD
+) -> Batch:
     """Return the batch of this name; create it if it is missing. Raises what `own_batch` raises."""
     found = own_batch(connection, name, group, origin)
     if found is None:
-        connection.execute(insert_new(connection, batch), {"name": name, "group_name": group, "note": origin.value})
+        connection.execute(
+            insert_new(connection, batch), {"name": name, "group_name": group, "note": origin.value}
+        )
         found = own_batch(connection, name, group, origin)
     if found is None:
         raise UnsafeStateError(f"batch {name!r} cannot be made")
@@ -117,44 +121,69 @@ def own_batch(connection: Connection, name: str, group: str, origin: Origin) -> 
     """
     found = find_batch(connection, name)
     if found is not None and found.group != group:
-        raise ConfigError(f"batch {name!r} belongs to group {found.group!r}; load into another one with --batch")
+        raise ConfigError(
+            f"batch {name!r} belongs to group {found.group!r}; load into another one with --batch"
+        )
     foreign = name == direct_batch(group) or (found is not None and found.origin.foreign)
     if origin is Origin.LOAD and foreign:
-        raise UnsafeStateError(f"batch {name!r} is for tasks of the inbox, whose ids others choose; load into another one with --batch")
+        raise UnsafeStateError(
+            f"batch {name!r} is for tasks of the inbox, whose ids others choose; load into another one with --batch"
+        )
     if origin.foreign and found is not None and found.origin is Origin.LOAD and not foreign:
-        raise UnsafeStateError(f"batch {name!r} was made by a load and takes no record of the inbox; name another one in docllm-batch")
+        raise UnsafeStateError(
+            f"batch {name!r} was made by a load and takes no record of the inbox; name another one in docllm-batch"
+        )
     return found
 
 
 def find_batch(connection: Connection, name: str) -> Batch | None:
     """Return the batch of this name, or None."""
     row = connection.execute(select(batch).where(batch.c.name == name)).one_or_none()
-    return None if row is None else Batch(row.id, row.name, row.group_name, row.cancelled_at is not None, Origin(row.note))
+    return (
+        None
+        if row is None
+        else Batch(row.id, row.name, row.group_name, row.cancelled_at is not None, Origin(row.note))
+    )
 
 
 def require_batch(connection: Connection, group: str, name: str) -> Batch:
     """Return the batch of this name. Raises ConfigError if the group has no such batch."""
     found = find_batch(connection, name)
     if found is None or found.group != group:
-        raise ConfigError(f"group {group} has no batch {name!r}; see: python -m producer status --group {group}")
+        raise ConfigError(
+            f"group {group} has no batch {name!r}; see: python -m producer status --group {group}"
+        )
     return found
 
 
 def batches_of(connection: Connection, group: str, name: str | None) -> dict[int, str]:
     """Return a group's batch names by id, oldest first; with `name`, only that batch."""
-    query = select(batch.c.id, batch.c.name).where(batch.c.group_name == group, batch.c.archived_at.is_(None)).order_by(batch.c.id)
-    return {row.id: row.name for row in connection.execute(query if name is None else query.where(batch.c.name == name))}
+    query = (
+        select(batch.c.id, batch.c.name)
+        .where(batch.c.group_name == group, batch.c.archived_at.is_(None))
+        .order_by(batch.c.id)
+    )
+    return {
+        row.id: row.name
+        for row in connection.execute(query if name is None else query.where(batch.c.name == name))
+    }
 
 
 def take_ids(connection: Connection, count: int) -> int:
     """Take `count` task ids from the counter; return the first."""
     connection.execute(insert_new(connection, id_block), {"name": "task", "next": 1})
-    row = connection.execute(select(id_block.c.next).where(id_block.c.name == "task").with_for_update()).scalar_one()
-    connection.execute(update(id_block).where(id_block.c.name == "task").values(next=id_block.c.next + count))
+    row = connection.execute(
+        select(id_block.c.next).where(id_block.c.name == "task").with_for_update()
+    ).scalar_one()
+    connection.execute(
+        update(id_block).where(id_block.c.name == "task").values(next=id_block.c.next + count)
+    )
     return int(row)
 
 
-def accept(connection: Connection, into: Batch, tasks: Sequence[NewTask], first_id: int) -> Accepted:
+def accept(
+    connection: Connection, into: Batch, tasks: Sequence[NewTask], first_id: int
+) -> Accepted:
     """Write the new tasks under the ids from `first_id` on, and the order to publish them.
 
     Safe to run again after a lost answer: ids that exist already were written by the earlier try,
@@ -168,7 +197,11 @@ def accept(connection: Connection, into: Batch, tasks: Sequence[NewTask], first_
     rows = [_row(into, tasks[position], ids[position]) for position in order_of]
     insert_rows(connection, task, rows, keep=True)
     result = _earlier(connection, into, tasks, ids)
-    insert_rows(connection, task_input, [_input(tasks[position], key) for position, key in result.new.items()])
+    insert_rows(
+        connection,
+        task_input,
+        [_input(tasks[position], key) for position, key in result.new.items()],
+    )
     items = [(outbox.TASK, key, 0) for key in result.new.values()]
     orders = outbox.place(connection, into.group, "tasks", items)
     types = Counter(tasks[position].type for position in result.new)
@@ -185,7 +218,11 @@ def matching(connection: Connection, into: Batch, tasks: Sequence[NewTask]) -> A
     if into.cancelled:
         raise _cancelled(into)
     digests = _digests(connection, into, [one.key for one in tasks])
-    there = {position: digests[one.key] == one.digest for position, one in enumerate(tasks) if one.key in digests}
+    there = {
+        position: digests[one.key] == one.digest
+        for position, one in enumerate(tasks)
+        if one.key in digests
+    }
     new = {position: 0 for position in range(len(tasks)) if position not in there}
     known = tuple(position for position, same in there.items() if same)
     return Accepted(new, known, tuple(there.keys() - set(known)), ())
@@ -196,13 +233,19 @@ def begin_load(connection: Connection, into: Batch) -> None:
 
     From now on it counts as a load's batch. Whoever loads it wants its tasks to run.
     """
-    connection.execute(update(batch).where(batch.c.id == into.id).values(closed_at=None, note=Origin.LOAD.value))
+    connection.execute(
+        update(batch).where(batch.c.id == into.id).values(closed_at=None, note=Origin.LOAD.value)
+    )
     guards.open_all(connection, into.group, into.id, "load", "the batch was loaded again")
 
 
 def close_batch(connection: Connection, into: Batch) -> None:
     """Mark the batch as closed: its whole input was read."""
-    connection.execute(update(batch).where(batch.c.id == into.id, batch.c.closed_at.is_(None)).values(closed_at=utc_now()))
+    connection.execute(
+        update(batch)
+        .where(batch.c.id == into.id, batch.c.closed_at.is_(None))
+        .values(closed_at=utc_now())
+    )
 
 
 def told_half_loaded(name: str) -> str:
@@ -216,20 +259,29 @@ def half_loaded(connection: Connection, group: str) -> list[str]:
     Such a load still runs, or was stopped. Batches that were not loaded are never closed, and are
     left out.
     """
-    begun = (batch.c.closed_at.is_(None), batch.c.note == Origin.LOAD.value, batch.c.cancelled_at.is_(None), batch.c.archived_at.is_(None))
+    begun = (
+        batch.c.closed_at.is_(None),
+        batch.c.note == Origin.LOAD.value,
+        batch.c.cancelled_at.is_(None),
+        batch.c.archived_at.is_(None),
+    )
     query = select(batch.c.name).where(batch.c.group_name == group, *begun).order_by(batch.c.id)
     return list(connection.execute(query).scalars())
 
 
 def _lock_open(connection: Connection, into: Batch) -> None:
     """Lock the batch's row: a later cancel waits for this transaction and finds its rows."""
-    cancelled = connection.execute(select(batch.c.cancelled_at).where(batch.c.id == into.id).with_for_update(read=True)).scalar_one()
+    cancelled = connection.execute(
+        select(batch.c.cancelled_at).where(batch.c.id == into.id).with_for_update(read=True)
+    ).scalar_one()
     if cancelled is not None:
         raise _cancelled(into)
 
 
 def _cancelled(into: Batch) -> UnsafeStateError:
-    return UnsafeStateError(f"batch {into.name!r} was cancelled; load under another name with --batch")
+    return UnsafeStateError(
+        f"batch {into.name!r} was cancelled; load under another name with --batch"
+    )
 
 
 def _count(connection: Connection, ids: range) -> int:
@@ -253,8 +305,16 @@ def _earlier(connection: Connection, into: Batch, tasks: Sequence[NewTask], ids:
     new = {position: key for position, key in enumerate(ids) if key in present}
     others = [position for position in range(len(tasks)) if position not in new]
     digests = _digests(connection, into, [tasks[position].key for position in others])
-    clashing = tuple(position for position in others if digests.get(tasks[position].key) != tasks[position].digest)
-    known = tuple(position for position in others if digests.get(tasks[position].key) == tasks[position].digest)
+    clashing = tuple(
+        position
+        for position in others
+        if digests.get(tasks[position].key) != tasks[position].digest
+    )
+    known = tuple(
+        position
+        for position in others
+        if digests.get(tasks[position].key) == tasks[position].digest
+    )
     return Accepted(new, known, clashing, ())
 
 
@@ -262,7 +322,9 @@ def _digests(connection: Connection, into: Batch, keys: Sequence[bytes]) -> dict
     found: dict[bytes, bytes] = {}
     for start in range(0, len(keys), PAGE):
         page = sorted(keys[start : start + PAGE])
-        query = select(task.c.task_key, task.c.digest).where(task.c.batch_id == into.id, task.c.task_key.in_(page))
+        query = select(task.c.task_key, task.c.digest).where(
+            task.c.batch_id == into.id, task.c.task_key.in_(page)
+        )
         found.update((row.task_key, row.digest) for row in connection.execute(query))
     return found
 

@@ -58,7 +58,9 @@ def write(connection: Connection, changes: Iterable[TallyChange]) -> None:
 def loaded(connection: Connection, batch_id: int) -> int:
     """Return how many tasks were ever loaded into a batch."""
     query = select(func.sum(tally.c.delta)).where(
-        tally.c.batch_id == batch_id, tally.c.state == int(Status.PENDING), tally.c.outcome == LOADED
+        tally.c.batch_id == batch_id,
+        tally.c.state == int(Status.PENDING),
+        tally.c.outcome == LOADED,
     )
     return int(connection.execute(query).scalar() or 0)
 

@@ -33,7 +33,13 @@ def read(
     with reading(memory=True):
         name = _batch_name(headers, group)
         body = line(value)
-        return name, new_task(parsed or _parsed(body), body, max_attempts_of, raw_key=key, headers=headers_blob(headers))
+        return name, new_task(
+            parsed or _parsed(body),
+            body,
+            max_attempts_of,
+            raw_key=key,
+            headers=headers_blob(headers),
+        )
 
 
 def line(value: bytes | None) -> bytes:
@@ -47,7 +53,9 @@ def head(body: bytes) -> TaskLine:
     For a separate process, which hands the result back. Raises LineError.
     """
     with reading(memory=True):
-        return replace(_parsed(body), prompt=None, text=None, params={}, schema=None, body=None, metadata=None)
+        return replace(
+            _parsed(body), prompt=None, text=None, params={}, schema=None, body=None, metadata=None
+        )
 
 
 def reason(error: LineError) -> str:
@@ -74,14 +82,20 @@ def _parsed(body: bytes) -> TaskLine:
 def _batch_name(headers: RawHeaders, group: str) -> str:
     """Return the batch that the producer names, or else the group's own batch."""
     if any(name == UNREADABLE for name, _ in headers):
-        raise LineError("headers", "have a name that is not UTF-8", "which batch is meant cannot be read; name headers in UTF-8")
+        raise LineError(
+            "headers",
+            "have a name that is not UTF-8",
+            "which batch is meant cannot be read; name headers in UTF-8",
+        )
     named = [value for name, value in headers if name == BATCH_HEADER and value]
     if not named:
         return direct_batch(group)
     text = named[-1].decode("utf-8", "replace")
     # The quarantine stores such a header with this character, and may replay the record from there.
     if _NOT_UTF8 in text:
-        raise LineError(BATCH_HEADER, "is not UTF-8", "which batch is meant cannot be read; name it in UTF-8")
+        raise LineError(
+            BATCH_HEADER, "is not UTF-8", "which batch is meant cannot be read; name it in UTF-8"
+        )
     if not is_batch_name(text):
         raise LineError(BATCH_HEADER, "is no batch name", RULE)
     return text

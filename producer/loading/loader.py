@@ -107,14 +107,19 @@ class Loader:
                     # Take ids in the order of the lines, because an export follows the ids.
                     first = await self._run(partial(store.take_ids, count=len(good)))
                     crash.reach("load.ids_taken")
-                    group.create_task(self._load_chunk(good, first)).add_done_callback(lambda _: room.release())
+                    group.create_task(self._load_chunk(good, first)).add_done_callback(
+                        lambda _: room.release()
+                    )
 
     def _refuse(self, line: Bad) -> None:
         self.summary.bad += 1
         self._reject(line)
 
     async def _load_chunk(self, chunk: Sequence[Good], first: int) -> None:
-        tasks = [new_task(line.task, line.value, self._max_attempts_of, raw_key=line.key.encode()) for line in chunk]
+        tasks = [
+            new_task(line.task, line.value, self._max_attempts_of, raw_key=line.key.encode())
+            for line in chunk
+        ]
         accepted = await self._run(lambda c: store.accept(c, self._into, tasks, first))
         crash.reach("load.accepted")
         for position in accepted.clashing:
@@ -125,7 +130,9 @@ class Loader:
         self.summary.known += len(accepted.known)
         self._progress(self.summary.new + self.summary.known)
         if accepted.orders:
-            await self._publish(accepted.orders, {key: tasks[position] for position, key in accepted.new.items()})
+            await self._publish(
+                accepted.orders, {key: tasks[position] for position, key in accepted.new.items()}
+            )
 
     async def _publish(self, orders: Sequence[Order], tasks: dict[int, store.NewTask]) -> None:
         """Publish the new tasks from memory; shrink each order by the records that arrived."""
@@ -133,16 +140,27 @@ class Loader:
             records = self._records(order.items, tasks)
             answers = await self._publisher.publish(records)
             crash.reach("load.published")
-            left = [item for item, answer in zip(order.items, answers, strict=True) if answer is not None]
+            left = [
+                item
+                for item, answer in zip(order.items, answers, strict=True)
+                if answer is not None
+            ]
             self.summary.unsent += len(left)
             self.summary.errors += [answer.reason for answer in answers if answer is not None][:1]
             await self._run(partial(outbox.shrink, order=order, left=left))
             crash.reach("load.shrunk")
 
-    def _records(self, items: Sequence[outbox.Item], tasks: dict[int, store.NewTask]) -> list[Outgoing]:
+    def _records(
+        self, items: Sequence[outbox.Item], tasks: dict[int, store.NewTask]
+    ) -> list[Outgoing]:
         topic, due_ms = self._topics.name("tasks"), int(self._clock.utc_s() * 1000)
-        each = record_builder.first_headers(self._ledger_id, self._topics.group, self._into.name, items, due_ms)
-        return [Outgoing(topic, (task := tasks[item[1]]).key, task.value, headers) for item, headers in zip(items, each, strict=True)]
+        each = record_builder.first_headers(
+            self._ledger_id, self._topics.group, self._into.name, items, due_ms
+        )
+        return [
+            Outgoing(topic, (task := tasks[item[1]]).key, task.value, headers)
+            for item, headers in zip(items, each, strict=True)
+        ]
 
     async def _run(self, work: Callable[[Connection], store.Result]) -> store.Result:
         return await self._executor(lambda: self._database.run(work))

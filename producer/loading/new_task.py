@@ -9,7 +9,12 @@ from schemas.task.line import TaskLine
 
 
 def new_task(
-    line: TaskLine, value: bytes, max_attempts_of: Callable[[str], int], *, raw_key: bytes | None, headers: bytes | None = None
+    line: TaskLine,
+    value: bytes,
+    max_attempts_of: Callable[[str], int],
+    *,
+    raw_key: bytes | None,
+    headers: bytes | None = None,
 ) -> NewTask:
     """Return the task to accept.
 

@@ -33,10 +33,17 @@ class InputDigest:
     def add(self, line: Good | Bad) -> None:
         """Add the next line."""
         self.lines += 1
-        self._hash.update(digest(line.key.encode(), line.value) if isinstance(line, Good) else str(line).encode("utf-8", "replace"))
+        self._hash.update(
+            digest(line.key.encode(), line.value)
+            if isinstance(line, Good)
+            else str(line).encode("utf-8", "replace")
+        )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, InputDigest) and (self.lines, self._hash.digest()) == (other.lines, other._hash.digest())
+        return isinstance(other, InputDigest) and (self.lines, self._hash.digest()) == (
+            other.lines,
+            other._hash.digest(),
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -61,15 +68,24 @@ class KeyIndex:
         try:
             same = [self._same(task) for task in tasks]
         except sqlite3.OperationalError as error:
-            raise ConfigError(f"the temporary folder does not take what is to be compared: {error}; name another one with TMPDIR") from None
-        new, known, clashing = ([position for position, found in enumerate(same) if found is wanted] for wanted in (None, True, False))
+            raise ConfigError(
+                f"the temporary folder does not take what is to be compared: {error}; name another one with TMPDIR"
+            ) from None
+        new, known, clashing = (
+            [position for position, found in enumerate(same) if found is wanted]
+            for wanted in (None, True, False)
+        )
         return Accepted(dict.fromkeys(new, 0), tuple(known), tuple(clashing), ())
 
     def _same(self, task: NewTask) -> bool | None:
         """Return whether the id came before with this content; None if it did not come before."""
-        if self._file.execute("INSERT INTO seen VALUES (?, ?) ON CONFLICT DO NOTHING", (task.key, task.digest)).rowcount:
+        if self._file.execute(
+            "INSERT INTO seen VALUES (?, ?) ON CONFLICT DO NOTHING", (task.key, task.digest)
+        ).rowcount:
             return None
-        (found,) = self._file.execute("SELECT digest FROM seen WHERE key = ?", (task.key,)).fetchone()
+        (found,) = self._file.execute(
+            "SELECT digest FROM seen WHERE key = ?", (task.key,)
+        ).fetchone()
         return bool(found == task.digest)
 
     def close(self) -> None:
@@ -84,7 +100,13 @@ class Preflight:
     """
 
     def __init__(
-        self, *, batch: str, reading: Executor, ask: Ask | None, reject: Callable[[Bad], None], is_new: Callable[[Good], None]
+        self,
+        *,
+        batch: str,
+        reading: Executor,
+        ask: Ask | None,
+        reject: Callable[[Bad], None],
+        is_new: Callable[[Good], None],
     ) -> None:
         self._batch = batch
         self._reading = reading
@@ -105,7 +127,10 @@ class Preflight:
 
     async def _look(self, chunk: Sequence[Good | Bad], seen: KeyIndex) -> None:
         good = [line for line in chunk if isinstance(line, Good)]
-        tasks = [new_task(line.task, line.value, lambda _type: _ANY_ATTEMPTS, raw_key=None) for line in good]
+        tasks = [
+            new_task(line.task, line.value, lambda _type: _ANY_ATTEMPTS, raw_key=None)
+            for line in good
+        ]
         found = await self._reading(lambda: seen.matching(tasks))
         new, clashes = set(found.new), set(found.clashing)
         if self._ask is not None and tasks:
@@ -113,7 +138,9 @@ class Preflight:
             new, clashes = new & there.new.keys(), clashes | set(there.clashing)
         for position in sorted(new):
             self._is_new(good[position])
-        bad = [line for line in chunk if isinstance(line, Bad)] + [clashing(good[position], self._batch) for position in clashes]
+        bad = [line for line in chunk if isinstance(line, Bad)] + [
+            clashing(good[position], self._batch) for position in clashes
+        ]
         for line in sorted(bad, key=lambda one: one.line):
             self._reject(line)
         self.summary.new += len(new)

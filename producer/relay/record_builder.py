@@ -18,29 +18,47 @@ from producer.ports import Order
 from schemas.ledger.migrations import ledger_id
 from schemas.ledger.sql import seconds_until
 from schemas.ledger.tables import batch, dead_letter, quarantine, task, task_input
-from schemas.task.envelope import BATCH_HEADER, UNREADABLE, VERSION, Outgoing, Publication, encode, encode_each, text
+from schemas.task.envelope import (
+    BATCH_HEADER,
+    UNREADABLE,
+    VERSION,
+    Outgoing,
+    Publication,
+    encode,
+    encode_each,
+    text,
+)
 from schemas.task.line_json import LineError
 from schemas.task.states import FINAL, Status
 from schemas.task.topics import Topics
 
 _EXCEPTION_PREFIX = "docllm."
 _REASON = tuple(
-    dead_letter.c[name] for name in "disposition error_class error_text fingerprint origin_topic origin_partition origin_offset".split()
+    dead_letter.c[name]
+    for name in "disposition error_class error_text fingerprint origin_topic origin_partition origin_offset".split()
 )
 
 
-def write(connection: Connection, topics: Topics, order: Order, utc_s: float) -> dict[Item, Outgoing]:
+def write(
+    connection: Connection, topics: Topics, order: Order, utc_s: float
+) -> dict[Item, Outgoing]:
     """Return the record of each item of `order` that is still wanted."""
     ledger = ledger_id(connection)
     topic = topics.name(order.destination)
     if order.destination == "dlq":
-        return _dead_letters(connection, topics, ledger, order.items) | _quarantined(connection, topics, ledger, order.items)
+        return _dead_letters(connection, topics, ledger, order.items) | _quarantined(
+            connection, topics, ledger, order.items
+        )
     rows = _tasks(connection, order.items)
     records = {}
     for item in order.items:
         row = rows.get(item[1])
         if row is not None and row.fence == item[2] and row.status not in FINAL:
-            headers = encode(_publication(row, ledger, topics.group, due_ms=int((utc_s + max(0.0, row.due_in_s)) * 1000)))
+            headers = encode(
+                _publication(
+                    row, ledger, topics.group, due_ms=int((utc_s + max(0.0, row.due_in_s)) * 1000)
+                )
+            )
             records[item] = Outgoing(topic, row.task_key, row.body, headers)
     return records
 
@@ -51,10 +69,17 @@ def pointer(record: Outgoing) -> Outgoing:
     It has the same key and headers, and no value; the ledger has the value.
     """
     size = len(record.value or b"")
-    return Outgoing(record.topic, record.key, None, [*record.headers, ("docllm-pointer", b"%d bytes in the ledger" % size)])
+    return Outgoing(
+        record.topic,
+        record.key,
+        None,
+        [*record.headers, ("docllm-pointer", b"%d bytes in the ledger" % size)],
+    )
 
 
-def first_headers(ledger: str, group: str, batch_name: str, items: Iterable[Item], due_ms: int) -> Iterator[list[tuple[str, bytes]]]:
+def first_headers(
+    ledger: str, group: str, batch_name: str, items: Iterable[Item], due_ms: int
+) -> Iterator[list[tuple[str, bytes]]]:
     """Yield the headers of first publications, for a loader that has the tasks at hand."""
     alike = Publication(ledger, group, batch_name, task_id=0, fence=0, due_ms=due_ms)
     return encode_each(alike, ((task_id, fence) for _, task_id, fence in items))
@@ -62,9 +87,20 @@ def first_headers(ledger: str, group: str, batch_name: str, items: Iterable[Item
 
 def _tasks(connection: Connection, items: Sequence[Item]) -> dict[int, Row[Any]]:
     ids = sorted(item[1] for item in items if item[0] == TASK)
-    columns = (task.c.id, task.c.task_key, task.c.status, task.c.fence, task.c.attempt, task_input.c.body)
+    columns = (
+        task.c.id,
+        task.c.task_key,
+        task.c.status,
+        task.c.fence,
+        task.c.attempt,
+        task_input.c.body,
+    )
     query = (
-        select(*columns, batch.c.name.label("batch_name"), seconds_until(task.c.due_at).label("due_in_s"))
+        select(
+            *columns,
+            batch.c.name.label("batch_name"),
+            seconds_until(task.c.due_at).label("due_in_s"),
+        )
         .join(batch, batch.c.id == task.c.batch_id)
         .join(task_input, task_input.c.task_id == task.c.id)
         .where(task.c.id.in_(ids))
@@ -76,18 +112,30 @@ def _publication(row: Row[Any], ledger: str, group: str, due_ms: int = 0) -> Pub
     return Publication(ledger, group, row.batch_name, row.id, row.fence, row.attempt, due_ms)
 
 
-def _dead_letters(connection: Connection, topics: Topics, ledger: str, items: Sequence[Item]) -> dict[Item, Outgoing]:
+def _dead_letters(
+    connection: Connection, topics: Topics, ledger: str, items: Sequence[Item]
+) -> dict[Item, Outgoing]:
     wanted = {item[1]: item for item in items if item[0] == TASK}
     of_task = (task.c.id, task.c.status, task.c.fence, task.c.attempt)
     query = (
-        select(*of_task, task_input.c.body, task_input.c.raw_key, batch.c.name.label("batch_name"), *_REASON)
+        select(
+            *of_task,
+            task_input.c.body,
+            task_input.c.raw_key,
+            batch.c.name.label("batch_name"),
+            *_REASON,
+        )
         .join(batch, batch.c.id == task.c.batch_id)
         .join(task_input, task_input.c.task_id == task.c.id)
         .outerjoin(dead_letter, dead_letter.c.task_id == task.c.id)
         .where(task.c.id.in_(sorted(wanted)))
     )
     rows = connection.execute(query).all()
-    return {wanted[row.id]: _dead_letter(row, topics, ledger) for row in rows if _is_dead_of(row, wanted[row.id])}
+    return {
+        wanted[row.id]: _dead_letter(row, topics, ledger)
+        for row in rows
+        if _is_dead_of(row, wanted[row.id])
+    }
 
 
 def _is_dead_of(row: Row[Any], item: Item) -> bool:
@@ -106,7 +154,12 @@ def _dead_letter(row: Row[Any], topics: Topics, ledger: str) -> Outgoing:
         error_class=row.error_class or "",
         error=row.error_text or "",
     )
-    return Outgoing(topics.name("dlq"), row.raw_key, row.body, encode(publication) + _reason(found, topics.group, row.attempt))
+    return Outgoing(
+        topics.name("dlq"),
+        row.raw_key,
+        row.body,
+        encode(publication) + _reason(found, topics.group, row.attempt),
+    )
 
 
 def _origin(found: Mapping[str, Any]) -> str:
@@ -124,7 +177,9 @@ def _reason(found: Mapping[str, Any], group: str, attempts: int) -> list[tuple[s
         "docllm-disposition": found["disposition"],
         "docllm-fingerprint": found["fingerprint"].hex() if found["fingerprint"] else "",
         "kafka_dlt-original-topic": found["origin_topic"],
-        "kafka_dlt-exception-fqcn": _EXCEPTION_PREFIX + found["error_class"] if found["error_class"] else "",
+        "kafka_dlt-exception-fqcn": _EXCEPTION_PREFIX + found["error_class"]
+        if found["error_class"]
+        else "",
         "kafka_dlt-exception-message": found["error_text"],
         "kafka_dlt-original-consumer-group": group,
         "__dlq.errors.topic": found["origin_topic"],
@@ -137,7 +192,9 @@ def _reason(found: Mapping[str, Any], group: str, attempts: int) -> list[tuple[s
     return _texts(values)
 
 
-def _quarantined(connection: Connection, topics: Topics, ledger: str, items: Sequence[Item]) -> dict[Item, Outgoing]:
+def _quarantined(
+    connection: Connection, topics: Topics, ledger: str, items: Sequence[Item]
+) -> dict[Item, Outgoing]:
     wanted = {item[1]: item for item in items if item[0] == QUARANTINE}
     if not wanted:
         return {}
@@ -147,7 +204,10 @@ def _quarantined(connection: Connection, topics: Topics, ledger: str, items: Seq
         quarantine.c.record_offset.label("origin_offset"),
     )
     query = select(quarantine, *origin).where(quarantine.c.id.in_(sorted(wanted)))
-    return {wanted[row.id]: _quarantined_letter(row, topics, ledger) for row in connection.execute(query).all()}
+    return {
+        wanted[row.id]: _quarantined_letter(row, topics, ledger)
+        for row in connection.execute(query).all()
+    }
 
 
 def _quarantined_letter(row: Any, topics: Topics, ledger: str) -> Outgoing:
@@ -176,9 +236,15 @@ def _batch_as_named(kept: bytes | None) -> list[tuple[str, bytes]]:
         pairs = headers_of(kept)
     except LineError:
         pairs = [(UNREADABLE, "")]
-    said = {name: value for name, value in pairs if name == UNREADABLE or (name == BATCH_HEADER and value)}
+    said = {
+        name: value
+        for name, value in pairs
+        if name == UNREADABLE or (name == BATCH_HEADER and value)
+    }
     return [(name, (value or "").encode()) for name, value in said.items()]
 
 
 def _texts(values: Mapping[str, object]) -> list[tuple[str, bytes]]:
-    return [(name, text(str(value), 1000)) for name, value in values.items() if value not in {None, ""}]
+    return [
+        (name, text(str(value), 1000)) for name, value in values.items() if value not in {None, ""}
+    ]

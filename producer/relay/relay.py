@@ -31,7 +31,15 @@ CROWDED = 10_000  # above this many records in the local queue, new orders are l
 class Relay:
     """Publishes orders of one group. Any number of processes may run `relay_once`."""
 
-    def __init__(self, *, database: Database, executor: Executor, publisher: Publisher, topics: Topics, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        database: Database,
+        executor: Executor,
+        publisher: Publisher,
+        topics: Topics,
+        clock: Clock,
+    ) -> None:
         self._database = database
         self._executor = executor
         self._publisher = publisher
@@ -58,12 +66,16 @@ class Relay:
         A failing destination is probed last, with one slice of one order, because each try is slow.
         """
         failing, delivered = self.failing, 0
-        while orders := await self._take(partial(outbox.take, group=self._topics.group, without=self.failing)):
+        while orders := await self._take(
+            partial(outbox.take, group=self._topics.group, without=self.failing)
+        ):
             for order in orders:
                 if order.destination not in self._failing:
                     delivered += await self.publish(order)
         for destination in sorted(failing):
-            for order in await self._take(partial(outbox.take_one, group=self._topics.group, destination=destination)):
+            for order in await self._take(
+                partial(outbox.take_one, group=self._topics.group, destination=destination)
+            ):
                 delivered += await self.publish(order, probe=True)
         return delivered
 
@@ -75,7 +87,9 @@ class Relay:
 
     async def drop_settled(self) -> int:
         """Delete orders that could only put inert records on a topic; return how many."""
-        return await self._executor(lambda: self._database.run(lambda c: outbox.drop_settled(c, self._topics.group)))
+        return await self._executor(
+            lambda: self._database.run(lambda c: outbox.drop_settled(c, self._topics.group))
+        )
 
     async def publish(self, order: Order, *, probe: bool = False) -> int:
         """Publish one order and shrink it by the delivered items; return how many records arrived.
@@ -97,7 +111,9 @@ class Relay:
 
     async def _publish(self, part: Order) -> tuple[int, set[Item]]:
         records = await self._executor(
-            lambda: self._database.auto(lambda c: record_builder.write(c, self._topics, part, self._clock.utc_s()))
+            lambda: self._database.auto(
+                lambda c: record_builder.write(c, self._topics, part, self._clock.utc_s())
+            )
         )
         refused = await self._deliver(records)
         if refused:
@@ -123,8 +139,16 @@ class Relay:
         hopeless = {item: refusal for item, refusal in refused.items() if refusal.permanent}
         if hopeless:
             crash.reach("publish.refused")
-            log.warning("%d records are refused by their topic for good: %s", len(hopeless), next(iter(hopeless.values())).reason)
-            pointers = {item: record_builder.pointer(records[item]) for item in hopeless if records[item].value is not None}
+            log.warning(
+                "%d records are refused by their topic for good: %s",
+                len(hopeless),
+                next(iter(hopeless.values())).reason,
+            )
+            pointers = {
+                item: record_builder.pointer(records[item])
+                for item in hopeless
+                if records[item].value is not None
+            }
             again = await self._attempt(pointers)
             for item, refusal in hopeless.items():
                 if item not in pointers or (item in again and again[item].permanent):
@@ -135,9 +159,22 @@ class Relay:
 
     async def _attempt(self, records: dict[Item, Outgoing]) -> dict[Item, Refusal]:
         answers = await self._publisher.publish(list(records.values())) if records else []
-        return {item: answer for item, answer in zip(records, answers, strict=True) if answer is not None}
+        return {
+            item: answer
+            for item, answer in zip(records, answers, strict=True)
+            if answer is not None
+        }
 
     async def _set_aside(self, item: Item, record: Outgoing, refusal: Refusal) -> None:
-        log.error("item %s of %s cannot be published: %s; it is in the quarantine table", item, record.topic, refusal.reason)
-        await self._executor(lambda: self._database.run(lambda c: undeliverable(c, self._topics.group, item, record, refusal.reason)))
+        log.error(
+            "item %s of %s cannot be published: %s; it is in the quarantine table",
+            item,
+            record.topic,
+            refusal.reason,
+        )
+        await self._executor(
+            lambda: self._database.run(
+                lambda c: undeliverable(c, self._topics.group, item, record, refusal.reason)
+            )
+        )
         crash.reach("publish.set_aside")

@@ -36,7 +36,9 @@ _POINTER = ("docllm-pointer", "docllm-value-digest")
 _RECORD = "docllm-quarantine"
 _MAX_DIGITS = 18
 # Here the dead letters name the batch; where a person names it, the ledger's error says what to do.
-_OTHER_GROUP = "batch {!r} belongs to another group of this ledger; load its letters with --group of that one"
+_OTHER_GROUP = (
+    "batch {!r} belongs to another group of this ledger; load its letters with --group of that one"
+)
 
 
 class Name(NamedTuple):
@@ -78,7 +80,9 @@ class Loaded:
     refused: list[str] = field(default_factory=list)
 
 
-async def survey(reader: TopicReader, topic: str, ledger_id: str, dispositions: Collection[str]) -> Found:
+async def survey(
+    reader: TopicReader, topic: str, ledger_id: str, dispositions: Collection[str]
+) -> Found:
     """Return what a topic holds now: the dead letters of these dispositions.
 
     Without dispositions it returns the dead letters of everything but quarantined records.
@@ -97,7 +101,11 @@ def _note(found: Found, letter: Incoming, ledger_id: str, dispositions: Collecti
     name, headers = name_of(letter), dict(letter.headers)
     found.letters += 1
     found.own += name.ledger == ledger_id
-    wanted = (headers.get("docllm-disposition") or b"").decode("utf-8", "replace") in dispositions if dispositions else name.kind != _RECORD
+    wanted = (
+        (headers.get("docllm-disposition") or b"").decode("utf-8", "replace") in dispositions
+        if dispositions
+        else name.kind != _RECORD
+    )
     if wanted:
         found.places.setdefault(name, (letter.partition, letter.offset))
     else:
@@ -116,11 +124,16 @@ def _drop_pointers(found: Found) -> None:
 def name_of(letter: Incoming) -> Name:
     """Return what a dead letter is about; a record without docllm's headers stands for itself."""
     headers = dict(letter.headers)
-    ledger, batch = (sys.intern((headers.get(name) or b"")[:255].decode("utf-8", "replace")) for name in ("docllm-ledger", BATCH_HEADER))
+    ledger, batch = (
+        sys.intern((headers.get(name) or b"")[:255].decode("utf-8", "replace"))
+        for name in ("docllm-ledger", BATCH_HEADER)
+    )
     content = digest(b"", letter.value or b"") if _is_whole(letter) else b""
     for header in ("docllm-task", _RECORD):
         if number := headers.get(header):
-            return Name(ledger, header, number[:_MAX_DIGITS].decode("utf-8", "replace"), batch, content)
+            return Name(
+                ledger, header, number[:_MAX_DIGITS].decode("utf-8", "replace"), batch, content
+            )
     return Name("", "record", f"{letter.partition}/{letter.offset}", batch, content)
 
 
@@ -161,7 +174,11 @@ class FromTopic:
             await self._run(lambda c: self._note(c, topic, found))
         async with aclosing(self._reader.read(topic)) as pages:
             async for page in pages:
-                mine = [letter for letter in page if found.places.get(name_of(letter)) == (letter.partition, letter.offset)]
+                mine = [
+                    letter
+                    for letter in page
+                    if found.places.get(name_of(letter)) == (letter.partition, letter.offset)
+                ]
                 for chunk in self._chunks(mine):
                     await self._load(chunk, loaded)
                     self._progress(loaded.new + loaded.known)
@@ -172,8 +189,13 @@ class FromTopic:
 
         This happens before the load, so a load that is killed is audited too.
         """
-        detail = f"letters of {len(found.places)} tasks or records in {topic}, into group {self._group}"
-        connection.execute(audit.insert(), {"actor": self._actor[:191], "action": "from-topic", "detail": detail[:2000]})
+        detail = (
+            f"letters of {len(found.places)} tasks or records in {topic}, into group {self._group}"
+        )
+        connection.execute(
+            audit.insert(),
+            {"actor": self._actor[:191], "action": "from-topic", "detail": detail[:2000]},
+        )
 
     def _chunks(self, letters: Sequence[Incoming]) -> Iterator[Sequence[Incoming]]:
         size = SQLITE_CHUNK if self._database.sqlite else CHUNK
@@ -192,11 +214,27 @@ class FromTopic:
 
     def _read(self, letter: Incoming) -> tuple[str, store.NewTask]:
         if not _is_whole(letter):
-            raise LineError("value", "is not in the letter, which only points to it", "load the task from where it came from")
-        headers = [pair for pair in letter.headers if pair[0] in {BATCH_HEADER, UNREADABLE} or not pair[0].startswith(_OURS)]
-        return foreign_records.read(letter.key, letter.value, headers, self._group, self._max_attempts_of)
+            raise LineError(
+                "value",
+                "is not in the letter, which only points to it",
+                "load the task from where it came from",
+            )
+        headers = [
+            pair
+            for pair in letter.headers
+            if pair[0] in {BATCH_HEADER, UNREADABLE} or not pair[0].startswith(_OURS)
+        ]
+        return foreign_records.read(
+            letter.key, letter.value, headers, self._group, self._max_attempts_of
+        )
 
-    async def _accept(self, name: str, origin: store.Origin, some: Sequence[tuple[Incoming, store.NewTask]], loaded: Loaded) -> None:
+    async def _accept(
+        self,
+        name: str,
+        origin: store.Origin,
+        some: Sequence[tuple[Incoming, store.NewTask]],
+        loaded: Loaded,
+    ) -> None:
         tasks = [task for _, task in some]
         take = self._write if self._relay is not None else self._compare
         try:
@@ -207,15 +245,22 @@ class FromTopic:
             return
         loaded.new += len(accepted.new)
         loaded.known += len(accepted.known)
-        loaded.refused += [f"{_where(some[position][0])}: {foreign_records.clash(name)}" for position in accepted.clashing]
+        loaded.refused += [
+            f"{_where(some[position][0])}: {foreign_records.clash(name)}"
+            for position in accepted.clashing
+        ]
         await self._send(accepted.orders)
 
-    async def _write(self, name: str, origin: store.Origin, tasks: Sequence[store.NewTask]) -> store.Accepted:
+    async def _write(
+        self, name: str, origin: store.Origin, tasks: Sequence[store.NewTask]
+    ) -> store.Accepted:
         into = await self._run(lambda c: store.open_batch(c, name, self._group, origin))
         first = await self._run(lambda c: store.take_ids(c, len(tasks)))
         return await self._run(lambda c: store.accept(c, into, tasks, first))
 
-    async def _compare(self, name: str, origin: store.Origin, tasks: Sequence[store.NewTask]) -> store.Accepted:
+    async def _compare(
+        self, name: str, origin: store.Origin, tasks: Sequence[store.NewTask]
+    ) -> store.Accepted:
         """Return what `_write` would return, without writing.
 
         Tasks that are not in the ledger yet and share an id are compared with each other.
@@ -249,5 +294,8 @@ def _origin(letter: Incoming) -> store.Origin:
 def _where(letter: Incoming) -> str:
     """Return the task and the position of a dead letter, for a person."""
     name = name_of(letter)
-    whose = {"docllm-task": f"task {name.number} of batch {name.batch}", _RECORD: f"quarantine {name.number}"}
+    whose = {
+        "docllm-task": f"task {name.number} of batch {name.batch}",
+        _RECORD: f"quarantine {name.number}",
+    }
     return f"letter {letter.partition}/{letter.offset}, {whose.get(name.kind, 'a record')}"

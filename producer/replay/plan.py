@@ -61,7 +61,9 @@ def plan(connection: Connection, group: str, wish: ReplayRequest) -> ReplayPlan:
         late=_count(connection, tasks.where(task.c.expires_at < utc_now())),
         capped=capped,
         closed=closed,
-        quarantined=0 if chosen.names_records else _count(connection, selection_query.records(chosen, group)),
+        quarantined=0
+        if chosen.names_records
+        else _count(connection, selection_query.records(chosen, group)),
     )
 
 
@@ -71,8 +73,15 @@ def _left(connection: Connection, group: str, wish: ReplayRequest) -> tuple[int,
     A closed batch is a cancelled batch.
     """
     capped = func.coalesce(func.sum(case((task.c.replays >= wish.cap, 1), else_=0)), 0)
-    closed = func.coalesce(func.sum(case(((task.c.replays < wish.cap) & batch.c.cancelled_at.is_not(None), 1), else_=0)), 0)
-    row = connection.execute(selection_query.tasks(wish.selection, group).with_only_columns(capped, closed)).one()
+    closed = func.coalesce(
+        func.sum(
+            case(((task.c.replays < wish.cap) & batch.c.cancelled_at.is_not(None), 1), else_=0)
+        ),
+        0,
+    )
+    row = connection.execute(
+        selection_query.tasks(wish.selection, group).with_only_columns(capped, closed)
+    ).one()
     return int(row[0]), 0 if wish.selection.cancelled else int(row[1])
 
 
@@ -99,7 +108,9 @@ def measure(read: Read, group: str, wish: ReplayRequest, tasks: int, estimate: E
 
 
 def _inputs(connection: Connection, *, ids: Sequence[int]) -> list[bytes]:
-    return list(connection.execute(select(task_input.c.body).where(task_input.c.task_id.in_(ids))).scalars())
+    return list(
+        connection.execute(select(task_input.c.body).where(task_input.c.task_id.in_(ids))).scalars()
+    )
 
 
 def _first(query: Select[Any], limit: int | None) -> Select[Any]:
@@ -119,11 +130,20 @@ def _count(connection: Connection, query: Select[Any]) -> int:
 
 
 def _batches(connection: Connection, tasks: Select[Any]) -> list[tuple[str, int]]:
-    query = tasks.with_only_columns(batch.c.name, func.count()).group_by(batch.c.name).order_by(batch.c.name)
+    query = (
+        tasks.with_only_columns(batch.c.name, func.count())
+        .group_by(batch.c.name)
+        .order_by(batch.c.name)
+    )
     return [(row[0], int(row[1])) for row in connection.execute(query)]
 
 
 def _spent(connection: Connection, tasks: Select[Any]) -> Spent:
-    sums = [func.coalesce(func.sum(task_attempt.c[name]), 0) for name in ("tokens_in", "tokens_out", "cost_micro")]
-    query = tasks.join(task_attempt, task_attempt.c.task_id == task.c.id).with_only_columns(func.count(), *sums)
+    sums = [
+        func.coalesce(func.sum(task_attempt.c[name]), 0)
+        for name in ("tokens_in", "tokens_out", "cost_micro")
+    ]
+    query = tasks.join(task_attempt, task_attempt.c.task_id == task.c.id).with_only_columns(
+        func.count(), *sums
+    )
     return Spent(*(int(value) for value in connection.execute(query).one()))

@@ -26,30 +26,52 @@ from schemas.task.line import LineError
 Unread = dict[int, str]
 
 
-def apply(connection: Connection, group: str, run_id: int, max_attempts_of: Callable[[str], int], after: int, limit: int) -> Page | None:
+def apply(
+    connection: Connection,
+    group: str,
+    run_id: int,
+    max_attempts_of: Callable[[str], int],
+    after: int,
+    limit: int,
+) -> Page | None:
     """Replay at most `limit` records of a run with numbers above `after`; None if none waits."""
     taken = [number for number, _ in runs.take(connection, run_id, QUARANTINE, after, limit)]
     if not taken:
         return None
-    fresh = select(quarantine).where(quarantine.c.id.in_(taken), quarantine.c.replayed_at.is_(None)).order_by(quarantine.c.id)
+    fresh = (
+        select(quarantine)
+        .where(quarantine.c.id.in_(taken), quarantine.c.replayed_at.is_(None))
+        .order_by(quarantine.c.id)
+    )
     rows = connection.execute(fresh.with_for_update()).all()
     unread, orders = _accept_all(connection, group, rows, max_attempts_of)
     accepted = {row.id for row in rows} - unread.keys()
-    connection.execute(update(quarantine).where(quarantine.c.id.in_(sorted(accepted))).values(replayed_at=utc_now()))
+    connection.execute(
+        update(quarantine)
+        .where(quarantine.c.id.in_(sorted(accepted)))
+        .values(replayed_at=utc_now())
+    )
     runs.mark(connection, run_id, QUARANTINE, accepted, ItemState.REPLAYED)
     runs.mark(connection, run_id, QUARANTINE, unread, ItemState.UNREAD)
-    runs.mark(connection, run_id, QUARANTINE, set(taken) - accepted - unread.keys(), ItemState.PASSED)
+    runs.mark(
+        connection, run_id, QUARANTINE, set(taken) - accepted - unread.keys(), ItemState.PASSED
+    )
     return Page(max(taken), len(taken), tuple(orders), unread=tuple(unread.items()))
 
 
 def _accept_all(
-    connection: Connection, group: str, rows: Sequence[Row[Any]], max_attempts_of: Callable[[str], int]
+    connection: Connection,
+    group: str,
+    rows: Sequence[Row[Any]],
+    max_attempts_of: Callable[[str], int],
 ) -> tuple[Unread, list[Order]]:
     by_batch: dict[str, list[tuple[int, store.NewTask]]] = {}
     unread: Unread = {}
     for row in rows:
         try:
-            name, task = foreign_records.read(row.record_key, _value(row), _headers(row.headers), group, max_attempts_of)
+            name, task = foreign_records.read(
+                row.record_key, _value(row), _headers(row.headers), group, max_attempts_of
+            )
             by_batch.setdefault(name, []).append((row.id, task))
         except LineError as error:
             unread[row.id] = foreign_records.reason(error)
@@ -59,7 +81,13 @@ def _accept_all(
     return unread, orders
 
 
-def _accept(connection: Connection, group: str, name: str, some: Sequence[tuple[int, store.NewTask]], unread: Unread) -> Sequence[Order]:
+def _accept(
+    connection: Connection,
+    group: str,
+    name: str,
+    some: Sequence[tuple[int, store.NewTask]],
+    unread: Unread,
+) -> Sequence[Order]:
     """Accept tasks into their batch; note the records that the batch refuses."""
     tasks = [task for _, task in some]
     try:
@@ -68,7 +96,9 @@ def _accept(connection: Connection, group: str, name: str, some: Sequence[tuple[
     except (ConfigError, UnsafeStateError) as error:
         unread |= dict.fromkeys((number for number, _ in some), str(error))
         return ()
-    unread |= dict.fromkeys((some[position][0] for position in accepted.clashing), foreign_records.clash(name))
+    unread |= dict.fromkeys(
+        (some[position][0] for position in accepted.clashing), foreign_records.clash(name)
+    )
     return accepted.orders
 
 
@@ -77,9 +107,17 @@ def _value(row: Row[Any]) -> bytes:
     where = f"{row.topic}/{row.part}/{row.record_offset}"
     if row.value_digest is not None:
         fix = f"the whole record is at {where} as long as its topic keeps it; produce it again to the inbox"
-        raise LineError("value", f"had more than the {KEPT_BYTES >> 20} MiB that a task may have, and was cut", fix)
+        raise LineError(
+            "value",
+            f"had more than the {KEPT_BYTES >> 20} MiB that a task may have, and was cut",
+            fix,
+        )
     if row.record_value is None:
-        raise LineError("value", "is not there", f"look for the record at {where}; one without a value is no task")
+        raise LineError(
+            "value",
+            "is not there",
+            f"look for the record at {where}; one without a value is no task",
+        )
     return bytes(row.record_value)
 
 

@@ -79,11 +79,15 @@ class Replay:
         run_id, place = await self._run(first)
         while place is not None:
             crash.reach("replay.page_stored")
-            place = await self._run(partial(self._store_page, run_id=run_id, wish=wish, place=place))
+            place = await self._run(
+                partial(self._store_page, run_id=run_id, wish=wish, place=place)
+            )
         crash.reach("replay.stored")
         return await self._run(lambda c: runs.find(c, run_id))
 
-    def _store_page(self, connection: Connection, *, run_id: int, wish: ReplayRequest, place: Cursor) -> Cursor | None:
+    def _store_page(
+        self, connection: Connection, *, run_id: int, wish: ReplayRequest, place: Cursor
+    ) -> Cursor | None:
         return runs.store(connection, self._group, run_id, wish, place)
 
     async def apply(self, run: Run) -> Report:
@@ -128,7 +132,9 @@ class Replay:
             runs.passed(connection, run.id, page.done, rate)
         return page
 
-    def _apply_page(self, connection: Connection, run: Run, kind: int, after: int, size: int) -> Page | None:
+    def _apply_page(
+        self, connection: Connection, run: Run, kind: int, after: int, size: int
+    ) -> Page | None:
         if kind == TASK:
             return tasks.apply(connection, self._group, run.id, run.wish, after, size)
         return records.apply(connection, self._group, run.id, self._max_attempts_of, after, size)

@@ -50,7 +50,14 @@ class ReplayRequest:
 
     def as_text(self) -> str:
         """Return the stored form."""
-        return orjson.dumps({"select": self.selection.as_json(), "cap": self.cap, "rate": self.rate, "nonce": self.nonce}).decode()
+        return orjson.dumps(
+            {
+                "select": self.selection.as_json(),
+                "cap": self.cap,
+                "rate": self.rate,
+                "nonce": self.nonce,
+            }
+        ).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +125,11 @@ def drop_unstored(connection: Connection, group: str) -> int:
 
     Nothing of these runs was applied, and nothing will be.
     """
-    torn = (replay_run.c.group_name == group, replay_run.c.stored_at.is_(None), replay_run.c.ended_at.is_(None))
+    torn = (
+        replay_run.c.group_name == group,
+        replay_run.c.stored_at.is_(None),
+        replay_run.c.ended_at.is_(None),
+    )
     return connection.execute(update(replay_run).where(*torn).values(ended_at=utc_now())).rowcount
 
 
@@ -139,7 +150,9 @@ def find(connection: Connection, run_id: int) -> Run | None:
 
 
 def _of(group: str) -> Select[Any]:
-    return select(replay_run).where(replay_run.c.group_name == group, replay_run.c.stored_at.is_not(None))
+    return select(replay_run).where(
+        replay_run.c.group_name == group, replay_run.c.stored_at.is_not(None)
+    )
 
 
 def _runs(connection: Connection, query: Select[Any]) -> list[Run]:
@@ -157,7 +170,9 @@ def _run(row: Any, counts: dict[ItemState, int]) -> Run:
 def _counts(connection: Connection, ids: Sequence[int]) -> dict[int, dict[ItemState, int]]:
     by = (replay_item.c.run_id, replay_item.c.state)
     found: dict[int, dict[ItemState, int]] = {}
-    for run_id, state, count in connection.execute(select(*by, func.count()).where(replay_item.c.run_id.in_(ids)).group_by(*by)):
+    for run_id, state, count in connection.execute(
+        select(*by, func.count()).where(replay_item.c.run_id.in_(ids)).group_by(*by)
+    ):
         found.setdefault(run_id, {})[ItemState(state)] = count
     return found
 
@@ -170,7 +185,9 @@ def begin(connection: Connection, group: str, actor: str, wish: ReplayRequest) -
 
     It may be called again after a lost answer: the nonce identifies the row.
     """
-    known = select(replay_run.c.id).where(replay_run.c.group_name == group, replay_run.c.selection == wish.as_text())
+    known = select(replay_run.c.id).where(
+        replay_run.c.group_name == group, replay_run.c.selection == wish.as_text()
+    )
     found = connection.execute(known).scalar()
     if found is not None:
         return int(found)
@@ -179,7 +196,9 @@ def begin(connection: Connection, group: str, actor: str, wish: ReplayRequest) -
     return int(key[0]) if key else 0
 
 
-def store(connection: Connection, group: str, run_id: int, wish: ReplayRequest, start: Cursor) -> Cursor | None:
+def store(
+    connection: Connection, group: str, run_id: int, wish: ReplayRequest, start: Cursor
+) -> Cursor | None:
     """Store a page of the wish's items from `start` on; return where the next page starts.
 
     Returns None when all items are stored. With the last page the run is sealed, or deleted if it
@@ -193,7 +212,11 @@ def store(connection: Connection, group: str, run_id: int, wish: ReplayRequest, 
     for kind in KINDS[KINDS.index(start.kind) :]:
         left = room if wish.selection.limit is None else min(room, wish.selection.limit - stored)
         after = start.after if kind == start.kind else 0
-        ids = list(connection.execute(_some_after(wish, kind, after).limit(room)).scalars()) if left else []
+        ids = (
+            list(connection.execute(_some_after(wish, kind, after).limit(room)).scalars())
+            if left
+            else []
+        )
         stored += _store_these(connection, run_id, candidates(group, wish, kind), kind, ids, left)
         room -= len(ids)
         if not room:
@@ -208,13 +231,26 @@ def _some_after(wish: ReplayRequest, kind: int, after: int) -> Select[Any]:
     return select(quarantine.c.id).where(quarantine.c.id > after).order_by(quarantine.c.id)
 
 
-def _store_these(connection: Connection, run_id: int, query: Select[Any], kind: int, ids: Sequence[int], most: int) -> int:
+def _store_these(
+    connection: Connection,
+    run_id: int,
+    query: Select[Any],
+    kind: int,
+    ids: Sequence[int],
+    most: int,
+) -> int:
     """Store at most `most` of the query's items between the first and last of `ids`.
 
     Returns how many items were stored.
     """
     column = query.selected_columns[0]
-    page = connection.execute(query.where(column.between(ids[0], ids[-1])).order_by(column).limit(most)).all() if ids else ()
+    page = (
+        connection.execute(
+            query.where(column.between(ids[0], ids[-1])).order_by(column).limit(most)
+        ).all()
+        if ids
+        else ()
+    )
     rows = [{"run_id": run_id, "kind": kind, "item_id": row.id, "fence": row.fence} for row in page]
     insert_rows(connection, replay_item, rows, keep=True)
     return len(rows)
@@ -223,7 +259,9 @@ def _store_these(connection: Connection, run_id: int, query: Select[Any], kind: 
 def candidates(group: str, wish: ReplayRequest, kind: int) -> Select[Any]:
     """Return a query for id and fence of the items of one kind that a wish takes now."""
     if kind == TASK:
-        return selection_query.tasks(wish.selection, group).where(selection_query.ready(wish.selection, wish.cap))
+        return selection_query.tasks(wish.selection, group).where(
+            selection_query.ready(wish.selection, wish.cap)
+        )
     records = selection_query.records(wish.selection, group)
     return records if wish.selection.names_records else records.where(false())
 
@@ -234,20 +272,30 @@ def _seal(connection: Connection, group: str, run_id: int, stored: int) -> None:
     From here on the run can only be resumed. A run without items is deleted instead.
     """
     if not stored:
-        connection.execute(delete(replay_run).where(replay_run.c.id == run_id, replay_run.c.stored_at.is_(None)))
+        connection.execute(
+            delete(replay_run).where(replay_run.c.id == run_id, replay_run.c.stored_at.is_(None))
+        )
         return
-    sealed = update(replay_run).where(replay_run.c.id == run_id, replay_run.c.stored_at.is_(None)).values(stored_at=utc_now())
+    sealed = (
+        update(replay_run)
+        .where(replay_run.c.id == run_id, replay_run.c.stored_at.is_(None))
+        .values(stored_at=utc_now())
+    )
     if connection.execute(sealed).rowcount == 0:
         return
     (run,) = _runs(connection, select(replay_run).where(replay_run.c.id == run_id))
     detail = f"replay {run_id} of group {group}: {stored} items, {run.wish.selection}"
-    connection.execute(insert(audit), {"actor": run.actor, "action": "replay", "detail": detail[:2000]})
+    connection.execute(
+        insert(audit), {"actor": run.actor, "action": "replay", "detail": detail[:2000]}
+    )
 
 
 # ---- applying
 
 
-def take(connection: Connection, run_id: int, kind: int, after: int, limit: int) -> list[tuple[int, int]]:
+def take(
+    connection: Connection, run_id: int, kind: int, after: int, limit: int
+) -> list[tuple[int, int]]:
     """Lock the next waiting items of one kind; return id and fence of each.
 
     Items that another process has locked are left out.
@@ -258,7 +306,9 @@ def take(connection: Connection, run_id: int, kind: int, after: int, limit: int)
         replay_item.c.item_id > after,
         replay_item.c.state == int(ItemState.WAITS),
     )
-    rows = connection.execute(query.order_by(replay_item.c.item_id).limit(limit).with_for_update(skip_locked=True))
+    rows = connection.execute(
+        query.order_by(replay_item.c.item_id).limit(limit).with_for_update(skip_locked=True)
+    )
     return [(row.item_id, row.fence) for row in rows]
 
 
@@ -276,20 +326,34 @@ def wait_s(connection: Connection, run_id: int, rate: float) -> float:
 
 def passed(connection: Connection, run_id: int, count: int, rate: float) -> None:
     """Note that `count` items of a run passed, at `rate` items a second."""
-    connection.execute(update(replay_run).where(replay_run.c.id == run_id).values(next_at=utc_after(count / rate)))
+    connection.execute(
+        update(replay_run).where(replay_run.c.id == run_id).values(next_at=utc_after(count / rate))
+    )
 
 
-def mark(connection: Connection, run_id: int, kind: int, ids: Iterable[int], state: ItemState) -> None:
+def mark(
+    connection: Connection, run_id: int, kind: int, ids: Iterable[int], state: ItemState
+) -> None:
     """Write the new state of items."""
-    these = and_(replay_item.c.run_id == run_id, replay_item.c.kind == kind, replay_item.c.item_id.in_(sorted(ids)))
+    these = and_(
+        replay_item.c.run_id == run_id,
+        replay_item.c.kind == kind,
+        replay_item.c.item_id.in_(sorted(ids)),
+    )
     connection.execute(update(replay_item).where(these).values(state=int(state)))
 
 
 def end(connection: Connection, run_id: int) -> bool:
     """Note the end of a run without waiting items; return False if items still wait."""
-    waiting = select(replay_item.c.item_id).where(replay_item.c.run_id == run_id, replay_item.c.state == int(ItemState.WAITS))
+    waiting = select(replay_item.c.item_id).where(
+        replay_item.c.run_id == run_id, replay_item.c.state == int(ItemState.WAITS)
+    )
     if connection.execute(waiting.limit(1)).scalar() is not None:
         return False
-    ended = update(replay_run).where(replay_run.c.id == run_id, replay_run.c.ended_at.is_(None)).values(ended_at=utc_now())
+    ended = (
+        update(replay_run)
+        .where(replay_run.c.id == run_id, replay_run.c.ended_at.is_(None))
+        .values(ended_at=utc_now())
+    )
     connection.execute(ended)
     return True

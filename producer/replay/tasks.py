@@ -23,7 +23,9 @@ from schemas.task.states import Status
 CANCELLED = "cancelled"
 
 
-def apply(connection: Connection, group: str, run_id: int, wish: ReplayRequest, after: int, limit: int) -> Page | None:
+def apply(
+    connection: Connection, group: str, run_id: int, wish: ReplayRequest, after: int, limit: int
+) -> Page | None:
     """Replay at most `limit` tasks of a run with ids above `after`; None if none waits."""
     taken = dict(runs.take(connection, run_id, TASK, after, limit))
     if not taken:
@@ -32,8 +34,16 @@ def apply(connection: Connection, group: str, run_id: int, wish: ReplayRequest, 
     items = {task_id: fence for task_id, fence in taken.items() if task_id not in early}
     opening = _to_open(connection, items, run_id) if wish.selection.cancelled else {}
     closed = _closed(connection, items) - opening.keys()
-    rows = [row for row in _locked(connection, items) if _as_stored(row, items, wish) and row.batch_id not in closed]
-    _reopen(connection, {row.batch_id: opening[row.batch_id] for row in rows if row.batch_id in opening}, run_id)
+    rows = [
+        row
+        for row in _locked(connection, items)
+        if _as_stored(row, items, wish) and row.batch_id not in closed
+    ]
+    _reopen(
+        connection,
+        {row.batch_id: opening[row.batch_id] for row in rows if row.batch_id in opening},
+        run_id,
+    )
     ids = [row.id for row in rows]
     orders = _move(connection, group, wish, rows) if rows else []
     runs.mark(connection, run_id, TASK, ids, ItemState.REPLAYED)
@@ -43,7 +53,9 @@ def apply(connection: Connection, group: str, run_id: int, wish: ReplayRequest, 
 
 def _locked(connection: Connection, ids: Collection[int]) -> Sequence[Any]:
     columns = (task.c.id, task.c.batch_id, task.c.type, task.c.status, task.c.fence, task.c.replays)
-    return connection.execute(select(*columns).where(task.c.id.in_(sorted(ids))).order_by(task.c.id).with_for_update()).all()
+    return connection.execute(
+        select(*columns).where(task.c.id.in_(sorted(ids))).order_by(task.c.id).with_for_update()
+    ).all()
 
 
 def _as_stored(row: Row[Any], items: Mapping[int, int], wish: ReplayRequest) -> bool:
@@ -57,7 +69,9 @@ def _closed(connection: Connection, ids: Collection[int]) -> set[int]:
     A task that is replayed in a cancelled batch would be cancelled again.
     """
     query = (
-        select(batch.c.id).join(task, task.c.batch_id == batch.c.id).where(task.c.id.in_(sorted(ids)), batch.c.cancelled_at.is_not(None))
+        select(batch.c.id)
+        .join(task, task.c.batch_id == batch.c.id)
+        .where(task.c.id.in_(sorted(ids)), batch.c.cancelled_at.is_not(None))
     )
     return set(connection.execute(query.distinct()).scalars())
 
@@ -67,10 +81,18 @@ def _to_open(connection: Connection, ids: Collection[int], run_id: int) -> dict[
 
     A batch that was cancelled after the run was requested stays cancelled: the last word counts.
     """
-    mine = select(task.c.batch_id).where(task.c.id.in_(sorted(ids)), task.c.status == int(Status.CANCELLED)).distinct()
+    mine = (
+        select(task.c.batch_id)
+        .where(task.c.id.in_(sorted(ids)), task.c.status == int(Status.CANCELLED))
+        .distinct()
+    )
     batch_ids = sorted(connection.execute(mine).scalars())
     asked_at = select(replay_run.c.created_at).where(replay_run.c.id == run_id).scalar_subquery()
-    marked = select(batch.c.id, batch.c.name).where(batch.c.id.in_(batch_ids), batch.c.cancelled_at <= asked_at).order_by(batch.c.id)
+    marked = (
+        select(batch.c.id, batch.c.name)
+        .where(batch.c.id.in_(batch_ids), batch.c.cancelled_at <= asked_at)
+        .order_by(batch.c.id)
+    )
     return {row.id: row.name for row in connection.execute(marked.with_for_update())}
 
 
@@ -80,22 +102,45 @@ def _reopen(connection: Connection, names: Mapping[int, str], run_id: int) -> No
     for batch_id, name in names.items():
         connection.execute(update(batch).where(batch.c.id == batch_id).values(cancelled_at=None))
         detail = f"batch {name}: replay {run_id} of cancelled tasks"
-        connection.execute(insert(audit), {"actor": run.actor if run else "", "action": "reopen", "detail": detail[:2000]})
+        connection.execute(
+            insert(audit),
+            {"actor": run.actor if run else "", "action": "reopen", "detail": detail[:2000]},
+        )
 
 
-def _move(connection: Connection, group: str, wish: ReplayRequest, rows: Sequence[Row[Any]]) -> list[Order]:
+def _move(
+    connection: Connection, group: str, wish: ReplayRequest, rows: Sequence[Row[Any]]
+) -> list[Order]:
     ids = [row.id for row in rows]
     ends = {} if wish.selection.cancelled else _letters(connection, ids)
-    fresh = {"attempt": 0, "lease_losses": 0, "replays": task.c.replays + 1, "owner": 0, "due_at": utc_now()}
-    connection.execute(update(task).where(task.c.id.in_(ids)).values(status=int(Status.PENDING), fence=task.c.fence + 1, **fresh))
+    fresh = {
+        "attempt": 0,
+        "lease_losses": 0,
+        "replays": task.c.replays + 1,
+        "owner": 0,
+        "due_at": utc_now(),
+    }
+    connection.execute(
+        update(task)
+        .where(task.c.id.in_(ids))
+        .values(status=int(Status.PENDING), fence=task.c.fence + 1, **fresh)
+    )
     connection.execute(delete(dead_letter).where(dead_letter.c.task_id.in_(ids)))
     tally.write(connection, [change for row in rows for change in _changes(row, ends.get(row.id))])
     return outbox.place(connection, group, "tasks", [(TASK, row.id, row.fence + 1) for row in rows])
 
 
 def _letters(connection: Connection, ids: Sequence[int]) -> dict[int, Row[Any]]:
-    columns = (dead_letter.c.task_id, dead_letter.c.error_class, dead_letter.c.fingerprint, dead_letter.c.disposition)
-    return {row.task_id: row for row in connection.execute(select(*columns).where(dead_letter.c.task_id.in_(ids)))}
+    columns = (
+        dead_letter.c.task_id,
+        dead_letter.c.error_class,
+        dead_letter.c.fingerprint,
+        dead_letter.c.disposition,
+    )
+    return {
+        row.task_id: row
+        for row in connection.execute(select(*columns).where(dead_letter.c.task_id.in_(ids)))
+    }
 
 
 def _changes(row: Row[Any], letter: Row[Any] | None) -> list[tally.TallyChange]:
@@ -103,5 +148,18 @@ def _changes(row: Row[Any], letter: Row[Any] | None) -> list[tally.TallyChange]:
     if letter is None:
         left = tally.TallyKey(row.batch_id, row.type, "", Status.CANCELLED, CANCELLED)
     else:
-        left = tally.TallyKey(row.batch_id, row.type, "", Status.DEAD, letter.error_class, letter.fingerprint, letter.disposition)
-    return [tally.TallyChange(left, -1), tally.TallyChange(tally.TallyKey(row.batch_id, row.type, "", Status.PENDING, tally.REPLAYED), 1)]
+        left = tally.TallyKey(
+            row.batch_id,
+            row.type,
+            "",
+            Status.DEAD,
+            letter.error_class,
+            letter.fingerprint,
+            letter.disposition,
+        )
+    return [
+        tally.TallyChange(left, -1),
+        tally.TallyChange(
+            tally.TallyKey(row.batch_id, row.type, "", Status.PENDING, tally.REPLAYED), 1
+        ),
+    ]

@@ -29,13 +29,23 @@ _LEAVING = ("first", "last", "disposition", "cost", "fingerprint")
 
 def groups_json(group: str, groups: Sequence[Group]) -> dict[str, Any]:
     """Return the form of `dead list --json`, version 1."""
-    return {"version": 1, "group": group, "count": sum(one.count for one in groups), "groups": [_group_json(one) for one in groups]}
+    return {
+        "version": 1,
+        "group": group,
+        "count": sum(one.count for one in groups),
+        "groups": [_group_json(one) for one in groups],
+    }
 
 
 def _group_json(one: Group) -> dict[str, Any]:
     values = asdict(one)
     spent, example = values.pop("spent"), values.pop("example")
-    return _plain(values) | {"error_class": example.pop("error_class")} | _money(spent) | {"example": example}
+    return (
+        _plain(values)
+        | {"error_class": example.pop("error_class")}
+        | _money(spent)
+        | {"example": example}
+    )
 
 
 def groups_lines(groups: Sequence[Group], width: int) -> Iterator[str]:
@@ -46,8 +56,15 @@ def groups_lines(groups: Sequence[Group], width: int) -> Iterator[str]:
     columns = [
         Column("count", tuple(str(one.count) for one in groups)),
         Column("disposition", tuple(one.disposition for one in groups), left=True),
-        Column("class", tuple(shown(one.example.error_class, 64) for one in groups), left=True, least=CLASS_LEAST),
-        Column("fingerprint", tuple(one.fingerprint[:FINGERPRINT_SHOWN] for one in groups), left=True),
+        Column(
+            "class",
+            tuple(shown(one.example.error_class, 64) for one in groups),
+            left=True,
+            least=CLASS_LEAST,
+        ),
+        Column(
+            "fingerprint", tuple(one.fingerprint[:FINGERPRINT_SHOWN] for one in groups), left=True
+        ),
         Column("first", tuple(f"{one.first_at:%m-%d %H:%M}" for one in groups), left=True),
         Column("last", tuple(f"{one.last_at:%m-%d %H:%M}" for one in groups), left=True),
         Column("cost", tuple(money(one.spent.cost_micro) for one in groups)),
@@ -61,7 +78,11 @@ def groups_lines(groups: Sequence[Group], width: int) -> Iterator[str]:
 
 def _example(one: Group) -> str:
     where = f"{one.example.batch}/{one.example.id}" if one.example.batch else one.example.id
-    spent = f"{counted(one.spent.attempts, 'attempt')}, {one.spent.tokens_in}+{one.spent.tokens_out} tokens; " if one.tasks else ""
+    spent = (
+        f"{counted(one.spent.attempts, 'attempt')}, {one.spent.tokens_in}+{one.spent.tokens_out} tokens; "
+        if one.tasks
+        else ""
+    )
     return f"{spent}{shown(where, ERROR_SHOWN)}: {shown(one.example.error, ERROR_SHOWN)}"
 
 
@@ -77,7 +98,11 @@ def story_json(one: Story) -> dict[str, Any]:
 
 def record_json(one: Record) -> dict[str, Any]:
     """Return the form of `dead show --json` for a quarantined record, version 1."""
-    return {"version": 1, "kind": "quarantine"} | _plain(asdict(one)) | {"headers": _headers(one.headers)}
+    return (
+        {"version": 1, "kind": "quarantine"}
+        | _plain(asdict(one))
+        | {"headers": _headers(one.headers)}
+    )
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +132,9 @@ def _headers(kept: bytes | None) -> Any:
 
 
 def _money(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name != "cost_micro"} | {"cost": values["cost_micro"] / MICRO}
+    return {name: value for name, value in values.items() if name != "cost_micro"} | {
+        "cost": values["cost_micro"] / MICRO
+    }
 
 
 def story_lines(one: Story) -> Iterator[str]:

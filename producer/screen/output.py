@@ -11,7 +11,15 @@ from typing import Any
 
 import orjson
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.text import Text
 
 from producer.ledger.status import AgentStatus, BatchStatus, GroupStatus
@@ -31,7 +39,19 @@ _STATES = {
     "dead": "dead",
     "cancelled": "cancelled",
 }
-_LEAVING = ("tokens", "left", "per s", "state", "retrying", "running", "cancelled", "cost", "pending", "dead", "succeeded")
+_LEAVING = (
+    "tokens",
+    "left",
+    "per s",
+    "state",
+    "retrying",
+    "running",
+    "cancelled",
+    "cost",
+    "pending",
+    "dead",
+    "succeeded",
+)
 
 
 def say(text: str) -> None:
@@ -45,7 +65,9 @@ def say(text: str) -> None:
             sys.stdout.flush()
     except OSError as error:
         give_up_standard_output()
-        raise ConfigError(f"standard output cannot be written: {error.strerror}; write to a place with room") from None
+        raise ConfigError(
+            f"standard output cannot be written: {error.strerror}; write to a place with room"
+        ) from None
 
 
 def say_json(value: Any) -> None:
@@ -83,7 +105,12 @@ def bar(title: str) -> Iterator[Bar]:
     if not sys.stderr.isatty():
         yield Bar(None, TaskID(0))
         return
-    columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    columns: list[ProgressColumn] = [
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    ]
     with Progress(*columns, console=Console(stderr=True)) as progress:
         yield Bar(progress, progress.add_task(shown(title), total=None))
 
@@ -95,7 +122,12 @@ def status_table(status: GroupStatus, width: int) -> Text:
     """
     batches = status.batches
     lines, gone = fitted(
-        [Column("batch", tuple(shown(one.name) for one in batches), left=True, least=NAME_LEAST), *_figures(batches)], width, _LEAVING
+        [
+            Column("batch", tuple(shown(one.name) for one in batches), left=True, least=NAME_LEAST),
+            *_figures(batches),
+        ],
+        width,
+        _LEAVING,
     )
     room = f" (no room for {', '.join(gone)}; --json has them)" if gone else ""
     head = Text(f"group {status.group}{room}\n", style="table.title")
@@ -124,7 +156,11 @@ def status_lines(status: GroupStatus) -> list[str]:
 
     A reason that an agent's line shows already is left out.
     """
-    lines = [f"{count} {name}  ({batch.name})" for batch in status.batches for name, count in sorted(batch.failures.items())]
+    lines = [
+        f"{count} {name}  ({batch.name})"
+        for batch in status.batches
+        for name, count in sorted(batch.failures.items())
+    ]
     lines += [told_half_loaded(batch.name) for batch in status.batches if batch.half_loaded]
     lines += [_agent_line(one) for one in status.agents]
     if status.orders:
@@ -132,7 +168,11 @@ def status_lines(status: GroupStatus) -> list[str]:
     if not status.batches:
         lines.append(f"no batch yet; load one: python -m producer load FILE --group {status.group}")
     said = {one.notice for one in status.agents}
-    return [shown(line) for line in lines + [f"waiting: {reason}" for reason in status.reasons if reason not in said]]
+    return [
+        shown(line)
+        for line in lines
+        + [f"waiting: {reason}" for reason in status.reasons if reason not in said]
+    ]
 
 
 def _agent_line(one: AgentStatus) -> str:

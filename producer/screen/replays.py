@@ -15,7 +15,9 @@ from schemas.task.wording import counted
 UNREAD_SHOWN = 20
 
 
-def plan_lines(plan: ReplayPlan, wish: ReplayRequest, estimate: Estimate, width: int) -> Iterator[str]:
+def plan_lines(
+    plan: ReplayPlan, wish: ReplayRequest, estimate: Estimate, width: int
+) -> Iterator[str]:
     """Yield what would be replayed, what would be left and why, and what it costs."""
     if plan.groups:
         yield from groups_lines(plan.groups, width)
@@ -41,17 +43,27 @@ def plan_lines(plan: ReplayPlan, wish: ReplayRequest, estimate: Estimate, width:
 def items(tasks: int, records: int) -> str:
     """Return how many tasks and records, in words."""
     said = [f"{tasks} task{'' if tasks == 1 else 's'}"] if tasks or not records else []
-    return " and ".join([*said, *([f"{records} record{'' if records == 1 else 's'}"] if records else [])])
+    return " and ".join(
+        [*said, *([f"{records} record{'' if records == 1 else 's'}"] if records else [])]
+    )
 
 
 def result(run: Run) -> str:
     """Return the result of a run."""
     counts = run.counts
-    said = [f"{counts.get(ItemState.REPLAYED, 0)} {'are tasks now' if _only_records(run.wish) else 'wait again'}"]
+    said = [
+        f"{counts.get(ItemState.REPLAYED, 0)} {'are tasks now' if _only_records(run.wish) else 'wait again'}"
+    ]
     said += (
-        [f"{counts[ItemState.PASSED]} passed over: changed meanwhile, or their batch is cancelled"] if counts.get(ItemState.PASSED) else []
+        [f"{counts[ItemState.PASSED]} passed over: changed meanwhile, or their batch is cancelled"]
+        if counts.get(ItemState.PASSED)
+        else []
     )
-    said += [f"{counts[ItemState.UNREAD]} records are still no tasks"] if counts.get(ItemState.UNREAD) else []
+    said += (
+        [f"{counts[ItemState.UNREAD]} records are still no tasks"]
+        if counts.get(ItemState.UNREAD)
+        else []
+    )
     said += [f"{run.left} left"] if run.left else []
     return ", ".join(said)
 
@@ -62,7 +74,9 @@ def _only_records(wish: ReplayRequest) -> bool:
     A record whose task existed already, such as a copy of another record, makes no task wait.
     """
     chosen = wish.selection
-    return not chosen.with_tasks or bool(chosen.dispositions and OF_RECORDS.issuperset(chosen.dispositions))
+    return not chosen.with_tasks or bool(
+        chosen.dispositions and OF_RECORDS.issuperset(chosen.dispositions)
+    )
 
 
 def report_lines(report: Report) -> Iterator[str]:
@@ -78,6 +92,5 @@ def report_lines(report: Report) -> Iterator[str]:
 def run_line(run: Run) -> str:
     """Return a run on one line: its time, its actor, its selection and its counts."""
     state = "unfinished" if run.ended_at is None else f"ended {written(run.ended_at)}"
-    return (
-        f"replay {run.id}  {written(run.created_at)}  {shown(run.actor, 191)}  {run.wish.selection}: {result(run)} of {run.total}; {state}"
-    )
+    who = f"replay {run.id}  {written(run.created_at)}  {shown(run.actor, 191)}"
+    return f"{who}  {run.wish.selection}: {result(run)} of {run.total}; {state}"

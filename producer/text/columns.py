@@ -38,10 +38,16 @@ class Column:
     @property
     def least_size(self) -> int:
         """Return the column's smallest width."""
-        return self.size if self.least is None else min(self.size, max(self.least, cell_len(self.name)))
+        return (
+            self.size
+            if self.least is None
+            else min(self.size, max(self.least, cell_len(self.name)))
+        )
 
 
-def fitted(columns: Sequence[Column], width: int, leaving: Sequence[str]) -> tuple[list[str], list[str]]:
+def fitted(
+    columns: Sequence[Column], width: int, leaving: Sequence[str]
+) -> tuple[list[str], list[str]]:
     """Return the lines of a table, its head first, and the columns that do not fit `width`.
 
     To fit, columns are first shortened where allowed, then set closer together, then removed in the
@@ -77,7 +83,10 @@ def _lines(columns: Sequence[Column], width: int, gap: int) -> list[str]:
 
 
 def _line(columns: Sequence[Column], row: Sequence[str], sizes: Sequence[int], between: str) -> str:
-    cells = [_cell(text, size, left=one.left) for one, text, size in zip(columns, row, sizes, strict=True)]
+    cells = [
+        _cell(text, size, left=one.left)
+        for one, text, size in zip(columns, row, sizes, strict=True)
+    ]
     return between.join(cells).rstrip()
 
 

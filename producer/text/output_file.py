@@ -35,7 +35,9 @@ def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     _remove_left_drafts(target)
     draft = target.with_name(f"{_prefix(target)}{os.getpid()}.{secrets.token_hex(4)}{_SUFFIX}")
     try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
+        with os.fdopen(
+            os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb"
+        ) as file:
             _lock(file)
             yield file
             file.flush()

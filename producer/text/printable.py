@@ -20,7 +20,9 @@ _UNSAFE = re.compile(
     "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 
-FRAMES = "frames"  # what a log record may carry as extra: lines of a traceback without the error's text
+FRAMES = (
+    "frames"  # what a log record may carry as extra: lines of a traceback without the error's text
+)
 
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 

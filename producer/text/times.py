@@ -16,7 +16,9 @@ def moment(text: str, now: datetime) -> datetime:
     try:
         return _before(text.strip(), now) or _iso(text.strip())
     except (ValueError, OverflowError):
-        raise ConfigError(f"{text!r} is no time; write for example 2h, '3d ago', 2026-01-31 or 2026-01-31T08:00Z (UTC)") from None
+        raise ConfigError(
+            f"{text!r} is no time; write for example 2h, '3d ago', 2026-01-31 or 2026-01-31T08:00Z (UTC)"
+        ) from None
 
 
 def _before(text: str, now: datetime) -> datetime | None:

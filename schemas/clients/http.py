@@ -32,9 +32,21 @@ def connected(url: str, timeout: timedelta) -> Client:
     try:
         Url(url)
     except ValueError:
-        raise ConfigError("llm.base_url is not an address that can be called; write for example https://api.openai.com/v1") from None
-    builder = ClientBuilder().user_agent("docllm").follow_redirects(enable=False).referer(enable=False).connect_timeout(timeout)
-    builder = builder.tcp_keepalive(_KEEPALIVE).tcp_keepalive_interval(_KEEPALIVE_INTERVAL).pool_idle_timeout(_IDLE)
+        raise ConfigError(
+            "llm.base_url is not an address that can be called; write for example https://api.openai.com/v1"
+        ) from None
+    builder = (
+        ClientBuilder()
+        .user_agent("docllm")
+        .follow_redirects(enable=False)
+        .referer(enable=False)
+        .connect_timeout(timeout)
+    )
+    builder = (
+        builder.tcp_keepalive(_KEEPALIVE)
+        .tcp_keepalive_interval(_KEEPALIVE_INTERVAL)
+        .pool_idle_timeout(_IDLE)
+    )
     return (builder.no_proxy() if is_loopback(url) else builder).build()
 
 
@@ -51,7 +63,9 @@ def why(error: PyreqwestError) -> str:
     """
     said = [error.message, *(cause for cause in causes(error) if " for url " not in cause)]
     if wants_login(error):
-        said.append("the proxy asks for a user and a password, set HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT")
+        said.append(
+            "the proxy asks for a user and a password, set HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT"
+        )
     elif said[-1].startswith(_TUNNEL):
         said.append("the proxy that HTTPS_PROXY names did not connect")
     return ": ".join(said)

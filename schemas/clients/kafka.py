@@ -29,7 +29,12 @@ METADATA_REFRESH_MS = 10_000  # how soon new partitions and recreated topics are
 
 # These settings run programs or load libraries. Whoever may edit the file must not thereby run code
 # in the agent.
-EXECUTING = ("plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.location", "ssl.providers")
+EXECUTING = (
+    "plugin.library.paths",
+    "sasl.kerberos.kinit.cmd",
+    "ssl.engine.location",
+    "ssl.providers",
+)
 OWN = (
     "bootstrap.servers",
     "metadata.broker.list",
@@ -128,10 +133,23 @@ def consumer_settings(config: KafkaConfig, group_id: str) -> Settings:
     if config.client.get("group.protocol", "").lower() == "consumer":
         membership = {}
         _refuse(config.client, BROKERS, "under group.protocol=consumer the broker decides it")
-    elif config.client.get("partition.assignment.strategy", "cooperative-sticky") != "cooperative-sticky":
-        raise ConfigError("[kafka.client] partition.assignment.strategy must be cooperative-sticky; remove the line")
+    elif (
+        config.client.get("partition.assignment.strategy", "cooperative-sticky")
+        != "cooperative-sticky"
+    ):
+        raise ConfigError(
+            "[kafka.client] partition.assignment.strategy must be cooperative-sticky; remove the line"
+        )
     chosen = _chosen(config, CONSUMER_PROMISES, PRODUCER_ONLY)
-    return COMMON | CONSUMER_HABITS | membership | chosen | CONSUMER_PROMISES | _address(config) | {"group.id": group_id}
+    return (
+        COMMON
+        | CONSUMER_HABITS
+        | membership
+        | chosen
+        | CONSUMER_PROMISES
+        | _address(config)
+        | {"group.id": group_id}
+    )
 
 
 def producer_settings(config: KafkaConfig) -> Settings:
@@ -157,10 +175,16 @@ def refused_setting(config: KafkaConfig, reason: str) -> ConfigError:
 
     `reason` is librdkafka's text, which may hold a value and is not shown.
     """
-    named = [name for name in config.client if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", reason)]
+    named = [
+        name
+        for name in config.client
+        if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", reason)
+    ]
     if named:
         return ConfigError(f"[kafka.client] {', '.join(named)}: {NOT_TAKEN}")
-    return ConfigError(f"[kafka.client] one of {', '.join(config.client)}, or one that is missing beside them: {NOT_TAKEN}")
+    return ConfigError(
+        f"[kafka.client] one of {', '.join(config.client)}, or one that is missing beside them: {NOT_TAKEN}"
+    )
 
 
 def outage_of(config: KafkaConfig, clock: Clock) -> Outage:
@@ -209,7 +233,9 @@ def _chosen(config: KafkaConfig, promises: Settings, others: re.Pattern[str]) ->
     _refuse(config.client, OWN, "docllm sets it by itself")
     for name, value in config.client.items():
         if name in promises and value.lower() != str(promises[name]).lower():
-            raise ConfigError(f"[kafka.client] {name} must stay {str(promises[name]).lower()}, or work could be lost; remove the line")
+            raise ConfigError(
+                f"[kafka.client] {name} must stay {str(promises[name]).lower()}, or work could be lost; remove the line"
+            )
     return {name: value for name, value in config.client.items() if not others.match(name)}
 
 

@@ -20,10 +20,19 @@ def endpoint(base_url: str) -> str:
     a name or password, which would show in logs.
     """
     url = _split(base_url.strip())
-    if url is None or url.scheme not in {"http", "https"} or not url.hostname or _NO_HOST.search(url.hostname):
-        raise ConfigError("llm.base_url is not an http(s) URL; write for example https://api.openai.com/v1")
+    if (
+        url is None
+        or url.scheme not in {"http", "https"}
+        or not url.hostname
+        or _NO_HOST.search(url.hostname)
+    ):
+        raise ConfigError(
+            "llm.base_url is not an http(s) URL; write for example https://api.openai.com/v1"
+        )
     if "@" in url.netloc:
-        raise ConfigError("llm.base_url holds a user name or password; put the key into DOCLLM_LLM_API_KEY")
+        raise ConfigError(
+            "llm.base_url holds a user name or password; put the key into DOCLLM_LLM_API_KEY"
+        )
     path = url.path.rstrip("/").removesuffix(_PATH) + _PATH
     return urlunsplit((url.scheme, url.netloc, path, url.query, ""))
 
@@ -69,5 +78,7 @@ def in_clear(url: str, proxies: Mapping[str, str]) -> str:
         return ""
     proxied = proxies.get("http") or proxies.get("all")
     bypassed = proxy_bypass_environment(parts.netloc, dict(proxies))
-    through = " and through the proxy of HTTP_PROXY or ALL_PROXY" if proxied and not bypassed else ""
+    through = (
+        " and through the proxy of HTTP_PROXY or ALL_PROXY" if proxied and not bypassed else ""
+    )
     return f"the API key is sent to {parts.hostname} unencrypted{through}; use an https:// address if there is one"

@@ -18,7 +18,13 @@ STATEMENT_BYTES = 1 << 20
 _AS_IT_IS = {"no_parameters": True}
 
 
-def insert_rows(connection: Connection, table: Table[Any], rows: Sequence[Mapping[str, Any]], *, keep: bool = False) -> None:
+def insert_rows(
+    connection: Connection,
+    table: Table[Any],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    keep: bool = False,
+) -> None:
     """Insert rows that all have the same columns; with `keep`, existing rows stay as they are.
 
     A value is an int, bytes, str, datetime (UTC without a zone) or None. The server's errors are

@@ -69,8 +69,16 @@ class Database:
         self.stopping = threading.Event()
         self._pause = pause or self.stopping.wait
         self.sqlite = make_url(url).get_backend_name() == "sqlite"
-        self.engine = _sqlite(url) if self.sqlite else mysql_engine(url, connections, limits, autocommit=False)
-        self._auto = self.engine.execution_options(reads=True) if self.sqlite else mysql_engine(url, connections, limits, autocommit=True)
+        self.engine = (
+            _sqlite(url)
+            if self.sqlite
+            else mysql_engine(url, connections, limits, autocommit=False)
+        )
+        self._auto = (
+            self.engine.execution_options(reads=True)
+            if self.sqlite
+            else mysql_engine(url, connections, limits, autocommit=True)
+        )
         self.outage = outage or Outage(name=f"the database {self.where}", clock=SystemClock())
         self._sockets = Sockets()
         if not self.sqlite:
@@ -123,12 +131,16 @@ class Database:
         """
         question = f"SELECT {LEAST_PACKET_BYTES}" if self.sqlite else "SELECT @@max_allowed_packet"
         try:
-            packet = int(self._alone(lambda connection: connection.exec_driver_sql(question).scalar_one()))
+            packet = int(
+                self._alone(lambda connection: connection.exec_driver_sql(question).scalar_one())
+            )
         except SQLAlchemyError as error:
             said = _said(error)
             how = "does not let us in" if code(error) in _REFUSED else "does not answer"
             setting = "DOCLLM_DATA_DIR" if self.sqlite else "DOCLLM_DATABASE_URL"
-            raise UnreachableError(f"the database {self.where} {how}: {said}; check {setting}") from None
+            raise UnreachableError(
+                f"the database {self.where} {how}: {said}; check {setting}"
+            ) from None
         if packet < LEAST_PACKET_BYTES:
             raise UnsafeStateError(
                 f"the database {self.where} takes {packet} bytes in a statement, and a task may need {LEAST_PACKET_BYTES}; "
@@ -152,7 +164,9 @@ class Database:
     def _alone(self, work: Callable[[Connection], Result]) -> Result:
         return self._once(self._auto.connect(), work)
 
-    def _once(self, opened: AbstractContextManager[Connection], work: Callable[[Connection], Result]) -> Result:
+    def _once(
+        self, opened: AbstractContextManager[Connection], work: Callable[[Connection], Result]
+    ) -> Result:
         with opened as connection:
             try:
                 return work(connection)
@@ -214,7 +228,9 @@ def _sqlite(url: str) -> Engine:
     path = make_url(url).database
     if not path:
         raise ConfigError("an SQLite ledger needs a file; set DOCLLM_DATA_DIR")
-    engine = create_engine(url, hide_parameters=True, connect_args={"timeout": 30, "check_same_thread": False})
+    engine = create_engine(
+        url, hide_parameters=True, connect_args={"timeout": 30, "check_same_thread": False}
+    )
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -229,4 +245,6 @@ def _prepare_sqlite(dbapi: Any, _record: object) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     # A deferred transaction that reads and then writes fails under a second writer, whatever the
     # timeout.
-    connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get("reads") else "BEGIN IMMEDIATE")
+    connection.exec_driver_sql(
+        "BEGIN" if connection.get_execution_options().get("reads") else "BEGIN IMMEDIATE"
+    )

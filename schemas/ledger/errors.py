@@ -11,7 +11,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 # The whole transaction is run again after a deadlock, a lock wait that timed out, a statement that
 # an operator ended, a commit that another node of a cluster overtook, a table that was just
 # altered, or a server without threads or memory for more.
-CONFLICTS = frozenset({1213, 1205, 1020, 1180, 1317, 3100, 3101, 1412, 1637, 1689, 1037, 1038, 1041, 1135, 3032})
+CONFLICTS = frozenset(
+    {1213, 1205, 1020, 1180, 1317, 3100, 3101, 1412, 1637, 1689, 1037, 1038, 1041, 1135, 3032}
+)
 DEADLOCK, LOCK_WAIT = 1213, 1205
 # The server ended a statement that took longer than the server, or a read-only program, allows.
 TOO_LONG = frozenset({1969, 3024})
@@ -99,8 +101,14 @@ def busy(error: BaseException) -> bool:
 
     The connection is refused, others hold locks, the server is read-only, or its disk is full.
     """
-    full = isinstance(getattr(error, "orig", None), sqlite3.OperationalError) and any(word in str(error).lower() for word in _SQLITE_BUSY)
-    return code(error) in CONFLICTS | TOO_LONG | TURNED_AWAY | READ_ONLY | FULL or full or isinstance(error, PoolTimeout)
+    full = isinstance(getattr(error, "orig", None), sqlite3.OperationalError) and any(
+        word in str(error).lower() for word in _SQLITE_BUSY
+    )
+    return (
+        code(error) in CONFLICTS | TOO_LONG | TURNED_AWAY | READ_ONLY | FULL
+        or full
+        or isinstance(error, PoolTimeout)
+    )
 
 
 def passing(error: BaseException) -> bool:

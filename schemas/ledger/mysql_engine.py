@@ -120,11 +120,17 @@ def _connect_mysql(dialect: Any, _record: object, arguments: Any, settings: Any)
     from schemas.ledger.mysql_connection import MySQLConnection  # noqa: PLC0415
 
     try:
-        connection = MySQLConnection(*arguments, **settings | {"read_timeout": settings["connect_timeout"]})
+        connection = MySQLConnection(
+            *arguments, **settings | {"read_timeout": settings["connect_timeout"]}
+        )
     except OSError as error:
-        raise dialect.loaded_dbapi.OperationalError(NO_WAY, f"{error}; look at the files that the ssl_ options name") from None
+        raise dialect.loaded_dbapi.OperationalError(
+            NO_WAY, f"{error}; look at the files that the ssl_ options name"
+        ) from None
     except UnicodeError:  # the error's text quotes the password
-        raise ConfigError("the database's address holds a host, name or password that none can be; check DOCLLM_DATABASE_URL") from None
+        raise ConfigError(
+            "the database's address holds a host, name or password that none can be; check DOCLLM_DATABASE_URL"
+        ) from None
     # PyMySQL has one limit for greeting and statements
     connection._read_timeout = settings["read_timeout"]  # noqa: SLF001
     return connection

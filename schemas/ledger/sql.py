@@ -7,7 +7,20 @@ and are not used.
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, DateTime, Float, Insert, Integer, LargeBinary, SmallInteger, String, Table, Text, literal
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    DateTime,
+    Float,
+    Insert,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    literal,
+)
 from sqlalchemy.dialects import mysql, sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -21,7 +34,9 @@ _SQLITE_FORMAT = "'%Y-%m-%d %H:%M:%f'"
 
 UtcTime: TypeEngine[Any] = DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
 BigId: TypeEngine[int] = BigInteger().with_variant(Integer, "sqlite")
-Tiny: TypeEngine[int] = SmallInteger().with_variant(mysql.TINYINT(unsigned=True), "mysql", "mariadb")
+Tiny: TypeEngine[int] = SmallInteger().with_variant(
+    mysql.TINYINT(unsigned=True), "mysql", "mariadb"
+)
 Blob: TypeEngine[bytes] = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
 LongText: TypeEngine[str] = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
 

@@ -8,7 +8,18 @@ from typing import Any
 
 from sqlalchemy import Column, Index, Integer, MetaData, SmallInteger, Table, UniqueConstraint, text
 
-from schemas.ledger.sql import NEVER, BigId, Blob, LongText, Tiny, UtcTime, binary, name, utc_default, varbinary
+from schemas.ledger.sql import (
+    NEVER,
+    BigId,
+    Blob,
+    LongText,
+    Tiny,
+    UtcTime,
+    binary,
+    name,
+    utc_default,
+    varbinary,
+)
 
 metadata = MetaData()
 
@@ -51,7 +62,9 @@ group_info = _table(
     Column("topic_ids", LongText, nullable=False),
 )
 
-id_block = _table("id_block", Column("name", name(32), primary_key=True), Column("next", BigId, nullable=False))
+id_block = _table(
+    "id_block", Column("name", name(32), primary_key=True), Column("next", BigId, nullable=False)
+)
 
 agent = _table(
     "agent",
@@ -258,10 +271,14 @@ guard = _table(
     # When all tasks that the guard moved were called up, after it was opened.
     Column("called_at", UtcTime),
     Column("look_size", Integer, nullable=False, server_default=text("1")),
-    Column("look_left", Integer, nullable=False, server_default=text("-1")),  # free places; -1: no look
+    Column(
+        "look_left", Integer, nullable=False, server_default=text("-1")
+    ),  # free places; -1: no look
     # When the present look began; without one, when the last look ended or the guard was raised.
     Column("look_at", UtcTime, nullable=False, server_default=text("'2000-01-01 00:00:00.000000'")),
-    Column("vouched", Tiny, nullable=False, server_default=text("0")),  # the route worked when the look began
+    Column(
+        "vouched", Tiny, nullable=False, server_default=text("0")
+    ),  # the route worked when the look began
     UniqueConstraint("batch_id", "type", "route", name="uq_guard_key"),
 )
 
@@ -269,7 +286,9 @@ guard_look = _table(
     "guard_look",
     _key("guard_id"),
     _key("task_id"),
-    Column("fence", Integer, nullable=False),  # of the task when it joined; it rises when an attempt fails
+    Column(
+        "fence", Integer, nullable=False
+    ),  # of the task when it joined; it rises when an attempt fails
     Index("ix_guard_look_task", "task_id"),
 )
 

@@ -4,7 +4,9 @@ import re
 import shlex
 
 # A command up to the last word of its name. The rehearsal LLM reads no configuration.
-_COMMAND = re.compile(r"python -m (?:producer (?:(?:dead|guard|topics) )?[a-z]+|agent(?: resume| reaper)?)\b(?! rehearsal-llm| --config)")
+_COMMAND = re.compile(
+    r"python -m (?:producer (?:(?:dead|guard|topics) )?[a-z]+|agent(?: resume| reaper)?)\b(?! rehearsal-llm| --config)"
+)
 
 
 def with_config(text: str, file: str | None) -> str:

@@ -53,7 +53,9 @@ def take_standard_files() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for as long as the program runs
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     encoding = sys.stderr.encoding
-    sys.stderr = io.TextIOWrapper(io.BufferedWriter(_Remarks()), encoding, "backslashreplace", line_buffering=True)
+    sys.stderr = io.TextIOWrapper(
+        io.BufferedWriter(_Remarks()), encoding, "backslashreplace", line_buffering=True
+    )
 
 
 class _Remarks(io.FileIO):

@@ -47,7 +47,9 @@ def authorization(api_key: Secret | None) -> Secret | None:
         return None
     key = api_key.reveal().strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigError("llm.api_key is empty or holds blanks or characters that no key has; copy it again")
+        raise ConfigError(
+            "llm.api_key is empty or holds blanks or characters that no key has; copy it again"
+        )
     return Secret(f"Bearer {key}")
 
 

@@ -11,11 +11,17 @@ def contradictions(config: Config) -> list[str]:
 
     In a mixed pair, one half would not survive the other half's failures.
     """
-    mysql = config.database_url is not None and not config.database_url.reveal().startswith("sqlite")
+    mysql = config.database_url is not None and not config.database_url.reveal().startswith(
+        "sqlite"
+    )
     if mysql and config.embedded:
-        return ["a MySQL ledger needs Kafka: set DOCLLM_KAFKA_BOOTSTRAP=HOST:9092, or remove database.url for embedded parts"]
+        return [
+            "a MySQL ledger needs Kafka: set DOCLLM_KAFKA_BOOTSTRAP=HOST:9092, or remove database.url for embedded parts"
+        ]
     if not mysql and not config.embedded:
-        return ["Kafka needs a MySQL ledger: set DOCLLM_DATABASE_URL=mysql://USER:PASSWORD@HOST:3306/DATABASE"]
+        return [
+            "Kafka needs a MySQL ledger: set DOCLLM_DATABASE_URL=mysql://USER:PASSWORD@HOST:3306/DATABASE"
+        ]
     return []
 
 
@@ -24,7 +30,11 @@ def route_faults(config: Config) -> list[str]:
 
     The ledger stores a route's name, so the name's form is limited.
     """
-    bad = [name for name in config.routes if len(name) > MAX_ROUTE_CHARS or not name.isprintable() or name != name.strip()]
+    bad = [
+        name
+        for name in config.routes
+        if len(name) > MAX_ROUTE_CHARS or not name.isprintable() or name != name.strip()
+    ]
     form = f"use at most {MAX_ROUTE_CHARS} printable characters for a route's name, no blank at its ends"
     faults = [f"routes.{name[:MAX_ROUTE_CHARS]!r}: {form}" for name in bad] + _idle_routes(config)
     known = sorted({DEFAULT_ROUTE, *config.routes})

@@ -48,9 +48,13 @@ class SettingFile:
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{path} is not TOML: {error}") from None
         except ValueError:  # the error's own text would name a setting of Python
-            raise ConfigError(f"{path} holds a number that is too long; no setting is that large") from None
+            raise ConfigError(
+                f"{path} holds a number that is too long; no setting is that large"
+            ) from None
         except RecursionError:
-            raise ConfigError(f"{path} is nested too deeply; no setting is more than three names deep") from None
+            raise ConfigError(
+                f"{path} is nested too deeply; no setting is more than three names deep"
+            ) from None
 
     def where(self, name: str) -> str:
         """Return the file's name and, if it can be found, the line that sets `name`."""
@@ -83,8 +87,12 @@ def _require_trust(path: Path, opened: os.stat_result) -> None:
     for place, status in {**folders, path: opened}.items():
         if status.st_uid not in {0, os.geteuid()}:
             raise ConfigError(f"{path} is not read: {place} belongs to another user; {fix}")
-        if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid)):
-            raise ConfigError(f"{path} is not read: other users may write to {place}; run: chmod go-w {shlex.quote(str(place))}, or {fix}")
+        if status.st_mode & stat.S_IWOTH or (
+            status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid)
+        ):
+            raise ConfigError(
+                f"{path} is not read: other users may write to {place}; run: chmod go-w {shlex.quote(str(place))}, or {fix}"
+            )
 
 
 def _is_private(group_id: int) -> bool:

@@ -38,10 +38,20 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _UNDOTTED = ("debug", "log_level")  # other names without a dot, such as `error_cb`, take no text
 # The form that SQLAlchemy reads. An address of another form would end up in its errors, including
 # the password.
-_SERVER = re.compile(r"([^:/@]*(:[^@]*)?@)?(\[[^/?@]+\]|[^:/?@]*)(:\d{1,5})?/[^/?@]+(\?(?P<options>.*))?")
+_SERVER = re.compile(
+    r"([^:/@]*(:[^@]*)?@)?(\[[^/?@]+\]|[^:/?@]*)(:\d{1,5})?/[^/?@]+(\?(?P<options>.*))?"
+)
 # PyMySQL takes more options, and some of them would silently turn TLS off: it reads the text
 # "false" in ssl_disabled=false as true.
-_SERVER_OPTIONS = ("ssl_ca", "ssl_capath", "ssl_cert", "ssl_key", "ssl_cipher", "ssl_check_hostname", "unix_socket")
+_SERVER_OPTIONS = (
+    "ssl_ca",
+    "ssl_capath",
+    "ssl_cert",
+    "ssl_key",
+    "ssl_cipher",
+    "ssl_check_hostname",
+    "unix_socket",
+)
 _DRIVERS = {
     "mysql": "mysql+pymysql",
     "mariadb": "mysql+pymysql",
@@ -182,12 +192,19 @@ def client_setting(name: str) -> Check:
 def _check_server(address: str) -> None:
     parts = _SERVER.fullmatch(address)
     if parts is None:
-        raise ValueError("name the database at the end, and write %40 for an @ in the password: mysql://USER:PASSWORD@HOST:3306/DATABASE")
+        raise ValueError(
+            "name the database at the end, and write %40 for an @ in the password: mysql://USER:PASSWORD@HOST:3306/DATABASE"
+        )
     options = dict(parse_qsl(parts["options"] or "", keep_blank_values=True))
     if options.keys() - set(_SERVER_OPTIONS):
         raise ValueError(f"after '?' write {', '.join(_SERVER_OPTIONS)} and nothing else")
-    if any(name.startswith("ssl_") for name in options) and not options.keys() & {"ssl_ca", "ssl_capath"}:
-        raise ValueError("without ssl_ca=FILE after '?' any server would be trusted; name the file with the authority's certificate")
+    if any(name.startswith("ssl_") for name in options) and not options.keys() & {
+        "ssl_ca",
+        "ssl_capath",
+    }:
+        raise ValueError(
+            "without ssl_ca=FILE after '?' any server would be trusted; name the file with the authority's certificate"
+        )
     if options.get("ssl_check_hostname", "true") not in {"true", "false"}:
         raise ValueError("write ssl_check_hostname=true or ssl_check_hostname=false")
 

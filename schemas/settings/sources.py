@@ -41,13 +41,20 @@ no LLM is configured; type one of these and run again:
 _CONFIG, _TESTS = "DOCLLM_CONFIG", "DOCLLM_TEST_"
 # Kubernetes sets these variables in a pod for each Service whose name begins with `docllm-`. The
 # names of settings take precedence.
-_SERVICE = re.compile(r"DOCLLM(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
+_SERVICE = re.compile(
+    r"DOCLLM(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
 _CLIENT = "kafka.client."
 # The sections that a person names, such as `[prices."gpt-4o"]`, and the settings of each section.
 _PRICE = kinds.real(0, 1e6)
 _NAMED: dict[str, dict[str, kinds.Check]] = {
     "prices": {"input_per_mtok": _PRICE, "output_per_mtok": _PRICE},
-    "routes": {"base_url": kinds.http_url, "api_key": kinds.secret, "model": kinds.text, "timeout_s": kinds.real(0.1, 86_400)},
+    "routes": {
+        "base_url": kinds.http_url,
+        "api_key": kinds.secret,
+        "model": kinds.text,
+        "timeout_s": kinds.real(0.1, 86_400),
+    },
     "types": {
         "handler": kinds.function,
         "route": kinds.text,
@@ -133,7 +140,9 @@ def current_folder() -> Path:
     try:
         return Path.cwd()
     except OSError as error:
-        raise ConfigError(f"the current folder cannot be found: {error.strerror}; change to another one with cd") from None
+        raise ConfigError(
+            f"the current folder cannot be found: {error.strerror}; change to another one with cd"
+        ) from None
 
 
 def ledger_url(config: Config) -> str:
@@ -177,14 +186,18 @@ def _from_file(file: SettingFile, *, found: bool) -> Iterator[tuple[str, _Given]
         yield name, _Given(value, file.where(name), file.path.parent, found)
 
 
-def _given(flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path, faults: list[str]) -> dict[str, _Given]:
+def _given(
+    flags: Mapping[str, object], environ: Mapping[str, str], cwd: Path, faults: list[str]
+) -> dict[str, _Given]:
     """Return the values of flags and environment; a flag overrides a variable."""
     given: dict[str, _Given] = {}
     names = {setting.variable: setting.name for setting in SETTINGS.values() if setting.variable}
     for variable, value in environ.items():
         if variable in names and value:
             given[names[variable]] = _Given(value, variable, cwd)
-        elif variable.startswith("DOCLLM_") and not (variable in {*names, _CONFIG} or _foreign(variable)):
+        elif variable.startswith("DOCLLM_") and not (
+            variable in {*names, _CONFIG} or _foreign(variable)
+        ):
             faults.append(f"{variable} is unknown{_nearest(variable, [*names, _CONFIG])}")
     for name, flag in flags.items():
         if name != "config" and flag is not None:
@@ -201,7 +214,9 @@ def _key_faults(given: Mapping[str, _Given]) -> list[str]:
     if key is None or address is None or key.found or not address.found:
         return []
     fix = f"set DOCLLM_LLM_BASE_URL too, or name the file if you trust it: --config {FILE}"
-    return [f"{address.where}: llm.base_url would be sent the key of {key.where}, and nobody named this file; {fix}"]
+    return [
+        f"{address.where}: llm.base_url would be sent the key of {key.where}, and nobody named this file; {fix}"
+    ]
 
 
 def _foreign(variable: str) -> bool:
@@ -228,7 +243,10 @@ def _is_there(path: Path) -> bool:
 
 def _checked(given: Mapping[str, _Given], faults: list[str]) -> Iterator[tuple[str, Any]]:
     for name, one in given.items():
-        if one.value == {} and any(known.startswith(f"{name}.") for known in (*SETTINGS, _CLIENT, *(f"{section}." for section in _NAMED))):
+        if one.value == {} and any(
+            known.startswith(f"{name}.")
+            for known in (*SETTINGS, _CLIENT, *(f"{section}." for section in _NAMED))
+        ):
             continue
         check = _check_of(name)
         if check is None:
@@ -282,7 +300,10 @@ def _config(found: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> 
         guard=GuardConfig(**_under(found, "guard.")),
         inbox=InboxConfig(**_under(found, "inbox.")),
         document_roots=found.get("documents.roots"),
-        prices={name: Price(**{"input_per_mtok": 0.0, "output_per_mtok": 0.0} | parts) for name, parts in _sections(found, "prices")},
+        prices={
+            name: Price(**{"input_per_mtok": 0.0, "output_per_mtok": 0.0} | parts)
+            for name, parts in _sections(found, "prices")
+        },
         routes={name: RouteConfig(**parts) for name, parts in _sections(found, "routes")},
         types={name: TypeConfig(**parts) for name, parts in _sections(found, "types")},
         retry_tiers=found.get("retry.tiers", default.retry_tiers),
@@ -291,7 +312,9 @@ def _config(found: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> 
 
 
 def _under(found: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)
+    }
 
 
 def _llm(own: dict[str, Any], environ: Mapping[str, str]) -> LLMConfig:
@@ -301,7 +324,10 @@ def _llm(own: dict[str, Any], environ: Mapping[str, str]) -> LLMConfig:
     """
     fallback = environ.get("OPENAI_BASE_URL") or OPENAI_URL
     key = own.get("api_key")
-    if key is None and own.get("base_url", fallback).rstrip("/") in {OPENAI_URL, fallback.rstrip("/")}:
+    if key is None and own.get("base_url", fallback).rstrip("/") in {
+        OPENAI_URL,
+        fallback.rstrip("/"),
+    }:
         key = Secret(environ["OPENAI_API_KEY"].strip()) if environ.get("OPENAI_API_KEY") else None
     base_url = own.get("base_url") or (fallback if key or environ.get("OPENAI_BASE_URL") else None)
     return LLMConfig(**own | {"base_url": base_url, "api_key": key})

@@ -20,11 +20,27 @@ MOST_COPIED = 300_000
 MOST_COMPOSITE = 1_000
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
-_LISTS, _ONES, _NAMED = ("allOf", "anyOf", "oneOf"), ("not", "if", "then", "else"), ("dependentSchemas", "dependencies")
+_LISTS, _ONES, _NAMED = (
+    ("allOf", "anyOf", "oneOf"),
+    ("not", "if", "then", "else"),
+    ("dependentSchemas", "dependencies"),
+)
 # Keywords whose subschemas apply to every part of a value; then keywords whose subschemas apply to
 # one part.
-_EACH = ("additionalProperties", "unevaluatedProperties", "items", "additionalItems", "unevaluatedItems", "contains", "propertyNames")
-_EACH_NAMED, _ONE_LISTS, _ONE_NAMED = ("patternProperties",), ("items", "prefixItems"), ("properties",)
+_EACH = (
+    "additionalProperties",
+    "unevaluatedProperties",
+    "items",
+    "additionalItems",
+    "unevaluatedItems",
+    "contains",
+    "propertyNames",
+)
+_EACH_NAMED, _ONE_LISTS, _ONE_NAMED = (
+    ("patternProperties",),
+    ("items", "prefixItems"),
+    ("properties",),
+)
 # To see which parts were evaluated, the validator goes through the subschemas beside such a keyword
 # again, and so does each of these subschemas that has such a keyword itself.
 _UNEVALUATED, _TIMES_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems"), 3
@@ -95,7 +111,12 @@ def composite_choices(schema: dict[str, Any]) -> int:
 
     The validator compares each of them as a whole, one after another.
     """
-    choices = (one for node in objects_in(schema) if isinstance(some := node.get("enum"), list) for one in some)
+    choices = (
+        one
+        for node in objects_in(schema)
+        if isinstance(some := node.get("enum"), list)
+        for one in some
+    )
     return sum(isinstance(one, dict | list) for one in choices)
 
 
@@ -104,7 +125,9 @@ class _Document:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.nodes = list(objects_in(schema))
-        inner = (node for node in self.nodes if node is not schema and isinstance(node.get("$id"), str))
+        inner = (
+            node for node in self.nodes if node is not schema and isinstance(node.get("$id"), str)
+        )
         self._roots = [(_id(node), node) for node in (schema, *inner)]
         self._anchors: dict[str, list[dict[str, Any]]] = {}
         for node in self.nodes:
@@ -136,7 +159,10 @@ class _Document:
         The value has `parts` parts. There is one error for each name that is required, or that is
         not allowed. An error of an `enum` holds the whole `enum`, and counts as many.
         """
-        return max(_listed(node) + (parts if "propertyNames" in node else 0) for node in self.nodes) + 1
+        return (
+            max(_listed(node) + (parts if "propertyNames" in node else 0) for node in self.nodes)
+            + 1
+        )
 
     @property
     def lookups(self) -> int:
@@ -153,10 +179,15 @@ class _Document:
         known = self._known.get(id(node))
         if known is None:
             self._known[id(node)] = 0
-            of_one_part = max(map(self.trials, _within(node, (), _ONE_LISTS, _ONE_NAMED)), default=0)
+            of_one_part = max(
+                map(self.trials, _within(node, (), _ONE_LISTS, _ONE_NAMED)), default=0
+            )
             of_each_part = sum(map(self.trials, _within(node, _EACH, (), _EACH_NAMED)))
             times = _TIMES_UNEVALUATED if any(name in node for name in _UNEVALUATED) else 1
-            known = min(MOST + 1, 1 + of_one_part + of_each_part + times * sum(map(self.trials, self._beside(node))))
+            known = min(
+                MOST + 1,
+                1 + of_one_part + of_each_part + times * sum(map(self.trials, self._beside(node))),
+            )
             self._known[id(node)] = known
         self.circles = self.circles or not known
         return known
@@ -177,7 +208,9 @@ class _Document:
         if fragment and not fragment.startswith("/"):
             yield from self._anchors.get(fragment, ())
             return
-        path = [part.replace("~1", "/").replace("~0", "~") for part in unquote(fragment).split("/")[1:]]
+        path = [
+            part.replace("~1", "/").replace("~0", "~") for part in unquote(fragment).split("/")[1:]
+        ]
         for name, root in self._roots:
             if not base or name.endswith(base):
                 found = _at(root, path)
@@ -186,18 +219,31 @@ class _Document:
 
 
 def _listed(node: dict[str, Any]) -> int:
-    by_name = [one for name in ("dependentRequired", "dependencies") if isinstance(some := node.get(name), dict) for one in some.values()]
-    return sum(len(names) for names in (node.get("required"), node.get("enum"), *by_name) if isinstance(names, list))
+    by_name = [
+        one
+        for name in ("dependentRequired", "dependencies")
+        if isinstance(some := node.get(name), dict)
+        for one in some.values()
+    ]
+    return sum(
+        len(names)
+        for names in (node.get("required"), node.get("enum"), *by_name)
+        if isinstance(names, list)
+    )
 
 
 def _id(node: dict[str, Any]) -> str:
     return name.rstrip("#") if isinstance(name := node.get("$id"), str) else ""
 
 
-def _within(node: dict[str, Any], ones: Iterable[str], lists: Iterable[str], named: Iterable[str]) -> Iterator[dict[str, Any]]:
+def _within(
+    node: dict[str, Any], ones: Iterable[str], lists: Iterable[str], named: Iterable[str]
+) -> Iterator[dict[str, Any]]:
     found = [node.get(name) for name in ones]
     found += [one for name in lists if isinstance(some := node.get(name), list) for one in some]
-    found += [one for name in named if isinstance(some := node.get(name), dict) for one in some.values()]
+    found += [
+        one for name in named if isinstance(some := node.get(name), dict) for one in some.values()
+    ]
     yield from (one for one in found if isinstance(one, dict))
 
 
@@ -206,7 +252,12 @@ def _size(value: Any) -> tuple[int, int]:
     parts, depth, level = 0, 0, [value]
     while level:
         parts, depth = parts + len(level), depth + 1
-        level = [part for one in level if isinstance(one, dict | list) for part in (one.values() if isinstance(one, dict) else one)]
+        level = [
+            part
+            for one in level
+            if isinstance(one, dict | list)
+            for part in (one.values() if isinstance(one, dict) else one)
+        ]
     return parts, depth
 
 
@@ -224,5 +275,10 @@ def _at(root: Any, path: Iterable[str]) -> Any:
 
 
 def _item(items: list[Any], name: str) -> Any:
-    is_index = name.isascii() and name.isdecimal() and len(name) <= len(str(len(items))) and str(int(name)) == name
+    is_index = (
+        name.isascii()
+        and name.isdecimal()
+        and len(name) <= len(str(len(items)))
+        and str(int(name)) == name
+    )
     return items[int(name)] if is_index and int(name) < len(items) else None

@@ -91,12 +91,19 @@ def encode(publication: Publication) -> list[tuple[str, bytes]]:
     return [(name, value) for name, value in headers if value]
 
 
-def encode_each(alike: Publication, tasks: Iterable[tuple[int, int]]) -> Iterator[list[tuple[str, bytes]]]:
+def encode_each(
+    alike: Publication, tasks: Iterable[tuple[int, int]]
+) -> Iterator[list[tuple[str, bytes]]]:
     """Yield the headers of publications that differ only in these task ids and fences."""
     headers = encode(alike)
     place = [name for name, _ in headers].index("docllm-task")
     for task_id, fence in tasks:
-        yield [*headers[:place], ("docllm-task", b"%d" % task_id), ("docllm-fence", b"%d" % fence), *headers[place + 2 :]]
+        yield [
+            *headers[:place],
+            ("docllm-task", b"%d" % task_id),
+            ("docllm-fence", b"%d" % fence),
+            *headers[place + 2 :],
+        ]
 
 
 def decode(headers: RawHeaders | None) -> Publication:

@@ -22,10 +22,14 @@ def fingerprint(error_class: str, text: str) -> bytes:
     """
     common = _QUOTED.sub("", text[:_READ_CHARS].lower())
     common = _NUMBERS.sub("#", _WORD.sub(_without_number, common))
-    return hashlib.blake2b(f"{error_class}\0{' '.join(common.split())}".encode("utf-8", "replace"), digest_size=16).digest()
+    return hashlib.blake2b(
+        f"{error_class}\0{' '.join(common.split())}".encode("utf-8", "replace"), digest_size=16
+    ).digest()
 
 
 def _without_number(found: re.Match[str]) -> str:
     word = found[0]
-    is_id = any(letter.isdigit() for letter in word) or (len(word) >= _HEX_CHARS and _HEX.issuperset(word))
+    is_id = any(letter.isdigit() for letter in word) or (
+        len(word) >= _HEX_CHARS and _HEX.issuperset(word)
+    )
     return "#" if is_id else word

@@ -16,7 +16,16 @@ from schemas.task.envelope import MAX_TASK_BYTES
 from schemas.task.line_fields import Check
 from schemas.task.line_json import LineError, read_object, reading, refuse_many, refuse_rounded
 
-__all__ = ["BOM", "MAX_PROMPT_CHARS", "PLACEHOLDER", "LineError", "TaskLine", "parse", "parse_again", "prompt_chars"]
+__all__ = [
+    "BOM",
+    "MAX_PROMPT_CHARS",
+    "PLACEHOLDER",
+    "LineError",
+    "TaskLine",
+    "parse",
+    "parse_again",
+    "prompt_chars",
+]
 
 BOM = b"\xef\xbb\xbf"
 PLACEHOLDER = "{document}"
@@ -97,7 +106,11 @@ def too_large(size_bytes: int) -> LineError:
 def _docllm(line: dict[str, Any], checks: Mapping[str, Check]) -> TaskLine:
     found = _checked(line, checks)
     if "id" not in found:
-        raise LineError("id", "is missing", 'give each task an id of its own, for example "id": "report-2024.txt"')
+        raise LineError(
+            "id",
+            "is missing",
+            'give each task an id of its own, for example "id": "report-2024.txt"',
+        )
     source: dict[str, Any] = found.pop("input", {})
     _check_prompt(found, with_input=bool(source))
     _check_prompt_chars(found.get("prompt", ""), source.get("text", ""))
@@ -111,11 +124,17 @@ def _check_prompt(found: dict[str, Any], *, with_input: bool) -> None:
     """
     prompt = found.get("prompt")
     if prompt is None and found.get("type", _DOCUMENT) == _DOCUMENT:
-        raise LineError("prompt", "is missing", f"say what to do, for example Summarize: {PLACEHOLDER}")
+        raise LineError(
+            "prompt", "is missing", f"say what to do, for example Summarize: {PLACEHOLDER}"
+        )
     if prompt is None:
         return
     if with_input and PLACEHOLDER not in prompt:
-        raise LineError("prompt", f"has no {PLACEHOLDER}", f"write {PLACEHOLDER} where the input's text belongs, or leave out input")
+        raise LineError(
+            "prompt",
+            f"has no {PLACEHOLDER}",
+            f"write {PLACEHOLDER} where the input's text belongs, or leave out input",
+        )
     if not with_input and PLACEHOLDER in prompt:
         fix = f"add input.text or input.uri; a prompt that shall hold the word itself goes into input.text, with the prompt {PLACEHOLDER}"
         raise LineError("input", f"is missing, but the prompt has {PLACEHOLDER}", fix)
@@ -135,9 +154,15 @@ def _openai(line: dict[str, Any]) -> TaskLine:
     found = _checked(line, _OPENAI)
     for name in _OPENAI:
         if name not in found:
-            raise LineError(name, "is missing", "a line of the OpenAI batch format has custom_id, method, url and body")
+            raise LineError(
+                name,
+                "is missing",
+                "a line of the OpenAI batch format has custom_id, method, url and body",
+            )
     body = found["body"]
-    return TaskLine(key=found["custom_id"], format="openai", type="openai", model=body.get("model"), body=body)
+    return TaskLine(
+        key=found["custom_id"], format="openai", type="openai", model=body.get("model"), body=body
+    )
 
 
 def _checked(line: dict[str, Any], checks: Mapping[str, Check]) -> dict[str, Any]:
@@ -152,7 +177,11 @@ def _checked(line: dict[str, Any], checks: Mapping[str, Check]) -> dict[str, Any
 
 def _unknown(name: str, checks: Mapping[str, Check]) -> LineError:
     near = difflib.get_close_matches(name[:100], checks, 1)
-    fix = f"did you mean {near[0]}?" if near else f"known are: {', '.join(checks)}; what is your own goes into metadata"
+    fix = (
+        f"did you mean {near[0]}?"
+        if near
+        else f"known are: {', '.join(checks)}; what is your own goes into metadata"
+    )
     return LineError(name[:100], "is not a known field", fix)
 
 
@@ -163,7 +192,11 @@ def _method(name: str, value: Any) -> None:
 
 def _url(name: str, value: Any) -> None:
     if value != _CHAT:
-        raise LineError(name, f"is not {_CHAT}", f"only chat completions can be run; write {_CHAT}, with a body that fits")
+        raise LineError(
+            name,
+            f"is not {_CHAT}",
+            f"only chat completions can be run; write {_CHAT}, with a body that fits",
+        )
 
 
 def _body(name: str, value: Any) -> dict[str, Any]:
@@ -171,10 +204,20 @@ def _body(name: str, value: Any) -> dict[str, Any]:
     if "model" in body:
         line_fields.model(f"{name}.model", body["model"])
     if body.get("stream", False) is not False:
-        raise LineError(f"{name}.stream", "asks for a stream", "leave it out: docllm reads whole answers")
+        raise LineError(
+            f"{name}.stream", "asks for a stream", "leave it out: docllm reads whole answers"
+        )
     messages = body.get("messages")
-    if type(messages) is not list or not messages or not all(type(message) is dict for message in messages):
-        raise LineError(f"{name}.messages", "is not a list of messages", 'write [{"role": "user", "content": "..."}]')
+    if (
+        type(messages) is not list
+        or not messages
+        or not all(type(message) is dict for message in messages)
+    ):
+        raise LineError(
+            f"{name}.messages",
+            "is not a list of messages",
+            'write [{"role": "user", "content": "..."}]',
+        )
     return body
 
 
@@ -192,4 +235,9 @@ _DOCLLM: dict[str, Check] = {
     "max_attempts": line_fields.whole(1, 100),
     "metadata": line_fields.json_object,
 }
-_OPENAI: dict[str, Check] = {"custom_id": line_fields.key, "method": _method, "url": _url, "body": _body}
+_OPENAI: dict[str, Check] = {
+    "custom_id": line_fields.key,
+    "method": _method,
+    "url": _url,
+    "body": _body,
+}

@@ -10,7 +10,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from schemas.task.answer_schema import MOST, MOST_COMPOSITE, composite_choices, repeated_id, too_much
+from schemas.task.answer_schema import (
+    MOST,
+    MOST_COMPOSITE,
+    composite_choices,
+    repeated_id,
+    too_much,
+)
 from schemas.task.envelope import MAX_KEY_BYTES
 from schemas.task.line_json import LineError
 from schemas.task.patterns import excess_of_patterns
@@ -24,16 +30,27 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FILE_URI = re.compile(r"file:///[!-~]+")
-_RFC3339 = re.compile(r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})")
+_RFC3339 = re.compile(
+    r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
 _OURS_TO_SET = ("messages", "model", "stream")
-_JSON_NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object", list: "a list"}
+_JSON_NAMES = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+}
 
 
 def wrong_type(field: str, value: Any, wanted: str) -> LineError:
     """Return the error for a value of the wrong JSON type; `wanted` names the right type."""
     if value is None:
         return LineError(field, "is null", f"write {wanted}, or leave the field out")
-    return LineError(field, f"is {_JSON_NAMES.get(type(value), 'of another type')}", f"write {wanted}")
+    return LineError(
+        field, f"is {_JSON_NAMES.get(type(value), 'of another type')}", f"write {wanted}"
+    )
 
 
 def text(field: str, value: Any) -> str:
@@ -48,9 +65,15 @@ def text(field: str, value: Any) -> str:
 def model(field: str, value: Any) -> str:
     """Return a model's name, of at most 191 characters, without surrounding blanks."""
     if text(field, value) != value.strip():
-        raise LineError(field, "has blanks around it", "remove the blanks before and after the model's name")
+        raise LineError(
+            field, "has blanks around it", "remove the blanks before and after the model's name"
+        )
     if len(value) > MAX_MODEL_CHARS:
-        raise LineError(field, f"is {len(value)} characters long", f"write the model's name, of at most {MAX_MODEL_CHARS} characters")
+        raise LineError(
+            field,
+            f"is {len(value)} characters long",
+            f"write the model's name, of at most {MAX_MODEL_CHARS} characters",
+        )
     return str(value)
 
 
@@ -62,14 +85,22 @@ def key(field: str, value: Any) -> str:
     if _CONTROL.search(value):
         raise LineError(field, "has a control character", "use printable characters")
     if len(value) * 4 > MAX_KEY_BYTES and (size := len(value.encode())) > MAX_KEY_BYTES:
-        raise LineError(field, f"is {size} bytes long", f"use at most {MAX_KEY_BYTES} bytes of UTF-8, for example a hash of the long id")
+        raise LineError(
+            field,
+            f"is {size} bytes long",
+            f"use at most {MAX_KEY_BYTES} bytes of UTF-8, for example a hash of the long id",
+        )
     return str(value)
 
 
 def name(field: str, value: Any) -> str:
     """Return a short name: 1 to 64 ASCII letters, digits, dots, dashes and underscores."""
     if _NAME.fullmatch(text(field, value)) is None:
-        raise LineError(field, "is not a name", "use 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first")
+        raise LineError(
+            field,
+            "is not a name",
+            "use 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first",
+        )
     return str(value)
 
 
@@ -116,13 +147,19 @@ def answer_schema(field: str, value: Any) -> dict[str, Any]:
     Nothing is fetched. The cost to compile and to use the schema is checked first.
     """
     if (excess := excess_of_patterns(json_object(field, value))) is not None:
-        raise LineError(field, excess, "use fewer or simpler patterns; what they shall refuse can be said in the prompt")
+        raise LineError(
+            field,
+            excess,
+            "use fewer or simpler patterns; what they shall refuse can be said in the prompt",
+        )
     if (name := repeated_id(value)) is not None:
         fix = "give each subschema an $id of its own, or leave the second one out and refer to the first by $ref"
         raise LineError(field, f"has the $id {name} twice", fix)
     if composite_choices(value) > MOST_COMPOSITE:
         fix = "list texts and numbers, or describe the lists and objects by items and properties"
-        raise LineError(field, f"has more than {MOST_COMPOSITE} lists and objects in its enums", fix)
+        raise LineError(
+            field, f"has more than {MOST_COMPOSITE} lists and objects in its enums", fix
+        )
     if too_much(value):
         found = f"tries more than {MOST} subschemas on one value and its parts"
         raise LineError(field, found, "name fewer alternatives that refer to alternatives")
@@ -131,7 +168,9 @@ def answer_schema(field: str, value: Any) -> dict[str, Any]:
     except ValueError as wrong:
         reason = str(wrong)[:200]
         raise LineError(
-            field, f"is not a valid JSON Schema: {reason}", "correct the schema; put what it refers to into its $defs"
+            field,
+            f"is not a valid JSON Schema: {reason}",
+            "correct the schema; put what it refers to into its $defs",
         ) from None
     return dict(value)
 
@@ -147,18 +186,26 @@ def deadline(field: str, value: Any) -> datetime:
 
 
 def _no_time(field: str) -> LineError:
-    return LineError(field, "is not a time with a time zone", "write RFC 3339, for example 2027-01-31T18:00:00Z")
+    return LineError(
+        field, "is not a time with a time zone", "write RFC 3339, for example 2027-01-31T18:00:00Z"
+    )
 
 
 def source(field: str, value: Any) -> dict[str, Any]:
     """Return the input of a task: `text`, or `uri` with an optional `size` (bytes) and `sha256`."""
     found = json_object(field, value)
     if ("text" in found) == ("uri" in found):
-        raise LineError(field, "needs exactly one of text and uri", 'write {"text": "..."} or {"uri": "file:///..."}')
+        raise LineError(
+            field,
+            "needs exactly one of text and uri",
+            'write {"text": "..."} or {"uri": "file:///..."}',
+        )
     checks, kept = _TEXT if "text" in found else _URI, {}
     for part, inner in found.items():
         if part not in checks:
-            raise LineError(f"{field}.{part}", "is not known here", f"known are: {', '.join(checks)}")
+            raise LineError(
+                f"{field}.{part}", "is not known here", f"known are: {', '.join(checks)}"
+            )
         kept[part] = checks[part](f"{field}.{part}", inner)
     return kept
 
@@ -172,14 +219,18 @@ def _any_text(field: str, value: Any) -> str:
 def _file_uri(field: str, value: Any) -> str:
     if _FILE_URI.fullmatch(text(field, value)) is None:
         raise LineError(
-            field, "is not the URI of a file", "write file:/// and the whole path, other characters than ASCII and blanks percent-encoded"
+            field,
+            "is not the URI of a file",
+            "write file:/// and the whole path, other characters than ASCII and blanks percent-encoded",
         )
     return str(value)
 
 
 def _sha256(field: str, value: Any) -> str:
     if _SHA256.fullmatch(text(field, value)) is None:
-        raise LineError(field, "is not a SHA-256", "write 64 digits and letters a to f, in lower case")
+        raise LineError(
+            field, "is not a SHA-256", "write 64 digits and letters a to f, in lower case"
+        )
     return str(value)
 
 

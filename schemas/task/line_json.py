@@ -73,7 +73,11 @@ def reading(*, memory: bool) -> _Reading:
 
 def _shown(text: str) -> str:
     cut = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
-    return cut if cut.isprintable() else "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in cut)
+    return (
+        cut
+        if cut.isprintable()
+        else "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in cut)
+    )
 
 
 def read_object(value: bytes) -> dict[str, Any]:
@@ -86,7 +90,11 @@ def read_object(value: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError as broken:
         raise _not_json(value, broken) from None
     if type(line) is not dict:
-        raise LineError("", "is not a JSON object", 'write one object a line, for example {"id": "a", "prompt": "Say hello"}')
+        raise LineError(
+            "",
+            "is not a JSON object",
+            'write one object a line, for example {"id": "a", "prompt": "Say hello"}',
+        )
     _refuse_duplicates(line, value)
     return line
 
@@ -98,11 +106,19 @@ def _not_json(value: bytes, broken: orjson.JSONDecodeError) -> LineError:
         return LineError("", f"{NOT_UTF8} at byte {wrong.start + 1}", "save the file as UTF-8")
     if "depth" in broken.msg:
         return _too_deep()
-    return LineError("", f"is not JSON: {broken.msg} at column {broken.colno}", "write one whole JSON object on each line")
+    return LineError(
+        "",
+        f"is not JSON: {broken.msg} at column {broken.colno}",
+        "write one whole JSON object on each line",
+    )
 
 
 def _too_deep() -> LineError:
-    return LineError("", f"has more than {MAX_DEPTH} levels of brackets", "make it flatter, or pass the inner part as text")
+    return LineError(
+        "",
+        f"has more than {MAX_DEPTH} levels of brackets",
+        "make it flatter, or pass the inner part as text",
+    )
 
 
 def _refuse_duplicates(line: dict[str, Any], value: bytes) -> None:
@@ -121,8 +137,15 @@ def _refuse_duplicates(line: dict[str, Any], value: bytes) -> None:
 
 def refuse_many(line: dict[str, Any], value: bytes) -> None:
     """Raise LineError if a line has more values than an agent can read without a standstill."""
-    if value.count(b",") + value.count(b"[") >= MAX_VALUES and values_in(line, MAX_VALUES) > MAX_VALUES:
-        raise LineError("", f"holds more than {MAX_VALUES} JSON values", "pass what is so large as text, or as a document by input.uri")
+    if (
+        value.count(b",") + value.count(b"[") >= MAX_VALUES
+        and values_in(line, MAX_VALUES) > MAX_VALUES
+    ):
+        raise LineError(
+            "",
+            f"holds more than {MAX_VALUES} JSON values",
+            "pass what is so large as text, or as a document by input.uri",
+        )
 
 
 def refuse_rounded(line: dict[str, Any], field: str, value: bytes) -> None:

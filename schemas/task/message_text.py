@@ -11,6 +11,10 @@ def text_of(content: Any) -> Any:
     """
     if not isinstance(content, list):
         return content
-    named = (part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text")
+    named = (
+        part.get("text")
+        for part in content
+        if isinstance(part, dict) and part.get("type") == "text"
+    )
     texts = [text for text in named if isinstance(text, str)]
     return "".join(texts) if texts else content

@@ -20,7 +20,9 @@ _ANY_CASE = re.compile(r"\(\?[A-Za-z-]*i")
 _WIDE = re.compile(r"\\[0-9A-Za-z]|[^\x00-\x7f]")
 _WIDE_WORK = 2_000
 
-_TOKEN = re.compile(r"\\[pP](?:\{[^}]*\}|.)?|\\.|\[(?:\\.|[^\]\\])*\]|\{(\d*),?(\d*)\}|[()]|.", re.DOTALL)
+_TOKEN = re.compile(
+    r"\\[pP](?:\{[^}]*\}|.)?|\\.|\[(?:\\.|[^\]\\])*\]|\{(\d*),?(\d*)\}|[()]|.", re.DOTALL
+)
 _MOST_REPEATED = 10_000
 _MOST_KB = 1_000_000.0
 _UNICODE_KB, _WIDE_KB, _NARROW_KB = 50.0, 1.0, 0.1

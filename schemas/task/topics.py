@@ -17,7 +17,9 @@ def duration_s(text: str) -> int:
     Raises ConfigError for any other text.
     """
     if re.fullmatch(r"[1-9][0-9]{0,5}[smhd]", text) is None:
-        raise ConfigError(f"{text!r} is not a duration; write a number and s, m, h or d, for example 30s")
+        raise ConfigError(
+            f"{text!r} is not a duration; write a number and s, m, h or d, for example 30s"
+        )
     return int(text[:-1]) * _UNIT_S[text[-1]]
 
 
@@ -36,7 +38,9 @@ class Topics:
 
     def __post_init__(self) -> None:
         if GROUP_NAME.fullmatch(self.group) is None:
-            raise ConfigError(f"group {self.group!r}: use 1 to 100 letters, digits, dots, dashes and underscores")
+            raise ConfigError(
+                f"group {self.group!r}: use 1 to 100 letters, digits, dots, dashes and underscores"
+            )
 
     @property
     def destinations(self) -> tuple[str, ...]:
@@ -57,8 +61,17 @@ class Topics:
 
         An old tier is a tier of this group under another configuration.
         """
-        tiers = (name.removeprefix(self.name(_TIER)) for name in names if name.startswith(self.name(_TIER)))
-        return replace(self, old_tiers=tuple(sorted((tier for tier in tiers if tier not in self.tiers), key=duration_s)))
+        tiers = (
+            name.removeprefix(self.name(_TIER))
+            for name in names
+            if name.startswith(self.name(_TIER))
+        )
+        return replace(
+            self,
+            old_tiers=tuple(
+                sorted((tier for tier in tiers if tier not in self.tiers), key=duration_s)
+            ),
+        )
 
     def name(self, destination: str) -> str:
         """Return the Kafka topic of a destination."""

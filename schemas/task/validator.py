@@ -35,11 +35,15 @@ def _compiled(schema: dict[str, Any]) -> jsonschema_rs.Validator:
     if (excess := excess_of_patterns(schema)) is not None:
         raise ValueError(excess)
     limit_bytes = _COMPILED_BYTES // max(1, sum(map(pieces, patterns_in(schema))))
-    options = jsonschema_rs.FancyRegexOptions(size_limit=limit_bytes, backtrack_limit=_MOST_STEPS_BACK)
+    options = jsonschema_rs.FancyRegexOptions(
+        size_limit=limit_bytes, backtrack_limit=_MOST_STEPS_BACK
+    )
     try:
         with contained():
             # The mask keeps a value's own text, which may be private and long, out of the errors.
-            return jsonschema_rs.validator_for(schema, mask="the value", offline=True, pattern_options=options)
+            return jsonschema_rs.validator_for(
+                schema, mask="the value", offline=True, pattern_options=options
+            )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as wrong:
         raise ValueError(_first_line(str(wrong))) from None
     except MemoryError:
@@ -54,7 +58,9 @@ def _size(schema: dict[str, Any], written_bytes: int) -> int:
     return _LEAST_BYTES + _TIMES_AS_WRITTEN * written_bytes + patterns_bytes
 
 
-def first_error(validator: jsonschema_rs.Validator, value: Any) -> jsonschema_rs.ValidationError | None:
+def first_error(
+    validator: jsonschema_rs.Validator, value: Any
+) -> jsonschema_rs.ValidationError | None:
     """Return the first error of a value, or None.
 
     A list of all errors would hold a copy of the faulty part for each of them. Raises ValueError
@@ -69,4 +75,8 @@ def first_error(validator: jsonschema_rs.Validator, value: Any) -> jsonschema_rs
 
 def _first_line(text: str) -> str:
     line = " ".join(text.splitlines()[:1])
-    return f"{line[-180:]} that takes at most {_COMPILED_BYTES >> 20} MiB with the others" if line.endswith('is not a "regex"') else line
+    return (
+        f"{line[-180:]} that takes at most {_COMPILED_BYTES >> 20} MiB with the others"
+        if line.endswith('is not a "regex"')
+        else line
+    )

@@ -28,7 +28,9 @@ def masking(secret: str) -> Callable[[bytes], bytes]:
     """
     if len(secret) < _LEAST_SECRET_CHARS:
         return bytes
-    pattern = re.compile("".join(rf"(?:\\?{re.escape(char)}|\\u(?i:{ord(char):04x}))" for char in secret).encode())
+    pattern = re.compile(
+        "".join(rf"(?:\\?{re.escape(char)}|\\u(?i:{ord(char):04x}))" for char in secret).encode()
+    )
     return lambda body: pattern.sub(b"***", body)
 
 

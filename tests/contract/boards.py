@@ -7,7 +7,14 @@ board holds for Redis.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from agent.routes.sharing.board import TURN_S, BoardAwayError, BoardState, ProbeTurn, RouteReport, Stance
+from agent.routes.sharing.board import (
+    TURN_S,
+    BoardAwayError,
+    BoardState,
+    ProbeTurn,
+    RouteReport,
+    Stance,
+)
 from agent.routes.sharing.redis_board import FRESH_S
 
 
@@ -24,7 +31,12 @@ class _Place:
     seen: dict[str, tuple[float, float, int, int]] = field(default_factory=dict)
 
     def stop(self, report: RouteReport, now_s: float) -> None:
-        self.stopped, self.parked, self.reason, self.retry_at_s = True, report.parked, report.reason, now_s + report.retry_s
+        self.stopped, self.parked, self.reason, self.retry_at_s = (
+            True,
+            report.parked,
+            report.reason,
+            now_s + report.retry_s,
+        )
 
 
 class MemoryServer:
@@ -55,20 +67,35 @@ class MemoryBoard:
         """Take the agent's report on each route and return what the board says of it."""
         if self._server.away:
             raise BoardAwayError("away")
-        return [self._meet(self._server.places.setdefault(one.route, _Place()), one, self._server.now_s()) for one in reports]
+        return [
+            self._meet(
+                self._server.places.setdefault(one.route, _Place()), one, self._server.now_s()
+            )
+            for one in reports
+        ]
 
     async def close(self) -> None:
         """Do nothing."""
 
     def _meet(self, place: _Place, one: RouteReport, now_s: float) -> BoardState:
-        outcomes = (now_s, one.ok, one.failed) if one.ok + one.failed else place.seen.get(self._agent, (0, float("-inf"), 0, 0))[1:]
+        outcomes = (
+            (now_s, one.ok, one.failed)
+            if one.ok + one.failed
+            else place.seen.get(self._agent, (0, float("-inf"), 0, 0))[1:]
+        )
         place.seen[self._agent] = (now_s, *outcomes)
         if one.generation > place.generation:
             place.generation, place.stopped = one.generation, False
             if one.stance is Stance.JOINED:
                 place.stop(one, now_s)
         if one.stance is Stance.WELL and place.stopped and one.generation == place.generation:
-            place.generation, place.stopped, place.parked, place.reason, place.turn = place.generation + 1, False, False, "", ("", 0.0)
+            place.generation, place.stopped, place.parked, place.reason, place.turn = (
+                place.generation + 1,
+                False,
+                False,
+                "",
+                ("", 0.0),
+            )
         elif one.stance is Stance.STOPPED and not place.stopped and self._borne_out(place, now_s):
             place.generation += 1
             place.stop(one, now_s)
@@ -77,10 +104,21 @@ class MemoryBoard:
         if place.turn[1] > now_s + TURN_S:
             place.turn = ("", 0.0)
         turn = self._turn(place, one, now_s)
-        return BoardState(place.generation, place.stopped, place.parked, place.reason, max(0.0, place.retry_at_s - now_s), turn)
+        return BoardState(
+            place.generation,
+            place.stopped,
+            place.parked,
+            place.reason,
+            max(0.0, place.retry_at_s - now_s),
+            turn,
+        )
 
     def _borne_out(self, place: _Place, now_s: float) -> bool:
-        others = [seen for agent, seen in place.seen.items() if agent != self._agent and now_s - seen[0] <= FRESH_S]
+        others = [
+            seen
+            for agent, seen in place.seen.items()
+            if agent != self._agent and now_s - seen[0] <= FRESH_S
+        ]
         recent = [seen for seen in others if now_s - seen[1] <= FRESH_S]
         good, bad = sum(seen[2] for seen in recent), sum(seen[3] for seen in recent)
         return not others or (bad > 0 and bad >= good)
@@ -93,7 +131,12 @@ class MemoryBoard:
             return False
         if mine and one.turn is not ProbeTurn.NONE:
             place.turn = (self._agent, now_s + TURN_S)
-        elif one.turn is ProbeTurn.WANT and place.stopped and now_s >= place.retry_at_s and not holder:
+        elif (
+            one.turn is ProbeTurn.WANT
+            and place.stopped
+            and now_s >= place.retry_at_s
+            and not holder
+        ):
             place.turn, place.retry_at_s = (self._agent, now_s + TURN_S), now_s + one.interval_s
             return True
         return mine

@@ -10,7 +10,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from agent.ports import Assigned, AtRest, Event, Partition, Record, Recreated, Revoked, Source, SourceFailed
+from agent.ports import (
+    Assigned,
+    AtRest,
+    Event,
+    Partition,
+    Record,
+    Recreated,
+    Revoked,
+    Source,
+    SourceFailed,
+)
 from producer.bus.embedded.murmur2 import partition_of
 from producer.ports import Publisher, TopicAdmin
 from schemas.task.envelope import Outgoing
@@ -34,7 +44,9 @@ class Member:
         if isinstance(event, list):
             self.records += event
         elif isinstance(event, Assigned):
-            self.held |= {(partition.topic, partition.number): partition for partition in event.partitions}
+            self.held |= {
+                (partition.topic, partition.number): partition for partition in event.partitions
+            }
         elif isinstance(event, Revoked):
             for partition in event.partitions:
                 del self.held[partition.topic, partition.number]
@@ -118,12 +130,16 @@ class Bus:
     async def send(self, values: Sequence[bytes | None], number: int | None = None) -> None:
         """Send values to one partition, or each to the partition of its own text."""
         keys = [value if number is None else key_of(number) for value in values]
-        await self.send_records([self.record(key, value) for key, value in zip(keys, values, strict=True)])
+        await self.send_records(
+            [self.record(key, value) for key, value in zip(keys, values, strict=True)]
+        )
 
     async def send_records(self, records: Sequence[Outgoing]) -> None:
         assert await self.publisher.publish(records) == [None] * len(records)
 
-    def record(self, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]] = ()) -> Outgoing:
+    def record(
+        self, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]] = ()
+    ) -> Outgoing:
         return Outgoing(self.topic, key, value, list(headers))
 
     async def committed(self) -> dict[int, int]:
@@ -149,7 +165,11 @@ async def opened(parts: Parts) -> AsyncIterator[Bus]:
 
 def key_of(number: int, partitions: int = 4) -> bytes:
     """Return a key that belongs to a partition."""
-    return next(key for key in (b"key-%d" % n for n in range(1000)) if partition_of(key, partitions) == number)
+    return next(
+        key
+        for key in (b"key-%d" % n for n in range(1000))
+        if partition_of(key, partitions) == number
+    )
 
 
 def texts(count: int, start: int = 0) -> list[bytes]:

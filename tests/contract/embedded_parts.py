@@ -26,7 +26,13 @@ def parts(folder: Path) -> Parts:
     known: dict[str, str] = {}
 
     async def source(names: Sequence[str], group_id: str) -> Source:
-        return EmbeddedSource(bus_path=path, topics=names, group_id=group_id, known_topic_ids=lambda: known, clock=SystemClock())
+        return EmbeddedSource(
+            bus_path=path,
+            topics=names,
+            group_id=group_id,
+            known_topic_ids=lambda: known,
+            clock=SystemClock(),
+        )
 
     async def publisher() -> EmbeddedPublisher:
         return EmbeddedPublisher(path)
@@ -38,7 +44,11 @@ def parts(folder: Path) -> Parts:
         await _change(path, "DELETE FROM committed WHERE group_id=?", [(group_id,)])
 
     async def set_offsets(group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        await _change(path, COMMIT, [(group_id, offset, topic, number) for (topic, number), offset in offsets.items()])
+        await _change(
+            path,
+            COMMIT,
+            [(group_id, offset, topic, number) for (topic, number), offset in offsets.items()],
+        )
 
     async def delete_topic(topic: str) -> None:
         await _with_file(path, lambda file: topics.delete(file, topic))

@@ -12,7 +12,9 @@ from agent.ports import Call, CallFailed, Reply
 from schemas.settings.config import Secret
 
 KEY = Secret("sk-test-key-12345678")
-BODY = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": "Summarize: Sales rose. Costs fell."}]})
+BODY = orjson.dumps(
+    {"model": "m", "messages": [{"role": "user", "content": "Summarize: Sales rose. Costs fell."}]}
+)
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

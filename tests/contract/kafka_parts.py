@@ -6,7 +6,15 @@ import gc
 from collections.abc import Mapping, Sequence
 from unittest.mock import patch
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition, cimpl
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+    cimpl,
+)
 from confluent_kafka.admin import AdminClient
 
 from agent.consumer.kafka.source import KafkaSource
@@ -28,7 +36,14 @@ def parts(bootstrap: str, protocol: str = "classic") -> Parts:
     shared = KafkaTopicAdmin(config=config, clock=clock)
 
     async def source(names: Sequence[str], group_id: str) -> Source:
-        return KafkaSource(config=config, topics=names, group_id=group_id, known_topic_ids=lambda: known, admin=shared, clock=clock)
+        return KafkaSource(
+            config=config,
+            topics=names,
+            group_id=group_id,
+            known_topic_ids=lambda: known,
+            admin=shared,
+            clock=clock,
+        )
 
     async def publisher() -> KafkaPublisher:
         return KafkaPublisher(config=config, clock=clock)
@@ -47,7 +62,9 @@ def parts(bootstrap: str, protocol: str = "classic") -> Parts:
                 raise
 
     async def set_offsets(group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        wanted = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+        wanted = [
+            TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()
+        ]
         request = ConsumerGroupTopicPartitions(group_id, wanted)
         await asyncio.wrap_future(client.alter_consumer_group_offsets([request])[group_id])
 

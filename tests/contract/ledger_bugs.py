@@ -22,7 +22,9 @@ from schemas.task.states import MOVES, WAITING, Status
 def settle_without_owner(patch: pytest.MonkeyPatch) -> None:
     def accepted(connection: Any, settlements: Sequence[Settlement]) -> list[Settlement]:
         rows = {row.id: row for row in connection.execute(tables.task.select())}
-        return [one for one in settlements if rows[one.row.task_id].status in MOVES["succeed"].sources]
+        return [
+            one for one in settlements if rows[one.row.task_id].status in MOVES["succeed"].sources
+        ]
 
     patch.setattr(settles, "_accepted", accepted)
 
@@ -51,7 +53,9 @@ def commit_the_highest(patch: pytest.MonkeyPatch) -> None:
 
 
 def delete_before_report(patch: pytest.MonkeyPatch) -> None:
-    async def deliver(relay: Relay, records: dict[outbox.Item, Outgoing]) -> dict[outbox.Item, object]:
+    async def deliver(
+        relay: Relay, records: dict[outbox.Item, Outgoing]
+    ) -> dict[outbox.Item, object]:
         await relay._attempt(records)
         return {}
 
@@ -68,16 +72,30 @@ def reap_raises_the_fence_only(patch: pytest.MonkeyPatch) -> None:
     def raised(connection: Any, group: str, rows: Sequence[Any]) -> None:
         real(connection, group, rows)
         ids = [row.id for row in rows]
-        connection.execute(update(tables.task).where(tables.task.c.id.in_(ids)).values(fence=tables.task.c.fence + 1))
+        connection.execute(
+            update(tables.task)
+            .where(tables.task.c.id.in_(ids))
+            .values(fence=tables.task.c.fence + 1)
+        )
 
     patch.setattr(reaping, "_return", raised)
 
 
 def claim_without_fence(patch: pytest.MonkeyPatch) -> None:
     table = tables.task
-    free = (table.c.id.in_(bindparam("ids", expanding=True)), table.c.status.in_(WAITING), table.c.due_at <= utc_now())
-    mine = {"status": int(Status.PROCESSING), "owner": bindparam("by_owner"), "due_at": utc_after(bindparam("deadline_s"))}
-    patch.setattr(claims, "_CLAIM", update(table).where(*free, bindparam("at_fence") >= 0).values(**mine))
+    free = (
+        table.c.id.in_(bindparam("ids", expanding=True)),
+        table.c.status.in_(WAITING),
+        table.c.due_at <= utc_now(),
+    )
+    mine = {
+        "status": int(Status.PROCESSING),
+        "owner": bindparam("by_owner"),
+        "due_at": utc_after(bindparam("deadline_s")),
+    }
+    patch.setattr(
+        claims, "_CLAIM", update(table).where(*free, bindparam("at_fence") >= 0).values(**mine)
+    )
 
 
 def relay_without_recheck(patch: pytest.MonkeyPatch) -> None:
@@ -92,8 +110,13 @@ def retry_keeps_the_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def _with_old_fences(place: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    def placed(connection: Any, group: str, destination: str, items: Sequence[outbox.Item], **rest: Any) -> list[Any]:
-        fences = [(kind, key, fence - 1) if destination.startswith("retry") else (kind, key, fence) for kind, key, fence in items]
+    def placed(
+        connection: Any, group: str, destination: str, items: Sequence[outbox.Item], **rest: Any
+    ) -> list[Any]:
+        fences = [
+            (kind, key, fence - 1) if destination.startswith("retry") else (kind, key, fence)
+            for kind, key, fence in items
+        ]
         return place(connection, group, destination, fences, **rest)
 
     return placed

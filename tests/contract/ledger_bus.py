@@ -112,4 +112,8 @@ class Bus:
 
     def at_end(self) -> bool:
         """Return whether every record that was not lost is committed."""
-        return all(self.committed[topic] == len(self.logs[topic]) for topic in READ if None not in self.logs[topic])
+        return all(
+            self.committed[topic] == len(self.logs[topic])
+            for topic in READ
+            if None not in self.logs[topic]
+        )

@@ -39,12 +39,16 @@ def dead(books: Books, *keys: str, into: str = "batch", outcome: Outcome = DEAD)
     return ids
 
 
-def set_aside(books: Books, *values: bytes | None, reason: str = "line is not JSON", **more: Any) -> list[int]:
+def set_aside(
+    books: Books, *values: bytes | None, reason: str = "line is not JSON", **more: Any
+) -> list[int]:
     """Quarantine records with these values; return their numbers."""
     first = books.count(tables.quarantine)
     headers = more.pop("headers", [])
     suspects = [
-        RejectedRecord("topic-id", "group.inbox", 0, first + place, b"key", value, headers, reason, **more)
+        RejectedRecord(
+            "topic-id", "group.inbox", 0, first + place, b"key", value, headers, reason, **more
+        )
         for place, value in enumerate(values)
     ]
     books.run(lambda c: quarantine.keep(c, GROUP, suspects))
@@ -82,13 +86,22 @@ def applied(books: Books, run: Run | None, size: int = 500) -> Applied:
     assert run is not None
     pages: list[Page] = []
     after = 0
-    while (page := books.run(lambda c, after=after: tasks.apply(c, GROUP, run.id, run.wish, after, size))) is not None:
+    while (
+        page := books.run(
+            lambda c, after=after: tasks.apply(c, GROUP, run.id, run.wish, after, size)
+        )
+    ) is not None:
         pages.append(page)
         after = page.last
     ended = books.run(lambda c: runs.end(c, run.id))
     found = books.run(lambda c: runs.find(c, run.id))
     assert found is not None
-    return Applied(found.counts, ended, [item for page in pages for order in page.orders for item in order.items], pages)
+    return Applied(
+        found.counts,
+        ended,
+        [item for page in pages for order in page.orders for item in order.items],
+        pages,
+    )
 
 
 def replayed(books: Books, **said: Any) -> Applied:

@@ -39,9 +39,14 @@ def claimed(books: Books, count: int, into: str = BATCH) -> list[tuple[Row, int]
     return [(row, owner) for _, row in answers.values() if row is not None]
 
 
-def settlements(claims: Sequence[tuple[Row, int]], outcomes: Sequence[Outcome], route: str = ROUTE) -> list[Settlement]:
+def settlements(
+    claims: Sequence[tuple[Row, int]], outcomes: Sequence[Outcome], route: str = ROUTE
+) -> list[Settlement]:
     """Return the settlements that end these claims."""
-    return [Settlement(row, owner, outcome, route, ORIGIN) for (row, owner), outcome in zip(claims, outcomes, strict=True)]
+    return [
+        Settlement(row, owner, outcome, route, ORIGIN)
+        for (row, owner), outcome in zip(claims, outcomes, strict=True)
+    ]
 
 
 def end(books: Books, *outcomes: Outcome, into: str = BATCH, route: str = ROUTE) -> list[Verdict]:
@@ -49,7 +54,9 @@ def end(books: Books, *outcomes: Outcome, into: str = BATCH, route: str = ROUTE)
     return ended(books, claimed(books, len(outcomes), into), *outcomes, route=route)[0]
 
 
-def ended(books: Books, claims: Sequence[tuple[Row, int]], *outcomes: Outcome, route: str = ROUTE) -> tuple[list[Verdict], list[Order]]:
+def ended(
+    books: Books, claims: Sequence[tuple[Row, int]], *outcomes: Outcome, route: str = ROUTE
+) -> tuple[list[Verdict], list[Order]]:
     """End these claims with these outcomes, in one transaction."""
     return books.settle_all(settlements(claims, outcomes, route))
 

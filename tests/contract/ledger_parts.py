@@ -13,7 +13,17 @@ from agent.judge import Tier
 from agent.lease import Lease
 from agent.ledger import claims, leases
 from agent.ledger import settlements as settles
-from agent.outcome import COMPLETION, Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
+from agent.outcome import (
+    COMPLETION,
+    Dead,
+    Failure,
+    Outcome,
+    Released,
+    Retry,
+    Snooze,
+    Spent,
+    Succeeded,
+)
 from agent.ports import Answer, Answers, Claimable, Row, Settlement, Verdict
 from producer.ledger import cancel, store
 from producer.ports import Order
@@ -51,14 +61,20 @@ class Books:
 
     def empty(self) -> None:
         """Forget everything except the ledger's id."""
-        emptied = [delete(table) for table in tables.metadata.tables.values() if table is not tables.ledger]
+        emptied = [
+            delete(table) for table in tables.metadata.tables.values() if table is not tables.ledger
+        ]
         self.run(lambda c: [c.execute(one) for one in emptied])
 
     # ---- what a test begins with
 
-    def batch(self, name: str = BATCH, group: str = GROUP, origin: store.Origin = store.Origin.LOAD) -> store.Batch:
+    def batch(
+        self, name: str = BATCH, group: str = GROUP, origin: store.Origin = store.Origin.LOAD
+    ) -> store.Batch:
         """Return the batch of this name, made if it is not there, whoever made it."""
-        return self.run(lambda c: store.find_batch(c, name)) or self.run(lambda c: store.open_batch(c, name, group, origin))
+        return self.run(lambda c: store.find_batch(c, name)) or self.run(
+            lambda c: store.open_batch(c, name, group, origin)
+        )
 
     def load(self, *keys: str, into: str = BATCH, group: str = GROUP) -> list[int]:
         """Load one task per key, and drop the order, as after its delivery."""
@@ -87,11 +103,15 @@ class Books:
 
     # ---- moves
 
-    def record(self, task_id: int, fence: int = 0, *, ledger: str | None = None, stamp: bytes | None = None) -> Claimable:
+    def record(
+        self, task_id: int, fence: int = 0, *, ledger: str | None = None, stamp: bytes | None = None
+    ) -> Claimable:
         """Return the record of a task as an agent that keeps no body knows it."""
         return Claimable(Publication(ledger or self.ledger_id, GROUP, BATCH, task_id, fence), stamp)
 
-    def answers(self, records: Sequence[Claimable], owner: int, deadline_s: float = 600.0) -> Answers:
+    def answers(
+        self, records: Sequence[Claimable], owner: int, deadline_s: float = 600.0
+    ) -> Answers:
         return self.run(lambda c: claims.claim(c, records, owner, deadline_s, suspects=True))
 
     def claim(self, task_id: int, owner: int, fence: int = 0) -> Answer:
@@ -121,7 +141,9 @@ class Books:
     # ---- a look at the tables
 
     def task(self, task_id: int) -> Any:
-        return self.run(lambda c: c.execute(select(tables.task).where(tables.task.c.id == task_id)).one())
+        return self.run(
+            lambda c: c.execute(select(tables.task).where(tables.task.c.id == task_id)).one()
+        )
 
     def status(self, task_id: int) -> Status:
         return Status(self.task(task_id).status)
@@ -131,10 +153,14 @@ class Books:
 
         The result is rounded to milliseconds, because SQLite's day is no more exact.
         """
-        return round(self.run(lambda c: claims.ask(c, [self.record(task_id)]))[task_id][1].due_in_s, 3)
+        return round(
+            self.run(lambda c: claims.ask(c, [self.record(task_id)]))[task_id][1].due_in_s, 3
+        )
 
     def rows(self, table: Table[Any]) -> Sequence[Any]:
-        return self.run(lambda c: c.execute(select(table).order_by(*table.primary_key.columns)).all())
+        return self.run(
+            lambda c: c.execute(select(table).order_by(*table.primary_key.columns)).all()
+        )
 
     def count(self, table: Table[Any]) -> int:
         return self.run(lambda c: c.execute(select(func.count()).select_from(table)).scalar_one())
@@ -166,7 +192,9 @@ def driven(url: str) -> str:
 
 
 @pytest.fixture(scope="session", params=KINDS)
-def migrated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Books]:
+def migrated(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Books]:
     """One migrated database of each kind for the whole run."""
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'ledger.db'}"

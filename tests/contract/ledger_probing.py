@@ -24,7 +24,9 @@ class Duty:
         self.orders: list[Order] = []
         self.asked: list[str] = []
         self.answers = answers
-        self.guards = GuardGate(clock=SystemClock(), longest_tier=LONGEST, take_turn=self._take_turn)
+        self.guards = GuardGate(
+            clock=SystemClock(), longest_tier=LONGEST, take_turn=self._take_turn
+        )
         self.duty = GuardKeeper(
             database=books.database,
             executor=InlineExecutor(),

@@ -73,7 +73,9 @@ class Promises:
 
     def _carried(self, task_id: int, fence: int) -> bool:
         orders = self._world.books.rows(tables.outbox)
-        ordered = any((outbox.TASK, task_id, fence) in outbox.unpack(order.items) for order in orders)
+        ordered = any(
+            (outbox.TASK, task_id, fence) in outbox.unpack(order.items) for order in orders
+        )
         return ordered or self._world.bus.carries(task_id, fence)
 
 

@@ -57,7 +57,16 @@ class Agent:
 class World:
     """Takes steps; `seed` decides the random ones, `quirks` name this world's planted mistakes."""
 
-    def __init__(self, books: Books, seed: int, *, tasks: int = 1, losses: int = 0, cancels: int = 0, quirks: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        books: Books,
+        seed: int,
+        *,
+        tasks: int = 1,
+        losses: int = 0,
+        cancels: int = 0,
+        quirks: Sequence[str] = (),
+    ) -> None:
         self.books, self.quirks = books, quirks
         self.random = Random(seed)  # noqa: S311 - a schedule, no secret
         self.losses, self.cancels, self.lossy = losses, cancels, losses > 0
@@ -69,14 +78,24 @@ class World:
         self.found: list[int] = []
         books.empty()
         self.tasks = books.load(*(f"task {number}" for number in range(tasks)))
-        books.run(lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, one, 0) for one in self.tasks]))
+        books.run(
+            lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, one, 0) for one in self.tasks])
+        )
         topics = Topics(GROUP, ("30s",))
-        self.relay = Relay(database=books.database, executor=InlineExecutor(), publisher=self.bus, topics=topics, clock=SystemClock())
+        self.relay = Relay(
+            database=books.database,
+            executor=InlineExecutor(),
+            publisher=self.bus,
+            topics=topics,
+            clock=SystemClock(),
+        )
         self.agents = [Agent(books.agent(), [self.bus.assign(topic)]) for topic in READ]
         self.relay_all()
 
     def relay_orders(self) -> None:
-        self.bus.delivery = self.random.choice(["delivered", "delivered", "delivered", "failed", "unreported"])
+        self.bus.delivery = self.random.choice(
+            ["delivered", "delivered", "delivered", "failed", "unreported"]
+        )
         self.relay_all()
 
     def relay_all(self) -> None:
@@ -95,7 +114,12 @@ class World:
         for view in agent.views:
             self.bus.read(view)
         busy = {run.row.task_id for run in agent.runs}
-        return [(view, offset) for view in agent.views for offset, (task_id, _) in view.records.items() if task_id not in busy]
+        return [
+            (view, offset)
+            for view in agent.views
+            for offset, (task_id, _) in view.records.items()
+            if task_id not in busy
+        ]
 
     def take(self, agent: Agent, which: int = 0) -> Run:
         """Claim an offered task, in a schedule where this must succeed; `which` counts from 0."""
@@ -120,7 +144,9 @@ class World:
                 raise BrokenError("I3 an older record takes its task")
             self.newest_claim[task_id] = owner
             agent.runs.append(Run(row, owner, view, offset))
-        elif said in {Answer.DONE, Answer.STALE} or (said is Answer.HELD and "held is skipped" in self.quirks):
+        elif said in {Answer.DONE, Answer.STALE} or (
+            said is Answer.HELD and "held is skipped" in self.quirks
+        ):
             view.finish(offset)
         elif said in {Answer.CONFLICT, Answer.UNKNOWN}:
             raise BrokenError(f"P9 a good record is {said.value}")
@@ -130,7 +156,9 @@ class World:
         if running:
             agent, run = self.random.choice(running)
             retry = RETRY if run.row.attempt + 1 < MAX_ATTEMPTS else DEAD
-            outcome = self.random.choice([SUCCEEDED, retry, retry, RELEASED, RELEASED, AGAIN_AT_ONCE])
+            outcome = self.random.choice(
+                [SUCCEEDED, retry, retry, RELEASED, RELEASED, AGAIN_AT_ONCE]
+            )
             self.settle_one(agent, run, outcome, lost=self.random.random() < 0.2)
 
     def settle_one(self, agent: Agent, run: Run, outcome: Outcome, *, lost: bool = False) -> None:
@@ -161,7 +189,9 @@ class World:
     def release_doubts(self) -> None:
         agent = self.random.choice(self.agents)
         for owner, task_id in agent.doubts:
-            self.books.run(lambda c, owner=owner, task_id=task_id: claims.release(c, owner, [task_id]))
+            self.books.run(
+                lambda c, owner=owner, task_id=task_id: claims.release(c, owner, [task_id])
+            )
         agent.doubts.clear()
 
     def commit(self) -> None:
@@ -210,7 +240,9 @@ class World:
 
     def find(self) -> None:
         """Let the reaper read; it resets in a later step, when everything may have changed."""
-        self.found = self.books.run(lambda c: reaping.orphans(c, GROUP)) + self.books.run(lambda c: reaping.overdue(c, GROUP))
+        self.found = self.books.run(lambda c: reaping.orphans(c, GROUP)) + self.books.run(
+            lambda c: reaping.overdue(c, GROUP)
+        )
 
     def reset(self) -> None:
         for reset in (reaping.reset_orphans, reaping.reset_overdue):
@@ -233,7 +265,11 @@ class World:
             self.make_due(Status.PROCESSING)
 
     def make_due(self, *states: Status, seconds: float = 1.0) -> None:
-        change = update(tables.task).where(tables.task.c.status.in_(states)).values(due_at=utc_after(-seconds))
+        change = (
+            update(tables.task)
+            .where(tables.task.c.status.in_(states))
+            .values(due_at=utc_after(-seconds))
+        )
         self.books.run(lambda c: c.execute(change))
 
     def cancel(self) -> None:

@@ -25,7 +25,14 @@ def parts() -> Parts:
     known: dict[str, str] = {}
 
     async def source(names: Sequence[str], group_id: str) -> Source:
-        return SimSource(broker=broker, topic=names[0], group_id=group_id, known_topic_ids=lambda: known, clock=clock, weather=weather)
+        return SimSource(
+            broker=broker,
+            topic=names[0],
+            group_id=group_id,
+            known_topic_ids=lambda: known,
+            clock=clock,
+            weather=weather,
+        )
 
     async def publisher() -> SimPublisher:
         return SimPublisher(broker=broker, clock=clock, weather=weather)

@@ -15,14 +15,30 @@ from tests.contract.boards import MemoryServer
 from tests.servers import Redis
 
 GROUP = "group"
-SAY = RouteReport("route", 0, 0, 0, Stance.GOES, parked=False, reason="", retry_s=0.0, turn=ProbeTurn.NONE, interval_s=3.0)
+SAY = RouteReport(
+    "route",
+    0,
+    0,
+    0,
+    Stance.GOES,
+    parked=False,
+    reason="",
+    retry_s=0.0,
+    turn=ProbeTurn.NONE,
+    interval_s=3.0,
+)
 STOPPED = replace(SAY, stance=Stance.STOPPED, failed=10, reason="SERVER: 503 ü", retry_s=2.0)
 
 
 class Meeting:
     """A board, and what a test does with it. `expire` ends a turn."""
 
-    def __init__(self, board: Callable[[str], Board], expire: Callable[[], object], flush: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        board: Callable[[str], Board],
+        expire: Callable[[], object],
+        flush: Callable[[], object],
+    ) -> None:
         self._board = board
         self.expire = expire
         self.flush = flush
@@ -46,7 +62,9 @@ def meeting(request: pytest.FixtureRequest) -> Iterator[Meeting]:
     """A board without memory of other tests."""
     if request.param == "memory":
         memory = MemoryServer(time.monotonic)
-        yield Meeting(memory.board, lambda: setattr(memory.places["route"], "turn", ("", 0.0)), memory.flush)
+        yield Meeting(
+            memory.board, lambda: setattr(memory.places["route"], "turn", ("", 0.0)), memory.flush
+        )
         return
     server: Redis = request.getfixturevalue("redis_server")
     with redis.Redis.from_url(server.url) as client:
@@ -81,7 +99,12 @@ async def test_all_stop_when_others_fail_too(meeting: Meeting) -> None:
     first = await meeting.says("a", STOPPED)
     second = await meeting.says("b", SAY)
 
-    assert (first.generation, first.stopped, first.reason, first.parked) == (1, True, "SERVER: 503 ü", False)
+    assert (first.generation, first.stopped, first.reason, first.parked) == (
+        1,
+        True,
+        "SERVER: 503 ü",
+        False,
+    )
     assert (second.generation, second.stopped, second.reason) == (1, True, "SERVER: 503 ü")
     assert 1.5 < second.retry_s <= first.retry_s <= 2.0
 
@@ -130,7 +153,9 @@ async def test_an_answer_lets_all_go(meeting: Meeting) -> None:
     said = await meeting.says("b", replace(SAY, stance=Stance.WELL, generation=generation))
 
     assert (said.generation, said.stopped, said.reason) == (generation + 1, False, "")
-    assert not (await meeting.says("a", replace(SAY, stance=Stance.JOINED, generation=generation))).stopped
+    assert not (
+        await meeting.says("a", replace(SAY, stance=Stance.JOINED, generation=generation))
+    ).stopped
 
 
 async def test_a_park_is_told_as_one(meeting: Meeting) -> None:
@@ -149,7 +174,14 @@ async def test_one_agent_at_a_time_has_the_turn(meeting: Meeting) -> None:
     It is free again an interval after it was given.
     """
     generation = await stopped_by_all(meeting, retry_s=0.2)
-    want = replace(SAY, stance=Stance.JOINED, generation=generation, turn=ProbeTurn.WANT, interval_s=0.3, retry_s=0.3)
+    want = replace(
+        SAY,
+        stance=Stance.JOINED,
+        generation=generation,
+        turn=ProbeTurn.WANT,
+        interval_s=0.3,
+        retry_s=0.3,
+    )
     keep, leave = replace(want, turn=ProbeTurn.KEEP), replace(want, turn=ProbeTurn.LEAVE)
     assert not (await meeting.says("a", want)).turn
 
@@ -167,7 +199,9 @@ async def test_one_agent_at_a_time_has_the_turn(meeting: Meeting) -> None:
 async def test_a_turn_is_not_revived(meeting: Meeting) -> None:
     """An expired turn is another agent's; its former holder can neither keep nor take it."""
     generation = await stopped_by_all(meeting, retry_s=0.0)
-    want = replace(SAY, stance=Stance.JOINED, generation=generation, turn=ProbeTurn.WANT, interval_s=0.0)
+    want = replace(
+        SAY, stance=Stance.JOINED, generation=generation, turn=ProbeTurn.WANT, interval_s=0.0
+    )
     assert (await meeting.says("a", want)).turn
     meeting.expire()
     assert (await meeting.says("b", want)).turn
@@ -208,7 +242,9 @@ async def test_routes_are_apart(meeting: Meeting) -> None:
     """Routes are separate, whatever their names are, also in one call."""
     names = ["x", "x:state", "ü {y}", "z\n"]
 
-    answers = await meeting.say_all("a", [replace(STOPPED, route=names[0]), *(replace(SAY, route=name) for name in names[1:])])
+    answers = await meeting.say_all(
+        "a", [replace(STOPPED, route=names[0]), *(replace(SAY, route=name) for name in names[1:])]
+    )
 
     assert [said.stopped for said in answers] == [True, False, False, False]
     assert await meeting.say_all("a", []) == []

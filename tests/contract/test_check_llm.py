@@ -85,7 +85,9 @@ def test_the_address_is_the_one_that_agents_call_and_its_query_is_not_shown() ->
     assert said.endswith("/v1/chat/completions answers as m")
 
 
-@pytest.mark.parametrize("answer", [response("401 Unauthorized", b""), response("200 OK", b"no JSON"), b""])
+@pytest.mark.parametrize(
+    "answer", [response("401 Unauthorized", b""), response("200 OK", b"no JSON"), b""]
+)
 def test_no_failure_shows_the_query(answer: bytes) -> None:
     """Refusals, invalid answers and cut connections name the address without its query."""
     with pytest.raises(DocllmError) as failed:
@@ -96,27 +98,45 @@ def test_no_failure_shows_the_query(answer: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"{}", b'{"choices":[]}', b'{"choices":null,"model":"m"}', b'{"object":"list","data":[{"id":"m"}]}', b"[]"]
+    "body",
+    [
+        b"{}",
+        b'{"choices":[]}',
+        b'{"choices":null,"model":"m"}',
+        b'{"object":"list","data":[{"id":"m"}]}',
+        b"[]",
+    ],
 )
 def test_what_is_no_completion_is_no_answer(body: bytes) -> None:
     """A wrong address may be served by any JSON server, and agents would treat it as an outage."""
-    with pytest.raises(UnreachableError, match="answers with what is no completion; check DOCLLM_LLM_BASE_URL"):
+    with pytest.raises(
+        UnreachableError, match="answers with what is no completion; check DOCLLM_LLM_BASE_URL"
+    ):
         asyncio.run(asked(response("200 OK", body), []))
 
 
-@pytest.mark.parametrize(("error", "said"), [(b'{"message":"No credit.","code":402}', "No credit"), (b"7", '{"error":7}')])
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(b'{"message":"No credit.","code":402}', "No credit"), (b"7", '{"error":7}')],
+)
 def test_an_error_in_a_success_is_a_refusal(error: bytes, said: str) -> None:
     """Some providers answer this way, and agents treat it as the error that it contains."""
-    assert f"answers 200 with an error: {said}; check" in refused(response("200 OK", b'{"error":%s}' % error))
+    assert f"answers 200 with an error: {said}; check" in refused(
+        response("200 OK", b'{"error":%s}' % error)
+    )
 
 
-@pytest.mark.parametrize("answer", [response("401 No", b"{}", "Content-Encoding: gzip"), response("401 No", b"{}")[:-2]])
+@pytest.mark.parametrize(
+    "answer", [response("401 No", b"{}", "Content-Encoding: gzip"), response("401 No", b"{}")[:-2]]
+)
 def test_a_refusal_outlives_its_broken_page(answer: bytes) -> None:
     """The status says what to do; "does not answer" would be wrong."""
     assert refused(answer).endswith("answers 401; check DOCLLM_LLM_API_KEY")
 
 
-@pytest.mark.parametrize("base_url", ["http://u:hunter2@h/v1", "http://h:hunter2/v1", "http://h:99999/v1"])
+@pytest.mark.parametrize(
+    "base_url", ["http://u:hunter2@h/v1", "http://h:hunter2/v1", "http://h:99999/v1"]
+)
 def test_an_address_that_agents_refuse_is_refused(base_url: str) -> None:
     """An invalid name, password or port is reported before any call, and is not repeated."""
     with pytest.raises(ConfigError) as refused:
@@ -157,7 +177,9 @@ def test_a_server_that_drips_is_left_at_the_deadline() -> None:
 
 def test_the_models_name_cannot_act_on_a_terminal() -> None:
     """The server chooses that name: it must not forge a line or move the cursor."""
-    said = asyncio.run(asked(response("200 OK", WELL.replace(b'"m"', b'"\\u001b[2J\\nok      topics: well"')), []))
+    said = asyncio.run(
+        asked(response("200 OK", WELL.replace(b'"m"', b'"\\u001b[2J\\nok      topics: well"')), [])
+    )
 
     assert said.isprintable()
 
@@ -167,10 +189,15 @@ def test_a_model_that_takes_no_limit_is_asked_again_without() -> None:
 
     Any other model is asked once, for a few tokens.
     """
-    no_limit = response("400 Bad Request", b'{"error":{"message":"Unsupported parameter: max_tokens"}}')
+    no_limit = response(
+        "400 Bad Request", b'{"error":{"message":"Unsupported parameter: max_tokens"}}'
+    )
     well = response("200 OK", WELL)
 
-    assert ["max_tokens" in body for body in asyncio.run(bodies_of([no_limit, well]))] == [True, False]
+    assert ["max_tokens" in body for body in asyncio.run(bodies_of([no_limit, well]))] == [
+        True,
+        False,
+    ]
     assert ["max_tokens" in body for body in asyncio.run(bodies_of([well]))] == [True]
 
 
@@ -201,7 +228,9 @@ def test_without_a_model_none_is_named() -> None:
 )
 def test_the_advice_fits_the_status(status: int, advice: str) -> None:
     """A person learns what can be wrong, and reads the provider's message."""
-    said = refused(response(f"{status} No", b'{"error":{"message":"The words of the provider.","code":"x"}}'))
+    said = refused(
+        response(f"{status} No", b'{"error":{"message":"The words of the provider.","code":"x"}}')
+    )
 
     assert f"answers {status}: The words of the provider; " in said
     assert said.endswith(advice)
@@ -211,7 +240,9 @@ def test_a_404_asks_whether_the_address_lacks_its_version() -> None:
     """Some servers have their API below /v1 alone, and say no more than that there is nothing."""
 
     async def run(path: str) -> None:
-        async with server(answering(response("404 Not Found", b'{"detail":"Not Found"}'), [])) as url:
+        async with server(
+            answering(response("404 Not Found", b'{"detail":"Not Found"}'), [])
+        ) as url:
             await ask(LLMConfig(base_url=url.removesuffix("/v1") + path, api_key=KEY, model="m"))
 
     advice = "check DOCLLM_LLM_BASE_URL and DOCLLM_LLM_MODEL"
@@ -223,7 +254,9 @@ def test_a_404_asks_whether_the_address_lacks_its_version() -> None:
 
 def test_a_routes_refusal_names_its_own_settings() -> None:
     """A route's settings are not corrected in the variables of the default route."""
-    assert refused(response("401 No", b""), route="fast").endswith("answers 401; check routes.fast.api_key")
+    assert refused(response("401 No", b""), route="fast").endswith(
+        "answers 401; check routes.fast.api_key"
+    )
 
 
 @pytest.mark.parametrize(
@@ -242,7 +275,9 @@ def test_the_message_is_found_where_servers_put_it(body: bytes) -> None:
     assert "answers 422: why; check" in refused(response("422 No", body))
 
 
-@pytest.mark.parametrize("secret", ["hunter2", "hunter%32", "sk-test-key-12345678", "sk-other-key-1234"])
+@pytest.mark.parametrize(
+    "secret", ["hunter2", "hunter%32", "sk-test-key-12345678", "sk-other-key-1234"]
+)
 def test_a_refusal_that_repeats_a_secret_is_masked(secret: str) -> None:
     """The key in any form, the secrets in the address, and texts that look like a key."""
     body = b'{"error":{"message":"no entry with %s, %s"}}' % (secret.encode(), b"x" * 500)
@@ -251,7 +286,9 @@ def test_a_refusal_that_repeats_a_secret_is_masked(secret: str) -> None:
 
     assert secret not in said
     assert "no entry with ***, xx" in said
-    assert "a/b/c" not in refused(response("403 No", b'{"key":"a\\/b\\/c"}'), key=Secret("a/b/c")).replace("\\", "")
+    assert "a/b/c" not in refused(
+        response("403 No", b'{"key":"a\\/b\\/c"}'), key=Secret("a/b/c")
+    ).replace("\\", "")
     assert "odd" not in refused(response("403 No", b"no entry with odd key"), key=Secret("odd"))
 
 
@@ -260,7 +297,11 @@ def test_a_refusal_is_one_line_that_is_safe_to_show() -> None:
 
     It does not end the command either.
     """
-    said = refused(response("418 No", b'{"message":"\\u001b[2J\\nok      topics: well\\u202e' + b"x" * 5000 + b'"}'))
+    said = refused(
+        response(
+            "418 No", b'{"message":"\\u001b[2J\\nok      topics: well\\u202e' + b"x" * 5000 + b'"}'
+        )
+    )
     deep = refused(response("418 No", b'{"error":' * 500 + b"1" + b"}" * 500))
 
     assert said.isprintable()
@@ -279,5 +320,8 @@ async def test_a_key_that_a_proxy_reads_is_told(monkeypatch: pytest.MonkeyPatch)
         open_to_all = await ask(LLMConfig(base_url="http://llm.test/v1", api_key=None, model="m"))
 
     assert KEY.reveal().encode() in heads[0]
-    assert "; WARNING: the API key is sent to llm.test unencrypted and through the proxy of HTTP_PROXY" in said
+    assert (
+        "; WARNING: the API key is sent to llm.test unencrypted and through the proxy of HTTP_PROXY"
+        in said
+    )
     assert "WARNING" not in open_to_all

@@ -33,19 +33,33 @@ class Shelf:
 
 def letters_of(books: Books, *headers: RawHeaders) -> list[Incoming]:
     """Return the dead letters of quarantined records with these headers; forget the ledger."""
-    suspects = [RejectedRecord("id", f"{GROUP}.inbox", 0, place, None, LINE, each, "why", "rejected") for place, each in enumerate(headers)]
+    suspects = [
+        RejectedRecord("id", f"{GROUP}.inbox", 0, place, None, LINE, each, "why", "rejected")
+        for place, each in enumerate(headers)
+    ]
     orders = books.run(lambda c: quarantine.keep(c, GROUP, suspects))
     items = tuple(item for order in orders for item in order.items)
     order = Order(1, GROUP, "dlq", items)
     records = books.run(lambda c: record_builder.write(c, Topics(GROUP), order, 0.0)).values()
     books.empty()
-    return [Incoming(0, place, record.key, record.value, record.headers) for place, record in enumerate(records)]
+    return [
+        Incoming(0, place, record.key, record.value, record.headers)
+        for place, record in enumerate(records)
+    ]
 
 
-async def loaded(books: Books, held: Sequence[Incoming], *dispositions: str, dry: bool = False) -> Loaded:
+async def loaded(
+    books: Books, held: Sequence[Incoming], *dispositions: str, dry: bool = False
+) -> Loaded:
     """Load these dead letters; a dry run only says what would be loaded."""
     executor, shelf = InlineExecutor(), Shelf(held)
-    relay = Relay(database=books.database, executor=executor, publisher=FakePublisher(), topics=Topics(GROUP), clock=FakeClock())
+    relay = Relay(
+        database=books.database,
+        executor=executor,
+        publisher=FakePublisher(),
+        topics=Topics(GROUP),
+        clock=FakeClock(),
+    )
     loader = FromTopic(
         database=books.database,
         executor=executor,
@@ -56,14 +70,25 @@ async def loaded(books: Books, held: Sequence[Incoming], *dispositions: str, dry
         progress=lambda _: None,
         actor="ann",
     )
-    return await loader.load(TOPIC, await from_topic.survey(shelf, TOPIC, "another ledger", dispositions))
+    return await loader.load(
+        TOPIC, await from_topic.survey(shelf, TOPIC, "another ledger", dispositions)
+    )
 
 
-def of_task(place: int, value: bytes | None = LINE, *, batch: str = "b", fence: int = 0, disposition: str = "permanent") -> Incoming:
+def of_task(
+    place: int,
+    value: bytes | None = LINE,
+    *,
+    batch: str = "b",
+    fence: int = 0,
+    disposition: str = "permanent",
+) -> Incoming:
     """Return a dead letter of task 7 of a lost ledger."""
     headers = encode(Publication("l" * 32, GROUP, batch, 7, fence))
     pointer = [("docllm-pointer", b"3 MiB in the ledger")] if value is None else []
-    return Incoming(0, place, b"key", value, [*headers, *pointer, ("docllm-disposition", disposition.encode())])
+    return Incoming(
+        0, place, b"key", value, [*headers, *pointer, ("docllm-disposition", disposition.encode())]
+    )
 
 
 async def surveyed(held: Sequence[Incoming], *dispositions: str) -> Found:
@@ -116,7 +141,12 @@ async def test_a_dry_run_says_what_the_run_does(books: Books) -> None:
 
     A dry run writes nothing.
     """
-    held = letters_of(books, [("docllm-batch", b"theirs")], [("docllm-batch", b"closed")], [("docllm-batch", b"ours")])
+    held = letters_of(
+        books,
+        [("docllm-batch", b"theirs")],
+        [("docllm-batch", b"closed")],
+        [("docllm-batch", b"ours")],
+    )
     books.batch("theirs", group="other")
     books.batch("closed", origin=store.Origin.INBOX)
     books.cancel("closed")
@@ -134,8 +164,14 @@ async def test_who_loads_letters_back_is_in_the_audit(books: Books) -> None:
 
     await loaded(books, held, REJECTED)
 
-    ((actor, action, detail),) = [(row.actor, row.action, row.detail) for row in books.rows(tables.audit)]
-    assert (actor, action, detail) == ("ann", "from-topic", "letters of 2 tasks or records in group.dlq, into group group")
+    ((actor, action, detail),) = [
+        (row.actor, row.action, row.detail) for row in books.rows(tables.audit)
+    ]
+    assert (actor, action, detail) == (
+        "ann",
+        "from-topic",
+        "letters of 2 tasks or records in group.dlq, into group group",
+    )
 
 
 async def test_quarantined_records_are_left_unless_they_are_asked_for(books: Books) -> None:
@@ -148,7 +184,11 @@ async def test_quarantined_records_are_left_unless_they_are_asked_for(books: Boo
     found = await surveyed(held)
     first = await loaded(books, held, dry=True)
 
-    assert (len(found.places), [name.kind for name in found.left], found.letters) == (1, ["docllm-quarantine"], 2)
+    assert (len(found.places), [name.kind for name in found.left], found.letters) == (
+        1,
+        ["docllm-quarantine"],
+        2,
+    )
     assert first == await loaded(books, held)
     assert (first.new, batches(books)) == (1, ["b"])
 
@@ -158,7 +198,11 @@ async def test_quarantined_records_are_left_unless_they_are_asked_for(books: Boo
 
 async def test_a_disposition_takes_its_letters_alone(books: Books) -> None:
     """A disposition selects dead letters of tasks and of records, as it does for a replay."""
-    held = [of_task(0), of_task(1, OTHER, disposition="exhausted"), of_task(2, batch="c", disposition=REJECTED)]
+    held = [
+        of_task(0),
+        of_task(1, OTHER, disposition="exhausted"),
+        of_task(2, batch="c", disposition=REJECTED),
+    ]
 
     found = await surveyed(held, "exhausted", REJECTED)
 
@@ -180,11 +224,21 @@ async def test_tasks_that_had_one_number_are_told_apart(books: Books) -> None:
 
 async def test_several_letters_of_a_task_are_one(books: Books) -> None:
     """The first one counts; a pointer counts only if no other letter has the value."""
-    held = [of_task(0, None, fence=3), of_task(1, fence=1), of_task(2, fence=2), of_task(3, None, batch="c")]
+    held = [
+        of_task(0, None, fence=3),
+        of_task(1, fence=1),
+        of_task(2, fence=2),
+        of_task(3, None, batch="c"),
+    ]
 
     found = await loaded(books, held)
 
-    assert (len((await surveyed(held)).places), found.new, found.known, batches(books)) == (2, 1, 0, ["b"])
+    assert (len((await surveyed(held)).places), found.new, found.known, batches(books)) == (
+        2,
+        1,
+        0,
+        ["b"],
+    )
     (refused,) = found.refused
     assert refused.startswith("letter 0/3, task 7 of batch c: value is not in the letter")
 
@@ -208,4 +262,8 @@ async def test_a_batch_of_another_group_is_told_with_what_can_be_done(books: Boo
     for dry in (True, False):
         (said,) = (await loaded(books, [of_task(0)], dry=dry)).refused
 
-        assert ("'b' belongs to another group" in said, "--group" in said, "--batch" in said) == (True, True, False)
+        assert ("'b' belongs to another group" in said, "--group" in said, "--batch" in said) == (
+            True,
+            True,
+            False,
+        )

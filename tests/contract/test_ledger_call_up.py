@@ -32,7 +32,9 @@ def closed(route: str, task_id: int) -> Moved:
     return moved(Failure(ROUTE_CLOSED, call_up.closed_text(route)), SPENT, LONGEST, task_id)
 
 
-def ending(books: Books, number: int, outcome: Callable[[int], Outcome], into: str = BATCH) -> list[int]:
+def ending(
+    books: Books, number: int, outcome: Callable[[int], Outcome], into: str = BATCH
+) -> list[int]:
     """Return fresh tasks that ended so."""
     claims = claimed(books, number, into)
     ended(books, claims, *[outcome(row.task_id) for row, _ in claims])
@@ -44,12 +46,16 @@ def called(orders: Sequence[Order]) -> list[int]:
     return [item[1] for order in orders for item in order.items]
 
 
-def walk(books: Books, wanted: Callable[[str], bool] = lambda route: route == ROUTE, limit: int = 500) -> list[Order]:
+def walk(
+    books: Books, wanted: Callable[[str], bool] = lambda route: route == ROUTE, limit: int = 500
+) -> list[Order]:
     """Walk to the end; return the orders."""
     orders: list[Order] = []
     place = None
     while True:
-        page = books.run(partial(call_up.step, group=GROUP, wanted=wanted, limit=limit, place=place))
+        page = books.run(
+            partial(call_up.step, group=GROUP, wanted=wanted, limit=limit, place=place)
+        )
         orders += page.orders
         place = page.place
         if place is None:
@@ -73,11 +79,15 @@ def test_what_waits_for_the_route_is_called_up(books: Books) -> None:
     [
         lambda task_id: closed("another", task_id),
         lambda task_id: moved(Failure(GUARDED, "why"), SPENT, LONGEST, task_id),
-        lambda task_id: moved(Failure(GUARDED, call_up.closed_text(ROUTE)), SPENT, LONGEST, task_id),
+        lambda task_id: moved(
+            Failure(GUARDED, call_up.closed_text(ROUTE)), SPENT, LONGEST, task_id
+        ),
         lambda _: Retry(Failure("SERVER", call_up.closed_text(ROUTE)), SPENT, "1h", 3600.0),
     ],
 )
-def test_what_waits_for_another_reason_is_left(books: Books, outcome: Callable[[int], Outcome]) -> None:
+def test_what_waits_for_another_reason_is_left(
+    books: Books, outcome: Callable[[int], Outcome]
+) -> None:
     """For its own delay, its guard, or another route."""
     (task_id,) = ending(books, 1, outcome)
 
@@ -114,7 +124,9 @@ def test_a_walk_goes_page_by_page(books: Books, monkeypatch: pytest.MonkeyPatch)
     assert all(books.due_in_s(task_id) > 3000 for task_id in others)
 
 
-def test_tasks_that_are_due_at_the_same_moment_are_all_met(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_that_are_due_at_the_same_moment_are_all_met(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A page may end between them."""
     monkeypatch.setattr(call_up, "SCAN", 4)
     ids = waiting(books, 10)
@@ -228,7 +240,9 @@ async def test_an_agent_that_starts_calls_up_for_all_open_routes(books: Books) -
     assert sorted(called(duty.orders)) == sorted(open_ids)
 
 
-async def test_without_a_route_that_opened_nothing_is_asked(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_route_that_opened_nothing_is_asked(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The ledger has better things to do each second."""
     duty, asked = Duty(books), count(1)
     step = call_up.step

@@ -29,7 +29,9 @@ def one_by_key(books: Books, key: bytes, batch_id: int | None = None) -> list[tu
 
 def test_what_waits_is_cancelled_and_what_ran_or_runs_is_left(books: Books) -> None:
     """Pending and retrying tasks end; running and final tasks keep their state."""
-    pending, retrying, running, succeeded, dead = books.load("pending", "retrying", "running", "succeeded", "dead")
+    pending, retrying, running, succeeded, dead = books.load(
+        "pending", "retrying", "running", "succeeded", "dead"
+    )
     lease = books.agent()
     owner = lease.next_owner()
     for one, outcome in ((retrying, RETRY), (succeeded, SUCCEEDED), (dead, DEAD)):
@@ -43,7 +45,11 @@ def test_what_waits_is_cancelled_and_what_ran_or_runs_is_left(books: Books) -> N
     assert books.status(running) is Status.PROCESSING
     assert (books.status(succeeded), books.status(dead)) == (Status.SUCCEEDED, Status.DEAD)
     assert books.claim(pending, lease.next_owner()) is Answer.DONE
-    assert [(row.state, row.outcome, row.delta) for row in books.rows(tables.tally)][-1] == (Status.CANCELLED, "cancelled", 2)
+    assert [(row.state, row.outcome, row.delta) for row in books.rows(tables.tally)][-1] == (
+        Status.CANCELLED,
+        "cancelled",
+        2,
+    )
 
 
 def test_every_page_is_visited_once(books: Books) -> None:
@@ -122,7 +128,10 @@ def test_a_batch_is_open_until_its_last_task_is_final(books: Books) -> None:
     books.cancel()
 
     cancel_all(books)
-    assert (books.status(two), books.run(lambda c: queries.open_in(c, batch_id))) == (Status.CANCELLED, True)
+    assert (books.status(two), books.run(lambda c: queries.open_in(c, batch_id))) == (
+        Status.CANCELLED,
+        True,
+    )
     books.settle(claimed, owner, SUCCEEDED)
 
     assert not books.run(lambda c: queries.open_in(c, batch_id))
@@ -140,7 +149,9 @@ def test_a_running_task_is_not_cancelled_by_its_key(books: Books) -> None:
 
 
 @pytest.mark.parametrize("migrated", ["mariadb", "mysql"], indirect=True)
-def test_a_task_that_is_claimed_between_reading_and_locking_is_left(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_is_claimed_between_reading_and_locking_is_left(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A page is read without locks.
 
     A task that an agent claims meanwhile runs on, and is not counted as cancelled.
@@ -172,7 +183,9 @@ def test_a_task_cancelled_alone_is_not_brought_back(books: Books) -> None:
 
 
 @pytest.mark.parametrize("rounds", [3])
-def test_claims_and_a_cancel_side_by_side_lose_and_double_nothing(books: Books, rounds: int) -> None:
+def test_claims_and_a_cancel_side_by_side_lose_and_double_nothing(
+    books: Books, rounds: int
+) -> None:
     """Each task ends cancelled or claimed, never both, and is counted once."""
     ids = books.load(*(f"task {number:04}" for number in range(600)))
     lease = books.agent()
@@ -181,7 +194,9 @@ def test_claims_and_a_cancel_side_by_side_lose_and_double_nothing(books: Books, 
     def claim(part: list[int]) -> int:
         owner = lease.next_owner()
         answers = books.answers([books.record(one) for one in part], owner)
-        taken = [row for said, row in answers.values() if said is Answer.CLAIMED and row is not None]
+        taken = [
+            row for said, row in answers.values() if said is Answer.CLAIMED and row is not None
+        ]
         for row in taken[::2]:
             books.settle(row, owner, RELEASED)
         return len(taken)
@@ -198,4 +213,7 @@ def test_claims_and_a_cancel_side_by_side_lose_and_double_nothing(books: Books, 
     running = states.count(Status.PROCESSING)
     assert set(states) <= {Status.PROCESSING, Status.CANCELLED}
     assert running <= taken
-    assert sum(row.delta for row in books.rows(tables.tally) if row.state == Status.CANCELLED) == 600 - running
+    assert (
+        sum(row.delta for row in books.rows(tables.tally) if row.state == Status.CANCELLED)
+        == 600 - running
+    )

@@ -19,7 +19,13 @@ def test_a_free_task_is_claimed(books: Books) -> None:
 
     assert said is Answer.CLAIMED
     assert row is not None
-    assert (row.owner, row.fence, row.attempt, row.task_key, row.batch) == (owner, 0, 0, b"a", BATCH)
+    assert (row.owner, row.fence, row.attempt, row.task_key, row.batch) == (
+        owner,
+        0,
+        0,
+        b"a",
+        BATCH,
+    )
     assert row.due_in_s == pytest.approx(600, abs=30)
 
 
@@ -101,7 +107,9 @@ def test_a_task_that_is_not_due_is_early(books: Books) -> None:
     assert books.ask(one, fence=1) is Answer.EARLY
 
 
-def test_a_task_that_came_back_between_the_statements_is_again(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_came_back_between_the_statements_is_again(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The caller must ask again if the task was busy for the update and free for the read."""
     (one,) = books.load("a")
     lease = books.agent()
@@ -212,7 +220,11 @@ def test_a_release_gives_back_only_what_is_the_owners(books: Books) -> None:
 
     books.run(lambda c: claims.release(c, owner, [mine, other, ended]))
 
-    assert (books.status(mine), books.task(mine).owner, books.task(mine).attempt) == (Status.PENDING, 0, 0)
+    assert (books.status(mine), books.task(mine).owner, books.task(mine).attempt) == (
+        Status.PENDING,
+        0,
+        0,
+    )
     assert (books.status(other), books.task(other).owner) == (Status.PROCESSING, stranger)
     assert books.status(ended) is Status.SUCCEEDED
     assert books.count(outbox) == 0
@@ -239,7 +251,9 @@ def test_relief_orders_another_record_for_a_running_task_only(books: Books) -> N
     books.claimed(one, owner)
 
     order = books.run(lambda c: claims.relieve(c, GROUP, books.record(one), 0, owner))
-    refused = books.run(lambda c: claims.relieve(c, GROUP, books.record(one), 0, lease.next_owner()))
+    refused = books.run(
+        lambda c: claims.relieve(c, GROUP, books.record(one), 0, lease.next_owner())
+    )
 
     assert order is not None
     assert (order.destination, order.items) == ("tasks", ((0, one, 0),))
@@ -256,7 +270,9 @@ def test_relief_orders_another_record_for_a_task_that_waits_at_its_fence(books: 
     books.claimed(running, books.agent().next_owner())
 
     orders = [
-        books.run(lambda c, one=one, fence=fence: claims.relieve(c, GROUP, books.record(one), fence, None))
+        books.run(
+            lambda c, one=one, fence=fence: claims.relieve(c, GROUP, books.record(one), fence, None)
+        )
         for one, fence in ((waiting, 0), (waiting, 1), (running, 0))
     ]
 
@@ -273,10 +289,18 @@ def test_relief_compares_a_record_with_its_task(books: Books) -> None:
     books.claimed(running, owner)
 
     def ordered(one: int, stamp: bytes, by: int | None) -> bool:
-        return books.run(lambda c: claims.relieve(c, GROUP, books.record(one, stamp=stamp), 0, by)) is not None
+        return (
+            books.run(lambda c: claims.relieve(c, GROUP, books.record(one, stamp=stamp), 0, by))
+            is not None
+        )
 
-    assert [ordered(waiting, digest(b"a", value), None) for value in (b"other", b"value of a")] == [False, True]
-    assert [ordered(running, digest(b"b", value), owner) for value in (b"other", b"value of b")] == [False, True]
+    assert [ordered(waiting, digest(b"a", value), None) for value in (b"other", b"value of a")] == [
+        False,
+        True,
+    ]
+    assert [
+        ordered(running, digest(b"b", value), owner) for value in (b"other", b"value of b")
+    ] == [False, True]
 
 
 def test_a_claim_tells_of_a_cancelled_batch(books: Books) -> None:

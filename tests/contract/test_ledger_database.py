@@ -32,7 +32,11 @@ def pauses() -> list[float]:
 @pytest.fixture
 def database(books: Books, pauses: list[float]) -> Iterator[Database]:
     """A database of its own, whose pauses are recorded and not waited for."""
-    database = Database(books.database.engine.url.render_as_string(hide_password=False), timeout_s=10, pause=pauses.append)
+    database = Database(
+        books.database.engine.url.render_as_string(hide_password=False),
+        timeout_s=10,
+        pause=pauses.append,
+    )
     yield database
     database.close()
 
@@ -49,7 +53,9 @@ def notes(books: Books) -> dict[str, str]:
     return {row.name: row.note for row in books.rows(tables.batch)}
 
 
-SLOW = "SELECT COUNT(*) FROM " + ", ".join(f"information_schema.collations {name}" for name in "abcd")  # noqa: S608 - constants only
+SLOW = "SELECT COUNT(*) FROM " + ", ".join(  # noqa: S608
+    f"information_schema.collations {name}" for name in "abcd"
+)
 
 RUNNING = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT COUNT(*) FROM information_schema.coll%'"
 
@@ -83,7 +89,9 @@ def limits(database: Database) -> dict[str, float]:
 
 
 @SERVERS
-def test_an_abandoned_statement_ends_on_the_server(books: Books, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_abandoned_statement_ends_on_the_server(
+    books: Books, caplog: pytest.LogCaptureFixture
+) -> None:
     """The server ends it before its client gives up; a log line tells, and it is tried again later."""
     url = books.database.engine.url.render_as_string(hide_password=False)
     pauses: list[float] = []
@@ -119,10 +127,14 @@ def test_statements_of_agents_are_limited_below_the_patience_of_their_client(boo
 
 
 @SERVERS
-def test_a_migration_does_not_wait_for_long_for_a_table_in_use(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_does_not_wait_for_long_for_a_table_in_use(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While it waits nobody can use the table: it gives up and says what to stop."""
     monkeypatch.setattr("schemas.ledger.mysql_engine._TABLE_LOCK_S", 1)
-    migration = Database(books.database.engine.url.render_as_string(hide_password=False), timeout_s=None)
+    migration = Database(
+        books.database.engine.url.render_as_string(hide_password=False), timeout_s=None
+    )
     with closing(books.database.engine.raw_connection()) as holder, holder.cursor() as cursor:
         cursor.execute("LOCK TABLES ledger WRITE, alembic_version READ")
         with pytest.raises(UnsafeStateError, match="stop agents and loads"):
@@ -132,7 +144,9 @@ def test_a_migration_does_not_wait_for_long_for_a_table_in_use(books: Books, mon
 
 
 @SERVERS
-def test_a_deadlock_runs_the_whole_transaction_again(books: Books, database: Database, pauses: list[float]) -> None:
+def test_a_deadlock_runs_the_whole_transaction_again(
+    books: Books, database: Database, pauses: list[float]
+) -> None:
     """Of two transactions that wait for each other, the server undoes one.
 
     It runs again after a pause, and both are done.
@@ -159,7 +173,9 @@ def test_a_deadlock_runs_the_whole_transaction_again(books: Books, database: Dat
 
 
 @SERVERS
-def test_a_lock_wait_that_ended_keeps_no_half(books: Books, database: Database, pauses: list[float]) -> None:
+def test_a_lock_wait_that_ended_keeps_no_half(
+    books: Books, database: Database, pauses: list[float]
+) -> None:
     """The server undoes only the statement (1205).
 
     The transaction's earlier writes are undone before it runs again.
@@ -192,7 +208,9 @@ def test_a_lock_wait_that_ended_keeps_no_half(books: Books, database: Database, 
 
 
 @SERVERS
-def test_a_connection_that_is_cut_runs_the_transaction_again(books: Books, database: Database) -> None:
+def test_a_connection_that_is_cut_runs_the_transaction_again(
+    books: Books, database: Database
+) -> None:
     """A connection that the server ends in mid-transaction loses its work; the rerun does it."""
     add_batches(books, "a")
     runs = []
@@ -212,7 +230,9 @@ def test_a_connection_that_is_cut_runs_the_transaction_again(books: Books, datab
 
 
 @SERVERS
-def test_a_commit_whose_answer_is_lost_runs_again(books: Books, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_whose_answer_is_lost_runs_again(
+    books: Books, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The transaction had committed, so its function runs a second time.
 
     This is why each function must be safe to run twice.
@@ -247,7 +267,9 @@ FAILOVER = [
 
 
 @pytest.mark.parametrize(("migrated", "on", "off"), FAILOVER, indirect=["migrated"])
-def test_a_read_only_server_is_left_for_a_new_connection(books: Books, database: Database, on: str, off: str) -> None:
+def test_a_read_only_server_is_left_for_a_new_connection(
+    books: Books, database: Database, on: str, off: str
+) -> None:
     """After a failover writes are refused.
 
     The connection is dropped, and the transaction succeeds on a later connection.
@@ -271,7 +293,9 @@ def test_a_read_only_server_is_left_for_a_new_connection(books: Books, database:
     assert list(notes(books)) == ["a"]
 
 
-def test_an_error_that_cannot_pass_is_raised_at_once(books: Books, database: Database, pauses: list[float]) -> None:
+def test_an_error_that_cannot_pass_is_raised_at_once(
+    books: Books, database: Database, pauses: list[float]
+) -> None:
     """A duplicate is a program error: it is not retried, and nothing of it stays."""
     add_batches(books, "a")
 
@@ -316,7 +340,9 @@ def test_a_locked_file_is_waited_for(books: Books, database: Database, pauses: l
 
 
 @pytest.mark.parametrize("migrated", ["sqlite"], indirect=True)
-def test_readers_do_not_wait_for_a_writer(books: Books, database: Database, pauses: list[float]) -> None:
+def test_readers_do_not_wait_for_a_writer(
+    books: Books, database: Database, pauses: list[float]
+) -> None:
     """While somebody writes, questions are answered from committed data."""
     add_batches(books, "a")
     with books.database.engine.begin() as writer:
@@ -330,7 +356,9 @@ def test_readers_do_not_wait_for_a_writer(books: Books, database: Database, paus
 @SERVERS
 def test_connections_are_set_up_for_the_ledger(books: Books, database: Database) -> None:
     """Every connection of both kinds has UTC, READ COMMITTED and short lock waits."""
-    query = text("SELECT @@session.time_zone, @@session.innodb_lock_wait_timeout, @@session.wait_timeout")
+    query = text(
+        "SELECT @@session.time_zone, @@session.innodb_lock_wait_timeout, @@session.wait_timeout"
+    )
     for way in (database.run, database.auto):
         assert tuple(way(lambda c: c.execute(query).one())) == ("+00:00", 5, 30)
         assert way(lambda c: c.get_isolation_level()) == "READ COMMITTED"
@@ -355,7 +383,9 @@ def test_no_error_shows_a_parameter_or_a_password(books: Books, database: Databa
     add_batches(books, "a secret name")
 
     def work(connection: Connection) -> None:
-        connection.execute(insert(tables.batch), {"name": "a secret name", "note": "a private text"})
+        connection.execute(
+            insert(tables.batch), {"name": "a secret name", "note": "a private text"}
+        )
 
     with pytest.raises(IntegrityError) as raised:
         database.run(work)

@@ -14,7 +14,20 @@ from schemas.task.states import Status
 from tests.contract.ledger_dead import EXPIRED, OTHER, dead, killed, set_aside
 from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RETRY, SPENT, SUCCEEDED, Books, new_task
 
-HOSTILE = ["'", '"; --', "%", "_", "a%b", "\\", "ü", "U\u0308", "\U0001f600", "quarantine:1", "Ab", "aB"]
+HOSTILE = [
+    "'",
+    '"; --',
+    "%",
+    "_",
+    "a%b",
+    "\\",
+    "ü",
+    "U\u0308",
+    "\U0001f600",
+    "quarantine:1",
+    "Ab",
+    "aB",
+]
 
 
 def groups(books: Books, **said: object) -> list[Group]:
@@ -31,7 +44,10 @@ def test_one_error_is_one_group(books: Books) -> None:
 
     The largest group comes first, and the oldest task is its example.
     """
-    failures = [Dead(Failure("TOO_LONG", f"{number} tokens are too many"), SPENT) for number in (9000, 8000, 7000)]
+    failures = [
+        Dead(Failure("TOO_LONG", f"{number} tokens are too many"), SPENT)
+        for number in (9000, 8000, 7000)
+    ]
     for key, outcome in zip("abc", failures, strict=True):
         dead(books, key, outcome=outcome)
     dead(books, "d", into="other")
@@ -40,7 +56,11 @@ def test_one_error_is_one_group(books: Books) -> None:
 
     assert (long.count, long.tasks, long.disposition) == (3, 3, "permanent")
     assert long.fingerprint == fingerprint("TOO_LONG", "1 tokens are too many").hex()
-    assert (long.example.id, long.example.batch, long.example.error) == ("a", BATCH, "9000 tokens are too many")
+    assert (long.example.id, long.example.batch, long.example.error) == (
+        "a",
+        BATCH,
+        "9000 tokens are too many",
+    )
     assert (bad.count, bad.example.batch, bad.example.error_class) == (1, "other", "BAD_REQUEST")
 
 
@@ -64,7 +84,12 @@ def test_a_group_tells_when_and_how_dear(books: Books) -> None:
     (found,) = groups(books)
 
     assert found.last_at - found.first_at > timedelta(minutes=59)
-    assert (found.spent.attempts, found.spent.tokens_in, found.spent.tokens_out, found.spent.cost_micro) == (3, 30, 15, 900)
+    assert (
+        found.spent.attempts,
+        found.spent.tokens_in,
+        found.spent.tokens_out,
+        found.spent.cost_micro,
+    ) == (3, 30, 15, 900)
 
 
 def test_quarantined_records_are_groups_too(books: Books) -> None:
@@ -74,7 +99,9 @@ def test_quarantined_records_are_groups_too(books: Books) -> None:
     """
     first, *_ = set_aside(books, b"1", b"2", reason="line is not JSON at column 7")
     set_aside(books, b"3", reason="line is not JSON at column 99")
-    gone, *_ = set_aside(books, b"4", reason="its id is in batch 'b' with other content", disposition="rejected")
+    gone, *_ = set_aside(
+        books, b"4", reason="its id is in batch 'b' with other content", disposition="rejected"
+    )
     books.set(tables.quarantine, gone, replayed_at=books.run(selection_query.now))
     dead(books, "a")
 
@@ -113,7 +140,10 @@ def test_every_selection_narrows(books: Books) -> None:
     The filters are disposition, fingerprint, batch, type, tenant, time and id.
     """
     outcomes: dict[str, Outcome] = {"a": DEAD, "b": OTHER, "c": EXPIRED}
-    ids = {key: dead(books, key, into=f"batch {key}", outcome=outcome)[0] for key, outcome in outcomes.items()}
+    ids = {
+        key: dead(books, key, into=f"batch {key}", outcome=outcome)[0]
+        for key, outcome in outcomes.items()
+    }
     books.set(tables.task, ids["b"], type="special", tenant="acme")
     books.ago(tables.dead_letter.c.died_at, 7200, ids["c"])
     hour_ago = books.run(selection_query.now) - timedelta(hours=1)
@@ -129,7 +159,9 @@ def test_every_selection_narrows(books: Books) -> None:
     assert names(books, since=hour_ago) == {"a", "b"}
     assert names(books, until=hour_ago) == {"c"}
     assert names(books, key="a") == {"a"}
-    assert names(books, dispositions=("permanent",), since=hour_ago, tenant="acme", batch="batch b", key="b") == {"b"}
+    assert names(
+        books, dispositions=("permanent",), since=hour_ago, tenant="acme", batch="batch b", key="b"
+    ) == {"b"}
     assert names(books, dispositions=("permanent",), tenant="acme", batch="batch a") == set()
     assert len(groups(books, limit=2)) == 2
 
@@ -186,18 +218,40 @@ def test_a_story_has_everything(books: Books) -> None:
     found = books.run(lambda c: history.story(c, GROUP, BATCH, "kéy"))
 
     assert found is not None
-    assert (found.number, found.status, found.input, found.raw_key) == (one, Status.DEAD, body, b"\xff")
-    assert (found.attempts, found.max_attempts, found.lease_losses, found.replays, found.fence) == (2, 5, 1, 2, 1)
-    assert [(each.attempt, each.fence, each.outcome, each.error_class) for each in found.history] == [
+    assert (found.number, found.status, found.input, found.raw_key) == (
+        one,
+        Status.DEAD,
+        body,
+        b"\xff",
+    )
+    assert (found.attempts, found.max_attempts, found.lease_losses, found.replays, found.fence) == (
+        2,
+        5,
+        1,
+        2,
+        1,
+    )
+    assert [
+        (each.attempt, each.fence, each.outcome, each.error_class) for each in found.history
+    ] == [
         (1, 0, "retry", "SERVER"),
         (2, 1, "dead", "TOO_LONG"),
     ]
-    assert {(each.trace_id, each.duration_ms, each.tokens_in, each.tokens_out, each.cost_micro) for each in found.history} == {
-        ("trace", 1500, 10, 5, 300)
-    }
+    assert {
+        (each.trace_id, each.duration_ms, each.tokens_in, each.tokens_out, each.cost_micro)
+        for each in found.history
+    } == {("trace", 1500, 10, 5, 300)}
     assert found.letter is not None
-    assert (found.letter.fence, found.letter.disposition, found.letter.error) == (1, "permanent", "9000 tokens are too many")
-    assert (found.letter.origin_topic, found.letter.origin_partition, found.letter.origin_offset) == ("group.tasks", 3, 17)
+    assert (found.letter.fence, found.letter.disposition, found.letter.error) == (
+        1,
+        "permanent",
+        "9000 tokens are too many",
+    )
+    assert (
+        found.letter.origin_topic,
+        found.letter.origin_partition,
+        found.letter.origin_offset,
+    ) == ("group.tasks", 3, 17)
     assert (found.result, found.expires_at) == (None, None)
 
 
@@ -209,9 +263,18 @@ def test_a_story_of_a_task_that_is_not_dead(books: Books) -> None:
     found = books.run(lambda c: history.story(c, GROUP, BATCH, "a"))
 
     assert found is not None
-    assert (found.letter, found.status, found.attempts, found.history) == (None, Status.SUCCEEDED, 1, ())
+    assert (found.letter, found.status, found.attempts, found.history) == (
+        None,
+        Status.SUCCEEDED,
+        1,
+        (),
+    )
     assert found.result is not None
-    assert (found.result.model, found.result.tokens_in, found.result.cost_micro) == ("model", 10, 300)
+    assert (found.result.model, found.result.tokens_in, found.result.cost_micro) == (
+        "model",
+        10,
+        300,
+    )
 
 
 def test_a_name_may_be_in_several_batches(books: Books) -> None:
@@ -231,13 +294,28 @@ def test_a_name_may_be_in_several_batches(books: Books) -> None:
 
 def test_a_record_has_everything(books: Books) -> None:
     """Position, bytes, headers and reason are shown, and whether the value is whole."""
-    small, large, empty = set_aside(books, b"\xff", b"x" * (quarantine.KEPT_BYTES + 1), None, headers=[("h", b"v")])
+    small, large, empty = set_aside(
+        books, b"\xff", b"x" * (quarantine.KEPT_BYTES + 1), None, headers=[("h", b"v")]
+    )
 
-    found, cut, none = (books.run(lambda c, one=one: history.record(c, GROUP, one)) for one in (small, large, empty))
+    found, cut, none = (
+        books.run(lambda c, one=one: history.record(c, GROUP, one)) for one in (small, large, empty)
+    )
 
     assert found is not None
-    assert (found.topic, found.partition, found.offset, found.key, found.value) == ("group.inbox", 0, 0, b"key", b"\xff")
-    assert (found.disposition, found.error_class, found.error, found.cut) == ("undecodable", "UNDECODABLE", "line is not JSON", False)
+    assert (found.topic, found.partition, found.offset, found.key, found.value) == (
+        "group.inbox",
+        0,
+        0,
+        b"key",
+        b"\xff",
+    )
+    assert (found.disposition, found.error_class, found.error, found.cut) == (
+        "undecodable",
+        "UNDECODABLE",
+        "line is not JSON",
+        False,
+    )
     assert (found.headers, found.replayed_at, found.seen) == (b'[["h","v"]]', None, 1)
     assert cut is not None
     assert cut.cut

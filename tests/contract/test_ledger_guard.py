@@ -15,8 +15,29 @@ from producer.ledger import guards
 from schemas.ledger import tables
 from schemas.settings.config import Config
 from schemas.task.states import Status
-from tests.contract.ledger_guards import ROUTE, claimed, deaths, different, end, ended, exhausted, open_all, raised, settlements
-from tests.contract.ledger_parts import BATCH, DEAD, GROUP, LONGEST, RETRY, SNOOZE, SPENT, SUCCEEDED, Books
+from tests.contract.ledger_guards import (
+    ROUTE,
+    claimed,
+    deaths,
+    different,
+    end,
+    ended,
+    exhausted,
+    open_all,
+    raised,
+    settlements,
+)
+from tests.contract.ledger_parts import (
+    BATCH,
+    DEAD,
+    GROUP,
+    LONGEST,
+    RETRY,
+    SNOOZE,
+    SPENT,
+    SUCCEEDED,
+    Books,
+)
 
 HELD = Verdict.HELD_BACK
 WAITS_S = 0.5  # long enough for a transaction that does not wait
@@ -48,12 +69,27 @@ def test_without_a_success_on_the_route_the_task_waits(books: Books) -> None:
     assert verdicts == [HELD]
     assert (found.status, found.owner, found.attempt, found.fence) == (Status.RETRYING, 0, 0, 1)
     assert 3590 < books.due_in_s(row.task_id) <= 3600 * 1.2
-    assert [(order.destination, order.items) for order in orders] == [("retry.1h", ((0, row.task_id, 1),))]
+    assert [(order.destination, order.items) for order in orders] == [
+        ("retry.1h", ((0, row.task_id, 1),))
+    ]
     (attempt,) = books.rows(tables.task_attempt)
-    assert (attempt.owner, attempt.outcome, attempt.error_class, attempt.error_text) == (owner, "moved", "HANDLER", "ValueError: no")
+    assert (attempt.owner, attempt.outcome, attempt.error_class, attempt.error_text) == (
+        owner,
+        "moved",
+        "HANDLER",
+        "ValueError: no",
+    )
     (guard,) = raised(books)
-    assert (guard.batch, guard.type, guard.route, guard.cause) == (BATCH, "document", ROUTE, "no_success")
-    assert guard.reason == "nothing has succeeded on this route in this group yet; HANDLER: ValueError: no"
+    assert (guard.batch, guard.type, guard.route, guard.cause) == (
+        BATCH,
+        "document",
+        ROUTE,
+        "no_success",
+    )
+    assert (
+        guard.reason
+        == "nothing has succeeded on this route in this group yet; HANDLER: ValueError: no"
+    )
     assert guard.probe_in_s <= 0
     assert deaths(books) == 0
 
@@ -79,7 +115,11 @@ def test_models_that_differ_by_blanks_alone_have_guards_of_their_own(books: Book
     So the names of such routes differ in more than blanks.
     """
     names = RouteNames(Config())
-    ends = [one for model in ("m", "m ", "m  ") for one in settlements(claimed(books, 1), [exhausted()], names.name_of("document", model))]
+    ends = [
+        one
+        for model in ("m", "m ", "m  ")
+        for one in settlements(claimed(books, 1), [exhausted()], names.name_of("document", model))
+    ]
 
     verdicts, _ = books.settle_all(ends)
 
@@ -101,7 +141,10 @@ def test_other_deaths_are_never_held_back(books: Books, disposition: str) -> Non
 
     It raises no guard and holds no task back.
     """
-    assert end(books, *[Dead(Failure("TOO_LONG", "too long"), SPENT, disposition)] * 30) == [Verdict.SETTLED] * 30
+    assert (
+        end(books, *[Dead(Failure("TOO_LONG", "too long"), SPENT, disposition)] * 30)
+        == [Verdict.SETTLED] * 30
+    )
     assert (deaths(books), raised(books), books.count(tables.guard)) == (30, [], 0)
 
 
@@ -121,7 +164,10 @@ def test_ten_deaths_in_a_row_are_the_limit_within_one_transaction(books: Books) 
 
     assert (verdicts.count(Verdict.SETTLED), verdicts.count(HELD), deaths(books)) == (10, 40, 10)
     (guard,) = raised(books)
-    assert guard.reason == "the last 10 tasks were given up on for the same error; HANDLER: ValueError: no"
+    assert (
+        guard.reason
+        == "the last 10 tasks were given up on for the same error; HANDLER: ValueError: no"
+    )
     assert guard.cause == "handler"
 
 
@@ -152,7 +198,9 @@ def test_most_of_a_batch_failing_is_a_failure_as_a_whole(books: Books) -> None:
     assert end(books, *different(14)) == [Verdict.SETTLED] * 14
 
     assert end(books, *different(3)) == [Verdict.SETTLED, HELD, HELD]
-    assert raised(books)[0].reason.startswith("15 of the last 29 tasks were given up on; HANDLER: error x")
+    assert raised(books)[0].reason.startswith(
+        "15 of the last 29 tasks were given up on; HANDLER: error x"
+    )
 
 
 def test_deaths_of_the_input_are_no_failure_as_a_whole(books: Books) -> None:
@@ -255,7 +303,11 @@ def test_an_opening_is_audited_once(books: Books) -> None:
 
     assert not books.run(lambda c: guards.open_one(c, guard, "another", "late"))
     (entry,) = books.rows(tables.audit)
-    assert (entry.actor, entry.action, entry.detail) == ("somebody", "guard open", "batch batch, type document, route route: by hand")
+    assert (entry.actor, entry.action, entry.detail) == (
+        "somebody",
+        "guard open",
+        "batch batch, type document, route route: by hand",
+    )
 
 
 def test_guards_are_their_groups_own(books: Books) -> None:

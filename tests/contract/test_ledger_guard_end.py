@@ -51,8 +51,14 @@ async def test_an_opened_guard_calls_up_many_over_several_looks(books: Books) ->
     ids = books.load(*(f"many {number}" for number in range(count)))
     fail_as_a_whole(books)
     owner = books.agent().next_owner()
-    rows_of = [row for _, row in books.answers([books.record(one) for one in ids], owner).values() if row is not None]
-    stopped: list[tuple[Row, Moved]] = [(row, moved(Failure("GUARD", "why"), SPENT, LONGEST, row.task_id)) for row in rows_of]
+    rows_of = [
+        row
+        for _, row in books.answers([books.record(one) for one in ids], owner).values()
+        if row is not None
+    ]
+    stopped: list[tuple[Row, Moved]] = [
+        (row, moved(Failure("GUARD", "why"), SPENT, LONGEST, row.task_id)) for row in rows_of
+    ]
     ended(books, [(row, owner) for row, _ in stopped], *[outcome for _, outcome in stopped])
     open_all(books)
     duty = Duty(books)
@@ -70,8 +76,16 @@ async def test_an_opened_guard_calls_up_many_over_several_looks(books: Books) ->
 
 async def test_many_guards_are_looked_after_in_turn(books: Books) -> None:
     """A release that fails on hundreds of batches costs an agent few questions a second."""
-    books.run(lambda c: c.execute(tables.batch.insert(), [{"name": f"b{number}", "group_name": GROUP} for number in range(3 * MOST)]))
-    guards = [{"group_name": GROUP, "batch_id": row.id, "type": "document", "cause": "exhausted"} for row in books.rows(tables.batch)]
+    books.run(
+        lambda c: c.execute(
+            tables.batch.insert(),
+            [{"name": f"b{number}", "group_name": GROUP} for number in range(3 * MOST)],
+        )
+    )
+    guards = [
+        {"group_name": GROUP, "batch_id": row.id, "type": "document", "cause": "exhausted"}
+        for row in books.rows(tables.batch)
+    ]
     books.run(lambda c: c.execute(tables.guard.insert(), guards))
     duty = Duty(books)
 

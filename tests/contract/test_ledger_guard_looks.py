@@ -13,7 +13,16 @@ from schemas.ledger import tables
 from schemas.task.states import Status
 from tests.contract.ledger_guards import deaths, end, ended, exhausted, raised
 from tests.contract.ledger_parts import DEAD, GROUP, RETRY, SPENT, SUCCEEDED, Books
-from tests.contract.ledger_probing import PROBE_S, Duty, fail_as_a_whole, let_through, looking, run_probe, the, whole_look
+from tests.contract.ledger_probing import (
+    PROBE_S,
+    Duty,
+    fail_as_a_whole,
+    let_through,
+    looking,
+    run_probe,
+    the,
+    whole_look,
+)
 
 
 async def test_a_guard_of_bad_tasks_ends_by_itself(books: Books) -> None:
@@ -165,7 +174,9 @@ async def test_a_task_whose_route_was_closed_tells_nothing(books: Books) -> None
     one, *_ = fail_as_a_whole(books)
     duty = Duty(books)
 
-    await whole_look(books, duty, [one], Moved(Failure(ROUTE_CLOSED, "route is closed"), SPENT, "1h", 3600.0))
+    await whole_look(
+        books, duty, [one], Moved(Failure(ROUTE_CLOSED, "route is closed"), SPENT, "1h", 3600.0)
+    )
 
     assert the(raised(books)).look_size == 1
 
@@ -261,7 +272,9 @@ async def test_looks_over_lost_agents_double_while_others_succeed(books: Books) 
     assert duty.asked == []
 
 
-async def test_nobody_is_given_up_over_lost_agents_while_nothing_else_succeeds(books: Books) -> None:
+async def test_nobody_is_given_up_over_lost_agents_while_nothing_else_succeeds(
+    books: Books,
+) -> None:
     """A release that kills every agent must not empty a topic; a prompt would tell nothing of it."""
     one, *_ = guard_for_losses(books, 4)
     duty = Duty(books)
@@ -276,7 +289,9 @@ async def test_nobody_is_given_up_over_lost_agents_while_nothing_else_succeeds(b
 
 
 @pytest.mark.parametrize("answers", [True, False])
-async def test_a_success_opens_the_guard_however_the_look_began(books: Books, *, answers: bool) -> None:
+async def test_a_success_opens_the_guard_however_the_look_began(
+    books: Books, *, answers: bool
+) -> None:
     """A route that does not take our prompt may take the tasks."""
     one, *_ = fail_as_a_whole(books)
     duty = Duty(books, answers=answers)

@@ -6,7 +6,15 @@ from schemas.ledger import tables
 from schemas.task.states import Status
 from tests.contract.ledger_guards import claimed, deaths, end, ended, exhausted, raised, refused
 from tests.contract.ledger_parts import BATCH, SPENT, SUCCEEDED, Books
-from tests.contract.ledger_probing import Duty, fail_as_a_whole, let_through, looking, run_probe, the, whole_look
+from tests.contract.ledger_probing import (
+    Duty,
+    fail_as_a_whole,
+    let_through,
+    looking,
+    run_probe,
+    the,
+    whole_look,
+)
 
 
 def test_a_batch_whose_first_dozen_are_refused_for_one_reason_is_held_back(books: Books) -> None:
@@ -25,7 +33,9 @@ def test_a_batch_whose_first_dozen_are_refused_for_one_reason_is_held_back(books
         "all 12 tasks that ended were refused for the same reason, and none has succeeded; BAD_REQUEST: 400: unknown parameter: temprature"
     )
     held = [books.task(row.task_id) for row, _ in inflight[12:]]
-    assert {(row.status, row.owner, row.attempt, row.fence) for row in held} == {(Status.RETRYING, 0, 0, 1)}
+    assert {(row.status, row.owner, row.attempt, row.fence) for row in held} == {
+        (Status.RETRYING, 0, 0, 1)
+    }
     assert books.due_in_s(held[0].id) > 3590
 
 

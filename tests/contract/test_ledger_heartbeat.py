@@ -49,7 +49,13 @@ class EnoughError(Exception):
     pass
 
 
-def heartbeat(books: Books, clock: FakeClock, *, locks: AgentLocks | None = None, database: Database | None = None) -> Heartbeat:
+def heartbeat(
+    books: Books,
+    clock: FakeClock,
+    *,
+    locks: AgentLocks | None = None,
+    database: Database | None = None,
+) -> Heartbeat:
     return Heartbeat(
         database=database or books.database,
         executor=InlineExecutor(),
@@ -147,7 +153,9 @@ async def test_a_lost_agent_takes_a_new_incarnation(books: Books) -> None:
     assert agents(books)[beating.current.agent_id].lost_at is None
 
 
-async def test_an_old_incarnation_beats_while_its_calls_run_and_is_stopped_then(books: Books) -> None:
+async def test_an_old_incarnation_beats_while_its_calls_run_and_is_stopped_then(
+    books: Books,
+) -> None:
     """Running calls keep their lease alive; after the last of them it is stopped.
 
     So its agent is not taken for dead.
@@ -185,7 +193,9 @@ async def test_an_incarnation_whose_numbers_are_used_up_is_replaced(books: Books
     assert beating.current.agent_id != old.agent_id
 
 
-async def test_a_beat_that_fails_is_tried_again_soon(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_beat_that_fails_is_tried_again_soon(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While the ledger does not answer, the lease ages, and a beat is tried each second."""
     clock = FakeClock(sleeps=5)
     beating = heartbeat(books, clock)
@@ -200,11 +210,19 @@ async def test_a_beat_that_fails_is_tried_again_soon(books: Books, monkeypatch: 
     with pytest.raises(EnoughError):
         await beating.run()
 
-    assert clock.slept == [leases.HEARTBEAT_S, AGAIN_S, AGAIN_S, leases.HEARTBEAT_S, leases.HEARTBEAT_S]
+    assert clock.slept == [
+        leases.HEARTBEAT_S,
+        AGAIN_S,
+        AGAIN_S,
+        leases.HEARTBEAT_S,
+        leases.HEARTBEAT_S,
+    ]
     assert lease.beaten_s == 1000.0
 
 
-async def test_a_deadlock_is_tried_again_at_once(books: Books, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_deadlock_is_tried_again_at_once(
+    books: Books, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """The server has undone one beat for another transaction: it is written again, without a word."""
     clock = FakeClock()
     beating = heartbeat(books, clock)
@@ -226,7 +244,9 @@ async def test_a_deadlock_is_tried_again_at_once(books: Books, monkeypatch: pyte
     assert not await beating.beat_once(), "a server that has nothing but deadlocks is told of"
 
 
-async def test_an_outage_is_an_answer_and_no_end(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_outage_is_an_answer_and_no_end(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A beat without a ledger returns False.
 
     When the ledger is back after 9 s, a new incarnation begins.
@@ -235,7 +255,9 @@ async def test_an_outage_is_an_answer_and_no_end(books: Books, monkeypatch: pyte
     beating = heartbeat(books, clock)
     old = await beating.register()
     with monkeypatch.context() as patch:
-        patch.setattr(leases, "beat", lambda *_: books.database.engine.connect().exec_driver_sql("no SQL"))
+        patch.setattr(
+            leases, "beat", lambda *_: books.database.engine.connect().exec_driver_sql("no SQL")
+        )
         clock.now += 3
         assert not await beating.beat_once()
     assert (beating.current, old.beaten_s) == (old, 1000.0)
@@ -246,7 +268,9 @@ async def test_an_outage_is_an_answer_and_no_end(books: Books, monkeypatch: pyte
     assert beating.current is not old
 
 
-async def test_an_agent_that_leaves_stops_all_its_incarnations(books: Books, tmp_path: Path) -> None:
+async def test_an_agent_that_leaves_stops_all_its_incarnations(
+    books: Books, tmp_path: Path
+) -> None:
     """Old and current rows are stopped and the locks freed, so nobody waits for a verdict."""
     clock = FakeClock()
     locks = AgentLocks(tmp_path)
@@ -264,7 +288,9 @@ async def test_an_agent_that_leaves_stops_all_its_incarnations(books: Books, tmp
     assert all(AgentLocks(tmp_path).dead(agent_id) for agent_id in agents(books))
 
 
-async def test_the_lease_is_dated_before_its_beat(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_lease_is_dated_before_its_beat(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A slow beat counts from when it was sent: the ledger may have seen it then."""
     clock = FakeClock()
     beating = heartbeat(books, clock)

@@ -53,9 +53,18 @@ async def take_in(books: Books, *values: bytes) -> Source:
         memory=MemoryWatch(SystemClock()),
     )
     inbox.deliver(Assigned((INBOX,)))
-    inbox.deliver([Record(INBOX, offset, 0, None, value, [(BATCH_HEADER, b"b")]) for offset, value in enumerate(values)])
+    inbox.deliver(
+        [
+            Record(INBOX, offset, 0, None, value, [(BATCH_HEADER, b"b")])
+            for offset, value in enumerate(values)
+        ]
+    )
     running = asyncio.create_task(inbox.run())
-    await asyncio.wait([running, asyncio.create_task(source.done.wait())], return_when=asyncio.FIRST_COMPLETED, timeout=30)
+    await asyncio.wait(
+        [running, asyncio.create_task(source.done.wait())],
+        return_when=asyncio.FIRST_COMPLETED,
+        timeout=30,
+    )
     running.cancel()
     return source
 

@@ -38,7 +38,12 @@ def test_an_incarnation_is_a_row_of_its_own(books: Books) -> None:
     assert first.agent_id != second.agent_id
     assert 0 < leases.owner_range(first.agent_id)[1] < 1 << 63
     found = row(books, first)
-    assert (found.name, found.group_name, found.stopped_at, found.lost_at) == ("one", GROUP, None, None)
+    assert (found.name, found.group_name, found.stopped_at, found.lost_at) == (
+        "one",
+        GROUP,
+        None,
+        None,
+    )
     assert abs((found.steady_since - found.seen_at).total_seconds()) < 1
 
 
@@ -169,7 +174,9 @@ def test_a_lost_lease_is_not_revived(books: Books) -> None:
 
 
 @pytest.mark.parametrize("ending", [leases.declare_lost, leases.stop])
-def test_an_agent_that_is_gone_is_remembered_for_a_day(books: Books, ending: Callable[..., object]) -> None:
+def test_an_agent_that_is_gone_is_remembered_for_a_day(
+    books: Books, ending: Callable[..., object]
+) -> None:
     """All agents of the group see lost and stopped agents for a day, and not as alive."""
     lease, living, other = books.agent(), books.agent("living"), books.agent(group="other")
     for one in (lease, other):
@@ -177,12 +184,18 @@ def test_an_agent_that_is_gone_is_remembered_for_a_day(books: Books, ending: Cal
 
     assert books.run(lambda c: leases.gone(c, GROUP)) == {lease.agent_id}
     assert books.run(lambda c: leases.alive(c, GROUP)) == [(living.agent_id, "living")]
-    books.ago(tables.agent.c.lost_at if ending is leases.declare_lost else tables.agent.c.stopped_at, 86_401, lease.agent_id)
+    books.ago(
+        tables.agent.c.lost_at if ending is leases.declare_lost else tables.agent.c.stopped_at,
+        86_401,
+        lease.agent_id,
+    )
     assert books.run(lambda c: leases.gone(c, GROUP)) == frozenset()
 
 
 @pytest.mark.parametrize("ending", [leases.declare_lost, leases.stop])
-def test_an_agent_that_left_long_ago_is_forgotten(books: Books, ending: Callable[..., object]) -> None:
+def test_an_agent_that_left_long_ago_is_forgotten(
+    books: Books, ending: Callable[..., object]
+) -> None:
     """Every agent reads these rows each second, so old ones are deleted.
 
     A silent agent stays for the verdict, and so does one that left today.
@@ -218,7 +231,10 @@ def test_an_agent_with_a_task_in_hand_is_not_forgotten(books: Books) -> None:
 
 def test_agents_are_forgotten_a_page_at_a_time(books: Books) -> None:
     """A ledger that has run for long is cleaned up in steps."""
-    rows = [{"id": number, "name": "pod", "group_name": GROUP} for number in range(1, leases.FORGET_MOST + 11)]
+    rows = [
+        {"id": number, "name": "pod", "group_name": GROUP}
+        for number in range(1, leases.FORGET_MOST + 11)
+    ]
     books.run(lambda c: c.execute(insert(tables.agent), rows))
     books.ago(tables.agent.c.stopped_at, leases.FORGET_S + 60)
 

@@ -13,7 +13,16 @@ from schemas.ledger import tables
 from schemas.task.envelope import MAX_TASK_BYTES, VERSION, Outgoing, RawHeaders, decode
 from schemas.task.states import Status
 from schemas.task.topics import Topics
-from tests.contract.ledger_parts import BATCH, DEAD, GROUP, ORIGIN, RETRY, SUCCEEDED, Books, new_task
+from tests.contract.ledger_parts import (
+    BATCH,
+    DEAD,
+    GROUP,
+    ORIGIN,
+    RETRY,
+    SUCCEEDED,
+    Books,
+    new_task,
+)
 
 TOPICS = Topics(GROUP)
 BYTES = bytes(range(256)) + b"\r\n%s'\\"
@@ -32,7 +41,12 @@ def killed(books: Books, *, raw_key: bytes | None = b"raw", value: bytes = BYTES
 
 
 def suspect(offset: int = 5, **values: object) -> RejectedRecord:
-    given = {"key": b"\xffkey", "value": BYTES, "headers": [("h", b"\xff"), ("n", None)], "reason": "no headers of ours"}
+    given = {
+        "key": b"\xffkey",
+        "value": BYTES,
+        "headers": [("h", b"\xff"), ("n", None)],
+        "reason": "no headers of ours",
+    }
     return RejectedRecord("topic-id", "group.tasks", 2, offset, **(given | values))
 
 
@@ -73,7 +87,9 @@ def test_a_record_that_could_do_nothing_is_not_written(books: Books) -> None:
     books.settle(books.claimed(done, owner), owner, SUCCEEDED)
     books.settle(books.claimed(retried, owner), owner, RETRY)
 
-    records = written(books, "tasks", *((outbox.TASK, one, 0) for one in (done, retried, waiting, 999_999)))
+    records = written(
+        books, "tasks", *((outbox.TASK, one, 0) for one in (done, retried, waiting, 999_999))
+    )
 
     assert list(records) == [(outbox.TASK, waiting, 0)]
 
@@ -101,7 +117,10 @@ def test_a_dead_letter_is_the_original_byte_for_byte(books: Books) -> None:
     assert headers["docllm-error-class"] == b"BAD_REQUEST"
     assert headers["docllm-error"] == b"it answered 400"
     assert headers["docllm-origin"] == b"group.tasks/3/17"
-    assert headers["docllm-fingerprint"] == books.rows(tables.dead_letter)[0].fingerprint.hex().encode()
+    assert (
+        headers["docllm-fingerprint"]
+        == books.rows(tables.dead_letter)[0].fingerprint.hex().encode()
+    )
 
 
 def test_a_dead_letter_speaks_to_existing_tools(books: Books) -> None:
@@ -110,10 +129,20 @@ def test_a_dead_letter_speaks_to_existing_tools(books: Books) -> None:
 
     headers = dict(written(books, "dlq", (outbox.TASK, one, 0))[outbox.TASK, one, 0].headers)
 
-    assert headers["kafka_dlt-original-topic"] == headers["__dlq.errors.topic"] == ORIGIN[0].encode()
+    assert (
+        headers["kafka_dlt-original-topic"] == headers["__dlq.errors.topic"] == ORIGIN[0].encode()
+    )
     assert headers["kafka_dlt-exception-fqcn"] == b"docllm.BAD_REQUEST"
-    assert headers["kafka_dlt-exception-message"] == headers["__dlq.errors.message"] == b"it answered 400"
-    assert headers["kafka_dlt-original-consumer-group"] == headers["__dlq.errors.group"] == GROUP.encode()
+    assert (
+        headers["kafka_dlt-exception-message"]
+        == headers["__dlq.errors.message"]
+        == b"it answered 400"
+    )
+    assert (
+        headers["kafka_dlt-original-consumer-group"]
+        == headers["__dlq.errors.group"]
+        == GROUP.encode()
+    )
     assert (headers["__dlq.errors.partition"], headers["__dlq.errors.offset"]) == (b"3", b"17")
     assert headers["__dlq.errors.delivery.count"] == b"1"
     assert all(value.decode().isprintable() for value in headers.values())
@@ -154,7 +183,10 @@ def test_a_pointer_keeps_everything_but_the_value(books: Books) -> None:
     stand_in = record_builder.pointer(record)
 
     assert (stand_in.topic, stand_in.key, stand_in.value) == (record.topic, record.key, None)
-    assert stand_in.headers == [*record.headers, ("docllm-pointer", b"%d bytes in the ledger" % len(BYTES))]
+    assert stand_in.headers == [
+        *record.headers,
+        ("docllm-pointer", b"%d bytes in the ledger" % len(BYTES)),
+    ]
 
 
 def test_a_quarantined_record_has_a_letter(books: Books) -> None:
@@ -162,15 +194,26 @@ def test_a_quarantined_record_has_a_letter(books: Books) -> None:
 
     A large value is named by its digest.
     """
-    suspects = [suspect(), suspect(6, value=b"x" * (MAX_TASK_BYTES + 1)), suspect(7, key=None, value=None)]
+    suspects = [
+        suspect(),
+        suspect(6, value=b"x" * (MAX_TASK_BYTES + 1)),
+        suspect(7, key=None, value=None),
+    ]
     orders = books.run(lambda c: quarantine.keep(c, GROUP, suspects))
-    small, large, empty = books.run(lambda c: record_builder.write(c, TOPICS, orders[0], 0.0)).values()
+    small, large, empty = books.run(
+        lambda c: record_builder.write(c, TOPICS, orders[0], 0.0)
+    ).values()
 
     assert (small.topic, small.key, small.value) == ("group.dlq", b"\xffkey", BYTES)
     headers = dict(small.headers)
-    assert (headers["docllm-disposition"], headers["docllm-error"]) == (b"undecodable", b"no headers of ours")
+    assert (headers["docllm-disposition"], headers["docllm-error"]) == (
+        b"undecodable",
+        b"no headers of ours",
+    )
     assert headers["docllm-v"] == VERSION.encode()
-    assert headers["docllm-fingerprint"] == books.rows(tables.quarantine)[0].fingerprint.hex().encode()
+    assert (
+        headers["docllm-fingerprint"] == books.rows(tables.quarantine)[0].fingerprint.hex().encode()
+    )
     assert (headers["docllm-origin"], headers["__dlq.errors.offset"]) == (b"group.tasks/2/5", b"5")
     assert large.value is None
     assert len(dict(large.headers)["docllm-value-digest"]) == 32
@@ -180,13 +223,23 @@ def test_a_quarantined_record_has_a_letter(books: Books) -> None:
 @pytest.mark.parametrize(
     ("headers", "said"),
     [
-        ([("docllm-batch", b"old"), ("docllm-batch", b"q  1"), ("docllm-batch", b""), ("docllm-task", b"7")], [("docllm-batch", b"q  1")]),
+        (
+            [
+                ("docllm-batch", b"old"),
+                ("docllm-batch", b"q  1"),
+                ("docllm-batch", b""),
+                ("docllm-task", b"7"),
+            ],
+            [("docllm-batch", b"q  1")],
+        ),
         ([("docllm-batch", b"a\nb")], [("docllm-batch", b"a\nb")]),
         ([("docllm-unreadable", b"")], [("docllm-unreadable", b"")]),
         ([("other", b"x")], []),
     ],
 )
-def test_a_quarantined_records_letter_says_its_batch(books: Books, headers: RawHeaders, said: RawHeaders) -> None:
+def test_a_quarantined_records_letter_says_its_batch(
+    books: Books, headers: RawHeaders, said: RawHeaders
+) -> None:
     """The batch is unchanged, so the record is loaded back into that batch or refused.
 
     Nothing else that the record claims about itself is kept.
@@ -194,7 +247,11 @@ def test_a_quarantined_records_letter_says_its_batch(books: Books, headers: RawH
     orders = books.run(lambda c: quarantine.keep(c, GROUP, [suspect(headers=headers)]))
     (letter,) = books.run(lambda c: record_builder.write(c, TOPICS, orders[0], 0.0)).values()
 
-    assert [pair for pair in letter.headers if pair[0] in {"docllm-batch", "docllm-unreadable", "docllm-task", "other"}] == said
+    assert [
+        pair
+        for pair in letter.headers
+        if pair[0] in {"docllm-batch", "docllm-unreadable", "docllm-task", "other"}
+    ] == said
 
 
 def test_letters_of_tasks_and_of_strangers_share_an_order(books: Books) -> None:

@@ -18,7 +18,9 @@ from tests.contract.ledger_parts import GROUP, Books, new_task
 
 def snapshot(books: Books) -> list[Sequence[object]]:
     """Return all rows except the counter, whose ids a failed try may use up."""
-    return [books.rows(table) for table in tables.metadata.sorted_tables if table is not tables.id_block]
+    return [
+        books.rows(table) for table in tables.metadata.sorted_tables if table is not tables.id_block
+    ]
 
 
 def test_a_new_task_is_rows_inputs_order_and_count(books: Books) -> None:
@@ -32,14 +34,32 @@ def test_a_new_task_is_rows_inputs_order_and_count(books: Books) -> None:
     assert (accepted.known, accepted.clashing) == ((), ())
     (order,) = accepted.orders
     assert (order.group, order.destination) == (GROUP, "tasks")
-    assert order.items == unpack(books.rows(tables.outbox)[0].items) == tuple((0, one, 0) for one in accepted.new.values())
+    assert (
+        order.items
+        == unpack(books.rows(tables.outbox)[0].items)
+        == tuple((0, one, 0) for one in accepted.new.values())
+    )
     first = books.task(accepted.new[0])
-    assert (first.task_key, first.status, first.fence, first.owner, first.attempt) == (b"b", Status.PENDING, 0, 0, 0)
+    assert (first.task_key, first.status, first.fence, first.owner, first.attempt) == (
+        b"b",
+        Status.PENDING,
+        0,
+        0,
+        0,
+    )
     assert (first.max_attempts, first.type, first.expires_at) == (5, "document", NEVER_TIME)
     inputs = {row.task_id: (row.raw_key, row.body) for row in books.rows(tables.task_input)}
-    assert inputs == {accepted.new[0]: (None, b"\x00\xff value"), accepted.new[1]: (b"raw", b"value of a")}
+    assert inputs == {
+        accepted.new[0]: (None, b"\x00\xff value"),
+        accepted.new[1]: (b"raw", b"value of a"),
+    }
     (count,) = books.rows(tables.tally)
-    assert (count.batch_id, count.state, count.outcome, count.delta) == (into.id, Status.PENDING, "loaded", 2)
+    assert (count.batch_id, count.state, count.outcome, count.delta) == (
+        into.id,
+        Status.PENDING,
+        "loaded",
+        2,
+    )
 
 
 def test_a_deadline_is_kept(books: Books) -> None:
@@ -79,7 +99,9 @@ def test_other_content_under_a_known_key_clashes(books: Books) -> None:
 
 def test_a_key_twice_in_one_chunk_is_loaded_once(books: Books) -> None:
     """The first of equal lines is new, the second known; other content clashes."""
-    accepted = books.accept([new_task("a"), new_task("a"), new_task("a", b"other"), new_task("b")], books.batch())
+    accepted = books.accept(
+        [new_task("a"), new_task("a"), new_task("a", b"other"), new_task("b")], books.batch()
+    )
 
     assert (list(accepted.new), accepted.known, accepted.clashing) == ([0, 3], (1,), (2,))
     assert [row.body for row in books.rows(tables.task_input)] == [b"value of a", b"value of b"]
@@ -141,7 +163,7 @@ def test_a_batch_of_another_group_is_refused(books: Books) -> None:
     books.batch("one", "theirs")
 
     with pytest.raises(ConfigError, match="belongs to group 'theirs'"):
-        books.batch("one", GROUP)
+        books.run(lambda c: store.open_batch(c, "one", GROUP, store.Origin.LOAD))
 
 
 def test_opening_a_batch_again_gives_the_same_batch(books: Books) -> None:

@@ -40,10 +40,14 @@ def test_with_faults_of_every_kind_all_promises_hold(books: Books, tasks: int) -
         seen += world.seen
 
     if books.database.sqlite and tasks == 2:
-        assert set(seen) >= {"late settle", "fenced", "held", "reaped", "done", "stale"}, "the walks prove nothing"
+        assert set(seen) >= {"late settle", "fenced", "held", "reaped", "done", "stale"}, (
+            "the walks prove nothing"
+        )
 
 
-def test_with_a_limit_of_two_losses_all_promises_hold(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_limit_of_two_losses_all_promises_hold(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A6: tasks that die of lost agents have their dead letters too."""
     monkeypatch.setattr(reaping, "LOSS_LIMIT", 2)
     for seed in seeds(books, 8, 2):

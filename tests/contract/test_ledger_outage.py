@@ -29,7 +29,12 @@ OUTAGE_S = 4.0  # longer than the connection's timeout
 @pytest.fixture
 def server(migrated: Books, request: pytest.FixtureRequest) -> Iterator[Server]:
     """The server under the ledger; it runs again when the test is over."""
-    name = "mariadb" if "mariadb" in migrated.run(lambda c: c.exec_driver_sql("SELECT VERSION()").scalar()).lower() else "mysql"
+    name = (
+        "mariadb"
+        if "mariadb"
+        in migrated.run(lambda c: c.exec_driver_sql("SELECT VERSION()").scalar()).lower()
+        else "mysql"
+    )
     server = request.getfixturevalue(f"{name}_server")
     yield server
     server.thaw()
@@ -40,9 +45,19 @@ def server(migrated: Books, request: pytest.FixtureRequest) -> Iterator[Server]:
 @pytest.fixture
 def ledger(books: Books) -> Iterator[SqlLedger]:
     """The port on connections of its own with a short timeout."""
-    database = Database(books.database.engine.url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S)
-    executors = Executors(ThreadExecutor("claim"), ThreadExecutor("settle"), ThreadExecutor("background"))
-    yield SqlLedger(database=database, group=GROUP, clock=SystemClock(), executors=executors, longest_tier=LONGEST)
+    database = Database(
+        books.database.engine.url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S
+    )
+    executors = Executors(
+        ThreadExecutor("claim"), ThreadExecutor("settle"), ThreadExecutor("background")
+    )
+    yield SqlLedger(
+        database=database,
+        group=GROUP,
+        clock=SystemClock(),
+        executors=executors,
+        longest_tier=LONGEST,
+    )
     database.close()
     for executor in (executors.claim, executors.settle, executors.background):
         executor.close()
@@ -56,7 +71,10 @@ def test_a_group_waits_for_a_frozen_server(books: Books, ledger: SqlLedger, serv
     ids = books.load("a", "b", "c")
     owner = books.agent().next_owner()
     rows = [books.claimed(one, owner) for one in ids]
-    group = [settlement(row, owner, outcome) for row, outcome in zip(rows, (SUCCEEDED, RETRY, DEAD), strict=True)]
+    group = [
+        settlement(row, owner, outcome)
+        for row, outcome in zip(rows, (SUCCEEDED, RETRY, DEAD), strict=True)
+    ]
     asyncio.run(ledger.ask([books.record(ids[0])]))
     server.freeze()
     threading.Timer(OUTAGE_S, server.thaw).start()
@@ -69,7 +87,9 @@ def test_a_group_waits_for_a_frozen_server(books: Books, ledger: SqlLedger, serv
     assert [row.error_class for row in books.rows(tables.dead_letter)] == ["BAD_REQUEST"]
 
 
-def test_a_group_waits_for_a_server_that_was_killed(books: Books, ledger: SqlLedger, server: Server) -> None:
+def test_a_group_waits_for_a_server_that_was_killed(
+    books: Books, ledger: SqlLedger, server: Server
+) -> None:
     """After the server is killed and restarted, every outcome is there, once."""
     ids = books.load("a", "b", "c")
     owner = books.agent().next_owner()
@@ -85,7 +105,9 @@ def test_a_group_waits_for_a_server_that_was_killed(books: Books, ledger: SqlLed
     assert books.count(tables.dead_letter) == 0
 
 
-def test_a_claim_waits_for_the_server_with_its_own_token(books: Books, ledger: SqlLedger, server: Server) -> None:
+def test_a_claim_waits_for_the_server_with_its_own_token(
+    books: Books, ledger: SqlLedger, server: Server
+) -> None:
     """Whether its first try committed or not, the claim ends with a true answer."""
     (one,) = books.load("a")
     owner = books.agent().next_owner()
@@ -117,11 +139,15 @@ def test_a_server_that_takes_small_statements_alone_is_named(books: Books) -> No
 
     Otherwise the server would end the connection at the first large task.
     """
-    database = Database(books.database.engine.url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S)
+    database = Database(
+        books.database.engine.url.render_as_string(hide_password=False), timeout_s=TIMEOUT_S
+    )
     # For later connections.
     books.run(lambda c: c.exec_driver_sql("SET GLOBAL max_allowed_packet=4194304"))
     try:
-        with pytest.raises(UnsafeStateError, match=r"takes 4194304 bytes .* set max_allowed_packet=64M"):
+        with pytest.raises(
+            UnsafeStateError, match=r"takes 4194304 bytes .* set max_allowed_packet=64M"
+        ):
             database.reach()
     finally:
         books.run(lambda c: c.exec_driver_sql("SET GLOBAL max_allowed_packet=67108864"))

@@ -13,7 +13,9 @@ from schemas.ledger import tables
 from tests.contract.ledger_parts import DEAD, GROUP, RETRY, SUCCEEDED, Books
 
 
-def place(books: Books, destination: str, *items: outbox.Item, grace_s: float = 0.0, group: str = GROUP) -> list[Order]:
+def place(
+    books: Books, destination: str, *items: outbox.Item, grace_s: float = 0.0, group: str = GROUP
+) -> list[Order]:
     return books.run(lambda c: outbox.place(c, group, destination, items, grace_s=grace_s))
 
 
@@ -83,7 +85,9 @@ def test_relays_side_by_side_take_each_order_once(books: Books) -> None:
     books.ago(tables.outbox.c.due_at, 1)
 
     with ThreadPoolExecutor(4) as pool:
-        taken = [order.id for orders in pool.map(lambda _: take(books, 5), range(8)) for order in orders]
+        taken = [
+            order.id for orders in pool.map(lambda _: take(books, 5), range(8)) for order in orders
+        ]
     taken += [order.id for order in take(books, 30)]
 
     assert len(taken) == len(set(taken)) == 30

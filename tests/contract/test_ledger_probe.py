@@ -9,7 +9,15 @@ from schemas.ledger import tables
 from schemas.task.states import Status
 from tests.contract.ledger_guards import ROUTE, claimed, deaths, end, ended, exhausted, raised
 from tests.contract.ledger_parts import BATCH, RETRY, SPENT, SUCCEEDED, Books, new_task
-from tests.contract.ledger_probing import Duty, fail_as_a_whole, let_through, looking, patient, run_probe, the
+from tests.contract.ledger_probing import (
+    Duty,
+    fail_as_a_whole,
+    let_through,
+    looking,
+    patient,
+    run_probe,
+    the,
+)
 
 
 async def test_a_healthy_group_has_nothing_to_do(books: Books) -> None:
@@ -90,7 +98,9 @@ async def test_a_place_that_is_just_free_is_left_to_tasks_in_hand(books: Books) 
     assert duty.called == []
 
 
-async def test_the_success_of_a_look_opens_the_guard_and_calls_up_what_it_moved(books: Books) -> None:
+async def test_the_success_of_a_look_opens_the_guard_and_calls_up_what_it_moved(
+    books: Books,
+) -> None:
     """Each with its own fence, due now, and in one look of the next seconds; the counting begins anew."""
     one, *others = fail_as_a_whole(books, 14)
     retrying = claimed(books, 1)
@@ -105,10 +115,15 @@ async def test_the_success_of_a_look_opens_the_guard_and_calls_up_what_it_moved(
 
     assert raised(books) == []
     assert sorted(duty.called) == sorted(others)
-    assert {books.claim(task_id, books.agent().next_owner(), fence=1) for task_id in others} == {Answer.CLAIMED}
+    assert {books.claim(task_id, books.agent().next_owner(), fence=1) for task_id in others} == {
+        Answer.CLAIMED
+    }
     assert books.due_in_s(retrying[0][0].task_id) > 20
     (entry,) = books.rows(tables.audit)
-    assert (entry.actor, entry.detail.rpartition(": ")[2]) == ("docllm", "a task of its look succeeded")
+    assert (entry.actor, entry.detail.rpartition(": ")[2]) == (
+        "docllm",
+        "a task of its look succeeded",
+    )
     assert books.count(tables.guard_look) == 0
 
 
@@ -188,7 +203,11 @@ async def test_a_probe_is_of_the_guards_own_route(books: Books) -> None:
     fail_as_a_whole(books)
     owner = books.agent().next_owner()
     for task_id in accepted.new.values():
-        ended(books, [(books.claimed(task_id, owner), owner)], Moved(Failure("GUARD", "it is raised"), SPENT, "1h", 60.0))
+        ended(
+            books,
+            [(books.claimed(task_id, owner), owner)],
+            Moved(Failure("GUARD", "it is raised"), SPENT, "1h", 60.0),
+        )
     duty = Duty(books)
     await looking(books, duty)
     patient(books)

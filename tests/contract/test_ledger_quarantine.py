@@ -30,9 +30,23 @@ def test_a_suspect_is_a_row_and_an_order(books: Books) -> None:
 
     (row,) = books.rows(tables.quarantine)
     assert items == [(outbox.QUARANTINE, row.id, 0)]
-    assert (row.topic_id, row.topic, row.part, row.record_offset) == ("topic-id", "group.tasks", 2, 5)
-    assert (row.record_key, row.record_value, row.value_digest, row.seen) == (b"key", b"value", None, 1)
-    assert (row.disposition, row.error_text, row.group_name) == ("undecodable", "no headers of ours", GROUP)
+    assert (row.topic_id, row.topic, row.part, row.record_offset) == (
+        "topic-id",
+        "group.tasks",
+        2,
+        5,
+    )
+    assert (row.record_key, row.record_value, row.value_digest, row.seen) == (
+        b"key",
+        b"value",
+        None,
+        1,
+    )
+    assert (row.disposition, row.error_text, row.group_name) == (
+        "undecodable",
+        "no headers of ours",
+        GROUP,
+    )
     assert orjson.loads(row.headers) == [["a", "\\xff\x00"], ["b", None]]
     assert [order.destination for order in books.rows(tables.outbox)] == ["dlq"]
 
@@ -45,13 +59,18 @@ def test_the_same_record_again_is_only_counted(books: Books) -> None:
 
     rows = books.rows(tables.quarantine)
     assert [row.seen for row in rows] == [3, 1]
-    assert (first, again) == ([(outbox.QUARANTINE, rows[0].id, 0)], [(outbox.QUARANTINE, rows[1].id, 0)])
+    assert (first, again) == (
+        [(outbox.QUARANTINE, rows[0].id, 0)],
+        [(outbox.QUARANTINE, rows[1].id, 0)],
+    )
     assert sum(len(unpack(row.items)) for row in books.rows(tables.outbox)) == 2
 
 
 def test_a_topic_made_again_has_records_of_its_own(books: Books) -> None:
     """The same offset under another topic id is another record."""
-    other = RejectedRecord("other-id", "group.tasks", 2, 5, b"key", b"value", [], "no headers of ours")
+    other = RejectedRecord(
+        "other-id", "group.tasks", 2, 5, b"key", b"value", [], "no headers of ours"
+    )
 
     assert len(kept(books, suspect(), other)) == 2
 
@@ -99,7 +118,15 @@ def test_our_own_headers_are_kept_however_many_others_there_are(books: Books) ->
 
     Without it, a bug once made a record of a cancelled batch a task of another batch.
     """
-    kept(books, suspect(headers=[*((f"h{number}", b"x" * 500) for number in range(100)), ("docllm-batch", b"invoices")]))
+    kept(
+        books,
+        suspect(
+            headers=[
+                *((f"h{number}", b"x" * 500) for number in range(100)),
+                ("docllm-batch", b"invoices"),
+            ]
+        ),
+    )
 
     (row,) = books.rows(tables.quarantine)
     assert orjson.loads(row.headers)[0] == ["docllm-batch", "invoices"]
@@ -109,7 +136,9 @@ def test_what_a_topic_refuses_for_good_leaves_a_trace(books: Books) -> None:
     """An item that cannot be published even as a pointer has one row, and no dead letter."""
     record = Outgoing("group.dlq", b"key", b"value", [("h", b"x")])
     for _ in range(2):
-        books.run(lambda c: quarantine.undeliverable(c, GROUP, (outbox.TASK, 7, 1), record, "too large"))
+        books.run(
+            lambda c: quarantine.undeliverable(c, GROUP, (outbox.TASK, 7, 1), record, "too large")
+        )
 
     (row,) = books.rows(tables.quarantine)
     assert (row.record_key, row.disposition, row.error_text) == (b"key", "rejected", "too large")

@@ -60,14 +60,22 @@ def test_tasks_of_a_lost_agent_wait_again(books: Books) -> None:
     assert reap_orphans(books) == (1, 0)
 
     found = books.task(row.task_id)
-    assert (found.status, found.owner, found.fence, found.attempt, found.lease_losses) == (Status.PENDING, owner, 0, 0, 1)
+    assert (found.status, found.owner, found.fence, found.attempt, found.lease_losses) == (
+        Status.PENDING,
+        owner,
+        0,
+        0,
+        1,
+    )
     (order,) = books.rows(tables.outbox)
     assert order.destination == "tasks"
     assert books.claim(row.task_id, books.agent().next_owner()) is Answer.CLAIMED
 
 
 @pytest.mark.parametrize("ending", [declare_lost, stop])
-def test_claims_made_after_the_verdict_are_found_on_every_pass(books: Books, ending: object) -> None:
+def test_claims_made_after_the_verdict_are_found_on_every_pass(
+    books: Books, ending: object
+) -> None:
     """Each pass checks all lost and stopped agents.
 
     So an agent that claims after it was declared lost, or after it stopped, leaves nothing behind.
@@ -123,7 +131,9 @@ def test_the_reason_is_checked_again_under_the_lock(books: Books) -> None:
     They were settled, released, or claimed by a live agent.
     """
     lost, live = books.agent(), books.agent()
-    (settled, owner), (released, _), (moved, _) = run_by(books, lost, "settled", "released", "moved")
+    (settled, owner), (released, _), (moved, _) = run_by(
+        books, lost, "settled", "released", "moved"
+    )
     lose(books, lost)
     found = books.run(lambda c: reaping.orphans(c, GROUP))
     books.settle(settled, owner, SUCCEEDED)
@@ -162,19 +172,34 @@ def test_the_paid_answer_of_a_lost_agent_still_counts(books: Books) -> None:
 
 def test_the_third_loss_is_death(books: Books) -> None:
     """A task over which three agents were lost is dead, worker_lost, with letter, attempt, order and count."""
-    (second, _), (third, _) = lost_alone(books, "second", losses=1) + lost_alone(books, "third", losses=2)
+    (second, _), (third, _) = lost_alone(books, "second", losses=1) + lost_alone(
+        books, "third", losses=2
+    )
 
     assert reap_orphans(books) == (1, 1)
 
     assert books.task(second.task_id).lease_losses == 2
     dead = books.task(third.task_id)
-    assert (dead.status, dead.owner, dead.attempt, dead.lease_losses, dead.fence) == (Status.DEAD, 0, 1, 3, 0)
+    assert (dead.status, dead.owner, dead.attempt, dead.lease_losses, dead.fence) == (
+        Status.DEAD,
+        0,
+        1,
+        3,
+        0,
+    )
     (letter,) = books.rows(tables.dead_letter)
-    assert (letter.task_id, letter.disposition, letter.error_class) == (third.task_id, "worker_lost", "WORKER_LOST")
+    assert (letter.task_id, letter.disposition, letter.error_class) == (
+        third.task_id,
+        "worker_lost",
+        "WORKER_LOST",
+    )
     assert letter.error_text == "3 agents were lost while they worked on it"
     assert [attempt.outcome for attempt in books.rows(tables.task_attempt)] == ["dead"]
     assert {order.destination for order in books.rows(tables.outbox)} == {"tasks", "dlq"}
-    assert (books.rows(tables.tally)[-1].outcome, books.rows(tables.tally)[-1].delta) == ("WORKER_LOST", 1)
+    assert (books.rows(tables.tally)[-1].outcome, books.rows(tables.tally)[-1].delta) == (
+        "WORKER_LOST",
+        1,
+    )
 
 
 def test_the_answer_after_death_is_fenced(books: Books) -> None:
@@ -200,7 +225,10 @@ def test_ten_deaths_in_ten_minutes_are_the_limit(books: Books) -> None:
 
 def test_deaths_of_the_last_ten_minutes_are_counted(books: Books) -> None:
     """Earlier deaths use up the limit, until they are ten minutes old."""
-    first, second, third = ([f"{name} {number}" for number in range(count)] for name, count in (("a", 8), ("b", 5), ("c", 4)))
+    first, second, third = (
+        [f"{name} {number}" for number in range(count)]
+        for name, count in (("a", 8), ("b", 5), ("c", 4))
+    )
 
     lost_alone(books, *first)
     assert reap_orphans(books) == (0, 8)
@@ -221,7 +249,12 @@ def test_beyond_the_limit_the_guard_is_raised(books: Books) -> None:
     books.ago(tables.tally.c.created_at, 601)
     lost_alone(books, "another")
 
-    assert (guard.batch_id, guard.type, guard.route, guard.cause) == (books.batch().id, "document", "", "worker_lost")
+    assert (guard.batch_id, guard.type, guard.route, guard.cause) == (
+        books.batch().id,
+        "document",
+        "",
+        "worker_lost",
+    )
     assert guard.opened_at is None
     assert "lost 3 agents each" in guard.reason
     assert reap_orphans(books) == (1, 0)
@@ -290,7 +323,9 @@ def test_no_task_is_dead_of_a_loss_that_it_shared(books: Books) -> None:
 
     assert reap_orphans(books) == (2, 0)
     assert [books.task(row.task_id).lease_losses for row, _ in shared] == [3, 3]
-    assert {(row.task_id, row.agent_id) for row in books.rows(tables.task_loss)} == {(row.task_id, lease.agent_id) for row, _ in shared}
+    assert {(row.task_id, row.agent_id) for row in books.rows(tables.task_loss)} == {
+        (row.task_id, lease.agent_id) for row, _ in shared
+    }
 
 
 def test_a_task_that_is_found_later_was_not_alone(books: Books) -> None:
@@ -299,7 +334,10 @@ def test_a_task_that_is_found_later_was_not_alone(books: Books) -> None:
     (first, _), (second, _) = run_by(books, lease, "a", "b", losses=2)
     lose(books, lease)
 
-    assert [books.run(lambda c, one=one: reaping.reset_orphans(c, GROUP, [one.task_id])) for one in (first, second)] == [(1, 0)] * 2
+    assert [
+        books.run(lambda c, one=one: reaping.reset_orphans(c, GROUP, [one.task_id]))
+        for one in (first, second)
+    ] == [(1, 0)] * 2
 
 
 def test_an_agent_that_left_was_killed_by_nobody(books: Books) -> None:
@@ -373,7 +411,11 @@ def test_rows_of_losses_go_with_the_next_end_of_their_task(books: Books) -> None
     assert [row.task_id for row in books.rows(tables.task_loss)] == ids[1:]
 
     books.set(tables.task, ids[1], lease_losses=0)
-    day_ago = tables.task_loss.update().where(tables.task_loss.c.task_id == ids[2]).values(created_at=utc_after(-86401))
+    day_ago = (
+        tables.task_loss.update()
+        .where(tables.task_loss.c.task_id == ids[2])
+        .values(created_at=utc_after(-86401))
+    )
     books.run(lambda c: c.execute(day_ago))
 
     assert books.run(losses.forget) == 2
@@ -393,11 +435,19 @@ def test_a_suspect_is_claimed_alone(books: Books) -> None:
     assert books.claim(suspect, books.agent().next_owner()) is Answer.CLAIMED
 
 
-def test_the_log_names_suspects_and_culprits(books: Books, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_names_suspects_and_culprits(
+    books: Books, caplog: pytest.LogCaptureFixture
+) -> None:
     """A person sees which task it is before it is dead."""
     (suspect, _), (dead, _) = lost_alone(books, "a", losses=1) + lost_alone(books, "b")
 
     reap_orphans(books)
 
-    assert f"task {suspect.task_id} of batch batch is a suspect: 2 agents were lost over it" in caplog.text
-    assert f"task {dead.task_id} of batch batch is dead of it: 3 agents were lost over it" in caplog.text
+    assert (
+        f"task {suspect.task_id} of batch batch is a suspect: 2 agents were lost over it"
+        in caplog.text
+    )
+    assert (
+        f"task {dead.task_id} of batch batch is dead of it: 3 agents were lost over it"
+        in caplog.text
+    )

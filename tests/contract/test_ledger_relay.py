@@ -30,7 +30,9 @@ class FakePublisher:
     async def publish(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
         answers = [self.answer(record) for record in records]
         self.tried.append(list(records))
-        self.delivered += [record for record, said in zip(records, answers, strict=True) if said is None]
+        self.delivered += [
+            record for record, said in zip(records, answers, strict=True) if said is None
+        ]
         return answers
 
     def waiting(self) -> int:
@@ -41,12 +43,20 @@ class FakePublisher:
 
 
 def relay(books: Books, publisher: FakePublisher) -> Relay:
-    return Relay(database=books.database, executor=InlineExecutor(), publisher=publisher, topics=Topics(GROUP), clock=SystemClock())
+    return Relay(
+        database=books.database,
+        executor=InlineExecutor(),
+        publisher=publisher,
+        topics=Topics(GROUP),
+        clock=SystemClock(),
+    )
 
 
 def ordered(books: Books, ids: Sequence[int], destination: str = "tasks") -> list[Order]:
     """Write an order for tasks that is due."""
-    orders = books.run(lambda c: outbox.place(c, GROUP, destination, [(outbox.TASK, one, 0) for one in ids]))
+    orders = books.run(
+        lambda c: outbox.place(c, GROUP, destination, [(outbox.TASK, one, 0) for one in ids])
+    )
     books.ago(tables.outbox.c.due_at, 1, *(order.id for order in orders))
     return orders
 
@@ -90,7 +100,9 @@ async def test_an_order_in_its_grace_is_left_to_its_writer(books: Books) -> None
 async def test_the_writer_sends_its_orders_at_once(books: Books) -> None:
     """`send` publishes without waiting for the grace, and deletes the order at the report."""
     ids = books.load("a")
-    orders = books.run(lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, one, 0) for one in ids]))
+    orders = books.run(
+        lambda c: outbox.place(c, GROUP, "tasks", [(outbox.TASK, one, 0) for one in ids])
+    )
     publisher = FakePublisher()
 
     await relay(books, publisher).send(orders)
@@ -167,11 +179,16 @@ async def test_what_is_too_large_becomes_a_pointer(books: Books) -> None:
     The other records are not held up.
     """
     ordered(books, books.load("a", "b"))
-    publisher = FakePublisher(lambda record: TOO_LARGE if record.key == b"a" and record.value is not None else None)
+    publisher = FakePublisher(
+        lambda record: TOO_LARGE if record.key == b"a" and record.value is not None else None
+    )
 
     await relay(books, publisher).relay_once()
 
-    assert [(record.key, record.value is None) for record in publisher.delivered] == [(b"b", False), (b"a", True)]
+    assert [(record.key, record.value is None) for record in publisher.delivered] == [
+        (b"b", False),
+        (b"a", True),
+    ]
     assert left(books) == []
     assert books.count(tables.quarantine) == 0
 
@@ -184,7 +201,11 @@ async def test_what_is_refused_even_as_a_pointer_is_quarantined(books: Books) ->
     await relay(books, FakePublisher(lambda _: TOO_LARGE)).relay_once()
 
     (row,) = books.rows(tables.quarantine)
-    assert (row.disposition, row.record_offset, row.error_text) == ("rejected", one, "message too large")
+    assert (row.disposition, row.record_offset, row.error_text) == (
+        "rejected",
+        one,
+        "message too large",
+    )
     assert left(books) == []
 
 
@@ -193,7 +214,9 @@ async def test_a_pointer_whose_report_is_lost_stays_ordered(books: Books) -> Non
     (one,) = books.load("a")
     ordered(books, [one])
 
-    await relay(books, FakePublisher(lambda record: LOST if record.value is None else TOO_LARGE)).relay_once()
+    await relay(
+        books, FakePublisher(lambda record: LOST if record.value is None else TOO_LARGE)
+    ).relay_once()
 
     assert left(books) == [one]
     assert books.count(tables.quarantine) == 0
@@ -219,7 +242,9 @@ async def test_while_nothing_arrives_one_slice_of_one_order_is_tried(books: Book
         books.ago(tables.outbox.c.due_at, 1)
 
     assert not sender.failing
-    assert {record.key for record in publisher.delivered} == {f"task {number}".encode() for number in range(3 * SLICE)}
+    assert {record.key for record in publisher.delivered} == {
+        f"task {number}".encode() for number in range(3 * SLICE)
+    }
     assert left(books) == []
 
 
@@ -228,7 +253,9 @@ async def test_a_dead_destination_holds_up_no_other(books: Books) -> None:
 
     This holds for old and for new orders.
     """
-    old, new, *ids = books.load("old", "new", *(f"dead {number}" for number in range(outbox.TAKEN + 2)))
+    old, new, *ids = books.load(
+        "old", "new", *(f"dead {number}" for number in range(outbox.TAKEN + 2))
+    )
     for one in ids:
         owner = books.agent().next_owner()
         books.settle(books.claimed(one, owner), owner, DEAD)
@@ -243,8 +270,12 @@ async def test_a_dead_destination_holds_up_no_other(books: Books) -> None:
     await sender.send(ordered(books, [new]))
 
     assert sender.failing == {"dlq"}
-    assert [record.key for record in publisher.delivered] == [b"old"] * (2 * outbox.TAKEN) + [b"new"]
-    assert len(publisher.tried) == 1 + 2 * outbox.TAKEN + 1 + 1, "the topic that takes nothing is asked once a round"
+    assert [record.key for record in publisher.delivered] == [b"old"] * (2 * outbox.TAKEN) + [
+        b"new"
+    ]
+    assert len(publisher.tried) == 1 + 2 * outbox.TAKEN + 1 + 1, (
+        "the topic that takes nothing is asked once a round"
+    )
     publisher.answer = lambda _: None
     for _ in range(4):
         books.ago(tables.outbox.c.due_at, 1)
@@ -269,7 +300,9 @@ async def test_an_order_with_nothing_to_send_proves_nothing(books: Books) -> Non
     assert left(books) == [waiting]
 
 
-async def test_a_crowded_queue_or_a_failing_bus_leaves_new_orders_to_the_relay(books: Books) -> None:
+async def test_a_crowded_queue_or_a_failing_bus_leaves_new_orders_to_the_relay(
+    books: Books,
+) -> None:
     """`send` does not add to the queue then; the order stays for later."""
     ids = books.load("a")
     orders = ordered(books, ids)

@@ -12,7 +12,17 @@ from producer.replay import tasks
 from producer.replay.runs import ItemState
 from schemas.ledger import tables
 from schemas.task.states import Status
-from tests.contract.ledger_dead import EXPIRED, applied, counts, dead, delivered, killed, replayed, stored, wish
+from tests.contract.ledger_dead import (
+    EXPIRED,
+    applied,
+    counts,
+    dead,
+    delivered,
+    killed,
+    replayed,
+    stored,
+    wish,
+)
 from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RETRY, SUCCEEDED, Books
 
 
@@ -31,7 +41,14 @@ def test_a_replayed_task_starts_afresh(books: Books) -> None:
     found = replayed(books, key="a")
 
     row = books.task(one)
-    assert (row.status, row.fence, row.attempt, row.lease_losses, row.replays, row.owner) == (Status.PENDING, 2, 0, 0, 1, 0)
+    assert (row.status, row.fence, row.attempt, row.lease_losses, row.replays, row.owner) == (
+        Status.PENDING,
+        2,
+        0,
+        0,
+        1,
+        0,
+    )
     assert books.due_in_s(one) <= 0
     assert books.count(tables.dead_letter) == 0
     assert found.items == [(outbox.TASK, one, 2)]
@@ -45,7 +62,11 @@ def test_its_record_is_ordered_and_can_be_claimed(books: Books) -> None:
     replayed(books)
 
     (order,) = books.rows(tables.outbox)
-    assert (order.destination, order.group_name, unpack(order.items)) == ("tasks", GROUP, ((outbox.TASK, one, 1),))
+    assert (order.destination, order.group_name, unpack(order.items)) == (
+        "tasks",
+        GROUP,
+        ((outbox.TASK, one, 1),),
+    )
     owner = books.agent().next_owner()
     assert books.claim(one, owner, fence=0) is Answer.STALE
     assert books.claim(one, owner, fence=1) is Answer.CLAIMED
@@ -108,7 +129,11 @@ def test_only_what_is_selected_is_replayed(books: Books) -> None:
 
     replayed(books, key="a", batch=BATCH)
 
-    assert [books.status(each) for each in (one, two, three)] == [Status.PENDING, Status.DEAD, Status.DEAD]
+    assert [books.status(each) for each in (one, two, three)] == [
+        Status.PENDING,
+        Status.DEAD,
+        Status.DEAD,
+    ]
 
 
 def test_a_limit_takes_the_oldest(books: Books) -> None:
@@ -222,7 +247,9 @@ def test_two_replays_at_once_replay_each_task_once(books: Books) -> None:
     runs = [stored(books, wish()), stored(books, wish())]
 
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda run: applied(books, run, size=7), [runs[0], runs[0], runs[1], runs[1]]))
+        found = list(
+            pool.map(lambda run: applied(books, run, size=7), [runs[0], runs[0], runs[1], runs[1]])
+        )
 
     assert {books.task(one).replays for one in ids} == {1}
     assert {books.task(one).fence for one in ids} == {1}
@@ -250,7 +277,12 @@ def test_a_cancel_at_once_with_a_replay(books: Books) -> None:
     states = [books.status(one) for one in ids]
     assert set(states) <= {Status.DEAD, Status.CANCELLED}
     assert counts(books) == {"total": 40} | {
-        name: count for name, count in (("dead", states.count(Status.DEAD)), ("cancelled", states.count(Status.CANCELLED))) if count
+        name: count
+        for name, count in (
+            ("dead", states.count(Status.DEAD)),
+            ("cancelled", states.count(Status.CANCELLED)),
+        )
+        if count
     }
 
 

@@ -39,11 +39,18 @@ def test_cancelled_tasks_come_back(books: Books) -> None:
     found = replayed(books, cancelled=True)
 
     assert found.counts == {ItemState.REPLAYED: 2}
-    assert [(books.task(each).status, books.task(each).fence, books.task(each).replays) for each in (one, two)] == [(0, 1, 1)] * 2
+    assert [
+        (books.task(each).status, books.task(each).fence, books.task(each).replays)
+        for each in (one, two)
+    ] == [(0, 1, 1)] * 2
     assert not books.batch().cancelled
     assert books.load("c")
     assert counts(books) == {"total": 3, "pending": 3}
-    assert [(row.action, row.actor) for row in books.rows(tables.audit)] == [("cancel", "somebody"), ("replay", "ann"), ("reopen", "ann")]
+    assert [(row.action, row.actor) for row in books.rows(tables.audit)] == [
+        ("cancel", "somebody"),
+        ("replay", "ann"),
+        ("reopen", "ann"),
+    ]
 
 
 def test_what_came_back_is_not_cancelled_again(books: Books) -> None:

@@ -24,12 +24,16 @@ def line(key: str, prompt: str = "Say hello") -> bytes:
     return b'{"id":"%s","prompt":"%s"}' % (key.encode(), prompt.encode())
 
 
-def applied(books: Books, run: Run | None, size: int = 50) -> tuple[list[Page], dict[ItemState, int]]:
+def applied(
+    books: Books, run: Run | None, size: int = 50
+) -> tuple[list[Page], dict[ItemState, int]]:
     """Apply the records of a run; return its pages and its counts."""
     assert run is not None
     pages: list[Page] = []
     after = 0
-    while page := books.run(lambda c, after=after: records.apply(c, GROUP, run.id, lambda _: 5, after, size)):
+    while page := books.run(
+        lambda c, after=after: records.apply(c, GROUP, run.id, lambda _: 5, after, size)
+    ):
         pages.append(page)
         after = page.last
     books.run(lambda c: replay_runs.end(c, run.id))
@@ -38,7 +42,9 @@ def applied(books: Books, run: Run | None, size: int = 50) -> tuple[list[Page], 
     return pages, found.counts
 
 
-def replayed(books: Books, dispositions: Sequence[str] = ("undecodable", "rejected")) -> tuple[dict[int, str], dict[ItemState, int]]:
+def replayed(
+    books: Books, dispositions: Sequence[str] = ("undecodable", "rejected")
+) -> tuple[dict[int, str], dict[ItemState, int]]:
     """Replay the quarantine; return the records that stay with the reason, and the counts."""
     pages, states = applied(books, stored(books, wish(dispositions=tuple(dispositions))))
     return {number: why for page in pages for number, why in page.unread}, states
@@ -58,7 +64,11 @@ def test_a_record_that_can_be_read_now_becomes_a_task(books: Books) -> None:
     (order,) = books.rows(tables.outbox)
     (row,) = books.rows(tables.quarantine)
     assert (unread, states) == ({}, {ItemState.REPLAYED: 1})
-    assert (task.task_key, task.status, books.batch(DIRECT).id) == (b"a", Status.PENDING, task.batch_id)
+    assert (task.task_key, task.status, books.batch(DIRECT).id) == (
+        b"a",
+        Status.PENDING,
+        task.batch_id,
+    )
     assert (body.body, body.raw_key, body.headers) == (line("a"), b"key", b'[["h","v"]]')
     assert (order.destination, unpack(order.items)) == ("tasks", ((TASK, task.id, 0),))
     assert counts(books) == {"total": 1, "pending": 1}
@@ -111,7 +121,10 @@ def test_replaying_twice_makes_one_task(books: Books) -> None:
     set_aside(books, line("a"))
     runs = [stored(books, wish(dispositions=("undecodable",))) for _ in range(2)]
 
-    assert [applied(books, run)[1] for run in runs] == [{ItemState.REPLAYED: 1}, {ItemState.PASSED: 1}]
+    assert [applied(books, run)[1] for run in runs] == [
+        {ItemState.REPLAYED: 1},
+        {ItemState.PASSED: 1},
+    ]
     assert stored(books, wish(dispositions=("undecodable",))) is None
     assert books.count(tables.task) == 1
 
@@ -149,7 +162,9 @@ def test_a_batch_that_takes_no_tasks(books: Books) -> None:
     books.batch("theirs", "other")
     books.batch("loaded")
     names = (b"closed", b"theirs", b"loaded")
-    closed, theirs, loaded = (set_aside(books, line("a"), headers=[("docllm-batch", name)])[0] for name in names)
+    closed, theirs, loaded = (
+        set_aside(books, line("a"), headers=[("docllm-batch", name)])[0] for name in names
+    )
 
     unread, _ = replayed(books)
 

@@ -64,7 +64,9 @@ def test_items_are_deaths(books: Books) -> None:
 
     stored(books, wish(dispositions=("permanent", "undecodable")))
 
-    assert [(row.kind, row.item_id, row.fence, row.state) for row in books.rows(tables.replay_item)] == [
+    assert [
+        (row.kind, row.item_id, row.fence, row.state) for row in books.rows(tables.replay_item)
+    ] == [
         (TASK, one, 0, 0),
         (TASK, two, 4, 0),
         (QUARANTINE, record, 0, 0),
@@ -81,14 +83,21 @@ def test_pages_store_everything_once(books: Books) -> None:
 
     assert run is not None
     assert run.total == 7
-    assert [(row.kind, row.item_id) for row in books.rows(tables.replay_item)] == [(TASK, one) for one in ids] + [
-        (QUARANTINE, one) for one in records
-    ]
+    assert [(row.kind, row.item_id) for row in books.rows(tables.replay_item)] == [
+        (TASK, one) for one in ids
+    ] + [(QUARANTINE, one) for one in records]
 
 
 @pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize(
-    ("limit", "kinds"), [(1, [TASK]), (2, [TASK] * 2), (3, [TASK] * 3), (4, [TASK] * 3 + [QUARANTINE]), (9, [TASK] * 3 + [QUARANTINE] * 2)]
+    ("limit", "kinds"),
+    [
+        (1, [TASK]),
+        (2, [TASK] * 2),
+        (3, [TASK] * 3),
+        (4, [TASK] * 3 + [QUARANTINE]),
+        (9, [TASK] * 3 + [QUARANTINE] * 2),
+    ],
 )
 def test_a_limit_counts_tasks_and_records(books: Books, limit: int, kinds: list[int]) -> None:
     """Tasks come first, then records, over all pages."""
@@ -119,7 +128,11 @@ def test_a_run_that_was_killed_while_it_was_stored_is_dropped(books: Books) -> N
 
     assert books.run(lambda c: runs.drop_unstored(c, GROUP)) == 1
 
-    assert books.run(lambda c: runs.unfinished(c, GROUP)) == books.run(lambda c: runs.latest(c, GROUP, 9)) == []
+    assert (
+        books.run(lambda c: runs.unfinished(c, GROUP))
+        == books.run(lambda c: runs.latest(c, GROUP, 9))
+        == []
+    )
     with pytest.raises(DroppedError):
         books.run(lambda c: runs.store(c, GROUP, run_id, one, place))
     assert books.run(lambda c: runs.drop_unstored(c, GROUP)) == 0
@@ -167,7 +180,11 @@ def test_storing_is_safe_to_run_again(books: Books) -> None:
     first, again = begun(books, one), begun(books, one)
 
     assert first == again
-    assert (books.count(tables.replay_run), books.count(tables.replay_item), books.count(tables.audit)) == (1, 2, 1)
+    assert (
+        books.count(tables.replay_run),
+        books.count(tables.replay_item),
+        books.count(tables.audit),
+    ) == (1, 2, 1)
 
 
 def test_the_newest_runs_are_shown_first(books: Books) -> None:
@@ -194,7 +211,10 @@ def test_a_plan_is_what_a_run_would_be(books: Books) -> None:
     found = planned(books, wish())
 
     assert (found.tasks, found.records, found.quarantined) == (3, 0, 1)
-    assert [(one.count, one.disposition) for one in found.groups] == [(2, "permanent"), (1, "expired")]
+    assert [(one.count, one.disposition) for one in found.groups] == [
+        (2, "permanent"),
+        (1, "expired"),
+    ]
     assert (found.spent.attempts, found.spent.tokens_in, found.spent.cost_micro) == (3, 30, 900)
     assert books.count(tables.replay_run) == 0
 
@@ -216,7 +236,9 @@ def test_a_plan_says_what_is_left(books: Books) -> None:
     assert sum(one.count for one in found.groups) == 2
 
 
-@pytest.mark.parametrize(("limit", "tasks", "records"), [(1, 1, 0), (2, 2, 0), (3, 2, 1), (9, 2, 2)])
+@pytest.mark.parametrize(
+    ("limit", "tasks", "records"), [(1, 1, 0), (2, 2, 0), (3, 2, 1), (9, 2, 2)]
+)
 def test_a_plan_knows_its_limit(books: Books, limit: int, tasks: int, records: int) -> None:
     """The groups have only the items within the limit."""
     dead(books, "a", "b")
@@ -237,16 +259,24 @@ def test_a_plan_of_cancelled_tasks_counts_batches(books: Books) -> None:
 
     found = planned(books, wish(cancelled=True))
 
-    assert (found.tasks, list(found.batches), list(found.groups)) == (2, [("one", 1), ("two", 1)], [])
+    assert (found.tasks, list(found.batches), list(found.groups)) == (
+        2,
+        [("one", 1), ("two", 1)],
+        [],
+    )
 
 
-def test_one_more_attempt_is_measured_on_the_inputs(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_more_attempt_is_measured_on_the_inputs(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The bytes by model of the first inputs are scaled to all tasks.
 
     The estimate has a price if the model has one.
     """
     monkeypatch.setattr(plan, "SAMPLE", 2)
-    tasks = [new_task(key, LINE.replace(b'"a"', f'"{key}"'.encode())) for key in ("a", "b", "c", "d")]
+    tasks = [
+        new_task(key, LINE.replace(b'"a"', f'"{key}"'.encode())) for key in ("a", "b", "c", "d")
+    ]
     for one in books.accept(tasks, books.batch()).new.values():
         killed(books, one)
     estimate = Estimate(Config(prices={"small": Price(4_000_000.0, 0.0)}))
@@ -262,7 +292,10 @@ def test_one_more_attempt_of_the_first_ones_is_measured_on_these_alone(books: Bo
 
     They do not count either, although they may be a thousand times as large.
     """
-    short, long = LINE.replace(b"hello", b"hi"), LINE.replace(b'"a"', b'"b"').replace(b"hello", b"x" * 4000)
+    short, long = (
+        LINE.replace(b"hello", b"hi"),
+        LINE.replace(b'"a"', b'"b"').replace(b"hello", b"x" * 4000),
+    )
     tasks = [new_task("a", short), new_task("b", long)]
     for one in books.accept(tasks, books.batch()).new.values():
         killed(books, one)

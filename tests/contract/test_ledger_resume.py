@@ -22,7 +22,13 @@ class Agent:
     def __init__(self, books: Books) -> None:
         self.told: list[str] = []
         clock: Clock = SystemClock()
-        self._duty = ResumeListener(database=books.database, executor=InlineExecutor(), clock=clock, group=GROUP, resumed=self.told.append)
+        self._duty = ResumeListener(
+            database=books.database,
+            executor=InlineExecutor(),
+            clock=clock,
+            group=GROUP,
+            resumed=self.told.append,
+        )
 
     async def hears(self) -> list[str]:
         """Look once; return the new routes."""
@@ -67,8 +73,13 @@ def test_it_is_written_once_and_audited_each_time(books: Books) -> None:
     for group in (GROUP, GROUP, "other"):
         say(books, "ü" * 64, group)
 
-    assert [(row.group_name, row.route) for row in books.rows(tables.route_resume)] == [(GROUP, "ü" * 64), ("other", "ü" * 64)]
-    assert [(row.actor, row.action) for row in books.rows(tables.audit)] == [("somebody@host", "resume")] * 3
+    assert [(row.group_name, row.route) for row in books.rows(tables.route_resume)] == [
+        (GROUP, "ü" * 64),
+        ("other", "ü" * 64),
+    ]
+    assert [(row.actor, row.action) for row in books.rows(tables.audit)] == [
+        ("somebody@host", "resume")
+    ] * 3
     assert "of group other" in books.rows(tables.audit)[-1].detail
     assert set(books.run(lambda c: resumed(c, GROUP))) == {"ü" * 64}
 
@@ -87,5 +98,8 @@ def test_routes_in_use_are_those_of_the_last_day(books: Books) -> None:
     books.ago(tables.tally.c.created_at, 90_000)
     assert books.run(lambda c: routes_in_use(c, GROUP)) == set()
     books.settle(books.claimed(others, owner), owner, DEAD)
-    assert (books.run(lambda c: routes_in_use(c, GROUP)), books.status(old).name) == (set(), "PENDING")
+    assert (books.run(lambda c: routes_in_use(c, GROUP)), books.status(old).name) == (
+        set(),
+        "PENDING",
+    )
     assert books.run(lambda c: routes_in_use(c, "other")) == {"route"}

@@ -50,16 +50,26 @@ QUIRKS = {
     "A12 fenced lets the offset pass": (ways.fenced_with_its_partition, ["fenced passes"], "P3"),
     "A14 no hard deadline": (ways.leaked, ["no hard deadline"], "P1 stuck"),
     "B4 held is skipped": (ways.held_and_given_back, ["held is skipped"], "P3"),
-    "B5 held is skipped, only loss counts": (ways.held_and_given_back, ["held is skipped", "only loss counts"], "S1"),
+    "B5 held is skipped, only loss counts": (
+        ways.held_and_given_back,
+        ["held is skipped", "only loss counts"],
+        "S1",
+    ),
     "B8 publish before settle": (ways.retried_in_vain, ["publish first"], "I2"),
     "B9 publish a letter before settle": (ways.dead, ["publish first"], "P8"),
     "B14 release commits": (ways.released, ["release commits"], "P3"),
-    "B15 release commits, only loss counts": (ways.released, ["release commits", "only loss counts"], "S1"),
+    "B15 release commits, only loss counts": (
+        ways.released,
+        ["release commits", "only loss counts"],
+        "S1",
+    ),
 }
 
 
 @pytest.mark.parametrize(("schedule", "quirks", "promise"), QUIRKS.values(), ids=QUIRKS)
-def test_an_agent_that_does_it_wrong_is_caught(books: Books, schedule: Schedule, quirks: Sequence[str], promise: str) -> None:
+def test_an_agent_that_does_it_wrong_is_caught(
+    books: Books, schedule: Schedule, quirks: Sequence[str], promise: str
+) -> None:
     """Each mistake of an agent breaks the promise that the model names."""
     assert played(books, schedule, *quirks).startswith(promise)
 
@@ -68,20 +78,32 @@ BUGS = {
     "A9 a letter is dropped": (bugs.dead_letters_are_dropped, ways.dead, "P8"),
     "B1 settle without owner": (bugs.settle_without_owner, ways.superseded, "P2"),
     "B2 late settle by anyone": (bugs.late_settle_by_anyone, ways.superseded_and_released, "P2"),
-    "B3 reaper without re-check": (bugs.reap_without_recheck, ways.settled_between_finding_and_reset, "P2"),
+    "B3 reaper without re-check": (
+        bugs.reap_without_recheck,
+        ways.settled_between_finding_and_reset,
+        "P2",
+    ),
     "B6 commit the highest finished": (bugs.commit_the_highest, ways.the_second_first, "P3"),
     "B7 order deleted before its report": (bugs.delete_before_report, ways.retried_in_vain, "S1"),
     "B10 no outbox": (bugs.no_outbox, ways.retried_in_vain, "S1"),
     "B11 reap raises the fence only": (bugs.reap_raises_the_fence_only, ways.reaped, "S1"),
     "B13 claim without fence": (bugs.claim_without_fence, ways.an_old_record_comes_again, "I3"),
-    "B16 relay without re-check": (bugs.relay_without_recheck, ways.settled_late_before_its_order_is_sent, "W1"),
+    "B16 relay without re-check": (
+        bugs.relay_without_recheck,
+        ways.settled_late_before_its_order_is_sent,
+        "W1",
+    ),
     "B17 retry keeps the fence": (bugs.retry_keeps_the_fence, ways.retried_in_vain, "P3"),
 }
 
 
 @pytest.mark.parametrize(("bug", "schedule", "promise"), BUGS.values(), ids=BUGS)
 def test_a_ledger_that_does_it_wrong_is_caught(
-    books: Books, monkeypatch: pytest.MonkeyPatch, bug: Callable[[pytest.MonkeyPatch], None], schedule: Schedule, promise: str
+    books: Books,
+    monkeypatch: pytest.MonkeyPatch,
+    bug: Callable[[pytest.MonkeyPatch], None],
+    schedule: Schedule,
+    promise: str,
 ) -> None:
     """Each bug that is planted into the real functions breaks the promise the model names."""
     bug(monkeypatch)

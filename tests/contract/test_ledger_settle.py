@@ -12,7 +12,19 @@ from agent.ports import Answer, Verdict
 from schemas.ledger import tables
 from schemas.ledger.sql import NEVER_TIME
 from schemas.task.states import Status
-from tests.contract.ledger_parts import DEAD, GROUP, ORIGIN, REFUSED, RELEASED, RETRY, SNOOZE, SPENT, SUCCEEDED, Books, settlement
+from tests.contract.ledger_parts import (
+    DEAD,
+    GROUP,
+    ORIGIN,
+    REFUSED,
+    RELEASED,
+    RETRY,
+    SNOOZE,
+    SPENT,
+    SUCCEEDED,
+    Books,
+    settlement,
+)
 
 COUNTED = [SUCCEEDED, RETRY, SNOOZE, DEAD]
 
@@ -30,9 +42,18 @@ def test_a_task_that_waits_for_days_keeps_one_row_of_its_moves(books: Books) -> 
     """
     (one,) = books.load("a")
     owner = books.agent().next_owner()
-    failures = [REFUSED, Failure("GUARD", "raised"), Failure("ROUTE", "closed"), Failure("GUARD", "raised still")]
+    failures = [
+        REFUSED,
+        Failure("GUARD", "raised"),
+        Failure("ROUTE", "closed"),
+        Failure("GUARD", "raised still"),
+    ]
     for fence, failure in enumerate(failures):
-        books.settle(books.claimed(one, owner + fence, fence), owner + fence, Moved(failure, SPENT, "1h", 0.0))
+        books.settle(
+            books.claimed(one, owner + fence, fence),
+            owner + fence,
+            Moved(failure, SPENT, "1h", 0.0),
+        )
     other, _ = books.load("b", "c")
     books.settle(books.claimed(other, owner), owner, Moved(failures[1], SPENT, "1h", 0.0))
 
@@ -52,14 +73,36 @@ def test_a_success_is_written_whole(books: Books) -> None:
     assert books.settle(books.claimed(one, owner), owner, SUCCEEDED) is Verdict.SETTLED
 
     row = books.task(one)
-    assert (row.status, row.owner, row.fence, row.attempt, row.due_at) == (Status.SUCCEEDED, 0, 0, 0, NEVER_TIME)
+    assert (row.status, row.owner, row.fence, row.attempt, row.due_at) == (
+        Status.SUCCEEDED,
+        0,
+        0,
+        0,
+        NEVER_TIME,
+    )
     (result,) = books.rows(tables.task_result)
-    assert (result.task_id, result.owner, result.body, result.codec) == (one, owner, b"answer", SUCCEEDED.codec)
-    assert (result.model, result.tokens_in, result.tokens_out, result.cost_micro) == ("model", 10, 5, 300)
+    assert (result.task_id, result.owner, result.body, result.codec) == (
+        one,
+        owner,
+        b"answer",
+        SUCCEEDED.codec,
+    )
+    assert (result.model, result.tokens_in, result.tokens_out, result.cost_micro) == (
+        "model",
+        10,
+        5,
+        300,
+    )
     assert (result.trace_id, result.duration_ms) == ("trace", 1500)
     assert books.count(tables.outbox) == books.count(tables.task_attempt) == 0
     count = books.rows(tables.tally)[-1]
-    assert (count.state, count.outcome, count.delta, count.tokens_in, count.route) == (Status.SUCCEEDED, "succeeded", 1, 10, "route")
+    assert (count.state, count.outcome, count.delta, count.tokens_in, count.route) == (
+        Status.SUCCEEDED,
+        "succeeded",
+        1,
+        10,
+        "route",
+    )
 
 
 def test_a_retry_raises_fence_and_attempt_and_orders_the_new_record(books: Books) -> None:
@@ -79,7 +122,11 @@ def test_a_retry_raises_fence_and_attempt_and_orders_the_new_record(books: Books
     assert [(order.destination, order.items) for order in orders] == [("retry.30s", ((0, one, 1),))]
     (attempt,) = books.rows(tables.task_attempt)
     assert (attempt.task_id, attempt.owner, attempt.attempt, attempt.fence) == (one, owner, 0, 0)
-    assert (attempt.outcome, attempt.error_class, attempt.error_text) == ("retry", "SERVER", "it answered 503")
+    assert (attempt.outcome, attempt.error_class, attempt.error_text) == (
+        "retry",
+        "SERVER",
+        "it answered 503",
+    )
     assert (attempt.tokens_in, attempt.cost_micro, attempt.duration_ms) == (10, 300, 1500)
 
 
@@ -113,11 +160,30 @@ def test_a_death_leaves_a_letter_and_an_order(books: Books) -> None:
     _, orders = books.settle_all([settlement(books.claimed(one, owner), owner, DEAD)])
 
     row = books.task(one)
-    assert (row.status, row.owner, row.fence, row.attempt, row.due_at) == (Status.DEAD, 0, 0, 1, NEVER_TIME)
+    assert (row.status, row.owner, row.fence, row.attempt, row.due_at) == (
+        Status.DEAD,
+        0,
+        0,
+        1,
+        NEVER_TIME,
+    )
     (letter,) = books.rows(tables.dead_letter)
-    assert (letter.task_id, letter.fence, letter.disposition, letter.error_class) == (one, 0, "permanent", "BAD_REQUEST")
-    assert (letter.error_text, letter.fingerprint) == ("it answered 400", fingerprint("BAD_REQUEST", "it answered 400"))
-    assert (letter.origin_topic, letter.origin_partition, letter.origin_offset, letter.origin_timestamp_ms) == ORIGIN
+    assert (letter.task_id, letter.fence, letter.disposition, letter.error_class) == (
+        one,
+        0,
+        "permanent",
+        "BAD_REQUEST",
+    )
+    assert (letter.error_text, letter.fingerprint) == (
+        "it answered 400",
+        fingerprint("BAD_REQUEST", "it answered 400"),
+    )
+    assert (
+        letter.origin_topic,
+        letter.origin_partition,
+        letter.origin_offset,
+        letter.origin_timestamp_ms,
+    ) == ORIGIN
     assert [(order.destination, order.items) for order in orders] == [("dlq", ((0, one, 0),))]
     assert [attempt.outcome for attempt in books.rows(tables.task_attempt)] == ["dead"]
 
@@ -141,7 +207,9 @@ def test_a_settle_that_ran_twice_settles_once(books: Books, outcome: Outcome) ->
 
 
 @pytest.mark.parametrize("outcome", [*COUNTED, RELEASED])
-def test_a_late_settle_is_accepted_while_nobody_else_has_claimed(books: Books, outcome: Outcome) -> None:
+def test_a_late_settle_is_accepted_while_nobody_else_has_claimed(
+    books: Books, outcome: Outcome
+) -> None:
     """A reaped task keeps its owner, so that the paid answer still counts."""
     (one,) = books.load("a")
     owner = books.agent().next_owner()
@@ -214,7 +282,9 @@ def test_two_claims_settle_once(books: Books) -> None:
 
 
 @pytest.mark.parametrize("outcome", [RETRY, SNOOZE, RELEASED])
-def test_in_a_cancelled_batch_what_would_wait_again_is_cancelled(books: Books, outcome: Outcome) -> None:
+def test_in_a_cancelled_batch_what_would_wait_again_is_cancelled(
+    books: Books, outcome: Outcome
+) -> None:
     """A retry, a snooze or a release of a cancelled batch ends its task and orders nothing."""
     (one,) = books.load("a")
     lease = books.agent()
@@ -230,8 +300,12 @@ def test_in_a_cancelled_batch_what_would_wait_again_is_cancelled(books: Books, o
     assert books.rows(tables.tally)[-1].outcome == "cancelled"
 
 
-@pytest.mark.parametrize(("outcome", "status"), [(SUCCEEDED, Status.SUCCEEDED), (DEAD, Status.DEAD)])
-def test_in_a_cancelled_batch_what_ended_is_kept(books: Books, outcome: Outcome, status: Status) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "status"), [(SUCCEEDED, Status.SUCCEEDED), (DEAD, Status.DEAD)]
+)
+def test_in_a_cancelled_batch_what_ended_is_kept(
+    books: Books, outcome: Outcome, status: Status
+) -> None:
     """A paid answer of a cancelled batch is stored, and a death is a death."""
     (one,) = books.load("a")
     owner = books.agent().next_owner()
@@ -253,13 +327,35 @@ def test_a_group_writes_every_kind_in_one_transaction(books: Books) -> None:
     rows = [books.claimed(one, owner) for one in ids]
     outcomes = [SUCCEEDED, RETRY, SNOOZE, DEAD, RELEASED, SUCCEEDED, replace(RETRY, delay_s=90.0)]
     stranger = lease.next_owner()
-    group = [settlement(row, stranger if row.task_key == b"fenced" else owner, out) for row, out in zip(rows, outcomes, strict=True)]
+    group = [
+        settlement(row, stranger if row.task_key == b"fenced" else owner, out)
+        for row, out in zip(rows, outcomes, strict=True)
+    ]
 
     verdicts, orders = books.settle_all(group)
 
-    assert [verdict is Verdict.SETTLED for verdict in verdicts] == [True, True, True, True, True, False, True]
-    assert [(order.destination, len(order.items)) for order in orders] == [("dlq", 1), ("retry.30s", 2)]
-    states = [Status.SUCCEEDED, Status.RETRYING, Status.PENDING, Status.DEAD, Status.PENDING, Status.PROCESSING, Status.RETRYING]
+    assert [verdict is Verdict.SETTLED for verdict in verdicts] == [
+        True,
+        True,
+        True,
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert [(order.destination, len(order.items)) for order in orders] == [
+        ("dlq", 1),
+        ("retry.30s", 2),
+    ]
+    states = [
+        Status.SUCCEEDED,
+        Status.RETRYING,
+        Status.PENDING,
+        Status.DEAD,
+        Status.PENDING,
+        Status.PROCESSING,
+        Status.RETRYING,
+    ]
     assert [books.status(one) for one in ids] == states
     assert 80 < books.due_in_s(ids[-1]) <= 90
 
@@ -307,7 +403,11 @@ def test_what_was_paid_for_is_on_the_bill_however_it_ended(books: Books, outcome
     assert books.settle(row, owner, outcome) is Verdict.SETTLED
 
     (attempt,) = books.rows(tables.task_attempt)
-    assert (attempt.owner, attempt.outcome, attempt.cost_micro) == (owner, type(outcome).__name__.lower(), SPENT.cost_micro)
+    assert (attempt.owner, attempt.outcome, attempt.cost_micro) == (
+        owner,
+        type(outcome).__name__.lower(),
+        SPENT.cost_micro,
+    )
     assert sum(row.cost_micro for row in books.rows(tables.tally)) == SPENT.cost_micro
     assert books.task(one).attempt == 0
 
@@ -328,7 +428,9 @@ def test_ends_that_count_as_no_attempt_are_few(books: Books, outcome: Outcome) -
     one, other = books.load("a", "other")
     books.set(tables.task, one, max_attempts=2)
     lease, seen = books.agent(), []
-    books.settle(books.claimed(other, owner := lease.next_owner()), owner, SUCCEEDED)  # its route works
+    books.settle(
+        books.claimed(other, owner := lease.next_owner()), owner, SUCCEEDED
+    )  # its route works
     for _ in range(FREE_ENDS + 2):
         books.ago(tables.task.c.due_at, 1, one)
         owner = lease.next_owner()

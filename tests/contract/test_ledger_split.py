@@ -21,32 +21,58 @@ from schemas.ledger.database import Database, Stopped
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import ThreadExecutor
 from schemas.task.states import Status
-from tests.contract.ledger_parts import DEAD, GROUP, LONGEST, RETRY, SPENT, SUCCEEDED, Books, only_sqlite, settlement
+from tests.contract.ledger_parts import (
+    DEAD,
+    GROUP,
+    LONGEST,
+    RETRY,
+    SPENT,
+    SUCCEEDED,
+    Books,
+    only_sqlite,
+    settlement,
+)
 
 
 @pytest.fixture
 def executors() -> Iterator[Executors]:
-    executors = Executors(ThreadExecutor("claim"), ThreadExecutor("settle"), ThreadExecutor("background"))
+    executors = Executors(
+        ThreadExecutor("claim"), ThreadExecutor("settle"), ThreadExecutor("background")
+    )
     yield executors
     for executor in (executors.claim, executors.settle, executors.background):
         executor.close()
 
 
 def sql_ledger(books: Books, executors: Executors) -> SqlLedger:
-    return SqlLedger(database=books.database, group=GROUP, clock=SystemClock(), executors=executors, longest_tier=LONGEST)
+    return SqlLedger(
+        database=books.database,
+        group=GROUP,
+        clock=SystemClock(),
+        executors=executors,
+        longest_tier=LONGEST,
+    )
 
 
 def claimed(books: Books, count: int) -> list[tuple[Row, int]]:
     """Claim `count` new tasks under one owner."""
     owner = books.agent().next_owner()
-    return [(books.claimed(one, owner), owner) for one in books.load(*(f"task {number}" for number in range(count)))]
+    return [
+        (books.claimed(one, owner), owner)
+        for one in books.load(*(f"task {number}" for number in range(count)))
+    ]
 
 
-def settled_group(books: Books, executors: Executors, bad: object) -> tuple[list[Verdict], list[Status]]:
+def settled_group(
+    books: Books, executors: Executors, bad: object
+) -> tuple[list[Verdict], list[Status]]:
     """Settle four successes around one bad outcome in third place."""
     rows = claimed(books, 5)
     outcomes = [SUCCEEDED, SUCCEEDED, bad, SUCCEEDED, SUCCEEDED]
-    group = [settlement(row, owner, outcome) for (row, owner), outcome in zip(rows, outcomes, strict=True)]
+    group = [
+        settlement(row, owner, outcome)
+        for (row, owner), outcome in zip(rows, outcomes, strict=True)
+    ]
     verdicts, _ = asyncio.run(sql_ledger(books, executors).settle(group))
     return verdicts, [books.status(row.task_id) for row, _ in rows]
 
@@ -79,7 +105,9 @@ def test_one_bad_row_dies_alone(books: Books, executors: Executors, bad: object)
     assert [order.destination for order in books.rows(tables.outbox)] == ["dlq"]
 
 
-def test_what_a_row_cost_that_cannot_be_written_is_on_the_bill(books: Books, executors: Executors) -> None:
+def test_what_a_row_cost_that_cannot_be_written_is_on_the_bill(
+    books: Books, executors: Executors
+) -> None:
     """Its answer is lost; that it was paid for is not."""
     settled_group(books, executors, BAD["a body of the wrong type"])
 
@@ -96,14 +124,28 @@ def test_a_row_whose_result_exists_dies_alone(books: Books, executors: Executors
     strange = {"task_id": rows[1][0].task_id, "owner": 99, "body": b"strange"}
     books.run(lambda c: c.execute(insert(tables.task_result), strange))
 
-    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+    verdicts, _ = asyncio.run(
+        sql_ledger(books, executors).settle(
+            [settlement(row, owner, SUCCEEDED) for row, owner in rows]
+        )
+    )
 
     assert verdicts == [Verdict.SETTLED] * 3
-    assert [books.status(row.task_id) for row, _ in rows] == [Status.SUCCEEDED, Status.DEAD, Status.SUCCEEDED]
-    assert [result.body for result in books.rows(tables.task_result)] == [b"answer", b"strange", b"answer"]
+    assert [books.status(row.task_id) for row, _ in rows] == [
+        Status.SUCCEEDED,
+        Status.DEAD,
+        Status.SUCCEEDED,
+    ]
+    assert [result.body for result in books.rows(tables.task_result)] == [
+        b"answer",
+        b"strange",
+        b"answer",
+    ]
 
 
-@pytest.mark.parametrize("text", ["broken \ud800 half", "bytes \udcff", "nul \0 and ünïcode \U0001f600", "long " * 5000])
+@pytest.mark.parametrize(
+    "text", ["broken \ud800 half", "bytes \udcff", "nul \0 and ünïcode \U0001f600", "long " * 5000]
+)
 def test_any_error_text_can_be_settled(books: Books, executors: Executors, text: str) -> None:
     """A text with half a surrogate pair, a NUL or too many letters is stored as far as possible.
 
@@ -123,18 +165,26 @@ def test_a_reply_with_any_bytes_comes_back_as_it_was(books: Books, executors: Ex
     body = bytes(range(256)) + b"%s %(x)s '\"\\" + b"\xff\0" * (3 << 19)
     ((row, owner),) = claimed(books, 1)
 
-    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle([settlement(row, owner, Succeeded(body, COMPLETION, SPENT))]))
+    verdicts, _ = asyncio.run(
+        sql_ledger(books, executors).settle(
+            [settlement(row, owner, Succeeded(body, COMPLETION, SPENT))]
+        )
+    )
 
     assert verdicts == [Verdict.SETTLED]
     assert books.rows(tables.task_result)[0].body == body
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, error: Callable[[list[Settlement]], Exception | None]) -> list[int]:
+def failing(
+    monkeypatch: pytest.MonkeyPatch, error: Callable[[list[Settlement]], Exception | None]
+) -> list[int]:
     """Let settles raise what `error` returns for their group; return the tried group sizes."""
     sizes: list[int] = []
     real = settle.settle
 
-    def fail(connection: object, group: str, settlements: list[Settlement], *rest: object) -> object:
+    def fail(
+        connection: object, group: str, settlements: list[Settlement], *rest: object
+    ) -> object:
         sizes.append(len(settlements))
         raised = error(settlements)
         if raised is not None:
@@ -149,16 +199,25 @@ def mysql_error(number: int) -> OperationalError:
     return OperationalError("a statement", {}, Exception(number, "said the server"))
 
 
-def test_a_row_that_cannot_even_die_is_given_up(books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_cannot_even_die_is_given_up(
+    books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A row that cannot even be settled as dead is left to its hard deadline.
 
     The others settle.
     """
     rows = claimed(books, 4)
     cursed = rows[0][0].task_id
-    failing(monkeypatch, lambda group: ValueError("no") if any(one.row.task_id == cursed for one in group) else None)
+    failing(
+        monkeypatch,
+        lambda group: ValueError("no") if any(one.row.task_id == cursed for one in group) else None,
+    )
 
-    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+    verdicts, _ = asyncio.run(
+        sql_ledger(books, executors).settle(
+            [settlement(row, owner, SUCCEEDED) for row, owner in rows]
+        )
+    )
 
     assert verdicts == [Verdict.GIVEN_UP, *[Verdict.SETTLED] * 3]
     assert books.status(cursed) is Status.PROCESSING
@@ -172,7 +231,11 @@ def test_a_broken_promise_of_one_row_ends_no_other(books: Books, executors: Exec
     rows = claimed(books, 2)
     books.set(tables.task, rows[0][0].task_id, fence=7)
 
-    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+    verdicts, _ = asyncio.run(
+        sql_ledger(books, executors).settle(
+            [settlement(row, owner, SUCCEEDED) for row, owner in rows]
+        )
+    )
 
     assert verdicts == [Verdict.GIVEN_UP, Verdict.SETTLED]
 
@@ -190,7 +253,11 @@ def test_a_server_that_cannot_take_them_now_decides_nothing(
     sizes = failing(monkeypatch, lambda _: errors.pop() if errors else None)
     monkeypatch.setattr(books.database, "rest", lambda _count: None)
 
-    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+    verdicts, _ = asyncio.run(
+        sql_ledger(books, executors).settle(
+            [settlement(row, owner, SUCCEEDED) for row, owner in rows]
+        )
+    )
 
     assert verdicts == [Verdict.SETTLED] * 3
     assert sizes == [3] * 13
@@ -208,13 +275,21 @@ def test_a_group_that_loses_its_connection_again_and_again_is_split(
     poison = rows[3][0].task_id
 
     def hangs_up(group: list[Settlement]) -> OperationalError | None:
-        return mysql_error(2013) if any(one.row.task_id == poison and one.outcome is SUCCEEDED for one in group) else None
+        return (
+            mysql_error(2013)
+            if any(one.row.task_id == poison and one.outcome is SUCCEEDED for one in group)
+            else None
+        )
 
     sizes = failing(monkeypatch, hangs_up)
     pauses: list[int] = []
     monkeypatch.setattr(books.database, "rest", pauses.append)
 
-    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+    verdicts, _ = asyncio.run(
+        sql_ledger(books, executors).settle(
+            [settlement(row, owner, SUCCEEDED) for row, owner in rows]
+        )
+    )
 
     assert verdicts == [Verdict.SETTLED] * 4
     assert sizes == [*[4] * 5, 2, *[2] * 5, 1, *[1] * 60, 1]
@@ -222,14 +297,20 @@ def test_a_group_that_loses_its_connection_again_and_again_is_split(
     assert books.status(poison) is Status.DEAD
 
 
-def test_a_way_that_breaks_now_and_then_costs_no_paid_answer(books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_way_that_breaks_now_and_then_costs_no_paid_answer(
+    books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server that answers takes all results, although a settle loses forty connections."""
     rows = claimed(books, 2)
     losses = [mysql_error(2013) for _ in range(40)]
     sizes = failing(monkeypatch, lambda _: losses.pop() if losses else None)
     monkeypatch.setattr(books.database, "rest", lambda _count: None)
 
-    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+    verdicts, _ = asyncio.run(
+        sql_ledger(books, executors).settle(
+            [settlement(row, owner, SUCCEEDED) for row, owner in rows]
+        )
+    )
 
     assert verdicts == [Verdict.SETTLED] * 2
     assert sizes == [*[2] * 5, *[1] * 37]
@@ -258,7 +339,11 @@ def test_while_the_server_does_not_answer_nothing_is_decided(
     monkeypatch.setattr(books.database, "answers", answers)
     monkeypatch.setattr(books.database, "_pause", lambda _delay_s: None)
 
-    verdicts, _ = asyncio.run(sql_ledger(books, executors).settle([settlement(row, owner, SUCCEEDED) for row, owner in rows]))
+    verdicts, _ = asyncio.run(
+        sql_ledger(books, executors).settle(
+            [settlement(row, owner, SUCCEEDED) for row, owner in rows]
+        )
+    )
 
     assert verdicts == [Verdict.SETTLED] * 3
     assert sizes == [3] * 6
@@ -266,7 +351,9 @@ def test_while_the_server_does_not_answer_nothing_is_decided(
 
 
 @only_sqlite
-def test_a_program_that_leaves_ends_the_wait(books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_leaves_ends_the_wait(
+    books: Books, executors: Executors, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """When the program leaves during an outage, the settle raises Stopped.
 
     Nothing was decided.
@@ -276,7 +363,13 @@ def test_a_program_that_leaves_ends_the_wait(books: Books, executors: Executors,
     database = Database(str(books.database.engine.url))
     monkeypatch.setattr(database, "answers", lambda: False)
     database.close()
-    ledger = SqlLedger(database=database, group=GROUP, clock=SystemClock(), executors=executors, longest_tier=LONGEST)
+    ledger = SqlLedger(
+        database=database,
+        group=GROUP,
+        clock=SystemClock(),
+        executors=executors,
+        longest_tier=LONGEST,
+    )
 
     with pytest.raises(Stopped):
         asyncio.run(ledger.settle([settlement(row, owner, SUCCEEDED)]))
@@ -285,7 +378,9 @@ def test_a_program_that_leaves_ends_the_wait(books: Books, executors: Executors,
     assert books.status(row.task_id) is Status.PROCESSING
 
 
-def test_the_port_claims_settles_and_releases_through_threads(books: Books, executors: Executors) -> None:
+def test_the_port_claims_settles_and_releases_through_threads(
+    books: Books, executors: Executors
+) -> None:
     """More records than one page are claimed, some settled, the rest released.
 
     This runs on real threads side by side.
@@ -296,10 +391,19 @@ def test_the_port_claims_settles_and_releases_through_threads(books: Books, exec
     ledger = sql_ledger(books, executors)
 
     async def work() -> list[Verdict]:
-        answers = (await asyncio.gather(*(ledger.claim([books.record(one) for one in ids], owner, 600.0) for owner in (first, second))))[0]
+        answers = (
+            await asyncio.gather(
+                *(
+                    ledger.claim([books.record(one) for one in ids], owner, 600.0)
+                    for owner in (first, second)
+                )
+            )
+        )[0]
         rows = [row for said, row in answers.values() if said is Answer.CLAIMED and row is not None]
         assert len(rows) == 600
-        settling = [settlement(row, first, RETRY if row.task_id % 2 else SUCCEEDED) for row in rows[:500]]
+        settling = [
+            settlement(row, first, RETRY if row.task_id % 2 else SUCCEEDED) for row in rows[:500]
+        ]
         verdicts, orders = await ledger.settle(settling)
         assert {order.destination for order in orders} == {"retry.30s"}
         await ledger.release(first, [row.task_id for row in rows])
@@ -311,15 +415,22 @@ def test_the_port_claims_settles_and_releases_through_threads(books: Books, exec
     assert asyncio.run(work()) == [Verdict.SETTLED] * 500
 
 
-def test_the_port_relieves_and_quarantines_through_threads(books: Books, executors: Executors) -> None:
+def test_the_port_relieves_and_quarantines_through_threads(
+    books: Books, executors: Executors
+) -> None:
     """Both calls return the orders that were written, in the ledger's own group."""
     ((row, owner),) = claimed(books, 1)
     ledger = sql_ledger(books, executors)
-    stranger = RejectedRecord("topic-id", "group.tasks", 2, 5, None, b"value", [], "no headers of ours")
+    stranger = RejectedRecord(
+        "topic-id", "group.tasks", 2, 5, None, b"value", [], "no headers of ours"
+    )
 
     order = asyncio.run(ledger.relieve(books.record(row.task_id), row.fence, owner))
     orders = asyncio.run(ledger.quarantine([stranger]))
 
     assert order is not None
-    assert [(one.group, one.destination) for one in (order, *orders)] == [(GROUP, "tasks"), (GROUP, "dlq")]
+    assert [(one.group, one.destination) for one in (order, *orders)] == [
+        (GROUP, "tasks"),
+        (GROUP, "dlq"),
+    ]
     assert books.count(tables.outbox) == 2

@@ -11,7 +11,16 @@ from producer.ledger import cancel, outbox, status
 from producer.ledger.status import BatchStatus, GroupStatus
 from schemas.ledger import tables
 from schemas.task.states import Status
-from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RELEASED, RETRY, SNOOZE, SUCCEEDED, Books
+from tests.contract.ledger_parts import (
+    BATCH,
+    DEAD,
+    GROUP,
+    RELEASED,
+    RETRY,
+    SNOOZE,
+    SUCCEEDED,
+    Books,
+)
 
 
 def shown(books: Books) -> GroupStatus:
@@ -54,7 +63,14 @@ def test_a_claimed_task_is_processing(books: Books) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "name"), [(SUCCEEDED, "succeeded"), (DEAD, "dead"), (RETRY, "retrying"), (SNOOZE, "pending"), (RELEASED, "pending")]
+    ("outcome", "name"),
+    [
+        (SUCCEEDED, "succeeded"),
+        (DEAD, "dead"),
+        (RETRY, "retrying"),
+        (SNOOZE, "pending"),
+        (RELEASED, "pending"),
+    ],
 )
 def test_a_settled_task_is_shown_where_it_went(books: Books, outcome: Outcome, name: str) -> None:
     """Each outcome shows its task once, in its state."""
@@ -65,7 +81,9 @@ def test_a_settled_task_is_shown_where_it_went(books: Books, outcome: Outcome, n
     assert counts(books) == {"total": 1, name: 1}
 
 
-def test_no_more_than_a_page_of_tasks_that_are_retried_is_counted(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_than_a_page_of_tasks_that_are_retried_is_counted(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An outage sends a million tasks to their tier.
 
     The tasks due first are shown as retrying, the others as pending.
@@ -185,7 +203,9 @@ def test_a_group_sees_its_own_batches(books: Books) -> None:
 
     assert [one.name for one in found.batches] == ["one", "two"]
     assert (found.agents, found.orders) == ((), 0)
-    assert [one.name for one in books.run(lambda c: status.read(c, GROUP, "two")).batches] == ["two"]
+    assert [one.name for one in books.run(lambda c: status.read(c, GROUP, "two")).batches] == [
+        "two"
+    ]
 
 
 def test_it_says_why_nothing_runs(books: Books) -> None:
@@ -195,7 +215,9 @@ def test_it_says_why_nothing_runs(books: Books) -> None:
     """
     (one,) = books.load("a")
     assert any("no agent alive" in reason for reason in shown(books).reasons)
-    alive, lost, silent, stopped = (books.agent(name) for name in ("alive", "lost", "silent", "stopped"))
+    alive, lost, silent, stopped = (
+        books.agent(name) for name in ("alive", "lost", "silent", "stopped")
+    )
     books.run(lambda c: leases.beat(c, alive.agent_id, "route waits 20 s: 429"))
     books.run(lambda c: leases.declare_lost(c, lost.agent_id))
     books.run(lambda c: leases.stop(c, stopped.agent_id))
@@ -272,7 +294,15 @@ def test_the_json_form_is_whole(books: Books) -> None:
 
     assert (found["version"], found["group"], found["ledger"]) == (1, GROUP, books.ledger_id)
     (only,) = found["batches"]
-    assert {"name", "counts", "rate_per_s", "eta_s", "tokens_in", "tokens_out", "cost"} <= only.keys()
+    assert {
+        "name",
+        "counts",
+        "rate_per_s",
+        "eta_s",
+        "tokens_in",
+        "tokens_out",
+        "cost",
+    } <= only.keys()
     assert only["name"] == BATCH
     assert all(type(count) is int for count in only["counts"].values())
     assert type(only["cost"]) is float

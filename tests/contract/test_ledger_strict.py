@@ -27,7 +27,9 @@ def add_batch(connection: Connection, name: str, note: str) -> None:
 def test_a_server_that_is_set_to_cut_values_cuts_none(books: Books, mode: str) -> None:
     """A cut value would be stored as if it were right, with a warning that nobody reads."""
     usual = set_mode(books, mode)
-    database = Database(books.database.engine.url.render_as_string(hide_password=False), timeout_s=10)
+    database = Database(
+        books.database.engine.url.render_as_string(hide_password=False), timeout_s=10
+    )
     try:
         for way, name in ((database.run, "with a \\"), (database.auto, "with a '")):
             with pytest.raises(DataError):

@@ -187,13 +187,19 @@ def change(number: int) -> dict[str, object]:
 
 def add_counts(books: Books, count: int) -> None:
     """Write changes of 3 kinds."""
-    books.run(lambda c: c.execute(insert(tables.tally), [change(number) for number in range(count)]))
+    books.run(
+        lambda c: c.execute(insert(tables.tally), [change(number) for number in range(count)])
+    )
 
 
 def sums(books: Books) -> list[tuple[object, ...]]:
     table = tables.tally
     names = ("delta", "tokens_in", "tokens_out", "cost_micro")
-    query = select(table.c.outcome, *(func.sum(table.c[name]) for name in names)).group_by(table.c.outcome).order_by(table.c.outcome)
+    query = (
+        select(table.c.outcome, *(func.sum(table.c[name]) for name in names))
+        .group_by(table.c.outcome)
+        .order_by(table.c.outcome)
+    )
     return [tuple(row) for row in books.run(lambda c: c.execute(query).all())]
 
 
@@ -218,7 +224,9 @@ def test_compaction_leaves_young_and_few_rows_alone(books: Books) -> None:
     assert books.run(sweeping.compact) == 0
 
     books.ago(
-        tables.tally.c.created_at, sweeping.COMPACT_AFTER_S + 1, *(row.id for row in books.rows(tables.tally)[: sweeping.COMPACT_FROM - 1])
+        tables.tally.c.created_at,
+        sweeping.COMPACT_AFTER_S + 1,
+        *(row.id for row in books.rows(tables.tally)[: sweeping.COMPACT_FROM - 1]),
     )
 
     assert books.run(sweeping.compact) == 0
@@ -231,8 +239,15 @@ def test_a_sum_has_the_time_of_the_newest_of_its_kind(books: Books) -> None:
     """
     add_counts(books, 300)
     books.ago(tables.tally.c.created_at, 2 * KNOWN_S)
-    books.set(tables.tally, books.rows(tables.tally)[-1].id, created_at=utc_ago(sweeping.COMPACT_AFTER_S + 60))
-    newest = {kind: max(row.created_at for row in books.rows(tables.tally) if row.outcome == kind) for kind in OUTCOMES}
+    books.set(
+        tables.tally,
+        books.rows(tables.tally)[-1].id,
+        created_at=utc_ago(sweeping.COMPACT_AFTER_S + 60),
+    )
+    newest = {
+        kind: max(row.created_at for row in books.rows(tables.tally) if row.outcome == kind)
+        for kind in OUTCOMES
+    }
 
     books.run(sweeping.compact)
 

@@ -16,7 +16,16 @@ from agent.routes.accounts import Accounts
 from agent.routes.names import RouteNames
 from schemas.errors import ConfigError
 from schemas.settings.config import Config, LLMConfig, RouteConfig, Secret
-from tests.contract.http_servers import KEY, answering, call, client, ended, request, response, server
+from tests.contract.http_servers import (
+    KEY,
+    answering,
+    call,
+    client,
+    ended,
+    request,
+    response,
+    server,
+)
 from tests.servers.process import free_port
 
 
@@ -25,7 +34,9 @@ def rehearsal() -> Iterator[str]:
     """One rehearsal LLM, as the program that people start."""
     code = "import sys; from agent.rehearsal import run; sys.exit(run(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "--latency", "0.5"]
-    child = subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True
+    )
     assert child.stdout is not None
     yield child.stdout.readline().strip()
     child.terminate()
@@ -54,7 +65,9 @@ def test_a_thousand_calls_at_once(rehearsal: str) -> None:
         loop = asyncio.get_running_loop()
         async with client(rehearsal) as llm:
             began_s = loop.time()
-            replies = await asyncio.gather(*(llm.complete(call(30, f"many/{number}#1")) for number in range(1000)))
+            replies = await asyncio.gather(
+                *(llm.complete(call(30, f"many/{number}#1")) for number in range(1000))
+            )
             return replies, loop.time() - began_s
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -190,7 +203,9 @@ async def test_cancelled_calls_do_not_block_the_next() -> None:
         assert isinstance(await llm.complete(call(timeout_s=2)), Reply)
 
 
-async def test_a_proxy_from_the_environment_is_not_used_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_from_the_environment_is_not_used_for_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """HTTP_PROXY does not apply to a server on this machine."""
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
@@ -215,13 +230,21 @@ def test_a_key_that_is_none_is_refused(key: str) -> None:
     assert not key or key not in str(refused.value)
 
 
-@pytest.mark.parametrize("url", ["http://256.256.256.256/v1", "http://<host>/v1", "http://{host}/v1"])
+@pytest.mark.parametrize(
+    "url", ["http://256.256.256.256/v1", "http://<host>/v1", "http://{host}/v1"]
+)
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     """An invalid address is refused at the start, with its route.
 
     Otherwise each call would raise, and use up an attempt of its task.
     """
-    config = Config(llm=LLMConfig(base_url="http://127.0.0.1:1"), routes={"fast": RouteConfig(base_url=url)})
+    config = Config(
+        llm=LLMConfig(base_url="http://127.0.0.1:1"), routes={"fast": RouteConfig(base_url=url)}
+    )
 
     with pytest.raises(ConfigError, match=r"route fast: llm\.base_url"):
-        Accounts(config=config, naming=RouteNames(config), connect=lambda base_url, api_key: ChatClient(base_url=base_url, api_key=api_key))
+        Accounts(
+            config=config,
+            naming=RouteNames(config),
+            connect=lambda base_url, api_key: ChatClient(base_url=base_url, api_key=api_key),
+        )

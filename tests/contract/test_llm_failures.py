@@ -11,7 +11,16 @@ import pytest
 
 from agent.ports import CallFailed, Reply
 from schemas.settings.config import Secret
-from tests.contract.http_servers import Serve, answering, call, client, ended, request, response, server
+from tests.contract.http_servers import (
+    Serve,
+    answering,
+    call,
+    client,
+    ended,
+    request,
+    response,
+    server,
+)
 from tests.servers.process import free_port
 
 
@@ -64,8 +73,18 @@ async def _hang_in_page(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
 
 CUT_PAGES = {
     "half a page": (answering(response("429 Wait", b"slow down", "Retry-After: 20")[:-5]), b"slow"),
-    "half a chunk": (answering(b"HTTP/1.1 429 Wait\r\nRetry-After: 20\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nslow\r\n10\r\n"), b"slow"),
-    "broken gzip": (answering(response("429 Wait", b"no gzip at all", "Retry-After: 20", "Content-Encoding: gzip")), b""),
+    "half a chunk": (
+        answering(
+            b"HTTP/1.1 429 Wait\r\nRetry-After: 20\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nslow\r\n10\r\n"
+        ),
+        b"slow",
+    ),
+    "broken gzip": (
+        answering(
+            response("429 Wait", b"no gzip at all", "Retry-After: 20", "Content-Encoding: gzip")
+        ),
+        b"",
+    ),
     "hangs in the page": (_hang_in_page, b"slow"),
 }
 
@@ -81,7 +100,12 @@ async def test_a_status_outlives_its_cut_page(name: str) -> None:
     reply = await ended(serve, timeout_s=0.5)
 
     assert isinstance(reply, Reply)
-    assert (reply.status, reply.headers["retry-after"], reply.body, reply.cut) == (429, "20", came, True)
+    assert (reply.status, reply.headers["retry-after"], reply.body, reply.cut) == (
+        429,
+        "20",
+        came,
+        True,
+    )
 
 
 async def test_a_refused_connection_is_network() -> None:
@@ -120,12 +144,18 @@ async def test_a_failed_handshake_is_network() -> None:
 @pytest.mark.parametrize(
     ("status", "error_class", "said"),
     [
-        ("407 Proxy Authentication Required", "AUTH", "the proxy asks for a user and a password, set HTTPS_PROXY="),
+        (
+            "407 Proxy Authentication Required",
+            "AUTH",
+            "the proxy asks for a user and a password, set HTTPS_PROXY=",
+        ),
         ("403 Forbidden", "NETWORK", "the proxy that HTTPS_PROXY names did not connect"),
         ("502 Bad Gateway", "NETWORK", "the proxy that HTTPS_PROXY names did not connect"),
     ],
 )
-async def test_a_proxy_that_does_not_connect_is_named(status: str, error_class: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_that_does_not_connect_is_named(
+    status: str, error_class: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A person must act if the proxy wants a password.
 
     The client library does not report any other status of a proxy.
@@ -138,12 +168,18 @@ async def test_a_proxy_that_does_not_connect_is_named(status: str, error_class: 
 
     async with server(serve) as url:
         for name in ("HTTPS_PROXY", "https_proxy"):
-            monkeypatch.setenv(name, url.replace("http://", "http://user:secret-word@").removesuffix("/v1"))
+            monkeypatch.setenv(
+                name, url.replace("http://", "http://user:secret-word@").removesuffix("/v1")
+            )
         async with client("https://api.example.com/v1") as llm:
             failed = await llm.complete(call())
 
     assert isinstance(failed, CallFailed)
-    assert (failed.error_class, said in failed.text, "secret-word" in failed.text) == (error_class, True, False)
+    assert (failed.error_class, said in failed.text, "secret-word" in failed.text) == (
+        error_class,
+        True,
+        False,
+    )
 
 
 async def test_a_connection_that_is_not_made_in_time_is_network() -> None:
@@ -155,7 +191,9 @@ async def test_a_connection_that_is_not_made_in_time_is_network() -> None:
         for filler in fillers:
             filler.settimeout(0)
             filler.connect_ex(deaf.getsockname())
-        async with client(f"http://127.0.0.1:{deaf.getsockname()[1]}", connect_timeout_s=0.3) as llm:
+        async with client(
+            f"http://127.0.0.1:{deaf.getsockname()[1]}", connect_timeout_s=0.3
+        ) as llm:
             failed = await llm.complete(call())
         for filler in fillers:
             filler.close()

@@ -18,7 +18,9 @@ async def test_keyed_records_go_where_murmur2_sends_them(parts: Parts) -> None:
         member = await bus.join()
         await member.has_read(len(keys))
 
-        assert {record.key: record.partition.number for record in member.records} == {key: partition_of(key, 4) for key in keys}
+        assert {record.key: record.partition.number for record in member.records} == {
+            key: partition_of(key, 4) for key in keys
+        }
 
 
 async def test_records_without_a_key_are_spread(parts: Parts) -> None:

@@ -29,7 +29,18 @@ from tests.servers import Redis
 from tests.servers.process import free_port
 from tests.unit.breakers import GOOD, ROUTE, call, failed, routes
 
-SAY = RouteReport("route", 0, 0, 0, Stance.GOES, parked=False, reason="", retry_s=0.0, turn=ProbeTurn.NONE, interval_s=3.0)
+SAY = RouteReport(
+    "route",
+    0,
+    0,
+    0,
+    Stance.GOES,
+    parked=False,
+    reason="",
+    retry_s=0.0,
+    turn=ProbeTurn.NONE,
+    interval_s=3.0,
+)
 PATIENCE_S = 5.0  # 2 s in all, on a machine that may be busy
 
 
@@ -171,7 +182,12 @@ async def test_a_restarted_redis_is_found_again(server: Redis) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["redis://127.0.0.1:{port}/0", "redis://127.0.0.1:{port}/0?pasword=hunter2", "redis://:hunter2@127.0.0.1:{port}/x"]
+    "part",
+    [
+        "redis://127.0.0.1:{port}/0",
+        "redis://127.0.0.1:{port}/0?pasword=hunter2",
+        "redis://:hunter2@127.0.0.1:{port}/x",
+    ],
 )
 async def test_an_address_that_leads_nowhere_is_told_without_secrets(part: str) -> None:
     """A dead address and an unknown option are answers like any other."""
@@ -191,17 +207,43 @@ async def test_a_server_that_is_no_redis_is_told() -> None:
 async def test_keys_have_names_and_an_end(server: Redis) -> None:
     """The keys name their owner, and expire an hour after the last agent."""
     one = board(server.url)
-    stopped = RouteReport("m/1", 0, 3, 0, Stance.STOPPED, parked=False, reason="SERVER", retry_s=0.0, turn=ProbeTurn.NONE, interval_s=3.0)
+    stopped = RouteReport(
+        "m/1",
+        0,
+        3,
+        0,
+        Stance.STOPPED,
+        parked=False,
+        reason="SERVER",
+        retry_s=0.0,
+        turn=ProbeTurn.NONE,
+        interval_s=3.0,
+    )
     await one.sync([stopped])
     await one.sync(
-        [RouteReport("m/1", 0, 0, 1, Stance.JOINED, parked=False, reason="SERVER", retry_s=0.0, turn=ProbeTurn.WANT, interval_s=3.0)]
+        [
+            RouteReport(
+                "m/1",
+                0,
+                0,
+                1,
+                Stance.JOINED,
+                parked=False,
+                reason="SERVER",
+                retry_s=0.0,
+                turn=ProbeTurn.WANT,
+                interval_s=3.0,
+            )
+        ]
     )
     await one.close()
 
     with redis.Redis.from_url(server.url, decode_responses=True) as client:
         ends = {key: client.ttl(key) for key in client.scan_iter()}
     assert sorted(ends) == ["docllm:group:route:m/1:" + part for part in ("seen", "state", "turn")]
-    assert [KEEP_S - 5 <= ends["docllm:group:route:m/1:" + part] <= KEEP_S for part in ("seen", "state")] == [True, True]
+    assert [
+        KEEP_S - 5 <= ends["docllm:group:route:m/1:" + part] <= KEEP_S for part in ("seen", "state")
+    ] == [True, True]
     assert 0 < ends["docllm:group:route:m/1:turn"] <= 5
 
 
@@ -209,13 +251,41 @@ async def test_a_clock_that_was_set_back_holds_up_no_probe(server: Redis) -> Non
     """A time that lies hours ahead is brought back to an interval from now."""
     one = board(server.url)
     await one.sync(
-        [RouteReport("route", 0, 3, 0, Stance.STOPPED, parked=False, reason="", retry_s=1.0, turn=ProbeTurn.NONE, interval_s=3.0)]
+        [
+            RouteReport(
+                "route",
+                0,
+                3,
+                0,
+                Stance.STOPPED,
+                parked=False,
+                reason="",
+                retry_s=1.0,
+                turn=ProbeTurn.NONE,
+                interval_s=3.0,
+            )
+        ]
     )
     with redis.Redis.from_url(server.url) as client:
-        client.hset("docllm:group:route:route:state", "retry_at", int((time.time() + 36_000) * 1000))
+        client.hset(
+            "docllm:group:route:route:state", "retry_at", int((time.time() + 36_000) * 1000)
+        )
 
     (said,) = await one.sync(
-        [RouteReport("route", 0, 0, 1, Stance.JOINED, parked=False, reason="", retry_s=0.0, turn=ProbeTurn.WANT, interval_s=3.0)]
+        [
+            RouteReport(
+                "route",
+                0,
+                0,
+                1,
+                Stance.JOINED,
+                parked=False,
+                reason="",
+                retry_s=0.0,
+                turn=ProbeTurn.WANT,
+                interval_s=3.0,
+            )
+        ]
     )
 
     assert said.retry_s <= 3.0
@@ -223,7 +293,9 @@ async def test_a_clock_that_was_set_back_holds_up_no_probe(server: Redis) -> Non
 
 
 @pytest.mark.parametrize("expiry_ms", [None, 3_600_000])
-async def test_a_turn_that_no_agent_took_is_taken_away(server: Redis, expiry_ms: int | None) -> None:
+async def test_a_turn_that_no_agent_took_is_taken_away(
+    server: Redis, expiry_ms: int | None
+) -> None:
     """One without an end, or with one later than any turn's, would stop the route for good."""
     one = board(server.url)
     (said,) = await one.sync([replace(SAY, stance=Stance.STOPPED, failed=10, reason="SERVER")])
@@ -240,7 +312,10 @@ async def test_a_reason_from_redis_is_fit_to_be_shown(server: Redis) -> None:
     one = board(server.url)
     with redis.Redis.from_url(server.url) as client:
         reason = "EVIL\x1b[31m\r\n2026-11-24 INFO FORGED \u202e" + "x" * 1000
-        client.hset("docllm:group:route:route:state", mapping={"generation": 1, "stopped": 1, "parked": 0, "reason": reason})
+        client.hset(
+            "docllm:group:route:route:state",
+            mapping={"generation": 1, "stopped": 1, "parked": 0, "reason": reason},
+        )
 
     (said,) = await one.sync([SAY])
     assert said.reason.isprintable()
@@ -251,10 +326,20 @@ async def test_a_reason_from_redis_is_fit_to_be_shown(server: Redis) -> None:
 
 async def test_two_keys_of_a_stranger_do_not_stop_a_route_for_good(server: Redis) -> None:
     """The route is tried within two intervals, and goes on by the answer."""
-    table, one, clock = routes(agent=AgentConfig(slots=64, park_probe_s=0.5)), board(server.url), SystemClock()
+    table, one, clock = (
+        routes(agent=AgentConfig(slots=64, park_probe_s=0.5)),
+        board(server.url),
+        SystemClock(),
+    )
     sharing = BoardSync(routes=table, board=one, clock=clock, jitter=lambda: 0.5)
     with redis.Redis.from_url(server.url) as client:
-        state = {"generation": "5", "stopped": "1", "parked": "1", "reason": "EVIL", "retry_at": "9e13"}
+        state = {
+            "generation": "5",
+            "stopped": "1",
+            "parked": "1",
+            "reason": "EVIL",
+            "retry_at": "9e13",
+        }
         client.hset(f"docllm:group:route:{ROUTE}:state", mapping=state)
         client.set(f"docllm:group:route:{ROUTE}:turn", "evil")
     await sharing.sync()
@@ -282,10 +367,14 @@ class Agent:
 
 def agent(url: str, name: str) -> Agent:
     table, one = routes(), board(url, name)
-    return Agent(table, BoardSync(routes=table, board=one, clock=SystemClock(), jitter=lambda: 0.5), one)
+    return Agent(
+        table, BoardSync(routes=table, board=one, clock=SystemClock(), jitter=lambda: 0.5), one
+    )
 
 
-async def test_two_agents_through_the_faults_of_redis(server: Redis, caplog: pytest.LogCaptureFixture) -> None:
+async def test_two_agents_through_the_faults_of_redis(
+    server: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
     """Two agents stop together, and without Redis each goes on alone.
 
     Their knowledge outlives the memory of Redis, and loss and return are logged once.
@@ -315,6 +404,8 @@ async def test_two_agents_through_the_faults_of_redis(server: Redis, caplog: pyt
 
     assert not second.table.closed(ROUTE, clock.now_s())
     said = [record.message for record in caplog.records if record.name == "schemas.runtime.outage"]
-    assert [text[:21] for text in said] == ["Redis does not answer"] * 2 + ["Redis answers again, "] * 2
+    assert [text[:21] for text in said] == ["Redis does not answer"] * 2 + [
+        "Redis answers again, "
+    ] * 2
     for one in (first, second):
         await one.board.close()

@@ -73,7 +73,13 @@ class Site:
         self.notes: list[str] = []
         self.progress: list[int] = []
         executor = InlineExecutor()
-        relay = Relay(database=books.database, executor=executor, publisher=self.publisher, topics=Topics(GROUP), clock=self.clock)
+        relay = Relay(
+            database=books.database,
+            executor=executor,
+            publisher=self.publisher,
+            topics=Topics(GROUP),
+            clock=self.clock,
+        )
         self.replay = Replay(
             database=books.database,
             executor=executor,
@@ -122,7 +128,9 @@ async def test_a_replay_is_stored_applied_and_published(site: Site, books: Books
 
     report = await site.replay.apply(run)
 
-    sent = {decode(one.headers).task_id: decode(one.headers).fence for one in site.publisher.records}
+    sent = {
+        decode(one.headers).task_id: decode(one.headers).fence for one in site.publisher.records
+    }
     assert site.counts(run) == {ItemState.REPLAYED: 3, ItemState.UNREAD: 1}
     assert {task_id: sent[task_id] for task_id in ids} == dict.fromkeys(ids, 1)
     assert len(sent) == 3
@@ -146,10 +154,16 @@ async def test_a_resumed_run_goes_on_where_it_was(site: Site, books: Books) -> N
     await site.replay.apply(resumed)
 
     assert (site.counts(run), site.progress) == ({ItemState.REPLAYED: 3}, [3])
-    assert [row.status for row in books.rows(tables.task)] == [Status.DEAD, Status.PENDING, Status.PENDING]
+    assert [row.status for row in books.rows(tables.task)] == [
+        Status.DEAD,
+        Status.PENDING,
+        Status.PENDING,
+    ]
 
 
-async def test_a_run_that_was_dropped_is_stored_anew(site: Site, books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_that_was_dropped_is_stored_anew(
+    site: Site, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another replay that started meanwhile took the run for one that was killed.
 
     Nothing was applied, so it begins again.
@@ -191,7 +205,9 @@ async def test_a_rate_spreads_the_items(site: Site, books: Books) -> None:
     await site.replay.apply(run)
 
     assert site.progress == [4, 8, 10]
-    assert [0 < delay <= most for delay, most in zip(site.clock.slept, (1.01, 1.01, 0.51), strict=True)] == [True] * 3
+    assert [
+        0 < delay <= most for delay, most in zip(site.clock.slept, (1.01, 1.01, 0.51), strict=True)
+    ] == [True] * 3
 
 
 async def test_all_who_work_at_a_run_have_one_rate(site: Site, books: Books) -> None:

@@ -117,7 +117,9 @@ async def test_topic_made_again_is_read_from_its_start_once_it_is_known(parts: P
         assert void == {}
         assert member.recreated() == [False, True]
         assert member.values()[before:] == texts(3, start=100)
-        assert {record.partition for record in member.records[before:]} == {member.held[bus.topic, 0]}
+        assert {record.partition for record in member.records[before:]} == {
+            member.held[bus.topic, 0]
+        }
         assert member.held[bus.topic, 0].topic_id != old.topic_id
         assert member.held[bus.topic, 0].epoch > old.epoch
 

@@ -39,7 +39,10 @@ class Site:
     reader: TopicReader
 
     async def send(self, *values: bytes | None, key: bytes | None = None) -> None:
-        records = [Outgoing(self.topic, key or value, value, [("h", b"1"), ("n", b"\xff")]) for value in values]
+        records = [
+            Outgoing(self.topic, key or value, value, [("h", b"1"), ("n", b"\xff")])
+            for value in values
+        ]
         assert await self.publisher.publish(records) == [None] * len(records)
 
     async def read(self) -> list[Incoming]:
@@ -50,17 +53,29 @@ class Site:
 @pytest.fixture(params=["embedded", "kafka"])
 def bootstrap(request: pytest.FixtureRequest) -> str | None:
     """The address of Kafka; None for the embedded bus."""
-    return None if request.param == "embedded" else request.getfixturevalue("kafka_server").bootstrap
+    return (
+        None if request.param == "embedded" else request.getfixturevalue("kafka_server").bootstrap
+    )
 
 
 @asynccontextmanager
 async def site(bootstrap: str | None, folder: Path) -> AsyncIterator[Site]:
     path, config, clock = folder / "bus.sqlite", KafkaConfig(bootstrap), SystemClock()
     if bootstrap is None:
-        found = Site(f"t{uuid4().hex}", EmbeddedPublisher(path), EmbeddedTopicAdmin(path), EmbeddedTopicReader(path))
+        found = Site(
+            f"t{uuid4().hex}",
+            EmbeddedPublisher(path),
+            EmbeddedTopicAdmin(path),
+            EmbeddedTopicReader(path),
+        )
     else:
-        publisher, admin = KafkaPublisher(config=config, clock=clock), KafkaTopicAdmin(config=config, clock=clock)
-        found = Site(f"t{uuid4().hex}", publisher, admin, KafkaTopicReader(config=config, clock=clock))
+        publisher, admin = (
+            KafkaPublisher(config=config, clock=clock),
+            KafkaTopicAdmin(config=config, clock=clock),
+        )
+        found = Site(
+            f"t{uuid4().hex}", publisher, admin, KafkaTopicReader(config=config, clock=clock)
+        )
     await found.admin.create(found.topic, PARTITIONS, None)
     try:
         yield found
@@ -96,7 +111,9 @@ async def test_every_record_is_read_once(bootstrap: str | None, tmp_path: Path) 
             assert offsets == list(range(len(offsets)))
 
 
-async def test_the_end_is_where_it_was_at_the_beginning(bootstrap: str | None, tmp_path: Path) -> None:
+async def test_the_end_is_where_it_was_at_the_beginning(
+    bootstrap: str | None, tmp_path: Path
+) -> None:
     """A reading does not wait for records written meanwhile, so it ends."""
     async with site(bootstrap, tmp_path) as found:
         await found.send(*(b"v%d" % number for number in range(600)))
@@ -106,7 +123,10 @@ async def test_the_end_is_where_it_was_at_the_beginning(bootstrap: str | None, t
                 await found.send(b"later %d" % len(read), key=b"one partition")
                 read += page
 
-        assert len([one for one in read if one.value is not None and one.value.startswith(b"v")]) == 600
+        assert (
+            len([one for one in read if one.value is not None and one.value.startswith(b"v")])
+            == 600
+        )
         assert not [one for one in read if one.value is not None and one.value.startswith(b"later")]
 
 

@@ -47,7 +47,9 @@ class Waking(socketserver.StreamRequestHandler):
             request = self.rfile.read(*struct.unpack(">i", size))
             kind, version, correlation, name = struct.unpack(">hhih", request[:10])
             body = request[10 + max(name, 0) :]
-            answer = struct.pack(">i", correlation) + (self.metadata(body) if kind == METADATA else versions(version))
+            answer = struct.pack(">i", correlation) + (
+                self.metadata(body) if kind == METADATA else versions(version)
+            )
             self.wfile.write(struct.pack(">i", len(answer)) + answer)
 
     def metadata(self, body: bytes) -> bytes:
@@ -59,7 +61,13 @@ class Waking(socketserver.StreamRequestHandler):
         me = struct.pack(">i", 1) + text(b"127.0.0.1") + port + text(None)
         known, self.server.known = self.server.known, False
         brokers = struct.pack(">i", known) + known * me
-        return struct.pack(">i", 0) + brokers + text(b"waker") + struct.pack(">i", 1 if known else -1) + topics(body)
+        return (
+            struct.pack(">i", 0)
+            + brokers
+            + text(b"waker")
+            + struct.pack(">i", 1 if known else -1)
+            + topics(body)
+        )
 
 
 def versions(asked: int) -> bytes:
@@ -94,6 +102,12 @@ def test_a_cluster_that_knows_no_broker_yet_has_an_id(port: int) -> None:
 
     That was half a second after Kafka had stood still.
     """
-    done = subprocess.run([sys.executable, "-c", ASK, str(port)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, str(port)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
     assert (done.returncode, done.stdout) == (0, "waker\n"), done.stderr

@@ -36,12 +36,19 @@ def main(argv: Sequence[str]) -> int:
     if options.again is not None:
         return _again(options.again)
     servers.go_apart(list(argv))
-    kinds = options.kinds or [name for name, kind in KINDS.items() if servers.can_mount() or not kind.root]
+    kinds = options.kinds or [
+        name for name, kind in KINDS.items() if servers.can_mount() or not kind.root
+    ]
     plan = draw(options.seed, options.minutes, kinds, options.every)
     folder = Path(tempfile.mkdtemp(prefix="docllm-faults-"))
-    _say(f"seed {options.seed}: {len(plan)} faults of {len(set(kinds))} kinds in {options.minutes:g} minutes; everything is in {folder}")
+    _say(
+        f"seed {options.seed}: {len(plan)} faults of {len(set(kinds))} kinds in {options.minutes:g} minutes; everything is in {folder}"
+    )
     began_s = time.monotonic()
-    with FaultLog(folder / "faults.jsonl") as faultlog, Site(folder=folder, faultlog=faultlog) as site:
+    with (
+        FaultLog(folder / "faults.jsonl") as faultlog,
+        Site(folder=folder, faultlog=faultlog) as site,
+    ):
         tasks = options.tasks or round(options.minutes * TASKS_A_MINUTE)
         found = run(site, plan, minutes=options.minutes, tasks=tasks, seed=options.seed)
     known = _known(options.seed, (time.monotonic() - began_s) / 60)
@@ -58,7 +65,9 @@ def main(argv: Sequence[str]) -> int:
     if not kept:
         shutil.rmtree(folder)
         return 0
-    _say(f"kept in {folder}: faults.jsonl, report.json, seen.pickle, programs/ (their output, the LLM's log), kafka/, mariadb-files/")
+    _say(
+        f"kept in {folder}: faults.jsonl, report.json, seen.pickle, programs/ (their output, the LLM's log), kafka/, mariadb-files/"
+    )
     return 0 if judgement.good else 1
 
 
@@ -90,14 +99,32 @@ def _write(judgement: Judgement, folder: Path, path: Path | None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m tests.faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "python -m tests.faults",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--minutes", type=float, default=10.0, help="how long it takes, about (10)")
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same plan (1)")
-    parser.add_argument("--tasks", type=int, help=f"how many are loaded at least ({TASKS_A_MINUTE} a minute)")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, metavar="KIND", help=f"only these: {', '.join(KINDS)}")
-    parser.add_argument("--every", type=float, default=EVERY_S, metavar="S", help=f"seconds between two faults, at most ({EVERY_S:g})")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="where the figures go too, as JSON")
-    parser.add_argument("--again", type=Path, metavar="FOLDER", help="only judge again what was kept of a run")
+    parser.add_argument(
+        "--tasks", type=int, help=f"how many are loaded at least ({TASKS_A_MINUTE} a minute)"
+    )
+    parser.add_argument(
+        "--kinds", nargs="+", choices=KINDS, metavar="KIND", help=f"only these: {', '.join(KINDS)}"
+    )
+    parser.add_argument(
+        "--every",
+        type=float,
+        default=EVERY_S,
+        metavar="S",
+        help=f"seconds between two faults, at most ({EVERY_S:g})",
+    )
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="where the figures go too, as JSON"
+    )
+    parser.add_argument(
+        "--again", type=Path, metavar="FOLDER", help="only judge again what was kept of a run"
+    )
     parser.add_argument("--keep", action="store_true", help="keep everything, whatever was found")
     return parser
 

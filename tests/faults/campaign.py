@@ -41,14 +41,18 @@ class Campaign:
     results in the same order, or wait for other cases too.
     """
 
-    def __init__(self, cases: Iterable[Case], *, folder: Path, servers: tuple[Kafka, MariaDB, Redis] | None) -> None:
+    def __init__(
+        self, cases: Iterable[Case], *, folder: Path, servers: tuple[Kafka, MariaDB, Redis] | None
+    ) -> None:
         self._folder = folder
         self._servers = servers
         self._open: list[Deployment] = []
         # Its threads live as long as the campaign, because a child dies with the thread that
         # started it.
         self._pool = ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="stage")
-        self._results: dict[Case, Future[None]] = {case: self._pool.submit(self._play, case) for case in cases}
+        self._results: dict[Case, Future[None]] = {
+            case: self._pool.submit(self._play, case) for case in cases
+        }
 
     def result(self, case: Case) -> None:
         """Wait until the case has been played; raise its error."""
@@ -72,14 +76,20 @@ class Campaign:
             case.story.play(stage)
             assert set(stage.hit) == case.story.points_on(kafka=case.kafka), stage.hit
         except Exception as error:
-            error.add_note(f"{case} after {stage.hit}; repeat its times with DOCLLM_TEST_SEED={seed}")
+            error.add_note(
+                f"{case} after {stage.hit}; repeat its times with DOCLLM_TEST_SEED={seed}"
+            )
             raise
         finally:
             deployment.close()
 
     def _deployment(self, case: Case) -> Deployment:
         folder = self._folder / str(case)
-        deployment = group_on(*self._servers, folder=folder) if case.kafka and self._servers else embedded_in(folder)
+        deployment = (
+            group_on(*self._servers, folder=folder)
+            if case.kafka and self._servers
+            else embedded_in(folder)
+        )
         deployment.environ |= TIERS
         (folder / "docllm.toml").write_text(SESSION if case.kafka else "")
         self._open.append(deployment)

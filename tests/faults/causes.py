@@ -68,7 +68,9 @@ class _Causes:
         self._moves: dict[int, list[Move]] = defaultdict(list)
         for move in seen.run.moves or ():
             self._moves[move.task_id].append(move)
-        self._attempts: dict[tuple[str, int | None], Attempt] = {(one.task, one.owner): one for one in seen.run.attempts}
+        self._attempts: dict[tuple[str, int | None], Attempt] = {
+            (one.task, one.owner): one for one in seen.run.attempts
+        }
 
     def all(self) -> Iterator[Repeat]:
         calls: dict[str, list[Heard]] = defaultdict(list)
@@ -76,7 +78,12 @@ class _Causes:
             calls[one.call.name].append(one)
         for name, some in calls.items():
             for first, second in pairwise(some):
-                yield Repeat(name, second.call.start_s, self._cause(first, second), first.call.status == OK and first.fault is None)
+                yield Repeat(
+                    name,
+                    second.call.start_s,
+                    self._cause(first, second),
+                    first.call.status == OK and first.fault is None,
+                )
 
     def _cause(self, first: Heard, second: Heard) -> str:
         owner = first.call.claim.owner if first.call.claim is not None else 0
@@ -88,7 +95,10 @@ class _Causes:
         if (unheard := self._unheard(first, second, owner)) is not None:
             return unheard
         if end is not None and end.after is Status.PENDING:
-            return self._named(LEFT, self._faults(first.seat, first.call.start_s, end.at_s, {Cost.REPLY, Cost.LEASE}))
+            return self._named(
+                LEFT,
+                self._faults(first.seat, first.call.start_s, end.at_s, {Cost.REPLY, Cost.LEASE}),
+            )
         if end is not None and end.after is Status.CANCELLED:
             return PERSON
         return UNEXPLAINED
@@ -98,7 +108,12 @@ class _Causes:
         attempt = self._attempts.get((first.call.name, owner))
         if first.call.status != OK or attempt is not None:
             until_s = first.call.end_s or second.call.start_s
-            lost = self._faults(first.seat, first.call.start_s - LATE_S, until_s + SETTLE_S, {Cost.REPLY, Cost.LEASE})
+            lost = self._faults(
+                first.seat,
+                first.call.start_s - LATE_S,
+                until_s + SETTLE_S,
+                {Cost.REPLY, Cost.LEASE},
+            )
             if lost:
                 return self._named(REPLY_LOST, lost)
         if attempt is not None and attempt.error_class == TIME_OUT and self._frozen_too_long(first):
@@ -109,7 +124,10 @@ class _Causes:
         """Return whether the agent was frozen until the call's time limit had passed."""
         over_s = first.call.start_s + CALL_S
         return any(
-            one["start_s"] <= min(first.call.end_s or over_s, over_s) <= over_s <= one["end_s"] + AWAKE_S
+            one["start_s"]
+            <= min(first.call.end_s or over_s, over_s)
+            <= over_s
+            <= one["end_s"] + AWAKE_S
             for one in self._seen.faults
             if one["kind"] == FREEZE and first.seat in one["seats"]
         )
@@ -120,14 +138,21 @@ class _Causes:
 
     def _end(self, task_id: int, owner: int, from_s: float, to_s: float) -> Move | None:
         """Return how the claim of a call ended before the next call."""
-        mine = (move for move in self._moves[task_id] if from_s <= move.at_s <= to_s and move.old_owner == owner)
+        mine = (
+            move
+            for move in self._moves[task_id]
+            if from_s <= move.at_s <= to_s and move.old_owner == owner
+        )
         return next(mine, None)
 
     def _dialed(self, first: Heard) -> str | None:
         """Return the fault that the LLM was set to at that time."""
         for one in self._seen.faults:
             told = str(one["evidence"].get("dialed", ""))
-            if told.partition("=")[0] == first.fault and one["start_s"] <= first.call.start_s <= one["end_s"]:
+            if (
+                told.partition("=")[0] == first.fault
+                and one["start_s"] <= first.call.start_s <= one["end_s"]
+            ):
                 return str(one["kind"])
         return None
 
@@ -138,6 +163,8 @@ class _Causes:
 
     def _faults(self, seat: str, from_s: float, to_s: float, costs: set[Cost]) -> list[str]:
         """Return the kinds of the faults that met a seat in this time, latest beginnings first."""
-        found: list[Event] = [one for one in self._seen.faults if seat in one["seats"] and Cost(one["cost"]) in costs]
+        found: list[Event] = [
+            one for one in self._seen.faults if seat in one["seats"] and Cost(one["cost"]) in costs
+        ]
         then = [one for one in found if one["start_s"] <= to_s and one["end_s"] >= from_s]
         return [str(one["kind"]) for one in sorted(then, key=lambda one: -one["start_s"])]

@@ -21,7 +21,12 @@ class Claims:
     meanwhile.
     """
 
-    def __init__(self, moves: Sequence[Move], agents: Mapping[int, Life], freezes: Sequence[tuple[float, float]]) -> None:
+    def __init__(
+        self,
+        moves: Sequence[Move],
+        agents: Mapping[int, Life],
+        freezes: Sequence[tuple[float, float]],
+    ) -> None:
         self._agents = agents
         self._freezes = freezes
         self._moves: dict[int, list[Move]] = defaultdict(list)
@@ -40,12 +45,28 @@ class Claims:
         owner, sent_s = claims[-1].owner, max(claims[-1].at_s, self._sent_s(one.call.start_s))
         last = next(move for move in reversed(before) if move.at_s <= sent_s)
         life = self._agents.get(owner >> OWNER_BITS)
-        status = last.after if last.after is not Status.PROCESSING or last.owner == owner else Status.PENDING
-        return replace(one.call, task_id=task.id, route=ROUTE, claim=Claim(life.program if life else "", status, owner))
+        status = (
+            last.after
+            if last.after is not Status.PROCESSING or last.owner == owner
+            else Status.PENDING
+        )
+        return replace(
+            one.call,
+            task_id=task.id,
+            route=ROUTE,
+            claim=Claim(life.program if life else "", status, owner),
+        )
 
     def _sent_s(self, heard_s: float) -> float:
         """Return the earliest time at which a call received then may have been sent."""
-        return min((begin_s for begin_s, end_s in self._freezes if begin_s <= heard_s <= end_s + READ_LATE_S), default=heard_s)
+        return min(
+            (
+                begin_s
+                for begin_s, end_s in self._freezes
+                if begin_s <= heard_s <= end_s + READ_LATE_S
+            ),
+            default=heard_s,
+        )
 
     def _seat(self, owner: int) -> str:
         life = self._agents.get(owner >> OWNER_BITS)

@@ -31,7 +31,14 @@ class Seat:
 class Crew:
     """Keeps the seats taken; `start` starts the program of a seat."""
 
-    def __init__(self, *, seats: list[Seat], start: Callable[[str], Program], ledger: LedgerView, faultlog: FaultLog) -> None:
+    def __init__(
+        self,
+        *,
+        seats: list[Seat],
+        start: Callable[[str], Program],
+        ledger: LedgerView,
+        faultlog: FaultLog,
+    ) -> None:
         self.seats = {seat.name: seat for seat in seats}
         self._start = start
         self._ledger = ledger
@@ -77,11 +84,20 @@ class Crew:
     def _look(self, seat: Seat) -> None:
         program = seat.program
         if program is not None and not program.running:
-            self._log.note("ended", seat=seat.name, program=program.name, pid=program.pid, code=program.code, by=self._by(seat, program))
+            self._log.note(
+                "ended",
+                seat=seat.name,
+                program=program.name,
+                pid=program.pid,
+                code=program.code,
+                by=self._by(seat, program),
+            )
             seat.program, seat.again_s = None, time.monotonic() + AGAIN_S
         if seat.program is None and seat.wanted and time.monotonic() >= seat.again_s:
             seat.program = self._start(seat.name)
-            self._log.note("started", seat=seat.name, program=seat.program.name, pid=seat.program.pid)
+            self._log.note(
+                "started", seat=seat.name, program=seat.program.name, pid=seat.program.pid
+            )
 
     @staticmethod
     def _by(seat: Seat, program: Program) -> str:

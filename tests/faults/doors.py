@@ -42,7 +42,9 @@ class Counts:
 
     def told(self) -> dict[str, int]:
         """Return the counts that are not zero."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name)}
+        return {
+            one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name)
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,9 @@ class Pair:
 
     async def _dial(self) -> None:
         try:
-            await asyncio.get_running_loop().create_connection(lambda: self.server, "127.0.0.1", self.door.server_port)
+            await asyncio.get_running_loop().create_connection(
+                lambda: self.server, "127.0.0.1", self.door.server_port
+            )
         except OSError:
             self.door.counts.failed += 1
             self.end()
@@ -207,13 +211,19 @@ class _End(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NOW)
+            self._transport.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, NOW
+            )
             self._transport.abort()
 
     def _take(self) -> bytes:
         data = self._held.popleft()
         self.held_bytes -= len(data)
-        if self._transport is not None and self.held_bytes <= HELD_MOST_BYTES and not self._transport.is_closing():
+        if (
+            self._transport is not None
+            and self.held_bytes <= HELD_MOST_BYTES
+            and not self._transport.is_closing()
+        ):
             self._transport.resume_reading()
         return data
 
@@ -239,6 +249,11 @@ class _End(asyncio.Protocol):
     def _dripped(self) -> None:
         self._timer = None
         out = self.other._transport
-        if self._held and out is not None and self._pair.door.wrong.mode is Mode.SLOW and not out.is_closing():
+        if (
+            self._held
+            and out is not None
+            and self._pair.door.wrong.mode is Mode.SLOW
+            and not out.is_closing()
+        ):
             self._carry(self._take(), out, self._pair.door.wrong)
         self.flow()

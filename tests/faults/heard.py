@@ -24,8 +24,13 @@ class Heard:
 def heard(site: Site) -> list[Heard]:
     """Return every call of a task, by the times of their beginnings."""
     killed = {event["name"]: event["at_s"] for event in site.log.of("llm")}
-    logs = ((site.deployment.folder / f"{llm.name}.jsonl", killed.get(llm.name)) for llm in site.llms)
-    return sorted((one for path, killed_s in logs for one in _calls(path, killed_s)), key=lambda one: one.call.start_s)
+    logs = (
+        (site.deployment.folder / f"{llm.name}.jsonl", killed.get(llm.name)) for llm in site.llms
+    )
+    return sorted(
+        (one for path, killed_s in logs for one in _calls(path, killed_s)),
+        key=lambda one: one.call.start_s,
+    )
 
 
 def _calls(path: Path, killed_s: float | None) -> list[Heard]:
@@ -42,6 +47,11 @@ def _calls(path: Path, killed_s: float | None) -> list[Heard]:
             calls.append(Heard(call, None, event["path"].split("/")[1]))
         else:
             place = running[event["id"]].pop(0)
-            done = replace(calls[place].call, end_s=event["at_s"], status=event["status"], sent_bytes=event["bytes"])
+            done = replace(
+                calls[place].call,
+                end_s=event["at_s"],
+                status=event["status"],
+                sent_bytes=event["bytes"],
+            )
             calls[place] = replace(calls[place], call=done, fault=event["fault"])
     return [one for one in calls if not one.call.name.startswith(PROMPTS)]

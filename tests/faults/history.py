@@ -50,10 +50,14 @@ def install(url: str) -> None:
     with create_engine(_driver(url), poolclass=NullPool).begin() as connection:
         for table, columns in _TABLES.items():
             connection.execute(
-                text(f"CREATE TABLE {table} (seq BIGINT PRIMARY KEY AUTO_INCREMENT, at DATETIME(6), {columns}) ENGINE=InnoDB")
+                text(
+                    f"CREATE TABLE {table} (seq BIGINT PRIMARY KEY AUTO_INCREMENT, at DATETIME(6), {columns}) ENGINE=InnoDB"
+                )
             )
         for number, (event, statement) in enumerate(_TRIGGERS.items()):
-            connection.execute(text(f"CREATE TRIGGER fault_{number} {event} FOR EACH ROW BEGIN {statement}; END"))
+            connection.execute(
+                text(f"CREATE TRIGGER fault_{number} {event} FOR EACH ROW BEGIN {statement}; END")
+            )
 
 
 def read(url: str, table: str) -> Iterable[Row[Any]]:

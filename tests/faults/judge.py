@@ -43,11 +43,23 @@ class Judgement:
 def judge(seen: KeyIndex, *, figures: Mapping[str, Any]) -> Judgement:
     """Judge a run; `figures` are those that the caller knows."""
     repeated = causes.repeats(seen)
-    unexplained = [f"P4 repeated without a cause: {one}" for one in repeated if one.cause == causes.UNEXPLAINED]
-    broken = [*promises.violations(seen.run), *unexplained, *_ended_wrong(seen), *(f"P9 {line}" for line in seen.bugs)]
+    unexplained = [
+        f"P4 repeated without a cause: {one}" for one in repeated if one.cause == causes.UNEXPLAINED
+    ]
+    broken = [
+        *promises.violations(seen.run),
+        *unexplained,
+        *_ended_wrong(seen),
+        *(f"P9 {line}" for line in seen.bugs),
+    ]
     missed = [one for one in seen.faults if not one["bit"] and not one["again"]]
-    void = [f"{one['kind']} of {one['target'] or 'nobody'}: {one['error'] or 'nobody met it'}" for one in missed]
-    return Judgement(broken, void, {**figures, **_figures(seen, repeated, broken), "faults_void": len(void)})
+    void = [
+        f"{one['kind']} of {one['target'] or 'nobody'}: {one['error'] or 'nobody met it'}"
+        for one in missed
+    ]
+    return Judgement(
+        broken, void, {**figures, **_figures(seen, repeated, broken), "faults_void": len(void)}
+    )
 
 
 def _ended_wrong(seen: KeyIndex) -> list[str]:
@@ -55,17 +67,28 @@ def _ended_wrong(seen: KeyIndex) -> list[str]:
 
     A program may end with 0, by a signal of ours, or with 3 while a server is away.
     """
-    odd = [life for life in seen.lives if life.code is not None and life.code not in FINE and not _excused(seen, life)]
-    return [f"P9 {life.program} of {life.seat} ended with {life.code} at {life.ended_s:.1f}" for life in odd]
+    odd = [
+        life
+        for life in seen.lives
+        if life.code is not None and life.code not in FINE and not _excused(seen, life)
+    ]
+    return [
+        f"P9 {life.program} of {life.seat} ended with {life.code} at {life.ended_s:.1f}"
+        for life in odd
+    ]
 
 
 def _excused(seen: KeyIndex, life: Life) -> bool:
     servers = ("kafka", "mariadb")
     away = (one for one in seen.faults if one["kind"].startswith(servers))
-    return life.code == UNREACHABLE and any(one["start_s"] <= life.ended_s <= one["end_s"] + AWAY_S for one in away)
+    return life.code == UNREACHABLE and any(
+        one["start_s"] <= life.ended_s <= one["end_s"] + AWAY_S for one in away
+    )
 
 
-def _figures(seen: KeyIndex, repeated: Sequence[causes.Repeat], broken: Sequence[str]) -> dict[str, Any]:
+def _figures(
+    seen: KeyIndex, repeated: Sequence[causes.Repeat], broken: Sequence[str]
+) -> dict[str, Any]:
     run = seen.run
     ended = Counter(Status(task.status).name.lower() for task in run.tasks)
     faults = Counter(str(one["kind"]) for one in seen.faults if one["bit"])
@@ -82,7 +105,9 @@ def _figures(seen: KeyIndex, repeated: Sequence[causes.Repeat], broken: Sequence
         "faults": faults.total(),
         "faults_by_kind": dict(sorted(faults.items())),
         "agents_declared_lost": len(run.verdicts),
-        "dead_by_disposition": dict(Counter(task.death.disposition for task in run.tasks if task.death is not None)),
+        "dead_by_disposition": dict(
+            Counter(task.death.disposition for task in run.tasks if task.death is not None)
+        ),
         "quarantined": len(run.quarantined),
         "commits_checked": len(run.commits),
         "records_checked": sum(one.lost is None for one in run.records),
@@ -133,7 +158,11 @@ def _held(moves: Sequence[Move], agents: set[int], at_s: float) -> set[int]:
     for move in moves:
         if move.at_s <= at_s:
             last[move.task_id] = move
-    return {key for key, move in last.items() if move.after is Status.PROCESSING and move.owner >> OWNER_BITS in agents}
+    return {
+        key
+        for key, move in last.items()
+        if move.after is Status.PROCESSING and move.owner >> OWNER_BITS in agents
+    }
 
 
 def _near(seen: KeyIndex, kill: Event) -> bool:
@@ -142,12 +171,23 @@ def _near(seen: KeyIndex, kill: Event) -> bool:
     That is another fault, or an agent's own end, as at the end of a run.
     """
     from_s, until_s = kill["start_s"], kill["start_s"] + NEAR_S
-    faults = any(one["start_s"] <= until_s and one["end_s"] >= from_s for one in seen.faults if one is not kill)
-    return faults or any(from_s < one.ended_s <= until_s for one in seen.lives if one.pid not in _pids(kill))
+    faults = any(
+        one["start_s"] <= until_s and one["end_s"] >= from_s
+        for one in seen.faults
+        if one is not kill
+    )
+    return faults or any(
+        from_s < one.ended_s <= until_s for one in seen.lives if one.pid not in _pids(kill)
+    )
 
 
 def _summary(times: Sequence[float]) -> dict[str, Any]:
     if len(times) < 2:
         return {"tasks": len(times)}
     cuts = quantiles(times, n=20)
-    return {"tasks": len(times), "p50": round(cuts[9], 1), "p95": round(cuts[18], 1), "longest": round(max(times), 1)}
+    return {
+        "tasks": len(times),
+        "p50": round(cuts[9], 1),
+        "p95": round(cuts[18], 1),
+        "longest": round(max(times), 1),
+    }

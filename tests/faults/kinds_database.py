@@ -44,7 +44,9 @@ def deadlocks(strike: Strike) -> None:
     """
     with database.opened(strike.site) as connection, connection.cursor() as cursor:
         strike.begin("rows of task", *AGENTS)
-        cursor.execute("CREATE TABLE IF NOT EXISTS fault_weight (id BIGINT PRIMARY KEY AUTO_INCREMENT, n INT)")
+        cursor.execute(
+            "CREATE TABLE IF NOT EXISTS fault_weight (id BIGINT PRIMARY KEY AUTO_INCREMENT, n INT)"
+        )
         before = database.counter(cursor, "Innodb_deadlocks")
         for _ in _turns(strike):
             cursor.execute(BUSY, (60,))
@@ -99,7 +101,9 @@ def too_many_connections(strike: Strike) -> None:
             for _ in _turns(strike):
                 _kill_others(cursor)
                 time.sleep(1)
-                strike.evidence["refused"] = database.counter(cursor, "Connection_errors_max_connections") - before
+                strike.evidence["refused"] = (
+                    database.counter(cursor, "Connection_errors_max_connections") - before
+                )
                 strike.bit = strike.evidence["refused"] > 0
         finally:
             cursor.execute("SET GLOBAL max_connections=%s", (usual,))
@@ -120,7 +124,9 @@ def _kill_others(cursor: pymysql.cursors.Cursor) -> int:
 def _turns(strike: Strike) -> Iterator[int]:
     """Yield repeatedly for the length of the fault, and longer until somebody has met it."""
     began_s, turn = time.monotonic(), 0
-    while (lasted_s := time.monotonic() - began_s) < strike.hold_s or (not (turn and strike.bit) and lasted_s < TRIES_S):
+    while (lasted_s := time.monotonic() - began_s) < strike.hold_s or (
+        not (turn and strike.bit) and lasted_s < TRIES_S
+    ):
         yield turn
         turn += 1
 

@@ -66,4 +66,6 @@ def _faults(strike: Strike) -> dict[str, int]:
     return found
 
 
-KINDS = tuple(Kind(f"llm-{name}", dialed(name), ("llm",), (3, 12), Cost.REPLY, 0.6) for name in FAULTS)
+KINDS = tuple(
+    Kind(f"llm-{name}", dialed(name), ("llm",), (3, 12), Cost.REPLY, 0.6) for name in FAULTS
+)

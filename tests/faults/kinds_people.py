@@ -17,7 +17,9 @@ def load_killed(strike: Strike) -> None:
     path, names = traffic.batch(BATCH)
     batch = names[0].partition("/")[0]
     load = strike.site.tool("load", path)
-    wait_for(lambda: not load.running or quiet(lambda: ledger.loaded(batch)), PATIENCE_S, every_s=0.02)
+    wait_for(
+        lambda: not load.running or quiet(lambda: ledger.loaded(batch)), PATIENCE_S, every_s=0.02
+    )
     _kill(strike, load)
     strike.evidence["written"] = quiet(lambda: ledger.loaded(batch))
     traffic.load(path, names)
@@ -31,7 +33,11 @@ def cancel_killed(strike: Strike) -> None:
     traffic.load(path, names)
     before = (quiet(ledger.counts) or {}).get("cancelled", 0)
     cancel = strike.site.tool("cancel", "--batch", batch)
-    wait_for(lambda: not cancel.running or (quiet(ledger.counts) or {}).get("cancelled", 0) > before, PATIENCE_S, every_s=0.02)
+    wait_for(
+        lambda: not cancel.running or (quiet(ledger.counts) or {}).get("cancelled", 0) > before,
+        PATIENCE_S,
+        every_s=0.02,
+    )
     _kill(strike, cancel)
     traffic.insist("cancel", "--batch", batch)
 
@@ -48,7 +54,11 @@ def replay_killed(strike: Strike) -> None:
         site.llm.dial()
     dead = (quiet(ledger.counts) or {}).get("dead", 0)
     replay = site.tool("replay", "--all", "--yes", "--rate", "5/s")
-    wait_for(lambda: not replay.running or 0 < (quiet(ledger.counts) or {}).get("dead", dead) < dead, PATIENCE_S, every_s=0.05)
+    wait_for(
+        lambda: not replay.running or 0 < (quiet(ledger.counts) or {}).get("dead", dead) < dead,
+        PATIENCE_S,
+        every_s=0.05,
+    )
     _kill(strike, replay)
     strike.evidence["dead"] = [dead, (quiet(ledger.counts) or {}).get("dead")]
     site.traffic.insist("replay", "--resume")

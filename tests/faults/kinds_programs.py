@@ -26,18 +26,25 @@ def kill(strike: Strike) -> None:
 def kill_all(strike: Strike) -> None:
     """Kill -9 every agent at once."""
     strike.working()
-    programs = {seat: program for seat in AGENTS if (program := strike.site.crew.sitting(seat)) is not None}
+    programs = {
+        seat: program for seat in AGENTS if (program := strike.site.crew.sitting(seat)) is not None
+    }
     strike.begin("all agents", *programs)
     for seat, program in programs.items():
         strike.site.crew.leave(seat, program, signal.SIGKILL)
-    strike.bit = wait_for(lambda: all(one.code == -signal.SIGKILL for one in programs.values()), END_S)
+    strike.bit = wait_for(
+        lambda: all(one.code == -signal.SIGKILL for one in programs.values()), END_S
+    )
     strike.evidence["pids"] = [one.pid for one in programs.values()]
 
 
 def kill_reaper(strike: Strike) -> None:
     """Kill -9 the program that reaps, relays and sweeps beside the agents."""
     crew = strike.site.crew
-    if not wait_for(lambda: crew.sitting(REAPER) is not None, PATIENCE_S) or (program := crew.sitting(REAPER)) is None:
+    if (
+        not wait_for(lambda: crew.sitting(REAPER) is not None, PATIENCE_S)
+        or (program := crew.sitting(REAPER)) is None
+    ):
         return
     registered = wait_for(lambda: quiet(lambda: _incarnations(strike, program.pid)), PATIENCE_S)
     strike.begin(program.name)
@@ -95,7 +102,9 @@ def storm(strike: Strike) -> None:
         joined += wait_for(lambda: (quiet(strike.site.members) or 0) > before, PATIENCE_S)
         extra.signal(signal.SIGTERM)
         code = extra.wait(END_S)
-        strike.site.log.note("ended", seat=strike.seat, program=extra.name, pid=extra.pid, code=code, by="fault")
+        strike.site.log.note(
+            "ended", seat=strike.seat, program=extra.name, pid=extra.pid, code=code, by="fault"
+        )
     strike.evidence["joined"] = joined
     strike.bit = joined > 0
 
@@ -116,7 +125,11 @@ def _jump(strike: Strike, by_s: float) -> None:
     strike.evidence["by_s"] = round(by_s)
     skew.jump(strike.site.folder, by_s)
     said = len(program.err)
-    strike.hold(lambda: any(abs(at_s - time() - by_s) < abs(by_s) / 2 for at_s in _times(program.err[said:])))
+    strike.hold(
+        lambda: any(
+            abs(at_s - time() - by_s) < abs(by_s) / 2 for at_s in _times(program.err[said:])
+        )
+    )
     skew.jump(strike.site.folder, 0)
 
 
@@ -142,7 +155,11 @@ def _state(pid: int) -> str:
 
 
 def _incarnations(strike: Strike, pid: int) -> list:
-    return [row for row in strike.site.deployment.ledger.agents() if row.name.split(" ")[0].endswith(f":{pid}")]
+    return [
+        row
+        for row in strike.site.deployment.ledger.agents()
+        if row.name.split(" ")[0].endswith(f":{pid}")
+    ]
 
 
 KINDS = (

@@ -66,7 +66,9 @@ def disk_full(strike: Strike) -> None:
     site = strike.site
     if site.disk is None:
         return
-    path, names = site.traffic.batch(LARGE, input={"text": strike.chance.randbytes(LARGE_BYTES).hex()})
+    path, names = site.traffic.batch(
+        LARGE, input={"text": strike.chance.randbytes(LARGE_BYTES).hex()}
+    )
     strike.begin("mariadb", *AGENTS)
     said = site.mariadb.log.stat().st_size
     site.disk.fill()

@@ -26,7 +26,9 @@ def partitions_added(strike: Strike) -> None:
     done = strike.site.direct("topics", "apply", "--partitions", str(wanted))
     strike.evidence |= {
         "code": done.wait(COMMAND_S),
-        "partitions": len(strike.told(lambda: strike.site.bus.positions("nobody", topics.name("tasks")))),
+        "partitions": len(
+            strike.told(lambda: strike.site.bus.positions("nobody", topics.name("tasks")))
+        ),
     }
     strike.bit = strike.evidence["partitions"] > before or before == PARTITIONS_MOST
 
@@ -40,15 +42,23 @@ def records_deleted(strike: Strike) -> None:
     strike.begin("records of the main topic")
     unread = strike.told(lambda: _unread(strike, group, topic))
     strike.site.bus.delete_records(topic)
-    lows = {one.number: one.low for one in strike.told(lambda: strike.site.bus.positions(group, topic))}
-    strike.evidence |= {"unread": unread, "lows": [[number, low] for number, low in sorted(lows.items())]}
+    lows = {
+        one.number: one.low for one in strike.told(lambda: strike.site.bus.positions(group, topic))
+    }
+    strike.evidence |= {
+        "unread": unread,
+        "lows": [[number, low] for number, low in sorted(lows.items())],
+    }
     strike.bit = unread > 0
 
 
 def offsets_deleted(strike: Strike) -> None:
     """Let all agents leave, delete the group with its offsets, and let them return."""
     site = strike.site
-    group, topic = site.deployment.topics.consumer_group("tasks"), site.deployment.topics.name("tasks")
+    group, topic = (
+        site.deployment.topics.consumer_group("tasks"),
+        site.deployment.topics.name("tasks"),
+    )
     strike.begin("offsets of the group", *AGENTS)
     strike.evidence["before"] = strike.told(lambda: _committed(strike, group, topic))
     for seat in AGENTS:
@@ -80,19 +90,41 @@ def garbage(strike: Strike) -> None:
         return
     strike.evidence["records"] = count
     keys = {record.key for record in records}
-    strike.bit = wait_for(lambda: quiet(lambda: keys <= _quarantined(strike)), 3 * PATIENCE_S, every_s=1.0)
+    strike.bit = wait_for(
+        lambda: quiet(lambda: keys <= _quarantined(strike)), 3 * PATIENCE_S, every_s=1.0
+    )
 
 
 def _record(strike: Strike, number: int) -> Outgoing:
     topics, chance = strike.site.deployment.topics, strike.chance
-    values = (None, b"", b"{", b"\xff\xfe\x00", b'{"id": 7}', b"[]", chance.randbytes(chance.randint(1, 90_000)))
-    headers = chance.choice(([], [("docllm-task", b"1"), ("docllm-fence", b"0")], [("docllm-v", b"9"), ("other", b"\xff")]))
+    values = (
+        None,
+        b"",
+        b"{",
+        b"\xff\xfe\x00",
+        b'{"id": 7}',
+        b"[]",
+        chance.randbytes(chance.randint(1, 90_000)),
+    )
+    headers = chance.choice(
+        (
+            [],
+            [("docllm-task", b"1"), ("docllm-fence", b"0")],
+            [("docllm-v", b"9"), ("other", b"\xff")],
+        )
+    )
     topic = topics.name(chance.choice(("tasks", "inbox")))
-    return Outgoing(topic, f"garbage-{strike.number}-{number}".encode(), chance.choice(values), headers)
+    return Outgoing(
+        topic, f"garbage-{strike.number}-{number}".encode(), chance.choice(values), headers
+    )
 
 
 def _quarantined(strike: Strike) -> set[bytes]:
-    return {bytes(row.record_key) for row in strike.site.deployment.ledger.quarantined() if row.record_key is not None}
+    return {
+        bytes(row.record_key)
+        for row in strike.site.deployment.ledger.quarantined()
+        if row.record_key is not None
+    }
 
 
 def _committed(strike: Strike, group: str, topic: str) -> int:

@@ -39,7 +39,9 @@ def lives(events: Iterable[Event]) -> list[Life]:
         if event["event"] == "started":
             found[name] = Life(name, event["pid"], event["seat"], event["at_s"])
         elif event["event"] == "ended":
-            found[name] = replace(found[name], ended_s=event["at_s"], code=event["code"], by=event["by"])
+            found[name] = replace(
+                found[name], ended_s=event["at_s"], code=event["code"], by=event["by"]
+            )
     return list(found.values())
 
 
@@ -51,7 +53,11 @@ def owners(site: Site, alive: Sequence[Life]) -> dict[int, Life]:
     found = {}
     for row in site.deployment.ledger.agents():
         pid, born_s = int(row.name.split(" ")[0].rpartition(":")[2]), seconds(row.started_at)
-        fitting = [one for one in alive if one.pid == pid and one.began_s - AROUND_S <= born_s <= one.ended_s + AROUND_S]
+        fitting = [
+            one
+            for one in alive
+            if one.pid == pid and one.began_s - AROUND_S <= born_s <= one.ended_s + AROUND_S
+        ]
         if fitting:
             found[row.id] = fitting[-1]
     return found
@@ -65,8 +71,14 @@ def incarnations(site: Site, agents: Mapping[int, Life]) -> dict[int, Incarnatio
         if life is None:
             continue
         mine = [one for one in faults if _hits(one, life)]
-        stalls = [(one["start_s"], one["end_s"]) for one in mine if one["kind"].startswith("agent-freeze")]
-        away = [(one["start_s"], one["end_s"] + AFTER_S) for one in mine if one["kind"].startswith("mariadb")]
+        stalls = [
+            (one["start_s"], one["end_s"]) for one in mine if one["kind"].startswith("agent-freeze")
+        ]
+        away = [
+            (one["start_s"], one["end_s"] + AFTER_S)
+            for one in mine
+            if one["kind"].startswith("mariadb")
+        ]
         lost, stopped = (seconds(at) if at else None for at in (row.lost_at, row.stopped_at))
         found[row.id] = Incarnation(
             agent_id=row.id,
@@ -92,4 +104,9 @@ def _hits(fault: Event, life: Life) -> bool:
 
 def bugs(programs: Iterable[Program]) -> list[str]:
     """Return the messages of programs that none should ever print."""
-    return [f"{one.name}: {line[:300]}" for one in programs for line in one.err.splitlines() if BUGS.search(line)]
+    return [
+        f"{one.name}: {line[:300]}"
+        for one in programs
+        for line in one.err.splitlines()
+        if BUGS.search(line)
+    ]

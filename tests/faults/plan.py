@@ -16,7 +16,9 @@ from tests.faults.kinds_servers import KINDS as SERVERS
 from tests.faults.kinds_topics import KINDS as TOPICS
 from tests.faults.site import AGENTS
 
-KINDS = {kind.name: kind for kind in (*PROGRAMS, *SERVERS, *DATABASE, *LINKS, *LLM, *TOPICS, *PEOPLE)}
+KINDS = {
+    kind.name: kind for kind in (*PROGRAMS, *SERVERS, *DATABASE, *LINKS, *LLM, *TOPICS, *PEOPLE)
+}
 BEGIN_S, END_S = 20.0, 100.0  # without faults: agents start working, and at the end finish all work
 EVERY_S = 15.0  # a fault, or more often if all kinds must fit
 SPREAD = 0.9  # of the time between two faults is random
@@ -34,14 +36,19 @@ class Planned:
     seed: int
 
 
-def draw(seed: int, minutes: float, kinds: Sequence[str], every_s: float = EVERY_S) -> list[Planned]:
+def draw(
+    seed: int, minutes: float, kinds: Sequence[str], every_s: float = EVERY_S
+) -> list[Planned]:
     """Return a plan with each of these kinds at least once, in order of time."""
     chance = random.Random(f"faults {seed}")  # noqa: S311 - a plan, not a secret
     span_s = max(1.0, minutes * 60 - BEGIN_S - END_S)
     names = [*kinds, *_more(chance, kinds, int(span_s / every_s) - len(kinds))]
     chance.shuffle(names)
     gap_s = span_s / len(names)
-    return [_planned(chance, number, name, BEGIN_S + gap_s * (number + SPREAD * chance.random())) for number, name in enumerate(names)]
+    return [
+        _planned(chance, number, name, BEGIN_S + gap_s * (number + SPREAD * chance.random()))
+        for number, name in enumerate(names)
+    ]
 
 
 def _more(chance: random.Random, kinds: Sequence[str], count: int) -> list[str]:
@@ -52,4 +59,11 @@ def _planned(chance: random.Random, number: int, name: str, at_s: float) -> Plan
     kind = KINDS[name]
     own = [need for need in kind.needs if need in AGENTS]
     seat = own[0] if own else chance.choice(AGENTS)
-    return Planned(number, round(at_s, 1), name, seat, round(chance.uniform(*kind.hold_s), 1), chance.getrandbits(32))
+    return Planned(
+        number,
+        round(at_s, 1),
+        name,
+        seat,
+        round(chance.uniform(*kind.hold_s), 1),
+        chance.getrandbits(32),
+    )

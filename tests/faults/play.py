@@ -61,7 +61,14 @@ def _strike_once(site: Site, planned: Planned, needs: Needs, times_left: int) ->
     """Return whether the fault is over: it met somebody, or has no time left."""
     kind = KINDS[planned.kind]
     # Not a secret.
-    strike = Strike(planned.number, kind, site, planned.seat, planned.hold_s, random.Random(planned.seed))  # noqa: S311
+    strike = Strike(
+        planned.number,
+        kind,
+        site,
+        planned.seat,
+        planned.hold_s,
+        random.Random(planned.seed),  # noqa: S311
+    )
     error = ""
     with needs.taken(frozenset(need.format(seat=planned.seat) for need in kind.needs)):
         strike.begin("")

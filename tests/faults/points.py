@@ -31,8 +31,14 @@ def _reached(tree: ast.AST, place: str) -> Iterator[tuple[int, str]]:
     calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import) and _hides(node):
-            raise ValueError(f"{place}:{node.lineno}: write `from schemas.runtime import crash` and `crash.reach(...)`")
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "crash":
+            raise ValueError(
+                f"{place}:{node.lineno}: write `from schemas.runtime import crash` and `crash.reach(...)`"
+            )
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "crash"
+        ):
             yield node.lineno, _name(calls.get(id(node)), f"{place}:{node.lineno}")
 
 
@@ -46,6 +52,8 @@ def _hides(node: ast.ImportFrom | ast.Import) -> bool:
 
 def _name(call: ast.Call | None, place: str) -> str:
     match call:
-        case ast.Call(func=ast.Attribute(attr="reach"), args=[ast.Constant(value=str(name))], keywords=[]):
+        case ast.Call(
+            func=ast.Attribute(attr="reach"), args=[ast.Constant(value=str(name))], keywords=[]
+        ):
             return name
     raise ValueError(f"{place}: a crash point is `crash.reach` of one literal name")

@@ -59,7 +59,9 @@ class Proxy:
 
     async def _listen(self, door: Door) -> None:
         loop = asyncio.get_running_loop()
-        made = await loop.create_server(lambda: Pair(door).client, "127.0.0.1", door.port, reuse_address=True, backlog=256)
+        made = await loop.create_server(
+            lambda: Pair(door).client, "127.0.0.1", door.port, reuse_address=True, backlog=256
+        )
         self._doors.append(door)
         self._servers.append(made)
 

@@ -18,7 +18,11 @@ RULE_OF_THREE = 3  # no case in N means, at 95 %, that fewer than 3 in N are cas
 
 def as_json(judgement: Judgement) -> str:
     """Return the figures, and the violations if there are any."""
-    whole = {**judgement.figures, "void": list(judgement.void), "wrong": list(judgement.violations)[:SHOWN]}
+    whole = {
+        **judgement.figures,
+        "void": list(judgement.void),
+        "wrong": list(judgement.violations)[:SHOWN],
+    }
     return orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
 
 
@@ -28,7 +32,11 @@ def lines(judgement: Judgement) -> Iterator[str]:
     yield f"bound: {_bound(judgement.figures)}"
     yield from (f"VOID {line}" for line in judgement.void)
     yield from (f"WRONG {line}" for line in judgement.violations)
-    yield "every promise held, every fault met somebody" if judgement.good else "this run proves nothing, or the opposite"
+    yield (
+        "every promise held, every fault met somebody"
+        if judgement.good
+        else "this run proves nothing, or the opposite"
+    )
 
 
 def table(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -43,12 +51,21 @@ def table(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _facts(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     count = figures["faults"]
-    yield "run", f"{figures['date']}, seed {figures['seed']}, {figures['minutes']} minutes, {figures['cores']} cores"
+    yield (
+        "run",
+        f"{figures['date']}, seed {figures['seed']}, {figures['minutes']} minutes, {figures['cores']} cores",
+    )
     yield "tasks", f"{figures['tasks']:,}: {_counts(figures['ended'])}"
-    yield "faults", f"{count:,} of {len(figures['faults_by_kind'])} kinds, {figures['faults_void']} of them met nobody"
+    yield (
+        "faults",
+        f"{count:,} of {len(figures['faults_by_kind'])} kinds, {figures['faults_void']} of them met nobody",
+    )
     yield "lost", str(figures["lost"])
     yield "settled twice", str(figures["settled_twice"])
-    yield "offsets past unsettled work", f"{figures['offsets_past_unsettled_work']} of {figures['commits_checked']:,} commits"
+    yield (
+        "offsets past unsettled work",
+        f"{figures['offsets_past_unsettled_work']} of {figures['commits_checked']:,} commits",
+    )
     yield "other broken promises", str(figures["other_violations"])
     yield "calls", f"{figures['calls']:,}, of which repeated {figures['repeated_calls']:,}"
     yield "repeated calls by cause", _counts(figures["repeated_by_cause"])
@@ -83,4 +100,6 @@ def _times(times: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("\n".join(table([orjson.loads(Path(name).read_bytes()) for name in sys.argv[1:]])) + "\n")
+    sys.stdout.write(
+        "\n".join(table([orjson.loads(Path(name).read_bytes()) for name in sys.argv[1:]])) + "\n"
+    )

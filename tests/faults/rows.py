@@ -29,7 +29,11 @@ def attempts(url: str, told: Sequence[Move]) -> list[Attempt]:
     """
     ended_s = {(move.task_id, move.old_owner): move.at_s for move in told if move.ends}
     columns = (task_attempt, task.c.task_key, batch.c.name)
-    query = select(*columns).join(task, task.c.id == task_attempt.c.task_id).join(batch, batch.c.id == task.c.batch_id)
+    query = (
+        select(*columns)
+        .join(task, task.c.id == task_attempt.c.task_id)
+        .join(batch, batch.c.id == task.c.batch_id)
+    )
     return [
         Attempt(
             task=spelled(row.name, row.task_key),
@@ -69,7 +73,17 @@ def moves(url: str) -> list[Move]:
 def counts(url: str) -> list[Count]:
     """Return every change of the counts, with its time."""
     return [
-        Count(at_s := seconds(row.at), at_s, row.batch_id, row.type, row.route, Status(row.state), row.disposition, row.delta, row.outcome)
+        Count(
+            at_s := seconds(row.at),
+            at_s,
+            row.batch_id,
+            row.type,
+            row.route,
+            Status(row.state),
+            row.disposition,
+            row.delta,
+            row.outcome,
+        )
         for row in history.read(url, "fault_count")
     ]
 
@@ -86,20 +100,37 @@ def guards(url: str) -> list[Guarded]:
         elif row.guard_id in raised:
             found.append((row.guard_id, replace(raised.pop(row.guard_id), opened=at_s)))
     whole = [*found, *raised.items()]
-    return [replace(one, raised=one.raised + COMMIT_S, tried=_between(one, guard_id, looked)) for guard_id, one in whole]
+    return [
+        replace(one, raised=one.raised + COMMIT_S, tried=_between(one, guard_id, looked))
+        for guard_id, one in whole
+    ]
 
 
 def _between(one: Guarded, guard_id: int, looked: Sequence[tuple[int, float]]) -> list[float]:
     """Return when tasks went in the guard's looks while it was raised."""
-    return [at_s for other, at_s in looked if other == guard_id and one.raised <= at_s and (one.opened is None or at_s <= one.opened)]
+    return [
+        at_s
+        for other, at_s in looked
+        if other == guard_id and one.raised <= at_s and (one.opened is None or at_s <= one.opened)
+    ]
 
 
 def replayed(url: str) -> list[Replayed]:
     """Return the tasks of replays that began."""
-    query = select(replay_item).join(replay_run, replay_run.c.id == replay_item.c.run_id).where(replay_run.c.stored_at.is_not(None))
+    query = (
+        select(replay_item)
+        .join(replay_run, replay_run.c.id == replay_item.c.run_id)
+        .where(replay_run.c.stored_at.is_not(None))
+    )
     rows = history.rows(url, query.where(replay_item.c.kind == outbox.TASK))
     return [
-        Replayed(row.run_id, row.item_id, row.fence, applied=row.state == ItemState.REPLAYED, waits=row.state == ItemState.WAITS)
+        Replayed(
+            row.run_id,
+            row.item_id,
+            row.fence,
+            applied=row.state == ItemState.REPLAYED,
+            waits=row.state == ItemState.WAITS,
+        )
         for row in rows
     ]
 
@@ -107,7 +138,10 @@ def replayed(url: str) -> list[Replayed]:
 def verdicts(url: str) -> list[Verdict]:
     """Return every declaration that an agent is lost."""
     rows = history.read(url, "fault_verdict")
-    return [Verdict(at_s := seconds(row.at), at_s, row.agent_id, at_s - seconds(row.seen_at)) for row in rows]
+    return [
+        Verdict(at_s := seconds(row.at), at_s, row.agent_id, at_s - seconds(row.seen_at))
+        for row in rows
+    ]
 
 
 def ordered(url: str) -> list[Ordered]:
@@ -118,8 +152,16 @@ def ordered(url: str) -> list[Ordered]:
         at_s = seconds(row.at)
         if row.destination == "dlq":
             continue
-        items = {(key, fence) for kind, key, fence in outbox.unpack(row.items) if kind == outbox.TASK}
+        items = {
+            (key, fence) for kind, key, fence in outbox.unpack(row.items) if kind == outbox.TASK
+        }
         before = there[row.order_id]
-        found += [Ordered(*item, placed=before.pop(item), gone=at_s) for item in before.keys() - items]
+        found += [
+            Ordered(*item, placed=before.pop(item), gone=at_s) for item in before.keys() - items
+        ]
         there[row.order_id] = dict.fromkeys(items, at_s) | before
-    return found + [Ordered(*item, placed=placed, gone=None) for items in there.values() for item, placed in items.items()]
+    return found + [
+        Ordered(*item, placed=placed, gone=None)
+        for items in there.values()
+        for item, placed in items.items()
+    ]

@@ -26,9 +26,18 @@ def run(site: Site, plan: Sequence[Planned], *, minutes: float, tasks: int, seed
     site.start()
     over_s = max(1.0, minutes * 60 - BEGIN_S - END_S)
     # Not a secret.
-    site.traffic = Traffic(site=site, tasks=tasks, over_s=over_s, chance=random.Random(f"traffic {seed}"))  # noqa: S311
+    site.traffic = Traffic(
+        site=site,
+        tasks=tasks,
+        over_s=over_s,
+        chance=random.Random(f"traffic {seed}"),  # noqa: S311
+    )
     topics = site.deployment.topics
-    watch = Watch(bootstrap=site.kafka.bootstrap, topics=topics.names, keep={topics.name("dlq"), topics.name("inbox")})
+    watch = Watch(
+        bootstrap=site.kafka.bootstrap,
+        topics=topics.names,
+        keep={topics.name("dlq"), topics.name("inbox")},
+    )
     watch.begin()
     site.crew.begin()
     site.traffic.begin()
@@ -57,7 +66,11 @@ def finish(site: Site) -> None:
     for _ in range(2):
         site.traffic.insist("replay", "--all", "--yes")
     site.crew.end()
-    leaving = [(seat, program) for seat in site.crew.seats if (program := site.crew.sitting(seat)) is not None]
+    leaving = [
+        (seat, program)
+        for seat in site.crew.seats
+        if (program := site.crew.sitting(seat)) is not None
+    ]
     for seat, program in leaving:
         site.crew.leave(seat, program, signal.SIGTERM)
     for seat, program in leaving:
@@ -71,4 +84,11 @@ def finish(site: Site) -> None:
 
 def _ended(site: Site, seat: str, program: Program, within_s: float) -> None:
     wait_for(lambda: not program.running, within_s)
-    site.log.note("ended", seat=seat, program=program.name, pid=program.pid, code=program.code, by="itself" if seat in AGENTS else "fault")
+    site.log.note(
+        "ended",
+        seat=seat,
+        program=program.name,
+        pid=program.pid,
+        code=program.code,
+        by="itself" if seat in AGENTS else "fault",
+    )

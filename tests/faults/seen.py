@@ -45,7 +45,15 @@ def seen(site: Site, watch: Watch) -> KeyIndex:
     alive = lives.lives(site.log.events)
     agents = lives.owners(site, alive)
     moves = rows.moves(url)
-    claims = Claims(moves, agents, [(one["start_s"], one["end_s"]) for one in site.log.of("fault") if one["kind"] == "llm-freeze"])
+    claims = Claims(
+        moves,
+        agents,
+        [
+            (one["start_s"], one["end_s"])
+            for one in site.log.of("fault")
+            if one["kind"] == "llm-freeze"
+        ],
+    )
     calls = [replace(one, call=claims.known(one, tasks.get(one.call.name))) for one in heard(site)]
     run = replace(
         base,
@@ -66,13 +74,22 @@ def seen(site: Site, watch: Watch) -> KeyIndex:
         commits=_commits(site, watch),
         relief=True,
     )
-    return KeyIndex(run, calls, site.log.of("fault"), alive, agents, lives.bugs(site.deployment.programs))
+    return KeyIndex(
+        run, calls, site.log.of("fault"), alive, agents, lives.bugs(site.deployment.programs)
+    )
 
 
 def _outages(site: Site) -> list[Outage]:
     """Return the times in which the LLM was set to fail every call."""
-    told = ((one, *str(one["evidence"].get("dialed", "")).partition(",")[0].partition("=")[::2]) for one in site.log.of("fault"))
-    return [Outage(ROUTE, fault, one["start_s"], one["end_s"]) for one, fault, share in told if fault in OUTAGES and share == "1"]
+    told = (
+        (one, *str(one["evidence"].get("dialed", "")).partition(",")[0].partition("=")[::2])
+        for one in site.log.of("fault")
+    )
+    return [
+        Outage(ROUTE, fault, one["start_s"], one["end_s"])
+        for one, fault, share in told
+        if fault in OUTAGES and share == "1"
+    ]
 
 
 def _letters(site: Site, watch: Watch) -> list[Letter]:
@@ -82,19 +99,42 @@ def _letters(site: Site, watch: Watch) -> list[Letter]:
         if one.topic == site.deployment.topics.name("dlq"):
             pointer = "docllm-pointer" in one.headers
             if "docllm-quarantine" in one.headers:
-                found.append(Letter(one.key, one.value, quarantine_id=int(one.headers["docllm-quarantine"]), pointer=pointer))
+                found.append(
+                    Letter(
+                        one.key,
+                        one.value,
+                        quarantine_id=int(one.headers["docllm-quarantine"]),
+                        pointer=pointer,
+                    )
+                )
             else:
-                said = {name: one.headers.get(f"docllm-{name}", b"").decode() for name in ("fence", "disposition", "error-class")}
+                said = {
+                    name: one.headers.get(f"docllm-{name}", b"").decode()
+                    for name in ("fence", "disposition", "error-class")
+                }
                 death = Death(int(said["fence"]), said["disposition"], said["error-class"])
-                found.append(Letter(one.key, one.value, int(one.headers["docllm-task"]), death=death, pointer=pointer))
+                found.append(
+                    Letter(
+                        one.key,
+                        one.value,
+                        int(one.headers["docllm-task"]),
+                        death=death,
+                        pointer=pointer,
+                    )
+                )
     return found
 
 
-def _records(site: Site, watch: Watch, tasks: Sequence[Task], moves: Sequence[Move]) -> list[Stored]:
+def _records(
+    site: Site, watch: Watch, tasks: Sequence[Task], moves: Sequence[Move]
+) -> list[Stored]:
     """Return the records of the topics that agents read."""
     topics = site.deployment.topics
     dlq, inbox = topics.name("dlq"), topics.name("inbox")
-    kept = {(row.topic, row.part, row.record_offset): seconds(row.created_at) for row in site.deployment.ledger.quarantined()}
+    kept = {
+        (row.topic, row.part, row.record_offset): seconds(row.created_at)
+        for row in site.deployment.ledger.quarantined()
+    }
     created = {move.task_id: move.at_s for move in moves if move.before is None}
     known = {task.value: created.get(task.id) for task in tasks}
     deleted = _deleted(site, topics.name("tasks"))
@@ -114,7 +154,12 @@ def _records(site: Site, watch: Watch, tasks: Sequence[Task], moves: Sequence[Mo
                 kept=kept.get((one.topic, one.number, one.offset)),
                 known=known.get(one.value or b"") if one.topic == inbox else None,
                 lost=next(
-                    (at_s for topic, number, low, at_s in deleted if (one.topic, one.number) == (topic, number) and one.offset < low), None
+                    (
+                        at_s
+                        for topic, number, low, at_s in deleted
+                        if (one.topic, one.number) == (topic, number) and one.offset < low
+                    ),
+                    None,
                 ),
             )
         )
@@ -126,7 +171,12 @@ def _unseen(found: Sequence[Stored]) -> list[Stored]:
     there: dict[tuple[str, int], set[int]] = defaultdict(set)
     for one in found:
         there[one.topic, one.number].add(one.offset)
-    gaps = ((place, offset) for place, offsets in there.items() for offset in range(max(offsets)) if offset not in offsets)
+    gaps = (
+        (place, offset)
+        for place, offsets in there.items()
+        for offset in range(max(offsets))
+        if offset not in offsets
+    )
     return [Stored(topic, number, offset, 0.0, lost=0.0) for (topic, number), offset in gaps]
 
 
@@ -136,11 +186,22 @@ def _deleted(site: Site, topic: str) -> list[tuple[str, int, int, float]]:
     Each has a partition, the offset below which records were deleted, and the time.
     """
     faults = site.log.of("fault")
-    return [(topic, number, low, fault["start_s"]) for fault in faults for number, low in fault["evidence"].get("lows", ())]
+    return [
+        (topic, number, low, fault["start_s"])
+        for fault in faults
+        for number, low in fault["evidence"].get("lows", ())
+    ]
 
 
 def _commits(site: Site, watch: Watch) -> list[Commit]:
     """Return the commits of this group's readers."""
     topics = site.deployment.topics
-    groups = {topics.consumer_group(destination) for destination in ("tasks", "inbox", *topics.tier_destinations)}
-    return [Commit(one.at_s + KAFKA_CLOCK_S, one.topic, one.number, one.offset) for one in watch.commits if one.group in groups]
+    groups = {
+        topics.consumer_group(destination)
+        for destination in ("tasks", "inbox", *topics.tier_destinations)
+    }
+    return [
+        Commit(one.at_s + KAFKA_CLOCK_S, one.topic, one.number, one.offset)
+        for one in watch.commits
+        if one.group in groups
+    ]

@@ -45,7 +45,9 @@ class Disk:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(folder)], check=True)
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(folder)], check=True
+        )
 
     def fill(self) -> None:
         """Leave no space beyond the used one.
@@ -71,7 +73,11 @@ class Disk:
         return (found.f_blocks - found.f_bfree) * found.f_frsize // 1024
 
     def _resize(self, size: str) -> bool:
-        done = subprocess.run(["mount", "-o", f"remount,size={size}", str(self.folder)], capture_output=True, check=False)
+        done = subprocess.run(
+            ["mount", "-o", f"remount,size={size}", str(self.folder)],
+            capture_output=True,
+            check=False,
+        )
         return done.returncode == 0
 
 
@@ -85,8 +91,21 @@ def go_apart(arguments: list[str]) -> None:
 
     Nobody else sees its mounts, and they end with it. Returns if that is impossible.
     """
-    if APART in os.environ or os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], check=False).returncode != 0:
+    if (
+        APART in os.environ
+        or os.geteuid() != 0
+        or subprocess.run(["unshare", "--mount", "true"], check=False).returncode != 0
+    ):
         return
-    command = ["unshare", "--mount", "--propagation", "private", sys.executable, "-m", "tests.faults", *arguments]
+    command = [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        sys.executable,
+        "-m",
+        "tests.faults",
+        *arguments,
+    ]
     # It becomes that program.
     os.execvpe(command[0], command, os.environ | {APART: "1"})  # noqa: S606

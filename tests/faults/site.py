@@ -60,7 +60,10 @@ class Site:
         self._spawner = ThreadPoolExecutor(1, thread_name_prefix="spawner")
         self.proxy = self._stack.enter_context(Proxy())
         self.ports = {(seat, part): free_port() for seat in (*AGENTS, TOOLS) for part in PARTS}
-        self.kafka = DoorKafka(folder=folder / "kafka", doors={seat.upper(): self.ports[seat, "kafka"] for seat in (*AGENTS, TOOLS)})
+        self.kafka = DoorKafka(
+            folder=folder / "kafka",
+            doors={seat.upper(): self.ports[seat, "kafka"] for seat in (*AGENTS, TOOLS)},
+        )
         self.disk = Disk(folder / "mariadb" / "data") if can_mount() else None
         self.mariadb = MariaDB(folder=folder / "mariadb")
         self.redis = Redis(folder=folder / "redis")
@@ -81,22 +84,34 @@ class Site:
         with ThreadPoolExecutor(len(servers)) as pool:
             list(pool.map(lambda server: server.start(), servers))
         self.doors = {place: self._door(*place) for place in self.ports}
-        self.deployment = group_on(self.kafka, self.mariadb, self.redis, folder=self.folder / "programs")
+        self.deployment = group_on(
+            self.kafka, self.mariadb, self.redis, folder=self.folder / "programs"
+        )
         self._stack.callback(lambda: self.spawn(self.deployment.close).result())
         (self.deployment.folder / "docllm.toml").write_text(TOML)
         self.start_llm()
-        for command in (["migrate"], ["topics", "apply", "--partitions", "6", "--replication-factor", "1"]):
+        for command in (
+            ["migrate"],
+            ["topics", "apply", "--partitions", "6", "--replication-factor", "1"],
+        ):
             self.tool(*command).wait()
         history.install(self.ledger_url)
         seats = [Seat(name) for name in (*AGENTS, REAPER)]
-        self.crew = Crew(seats=seats, start=self._sit, ledger=self.deployment.ledger, faultlog=self.log)
+        self.crew = Crew(
+            seats=seats, start=self._sit, ledger=self.deployment.ledger, faultlog=self.log
+        )
 
     def start_llm(self) -> RehearsalLLM:
         """Start the LLM on the same port each time, with a log of its own."""
 
         def start() -> RehearsalLLM:
             options = ("--port", str(self._llm_port), "--latency", LATENCY)
-            llm = RehearsalLLM(*options, folder=self.deployment.folder, environ=self.deployment.environ, name=f"llm{len(self.llms)}")
+            llm = RehearsalLLM(
+                *options,
+                folder=self.deployment.folder,
+                environ=self.deployment.environ,
+                name=f"llm{len(self.llms)}",
+            )
             self.deployment.programs.append(llm)
             return llm
 
@@ -126,8 +141,12 @@ class Site:
         direct, ports = self.deployment.environ, {part: self.ports[seat, part] for part in PARTS}
         found = {
             "DOCLLM_KAFKA_BOOTSTRAP": f"127.0.0.1:{ports['kafka']}",
-            "DOCLLM_DATABASE_URL": direct["DOCLLM_DATABASE_URL"].replace(f":{self.mariadb.port}/", f":{ports['mariadb']}/"),
-            "DOCLLM_REDIS_URL": direct["DOCLLM_REDIS_URL"].replace(f":{self.redis.port}/", f":{ports['redis']}/"),
+            "DOCLLM_DATABASE_URL": direct["DOCLLM_DATABASE_URL"].replace(
+                f":{self.mariadb.port}/", f":{ports['mariadb']}/"
+            ),
+            "DOCLLM_REDIS_URL": direct["DOCLLM_REDIS_URL"].replace(
+                f":{self.redis.port}/", f":{ports['redis']}/"
+            ),
             "DOCLLM_LLM_BASE_URL": f"http://127.0.0.1:{ports['llm']}/{seat}/v1",
             "DOCLLM_LLM_MODEL": "rehearsal",
         }
@@ -135,11 +154,21 @@ class Site:
 
     def agent(self, seat: str, *options: str) -> Program:
         """Start an agent that uses the doors of a seat, beside the seat's own agent."""
-        return self.program("agent", "--group", self.deployment.group, "--slots", SLOTS, *options, environ=self.environ(seat))
+        return self.program(
+            "agent",
+            "--group",
+            self.deployment.group,
+            "--slots",
+            SLOTS,
+            *options,
+            environ=self.environ(seat),
+        )
 
     def tool(self, *arguments: str) -> Program:
         """Start a command of the producer that uses the tools' doors."""
-        return self.program("producer", *arguments, "--group", self.deployment.group, environ=self.environ(TOOLS))
+        return self.program(
+            "producer", *arguments, "--group", self.deployment.group, environ=self.environ(TOOLS)
+        )
 
     def direct(self, *arguments: str) -> Program:
         """Start a command of the producer without doors."""
@@ -162,7 +191,9 @@ class Site:
 
     def doors_of(self, part: str, seat: str = "") -> list[Door]:
         """Return the doors to a server, of one seat or of all."""
-        return [door for (owner, to), door in self.doors.items() if to == part and seat in {"", owner}]
+        return [
+            door for (owner, to), door in self.doors.items() if to == part and seat in {"", owner}
+        ]
 
     def close(self) -> None:
         """End all servers and programs."""
@@ -180,7 +211,9 @@ class Site:
 
     def _sit(self, seat: str) -> Program:
         if seat == REAPER:
-            return self.program("agent", "reaper", "--group", self.deployment.group, environ=self.environ(TOOLS))
+            return self.program(
+                "agent", "reaper", "--group", self.deployment.group, environ=self.environ(TOOLS)
+            )
         return self.agent(seat)
 
 

@@ -10,7 +10,11 @@ from tests.servers.process import ServerMissingError, program
 
 FILE = "clock"
 WAITS = Path(__file__).with_name("waits.c")
-PLACES = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib/faketime/libfaketimeMT.so.1", "/usr/local/lib/faketime/libfaketimeMT.so.1")
+PLACES = (
+    "/usr/lib/*/faketime/libfaketimeMT.so.1",
+    "/usr/lib/faketime/libfaketimeMT.so.1",
+    "/usr/local/lib/faketime/libfaketimeMT.so.1",
+)
 
 
 def library() -> Path:
@@ -18,7 +22,9 @@ def library() -> Path:
     for place in PLACES:
         for found in Path("/").glob(place.removeprefix("/")):
             return found
-    raise ServerMissingError("libfaketime (Debian package faketime) is not installed; run: python -m tests.servers install")
+    raise ServerMissingError(
+        "libfaketime (Debian package faketime) is not installed; run: python -m tests.servers install"
+    )
 
 
 def waits(folder: Path) -> Path:
@@ -29,7 +35,10 @@ def waits(folder: Path) -> Path:
     built = folder / "waits.so"
     if not built.exists():
         compiler = program("cc", package="build-essential")
-        subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", str(built), str(WAITS)], check=True)
+        subprocess.run(
+            [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", str(built), str(WAITS)],
+            check=True,
+        )
     return built
 
 

@@ -42,7 +42,13 @@ class Stage:
 
     # ---- deaths
 
-    def crash(self, point: str, *arguments: str, most: int = 1, then: Callable[[Program], object] | None = None) -> Program:
+    def crash(
+        self,
+        point: str,
+        *arguments: str,
+        most: int = 1,
+        then: Callable[[Program], object] | None = None,
+    ) -> Program:
         """Start a program that dies at a point, run `then`, and check that it died there.
 
         `most` is how often the program surely reaches the point.
@@ -53,19 +59,35 @@ class Stage:
             then(program)
         code = program.wait(DEATH_S)
         last = program.err.splitlines()[-1:]
-        assert (code, last) == (-signal.SIGKILL, [f"killed at {order}"]), f"{program.name} did not die at {order}: {code}, {program.tail()}"
+        assert (code, last) == (-signal.SIGKILL, [f"killed at {order}"]), (
+            f"{program.name} did not die at {order}: {code}, {program.tail()}"
+        )
         if arguments[0] == "agent":
-            self.deployment.kills.append(Kill(SystemClock().now_s(), frozenset(self.deployment.ledger.claims_of(program.pid))))
+            self.deployment.kills.append(
+                Kill(
+                    SystemClock().now_s(), frozenset(self.deployment.ledger.claims_of(program.pid))
+                )
+            )
         self.hit.append(point)
         return program
 
-    def crash_agent(self, point: str, *options: str, most: int = 1, then: Callable[[Program], object] | None = None) -> Program:
+    def crash_agent(
+        self,
+        point: str,
+        *options: str,
+        most: int = 1,
+        then: Callable[[Program], object] | None = None,
+    ) -> Program:
         """Start an agent that dies at a point."""
-        return self.crash(point, "agent", "--group", self.deployment.group, *options, most=most, then=then)
+        return self.crash(
+            point, "agent", "--group", self.deployment.group, *options, most=most, then=then
+        )
 
     def crash_producer(self, point: str, command: str, *options: str, most: int = 1) -> Program:
         """Start a command of the producer that dies at a point."""
-        return self.crash(point, "producer", command, *options, "--group", self.deployment.group, most=most)
+        return self.crash(
+            point, "producer", command, *options, "--group", self.deployment.group, most=most
+        )
 
     def crash_reaper(self, point: str) -> Program:
         """Start a reaper that dies at a point."""
@@ -88,7 +110,11 @@ class Stage:
         """Write to the ledger without docllm."""
         deployment = self.deployment
         here = f"sqlite:///{deployment.folder / 'docllm-data' / 'ledger.sqlite'}"
-        url = deployment.environ["DOCLLM_DATABASE_URL"].replace("mysql://", "mysql+pymysql://") if self.kafka else here
+        url = (
+            deployment.environ["DOCLLM_DATABASE_URL"].replace("mysql://", "mysql+pymysql://")
+            if self.kafka
+            else here
+        )
         with create_engine(url, poolclass=NullPool).begin() as connection:
             for statement in statements:
                 connection.execute(statement)

@@ -13,19 +13,32 @@ from tests.faults.stories import STORIES
 
 TIMES = int(os.environ.get("DOCLLM_TEST_CRASHES") or 1)
 # The longest first.
-CASES = [Case(story, kafka, number) for kafka in (True, False) for number in range(TIMES) for story in STORIES]
+CASES = [
+    Case(story, kafka, number)
+    for kafka in (True, False)
+    for number in range(TIMES)
+    for story in STORIES
+]
 
 
 @pytest.fixture(scope="session")
-def campaign(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
+def campaign(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Campaign]:
     """The playing of all cases that this test run has chosen.
 
     If tests are distributed to processes, cases are played one after another.
     """
-    chosen = [item.callspec.params["case"] for item in request.session.items if "campaign" in getattr(item, "fixturenames", ())]
+    chosen = [
+        item.callspec.params["case"]
+        for item in request.session.items
+        if "campaign" in getattr(item, "fixturenames", ())
+    ]
     servers = None
     if any(case.kafka for case in chosen):
-        kafka, mariadb, redis = (request.getfixturevalue(f"{name}_server") for name in ("kafka", "mariadb", "redis"))
+        kafka, mariadb, redis = (
+            request.getfixturevalue(f"{name}_server") for name in ("kafka", "mariadb", "redis")
+        )
         servers = (kafka, mariadb, redis)
     at_once = [] if "PYTEST_XDIST_WORKER" in os.environ else chosen
     found = Campaign(at_once, folder=tmp_path_factory.mktemp("crashes"), servers=servers)

@@ -17,19 +17,32 @@ PROOF = Path(__file__).parents[2] / "docs" / "proof.md"
 
 def test_every_point_has_a_story() -> None:
     """Each point of the source has a story on each kind of parts, and no story names another."""
-    assert {point for story in STORIES for point in story.points_on(kafka=False)} == set(points.points())
+    assert {point for story in STORIES for point in story.points_on(kafka=False)} == set(
+        points.points()
+    )
 
 
 def test_only_what_the_embedded_parts_do_alone_is_hit_there_alone() -> None:
     """Points that Kafka and MariaDB do not hit belong to the embedded bus alone."""
     on_kafka = {point for story in STORIES for point in story.points_on(kafka=True)}
-    places = [place for point, found in points.points().items() if point not in on_kafka for place in found]
-    assert [place for place in places if not re.match(r"producer/bus/|agent/consumer/embedded", place)] == []
+    places = [
+        place
+        for point, found in points.points().items()
+        if point not in on_kafka
+        for place in found
+    ]
+    assert [
+        place for place in places if not re.match(r"producer/bus/|agent/consumer/embedded", place)
+    ] == []
 
 
 def test_names_say_duty_and_step() -> None:
     """A point's name is `<duty>.<what is durable, or about to be>`."""
-    assert [name for name in points.points() if not re.fullmatch(r"[a-z]+(_[a-z]+)*\.[a-z]+(_[a-z]+)*", name)] == []
+    assert [
+        name
+        for name in points.points()
+        if not re.fullmatch(r"[a-z]+(_[a-z]+)*\.[a-z]+(_[a-z]+)*", name)
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -54,6 +67,10 @@ def test_a_point_cannot_hide(source: str) -> None:
 
 def test_the_proof_tells_of_every_point() -> None:
     """The table in `docs/proof.md` has each point once, in alphabetical order."""
-    table = re.search(r"^\| point \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", PROOF.read_text("utf-8"), re.MULTILINE)
+    table = re.search(
+        r"^\| point \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", PROOF.read_text("utf-8"), re.MULTILINE
+    )
     assert table is not None
-    assert [line.split("|")[1].strip(" `") for line in table[1].splitlines()] == list(points.points())
+    assert [line.split("|")[1].strip(" `") for line in table[1].splitlines()] == list(
+        points.points()
+    )

@@ -43,7 +43,9 @@ def program(source: str, folder: Path, for_s: float) -> "Iterator[subprocess.Pop
 
 
 @pytest.mark.parametrize("hours", [-21, 0, 21])
-def test_the_kafka_client_waits_as_long_as_it_should_by_a_clock_that_is_wrong(tmp_path: Path, hours: int) -> None:
+def test_the_kafka_client_waits_as_long_as_it_should_by_a_clock_that_is_wrong(
+    tmp_path: Path, hours: int
+) -> None:
     skew.jump(tmp_path, hours * HOUR_S)
     with program(POLL, tmp_path, WAITS_S) as polling:
         said, _ = polling.communicate(timeout=HANGS_S)

@@ -83,7 +83,9 @@ class Traffic:
             self.done[command[0]] = self.done.get(command[0], 0) + (code == 0)
             if code == 0:
                 return program
-            self._site.log.note("command", command=list(command), code=code, said=program.err[-400:])
+            self._site.log.note(
+                "command", command=list(command), code=code, said=program.err[-400:]
+            )
             if code != UNREACHABLE or time.monotonic() > end_s:
                 return program
             time.sleep(AGAIN_S)
@@ -91,7 +93,9 @@ class Traffic:
     def open_guards(self) -> None:
         """Open every raised guard."""
         listed = self.insist("guard", "list", "--json").out
-        for batch in sorted({one["batch"] for one in orjson.loads(listed or b'{"guards": []}')["guards"]}):
+        for batch in sorted(
+            {one["batch"] for one in orjson.loads(listed or b'{"guards": []}')["guards"]}
+        ):
             self.insist("guard", "open", batch)
 
     def _run(self) -> None:
@@ -107,7 +111,14 @@ class Traffic:
         return left < OPEN_LEAST or (left < OPEN_MOST and len(self.loaded) < self._tasks * passed)
 
     def _act(self) -> None:
-        acts = {self._load: 12, self._inbox: 2, self._cancel: 1, self._replay: 2, self._cancelled_again: 1, self._look: 1}
+        acts = {
+            self._load: 12,
+            self._inbox: 2,
+            self._cancel: 1,
+            self._replay: 2,
+            self._cancelled_again: 1,
+            self._look: 1,
+        }
         (act,) = self._chance.choices(list(acts), list(acts.values()))
         act()
 
@@ -120,9 +131,17 @@ class Traffic:
             self._batches += 1
         batch, count = f"i{self._batches}", self._chance.randint(5, 60)
         names = {spelled(batch, b"t%d" % number) for number in range(count)}
-        topic, headers = self._site.deployment.topics.name("inbox"), [("docllm-batch", batch.encode())]
+        topic, headers = (
+            self._site.deployment.topics.name("inbox"),
+            [("docllm-batch", batch.encode())],
+        )
         # Its lines are unique, so the judge knows when a record became a task.
-        lines = [task_line(number, input={"text": f"Document {number} of {batch} tells of a small thing."}) for number in range(count)]
+        lines = [
+            task_line(
+                number, input={"text": f"Document {number} of {batch} tells of a small thing."}
+            )
+            for number in range(count)
+        ]
         records = [Outgoing(topic, None, orjson.dumps(line), headers) for line in lines]
         try:
             self._site.bus.write(records)

@@ -115,19 +115,35 @@ class Watch:
             listed = self._consumer.list_topics(timeout=5).topics
         except KafkaException:
             return
-        there = {(name, number) for name in self._topics if name in listed for number in listed[name].partitions}
+        there = {
+            (name, number)
+            for name in self._topics
+            if name in listed
+            for number in listed[name].partitions
+        }
         fresh = there - self._assigned
         if fresh:
-            self._consumer.incremental_assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in sorted(fresh)])
+            self._consumer.incremental_assign(
+                [TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in sorted(fresh)]
+            )
             self._assigned |= fresh
 
     def _take(self, message: Message) -> None:
-        topic, number, offset, at_s = message.topic(), message.partition(), message.offset(), message.timestamp()[1] / 1000
+        topic, number, offset, at_s = (
+            message.topic(),
+            message.partition(),
+            message.offset(),
+            message.timestamp()[1] / 1000,
+        )
         self._positions[topic, number] = offset + 1
         if topic == OFFSETS:
             self.commits += _commit(message.key(), message.value(), at_s)
             return
-        headers = {name: value or b"" for name, value in message.headers() or () if name.startswith("docllm-")}
+        headers = {
+            name: value or b""
+            for name, value in message.headers() or ()
+            if name.startswith("docllm-")
+        }
         kept = (message.key(), message.value()) if topic in self._keep else (None, None)
         self.records.append(KeyIndex(topic, number, offset, at_s, headers, *kept))
 

@@ -8,7 +8,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from producer.bus.embedded import log, topics
@@ -53,13 +61,20 @@ class EmbeddedBus:
             rows = topics._positions(file, group_id, [topic])
         finally:
             file.close()
-        return [Position(name, number, low, high, committed) for name, number, _, low, high, committed in rows]
+        return [
+            Position(name, number, low, high, committed)
+            for name, number, _, low, high, committed in rows
+        ]
 
     def topics(self, prefix: str) -> list[str]:
         """Read the topic names."""
         file = BusFile(self._path)
         try:
-            return [name for (name,) in file.all("SELECT name FROM topic ORDER BY name") if name.startswith(prefix)]
+            return [
+                name
+                for (name,) in file.all("SELECT name FROM topic ORDER BY name")
+                if name.startswith(prefix)
+            ]
         finally:
             file.close()
 
@@ -67,8 +82,15 @@ class EmbeddedBus:
         """Read the topic from its low watermarks on."""
         file = BusFile(self._path)
         try:
-            ids = file.all("SELECT p.id, p.low FROM partition p JOIN topic t USING (topic_id) WHERE t.name=?", (topic,))
-            found = [one for key, low in ids for one in log.read(file, key, low, records=100_000, size_bytes=1 << 30)]
+            ids = file.all(
+                "SELECT p.id, p.low FROM partition p JOIN topic t USING (topic_id) WHERE t.name=?",
+                (topic,),
+            )
+            found = [
+                one
+                for key, low in ids
+                for one in log.read(file, key, low, records=100_000, size_bytes=1 << 30)
+            ]
         finally:
             file.close()
         return [letter(one.key, one.value, one.headers) for one in found]
@@ -96,13 +118,23 @@ class KafkaBus:
     def positions(self, group_id: str, topic: str) -> list[Position]:
         """Ask the broker."""
         partitions = [TopicPartition(topic, one.id) for one in self._partitions(topic)]
-        lows, highs = self._offsets(partitions, OffsetSpec.earliest()), self._offsets(partitions, OffsetSpec.latest())
+        lows, highs = (
+            self._offsets(partitions, OffsetSpec.earliest()),
+            self._offsets(partitions, OffsetSpec.latest()),
+        )
         committed = self._committed(group_id, partitions)
-        return [Position(topic, number, lows[number], highs[number], committed.get(number)) for number in lows]
+        return [
+            Position(topic, number, lows[number], highs[number], committed.get(number))
+            for number in lows
+        ]
 
     def topics(self, prefix: str) -> list[str]:
         """Ask the broker."""
-        return sorted(name for name in self.admin.list_topics(timeout=ANSWER_S).topics if name.startswith(prefix))
+        return sorted(
+            name
+            for name in self.admin.list_topics(timeout=ANSWER_S).topics
+            if name.startswith(prefix)
+        )
 
     def letters(self, topic: str) -> list[Letter]:
         """Read the topic from its beginning to its end."""
@@ -113,13 +145,22 @@ class KafkaBus:
         failed: list[object] = []
         producer = Producer({**self._settings, "linger.ms": 5, "error_cb": _ignore})
         for one in records:
-            producer.produce(one.topic, one.value, one.key, headers=list(one.headers), on_delivery=lambda error, _: failed.append(error))
+            producer.produce(
+                one.topic,
+                one.value,
+                one.key,
+                headers=list(one.headers),
+                on_delivery=lambda error, _: failed.append(error),
+            )
         assert producer.flush(ANSWER_S) == 0
         assert [error for error in failed if error is not None] == []
 
     def delete_records(self, topic: str) -> None:
         """Delete every record that the topic has now."""
-        ends = [TopicPartition(one.topic, one.number, one.high) for one in self.positions("nobody", topic)]
+        ends = [
+            TopicPartition(one.topic, one.number, one.high)
+            for one in self.positions("nobody", topic)
+        ]
         for future in self.admin.delete_records(ends).values():
             future.result(ANSWER_S)
 
@@ -147,12 +188,23 @@ class KafkaBus:
     def _committed(self, group_id: str, partitions: list[TopicPartition]) -> dict[int, int]:
         request = ConsumerGroupTopicPartitions(group_id, partitions)
         (future,) = self.admin.list_consumer_group_offsets([request]).values()
-        return {one.partition: one.offset for one in future.result(ANSWER_S).topic_partitions if one.offset >= 0}
+        return {
+            one.partition: one.offset
+            for one in future.result(ANSWER_S).topic_partitions
+            if one.offset >= 0
+        }
 
     def _records(self, topic: str) -> list[Message]:
         places = self.positions("nobody", topic)
         wanted = sum(one.high - one.low for one in places)
-        consumer = Consumer({**self._settings, "group.id": "test-reader", "enable.auto.commit": False, "error_cb": _ignore})
+        consumer = Consumer(
+            {
+                **self._settings,
+                "group.id": "test-reader",
+                "enable.auto.commit": False,
+                "error_cb": _ignore,
+            }
+        )
         consumer.assign([TopicPartition(topic, one.number, one.low) for one in places])
         found: list[Message] = []
         try:
@@ -169,8 +221,14 @@ def letter(key: bytes | None, value: bytes | None, headers: RawHeaders) -> Lette
     """Return a record of the dead-letter topic in the checker's form."""
     named = {name: value.decode() for name, value in headers if value is not None}
     task, quarantined = named.get("docllm-task"), named.get("docllm-quarantine")
-    death = Death(int(named.get("docllm-fence", "0")), named.get("docllm-disposition", ""), named.get("docllm-error-class", ""))
-    return Letter(key, value, int(task) if task else None, int(quarantined) if quarantined else None, death)
+    death = Death(
+        int(named.get("docllm-fence", "0")),
+        named.get("docllm-disposition", ""),
+        named.get("docllm-error-class", ""),
+    )
+    return Letter(
+        key, value, int(task) if task else None, int(quarantined) if quarantined else None, death
+    )
 
 
 def _ignore(_error: object) -> None:

@@ -14,12 +14,22 @@ from tests.invariants.calls import by_name
 from tests.invariants.evidence import Evidence
 from tests.invariants.promises import few, violations
 
-__all__ = ["attempts_spent", "calls_before_due", "calls_too_early", "calls_twice", "lateness_s", "not_ended_once", "violations"]
+__all__ = [
+    "attempts_spent",
+    "calls_before_due",
+    "calls_too_early",
+    "calls_twice",
+    "lateness_s",
+    "not_ended_once",
+    "violations",
+]
 
 
 def not_ended_once(run: Evidence) -> list[str]:
     """Check P1 alone: every accepted task has one row, and it is final."""
-    return few("P1 lost or invented", ends.lost_or_invented(run)) + few("P1 not final", ends.not_final(run))
+    return few("P1 lost or invented", ends.lost_or_invented(run)) + few(
+        "P1 not final", ends.not_final(run)
+    )
 
 
 def attempts_spent(run: Evidence) -> list[str]:
@@ -27,7 +37,14 @@ def attempts_spent(run: Evidence) -> list[str]:
 
     For runs whose only faults were outages.
     """
-    return few("P5 attempts", [f"{task.name}: {task.attempt}" for task in run.tasks if task.attempt or task.status == Status.DEAD])
+    return few(
+        "P5 attempts",
+        [
+            f"{task.name}: {task.attempt}"
+            for task in run.tasks
+            if task.attempt or task.status == Status.DEAD
+        ],
+    )
 
 
 def calls_before_due(run: Evidence, dues: Mapping[tuple[str, int], float]) -> list[str]:
@@ -36,10 +53,15 @@ def calls_before_due(run: Evidence, dues: Mapping[tuple[str, int], float]) -> li
     `dues` maps task and label to UTC seconds.
     """
     late = lateness_s(run, dues)
-    return few("P6 before it was due", [f"{name}#{label} by {-by_s:.3f} s" for (name, label), by_s in late.items() if by_s < 0])
+    return few(
+        "P6 before it was due",
+        [f"{name}#{label} by {-by_s:.3f} s" for (name, label), by_s in late.items() if by_s < 0],
+    )
 
 
-def lateness_s(run: Evidence, dues: Mapping[tuple[str, int], float]) -> dict[tuple[str, int], float]:
+def lateness_s(
+    run: Evidence, dues: Mapping[tuple[str, int], float]
+) -> dict[tuple[str, int], float]:
     """Return how long after its due time each of these calls began, in seconds."""
     starts: dict[tuple[str, int], float] = {}
     for call in sorted(run.calls, key=lambda one: one.start_s):
@@ -53,7 +75,10 @@ def calls_twice(run: Evidence) -> list[str]:
     For runs in which nobody was killed and nothing was refused.
     """
     counts = Counter((call.name, call.label) for call in run.calls)
-    return few("P4 calls of one attempt", [f"{name}#{label}: {count}" for (name, label), count in counts.items() if count > 1])
+    return few(
+        "P4 calls of one attempt",
+        [f"{name}#{label}: {count}" for (name, label), count in counts.items() if count > 1],
+    )
 
 
 def calls_too_early(run: Evidence, status: int, wait_s: float) -> list[str]:

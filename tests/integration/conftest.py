@@ -19,7 +19,9 @@ def embedded(tmp_path: Path) -> Iterator[Deployment]:
 
 
 @pytest.fixture
-def on_kafka(tmp_path: Path, kafka_server: Kafka, mariadb_server: MariaDB, redis_server: Redis) -> Iterator[Deployment]:
+def on_kafka(
+    tmp_path: Path, kafka_server: Kafka, mariadb_server: MariaDB, redis_server: Redis
+) -> Iterator[Deployment]:
     """A new group on Kafka with an empty, migrated ledger and its topics."""
     found = group_on(kafka_server, mariadb_server, redis_server, folder=tmp_path / "kafka")
     prepare(found)
@@ -30,7 +32,9 @@ def on_kafka(tmp_path: Path, kafka_server: Kafka, mariadb_server: MariaDB, redis
 @pytest.fixture(params=["embedded", "kafka"])
 def deployment(request: pytest.FixtureRequest) -> Deployment:
     """An installation of each kind."""
-    found: Deployment = request.getfixturevalue("embedded" if request.param == "embedded" else "on_kafka")
+    found: Deployment = request.getfixturevalue(
+        "embedded" if request.param == "embedded" else "on_kafka"
+    )
     return found
 
 

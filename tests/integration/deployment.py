@@ -31,7 +31,16 @@ PROBE = "docllm-probe/"  # calls that probe a route, for no task
 class Deployment:
     """Programs of one group in one folder. `close` ends all programs started here."""
 
-    def __init__(self, *, folder: Path, group: str, bus: Bus, ledger_url: str, settings: Mapping[str, str], kafka: bool) -> None:
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        group: str,
+        bus: Bus,
+        ledger_url: str,
+        settings: Mapping[str, str],
+        kafka: bool,
+    ) -> None:
         self.folder = folder
         self.group = group
         self.topics = Topics(group)
@@ -47,7 +56,10 @@ class Deployment:
 
     def use_tiers(self, *tiers: str, max_attempts: int = 5) -> None:
         """Set the retry tiers, shortest first, and the attempts of tasks loaded from now on."""
-        self.environ |= {"DOCLLM_RETRY_TIERS": ",".join(tiers), "DOCLLM_MAX_ATTEMPTS": str(max_attempts)}
+        self.environ |= {
+            "DOCLLM_RETRY_TIERS": ",".join(tiers),
+            "DOCLLM_MAX_ATTEMPTS": str(max_attempts),
+        }
         if self.kafka:
             self.producer("topics", "apply")
 
@@ -56,7 +68,9 @@ class Deployment:
     def start(self, *arguments: str, name: str = "", **environ: str) -> Program:
         """Start `python -m ARGUMENTS`."""
         name = f"{len(self.programs):02}-{name or arguments[0]}"
-        program = Program(arguments, folder=self.folder, environ={**self.environ, **environ}, name=name)
+        program = Program(
+            arguments, folder=self.folder, environ={**self.environ, **environ}, name=name
+        )
         self.programs.append(program)
         return program
 
@@ -65,7 +79,9 @@ class Deployment:
         program = self.start(*arguments, name="-".join(arguments[:2]), **environ)
         return Done(program.wait(timeout_s), program.out, program.err)
 
-    def producer(self, command: str, *options: str, code: int = 0, timeout_s: float = PATIENCE_S) -> str:
+    def producer(
+        self, command: str, *options: str, code: int = 0, timeout_s: float = PATIENCE_S
+    ) -> str:
         """Run a command of the producer, which must end with `code`; return its stdout."""
         done = self.run("producer", command, *options, "--group", self.group, timeout_s=timeout_s)
         assert done.code == code, done
@@ -73,7 +89,9 @@ class Deployment:
 
     def llm(self, *options: str) -> RehearsalLLM:
         """Start a rehearsal LLM for the agents that start from now on."""
-        llm = RehearsalLLM(*options, folder=self.folder, environ=self.environ, name=f"llm{len(self.llms)}")
+        llm = RehearsalLLM(
+            *options, folder=self.folder, environ=self.environ, name=f"llm{len(self.llms)}"
+        )
         self.llms.append(llm)
         self.programs.append(llm)
         self.environ |= {"DOCLLM_LLM_BASE_URL": llm.url, "DOCLLM_LLM_MODEL": "rehearsal"}
@@ -96,7 +114,9 @@ class Deployment:
         if killed:
             victim.end()
             note = self.kills[-1]
-            self.kills[-1] = replace(note, claimed=note.claimed | self.ledger.claims_of(victim.pid).keys())
+            self.kills[-1] = replace(
+                note, claimed=note.claimed | self.ledger.claims_of(victim.pid).keys()
+            )
         return killed
 
     @property
@@ -167,10 +187,16 @@ class Deployment:
         try:
             until(lambda: self._broken() or true(), what, timeout_s)
         except AssertionError as error:
-            words = "\n".join(f"{one.name}: {one.tail()}" for one in self.programs if one.running and one not in self.llms)
+            words = "\n".join(
+                f"{one.name}: {one.tail()}"
+                for one in self.programs
+                if one.running and one not in self.llms
+            )
             raise AssertionError(f"{error}; {self.ledger.counts()}\n{words}") from None
         if broken := self._broken():
-            raise AssertionError(f"while waiting for {what} {broken[0].name} ended; {broken[0].tail()}")
+            raise AssertionError(
+                f"while waiting for {what} {broken[0].name} ended; {broken[0].tail()}"
+            )
 
     def _broken(self) -> list[Program]:
         """Return agents that ended by themselves with an error."""
@@ -183,7 +209,9 @@ class Deployment:
 
     def until_settled(self, count: int, timeout_s: float = PATIENCE_S) -> None:
         """Wait until at least this many tasks have succeeded."""
-        self.until(lambda: self.ledger.counts()["succeeded"] >= count, f"{count} settled tasks", timeout_s)
+        self.until(
+            lambda: self.ledger.counts()["succeeded"] >= count, f"{count} settled tasks", timeout_s
+        )
 
     # ---- evidence
 
@@ -203,7 +231,9 @@ class Deployment:
             ],
             letters=self.bus.letters(self.topics.name("dlq")),
             quarantined=[row.id for row in self.ledger.quarantined()],
-            calls=[call for llm in self.llms for call in llm.calls() if not call.name.startswith(PROBE)],
+            calls=[
+                call for llm in self.llms for call in llm.calls() if not call.name.startswith(PROBE)
+            ],
             kills=self.kills,
         )
 
@@ -215,7 +245,11 @@ class Deployment:
 
     def said(self) -> str:
         """Return everything that the programs have printed, and every text file they wrote."""
-        texts = [path.read_text(errors="replace") for path in sorted(self.folder.iterdir()) if path.suffix in {".out", ".err", ".jsonl"}]
+        texts = [
+            path.read_text(errors="replace")
+            for path in sorted(self.folder.iterdir())
+            if path.suffix in {".out", ".err", ".jsonl"}
+        ]
         return "\n".join(texts)
 
 

@@ -30,7 +30,11 @@ def group_on(kafka: Kafka, mariadb: MariaDB, redis: Redis, *, folder: Path) -> D
     """
     name = f"g{secrets.token_hex(4)}"
     url = mariadb.create_database(name)
-    settings = {"DOCLLM_KAFKA_BOOTSTRAP": kafka.bootstrap, "DOCLLM_DATABASE_URL": url, "DOCLLM_REDIS_URL": redis.url}
+    settings = {
+        "DOCLLM_KAFKA_BOOTSTRAP": kafka.bootstrap,
+        "DOCLLM_DATABASE_URL": url,
+        "DOCLLM_REDIS_URL": redis.url,
+    }
     return Deployment(
         folder=folder,
         group=name,

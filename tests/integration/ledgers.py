@@ -9,7 +9,17 @@ from sqlalchemy.engine import Row
 from sqlalchemy.pool import NullPool
 
 from schemas.ledger.sql import NEVER_TIME
-from schemas.ledger.tables import agent, batch, dead_letter, outbox, quarantine, task, task_attempt, task_input, task_result
+from schemas.ledger.tables import (
+    agent,
+    batch,
+    dead_letter,
+    outbox,
+    quarantine,
+    task,
+    task_attempt,
+    task_input,
+    task_result,
+)
 from schemas.task.states import OPEN, Status
 from tests.invariants.evidence import Attempt, Death, Task
 
@@ -42,16 +52,31 @@ class LedgerView:
 
     def tasks(self) -> list[Task]:
         """Return every task."""
-        results = {row.task_id: row.created_at for row in self._all(select(task_result.c.task_id, task_result.c.created_at))}
-        deaths = {row.task_id: Death(row.fence, row.disposition, row.error_class) for row in self.dead_letters()}
-        columns = [task.c[name] for name in "id task_key status attempt max_attempts replays fence owner".split()]
+        results = {
+            row.task_id: row.created_at
+            for row in self._all(select(task_result.c.task_id, task_result.c.created_at))
+        }
+        deaths = {
+            row.task_id: Death(row.fence, row.disposition, row.error_class)
+            for row in self.dead_letters()
+        }
+        columns = [
+            task.c[name]
+            for name in "id task_key status attempt max_attempts replays fence owner".split()
+        ]
         query = select(*columns, batch.c.name, task_input.c.raw_key, task_input.c.body)
-        joined = query.join(batch, batch.c.id == task.c.batch_id).join(task_input, task_input.c.task_id == task.c.id)
+        joined = query.join(batch, batch.c.id == task.c.batch_id).join(
+            task_input, task_input.c.task_id == task.c.id
+        )
         return [_task(row, results, deaths.get(row.id)) for row in self._all(joined)]
 
     def loaded(self, batch_name: str) -> int:
         """Return how many tasks a batch has."""
-        query = select(task.c.id).join(batch, batch.c.id == task.c.batch_id).where(batch.c.name == batch_name)
+        query = (
+            select(task.c.id)
+            .join(batch, batch.c.id == task.c.batch_id)
+            .where(batch.c.name == batch_name)
+        )
         return len(self._all(query))
 
     def orders(self) -> int:
@@ -68,30 +93,61 @@ class LedgerView:
 
     def attempts(self) -> list[Attempt]:
         """Return the attempts that did not succeed, in the order of their ends."""
-        columns = [task_attempt.c[name] for name in "attempt outcome error_class started_at duration_ms".split()]
-        query = select(*columns, task.c.task_key, batch.c.name).join(task, task.c.id == task_attempt.c.task_id)
-        return [_attempt(row) for row in self._all(query.join(batch, batch.c.id == task.c.batch_id).order_by(task_attempt.c.id))]
+        columns = [
+            task_attempt.c[name]
+            for name in "attempt outcome error_class started_at duration_ms".split()
+        ]
+        query = select(*columns, task.c.task_key, batch.c.name).join(
+            task, task.c.id == task_attempt.c.task_id
+        )
+        return [
+            _attempt(row)
+            for row in self._all(
+                query.join(batch, batch.c.id == task.c.batch_id).order_by(task_attempt.c.id)
+            )
+        ]
 
     def dues(self) -> dict[tuple[str, int], float]:
         """Return when each retrying task is due, by name and number of the next attempt.
 
         Times are UTC seconds.
         """
-        query = select(task.c.task_key, task.c.attempt, task.c.due_at, batch.c.name).join(batch, batch.c.id == task.c.batch_id)
+        query = select(task.c.task_key, task.c.attempt, task.c.due_at, batch.c.name).join(
+            batch, batch.c.id == task.c.batch_id
+        )
         rows = self._all(query.where(task.c.status == int(Status.RETRYING)))
-        return {(spelled(row.name, row.task_key), row.attempt + 1): _utc_s(row.due_at) for row in rows}
+        return {
+            (spelled(row.name, row.task_key), row.attempt + 1): _utc_s(row.due_at) for row in rows
+        }
 
     def claims_of(self, pid: int) -> dict[str, int]:
         """Return the tasks claimed by agents of this process, with their earlier losses."""
-        agents = [row.id for row in self._all(select(agent.c.id).where(agent.c.name.endswith(f":{pid}")))]
-        query = select(batch.c.name, task.c.task_key, task.c.lease_losses).join(batch, batch.c.id == task.c.batch_id)
-        rows = self._all(query.where(task.c.status == int(Status.PROCESSING), task.c.owner.op(">>")(OWNER_BITS).in_(agents)))
+        agents = [
+            row.id for row in self._all(select(agent.c.id).where(agent.c.name.endswith(f":{pid}")))
+        ]
+        query = select(batch.c.name, task.c.task_key, task.c.lease_losses).join(
+            batch, batch.c.id == task.c.batch_id
+        )
+        rows = self._all(
+            query.where(
+                task.c.status == int(Status.PROCESSING),
+                task.c.owner.op(">>")(OWNER_BITS).in_(agents),
+            )
+        )
         return {spelled(row.name, row.task_key): row.lease_losses for row in rows}
 
     def settled_by(self, pid: int) -> int:
         """Return how many results the agents of this process wrote."""
-        agents = [row.id for row in self._all(select(agent.c.id).where(agent.c.name.endswith(f":{pid}")))]
-        return len(self._all(select(task_result.c.task_id).where(task_result.c.owner.op(">>")(OWNER_BITS).in_(agents))))
+        agents = [
+            row.id for row in self._all(select(agent.c.id).where(agent.c.name.endswith(f":{pid}")))
+        ]
+        return len(
+            self._all(
+                select(task_result.c.task_id).where(
+                    task_result.c.owner.op(">>")(OWNER_BITS).in_(agents)
+                )
+            )
+        )
 
     def agents(self) -> list[Row]:
         """Return the rows of the agents."""
@@ -113,7 +169,9 @@ def _utc_s(moment: datetime) -> float:
 
 def _attempt(row: Row) -> Attempt:
     settled_s = _utc_s(row.started_at) + row.duration_ms / 1000
-    return Attempt(spelled(row.name, row.task_key), row.attempt, row.outcome, row.error_class, settled_s)
+    return Attempt(
+        spelled(row.name, row.task_key), row.attempt, row.outcome, row.error_class, settled_s
+    )
 
 
 def _task(row: Row, results: Mapping[int, datetime], death: Death | None) -> Task:

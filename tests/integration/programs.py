@@ -26,13 +26,26 @@ PATIENCE_S = 240.0
 class Program:
     """A running `python -m ...`, whose output goes to two files."""
 
-    def __init__(self, arguments: Sequence[str], *, folder: Path, environ: Mapping[str, str], name: str) -> None:
+    def __init__(
+        self, arguments: Sequence[str], *, folder: Path, environ: Mapping[str, str], name: str
+    ) -> None:
         self.name = name
         self._out, self._err = folder / f"{name}.out", folder / f"{name}.err"
-        dies_with_parent = [shutil.which("setpriv") or "setpriv", "--pdeathsig", "KILL", "--"] if sys.platform == "linux" else []
+        dies_with_parent = (
+            [shutil.which("setpriv") or "setpriv", "--pdeathsig", "KILL", "--"]
+            if sys.platform == "linux"
+            else []
+        )
         with self._out.open("wb") as out, self._err.open("wb") as err:
             command = [*dies_with_parent, sys.executable, "-m", *arguments]
-            self._process = subprocess.Popen(command, cwd=folder, env=dict(environ), stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+            self._process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
         self.pid = self._process.pid
 
     @property
@@ -64,7 +77,9 @@ class Program:
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.name} did not end within {timeout_s:.0f} s; {self.tail()}") from None
+            raise AssertionError(
+                f"{self.name} did not end within {timeout_s:.0f} s; {self.tail()}"
+            ) from None
 
     def end(self) -> None:
         """Kill it if it runs, and wait for its end."""
@@ -80,16 +95,26 @@ class Program:
 class RehearsalLLM(Program):
     """The rehearsal LLM on a free port, with a log of every call."""
 
-    def __init__(self, *options: str, folder: Path, environ: Mapping[str, str], name: str = "llm") -> None:
+    def __init__(
+        self, *options: str, folder: Path, environ: Mapping[str, str], name: str = "llm"
+    ) -> None:
         self._log = folder / f"{name}.jsonl"
-        super().__init__(["agent", "rehearsal-llm", "--log", str(self._log), *options], folder=folder, environ=environ, name=name)
+        super().__init__(
+            ["agent", "rehearsal-llm", "--log", str(self._log), *options],
+            folder=folder,
+            environ=environ,
+            name=name,
+        )
         until(lambda: self.out.endswith("/v1\n") or not self.running, f"{name} to listen")
         self.url = self.out.strip()
 
     def dial(self, faults: str = "") -> None:
         """Replace the faults, given in the form of `--faults`."""
         # Our own server.
-        with urlopen(Request(self.url.replace("/v1", "/faults"), faults.encode(), method="POST"), timeout=10) as answer:  # noqa: S310
+        with urlopen(  # noqa: S310
+            Request(self.url.replace("/v1", "/faults"), faults.encode(), method="POST"),  # noqa: S310
+            timeout=10,
+        ) as answer:
             assert answer.status == 200
 
     def calls(self) -> list[Call]:
@@ -101,10 +126,17 @@ class RehearsalLLM(Program):
             name, _, label = event["id"].partition("#")
             if event["event"] == "start":
                 running.setdefault(event["id"], []).append(len(calls))
-                calls.append(Call(name, event["boot_s"], start_utc_s=event["at_s"], label=int(label or 1)))
+                calls.append(
+                    Call(name, event["boot_s"], start_utc_s=event["at_s"], label=int(label or 1))
+                )
             else:
                 place = running[event["id"]].pop(0)
-                calls[place] = replace(calls[place], end_s=event["boot_s"], status=event["status"], sent_bytes=event["bytes"])
+                calls[place] = replace(
+                    calls[place],
+                    end_s=event["boot_s"],
+                    status=event["status"],
+                    sent_bytes=event["bytes"],
+                )
         return calls
 
 
@@ -119,7 +151,9 @@ class Done:
 
 def environment(**more: str) -> dict[str, str]:
     """Return an environment in which no variable of this process configures docllm."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    kept = {
+        name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ
+    }
     return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **more}
 
 

@@ -18,8 +18,12 @@ def write(bootstrap: str, topic: str, value: bytes, header: tuple[bytes, bytes])
     library = _library()
     conf = library.rd_kafka_conf_new()
     error = ctypes.create_string_buffer(512)
-    library.rd_kafka_conf_set(ctypes.c_void_p(conf), b"bootstrap.servers", bootstrap.encode(), error, len(error))
-    producer = ctypes.c_void_p(library.rd_kafka_new(PRODUCER, ctypes.c_void_p(conf), error, len(error)))
+    library.rd_kafka_conf_set(
+        ctypes.c_void_p(conf), b"bootstrap.servers", bootstrap.encode(), error, len(error)
+    )
+    producer = ctypes.c_void_p(
+        library.rd_kafka_new(PRODUCER, ctypes.c_void_p(conf), error, len(error))
+    )
     if not producer.value:
         raise OSError(error.value.decode())
     size = ctypes.c_size_t
@@ -39,7 +43,9 @@ def write(bootstrap: str, topic: str, value: bytes, header: tuple[bytes, bytes])
 
 def _library() -> ctypes.CDLL:
     """Return the librdkafka that comes with the Python client."""
-    (found,) = Path(confluent_kafka.__file__).parents[1].glob("confluent_kafka.libs/librdkafka-*.so*")
+    (found,) = (
+        Path(confluent_kafka.__file__).parents[1].glob("confluent_kafka.libs/librdkafka-*.so*")
+    )
     library = ctypes.CDLL(str(found))
     library.rd_kafka_conf_new.restype = library.rd_kafka_new.restype = ctypes.c_void_p
     return library

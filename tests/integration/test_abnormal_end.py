@@ -8,15 +8,18 @@ from tests.integration.deployment import Deployment
 # The parts of an agent as they are, but for a bug that shows while calls are in flight.
 WITH_A_BUG = """
 import sys
-from agent.cli.main import main as cli
-from agent.slots import Slots
+from agent.cli.main import main
+from agent.execution.slots import Slots
 
-def tick(slots):
+room = Slots.room
+
+def buggy(slots):
     if slots.running >= 4:
         raise RuntimeError("a bug of ours")
+    return room(slots)
 
-Slots.tick = tick
-sys.exit(cli.main(sys.argv[1:]))
+Slots.room = buggy
+sys.exit(main(sys.argv[1:]))
 """
 
 

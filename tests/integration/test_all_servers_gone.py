@@ -23,7 +23,9 @@ BACK_S = 90.0
 
 @pytest.mark.proof
 @pytest.mark.timeout(300)
-def test_all_servers_gone(on_kafka: Deployment, kafka_server: Kafka, mariadb_server: MariaDB, redis_server: Redis) -> None:
+def test_all_servers_gone(
+    on_kafka: Deployment, kafka_server: Kafka, mariadb_server: MariaDB, redis_server: Redis
+) -> None:
     """Without all servers an agent uses almost no CPU and logs a few lines a minute.
 
     The servers are Kafka, ledger, Redis and provider. The log has the begin and the end of each
@@ -51,14 +53,18 @@ def test_all_servers_gone(on_kafka: Deployment, kafka_server: Kafka, mariadb_ser
     on_kafka.until_settled(settled + 1, timeout_s=BACK_S)
     resumed_s = monotonic() - began_s
 
-    print(f"{share:.1%} of a core, {len(lines)} lines a minute, {grown_mb} MB more; resumed after {resumed_s:.0f} s")  # noqa: T201 - figures
+    print(  # noqa: T201
+        f"{share:.1%} of a core, {len(lines)} lines a minute, {grown_mb} MB more; resumed after {resumed_s:.0f} s"
+    )
     assert share <= CORE_SHARE
     assert len(lines) <= LINES, "\n".join(lines)
     assert grown_mb <= GROWN_MB
     assert agent.wait() == 0, agent.tail()
     assert {task.status for task in on_kafka.evidence().tasks} == {Status.SUCCEEDED}
     for name in ("the database", "Kafka at", "Redis"):
-        told = [line for line in agent.err.splitlines() if f"schemas.runtime.outage: {name}" in line]
+        told = [
+            line for line in agent.err.splitlines() if f"schemas.runtime.outage: {name}" in line
+        ]
         assert sum("does not answer" in line for line in told) == 1, agent.err
         assert sum("answers again" in line for line in told) == 1, agent.err
 
@@ -77,4 +83,7 @@ def _cpu_s(program: Program) -> float:
 
 
 def _resident_mb(program: Program) -> int:
-    return int(Path(f"/proc/{program.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+    return (
+        int(Path(f"/proc/{program.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        >> 20
+    )

@@ -58,11 +58,15 @@ def test_bad_lines_are_exit_1_and_the_good_ones_are_loaded(embedded: Deployment)
     Once it is repaired there, `load` accepts it.
     """
     path = embedded.folder / "mixed.jsonl"
-    path.write_bytes(b'{"id":"a"\n' + orjson.dumps(task_line(1)) + b"\n" + b'{"id":" b ","prompt":"x"}\n')
+    path.write_bytes(
+        b'{"id":"a"\n' + orjson.dumps(task_line(1)) + b"\n" + b'{"id":" b ","prompt":"x"}\n'
+    )
 
     done = embedded.run("producer", "load", str(path))
 
-    rejects = [orjson.loads(text) for text in Path(f"{path}.rejects.jsonl").read_bytes().splitlines()]
+    rejects = [
+        orjson.loads(text) for text in Path(f"{path}.rejects.jsonl").read_bytes().splitlines()
+    ]
     assert done.code == 1
     assert [reject["line"] for reject in rejects] == [1, 3]
     assert len(embedded.ledger.tasks()) == 1
@@ -79,7 +83,9 @@ def test_bad_lines_are_exit_1_and_the_good_ones_are_loaded(embedded: Deployment)
     ],
 )
 @pytest.mark.parametrize("command", [["agent", "--rehearsal"], ["producer", "status"]])
-def test_wrong_configuration_is_exit_2(embedded: Deployment, command: list[str], environ: dict[str, str], said: str) -> None:
+def test_wrong_configuration_is_exit_2(
+    embedded: Deployment, command: list[str], environ: dict[str, str], said: str
+) -> None:
     """A wrong setting ends both programs with 2; the error names it."""
     done = embedded.run(*command, **environ)
 
@@ -95,7 +101,9 @@ def test_a_load_that_is_told_to_end_leaves_nothing_half(embedded: Deployment, op
     """
     command = [sys.executable, "-m", "producer", "load", "-", option]
     environ = embedded.environ | {"TMPDIR": str(embedded.folder)}
-    with subprocess.Popen(command, cwd=embedded.folder, env=environ, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as load:
+    with subprocess.Popen(
+        command, cwd=embedded.folder, env=environ, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as load:
         assert load.stdin is not None
         load.stdin.write(b"bad\n" * 1000)
         load.stdin.flush()
@@ -117,13 +125,17 @@ def test_unknown_command_is_exit_2(embedded: Deployment) -> None:
     assert embedded.run("agent", "--fly").code == 2
 
 
-@pytest.mark.parametrize("command", [["agent", "--rehearsal"], ["producer", "status"], ["producer", "migrate"]])
+@pytest.mark.parametrize(
+    "command", [["agent", "--rehearsal"], ["producer", "status"], ["producer", "migrate"]]
+)
 def test_database_that_does_not_answer_is_exit_3(embedded: Deployment, command: list[str]) -> None:
     """An unreachable database is 3, with its address but without its password."""
     port, password = free_port(), secrets.token_hex(8)
     url = f"mysql://docllm:{password}@127.0.0.1:{port}/docllm"
 
-    done = embedded.run(*command, DOCLLM_KAFKA_BOOTSTRAP=f"127.0.0.1:{port}", DOCLLM_DATABASE_URL=url)
+    done = embedded.run(
+        *command, DOCLLM_KAFKA_BOOTSTRAP=f"127.0.0.1:{port}", DOCLLM_DATABASE_URL=url
+    )
 
     assert done.code == 3
     assert str(port) in done.err
@@ -142,20 +154,28 @@ def test_kafka_that_does_not_answer_is_exit_3(on_kafka: Deployment) -> None:
         assert bootstrap in done.err
 
 
-def test_unprepared_servers_are_exit_4(embedded: Deployment, kafka_server: Kafka, mariadb_server: MariaDB) -> None:
+def test_unprepared_servers_are_exit_4(
+    embedded: Deployment, kafka_server: Kafka, mariadb_server: MariaDB
+) -> None:
     """An empty database and missing topics are 4 with the command to run.
 
     Afterwards the agent starts.
     """
     name = f"d{secrets.token_hex(4)}"
-    environ = {"DOCLLM_KAFKA_BOOTSTRAP": kafka_server.bootstrap, "DOCLLM_DATABASE_URL": mariadb_server.create_database(name)}
+    environ = {
+        "DOCLLM_KAFKA_BOOTSTRAP": kafka_server.bootstrap,
+        "DOCLLM_DATABASE_URL": mariadb_server.create_database(name),
+    }
     group = ["--group", name]
 
     empty = embedded.run("agent", "--rehearsal", *group, **environ)
     assert embedded.run("producer", "migrate", *group, **environ).code == 0
     no_topics = embedded.run("agent", "--rehearsal", *group, **environ)
     checked = embedded.run("producer", "topics", "check", *group, **environ)
-    assert embedded.run("producer", "topics", "apply", "--partitions", "2", *group, **environ).code == 0
+    assert (
+        embedded.run("producer", "topics", "apply", "--partitions", "2", *group, **environ).code
+        == 0
+    )
 
     assert (empty.code, "producer migrate" in empty.err) == (4, True)
     assert (no_topics.code, "topics apply" in no_topics.err) == (4, True)
@@ -199,7 +219,9 @@ def test_no_secret_is_ever_shown(on_kafka: Deployment, mariadb_server: MariaDB) 
     on_kafka.run("producer", "export", "--group", on_kafka.group)
     llm.end()
     on_kafka.run("producer", "check", "--group", on_kafka.group)
-    on_kafka.run("agent", "--group", on_kafka.group, DOCLLM_DATABASE_URL=url.replace(canary, f"{canary}x"))
+    on_kafka.run(
+        "agent", "--group", on_kafka.group, DOCLLM_DATABASE_URL=url.replace(canary, f"{canary}x")
+    )
     on_kafka.run("agent", "--group", on_kafka.group, DOCLLM_SLOTS=canary)
     on_kafka.run("agent", "--group", on_kafka.group, DOCLLM_REDIS_URL=canary)
 
@@ -209,7 +231,10 @@ def test_no_secret_is_ever_shown(on_kafka: Deployment, mariadb_server: MariaDB) 
 
 def with_password(server: MariaDB, database: str, password: str) -> str:
     """Make a user with this password; return the database address for that user."""
-    with closing(pymysql.connect(host="127.0.0.1", port=server.port, user="docllm")) as connection, connection.cursor() as cursor:
+    with (
+        closing(pymysql.connect(host="127.0.0.1", port=server.port, user="docllm")) as connection,
+        connection.cursor() as cursor,
+    ):
         cursor.execute(f"CREATE USER '{database}'@'127.0.0.1' IDENTIFIED BY '{password}'")
         cursor.execute(f"GRANT ALL PRIVILEGES ON `{database}`.* TO '{database}'@'127.0.0.1'")
     return f"mysql://{database}:{password}@127.0.0.1:{server.port}/{database}"
@@ -217,14 +242,18 @@ def with_password(server: MariaDB, database: str, password: str) -> str:
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
 @pytest.mark.parametrize("command", ["agent --until-done --rehearsal", "producer status"])
-def test_a_standard_file_that_is_closed_is_no_error(embedded: Deployment, command: str, closed: str) -> None:
+def test_a_standard_file_that_is_closed_is_no_error(
+    embedded: Deployment, command: str, closed: str
+) -> None:
     """A closed standard file is no error; services and cron jobs start programs this way.
 
     The event loop would end the process otherwise.
     """
     shell = ["sh", "-c", f"exec {sys.executable} -m {command} {closed}"]
 
-    done = subprocess.run(shell, check=False, cwd=embedded.folder, env=embedded.environ, capture_output=True)
+    done = subprocess.run(
+        shell, check=False, cwd=embedded.folder, env=embedded.environ, capture_output=True
+    )
 
     assert done.returncode == 0, done
 

@@ -29,7 +29,9 @@ def working(deployment: Deployment, latency: str) -> Program:
     llm = deployment.llm("--latency", latency)
     deployment.load(60)
     agent = deployment.agent("--slots", str(SLOTS))
-    deployment.until(lambda: sum(call.end_s is None for call in llm.calls()) == SLOTS, "calls in every slot")
+    deployment.until(
+        lambda: sum(call.end_s is None for call in llm.calls()) == SLOTS, "calls in every slot"
+    )
     return agent
 
 
@@ -93,7 +95,12 @@ def test_an_agent_whose_clock_is_set_back_starts_anew(on_kafka: Deployment) -> N
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_agent_that_has_not_begun_leaves_at_once(tmp_path: Path, number: signal.Signals) -> None:
     """A signal while the program still loads its code is exit code 0; nothing was made."""
-    with subprocess.Popen([sys.executable, "-m", "agent", "--rehearsal"], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE) as agent:
+    with subprocess.Popen(
+        [sys.executable, "-m", "agent", "--rehearsal"],
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+    ) as agent:
         while not caught(agent.pid, signal.SIGTERM):
             assert agent.poll() is None
         agent.send_signal(number)
@@ -128,7 +135,9 @@ def test_third_signal_ends_it(embedded: Deployment) -> None:
     In this test the ledger is locked.
     """
     agent = working(embedded, "100")
-    with closing(sqlite3.connect(embedded.folder / "docllm-data" / "ledger.sqlite", isolation_level=None)) as lock:
+    with closing(
+        sqlite3.connect(embedded.folder / "docllm-data" / "ledger.sqlite", isolation_level=None)
+    ) as lock:
         lock.execute("BEGIN IMMEDIATE")
         for words in ("draining", "hurrying"):
             agent.signal(signal.SIGTERM)

@@ -30,7 +30,9 @@ def test_every_task_ends_once_and_for_its_reason(deployment: Deployment) -> None
     """
     chance = seeded()
     deployment.use_tiers("1s", "2s", max_attempts=MAX_ATTEMPTS)
-    deployment.llm("--latency", "0.3-0.5", "--faults", FAULTS, "--seed", str(chance.randrange(1000)))
+    deployment.llm(
+        "--latency", "0.3-0.5", "--faults", FAULTS, "--seed", str(chance.randrange(1000))
+    )
     deployment.load(LOADED)
     _send(deployment, chance)
     agents = [deployment.agent("--slots", SLOTS) for _ in range(AGENTS)]
@@ -47,11 +49,17 @@ def test_every_task_ends_once_and_for_its_reason(deployment: Deployment) -> None
     calls: dict[str, list[Call]] = {}
     for call in sorted(run.calls, key=lambda one: one.start_s):
         calls.setdefault(call.name, []).append(call)
-    deaths = Counter((task.death.disposition, task.death.error_class) for task in run.tasks if task.death)
-    print(f"{len(run.calls)} calls for {len(run.tasks)} tasks, {left} were left after {KILLS} kills; {dict(deaths)}")  # noqa: T201 - figures
+    deaths = Counter(
+        (task.death.disposition, task.death.error_class) for task in run.tasks if task.death
+    )
+    print(  # noqa: T201
+        f"{len(run.calls)} calls for {len(run.tasks)} tasks, {left} were left after {KILLS} kills; {dict(deaths)}"
+    )
     assert left
     ended = [task for task in run.tasks if not (gave_up(task) and task.name in deployment.given_up)]
-    assert [(task, calls[task.name][-1]) for task in ended if not fits(task, calls[task.name][-1])] == []
+    assert [
+        (task, calls[task.name][-1]) for task in ended if not fits(task, calls[task.name][-1])
+    ] == []
     assert {("permanent", "BAD_REQUEST"), ("permanent", "REPLY_TOO_LARGE")} <= deaths.keys()
     assert len(run.quarantined) == GARBAGE
     assert {row.disposition for row in deployment.ledger.quarantined()} == {"undecodable"}
@@ -79,7 +87,14 @@ def _kill_one(deployment: Deployment, agents: list[Program], chance: random.Rand
     victims = chance.sample(agents, AGENTS)
 
     def killed() -> Program | None:
-        return next((one for one in victims if deployment.ledger.claims_of(one.pid) and deployment.kill(one)), None)
+        return next(
+            (
+                one
+                for one in victims
+                if deployment.ledger.claims_of(one.pid) and deployment.kill(one)
+            ),
+            None,
+        )
 
     deployment.until(killed, "an agent to work and to be killed")
     agents[:] = [one if one.running else deployment.agent("--slots", SLOTS) for one in agents]
@@ -94,7 +109,9 @@ def fits(task: Task, last: Call) -> bool:
     """Return whether a task ended as the server's answer to its last call requires."""
     if last.status == HTTPStatus.OK and last.sent_bytes <= HUGE_BYTES:
         return task.status == Status.SUCCEEDED
-    return task.death is not None and (task.death.disposition, task.death.error_class) == reason(last)
+    return task.death is not None and (task.death.disposition, task.death.error_class) == reason(
+        last
+    )
 
 
 def reason(last: Call) -> tuple[str, str]:

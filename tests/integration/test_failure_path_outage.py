@@ -91,9 +91,16 @@ def _survives(deployment: Deployment, outage: Outage, slots: Sequence[int], task
 
     _end(agents)
     run = deployment.evidence()
-    meanwhile = [call for call in llm.calls() if began_s <= call.start_s < ended_s and call.status != HTTPStatus.OK]
+    meanwhile = [
+        call
+        for call in llm.calls()
+        if began_s <= call.start_s < ended_s and call.status != HTTPStatus.OK
+    ]
     counted = sum(task.attempt for task in run.tasks)
-    before, after = _rate(run, began_s - BEFORE_S, began_s), _rate(run, ended_s + WITHIN_S, ended_s + WITHIN_S + WINDOW_S)
+    before, after = (
+        _rate(run, began_s - BEFORE_S, began_s),
+        _rate(run, ended_s + WITHIN_S, ended_s + WITHIN_S + WINDOW_S),
+    )
     print(  # noqa: T201 - figures
         f"{outage.faults}: {len(meanwhile)} calls in {ended_s - began_s:.0f} s, {counted} attempts counted, "
         f"{before:.0f} calls/s before, {after:.0f} after; full speed after {_resumed_s(run, ended_s, before):.1f} s"
@@ -120,7 +127,10 @@ def _happens(deployment: Deployment, llm: RehearsalLLM, outage: Outage) -> tuple
 
 
 def _told(deployment: Deployment, outage: Outage) -> bool:
-    return any("route default" in reason and outage.said in reason for reason in deployment.status()["reasons"])
+    return any(
+        "route default" in reason and outage.said in reason
+        for reason in deployment.status()["reasons"]
+    )
 
 
 def _end(agents: Sequence[Program]) -> None:
@@ -130,12 +140,21 @@ def _end(agents: Sequence[Program]) -> None:
 
 def _rate(run: Evidence, since_s: float, until_s: float) -> float:
     """Return the number of good answers per second."""
-    return sum(since_s <= end_s < until_s for end_s in map(_good_end_s, run.calls)) / (until_s - since_s)
+    return sum(since_s <= end_s < until_s for end_s in map(_good_end_s, run.calls)) / (
+        until_s - since_s
+    )
 
 
 def _resumed_s(run: Evidence, ended_s: float, before: float) -> float:
     """Return after how many seconds the rate of good answers reached SHARE."""
-    return next((second / 4 for second in range(120) if _rate(run, ended_s + second / 4, ended_s + second / 4 + 1) >= SHARE * before), 30.0)
+    return next(
+        (
+            second / 4
+            for second in range(120)
+            if _rate(run, ended_s + second / 4, ended_s + second / 4 + 1) >= SHARE * before
+        ),
+        30.0,
+    )
 
 
 def _good_end_s(call: Call) -> float:

@@ -26,7 +26,9 @@ def test_rebalance_storm_repeats_nothing(deployment: Deployment) -> None:
     llm = deployment.llm("--latency", "0.5-1.5")
     deployment.load(TASKS)
     agents = [deployment.agent("--slots", SLOTS) for _ in range(AT_ONCE)]
-    deployment.until(lambda: all(deployment.ledger.settled_by(one.pid) for one in agents), "all of them to work")
+    deployment.until(
+        lambda: all(deployment.ledger.settled_by(one.pid) for one in agents), "all of them to work"
+    )
 
     end_s = monotonic() + STORM_S
     while monotonic() < end_s:
@@ -41,7 +43,9 @@ def test_rebalance_storm_repeats_nothing(deployment: Deployment) -> None:
     deployment.until_done("--slots", "100", agents=2)
 
     run = deployment.evidence()
-    print(f"{len(agents)} agents, {len(idle)} settled nothing, {left} tasks were left after the storm")  # noqa: T201 - figures
+    print(  # noqa: T201
+        f"{len(agents)} agents, {len(idle)} settled nothing, {left} tasks were left after the storm"
+    )
     assert left
     assert len(idle) < len(agents) / 2
     assert len(llm.calls()) == TASKS

@@ -33,7 +33,10 @@ def test_five_thousand_retries_are_never_early(embedded: Deployment) -> None:
 
     with DueWatch(embedded.ledger) as watch:
         agent = embedded.agent("--until-done", "--slots", "100")
-        embedded.until(lambda: sum(task.attempt for task in embedded.ledger.tasks()) >= RETRIES, f"{RETRIES} retries")
+        embedded.until(
+            lambda: sum(task.attempt for task in embedded.ledger.tasks()) >= RETRIES,
+            f"{RETRIES} retries",
+        )
         llm.dial()
         assert agent.wait() == 0, agent.tail()
 
@@ -90,7 +93,9 @@ def test_deadline_that_passes_in_a_tier_ends_the_task(embedded: Deployment) -> N
     llm = embedded.llm("--latency", "0", "--faults", UNUSABLE)
     deadline = (datetime.now(UTC) + timedelta(seconds=14)).isoformat()
     late = [task_line(number, deadline=deadline) for number in range(20)]
-    embedded.producer("load", str(embedded.write_lines([*late, *(task_line(number) for number in range(20, 40))])))
+    embedded.producer(
+        "load", str(embedded.write_lines([*late, *(task_line(number) for number in range(20, 40))]))
+    )
     embedded.expect(BATCH, (f"t{number}" for number in range(40)))
     agent = embedded.agent("--until-done", "--slots", "40")
 
@@ -100,7 +105,9 @@ def test_deadline_that_passes_in_a_tier_ends_the_task(embedded: Deployment) -> N
     assert agent.wait(120) == 0, agent.tail()
     run = embedded.evidence()
     assert {row.disposition for row in embedded.ledger.dead_letters()} == {"expired"}
-    assert {task.name for task in run.tasks if task.death} == {f"{BATCH}/t{number}" for number in range(20)}
+    assert {task.name for task in run.tasks if task.death} == {
+        f"{BATCH}/t{number}" for number in range(20)
+    }
     assert len(run.calls) == 60
     assert checker.violations(run) == []
 
@@ -113,7 +120,9 @@ def test_old_tier_is_drained(deployment: Deployment) -> None:
     deployment.load(60)
     with DueWatch(deployment.ledger) as watch:
         agent = deployment.agent("--slots", "60")
-        deployment.until(lambda: deployment.ledger.counts()["retrying"] == 60, "all tasks in the tier")
+        deployment.until(
+            lambda: deployment.ledger.counts()["retrying"] == 60, "all tasks in the tier"
+        )
         agent.signal(signal.SIGTERM)
         assert agent.wait() == 0, agent.tail()
         llm.dial()
@@ -133,5 +142,7 @@ def tell_lateness(run: Evidence, watch: DueWatch) -> float:
     """Print the percentiles of the lateness; return the largest, in seconds."""
     late_s = sorted(checker.lateness_s(run, watch.dues).values())
     cuts = quantiles(late_s, n=100)
-    print(f"{len(late_s)} retries, late by p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s, at most {late_s[-1]:.2f} s")  # noqa: T201 - figures
+    print(  # noqa: T201
+        f"{len(late_s)} retries, late by p50 {cuts[49]:.2f} s, p99 {cuts[98]:.2f} s, at most {late_s[-1]:.2f} s"
+    )
     return late_s[-1]

@@ -26,7 +26,10 @@ def test_rate_limit_costs_no_attempt_and_is_told(deployment: Deployment) -> None
     deployment.load(60)
     agent = deployment.agent("--until-done", "--slots", "10")
 
-    deployment.until(lambda: any("429" in reason for reason in deployment.status()["reasons"]), "status to tell of 429")
+    deployment.until(
+        lambda: any("429" in reason for reason in deployment.status()["reasons"]),
+        "status to tell of 429",
+    )
     refused = deployment.status()["batches"][0]
     llm.dial()
 
@@ -59,7 +62,9 @@ def test_errors_of_every_kind_kill_nothing(embedded: Deployment) -> None:
     assert {0, 200, 500, 503} <= {call.status for call in run.calls}
     assert {task.status for task in run.tasks} == {Status.SUCCEEDED}
     assert checker.violations(run) == []
-    assert 0 < sum(task.attempt for task in run.tasks) <= sum(call.status != 200 for call in run.calls)
+    assert (
+        0 < sum(task.attempt for task in run.tasks) <= sum(call.status != 200 for call in run.calls)
+    )
 
 
 @pytest.mark.timeout(300)
@@ -76,7 +81,9 @@ def test_bad_answers_end_each_task_once(embedded: Deployment) -> None:
 
     run = embedded.evidence()
     classes = {row.error_class for row in embedded.ledger.dead_letters()}
-    print(f"{len(run.calls)} calls for {len(run.tasks)} tasks, {len(embedded.ledger.dead_letters())} dead")  # noqa: T201 - figures
+    print(  # noqa: T201
+        f"{len(run.calls)} calls for {len(run.tasks)} tasks, {len(embedded.ledger.dead_letters())} dead"
+    )
     assert classes == {"BAD_OUTPUT"}
     assert {task.attempt for task in run.tasks if task.death} == {3}
     # The server says 200 to answers that docllm cannot use, so a repeated call is right here.

@@ -32,11 +32,19 @@ def new_ledger(deployment: Deployment, request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_lost_ledger_is_filled_from_the_dead_letters(deployment: Deployment, request: pytest.FixtureRequest) -> None:
+def test_lost_ledger_is_filled_from_the_dead_letters(
+    deployment: Deployment, request: pytest.FixtureRequest
+) -> None:
     """Tasks that died twice come back once, into their batches, a stranger's line when it is asked for; a second run loads nothing."""
     llm = deployment.llm("--latency", "0", "--faults", "413=1")
     deployment.load(TASKS)
-    deployment.bus.write([Outgoing(deployment.topics.name("inbox"), b"k", orjson.dumps(task_line(1)) + b"garbage", [])])
+    deployment.bus.write(
+        [
+            Outgoing(
+                deployment.topics.name("inbox"), b"k", orjson.dumps(task_line(1)) + b"garbage", []
+            )
+        ]
+    )
     deployment.until_done("--slots", "100")
     deployment.producer("replay", "--id", "t7", "--yes")
     deployment.until_done()
@@ -51,7 +59,9 @@ def test_lost_ledger_is_filled_from_the_dead_letters(deployment: Deployment, req
     empty = deployment.ledger.tasks()
     first = deployment.producer("replay", "--from-topic", "--yes")
     again = deployment.producer("replay", "--from-topic", "--yes")
-    asked = deployment.producer("replay", "--from-topic", "--disposition", "undecodable", "--yes", code=1)
+    asked = deployment.producer(
+        "replay", "--from-topic", "--disposition", "undecodable", "--yes", code=1
+    )
 
     found = {task.name: (task.value, task.raw_key) for task in deployment.ledger.tasks()}
     direct = found.pop(f"{deployment.group}-direct/t1000")
@@ -70,7 +80,10 @@ def test_lost_ledger_is_filled_from_the_dead_letters(deployment: Deployment, req
     deployment.until_done("--slots", "100")
 
     assert {task.status for task in deployment.ledger.tasks()} == {Status.SUCCEEDED}
-    assert {batch["name"] for batch in deployment.status()["batches"]} == {BATCH, f"{deployment.group}-direct"}
+    assert {batch["name"] for batch in deployment.status()["batches"]} == {
+        BATCH,
+        f"{deployment.group}-direct",
+    }
 
 
 def test_letters_of_this_ledger_are_refused(embedded: Deployment) -> None:
@@ -91,7 +104,9 @@ def test_letters_of_this_ledger_are_refused(embedded: Deployment) -> None:
     assert embedded.ledger.counts()["dead"] == 3
 
 
-def test_a_letter_that_only_points_counts_where_no_other_has_the_value(embedded: Deployment) -> None:
+def test_a_letter_that_only_points_counts_where_no_other_has_the_value(
+    embedded: Deployment,
+) -> None:
     """A pointer letter counts only if no other letter has the task's value.
 
     Letters of one task count once. A task with nothing but a pointer is reported, with exit code 1.
@@ -101,11 +116,18 @@ def test_a_letter_that_only_points_counts_where_no_other_has_the_value(embedded:
     line = orjson.dumps(task_line(1))
 
     def letter(fence: int, value: bytes | None, task: bytes = b"7") -> Outgoing:
-        named = [("docllm-ledger", b"f" * 32), ("docllm-batch", b"b"), ("docllm-task", task), ("docllm-fence", b"%d" % fence)]
+        named = [
+            ("docllm-ledger", b"f" * 32),
+            ("docllm-batch", b"b"),
+            ("docllm-task", task),
+            ("docllm-fence", b"%d" % fence),
+        ]
         pointer = [("docllm-pointer", b"3 MiB in the ledger")] if value is None else []
         return Outgoing(topic, b"%d" % fence, value, named + pointer)
 
-    embedded.bus.write([letter(1, line), letter(3, line), letter(2, line), letter(4, None), letter(0, None, b"8")])
+    embedded.bus.write(
+        [letter(1, line), letter(3, line), letter(2, line), letter(4, None), letter(0, None, b"8")]
+    )
 
     done = embedded.run("producer", "replay", "--from-topic", topic, "--yes")
 

@@ -10,7 +10,11 @@ from tests.integration import checker
 from tests.integration.deployment import Deployment, task_line
 
 Settings = Callable[[Deployment, str], None]
-IMPOSSIBLE = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 5, "maximum": 1}}, "required": ["n"]}
+IMPOSSIBLE = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 5, "maximum": 1}},
+    "required": ["n"],
+}
 
 
 def ends(deployment: Deployment) -> dict[str, Counter[str]]:
@@ -22,12 +26,16 @@ def ends(deployment: Deployment) -> dict[str, Counter[str]]:
 
 
 @pytest.mark.timeout(300)
-def test_a_wrong_parameter_costs_a_dozen_tasks_of_its_batch(embedded: Deployment, settings: Settings) -> None:
+def test_a_wrong_parameter_costs_a_dozen_tasks_of_its_batch(
+    embedded: Deployment, settings: Settings
+) -> None:
     """Of 300 refused tasks 13 die, with 64 slots too; a healthy batch beside them is done; repaired and loaded again, the rest run."""
     strict = embedded.llm("--latency", "0.05", "--faults", "400=1")
     embedded.llm("--latency", "0.05")
     settings(embedded, f'[routes.strict]\nbase_url = "{strict.url}"\n')
-    wrong = embedded.write_lines((task_line(number, model="strict") for number in range(300)), "wrong")
+    wrong = embedded.write_lines(
+        (task_line(number, model="strict") for number in range(300)), "wrong"
+    )
     embedded.producer("load", str(wrong))
     embedded.expect("wrong", (f"t{number}" for number in range(300)))
     embedded.load(200, "healthy")
@@ -38,12 +46,20 @@ def test_a_wrong_parameter_costs_a_dozen_tasks_of_its_batch(embedded: Deployment
     embedded.until(lambda: ends(embedded)["wrong"]["RETRYING"] == 287, "the others to be held back")
     status, listed = embedded.status(), embedded.producer("guard", "list")
     said = "batch wrong, type document, route strict: all 12 tasks that ended were refused for the same reason"
-    assert any(why.startswith(f"guard of {said}") and "with up to 2 tasks" in why for why in status["reasons"])
-    assert [(one["cause"], one["look_size"], one["looking"]) for one in status["guards"]] == [("bad_request", 2, False)]
+    assert any(
+        why.startswith(f"guard of {said}") and "with up to 2 tasks" in why
+        for why in status["reasons"]
+    )
+    assert [(one["cause"], one["look_size"], one["looking"]) for one in status["guards"]] == [
+        ("bad_request", 2, False)
+    ]
     assert said in listed
     for agent in agents:
         assert agent.running
-        assert "the guard of batch wrong, type document, route strict is raised, its tasks wait: all 12 tasks" in agent.err
+        assert (
+            "the guard of batch wrong, type document, route strict is raised, its tasks wait: all 12 tasks"
+            in agent.err
+        )
         assert "route strict: next look in" in agent.err
 
     strict.dial()
@@ -61,7 +77,9 @@ def test_a_batch_with_bad_tasks_ends_by_itself(embedded: Deployment, settings: S
     embedded.use_tiers("1s", "2s", max_attempts=2)
     embedded.llm("--latency", "0.02")
     settings(embedded, "[guard]\nprobe_s = 2\n")
-    lines = [task_line(number, **({"schema": IMPOSSIBLE} if number < 15 else {})) for number in range(30)]
+    lines = [
+        task_line(number, **({"schema": IMPOSSIBLE} if number < 15 else {})) for number in range(30)
+    ]
     embedded.producer("load", str(embedded.write_lines(lines)))
     embedded.expect("tasks", (f"t{number}" for number in range(30)))
 
@@ -69,6 +87,9 @@ def test_a_batch_with_bad_tasks_ends_by_itself(embedded: Deployment, settings: S
 
     assert ends(embedded) == {"tasks": {"DEAD": 15, "SUCCEEDED": 15}}
     assert {row.disposition for row in embedded.ledger.dead_letters()} == {"exhausted"}
-    assert "the guard of batch tasks, type document, route default is raised, its tasks wait" in agent.err
+    assert (
+        "the guard of batch tasks, type document, route default is raised, its tasks wait"
+        in agent.err
+    )
     assert "1 task of it tried now" in agent.err
     assert checker.violations(embedded.evidence()) == []

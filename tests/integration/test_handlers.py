@@ -47,22 +47,41 @@ def test_a_handler_of_ones_own_runs_its_type(embedded: Deployment) -> None:
     """
     embedded.llm("--latency", "0")
     configured(embedded, "invoices:extract")
-    lines = [{"id": text, "type": "invoice", "input": {"text": text}} for text in ("good", "junk", "rule", "later", "never")]
+    lines = [
+        {"id": text, "type": "invoice", "input": {"text": text}}
+        for text in ("good", "junk", "rule", "later", "never")
+    ]
     lines.append({"id": "short", "type": "invoice", "max_attempts": 2, "input": {"text": "never"}})
     embedded.producer("load", str(embedded.write_lines(lines)))
 
     (agent,) = embedded.until_done()
-    ended = {line["id"]: line for line in map(orjson.loads, embedded.producer("export", "--batch", BATCH).splitlines())}
+    ended = {
+        line["id"]: line
+        for line in map(orjson.loads, embedded.producer("export", "--batch", BATCH).splitlines())
+    }
 
-    assert {key: line["status"] for key, line in ended.items() if line["status"] == "succeeded"} == {
+    assert {
+        key: line["status"] for key, line in ended.items() if line["status"] == "succeeded"
+    } == {
         "good": "succeeded",
         "later": "succeeded",
     }
     assert [ended[key]["result"]["tries"] for key in ("good", "later")] == [1, 3]
     assert ended["junk"]["error"] == {"code": "HANDLER_GAVE_UP", "message": "this is no invoice"}
     assert ended["rule"]["error"] == {"code": "HANDLER_GAVE_UP", "message": "KeyError: 'total'"}
-    assert ended["never"]["error"] == ended["short"]["error"] == {"code": "HANDLER", "message": "the archive is closed"}
-    assert {key: line["attempts"] for key, line in ended.items()} == {"good": 1, "junk": 1, "rule": 1, "later": 3, "never": 3, "short": 2}
+    assert (
+        ended["never"]["error"]
+        == ended["short"]["error"]
+        == {"code": "HANDLER", "message": "the archive is closed"}
+    )
+    assert {key: line["attempts"] for key, line in ended.items()} == {
+        "good": 1,
+        "junk": 1,
+        "rule": 1,
+        "later": 3,
+        "never": 3,
+        "short": 2,
+    }
     died = {(row.error_class, row.disposition) for row in embedded.ledger.dead_letters()}
     assert died == {("HANDLER_GAVE_UP", "permanent"), ("HANDLER", "exhausted")}
     assert "KeyError" in agent.err
@@ -93,13 +112,17 @@ def test_a_handler_that_panics_pays_for_its_attempts_and_no_more(embedded: Deplo
     configured(embedded, "invoices:extract")
     (embedded.folder / "invoices.py").write_text(PAID)
     keys = [f"{kind} {number}" for kind in ("good", "panic", "exit") for number in range(3)]
-    lines = [{"id": key, "type": "invoice", "max_attempts": 2, "input": {"text": "x"}} for key in keys]
+    lines = [
+        {"id": key, "type": "invoice", "max_attempts": 2, "input": {"text": "x"}} for key in keys
+    ]
     embedded.producer("load", str(embedded.write_lines(lines)))
 
     (agent,) = embedded.until_done()
 
     assert len(llm.calls()) == 3 + 2 * 6
-    died = {(row.error_class, row.disposition, row.error_text) for row in embedded.ledger.dead_letters()}
+    died = {
+        (row.error_class, row.disposition, row.error_text) for row in embedded.ledger.dead_letters()
+    }
     texts = ("Panic: index out of bounds", "SystemExit: 0")
     assert died == {("HANDLER", "exhausted", text) for text in texts}
     assert 'invoices.py", line 13, in extract' in agent.err
@@ -109,15 +132,22 @@ def test_memory_that_runs_out_twice_drains_the_agent(embedded: Deployment) -> No
     """Each task has failed of it, counted; the agent ends with 5 and says what to do."""
     embedded.llm("--latency", "0")
     configured(embedded, "invoices:extract")
-    (embedded.folder / "invoices.py").write_text("async def extract(context):\n    raise MemoryError\n")
-    lines = [{"id": str(number), "type": "invoice", "max_attempts": 5, "input": {"text": "x"}} for number in range(2)]
+    (embedded.folder / "invoices.py").write_text(
+        "async def extract(context):\n    raise MemoryError\n"
+    )
+    lines = [
+        {"id": str(number), "type": "invoice", "max_attempts": 5, "input": {"text": "x"}}
+        for number in range(2)
+    ]
     embedded.producer("load", str(embedded.write_lines(lines)))
 
     done = embedded.run("agent", "--group", embedded.group)
 
     assert done.code == 5, done
     assert "error: memory ran out twice within a minute" in done.err
-    assert [(row.error_class, row.outcome) for row in embedded.ledger.attempts()] == [("HANDLER", "retry")] * 2
+    assert [(row.error_class, row.outcome) for row in embedded.ledger.attempts()] == [
+        ("HANDLER", "retry")
+    ] * 2
 
 
 def test_a_handler_that_cannot_be_used_is_exit_2(embedded: Deployment) -> None:
@@ -132,6 +162,8 @@ def test_a_handler_that_cannot_be_used_is_exit_2(embedded: Deployment) -> None:
     done = embedded.run("agent", "--group", embedded.group)
 
     assert done.code == 2
-    assert "types.invoice.handler: module invoices has no function extrat; define it there" in done.err
+    assert (
+        "types.invoice.handler: module invoices has no function extrat; define it there" in done.err
+    )
     assert "Traceback" not in done.err
     assert embedded.ledger.agents() == []

@@ -29,14 +29,25 @@ INBOX: dict[str, tuple[bytes | None, list[tuple[str, bytes]]]] = {
     "no JSON": (b"\0" * 100, []),
     "other JSON": (b"null", []),
     "deep": (b"[" * 100_000, []),
-    "deep in a field": (b'{"id":"d","prompt":"p","metadata":{"a":' + b"[" * 10_000 + b"]" * 10_000 + b"}}", []),
-    "deep in a dropped field": (b'{"metadata":' + b"[" * 1000 + b"]" * 1000 + b',"metadata":{},"id":"d","prompt":"p"}', []),
+    "deep in a field": (
+        b'{"id":"d","prompt":"p","metadata":{"a":' + b"[" * 10_000 + b"]" * 10_000 + b"}}",
+        [],
+    ),
+    "deep in a dropped field": (
+        b'{"metadata":' + b"[" * 1000 + b"]" * 1000 + b',"metadata":{},"id":"d","prompt":"p"}',
+        [],
+    ),
     "a name twice": (b'{"id":"d","id":"e","prompt":"p"}', []),
     "half a letter": (b'{"id":"d","prompt":"\\ud800"}', []),
     "a forged line of the log": (orjson.dumps({"id": "d", "prompt": "p", FORGED: 1}), []),
     "patterns that fill the memory": (with_schema(BOMB), []),
     "a pattern that takes minutes": (with_schema({"pattern": r"\s" * 5000}), []),
-    "alternatives of alternatives": (with_schema({"allOf": [{"$ref": "#/$defs/a"}] * 400, "$defs": {"a": {"anyOf": [{}] * 400}}}), []),
+    "alternatives of alternatives": (
+        with_schema(
+            {"allOf": [{"$ref": "#/$defs/a"}] * 400, "$defs": {"a": {"anyOf": [{}] * 400}}}
+        ),
+        [],
+    ),
     **{name: (with_schema(schema), []) for name, schema in PANICS.items()},
     "a model with blanks": (orjson.dumps(task_line(2, model="m ")), []),
     "a batch that is no text": (GOOD, [("docllm-batch", b"\xff")]),
@@ -54,7 +65,10 @@ HEADERS: dict[str, tuple[str, bytes]] = {
     "another ledger": ("docllm-ledger", b"0" * 32),
     "another group": ("docllm-group", b"x"),
     "a ledger that colours the terminal": ("docllm-ledger", b"L\x1b[31m"),
-    "a group that forges a line of the log": ("docllm-group", b"g\r\n2027-01-01 00:00:00,000 INFO    agent: FORGED"),
+    "a group that forges a line of the log": (
+        "docllm-group",
+        b"g\r\n2027-01-01 00:00:00,000 INFO    agent: FORGED",
+    ),
 }
 TWICE = [("docllm-\x1b[2J\n2027-01-01 FORGED", b"")] * 2
 
@@ -66,7 +80,13 @@ def test_hostile_records_of_the_inbox_stop_nobody(deployment: Deployment) -> Non
     deployment.producer("topics", "apply")
     inbox = deployment.topics.name("inbox")
     bad = [Outgoing(inbox, KEY, value, headers) for value, headers in INBOX.values()]
-    deployment.bus.write([*bad, Outgoing(inbox, KEY, b"\xef\xbb\xbf" + GOOD + b"\r\n", []), Outgoing(inbox, KEY, GOOD, [])])
+    deployment.bus.write(
+        [
+            *bad,
+            Outgoing(inbox, KEY, b"\xef\xbb\xbf" + GOOD + b"\r\n", []),
+            Outgoing(inbox, KEY, GOOD, []),
+        ]
+    )
     deployment.expect(f"{deployment.group}-direct", ["t1"])
 
     deployment.until_done()
@@ -84,10 +104,19 @@ def test_hostile_records_among_the_tasks_stop_nobody(deployment: Deployment) -> 
     deployment.load(1)
     (task,) = deployment.ledger.tasks()
     topic = deployment.topics.name("tasks")
-    headers = encode(Publication(deployment.status()["ledger"], deployment.group, "tasks", task.id, 0))
+    headers = encode(
+        Publication(deployment.status()["ledger"], deployment.group, "tasks", task.id, 0)
+    )
     copy = Outgoing(topic, b"t0", task.value, headers)
-    bad = [replace(copy, headers=[(name, value if name == other else old) for name, old in headers]) for other, value in HEADERS.values()]
-    bad += [replace(copy, key=b"other"), replace(copy, value=task.value + b" "), replace(copy, value=b"")]
+    bad = [
+        replace(copy, headers=[(name, value if name == other else old) for name, old in headers])
+        for other, value in HEADERS.values()
+    ]
+    bad += [
+        replace(copy, key=b"other"),
+        replace(copy, value=task.value + b" "),
+        replace(copy, value=b""),
+    ]
     bad += [
         replace(copy, headers=[*headers, ("docllm-fence", b"1")]),
         replace(copy, headers=[*headers, *TWICE]),
@@ -102,7 +131,10 @@ def test_hostile_records_among_the_tasks_stop_nobody(deployment: Deployment) -> 
     assert checker.violations(run) == []
     assert len(run.quarantined) == len(bad)
     assert len(llm.calls()) == 1
-    assert all(line.isprintable() and not line.startswith("2027-01-01") for line in deployment.said().split("\n"))
+    assert all(
+        line.isprintable() and not line.startswith("2027-01-01")
+        for line in deployment.said().split("\n")
+    )
 
 
 @pytest.mark.timeout(300)
@@ -113,8 +145,13 @@ def test_lines_with_slow_patterns_hold_nobody_up(embedded: Deployment) -> None:
     """
     embedded.llm("--latency", "0")
     embedded.producer("topics", "apply")
-    slow = [task_line(number, schema={"anyOf": [{"pattern": rf"\pL{{300}}{number}"}, {}]}) for number in range(60)]
-    embedded.bus.write([Outgoing(embedded.topics.name("inbox"), KEY, orjson.dumps(one), []) for one in slow])
+    slow = [
+        task_line(number, schema={"anyOf": [{"pattern": rf"\pL{{300}}{number}"}, {}]})
+        for number in range(60)
+    ]
+    embedded.bus.write(
+        [Outgoing(embedded.topics.name("inbox"), KEY, orjson.dumps(one), []) for one in slow]
+    )
     embedded.expect(f"{embedded.group}-direct", [f"t{number}" for number in range(60)])
 
     embedded.until_done()
@@ -132,7 +169,11 @@ def test_load_names_a_line_that_makes_the_validator_panic(deployment: Deployment
     The lines around it are loaded and run.
     """
     deployment.llm("--latency", "0")
-    lines = [task_line(1), task_line(2, schema=PANICS["an $id twice, spelled otherwise"]), task_line(3)]
+    lines = [
+        task_line(1),
+        task_line(2, schema=PANICS["an $id twice, spelled otherwise"]),
+        task_line(3),
+    ]
     path = deployment.folder / "tasks.jsonl"
     path.write_bytes(b"\n".join(map(orjson.dumps, lines)))
 

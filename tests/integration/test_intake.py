@@ -16,7 +16,9 @@ from tests.integration.deployment import BATCH, Deployment, task_line
 from tests.servers import Kafka
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Say something small."}]}
-OPENAI = orjson.dumps({"custom_id": "c1", "method": "POST", "url": "/v1/chat/completions", "body": BODY})
+OPENAI = orjson.dumps(
+    {"custom_id": "c1", "method": "POST", "url": "/v1/chat/completions", "body": BODY}
+)
 HUGE = 10**17
 SAME = b"one partition, so that the first of them is the first"
 
@@ -50,7 +52,9 @@ def test_inbox_lines_become_tasks_and_garbage_is_set_aside(deployment: Deploymen
         Outgoing(inbox, SAME, orjson.dumps(task_line(1, prompt="other: {document}")), []),
         Outgoing(inbox, None, line(4), [("docllm-batch", b" \n")]),
     ]
-    deployment.bus.write([one for pair in zip(good, bad, strict=False) for one in pair] + bad[len(good) :])
+    deployment.bus.write(
+        [one for pair in zip(good, bad, strict=False) for one in pair] + bad[len(good) :]
+    )
     deployment.expect(f"{deployment.group}-direct", ["t1", "t2", "c1"])
     deployment.expect("night", ["t3"])
 
@@ -75,8 +79,15 @@ def test_strangers_on_the_task_topic_stop_nothing(deployment: Deployment) -> Non
     task = next(task for task in deployment.ledger.tasks() if task.name == "tasks/t7")
     topic = deployment.topics.name("tasks")
 
-    def foreign(task_id: int, fence: int, *, ledger: str = ledger, group: str = group, value: bytes = b"{}") -> Outgoing:
-        return Outgoing(topic, b"k", value, encode(Publication(ledger, group, "tasks", task_id, fence, HUGE, HUGE)))
+    def foreign(
+        task_id: int, fence: int, *, ledger: str = ledger, group: str = group, value: bytes = b"{}"
+    ) -> Outgoing:
+        return Outgoing(
+            topic,
+            b"k",
+            value,
+            encode(Publication(ledger, group, "tasks", task_id, fence, HUGE, HUGE)),
+        )
 
     strangers = [
         Outgoing(topic, None, b"hello", []),
@@ -116,7 +127,9 @@ def test_agent_with_nothing_but_an_inbox_works_it_off(deployment: Deployment) ->
 
 
 @pytest.mark.timeout(300)
-def test_a_header_whose_name_is_no_text_stops_nobody(on_kafka: Deployment, kafka_server: Kafka) -> None:
+def test_a_header_whose_name_is_no_text_stops_nobody(
+    on_kafka: Deployment, kafka_server: Kafka
+) -> None:
     """A record with a header name that is not UTF-8 is quarantined and stops nobody.
 
     A producer in C, Go or Rust may write a Latin-1 name, to the inbox or among the tasks.
@@ -137,7 +150,9 @@ def test_a_header_whose_name_is_no_text_stops_nobody(on_kafka: Deployment, kafka
 
 
 @pytest.mark.timeout(300)
-def test_lines_of_a_transaction_are_worked_off_to_the_end(on_kafka: Deployment, kafka_server: Kafka) -> None:
+def test_lines_of_a_transaction_are_worked_off_to_the_end(
+    on_kafka: Deployment, kafka_server: Kafka
+) -> None:
     """Lines of a transaction are worked off to the end.
 
     Flink and Kafka Streams write this way. Behind the last record is the transaction's marker,
@@ -146,9 +161,19 @@ def test_lines_of_a_transaction_are_worked_off_to_the_end(on_kafka: Deployment, 
     on_kafka.llm("--latency", "0")
     on_kafka.load(1)
     inbox = on_kafka.topics.name("inbox")
-    producer = Producer({"bootstrap.servers": kafka_server.bootstrap, "transactional.id": f"{on_kafka.group}-stream", "log_level": 0})
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka_server.bootstrap,
+            "transactional.id": f"{on_kafka.group}-stream",
+            "log_level": 0,
+        }
+    )
     producer.init_transactions(30)
-    for numbers, end in (((1, 2), producer.commit_transaction), ((3,), producer.abort_transaction), ((4,), producer.commit_transaction)):
+    for numbers, end in (
+        ((1, 2), producer.commit_transaction),
+        ((3,), producer.abort_transaction),
+        ((4,), producer.commit_transaction),
+    ):
         producer.begin_transaction()
         for number in numbers:
             producer.produce(inbox, line(number))
@@ -185,7 +210,9 @@ def test_an_inbox_that_was_made_again_is_read_after_topics_apply(on_kafka: Deplo
     on_kafka.until(lambda: on_kafka.status()["agents"], "the agent")
     assert isinstance(bus, KafkaBus)
     bus.delete_topic(inbox)
-    on_kafka.until(lambda: any(inbox in why for why in on_kafka.status()["reasons"]), "status to say so")
+    on_kafka.until(
+        lambda: any(inbox in why for why in on_kafka.status()["reasons"]), "status to say so"
+    )
     assert f"topic {inbox} paused" in agent.err
 
     on_kafka.producer("topics", "apply", "--partitions", "4")
@@ -193,7 +220,9 @@ def test_an_inbox_that_was_made_again_is_read_after_topics_apply(on_kafka: Deplo
     bus.write([Outgoing(inbox, None, line(1), [])])
 
     on_kafka.expect(f"{on_kafka.group}-direct", ["t1"])
-    on_kafka.until(lambda: on_kafka.ledger.tasks() and not on_kafka.ledger.open(), "the task to end")
+    on_kafka.until(
+        lambda: on_kafka.ledger.tasks() and not on_kafka.ledger.open(), "the task to end"
+    )
     agent.signal(signal.SIGTERM)
     assert agent.wait() == 0, agent.tail()
     assert checker.violations(on_kafka.evidence()) == []
@@ -232,7 +261,9 @@ def test_a_line_of_the_inbox_adds_to_no_batch_that_was_loaded(embedded: Deployme
     """
     embedded.llm("--latency", "0")
     embedded.load(1)
-    forged = [Outgoing(embedded.topics.name("inbox"), None, line(7), [("docllm-batch", BATCH.encode())])]
+    forged = [
+        Outgoing(embedded.topics.name("inbox"), None, line(7), [("docllm-batch", BATCH.encode())])
+    ]
     embedded.bus.write(forged)
 
     embedded.until_done()

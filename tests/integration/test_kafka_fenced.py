@@ -17,7 +17,12 @@ from schemas.errors import DocllmError
 from tests.contract import bus as one_bus
 from tests.contract import kafka_parts
 from tests.contract.bus import Bus, texts
-from tests.integration.test_kafka_outage import PROTOCOLS, opened, send_until_durable, until_answered
+from tests.integration.test_kafka_outage import (
+    PROTOCOLS,
+    opened,
+    send_until_durable,
+    until_answered,
+)
 from tests.servers.kafka_apart import Broker, Controller
 
 ADMINS = 12  # a client needs an answer at the wrong moment, which one in three gets
@@ -60,16 +65,25 @@ def test_every_client_outlives_a_broker_that_was_fenced(broker: Broker) -> None:
             async with asyncio.timeout(WELL_S):
                 await asyncio.gather(*asking, *sending)
                 for admin in admins:
-                    await until_answered(lambda admin=admin: admin.backlog(site.buses[0].group, [site.buses[0].topic]))
+                    await until_answered(
+                        lambda admin=admin: admin.backlog(
+                            site.buses[0].group, [site.buses[0].topic]
+                        )
+                    )
                 for bus, member in zip(site.buses, site.members, strict=True):
                     await send_until_durable(bus, texts(10, start=10))
-                    await member.until(lambda member=member: set(member.values()) >= set(texts(20)), within_s=WELL_S)
+                    await member.until(
+                        lambda member=member: set(member.values()) >= set(texts(20)),
+                        within_s=WELL_S,
+                    )
 
     asyncio.run(run())
 
 
 @pytest.mark.proof
-def test_members_that_hold_nothing_outlive_it_too(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_that_hold_nothing_outlive_it_too(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Members without partitions survive a fenced broker too.
 
     They used to lose all brokers for good. When the others left, a group could stand still with two
@@ -80,11 +94,19 @@ def test_members_that_hold_nothing_outlive_it_too(broker: Broker, monkeypatch: p
 
     async def run() -> None:
         async with AsyncExitStack() as running:
-            all_parts = [kafka_parts.parts(broker.bootstrap, PROTOCOLS[number % 2]) for number in range(GROUPS)]
-            buses = [await running.enter_async_context(one_bus.opened(parts)) for parts in all_parts]
+            all_parts = [
+                kafka_parts.parts(broker.bootstrap, PROTOCOLS[number % 2])
+                for number in range(GROUPS)
+            ]
+            buses = [
+                await running.enter_async_context(one_bus.opened(parts)) for parts in all_parts
+            ]
             groups = [[await bus.join() for _ in range(MEMBERS)] for bus in buses]
             for group in groups:
-                await group[0].until(lambda group=group: sum(len(one.held) == 1 for one in group) == PARTITIONS, WELL_S)
+                await group[0].until(
+                    lambda group=group: sum(len(one.held) == 1 for one in group) == PARTITIONS,
+                    WELL_S,
+                )
             idle = [[one for one in group if not one.held] for group in groups]
 
             await asyncio.to_thread(broker.fence)
@@ -95,7 +117,12 @@ def test_members_that_hold_nothing_outlive_it_too(broker: Broker, monkeypatch: p
 
             async with asyncio.timeout(WELL_S):
                 for rest in idle:
-                    await rest[0].until(lambda rest=rest: all(len(one.held) == PARTITIONS // len(rest) for one in rest), WELL_S)
+                    await rest[0].until(
+                        lambda rest=rest: all(
+                            len(one.held) == PARTITIONS // len(rest) for one in rest
+                        ),
+                        WELL_S,
+                    )
 
     asyncio.run(run())
 

@@ -54,7 +54,10 @@ def test_topic_made_again_is_filled_again(on_kafka: Deployment, bus: KafkaBus) -
 
     bus.delete_topic(on_kafka.topics.name("tasks"))
     left = on_kafka.ledger.open()
-    on_kafka.until(lambda: all("made again" in one.err or "topic" in one.err for one in agents), "the agents to notice")
+    on_kafka.until(
+        lambda: all("made again" in one.err or "topic" in one.err for one in agents),
+        "the agents to notice",
+    )
     on_kafka.producer("topics", "apply", "--partitions", "4")
 
     assert [one.wait(300) for one in agents] == [0, 0], agents[0].tail()

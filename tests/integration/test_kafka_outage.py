@@ -82,7 +82,9 @@ async def send_until_durable(bus: Bus, values: list[bytes]) -> list[float]:
 
 @pytest.mark.proof
 @pytest.mark.parametrize("outage", [freeze, kill])
-def test_outage_loses_nothing_and_needs_nobody(kafka_server: Kafka, outage: Callable[[Kafka], None]) -> None:
+def test_outage_loses_nothing_and_needs_nobody(
+    kafka_server: Kafka, outage: Callable[[Kafka], None]
+) -> None:
     """After 20 s without Kafka all records are delivered, read and committed.
 
     No publish takes longer than 20 s.
@@ -91,12 +93,17 @@ def test_outage_loses_nothing_and_needs_nobody(kafka_server: Kafka, outage: Call
     async def run() -> None:
         async with opened(kafka_server) as site:
             outage(kafka_server)
-            sending = [asyncio.create_task(send_until_durable(bus, texts(50, start=10))) for bus in site.buses]
+            sending = [
+                asyncio.create_task(send_until_durable(bus, texts(50, start=10)))
+                for bus in site.buses
+            ]
             await asyncio.sleep(OUTAGE_S)
             await asyncio.to_thread(bring_back, kafka_server, outage)
             took = [max(await one) for one in sending]
             for member in site.members:
-                await member.until(lambda member=member: set(member.values()) >= set(texts(60)), within_s=60)
+                await member.until(
+                    lambda member=member: set(member.values()) >= set(texts(60)), within_s=60
+                )
                 await until_at_rest(member)
 
             await until_well(site.buses[0])
@@ -144,7 +151,9 @@ def test_leave_and_publish_end_without_kafka(kafka_server: Kafka) -> None:
         async with opened(kafka_server) as site:
             kafka_server.freeze()
             try:
-                publishing = asyncio.create_task(site.buses[0].publisher.publish([site.buses[0].record(b"k", b"v")]))
+                publishing = asyncio.create_task(
+                    site.buses[0].publisher.publish([site.buses[0].record(b"k", b"v")])
+                )
                 began_s = time.monotonic()
                 for bus, member in zip(site.buses, site.members, strict=True):
                     member.source.mark(next(iter(member.held.values())), 1)

@@ -28,7 +28,9 @@ FACTS = [
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact.__name__.removeprefix("test_"))
-def test_new_protocol_changes_no_promise(fact: Callable[[Parts], Awaitable[None]], kafka_server: Kafka) -> None:
+def test_new_protocol_changes_no_promise(
+    fact: Callable[[Parts], Awaitable[None]], kafka_server: Kafka
+) -> None:
     """The tests for the classic protocol also hold under the new one."""
     parts = kafka_parts.parts(kafka_server.bootstrap, "consumer")
 
@@ -62,7 +64,10 @@ def test_source_goes_on_after_a_fatal_error(protocol: str, kafka_server: Kafka) 
             await member.has_read(20)
 
             assert sorted(member.values()) == sorted(texts(20))
-            assert any(isinstance(event, SourceFailed) and "worn out" in event.reason for event in member.events)
+            assert any(
+                isinstance(event, SourceFailed) and "worn out" in event.reason
+                for event in member.events
+            )
 
     asyncio.run(run())
 

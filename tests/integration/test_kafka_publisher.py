@@ -35,7 +35,10 @@ def test_record_that_only_the_broker_finds_too_large_is_refused_alone(kafka_serv
 
     async def run() -> None:
         async with opened(kafka_server) as bus:
-            records = [bus.record(b"k", value) for value in [b"before", os.urandom((4 << 20) + 1000), b"after"]]
+            records = [
+                bus.record(b"k", value)
+                for value in [b"before", os.urandom((4 << 20) + 1000), b"after"]
+            ]
 
             refusals = await bus.publisher.publish(records)
             backlog = await bus.admin.backlog(bus.group, [bus.topic])
@@ -68,7 +71,9 @@ def test_unreachable_kafka_is_said_in_time() -> None:
     """Without any broker a publish ends within its limit and names the reason."""
 
     async def run() -> None:
-        publisher = KafkaPublisher(config=KafkaConfig(f"127.0.0.1:{free_port()}"), clock=SystemClock())
+        publisher = KafkaPublisher(
+            config=KafkaConfig(f"127.0.0.1:{free_port()}"), clock=SystemClock()
+        )
         began_s = time.monotonic()
 
         (refusal,) = await publisher.publish([Outgoing("t", b"k", b"v", [])])
@@ -91,7 +96,9 @@ def test_busy_event_loop_does_not_starve_the_publisher(kafka_server: Kafka) -> N
 
     async def publishing_s(bus: Bus, *, busy: bool) -> float:
         began_s = time.monotonic()
-        publishing = asyncio.create_task(bus.publisher.publish([bus.record(b"k%d" % n, b"v" * 300) for n in range(RECORDS)]))
+        publishing = asyncio.create_task(
+            bus.publisher.publish([bus.record(b"k%d" % n, b"v" * 300) for n in range(RECORDS)])
+        )
         while busy and not publishing.done():
             sum(range(2000))
             await asyncio.sleep(0)

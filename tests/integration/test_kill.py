@@ -31,7 +31,9 @@ def test_twenty_kills_lose_nothing(deployment: Deployment) -> None:
         _kill_one(deployment, agents, chance)
     left = deployment.ledger.open()
     for one in agents:
-        deployment.until(lambda one=one: deployment.ledger.claims_of(one.pid), f"{one.name} to work")
+        deployment.until(
+            lambda one=one: deployment.ledger.claims_of(one.pid), f"{one.name} to work"
+        )
         one.signal(signal.SIGTERM)
     assert [one.wait() for one in agents] == [0, 0]
     deployment.until_done("--slots", "100", agents=2, timeout_s=400)
@@ -41,7 +43,9 @@ def test_twenty_kills_lose_nothing(deployment: Deployment) -> None:
     print(f"{KILLS} kills, {repeats} repeated calls, {left} tasks were left after the last one")  # noqa: T201 - figures
     assert left
     assert repeats
-    assert {task.name for task in run.tasks if task.status != Status.SUCCEEDED} <= deployment.given_up
+    assert {
+        task.name for task in run.tasks if task.status != Status.SUCCEEDED
+    } <= deployment.given_up
     assert checker.violations(run) == []
 
 
@@ -55,6 +59,7 @@ def _kill_one(deployment: Deployment, agents: list[Program], chance: random.Rand
     pause(chance.uniform(0, LONGEST_PAUSE_S))
     victim = chance.randrange(2)
     deployment.until(
-        lambda: deployment.ledger.claims_of(agents[victim].pid) and deployment.kill(agents[victim]), f"{agents[victim].name} to work"
+        lambda: deployment.ledger.claims_of(agents[victim].pid) and deployment.kill(agents[victim]),
+        f"{agents[victim].name} to work",
     )
     agents[victim] = _agent(deployment)

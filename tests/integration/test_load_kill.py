@@ -23,7 +23,9 @@ def test_killed_load_is_simply_started_again(deployment: Deployment) -> None:
     for number in range(BATCHES):
         _killed_load(deployment, f"b{number}", 0, point="load.accepted")
         for kill in range(1, KILLS_EACH):
-            _killed_load(deployment, f"b{number}", chance.uniform(0, took_s / 2), writing=kill % 2 == 0)
+            _killed_load(
+                deployment, f"b{number}", chance.uniform(0, took_s / 2), writing=kill % 2 == 0
+            )
             torn += 0 < deployment.ledger.loaded(f"b{number}") < TASKS
         orders = deployment.ledger.orders()
         _whole_load(deployment, f"b{number}")
@@ -31,7 +33,9 @@ def test_killed_load_is_simply_started_again(deployment: Deployment) -> None:
     deployment.until_done("--slots", "200", timeout_s=400)
 
     run = deployment.evidence()
-    figures = f"{torn} of them left a part of a batch, {orders} publish orders were left by the dead"
+    figures = (
+        f"{torn} of them left a part of a batch, {orders} publish orders were left by the dead"
+    )
     print(f"a load takes {took_s:.1f} s; {BATCHES * KILLS_EACH} kills; {figures}")  # noqa: T201 - figures
     assert orders >= BATCHES
     assert len(llm.calls()) == (BATCHES + 1) * TASKS
@@ -45,16 +49,28 @@ def _whole_load(deployment: Deployment, batch: str) -> float:
     return monotonic() - began_s
 
 
-def _killed_load(deployment: Deployment, batch: str, moment_s: float, *, writing: bool = False, point: str = "") -> None:
+def _killed_load(
+    deployment: Deployment, batch: str, moment_s: float, *, writing: bool = False, point: str = ""
+) -> None:
     """Kill a load at a random moment, or at a crash point.
 
     With `writing`, kill it shortly after it has written something.
     """
     path = deployment.write_lines((task_line(number) for number in range(TASKS)), batch)
     before = deployment.ledger.loaded(batch)
-    load = deployment.start("producer", "load", str(path), "--group", deployment.group, **({VARIABLE: point} if point else {}))
+    load = deployment.start(
+        "producer",
+        "load",
+        str(path),
+        "--group",
+        deployment.group,
+        **({VARIABLE: point} if point else {}),
+    )
     if writing:
-        deployment.until(lambda: not load.running or deployment.ledger.loaded(batch) > before, "the load to write")
+        deployment.until(
+            lambda: not load.running or deployment.ledger.loaded(batch) > before,
+            "the load to write",
+        )
     if point:
         load.wait()
     pause(moment_s / 10 if writing else moment_s)

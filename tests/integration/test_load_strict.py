@@ -43,7 +43,9 @@ def test_nothing_is_loaded_of_an_input_whose_ids_clash(embedded: Deployment) -> 
     The clash is known only once the ids before it are.
     """
     path = embedded.folder / "twice.jsonl"
-    path.write_bytes(lines(task_line(1), task_line(2), task_line(1) | {"prompt": "another {document}"}))
+    path.write_bytes(
+        lines(task_line(1), task_line(2), task_line(1) | {"prompt": "another {document}"})
+    )
 
     done = embedded.run("producer", "load", str(path), "--strict")
 
@@ -54,7 +56,9 @@ def test_nothing_is_loaded_of_an_input_whose_ids_clash(embedded: Deployment) -> 
 
 
 @pytest.mark.parametrize("option", ["--strict", "--dry-run"])
-def test_what_clashes_with_the_ledger_is_refused_before_anything_is_loaded(embedded: Deployment, option: str) -> None:
+def test_what_clashes_with_the_ledger_is_refused_before_anything_is_loaded(
+    embedded: Deployment, option: str
+) -> None:
     """Nothing is loaded if an id clashes with the batch in the ledger."""
     path = embedded.folder / "b.jsonl"
     path.write_bytes(lines(task_line(1)))
@@ -73,7 +77,10 @@ def test_a_dry_run_needs_no_ledger_that_answers(embedded: Deployment) -> None:
     """A dry run without a reachable ledger estimates, and says what it could not check."""
     path = embedded.folder / "b.jsonl"
     path.write_bytes(lines(task_line(1)))
-    nowhere = {"DOCLLM_KAFKA_BOOTSTRAP": "127.0.0.1:1", "DOCLLM_DATABASE_URL": "mysql://u@127.0.0.1:1/d"}
+    nowhere = {
+        "DOCLLM_KAFKA_BOOTSTRAP": "127.0.0.1:1",
+        "DOCLLM_DATABASE_URL": "mysql://u@127.0.0.1:1/d",
+    }
 
     done = embedded.run("producer", "load", str(path), "--dry-run", **nowhere)
 

@@ -12,7 +12,9 @@ def test_file_of_tasks_becomes_a_file_of_results(deployment: Deployment) -> None
     deployment.load(300)
 
     (agent,) = deployment.until_done()
-    lines = [orjson.loads(line) for line in deployment.producer("export", "--batch", BATCH).splitlines()]
+    lines = [
+        orjson.loads(line) for line in deployment.producer("export", "--batch", BATCH).splitlines()
+    ]
 
     assert [line["id"] for line in lines] == [f"t{number}" for number in range(300)]
     assert {line["status"] for line in lines} == {"succeeded"}
@@ -40,18 +42,41 @@ def test_both_formats_run_together(embedded: Deployment) -> None:
     """Lines of both formats run in one group; each exports in its own format."""
     embedded.llm("--latency", "0")
     ours = embedded.write_lines(
-        [task_line(1), task_line(2, schema={"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]})]
+        [
+            task_line(1),
+            task_line(
+                2,
+                schema={
+                    "type": "object",
+                    "properties": {"title": {"type": "string"}},
+                    "required": ["title"],
+                },
+            ),
+        ]
     )
-    body = {"model": "m", "messages": [{"role": "user", "content": "Say a word about the small river."}]}
-    theirs = embedded.write_lines([{"custom_id": "c1", "method": "POST", "url": "/v1/chat/completions", "body": body}], "theirs")
+    body = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Say a word about the small river."}],
+    }
+    theirs = embedded.write_lines(
+        [{"custom_id": "c1", "method": "POST", "url": "/v1/chat/completions", "body": body}],
+        "theirs",
+    )
     embedded.producer("load", str(ours))
     embedded.producer("load", str(theirs))
     embedded.expect(BATCH, ["t1", "t2"])
     embedded.expect("theirs", ["c1"])
 
     embedded.until_done()
-    own = [orjson.loads(line) for line in embedded.producer("export", "--batch", BATCH).splitlines()]
-    (openai,) = [orjson.loads(line) for line in embedded.producer("export", "--batch", "theirs", "--format", "openai").splitlines()]
+    own = [
+        orjson.loads(line) for line in embedded.producer("export", "--batch", BATCH).splitlines()
+    ]
+    (openai,) = [
+        orjson.loads(line)
+        for line in embedded.producer(
+            "export", "--batch", "theirs", "--format", "openai"
+        ).splitlines()
+    ]
 
     assert isinstance(own[0]["result"], str)
     assert isinstance(own[1]["result"]["title"], str)

@@ -24,7 +24,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'ledger.db'}"
     server = request.getfixturevalue(f"{request.param}_server")
-    return str(server.create_database(f"migrations{next(_numbers)}").replace("mysql://", "mysql+pymysql://"))
+    return str(
+        server.create_database(f"migrations{next(_numbers)}").replace(
+            "mysql://", "mysql+pymysql://"
+        )
+    )
 
 
 @pytest.fixture
@@ -51,7 +55,10 @@ def test_migrating_twice_changes_nothing(opened: Callable[[], Database]) -> None
 
     first, second = migrations.migrate(database), migrations.migrate(database)
 
-    assert (first, second) == ((None, migrations.wanted()), (migrations.wanted(), migrations.wanted()))
+    assert (first, second) == (
+        (None, migrations.wanted()),
+        (migrations.wanted(), migrations.wanted()),
+    )
     migrations.require(database)
     (drawn,) = ledger_ids(database)
     assert database.run(migrations.ledger_id) == drawn.hex()
@@ -60,10 +67,15 @@ def test_migrating_twice_changes_nothing(opened: Callable[[], Database]) -> None
 
 def test_several_at_once_make_one_ledger(url: str, opened: Callable[[], Database]) -> None:
     """Programs that start together on an empty database make one schema and one ledger id."""
-    program = (
-        f"from schemas.ledger.database import Database; from schemas.ledger.migrations import migrate; print(migrate(Database({url!r}))[1])"
-    )
-    started = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    program = f"""
+from schemas.ledger.database import Database
+from schemas.ledger.migrations import migrate
+print(migrate(Database({url!r}))[1])
+"""
+    started = [
+        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
 
     printed = [one.communicate(timeout=60)[0].strip() for one in started]
 
@@ -71,7 +83,9 @@ def test_several_at_once_make_one_ledger(url: str, opened: Callable[[], Database
     assert len(ledger_ids(opened())) == 1
 
 
-def test_the_ledgers_id_is_drawn_under_the_lock(opened: Callable[[], Database], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ledgers_id_is_drawn_under_the_lock(
+    opened: Callable[[], Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The ledger's id is drawn under the lock; otherwise two migrations could draw two."""
     database = opened()
     draw = migrations._draw_ledger_id
@@ -79,7 +93,12 @@ def test_the_ledgers_id_is_drawn_under_the_lock(opened: Callable[[], Database], 
 
     def noted(connection: Connection) -> None:
         # On SQLite the transaction is the lock, because there is one writer.
-        held.append(database.sqlite or connection.execute(text("SELECT IS_USED_LOCK('docllm.migrate') = CONNECTION_ID()")).scalar())
+        held.append(
+            database.sqlite
+            or connection.execute(
+                text("SELECT IS_USED_LOCK('docllm.migrate') = CONNECTION_ID()")
+            ).scalar()
+        )
         draw(connection)
 
     monkeypatch.setattr(migrations, "_draw_ledger_id", noted)
@@ -97,7 +116,12 @@ def test_a_broken_run_is_simply_started_again(opened: Callable[[], Database]) ->
     migrations.migrate(database)
 
     def break_off(connection: object) -> None:
-        for statement in ("DROP TABLE tally", "DROP TABLE ledger", "DELETE FROM alembic_version", _drop_index(database)):
+        for statement in (
+            "DROP TABLE tally",
+            "DROP TABLE ledger",
+            "DELETE FROM alembic_version",
+            _drop_index(database),
+        ):
             connection.execute(text(statement))
 
     database.run(break_off)
@@ -127,16 +151,27 @@ def test_the_tables_are_those_that_the_code_speaks_of(opened: Callable[[], Datab
     for name, table in tables.metadata.tables.items():
         found = {column["name"]: column for column in inspector.get_columns(name)}
         assert list(found) == [column.name for column in table.columns]
-        assert inspector.get_pk_constraint(name)["constrained_columns"] == [column.name for column in table.primary_key.columns]
+        assert inspector.get_pk_constraint(name)["constrained_columns"] == [
+            column.name for column in table.primary_key.columns
+        ]
         for column in table.columns:
             there = found[column.name]
             assert there["nullable"] == column.nullable, (name, column.name)
-            assert (there["default"] is None) == (column.server_default is None), (name, column.name)
+            assert (there["default"] is None) == (column.server_default is None), (
+                name,
+                column.name,
+            )
             wanted = column.type.dialect_impl(database.engine.dialect)
             for family in (Integer, LargeBinary, String):
-                assert isinstance(there["type"], family) == isinstance(wanted, family), (name, column.name)
+                assert isinstance(there["type"], family) == isinstance(wanted, family), (
+                    name,
+                    column.name,
+                )
             if isinstance(wanted, String):
-                assert there["type"].length == wanted.length or not wanted.length, (name, column.name)
+                assert there["type"].length == wanted.length or not wanted.length, (
+                    name,
+                    column.name,
+                )
 
 
 def test_the_indexes_are_those_that_the_code_speaks_of(opened: Callable[[], Database]) -> None:
@@ -146,10 +181,21 @@ def test_the_indexes_are_those_that_the_code_speaks_of(opened: Callable[[], Data
     inspector = _inspector(database)
 
     for name, table in tables.metadata.tables.items():
-        there = {tuple(index["column_names"]): bool(index["unique"]) for index in inspector.get_indexes(name)}
-        there |= {tuple(one["column_names"]): True for one in inspector.get_unique_constraints(name)}
-        assert {tuple(column.name for column in index.columns) for index in table.indexes} <= there.keys(), name
-        unique = {tuple(column.name for column in one.columns) for one in table.constraints if one.__visit_name__ == "unique_constraint"}
+        there = {
+            tuple(index["column_names"]): bool(index["unique"])
+            for index in inspector.get_indexes(name)
+        }
+        there |= {
+            tuple(one["column_names"]): True for one in inspector.get_unique_constraints(name)
+        }
+        assert {
+            tuple(column.name for column in index.columns) for index in table.indexes
+        } <= there.keys(), name
+        unique = {
+            tuple(column.name for column in one.columns)
+            for one in table.constraints
+            if one.__visit_name__ == "unique_constraint"
+        }
         assert {columns for columns, is_unique in there.items() if is_unique} == unique, name
 
 
@@ -158,13 +204,25 @@ def test_texts_are_compared_byte_by_byte(opened: Callable[[], Database]) -> None
     database = opened()
     migrations.migrate(database)
     if database.sqlite:
-        assert database.run(lambda c: c.execute(text("SELECT 'a' = 'A', 'a' = 'a '")).one()) == (0, 0)
+        assert database.run(lambda c: c.execute(text("SELECT 'a' = 'A', 'a' = 'a '")).one()) == (
+            0,
+            0,
+        )
         return
-    query = text("SELECT table_name AS name, table_collation AS collation FROM information_schema.tables WHERE table_schema = DATABASE()")
-    found = {row.name: row.collation for row in database.run(lambda c: c.execute(query).all()) if row.name != "alembic_version"}
+    query = text(
+        "SELECT table_name AS name, table_collation AS collation FROM information_schema.tables WHERE table_schema = DATABASE()"
+    )
+    found = {
+        row.name: row.collation
+        for row in database.run(lambda c: c.execute(query).all())
+        if row.name != "alembic_version"
+    }
 
     assert found == dict.fromkeys(tables.metadata.tables, "utf8mb4_bin")
-    assert database.run(lambda c: c.execute(text("SELECT @@character_set_server")).scalar()) == "latin1"
+    assert (
+        database.run(lambda c: c.execute(text("SELECT @@character_set_server")).scalar())
+        == "latin1"
+    )
 
 
 def test_batch_names_that_only_look_alike_are_different(opened: Callable[[], Database]) -> None:
@@ -175,7 +233,12 @@ def test_batch_names_that_only_look_alike_are_different(opened: Callable[[], Dat
 
     database.run(lambda c: c.execute(tables.batch.insert(), [{"name": name} for name in names]))
 
-    assert [row.name for row in database.run(lambda c: c.execute(tables.batch.select().order_by(tables.batch.c.id)).all())] == names
+    assert [
+        row.name
+        for row in database.run(
+            lambda c: c.execute(tables.batch.select().order_by(tables.batch.c.id)).all()
+        )
+    ] == names
 
 
 def test_times_are_utc_whatever_the_servers_zone(opened: Callable[[], Database]) -> None:
@@ -188,7 +251,10 @@ def test_times_are_utc_whatever_the_servers_zone(opened: Callable[[], Database])
 
     assert abs(datetime.now(UTC).replace(tzinfo=None) - row.created_at) < timedelta(minutes=1)
     if not database.sqlite:
-        assert database.run(lambda c: c.execute(text("SELECT @@global.time_zone")).scalar()) == "+05:00"
+        assert (
+            database.run(lambda c: c.execute(text("SELECT @@global.time_zone")).scalar())
+            == "+05:00"
+        )
 
 
 def test_an_empty_database_is_refused_with_the_command(opened: Callable[[], Database]) -> None:
@@ -197,14 +263,19 @@ def test_an_empty_database_is_refused_with_the_command(opened: Callable[[], Data
         migrations.require(opened())
 
 
-def test_an_older_schema_is_refused_with_the_command(opened: Callable[[], Database], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_schema_is_refused_with_the_command(
+    opened: Callable[[], Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An agent on an older schema names both revisions and the command."""
     database = opened()
     migrations.migrate(database)
     older = migrations.wanted()
     monkeypatch.setattr(migrations, "wanted", lambda: "9999")
 
-    with pytest.raises(UnsafeStateError, match=f"has schema {older}, this version needs 9999; run: python -m producer migrate"):
+    with pytest.raises(
+        UnsafeStateError,
+        match=f"has schema {older}, this version needs 9999; run: python -m producer migrate",
+    ):
         migrations.require(database)
 
 

@@ -34,11 +34,17 @@ def test_survivor_takes_over_from_a_killed_agent(deployment: Deployment) -> None
     llm = deployment.llm("--latency", LATENCY_S)
     deployment.load(400)
     agents = [deployment.agent("--until-done", "--slots", "20") for _ in range(2)]
-    deployment.until(lambda: all(deployment.ledger.settled_by(one.pid) for one in agents), "both agents to work")
+    deployment.until(
+        lambda: all(deployment.ledger.settled_by(one.pid) for one in agents), "both agents to work"
+    )
 
     def killed_in_a_call() -> bool:
         claimed, now_s = deployment.ledger.claims_of(agents[0].pid), SystemClock().now_s()
-        begun = {call.name for call in llm.calls() if call.end_s is None and now_s - call.start_s < float(LATENCY_S) / 2}
+        begun = {
+            call.name
+            for call in llm.calls()
+            if call.end_s is None and now_s - call.start_s < float(LATENCY_S) / 2
+        }
         return not begun.isdisjoint(claimed) and deployment.kill(agents[0])
 
     deployment.until(killed_in_a_call, "the victim to have begun calls, and to be killed")

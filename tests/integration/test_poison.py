@@ -34,7 +34,17 @@ def test_a_poison_task_takes_no_other_with_it(embedded: Deployment) -> None:
     (embedded.folder / "docllm.toml").write_text(SETTINGS)
     began_s = time.monotonic()
 
-    done = embedded.run("agent", "--group", embedded.group, "--processes", "2", "--slots", "4", "--until-done", timeout_s=150)
+    done = embedded.run(
+        "agent",
+        "--group",
+        embedded.group,
+        "--processes",
+        "2",
+        "--slots",
+        "4",
+        "--until-done",
+        timeout_s=150,
+    )
 
     print(f"{time.monotonic() - began_s:.1f} s")  # noqa: T201 - a figure
     assert done.code == 0, done

@@ -55,7 +55,11 @@ def raised(deployment: Deployment) -> dict[str, str]:
 
 def deaths(deployment: Deployment) -> Counter[str]:
     """Return how many tasks of each batch are dead."""
-    return Counter(task.name.partition("/")[0] for task in deployment.ledger.tasks() if task.status == Status.DEAD)
+    return Counter(
+        task.name.partition("/")[0]
+        for task in deployment.ledger.tasks()
+        if task.status == Status.DEAD
+    )
 
 
 @pytest.mark.timeout(300)
@@ -74,7 +78,9 @@ def test_a_release_that_raises_on_every_task_kills_ten_of_a_batch(deployment: De
     reasons = deployment.status()["reasons"]
     pause(6)
     died = deaths(deployment)
-    assert all(DEATHS <= died[batch] <= DEATHS + 1 for batch in BATCHES)  # the first look is of one task
+    assert all(
+        DEATHS <= died[batch] <= DEATHS + 1 for batch in BATCHES
+    )  # the first look is of one task
     for one in bad:
         one.signal(signal.SIGTERM)
     assert [one.wait() for one in bad] == [0, 0]
@@ -83,7 +89,10 @@ def test_a_release_that_raises_on_every_task_kills_ten_of_a_batch(deployment: De
     deployment.until_done()
 
     run = deployment.evidence()
-    assert any(reason.startswith("guard of batch one, ") and "ValueError: this release is broken" in reason for reason in reasons)
+    assert any(
+        reason.startswith("guard of batch one, ") and "ValueError: this release is broken" in reason
+        for reason in reasons
+    )
     assert raised(deployment) == {}
     died = deaths(deployment)
     assert all(DEATHS <= died[batch] <= DEATHS + 1 for batch in BATCHES)
@@ -106,7 +115,9 @@ def test_a_release_that_kills_its_process_kills_ten_tasks(embedded: Deployment) 
     starts = 0
     while "tasks" not in raised(embedded):
         starts += 1
-        assert starts < 40, embedded.ledger.counts()  # a task is dead when it was alone: one in a start
+        assert starts < 40, (
+            embedded.ledger.counts()
+        )  # a task is dead when it was alone: one in a start
         lives(embedded.agent("--slots", "30"), 5)
     crashes = sum(not lives(embedded.agent("--slots", "30"), 5) for _ in range(3))
     killed = deaths(embedded)["tasks"]
@@ -118,7 +129,9 @@ def test_a_release_that_kills_its_process_kills_ten_tasks(embedded: Deployment) 
     print(f"{starts} starts until the guard was raised, {killed} tasks died")  # noqa: T201 - figures
     assert crashes <= 1
     assert raised(embedded) == {}
-    assert said == "batch tasks, type document, any route: open; its tasks run again within seconds\n"
+    assert (
+        said == "batch tasks, type document, any route: open; its tasks run again within seconds\n"
+    )
     assert killed == deaths(embedded)["tasks"] == 10
     assert {row.disposition for row in embedded.ledger.dead_letters()} == {"worker_lost"}
     assert embedded.ledger.counts()["succeeded"] == TASKS - killed
@@ -151,7 +164,9 @@ def test_guards_are_listed_and_opened_by_name(embedded: Deployment) -> None:
     nothing = embedded.producer("guard", "list")
     agent = embedded.agent("--slots", "1")
 
-    embedded.until(lambda: deaths(embedded)["single"] == 1, "the last task of a batch to die of its own fault")
+    embedded.until(
+        lambda: deaths(embedded)["single"] == 1, "the last task of a batch to die of its own fault"
+    )
     agent.signal(signal.SIGTERM)
 
     assert agent.wait() == 0

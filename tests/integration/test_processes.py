@@ -34,7 +34,9 @@ def working(deployment: Deployment, *options: str) -> Program:
     """Return the parent of three agents, each of which has settled something."""
     parent = deployment.agent("--processes", "3", "--slots", SLOTS, *options)
     deployment.until(lambda: len(children(parent)) == 3, "three agents")
-    deployment.until(lambda: all(map(deployment.ledger.settled_by, children(parent))), "all of them to work")
+    deployment.until(
+        lambda: all(map(deployment.ledger.settled_by, children(parent))), "all of them to work"
+    )
     return parent
 
 
@@ -46,7 +48,10 @@ def test_killed_child_comes_back_and_the_work_is_done(deployment: Deployment) ->
     parent = working(deployment, "--until-done")
 
     victim = children(parent)[1]
-    deployment.until(lambda: deployment.ledger.claims_of(victim) and deployment.kill_process(victim), "the victim to hold tasks")
+    deployment.until(
+        lambda: deployment.ledger.claims_of(victim) and deployment.kill_process(victim),
+        "the victim to hold tasks",
+    )
 
     assert parent.wait(240) == 0, parent.tail()
     run = deployment.evidence()
@@ -102,7 +107,15 @@ def test_agents_share_one_rehearsal_llm(embedded: Deployment) -> None:
     """
     embedded.load(100)
 
-    done = embedded.run("agent", "--processes", "2", "--until-done", "--rehearsal", "--rehearsal-options", f"--port {free_port()}")
+    done = embedded.run(
+        "agent",
+        "--processes",
+        "2",
+        "--until-done",
+        "--rehearsal",
+        "--rehearsal-options",
+        f"--port {free_port()}",
+    )
 
     assert done.code == 0, done
     assert embedded.ledger.counts()["succeeded"] == 100
@@ -116,22 +129,30 @@ give_up = ["ValueError"]
 
 
 @pytest.mark.parametrize("options", [(), ("--processes", "2")])
-def test_dead_tasks_are_exit_code_1_for_who_asks(embedded: Deployment, options: tuple[str, ...]) -> None:
+def test_dead_tasks_are_exit_code_1_for_who_asks(
+    embedded: Deployment, options: tuple[str, ...]
+) -> None:
     """With --fail-on-dead, dead tasks are exit code 1, no agent is restarted for them.
 
     The error says where to look.
     """
     embedded.llm("--latency", "0")
-    (embedded.folder / "mine.py").write_text("async def handle(context):\n    raise ValueError('x')\n")
+    (embedded.folder / "mine.py").write_text(
+        "async def handle(context):\n    raise ValueError('x')\n"
+    )
     (embedded.folder / "docllm.toml").write_text(SETTINGS)
     embedded.load(2)
 
-    done = embedded.run("agent", "--group", embedded.group, "--until-done", "--fail-on-dead", *options)
+    done = embedded.run(
+        "agent", "--group", embedded.group, "--until-done", "--fail-on-dead", *options
+    )
     again = embedded.run("agent", "--group", embedded.group, "--until-done", *options)
 
     assert done.code == 1, done
     assert "starts again" not in done.err
-    assert f"are dead; look at them: python -m producer dead list --group {embedded.group}" in done.err
+    assert (
+        f"are dead; look at them: python -m producer dead list --group {embedded.group}" in done.err
+    )
     assert again.code == 0, again
 
 
@@ -142,10 +163,15 @@ def test_dead_tasks_are_exit_code_1_for_who_asks(embedded: Deployment, options: 
         (["--processes", "many"], "whole number"),
         (["reaper", "--processes", "2"], "one reaper"),
         (["--processes", "2"], "no LLM is configured"),
-        (["--processes", "2", "--rehearsal", "--rehearsal-options", "--faults x=1"], "--rehearsal-options"),
+        (
+            ["--processes", "2", "--rehearsal", "--rehearsal-options", "--faults x=1"],
+            "--rehearsal-options",
+        ),
     ],
 )
-def test_what_is_wrong_for_all_is_told_once(embedded: Deployment, options: list[str], said: str) -> None:
+def test_what_is_wrong_for_all_is_told_once(
+    embedded: Deployment, options: list[str], said: str
+) -> None:
     """Usage and configuration errors are 2 before any agent is started."""
     done = embedded.run("agent", *options)
 

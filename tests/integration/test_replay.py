@@ -16,8 +16,19 @@ from tests.integration.programs import Program, pause
 
 TASKS = 2500  # more than one transaction stores
 KILLS = 20
-POINTS = ("replay.page_stored:1", "replay.stored:1", "replay.page_applied:2", "replay.page_published:2", "replay.page_applied:1")
-BAD = ("--latency", "0", "--faults", "413=1")  # of a 400 a dozen would die: their guard holds the others back
+POINTS = (
+    "replay.page_stored:1",
+    "replay.stored:1",
+    "replay.page_applied:2",
+    "replay.page_published:2",
+    "replay.page_applied:1",
+)
+BAD = (
+    "--latency",
+    "0",
+    "--faults",
+    "413=1",
+)  # of a 400 a dozen would die: their guard holds the others back
 
 
 def died(deployment: Deployment, count: int, *options: str) -> None:
@@ -42,8 +53,21 @@ def test_killed_replay_replays_each_task_once(deployment: Deployment) -> None:
     """
     chance = seeded()
     died(deployment, TASKS)
-    command = ("producer", "replay", "--all", "--yes", "--rate", "100/s", "--group", deployment.group)
-    hit = [point for point in POINTS if deployment.run(*command, **{VARIABLE: point}).code == -signal.SIGKILL]
+    command = (
+        "producer",
+        "replay",
+        "--all",
+        "--yes",
+        "--rate",
+        "100/s",
+        "--group",
+        deployment.group,
+    )
+    hit = [
+        point
+        for point in POINTS
+        if deployment.run(*command, **{VARIABLE: point}).code == -signal.SIGKILL
+    ]
     left = [_dead(deployment)]
     for kill in range(KILLS):
         _kill(deployment, deployment.start(*command), chance, writing=kill % 2 == 1)
@@ -55,7 +79,9 @@ def test_killed_replay_replays_each_task_once(deployment: Deployment) -> None:
     assert hit == list(POINTS)
     assert len(set(left)) > KILLS // 4
     assert "0 tasks" in again
-    assert {(task.status, task.replays, task.fence) for task in deployment.ledger.tasks()} == {(Status.PENDING, 1, 1)}
+    assert {(task.status, task.replays, task.fence) for task in deployment.ledger.tasks()} == {
+        (Status.PENDING, 1, 1)
+    }
 
     deployment.until_done("--slots", "200")
 
@@ -69,7 +95,9 @@ def _kill(deployment: Deployment, victim: Program, chance: random.Random, *, wri
     """Kill a replay at a random moment, or, with `writing`, shortly after it wrote something."""
     before = _dead(deployment)
     if writing:
-        deployment.until(lambda: not victim.running or _dead(deployment) < before, "the replay to write")
+        deployment.until(
+            lambda: not victim.running or _dead(deployment) < before, "the replay to write"
+        )
     pause(chance.uniform(0, 0.3 if writing else 2.0))
     victim.end()
 
@@ -87,7 +115,9 @@ def test_two_replays_at_once_share_the_work(deployment: Deployment) -> None:
     both = [deployment.start(*command) for _ in range(2)]
 
     assert [one.wait() for one in both] == [0, 0], [one.tail() for one in both]
-    assert {(task.status, task.replays) for task in deployment.ledger.tasks()} == {(Status.PENDING, 1)}
+    assert {(task.status, task.replays) for task in deployment.ledger.tasks()} == {
+        (Status.PENDING, 1)
+    }
     (batch,) = deployment.status()["batches"]
     assert (batch["counts"]["pending"], batch["counts"]["dead"], batch["failures"]) == (600, 0, {})
     deployment.until_done("--slots", "200")
@@ -106,7 +136,9 @@ def test_replay_in_the_middle_of_a_running_group(deployment: Deployment) -> None
     llm.dial()
     deployment.until(lambda: not deployment.ledger.open(), "every task to end")
     replay(deployment, "--all", "--yes", "--cap", "50")
-    deployment.until(lambda: deployment.ledger.counts()["succeeded"] == 800, "every task to succeed")
+    deployment.until(
+        lambda: deployment.ledger.counts()["succeeded"] == 800, "every task to succeed"
+    )
     for one in agents:
         one.signal(signal.SIGTERM)
     assert [one.wait() for one in agents] == [0, 0]
@@ -154,9 +186,16 @@ def test_quarantined_record_becomes_a_task(deployment: Deployment) -> None:
     llm = deployment.llm("--latency", "0")
     deployment.producer("topics", "apply")
     topic = deployment.topics.name("tasks")
-    deployment.bus.write([Outgoing(topic, b"k", orjson.dumps(task_line(1)), []), Outgoing(topic, None, b"garbage", [])])
+    deployment.bus.write(
+        [
+            Outgoing(topic, b"k", orjson.dumps(task_line(1)), []),
+            Outgoing(topic, None, b"garbage", []),
+        ]
+    )
     deployment.agent("--slots", "5")
-    deployment.until(lambda: len(deployment.ledger.quarantined()) == 2, "the records to be set aside")
+    deployment.until(
+        lambda: len(deployment.ledger.quarantined()) == 2, "the records to be set aside"
+    )
 
     (group,) = orjson.loads(deployment.producer("dead", "list", "--json"))["groups"]
     planned = replay(deployment, "--disposition", "undecodable", "--dry-run")
@@ -203,16 +242,32 @@ def test_interrupted_replay_says_how_it_goes_on(embedded: Deployment) -> None:
     assert "no replay was interrupted" in replay(embedded, "--resume")
 
 
-HOSTILE = ["'", '"; DROP TABLE task; --', "%", "_", "100%", "\\", "ü", "\U0001f600", "quarantine:1", "--all", "a b"]
+HOSTILE = [
+    "'",
+    '"; DROP TABLE task; --',
+    "%",
+    "_",
+    "100%",
+    "\\",
+    "ü",
+    "\U0001f600",
+    "quarantine:1",
+    "--all",
+    "a b",
+]
 
 
 def test_hostile_ids_mean_themselves(embedded: Deployment) -> None:
     """Each hostile id selects, shows and replays its own task, and no other."""
     embedded.llm(*BAD)
-    embedded.producer("load", str(embedded.write_lines(task_line(0) | {"id": key} for key in HOSTILE)))
+    embedded.producer(
+        "load", str(embedded.write_lines(task_line(0) | {"id": key} for key in HOSTILE))
+    )
     embedded.until_done()
     for key in HOSTILE:
-        shown = orjson.loads(embedded.run("producer", "dead", "show", "--json", "--batch", BATCH, "--", key).out)
+        shown = orjson.loads(
+            embedded.run("producer", "dead", "show", "--json", "--batch", BATCH, "--", key).out
+        )
         assert (shown["key"], shown["status"]) == (key, "dead")
 
         replay(embedded, f"--id={key}", "--batch", BATCH, "--yes")
@@ -240,7 +295,11 @@ def test_command_line_tells_what_is_wrong(embedded: Deployment) -> None:
         (["replay", "--batch", "nowhere", "--yes"], 2, "nowhere"),
         (["replay", "--all", "--resume"], 2, "stands alone"),
         (["replay", "--all", "--force", "--yes"], 2, "--from-topic"),
-        (["replay", "--cancelled", "--fingerprint", "abcdef", "--all", "--yes"], 2, "--fingerprint"),
+        (
+            ["replay", "--cancelled", "--fingerprint", "abcdef", "--all", "--yes"],
+            2,
+            "--fingerprint",
+        ),
         (["replay", "--disposition", "sad", "--yes"], 2, "invalid choice"),
         (["replay", "--since", "then", "--yes"], 2, "is no time"),
         (["replay", "--from-topic", "nowhere", "--yes"], 2, "no topic nowhere"),

@@ -19,7 +19,9 @@ Sql = Callable[[str], None]
 
 
 @pytest.fixture(params=["mariadb", "mysql"])
-def site(request: pytest.FixtureRequest, tmp_path: Path, kafka_server: Kafka, redis_server: Redis) -> Iterator[Deployment]:
+def site(
+    request: pytest.FixtureRequest, tmp_path: Path, kafka_server: Kafka, redis_server: Redis
+) -> Iterator[Deployment]:
     """A group on Kafka with an empty ledger, and a user of that who may do what is documented."""
     server = request.getfixturevalue(f"{request.param}_server")
     found = group_on(kafka_server, server, redis_server, folder=tmp_path / "site")

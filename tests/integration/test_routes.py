@@ -18,8 +18,14 @@ def test_a_parked_route_is_resumed_by_a_person(deployment: Deployment) -> None:
     llm = deployment.llm("--latency", "0.05", "--faults", "402=1")
     deployment.load(300)
     agents = [deployment.agent("--until-done", "--slots", "8") for _ in range(2)]
-    deployment.until(lambda: all("default is parked" in agent.err for agent in agents), "both agents to park their route")
-    deployment.until(lambda: any("route default is parked" in why for why in deployment.status()["reasons"]), "status to say so")
+    deployment.until(
+        lambda: all("default is parked" in agent.err for agent in agents),
+        "both agents to park their route",
+    )
+    deployment.until(
+        lambda: any("route default is parked" in why for why in deployment.status()["reasons"]),
+        "status to say so",
+    )
     called = len(llm.calls())
 
     llm.dial()

@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from schemas.clients.kafka import EXECUTING, OWN, admin_settings, consumer_settings, producer_settings
+from schemas.clients.kafka import (
+    EXECUTING,
+    OWN,
+    admin_settings,
+    consumer_settings,
+    producer_settings,
+)
 from schemas.errors import ConfigError
 from schemas.settings.config import KafkaConfig
 from schemas.settings.kinds import FIXED_CLIENT_SETTINGS
@@ -22,7 +28,14 @@ from tests.integration.buses import KafkaBus
 from tests.integration.deployment import Deployment
 from tests.integration.programs import Program
 from tests.servers import MariaDB, ServerMissingError
-from tests.servers.secure import HOST, WRONG_HOST, Authority, SecureKafka, SecureMariaDB, SecureRedis
+from tests.servers.secure import (
+    HOST,
+    WRONG_HOST,
+    Authority,
+    SecureKafka,
+    SecureMariaDB,
+    SecureRedis,
+)
 
 SOON_S = 45.0  # 10 s are the client's; the rest is for six program starts on a busy machine
 # The same in every process: tests that run side by side must have the same names.
@@ -121,31 +134,50 @@ def test_whole_job_over_tls_and_sasl(secured: Deployment) -> None:
 
     assert secured.ledger.counts()["succeeded"] == 50
     assert checker.violations(evidence) == []
-    assert [line.split()[0] for line in checked.splitlines()] == ["ok"] * 6
+    assert [line.split()[0] for line in checked.splitlines()] == ["ok"] * 7
     assert CANARY not in secured.said()
 
 
 @pytest.mark.timeout(120)
-def test_kafka_that_refuses_is_told_soon_and_without_a_secret(secured: Deployment, site: Site) -> None:
+def test_kafka_that_refuses_is_told_soon_and_without_a_secret(
+    secured: Deployment, site: Site
+) -> None:
     """A wrong password, authority, host name or protocol is 3, a missing file 2, with advice."""
     refused = [
         Refused(3, "SASL authentication error", {"sasl.password": WRONG}),
-        Refused(3, "SASL authentication error", {"sasl.password": WRONG}, command=("agent", "--rehearsal")),
+        Refused(
+            3,
+            "SASL authentication error",
+            {"sasl.password": WRONG},
+            command=("agent", "--rehearsal"),
+        ),
         Refused(3, "certificate verify failed", {"ssl.ca.location": str(site.stranger.ca)}),
-        Refused(3, "certificate verify failed", environ={"DOCLLM_KAFKA_BOOTSTRAP": f"{WRONG_HOST}:{site.kafka.port}"}),
+        Refused(
+            3,
+            "certificate verify failed",
+            environ={"DOCLLM_KAFKA_BOOTSTRAP": f"{WRONG_HOST}:{site.kafka.port}"},
+        ),
         Refused(3, "security.protocol, TLS and SASL", {"security.protocol": "PLAINTEXT"}),
         Refused(2, "ssl.ca.location", {"ssl.ca.location": "/nowhere/ca.pem"}),
     ]
 
-    programs = [start(secured, number, one, site.kafka.client) for number, one in enumerate(refused)]
+    programs = [
+        start(secured, number, one, site.kafka.client) for number, one in enumerate(refused)
+    ]
     codes = [program.wait(SOON_S) for program in programs]
 
     assert codes == [one.code for one in refused], secured.said()
-    assert [one for one, program in zip(refused, programs, strict=True) if one.words not in last_line(program)] == []
+    assert [
+        one
+        for one, program in zip(refused, programs, strict=True)
+        if one.words not in last_line(program)
+    ] == []
     assert CANARY not in secured.said()
 
 
-def test_database_that_refuses_is_told_without_a_secret(embedded: Deployment, site: Site, mariadb_server: MariaDB) -> None:
+def test_database_that_refuses_is_told_without_a_secret(
+    embedded: Deployment, site: Site, mariadb_server: MariaDB
+) -> None:
     """A wrong password, authority or host name, or a missing file, is 3.
 
     A server without TLS is 3 before the password is sent.
@@ -154,18 +186,29 @@ def test_database_that_refuses_is_told_without_a_secret(embedded: Deployment, si
     authority = url.partition("ssl_ca=")[2]
     refused = {
         url.replace(CANARY, WRONG): "Access denied",
-        url.replace(authority, str(site.stranger.ca)): "certificate verify failed: unable to get local issuer",
+        url.replace(
+            authority, str(site.stranger.ca)
+        ): "certificate verify failed: unable to get local issuer",
         url.replace(str(HOST), WRONG_HOST): "Hostname mismatch",
         url.replace(authority, "/nowhere/ca.pem"): "look at the files that the ssl_ options name",
-        url.replace(str(site.mariadb.port), str(mariadb_server.port)): "the server doesn't support it",
+        url.replace(
+            str(site.mariadb.port), str(mariadb_server.port)
+        ): "the server doesn't support it",
     }
 
     kafka = {"DOCLLM_KAFKA_BOOTSTRAP": site.kafka.bootstrap}
-    programs = [embedded.start("producer", "migrate", DOCLLM_DATABASE_URL=wrong, **kafka) for wrong in refused]
+    programs = [
+        embedded.start("producer", "migrate", DOCLLM_DATABASE_URL=wrong, **kafka)
+        for wrong in refused
+    ]
     codes = [program.wait(SOON_S) for program in programs]
 
     assert codes == [3] * len(refused), embedded.said()
-    assert [words for words, program in zip(refused.values(), programs, strict=True) if words not in last_line(program)] == []
+    assert [
+        words
+        for words, program in zip(refused.values(), programs, strict=True)
+        if words not in last_line(program)
+    ] == []
     assert CANARY not in embedded.said()
 
 
@@ -174,7 +217,9 @@ def test_redis_that_refuses_is_told_without_a_secret(embedded: Deployment, site:
     authority = site.redis.url.partition("ssl_ca_certs=")[2]
     refused = {
         site.redis.url.replace(CANARY, WRONG): "invalid username-password pair",
-        site.redis.url.replace(authority, str(site.stranger.ca)): "certificate verify failed: unable to get local issuer",
+        site.redis.url.replace(
+            authority, str(site.stranger.ca)
+        ): "certificate verify failed: unable to get local issuer",
         site.redis.url.replace(str(HOST), WRONG_HOST): "Hostname mismatch",
         f"{site.redis.url}&pasword={CANARY}": "above all what follows '?'",
     }
@@ -183,12 +228,27 @@ def test_redis_that_refuses_is_told_without_a_secret(embedded: Deployment, site:
     for program in programs:
         program.wait(SOON_S)
 
-    said = ["".join(line for line in program.out.splitlines() if " redis: " in line) for program in programs]
-    assert [words for words, line in zip(refused.values(), said, strict=True) if words not in line] == []
+    said = [
+        "".join(line for line in program.out.splitlines() if " redis: " in line)
+        for program in programs
+    ]
+    assert [
+        words for words, line in zip(refused.values(), said, strict=True) if words not in line
+    ] == []
     assert CANARY not in embedded.said()
 
 
-@pytest.mark.parametrize("name", [*FIXED_CLIENT_SETTINGS, *EXECUTING, *OWN, "check.crcs", "partition.assignment.strategy", "oauth_cb"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *FIXED_CLIENT_SETTINGS,
+        *EXECUTING,
+        *OWN,
+        "check.crcs",
+        "partition.assignment.strategy",
+        "oauth_cb",
+    ],
+)
 def test_setting_that_would_break_a_promise_is_refused(tmp_path: Path, name: str) -> None:
     """[kafka.client] refuses settings that lose work, run code or belong to docllm.
 
@@ -210,12 +270,17 @@ def test_setting_that_would_break_a_promise_is_refused(tmp_path: Path, name: str
         (f"mysql://u:{CANARY}@h/d?ssl_ca=ca.pem&ssl_verify_identity=true", "nothing else"),
         (f"mysql://u@h/d?password={CANARY}", "nothing else"),
         (f"mysql://u:{CANARY}@h/d?ssl_cert=me.pem", "ssl_ca=FILE"),
-        (f"mysql://u:{CANARY}@h/d?ssl_ca=ca.pem&ssl_check_hostname={CANARY}", "ssl_check_hostname=true"),
+        (
+            f"mysql://u:{CANARY}@h/d?ssl_ca=ca.pem&ssl_check_hostname={CANARY}",
+            "ssl_check_hostname=true",
+        ),
         (f"mysql://u:p@{CANARY}@h/d", "%40"),
         (f"mysql://u:p@h:{CANARY}/d", "HOST:3306"),
     ],
 )
-def test_database_address_that_would_weaken_tls_or_show_a_password_is_refused(tmp_path: Path, url: str, words: str) -> None:
+def test_database_address_that_would_weaken_tls_or_show_a_password_is_refused(
+    tmp_path: Path, url: str, words: str
+) -> None:
     """Database options that would weaken TLS or show a password are refused beforehand.
 
     The driver reads some of them otherwise than they look, and would quote others in an error.
@@ -231,7 +296,9 @@ def start(deployment: Deployment, number: int, one: Refused, client: Mapping[str
     """Start the command with its own configuration file."""
     file = deployment.folder / f"{number}.toml"
     write_client(file, {**client, **one.client})
-    return deployment.start(*one.command, "--group", deployment.group, "--config", str(file), **one.environ)
+    return deployment.start(
+        *one.command, "--group", deployment.group, "--config", str(file), **one.environ
+    )
 
 
 def last_line(program: Program) -> str:
@@ -241,11 +308,17 @@ def last_line(program: Program) -> str:
 
 def write_client(file: Path, client: Mapping[str, str]) -> None:
     """Write a configuration file with these Kafka client settings."""
-    file.write_text("[kafka.client]\n" + "".join(f'"{name}" = "{value}"\n' for name, value in client.items()))
+    file.write_text(
+        "[kafka.client]\n" + "".join(f'"{name}" = "{value}"\n' for name, value in client.items())
+    )
 
 
 def build_clients(config: KafkaConfig) -> None:
     """Build the settings of every kind of client."""
-    kinds: tuple[Callable[[KafkaConfig], object], ...] = (admin_settings, producer_settings, lambda kafka: consumer_settings(kafka, "g"))
+    kinds: tuple[Callable[[KafkaConfig], object], ...] = (
+        admin_settings,
+        producer_settings,
+        lambda kafka: consumer_settings(kafka, "g"),
+    )
     for settings in kinds:
         settings(config)

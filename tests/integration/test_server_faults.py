@@ -44,7 +44,9 @@ def crash(server: Server) -> None:
 @pytest.mark.proof
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("outage", [freeze, crash])
-def test_database_outage_loses_nothing(agents_at_work: Deployment, mariadb_server: MariaDB, outage: Callable[[Server], None]) -> None:
+def test_database_outage_loses_nothing(
+    agents_at_work: Deployment, mariadb_server: MariaDB, outage: Callable[[Server], None]
+) -> None:
     """While MariaDB is away the agents wait; afterwards the run ends by itself."""
     outage(mariadb_server)
 
@@ -54,7 +56,9 @@ def test_database_outage_loses_nothing(agents_at_work: Deployment, mariadb_serve
 @pytest.mark.proof
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("outage", [freeze, crash])
-def test_kafka_outage_loses_nothing(agents_at_work: Deployment, kafka_server: Kafka, outage: Callable[[Server], None]) -> None:
+def test_kafka_outage_loses_nothing(
+    agents_at_work: Deployment, kafka_server: Kafka, outage: Callable[[Server], None]
+) -> None:
     """While Kafka is away, polled tasks are finished; afterwards the run ends by itself."""
     outage(kafka_server)
 

@@ -35,8 +35,16 @@ def without_claim(run: Evidence) -> list[str]:
 
 def more_than_claims(run: Evidence) -> list[str]:
     """One claim has one call."""
-    mine = Counter((call.name, call.claim.owner) for call in run.calls if call.claim is not None and not _not_allowed(call, run))
-    return [f"{times} calls for {name} under the claim of {owner}" for (name, owner), times in mine.items() if times > 1]
+    mine = Counter(
+        (call.name, call.claim.owner)
+        for call in run.calls
+        if call.claim is not None and not _not_allowed(call, run)
+    )
+    return [
+        f"{times} calls for {name} under the claim of {owner}"
+        for (name, owner), times in mine.items()
+        if times > 1
+    ]
 
 
 def not_fitting_the_ends(run: Evidence) -> list[str]:
@@ -50,11 +58,15 @@ def not_fitting_the_ends(run: Evidence) -> list[str]:
         return []
     answered = {call.name for call in run.calls if call.status == OK}
     odd = [
-        f"{task.name} succeeded without an answer" for task in run.tasks if task.status == Status.SUCCEEDED and task.name not in answered
+        f"{task.name} succeeded without an answer"
+        for task in run.tasks
+        if task.status == Status.SUCCEEDED and task.name not in answered
     ]
     odd += [f"{name} was called and is no task" for name in called if name not in tasks]
     for call in run.calls:
-        settled_s = tasks[call.name].settled_s if call.name in tasks and call.claim is None else None
+        settled_s = (
+            tasks[call.name].settled_s if call.name in tasks and call.claim is None else None
+        )
         if settled_s is not None and call.start_utc_s > settled_s + CLOCK_ERROR_S:
             odd.append(f"{call.name} was called {call.start_utc_s - settled_s:.3f} s after its end")
     return odd
@@ -66,12 +78,22 @@ def given_back(run: Evidence) -> list[str]:
     Otherwise the answer would be thrown away.
     """
     told = {(one.task, one.owner) for one in run.attempts}
-    answered = {(call.task_id, call.claim.owner): call for call in run.calls if call.status == OK and call.claim is not None}
+    answered = {
+        (call.task_id, call.claim.owner): call
+        for call in run.calls
+        if call.status == OK and call.claim is not None
+    }
     odd = []
     for move in run.moves or ():
         call = answered.get((move.task_id, move.old_owner))
         untold = call is not None and (call.name, move.old_owner) not in told
-        if call is not None and untold and move.ends and move.after is Status.PENDING and not _leaving(run, move.old_owner):
+        if (
+            call is not None
+            and untold
+            and move.ends
+            and move.after is Status.PENDING
+            and not _leaving(run, move.old_owner)
+        ):
             odd.append(f"{call.name} was answered at {call.end_s or 0:.3f}, then {move}")
     return odd
 
@@ -79,13 +101,23 @@ def given_back(run: Evidence) -> list[str]:
 def paid_without_limit(run: Evidence) -> list[str]:
     """What a task's attempts paid for is counted; a few bugs of ours and releases are free, what the provider does to all is too."""
     free = {(one.task, one.owner) for one in run.attempts if _is_free_end(one)}
-    paid = Counter(call.name for call in run.calls if call.status == OK and call.claim and (call.name, call.claim.owner) in free)
-    return [f"{name} was paid {times} times for attempts that do not count" for name, times in paid.items() if times > FREE_ENDS]
+    paid = Counter(
+        call.name
+        for call in run.calls
+        if call.status == OK and call.claim and (call.name, call.claim.owner) in free
+    )
+    return [
+        f"{name} was paid {times} times for attempts that do not count"
+        for name, times in paid.items()
+        if times > FREE_ENDS
+    ]
 
 
 def _is_free_end(attempt: Attempt) -> bool:
     """Return whether an attempt did not count, and neither the provider nor a guard nor a cancel is the reason."""
-    return attempt.outcome == "released" or (attempt.outcome == "snooze" and attempt.error_class not in CLASSES)
+    return attempt.outcome == "released" or (
+        attempt.outcome == "snooze" and attempt.error_class not in CLASSES
+    )
 
 
 def repeated(run: Evidence) -> list[str]:
@@ -98,13 +130,20 @@ def repeated(run: Evidence) -> list[str]:
     for name, some in by_name(call for call in run.calls if call.claim is None).items():
         for first, second in pairwise(some):
             read_late_s = READ_LATE_S if first.status == 0 else 0
-            met = any(name in kill.claimed and first.start_s - read_late_s <= kill.at_s <= second.start_s for kill in run.kills)
+            met = any(
+                name in kill.claimed and first.start_s - read_late_s <= kill.at_s <= second.start_s
+                for kill in run.kills
+            )
             if met or any(_between(first, one, second) for one in failures[name]):
                 continue
             if first.status == OK:
-                odd.append(f"{name} was answered at {first.end_s:.3f} and called again at {second.start_s:.3f}")
+                odd.append(
+                    f"{name} was answered at {first.end_s:.3f} and called again at {second.start_s:.3f}"
+                )
             elif run.kills and first.status == 0:
-                odd.append(f"{name} was left at {first.end_s} and called again, and no killed agent had it")
+                odd.append(
+                    f"{name} was left at {first.end_s} and called again, and no killed agent had it"
+                )
     return odd
 
 
@@ -115,7 +154,11 @@ def overlapping(run: Evidence) -> list[str]:
     """
     odd = []
     for name, some in by_name(call for call in run.calls if call.claim is None).items():
-        pairs = (second for first, second in pairwise(some) if first.end_s is None or first.end_s > second.start_s)
+        pairs = (
+            second
+            for first, second in pairwise(some)
+            if first.end_s is None or first.end_s > second.start_s
+        )
         odd += [f"{name} at {second.start_s:.3f}" for second in pairs]
     return odd
 
@@ -186,8 +229,12 @@ def _stood_still(call: Call, run: Evidence, history: History) -> bool:
     Then it could not know better.
     """
     mine = [agent for agent in run.agents.values() if agent.program == _caller(call)]
-    claimed = history.last_claim(call.task_id, call.order, frozenset(agent.agent_id for agent in mine))
-    return claimed is not None and any(agent.stood_still(claimed.clock_s - TICK_S, call.start_s) for agent in mine)
+    claimed = history.last_claim(
+        call.task_id, call.order, frozenset(agent.agent_id for agent in mine)
+    )
+    return claimed is not None and any(
+        agent.stood_still(claimed.clock_s - TICK_S, call.start_s) for agent in mine
+    )
 
 
 def _caller(call: Call) -> str:
@@ -202,7 +249,11 @@ def _leaving(run: Evidence, owner: int) -> bool:
 def _between(first: Call, failure: Attempt, second: Call) -> bool:
     """Return whether the failure belongs to the first call and was settled before the second."""
     after = failure.settled_s >= first.start_utc_s - CLOCK_ERROR_S
-    return failure.number + 1 == first.label and after and failure.settled_s <= second.start_utc_s + CLOCK_ERROR_S
+    return (
+        failure.number + 1 == first.label
+        and after
+        and failure.settled_s <= second.start_utc_s + CLOCK_ERROR_S
+    )
 
 
 def _by_task(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:

@@ -14,7 +14,11 @@ TICK_S = 0.01  # times in a database may be in milliseconds
 
 def ended_twice(run: Evidence) -> list[str]:
     """A claim ends once."""
-    return [f"task {task_id}: the claim of {owner}, {times} times" for (task_id, owner), times in _ends(run).items() if times > 1]
+    return [
+        f"task {task_id}: the claim of {owner}, {times} times"
+        for (task_id, owner), times in _ends(run).items()
+        if times > 1
+    ]
 
 
 def ended_by_others(run: Evidence) -> list[str]:
@@ -30,7 +34,9 @@ def ended_by_others(run: Evidence) -> list[str]:
 
 def taken_over(run: Evidence) -> list[str]:
     """A running claim is not replaced by another claim without a reset."""
-    moves = [move for move in run.moves or () if move.before is Status.PROCESSING and move.old_owner]
+    moves = [
+        move for move in run.moves or () if move.before is Status.PROCESSING and move.old_owner
+    ]
     return [str(move) for move in moves if move.owner not in {0, move.old_owner}]
 
 
@@ -51,17 +57,29 @@ def judged_alive(run: Evidence) -> list[str]:
     odd = []
     for verdict in run.verdicts:
         if verdict.silent_s < DEAD_AFTER_S - TICK_S:
-            odd.append(f"agent {verdict.agent_id} at {verdict.clock_s:.3f}, {verdict.silent_s:.3f} s after its heartbeat")
+            odd.append(
+                f"agent {verdict.agent_id} at {verdict.clock_s:.3f}, {verdict.silent_s:.3f} s after its heartbeat"
+            )
         agent = run.agents.get(verdict.agent_id)
-        if agent is not None and agent.served_at_once and agent.beat(verdict.clock_s - verdict.silent_s, verdict.clock_s):
-            odd.append(f"agent {verdict.agent_id} of {agent.program} at {verdict.clock_s:.3f}, though it lived and beat")
+        if (
+            agent is not None
+            and agent.served_at_once
+            and agent.beat(verdict.clock_s - verdict.silent_s, verdict.clock_s)
+        ):
+            odd.append(
+                f"agent {verdict.agent_id} of {agent.program} at {verdict.clock_s:.3f}, though it lived and beat"
+            )
     return odd
 
 
 def leaked(run: Evidence) -> list[str]:
     """A claim of a living agent ends before its hard deadline."""
     late = [move for move in run.moves or () if move.losses > 0 and move.old_due_s < move.at_s]
-    return [f"{move}, of {agent.program}" for move in late if (agent := _agent(run, move)) is not None and _was_well(agent, move)]
+    return [
+        f"{move}, of {agent.program}"
+        for move in late
+        if (agent := _agent(run, move)) is not None and _was_well(agent, move)
+    ]
 
 
 def _was_well(agent: Incarnation, move: Move) -> bool:
@@ -78,7 +96,11 @@ def _agent(run: Evidence, move: Move) -> Incarnation | None:
 
 
 def _ends(run: Evidence) -> Counter[tuple[int, int]]:
-    ended = (move for move, before in _with_before(run.moves or ()) if move.ends and not _undone(move, before))
+    ended = (
+        move
+        for move, before in _with_before(run.moves or ())
+        if move.ends and not _undone(move, before)
+    )
     return Counter((move.task_id, move.old_owner) for move in ended)
 
 
@@ -94,4 +116,9 @@ def _undone(move: Move, before: Move | None) -> bool:
 
     This happens when the record was not the task's; the claim may be repeated.
     """
-    return before is not None and before.claims and before.at_s == move.at_s and move.after is Status.PENDING
+    return (
+        before is not None
+        and before.claims
+        and before.at_s == move.at_s
+        and move.after is Status.PENDING
+    )

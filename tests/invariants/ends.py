@@ -9,12 +9,20 @@ from tests.invariants.evidence import Evidence
 def lost_or_invented(run: Evidence) -> list[str]:
     """Every accepted task has one row, and every row is of an accepted task."""
     rows = Counter(task.name for task in run.tasks)
-    return [f"{name} has {rows[name]} rows" for name in sorted(run.loaded | rows.keys()) if rows[name] != 1 or name not in run.loaded]
+    return [
+        f"{name} has {rows[name]} rows"
+        for name in sorted(run.loaded | rows.keys())
+        if rows[name] != 1 or name not in run.loaded
+    ]
 
 
 def not_final(run: Evidence) -> list[str]:
     """Every task is final."""
-    return [f"{task.name} is {Status(task.status).name}" for task in run.tasks if task.status not in FINAL]
+    return [
+        f"{task.name} is {Status(task.status).name}"
+        for task in run.tasks
+        if task.status not in FINAL
+    ]
 
 
 def orders_left(run: Evidence) -> list[str]:
@@ -24,7 +32,11 @@ def orders_left(run: Evidence) -> list[str]:
 
 def final_left(run: Evidence) -> list[str]:
     """Only a replay leaves a final state, and nothing leaves a success."""
-    return [str(move) for move in run.moves or () if move.before in FINAL and (not move.replays or move.before is Status.SUCCEEDED)]
+    return [
+        str(move)
+        for move in run.moves or ()
+        if move.before in FINAL and (not move.replays or move.before is Status.SUCCEEDED)
+    ]
 
 
 def fences_fallen(run: Evidence) -> list[str]:
@@ -34,9 +46,15 @@ def fences_fallen(run: Evidence) -> list[str]:
 
 def results_not_fitting(run: Evidence) -> list[str]:
     """A task has a result exactly when it succeeded."""
-    return [f"{task.name}: {task.results}" for task in run.tasks if task.results != (task.status == Status.SUCCEEDED)]
+    return [
+        f"{task.name}: {task.results}"
+        for task in run.tasks
+        if task.results != (task.status == Status.SUCCEEDED)
+    ]
 
 
 def owned_at_the_end(run: Evidence) -> list[str]:
     """A final task has no owner."""
-    return [f"{task.name} of {task.owner}" for task in run.tasks if task.status in FINAL and task.owner]
+    return [
+        f"{task.name} of {task.owner}" for task in run.tasks if task.status in FINAL and task.owner
+    ]

@@ -7,7 +7,19 @@ rows come from the database, records and offsets from the bus, calls from the LL
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.invariants.happened import Claim, Commit, Count, Guarded, Incarnation, Move, Ordered, Outage, Replayed, Stored, Verdict
+from tests.invariants.happened import (
+    Claim,
+    Commit,
+    Count,
+    Guarded,
+    Incarnation,
+    Move,
+    Ordered,
+    Outage,
+    Replayed,
+    Stored,
+    Verdict,
+)
 
 
 @dataclass(frozen=True, slots=True)

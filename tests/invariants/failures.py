@@ -31,7 +31,10 @@ def miscounted(run: Evidence) -> list[str]:
     """A task's attempt count is the number of its attempts that failed of their own."""
     counted = Counter(one.task for one in run.attempts if one.outcome in COUNTED)
     odd = [task for task in run.tasks if not task.replays and task.attempt != counted[task.name]]
-    return [f"{task.name}: {task.attempt}, but {counted[task.name]} attempts ended as {' or '.join(COUNTED)}" for task in odd]
+    return [
+        f"{task.name}: {task.attempt}, but {counted[task.name]} attempts ended as {' or '.join(COUNTED)}"
+        for task in odd
+    ]
 
 
 def outages_counted(run: Evidence) -> list[str]:
@@ -39,10 +42,18 @@ def outages_counted(run: Evidence) -> list[str]:
 
     In each agent these are its slots, and the run of failures that shows the outage.
     """
-    counted = {(one.task, one.owner) for one in run.attempts if one.outcome in COUNTED and one.error_class in COUNTS}
+    counted = {
+        (one.task, one.owner)
+        for one in run.attempts
+        if one.outcome in COUNTED and one.error_class in COUNTS
+    }
     odd = []
     for outage in run.outages:
-        spent = [call for call in _calls(run, outage) if call.claim is not None and (call.name, call.claim.owner) in counted]
+        spent = [
+            call
+            for call in _calls(run, outage)
+            if call.claim is not None and (call.name, call.claim.owner) in counted
+        ]
         if len(spent) > _most(run) * _agents(run, outage) + _begun_again(run, outage):
             odd.append(f"{len(spent)} attempts for {outage}")
     return odd
@@ -73,15 +84,26 @@ def deaths_not_held_back(run: Evidence) -> list[str]:
         holding = [guard for guard in run.guards if _holds(run, guard, death)]
         if holding and not _take_places(holding, death, places):
             odd.append(f"{death} under a raised guard")
-        elif death.disposition == "exhausted" and not (_works(run, death) or any(_trusted(guard, death) for guard in run.guards)):
+        elif death.disposition == "exhausted" and not (
+            _works(run, death) or any(_trusted(guard, death) for guard in run.guards)
+        ):
             odd.append(f"{death} though nothing succeeded on its route")
     return odd
 
 
-def _take_places(holding: Sequence[Guarded], death: Count, places: Mapping[int, list[float]]) -> bool:
+def _take_places(
+    holding: Sequence[Guarded], death: Count, places: Mapping[int, list[float]]
+) -> bool:
     """Return whether so many tasks as died had gone in looks before; each of them dies once."""
     for _ in range(death.delta):
-        free = next((places[id(one)] for one in holding if places[id(one)] and places[id(one)][-1] <= death.order), None)
+        free = next(
+            (
+                places[id(one)]
+                for one in holding
+                if places[id(one)] and places[id(one)][-1] <= death.order
+            ),
+            None,
+        )
         if free is None:
             return False
         free.pop()
@@ -94,7 +116,11 @@ def programs_ended(run: Evidence) -> list[str]:
 
 
 def _calls(run: Evidence, outage: Outage) -> list[Call]:
-    return [call for call in run.calls if call.route == outage.route and outage.from_s <= call.start_s < outage.to_s]
+    return [
+        call
+        for call in run.calls
+        if call.route == outage.route and outage.from_s <= call.start_s < outage.to_s
+    ]
 
 
 def _most(run: Evidence) -> int:
@@ -106,25 +132,47 @@ def _begun_again(run: Evidence, outage: Outage) -> int:
 
     Such an answer is to a call that began before the outage.
     """
-    earlier = [call for call in run.calls if call.route == outage.route and call.start_s < outage.from_s]
-    good = sum(call.status == OK and call.end_s is not None and outage.from_s <= call.end_s < outage.to_s for call in earlier)
+    earlier = [
+        call for call in run.calls if call.route == outage.route and call.start_s < outage.from_s
+    ]
+    good = sum(
+        call.status == OK and call.end_s is not None and outage.from_s <= call.end_s < outage.to_s
+        for call in earlier
+    )
     return good * (run_for(run.slots) - 1)
 
 
 def _agents(run: Evidence, outage: Outage) -> int:
     """Return how many programs called into an outage: each learns of it by itself."""
-    owners = {call.claim.owner >> OWNER_BITS for call in _calls(run, outage) if call.claim is not None}
+    owners = {
+        call.claim.owner >> OWNER_BITS for call in _calls(run, outage) if call.claim is not None
+    }
     return max(1, len({run.agents[owner].program for owner in owners if owner in run.agents}))
 
 
 def _holds(run: Evidence, guard: Guarded, death: Count) -> bool:
     """Return whether the guard was raised and stands against this death."""
-    about = (guard.batch_id, guard.type) == (death.batch_id, death.type) and guard.route in {"", death.route}
-    raised = about and guard.raised < death.order and (guard.opened is None or guard.opened > death.order)
+    about = (guard.batch_id, guard.type) == (death.batch_id, death.type) and guard.route in {
+        "",
+        death.route,
+    }
+    raised = (
+        about
+        and guard.raised < death.order
+        and (guard.opened is None or guard.opened > death.order)
+    )
     if death.disposition == "exhausted" or not raised:
         return raised
-    refused = (death.disposition, death.outcome, guard.cause) == ("permanent", "BAD_REQUEST", "bad_request")
-    return refused and not any(_same_key(one, death) and one.state is Status.SUCCEEDED for one in run.counts if one.order <= death.order)
+    refused = (death.disposition, death.outcome, guard.cause) == (
+        "permanent",
+        "BAD_REQUEST",
+        "bad_request",
+    )
+    return refused and not any(
+        _same_key(one, death) and one.state is Status.SUCCEEDED
+        for one in run.counts
+        if one.order <= death.order
+    )
 
 
 def _same_key(one: Count, other: Count) -> bool:
@@ -142,5 +190,11 @@ def _works(run: Evidence, death: Count) -> bool:
 
     After a backward clock jump the success may be dated later than the death.
     """
-    vouching = (one for one in run.counts if one.state is Status.SUCCEEDED and one.route == death.route)
-    return any(death.at_s - one.at_s <= WINDOW_S and (one.order < death.order or death.at_s - one.at_s >= -1) for one in vouching)
+    vouching = (
+        one for one in run.counts if one.state is Status.SUCCEEDED and one.route == death.route
+    )
+    return any(
+        death.at_s - one.at_s <= WINDOW_S
+        and (one.order < death.order or death.at_s - one.at_s >= -1)
+        for one in vouching
+    )

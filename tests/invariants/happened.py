@@ -208,7 +208,9 @@ class Incarnation:
 
     def beat(self, from_s: float, to_s: float) -> bool:
         """Return whether its heartbeat ran all the time between these two."""
-        return self.ran(to_s) and not any(begin <= to_s and end >= from_s for begin, end in self.beat_stalls)
+        return self.ran(to_s) and not any(
+            begin <= to_s and end >= from_s for begin, end in self.beat_stalls
+        )
 
     def ran(self, at_s: float) -> bool:
         """Return whether the program had not ended by then."""

@@ -27,16 +27,30 @@ class History:
 
     def last_claim(self, task_id: int, order: float, agents: frozenset[int]) -> Move | None:
         """Return the last claim of a task by one of these incarnations up to `order`."""
-        moves = (move for move in reversed(self._moves.get(task_id, [])) if move.order <= order and move.claims)
+        moves = (
+            move
+            for move in reversed(self._moves.get(task_id, []))
+            if move.order <= order and move.claims
+        )
         return next((move for move in moves if move.owner >> OWNER_BITS in agents), None)
 
     def ended(self, task_id: int, owner: int) -> Move | None:
         """Return the change of a task's row that ended this claim."""
-        return next((move for move in self._moves.get(task_id, ()) if move.old_owner == owner != move.owner), None)
+        return next(
+            (
+                move
+                for move in self._moves.get(task_id, ())
+                if move.old_owner == owner != move.owner
+            ),
+            None,
+        )
 
     def ordered(self, task_id: int, fence: int, order: float) -> bool:
         """Return whether a publish order of this record was in the outbox."""
-        return any(one.placed <= order and (one.gone is None or one.gone > order) for one in self._ordered.get((task_id, fence), ()))
+        return any(
+            one.placed <= order and (one.gone is None or one.gone > order)
+            for one in self._ordered.get((task_id, fence), ())
+        )
 
 
 def _order(move: Move) -> float:

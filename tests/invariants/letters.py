@@ -25,9 +25,15 @@ def not_fitting(run: Evidence) -> list[str]:
         letters = found.pop(task.id, set())
         fences = sorted(one.death.fence for one in letters)
         own, dead = [one for one in letters if one.death == task.death], task.status == Status.DEAD
-        fits = fences == sorted(deaths[task.id]) if run.moves is not None else len(set(fences)) == len(fences) <= task.replays + dead
+        fits = (
+            fences == sorted(deaths[task.id])
+            if run.moves is not None
+            else len(set(fences)) == len(fences) <= task.replays + dead
+        )
         if not fits or (task.death is not None) != dead or len(own) != dead:
-            odd.append(f"{task.name} is {Status(task.status).name}: row {task.death}, letters {[one.death for one in letters]}")
+            odd.append(
+                f"{task.name} is {Status(task.status).name}: row {task.death}, letters {[one.death for one in letters]}"
+            )
     return odd + [f"a letter of task {task_id}, which is not there" for task_id in found]
 
 
@@ -38,15 +44,26 @@ def other_bytes(run: Evidence) -> list[str]:
     """
     tasks = {task.id: task for task in run.tasks}
     own = [(tasks[one.task_id], one) for one in _of_tasks(run.letters) if one.task_id in tasks]
-    return [task.name for task, one in own if (one.key, one.value) != (task.raw_key, None if one.pointer else task.value)]
+    return [
+        task.name
+        for task, one in own
+        if (one.key, one.value) != (task.raw_key, None if one.pointer else task.value)
+    ]
 
 
 def unfounded(run: Evidence) -> list[str]:
     """Every disposition is a known one, and an exhausted task has used up its attempts."""
     dead = [(task, task.death) for task in run.tasks if task.death is not None]
     strange = [(task, death) for task, death in dead if death.disposition not in DISPOSITIONS]
-    early = [(task, death) for task, death in dead if death.disposition == "exhausted" and task.attempt < task.max_attempts]
-    return [f"{task.name}: {death} after {task.attempt} of {task.max_attempts}" for task, death in strange + early]
+    early = [
+        (task, death)
+        for task, death in dead
+        if death.disposition == "exhausted" and task.attempt < task.max_attempts
+    ]
+    return [
+        f"{task.name}: {death} after {task.attempt} of {task.max_attempts}"
+        for task, death in strange + early
+    ]
 
 
 def replayed_twice(run: Evidence) -> list[str]:
@@ -58,14 +75,22 @@ def replayed_twice(run: Evidence) -> list[str]:
         return []
     applied = Counter((item.task_id, item.fence) for item in run.replayed if item.applied)
     done = Counter((move.task_id, move.old_fence) for move in run.moves if move.replays)
-    odd = [f"replay {item.run_id}: task {item.task_id} still waits" for item in run.replayed if item.waits]
+    odd = [
+        f"replay {item.run_id}: task {item.task_id} still waits"
+        for item in run.replayed
+        if item.waits
+    ]
     odd += [
         f"task {key[0]}: its end at fence {key[1]} was taken back {done[key]} times, for {applied[key]} items"
         for key in sorted(applied.keys() | done.keys())
         if done[key] > 1 or applied[key] != done[key]
     ]
     total = Counter(move.task_id for move in run.moves if move.replays)
-    return odd + [f"{task.name} counts {task.replays}, it was {total[task.id]}" for task in run.tasks if task.replays != total[task.id]]
+    return odd + [
+        f"{task.name} counts {task.replays}, it was {total[task.id]}"
+        for task in run.tasks
+        if task.replays != total[task.id]
+    ]
 
 
 def quarantine_not_fitting(run: Evidence) -> list[str]:
@@ -73,7 +98,10 @@ def quarantine_not_fitting(run: Evidence) -> list[str]:
 
     Copies count once.
     """
-    rows, sent = set(run.quarantined), {one.quarantine_id for one in run.letters if one.quarantine_id is not None}
+    rows, sent = (
+        set(run.quarantined),
+        {one.quarantine_id for one in run.letters if one.quarantine_id is not None},
+    )
     odd = [f"row {row} has no letter" for row in sorted(rows - sent)]
     return odd + [f"a letter of row {row}, which is not there" for row in sorted(sent - rows)]
 

@@ -20,9 +20,15 @@ def passed_open_work(run: Evidence) -> list[str]:
     for commit in sorted(run.commits, key=lambda one: one.order):
         place = (commit.topic, commit.number)
         for record in records[place][passed[place] : commit.offset]:
-            wrong = "" if _lost(record, commit) or _stood_in_for(record, carriers, passed, commit) else _open(record, history, commit)
+            wrong = (
+                ""
+                if _lost(record, commit) or _stood_in_for(record, carriers, passed, commit)
+                else _open(record, history, commit)
+            )
             if wrong:
-                odd.append(f"{commit.topic}/{commit.number} committed to {commit.offset}, past {record.offset}: {wrong}")
+                odd.append(
+                    f"{commit.topic}/{commit.number} committed to {commit.offset}, past {record.offset}: {wrong}"
+                )
         passed[place] = max(passed[place], commit.offset)
     return odd
 
@@ -44,12 +50,21 @@ def _open(record: Stored, history: History, commit: Commit) -> str:
     move = history.last(record.task_id, commit.order)
     if move is None:
         return "it names no task and is not in the quarantine"
-    if move.after in FINAL or move.fence > record.fence or history.ordered(record.task_id, record.fence, commit.order):
+    if (
+        move.after in FINAL
+        or move.fence > record.fence
+        or history.ordered(record.task_id, record.fence, commit.order)
+    ):
         return ""
     return f"task {record.task_id} is {move.after.name}, fence {move.fence}"
 
 
-def _stood_in_for(record: Stored, carriers: dict[tuple[int, int], list[Stored]], passed: dict[Cursor, int], commit: Commit) -> bool:
+def _stood_in_for(
+    record: Stored,
+    carriers: dict[tuple[int, int], list[Stored]],
+    passed: dict[Cursor, int],
+    commit: Commit,
+) -> bool:
     """Return whether relief ordered another record of the same task and fence.
 
     That record must be on its topic and not passed yet.
@@ -57,7 +72,11 @@ def _stood_in_for(record: Stored, carriers: dict[tuple[int, int], list[Stored]],
     if record.task_id is None:
         return False
     others = carriers.get((record.task_id, record.fence), [])
-    there = [one for one in others if one is not record and one.order <= commit.order and not _lost(one, commit)]
+    there = [
+        one
+        for one in others
+        if one is not record and one.order <= commit.order and not _lost(one, commit)
+    ]
     return any(one.offset >= passed[one.topic, one.number] for one in there)
 
 

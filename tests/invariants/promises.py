@@ -16,7 +16,15 @@ Promise = Callable[[Evidence], list[str]]
 
 def p1_every_task_ends_once(run: Evidence) -> list[str]:
     """P1: an accepted task is never lost: it ends once, and nothing is left to do for it."""
-    return _said("P1", run, ends.lost_or_invented, ends.not_final, ends.orders_left, ends.final_left, ends.fences_fallen)
+    return _said(
+        "P1",
+        run,
+        ends.lost_or_invented,
+        ends.not_final,
+        ends.orders_left,
+        ends.final_left,
+        ends.fences_fallen,
+    )
 
 
 def p2_one_settle_per_claim(run: Evidence) -> list[str]:
@@ -38,7 +46,12 @@ def p4_no_answer_is_bought_twice(run: Evidence) -> list[str]:
 
     No answer is thrown away, and every repeated call has a cause that counts.
     """
-    checks = (calls.given_back, calls.paid_without_limit, calls.not_fitting_the_ends, calls.repeated)
+    checks = (
+        calls.given_back,
+        calls.paid_without_limit,
+        calls.not_fitting_the_ends,
+        calls.repeated,
+    )
     return _said("P4", run, calls.without_claim, calls.more_than_claims, *checks)
 
 
@@ -47,7 +60,12 @@ def p5_outages_cost_nothing(run: Evidence) -> list[str]:
 
     No task dies of it.
     """
-    checks = (failures.free_counted, failures.miscounted, failures.outages_counted, failures.calls_into_outages)
+    checks = (
+        failures.free_counted,
+        failures.miscounted,
+        failures.outages_counted,
+        failures.calls_into_outages,
+    )
     return _said("P5", run, *checks, failures.deaths_not_held_back)
 
 
@@ -61,7 +79,9 @@ def p6_nothing_runs_early(run: Evidence) -> list[str]:
 
 def p7_live_leases_are_kept(run: Evidence) -> list[str]:
     """P7: nothing is taken from a live lease, and every dead one is resolved."""
-    return _said("P7", run, claims.reaped_alive, claims.judged_alive, claims.leaked, calls.overlapping)
+    return _said(
+        "P7", run, claims.reaped_alive, claims.judged_alive, claims.leaked, calls.overlapping
+    )
 
 
 def p8_dead_letters_keep_everything(run: Evidence) -> list[str]:
@@ -69,7 +89,14 @@ def p8_dead_letters_keep_everything(run: Evidence) -> list[str]:
 
     Replaying twice equals replaying once.
     """
-    return _said("P8", run, letters.not_fitting, letters.other_bytes, letters.unfounded, letters.replayed_twice)
+    return _said(
+        "P8",
+        run,
+        letters.not_fitting,
+        letters.other_bytes,
+        letters.unfounded,
+        letters.replayed_twice,
+    )
 
 
 def p9_bad_input_stops_nothing(run: Evidence) -> list[str]:
@@ -102,4 +129,8 @@ def few(kind: str, lines: Sequence[str]) -> list[str]:
 
 
 def _said(name: str, run: Evidence, *checks: Promise) -> list[str]:
-    return [f"{name} {line}" for check in checks for line in few(check.__name__.replace("_", " "), check(run))]
+    return [
+        f"{name} {line}"
+        for check in checks
+        for line in few(check.__name__.replace("_", " "), check(run))
+    ]

@@ -40,7 +40,10 @@ STEPS = (
     Step("cancel", (Status.PROCESSING, *WAITING), Status.CANCELLED, "nobody"),
     Step("reap", (Status.PROCESSING,), Status.PENDING, "the same", losses=1),
     Step("lose", (Status.PROCESSING,), Status.DEAD, "let go", attempts=1, losses=1),
-    *(Step("absolve", (status,), status, "the same", losses=-1) for status in (Status.PENDING, Status.PROCESSING, Status.RETRYING)),
+    *(
+        Step("absolve", (status,), status, "the same", losses=-1)
+        for status in (Status.PENDING, Status.PROCESSING, Status.RETRYING)
+    ),
     Step("put off", (Status.PENDING,), Status.PENDING, "the same"),
     Step("put off", (Status.RETRYING,), Status.RETRYING, "the same"),
     Step("replay", FINAL, Status.PENDING, "nobody", fence=1, attempts=None, losses=None, replays=1),
@@ -56,7 +59,9 @@ def not_a_step(run: Evidence) -> list[str]:
         losses[move.task_id] += move.losses
         attempts[move.task_id] += move.attempts
         if not any(_is(step, move, attempts[move.task_id], losses[move.task_id]) for step in STEPS):
-            odd.append(f"{move}, fence {move.fence - move.old_fence:+}, attempts {move.attempts:+}, losses {move.losses:+}")
+            odd.append(
+                f"{move}, fence {move.fence - move.old_fence:+}, attempts {move.attempts:+}, losses {move.losses:+}"
+            )
     return odd
 
 
@@ -67,7 +72,12 @@ def _is(step: Step, move: Move, attempts: int, losses: int) -> bool:
         move.fence - move.old_fence == step.fence,
         move.replays == step.replays,
     )
-    return move.before in step.before and move.after is step.after and _owns(step.owner, move) and all(counts)
+    return (
+        move.before in step.before
+        and move.after is step.after
+        and _owns(step.owner, move)
+        and all(counts)
+    )
 
 
 def _lost(rise: int | None, risen: int, losses: int) -> bool:

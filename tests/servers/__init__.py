@@ -10,4 +10,12 @@ from tests.servers.mysql import MySQL
 from tests.servers.process import Server, ServerFailedError, ServerMissingError
 from tests.servers.redis import Redis
 
-__all__ = ["Kafka", "MariaDB", "MySQL", "Redis", "Server", "ServerFailedError", "ServerMissingError"]
+__all__ = [
+    "Kafka",
+    "MariaDB",
+    "MySQL",
+    "Redis",
+    "Server",
+    "ServerFailedError",
+    "ServerMissingError",
+]

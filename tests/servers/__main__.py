@@ -18,7 +18,11 @@ from tests.servers.install import install
 
 def main() -> None:
     """Read the command line and run its command."""
-    parser = argparse.ArgumentParser(prog="python -m tests.servers", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.servers",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("install")
     commands.add_parser("up").add_argument("--env-file", type=Path)
@@ -49,7 +53,11 @@ def up(env_file: Path | None) -> None:
 
 def announce(kafka: Kafka, mariadb: MariaDB, redis: Redis, env_file: Path | None) -> None:
     """Print how to reach the servers; the file appears whole, so that a script can wait for it."""
-    values = {"DOCLLM_KAFKA_BOOTSTRAP": kafka.bootstrap, "DOCLLM_DATABASE_URL": mariadb.url, "DOCLLM_REDIS_URL": redis.url}
+    values = {
+        "DOCLLM_KAFKA_BOOTSTRAP": kafka.bootstrap,
+        "DOCLLM_DATABASE_URL": mariadb.url,
+        "DOCLLM_REDIS_URL": redis.url,
+    }
     text = "".join(f"export {name}={value}\n" for name, value in values.items())
     print(text, end="", flush=True)  # noqa: T201 - this is the program's output
     if env_file is not None:

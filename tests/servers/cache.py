@@ -9,7 +9,9 @@ from pathlib import Path
 
 def cache() -> Path:
     """Return the folder of downloads: DOCLLM_TEST_CACHE, or `.cache` in the checkout."""
-    return Path(os.environ.get("DOCLLM_TEST_CACHE") or Path(__file__).parents[2] / ".cache").resolve()
+    return Path(
+        os.environ.get("DOCLLM_TEST_CACHE") or Path(__file__).parents[2] / ".cache"
+    ).resolve()
 
 
 @contextmanager

@@ -64,7 +64,9 @@ class DatabaseServer(Server):
         return f"mysql://docllm@127.0.0.1:{self.port}/{database}"
 
     def _connect(self) -> "pymysql.Connection[pymysql.cursors.Cursor]":
-        return pymysql.connect(host="127.0.0.1", port=self.port, user="docllm", connect_timeout=2, read_timeout=10)
+        return pymysql.connect(
+            host="127.0.0.1", port=self.port, user="docllm", connect_timeout=2, read_timeout=10
+        )
 
     def _where(self) -> list[str]:
         # A server that runs as root demands an explicit --user.

@@ -9,6 +9,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -55,12 +56,18 @@ def fetch() -> None:
     if libraries().exists():
         return
     with appears(libraries()) as jars:
-        options = [f"-Dkafka.version={VERSION}", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
+        options = [
+            f"-Dkafka.version={VERSION}",
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={jars}",
+        ]
         command = [program("mvn", package="maven"), "-q", "-B", "-f", str(POM), COPY_JARS, *options]
         try:
             subprocess.run(command, check=True)
         except subprocess.CalledProcessError as error:
-            raise ServerMissingError(f"the jars of Apache Kafka could not be fetched: Maven ended with {error.returncode}") from error
+            raise ServerMissingError(
+                f"the jars of Apache Kafka could not be fetched: Maven ended with {error.returncode}"
+            ) from error
 
 
 class Kafka(Server):
@@ -81,11 +88,24 @@ class Kafka(Server):
     def prepare(self) -> None:
         """Write the configuration, and format the storage once."""
         if not libraries().exists():
-            raise ServerMissingError("the jars of Apache Kafka are not there; run: python -m tests.servers install")
+            raise ServerMissingError(
+                "the jars of Apache Kafka are not there; run: python -m tests.servers install"
+            )
         if (self._data / "meta.properties").exists():
             return
-        self._properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
-        self.run([*self._java("kafka.tools.StorageTool", "128m"), "format", "-t", self.cluster_id, "-c", str(self._properties)])
+        self._properties.write_text(
+            "".join(f"{name}={value}\n" for name, value in self._settings().items())
+        )
+        self.run(
+            [
+                *self._java("kafka.tools.StorageTool", "128m"),
+                "format",
+                "-t",
+                self.cluster_id,
+                "-c",
+                str(self._properties),
+            ]
+        )
 
     def command(self) -> Sequence[str]:
         """Return the broker's command line."""
@@ -97,7 +117,12 @@ class Kafka(Server):
             return False
         # Connection errors are printed by librdkafka unless a callback takes them; here they only
         # mean "not yet".
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "error_cb": lambda _: None, "log_level": 0})  # type: ignore[dict-item]
+        settings: dict[str, Any] = {
+            "bootstrap.servers": self.bootstrap,
+            "error_cb": lambda _: None,
+            "log_level": 0,
+        }
+        admin = AdminClient(settings)
         try:
             return bool(admin.list_topics(timeout=2).brokers)
         except KafkaException:
@@ -124,7 +149,15 @@ class Kafka(Server):
 
     def _java(self, main: str, memory: str) -> list[str]:
         java = program("java", package="default-jre-headless")
-        return [java, f"-Xmx{memory}", "-XX:+ExitOnOutOfMemoryError", "-Dlog4j2.level=WARN", "-cp", f"{libraries()}/*", main]
+        return [
+            java,
+            f"-Xmx{memory}",
+            "-XX:+ExitOnOutOfMemoryError",
+            "-Dlog4j2.level=WARN",
+            "-cp",
+            f"{libraries()}/*",
+            main,
+        ]
 
 
 def _new_id() -> str:

@@ -96,7 +96,10 @@ class Heartbeats:
         except OSError:
             broker.close()
         else:
-            for passes_on, ends in ((self._requests, (broker, controller)), (self._answers, (controller, broker))):
+            for passes_on, ends in (
+                (self._requests, (broker, controller)),
+                (self._answers, (controller, broker)),
+            ):
                 threading.Thread(target=passes_on, args=ends, daemon=True).start()
 
     def _requests(self, broker: socket.socket, controller: socket.socket) -> None:

@@ -18,7 +18,15 @@ class MariaDB(DatabaseServer):
         if (self.folder / "ready").exists():
             return
         install = program("mariadb-install-db", package=PACKAGE)
-        self.run([install, "--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", *self._where()])
+        self.run(
+            [
+                install,
+                "--no-defaults",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                *self._where(),
+            ]
+        )
         self.run([*self._program(), "--bootstrap", *self._where()], stdin=FIRST_STATEMENTS)
         (self.folder / "ready").touch()
 

@@ -50,12 +50,28 @@ def _download(folder: Path) -> list[Path]:
         (folder / part).mkdir(parents=True)
     (folder / "debian.sources").write_text(SOURCE)
     (folder / "status").touch()
-    apt = [program("apt-get", package="apt"), "-qq", *(f"--option={option}" for option in _apart(folder))]
+    apt = [
+        program("apt-get", package="apt"),
+        "-qq",
+        *(f"--option={option}" for option in _apart(folder)),
+    ]
     try:
         subprocess.run([*apt, "update"], check=True)
-        subprocess.run([*apt, "install", "-y", "--download-only", "--no-install-recommends", "mysql-server-core"], check=True)
+        subprocess.run(
+            [
+                *apt,
+                "install",
+                "-y",
+                "--download-only",
+                "--no-install-recommends",
+                "mysql-server-core",
+            ],
+            check=True,
+        )
     except subprocess.CalledProcessError as error:
-        raise ServerMissingError(f"MySQL could not be fetched from Debian unstable: {error}") from error
+        raise ServerMissingError(
+            f"MySQL could not be fetched from Debian unstable: {error}"
+        ) from error
     return sorted(folder.glob("cache/archives/*.deb"))
 
 
@@ -84,12 +100,21 @@ class MySQL(DatabaseServer):
             return
         first = self.folder / "first.sql"
         first.write_text(FIRST_STATEMENTS)
-        self.run([*self._program(), "--initialize-insecure", f"--init-file={first}", *self._where()])
+        self.run(
+            [*self._program(), "--initialize-insecure", f"--init-file={first}", *self._where()]
+        )
         (self.folder / "ready").touch()
 
     def command(self) -> Sequence[str]:
         """Return the server's command line."""
-        return [*self._program(), *self._where(), f"--port={self.port}", "--mysqlx=OFF", "--performance-schema=OFF", *SETTINGS]
+        return [
+            *self._program(),
+            *self._where(),
+            f"--port={self.port}",
+            "--mysqlx=OFF",
+            "--performance-schema=OFF",
+            *SETTINGS,
+        ]
 
     def _program(self) -> list[str]:
         # Start it by the loader that was unpacked with it, because the machine's C library may be
@@ -97,5 +122,16 @@ class MySQL(DatabaseServer):
         usr = tree() / "usr"
         (loader,) = usr.glob("lib*/ld-linux*.so.*")
         libraries = ":".join(str(path) for path in usr.glob("lib/*-linux-gnu*"))
-        files = [f"--lc-messages-dir={usr}/share/mysql", f"--plugin-dir={usr}/lib/mysql/plugin", "--secure-file-priv="]
-        return [str(loader), "--library-path", libraries, str(usr / "sbin/mysqld"), "--no-defaults", *files]
+        files = [
+            f"--lc-messages-dir={usr}/share/mysql",
+            f"--plugin-dir={usr}/lib/mysql/plugin",
+            "--secure-file-priv=",
+        ]
+        return [
+            str(loader),
+            "--library-path",
+            libraries,
+            str(usr / "sbin/mysqld"),
+            "--no-defaults",
+            *files,
+        ]

@@ -50,9 +50,13 @@ def program(name: str, *, package: str) -> str:
 
     Raises ServerMissingError, which names the program's package.
     """
-    path = shutil.which(name, path="/usr/sbin:/usr/local/sbin:/sbin:/usr/bin:/bin:/usr/local/bin") or shutil.which(name)
+    path = shutil.which(
+        name, path="/usr/sbin:/usr/local/sbin:/sbin:/usr/bin:/bin:/usr/local/bin"
+    ) or shutil.which(name)
     if path is None:
-        raise ServerMissingError(f"{name} (Debian package {package}) is not installed; run: python -m tests.servers install")
+        raise ServerMissingError(
+            f"{name} (Debian package {package}) is not installed; run: python -m tests.servers install"
+        )
     return path
 
 
@@ -154,7 +158,12 @@ class Server(ABC):
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -168,9 +177,18 @@ class Server(ABC):
         Raises ServerFailedError when the program fails.
         """
         with self.log.open("ab") as log:
-            done = subprocess.run(arguments, input=stdin.encode(), stdout=log, stderr=log, timeout=timeout_s, check=False)
+            done = subprocess.run(
+                arguments,
+                input=stdin.encode(),
+                stdout=log,
+                stderr=log,
+                timeout=timeout_s,
+                check=False,
+            )
         if done.returncode != 0:
-            raise ServerFailedError(f"{Path(arguments[0]).name} ended with {done.returncode}{self._log_end()}")
+            raise ServerFailedError(
+                f"{Path(arguments[0]).name} ended with {done.returncode}{self._log_end()}"
+            )
 
     def _spawn(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         # The server gets a session of its own, so that Ctrl-C reaches the tests and not the servers
@@ -190,7 +208,9 @@ class Server(ABC):
         while not ready():
             if time.monotonic() > end:
                 self.kill()
-                raise ServerFailedError(f"{self.name} did not answer within {timeout_s:.0f} s{self._log_end()}")
+                raise ServerFailedError(
+                    f"{self.name} did not answer within {timeout_s:.0f} s{self._log_end()}"
+                )
             _ = self.pid
             time.sleep(0.05)
 

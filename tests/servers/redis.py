@@ -27,7 +27,19 @@ class Redis(Server):
     def command(self) -> Sequence[str]:
         """Return the server's command line."""
         server = program("redis-server", package="redis-server")
-        return [server, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", "", "--appendonly", "yes"]
+        return [
+            server,
+            "--port",
+            str(self.port),
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            str(self.folder),
+            "--save",
+            "",
+            "--appendonly",
+            "yes",
+        ]
 
     def ready(self) -> bool:
         """Return whether the server answers a ping; it does not while it loads its file."""

@@ -19,7 +19,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     UserScramCredentialUpsertion,
 )
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    SECP256R1,
+    EllipticCurvePrivateKey,
+    generate_private_key,
+)
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
@@ -46,22 +50,35 @@ class Authority:
         self._key = generate_private_key(SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, folder.name)])
         self.ca = folder / "ca.pem"
-        self.ca.write_bytes(self._signed(self._name, self._key, x509.BasicConstraints(ca=True, path_length=0)))
+        self.ca.write_bytes(
+            self._signed(self._name, self._key, x509.BasicConstraints(ca=True, path_length=0))
+        )
 
     def issue(self, name: str) -> tuple[Path, Path]:
         """Return the files of a new certificate for 127.0.0.1 and of its key."""
         key = generate_private_key(SECP256R1())
         certificate, secret = self._folder / f"{name}.pem", self._folder / f"{name}.key"
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate.write_bytes(self._signed(subject, key, x509.SubjectAlternativeName([x509.IPAddress(HOST)])))
+        certificate.write_bytes(
+            self._signed(subject, key, x509.SubjectAlternativeName([x509.IPAddress(HOST)]))
+        )
         secret.touch(mode=0o600)
         secret.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         return certificate, secret
 
-    def _signed(self, subject: x509.Name, key: EllipticCurvePrivateKey, extension: x509.ExtensionType) -> bytes:
+    def _signed(
+        self, subject: x509.Name, key: EllipticCurvePrivateKey, extension: x509.ExtensionType
+    ) -> bytes:
         now = datetime.now(UTC)
         certificate = (
-            x509.CertificateBuilder(self._name, subject, key.public_key(), x509.random_serial_number(), now - DAY, now + DAY)
+            x509.CertificateBuilder(
+                self._name,
+                subject,
+                key.public_key(),
+                x509.random_serial_number(),
+                now - DAY,
+                now + DAY,
+            )
             .add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
             .sign(self._key, SHA256())
         )
@@ -125,7 +142,9 @@ class SecureKafka(Kafka):
 
     def _admin(self) -> AdminClient:
         quiet: dict[str, Any] = {"error_cb": lambda _: None, "log_level": 0}
-        return AdminClient({**self._login("PLAIN", "admin"), "bootstrap.servers": self.bootstrap, **quiet})
+        return AdminClient(
+            {**self._login("PLAIN", "admin"), "bootstrap.servers": self.bootstrap, **quiet}
+        )
 
     def _settings(self) -> dict[str, str]:
         plain = f'{LOGIN}.plain.PlainLoginModule required username="admin" password="{self._password}" user_admin="{self._password}";'
@@ -168,12 +187,23 @@ class SecureMariaDB(MariaDB):
 
     def command(self) -> Sequence[str]:
         """Return the server's command line."""
-        tls = ["--require-secure-transport=ON", f"--ssl-cert={self._certificate}", f"--ssl-key={self._key}"]
+        tls = [
+            "--require-secure-transport=ON",
+            f"--ssl-cert={self._certificate}",
+            f"--ssl-key={self._key}",
+        ]
         return [*super().command(), *tls]
 
     def _connect(self) -> "pymysql.Connection[pymysql.cursors.Cursor]":
         tls = {"ca": str(self._authority.ca)}
-        return pymysql.connect(host="127.0.0.1", port=self.port, user="docllm", ssl=tls, connect_timeout=2, read_timeout=10)
+        return pymysql.connect(
+            host="127.0.0.1",
+            port=self.port,
+            user="docllm",
+            ssl=tls,
+            connect_timeout=2,
+            read_timeout=10,
+        )
 
 
 class SecureRedis(Redis):
@@ -188,10 +218,19 @@ class SecureRedis(Redis):
     @property
     def url(self) -> str:
         """Return the address for clients."""
-        return f"rediss://:{self._password}@127.0.0.1:{self.port}/0?ssl_ca_certs={self._authority.ca}"
+        return (
+            f"rediss://:{self._password}@127.0.0.1:{self.port}/0?ssl_ca_certs={self._authority.ca}"
+        )
 
     def command(self) -> Sequence[str]:
         """Return the server's command line."""
-        tls = ["--tls-port", str(self.port), "--tls-cert-file", str(self._certificate), "--tls-key-file", str(self._key)]
+        tls = [
+            "--tls-port",
+            str(self.port),
+            "--tls-cert-file",
+            str(self._certificate),
+            "--tls-key-file",
+            str(self._key),
+        ]
         rest = ["--tls-auth-clients", "no", "--requirepass", self._password]
         return [*super().command(), "--port", "0", *tls, *rest]

@@ -60,8 +60,14 @@ class Busy(Server):
 
     def command(self) -> list[str]:
         """Hash in eight threads, without the interpreter's lock."""
-        work = "import hashlib, threading\ndef work():\n while True: hashlib.sha256(bytes(1 << 22))\n"
-        return [sys.executable, "-c", work + "for _ in range(8): threading.Thread(target=work).start()"]
+        work = (
+            "import hashlib, threading\ndef work():\n while True: hashlib.sha256(bytes(1 << 22))\n"
+        )
+        return [
+            sys.executable,
+            "-c",
+            work + "for _ in range(8): threading.Thread(target=work).start()",
+        ]
 
     def ready(self) -> bool:
         """Return whether all threads run."""
@@ -90,7 +96,9 @@ def test_stopped_server_has_no_process(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("redis_server")
 def test_server_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     """A test run that is killed leaves no server behind."""
-    with subprocess.Popen([sys.executable, "-c", ORPHAN, str(tmp_path)], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", ORPHAN, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as parent:
         assert parent.stdout is not None
         server = os.pidfd_open(int(parent.stdout.readline()))
         parent.kill()

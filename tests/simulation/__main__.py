@@ -19,13 +19,18 @@ def main(argv: Sequence[str]) -> int:
     if options.bugs is not None:
         return plant(options.seeds or 2000, options.bugs, remember=options.remember)
     first = of_this_code() + _BEHIND_THE_TESTS if options.new else options.first
-    seeds = [options.seed] if options.seed is not None else range(first, first + (options.seeds or 100))
+    seeds = (
+        [options.seed] if options.seed is not None else range(first, first + (options.seeds or 100))
+    )
     reported = 0
 
     def report(seed: int, problems: Sequence[str]) -> bool:
         nonlocal reported
         reported += 1
-        _say(f"seed {seed}: run it again with: python -m tests.simulation --seed {seed} --trace", *(f"    {one}" for one in problems[:8]))
+        _say(
+            f"seed {seed}: run it again with: python -m tests.simulation --seed {seed} --trace",
+            *(f"    {one}" for one in problems[:8]),
+        )
         return reported >= options.stop_after
 
     if options.new:
@@ -33,7 +38,13 @@ def main(argv: Sequence[str]) -> int:
     if options.processes > 1:
         summary = batch.run_together(seeds, options.processes, report)
     else:
-        summary = batch.run(seeds, Store(), faults=not options.calm, say=_say if options.trace else None, failed=report)
+        summary = batch.run(
+            seeds,
+            Store(),
+            faults=not options.calm,
+            say=_say if options.trace else None,
+            failed=report,
+        )
     _say(*summary.lines())
     return 1 if summary.broken or summary.never else 0
 
@@ -61,16 +72,37 @@ def _say(*lines: str) -> None:
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, help="how many (100; with --bugs 2000 at most for each)")
+    parser.add_argument(
+        "--seeds", type=int, help="how many (100; with --bugs 2000 at most for each)"
+    )
     parser.add_argument("--first", type=int, default=1, help="the first of them (1)")
-    parser.add_argument("--new", action="store_true", help="begin where no other version of the code has been")
-    parser.add_argument("--processes", type=int, default=1, metavar="N", help="that share the seeds (1); not with --trace or --calm")
+    parser.add_argument(
+        "--new", action="store_true", help="begin where no other version of the code has been"
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="that share the seeds (1); not with --trace or --calm",
+    )
     parser.add_argument("--seed", type=int, help="this one alone")
     parser.add_argument("--trace", action="store_true", help="show what happens")
     parser.add_argument("--calm", action="store_true", help="one agent, no faults")
-    parser.add_argument("--bugs", nargs="*", metavar="NAME", help="plant these bugs, or all, and say how many seeds each takes")
-    parser.add_argument("--remember", action="store_true", help="write down what --bugs found, for the tests and docs/proof.md")
-    parser.add_argument("--stop-after", type=int, default=10, metavar="N", help="failures to stop after (10)")
+    parser.add_argument(
+        "--bugs",
+        nargs="*",
+        metavar="NAME",
+        help="plant these bugs, or all, and say how many seeds each takes",
+    )
+    parser.add_argument(
+        "--remember",
+        action="store_true",
+        help="write down what --bugs found, for the tests and docs/proof.md",
+    )
+    parser.add_argument(
+        "--stop-after", type=int, default=10, metavar="N", help="failures to stop after (10)"
+    )
     options = parser.parse_args(argv)
     if options.processes > 1 and (options.trace or options.calm):
         parser.error("--trace and --calm are for one process; leave --processes out")

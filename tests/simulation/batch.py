@@ -56,15 +56,17 @@ class Summary:
     @property
     def never(self) -> list[str]:
         """Return the dangers that never occurred, if there were enough seeds."""
-        return [name for name in DANGERS if not self.seen[name]] if self.seeds >= ENOUGH_SEEDS else []
+        return (
+            [name for name in DANGERS if not self.seen[name]] if self.seeds >= ENOUGH_SEEDS else []
+        )
 
     def lines(self) -> list[str]:
         """Return the figures for a person."""
         hours, speed = self.virtual_s / 3600, 60 * self.seeds / max(0.001, self.took_s)
         crashes = sum(times for name, times in self.struck.items() if name.startswith("at "))
-        troubles = Counter({name: times for name, times in self.struck.items() if not name.startswith("at ")}) | {
-            "kill at a point": crashes
-        }
+        troubles = Counter(
+            {name: times for name, times in self.struck.items() if not name.startswith("at ")}
+        ) | {"kill at a point": crashes}
         return [
             f"{self.seeds} seeds, {len(self.broken)} failed, {hours:.1f} virtual hours in {self.took_s:.0f} s, {speed:.0f} seeds a minute",
             f"troubles: {', '.join(f'{name} {times}' for name, times in sorted(troubles.items()))}",
@@ -96,7 +98,9 @@ def run(
     return summary
 
 
-def run_together(seeds: Sequence[int], processes: int, failed: Callable[[int, list[str]], bool]) -> Summary:
+def run_together(
+    seeds: Sequence[int], processes: int, failed: Callable[[int, list[str]], bool]
+) -> Summary:
     """Run seeds in so many processes.
 
     `failed` is called for each seed that broke something; the run ends once it returns True.

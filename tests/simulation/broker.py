@@ -109,9 +109,17 @@ class Group:
     def balance(self) -> None:
         """Assign all partitions anew."""
         places = self._places()
-        shares = [Share(number, place[0], self.heir.get(place)) for number, place in enumerate(places)]
-        heirs = balance(shares, {member: {topic} if topic else set() for member, topic in self.topics.items()})
-        self.heir = {place: heir for number, place in enumerate(places) if (heir := heirs[number]) is not None}
+        shares = [
+            Share(number, place[0], self.heir.get(place)) for number, place in enumerate(places)
+        ]
+        heirs = balance(
+            shares, {member: {topic} if topic else set() for member, topic in self.topics.items()}
+        )
+        self.heir = {
+            place: heir
+            for number, place in enumerate(places)
+            if (heir := heirs[number]) is not None
+        }
 
     def shuffle(self, rng: random.Random) -> None:
         """Assign all partitions at random, like a rebalance at a bad moment."""
@@ -135,7 +143,9 @@ class Group:
 
     def ahead(self) -> int:
         """Return on how many partitions a foreign commit is ahead of the owner."""
-        return sum(self.committed.get(place, 0) > self.broker.log(place).low for place in self.foreign)
+        return sum(
+            self.committed.get(place, 0) > self.broker.log(place).low for place in self.foreign
+        )
 
     def start(self, place: Cursor) -> tuple[int, bool]:
         """Return where a new owner reads on, and whether records before it may be missing."""
@@ -146,7 +156,11 @@ class Group:
 
     def _places(self) -> list[Cursor]:
         topics = sorted({topic for topic in self.topics.values() if topic in self.broker.topics})
-        return [(topic, number) for topic in topics for number in range(len(self.broker.topics[topic].logs))]
+        return [
+            (topic, number)
+            for topic in topics
+            for number in range(len(self.broker.topics[topic].logs))
+        ]
 
 
 class Broker:
@@ -155,7 +169,9 @@ class Broker:
     `turn` numbers the writes among all events of the run.
     """
 
-    def __init__(self, *, rng: random.Random, utc_s: Callable[[], float], turn: Callable[[], int]) -> None:
+    def __init__(
+        self, *, rng: random.Random, utc_s: Callable[[], float], turn: Callable[[], int]
+    ) -> None:
         self.rng = rng
         self.utc_s = utc_s
         self.turn = turn
@@ -201,8 +217,14 @@ class Broker:
     def append(self, record: Outgoing) -> None:
         """Write a record."""
         logs = self.topics[record.topic].logs
-        number = self.rng.randrange(len(logs)) if record.key is None else partition_of(record.key, len(logs))
-        logs[number].records.append(Stored(int(self.utc_s() * 1000), record.key, record.value, record.headers, self.turn()))
+        number = (
+            self.rng.randrange(len(logs))
+            if record.key is None
+            else partition_of(record.key, len(logs))
+        )
+        logs[number].records.append(
+            Stored(int(self.utc_s() * 1000), record.key, record.value, record.headers, self.turn())
+        )
         for wake in self.readers.get(record.topic, ()):
             wake()
 

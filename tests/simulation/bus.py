@@ -33,7 +33,14 @@ class SimSource:
     """One member of a consumer group, which reads one topic as long as its id is the known one."""
 
     def __init__(
-        self, *, broker: Broker, topic: str, group_id: str, known_topic_ids: Callable[[], Mapping[str, str]], clock: Clock, weather: Weather
+        self,
+        *,
+        broker: Broker,
+        topic: str,
+        group_id: str,
+        known_topic_ids: Callable[[], Mapping[str, str]],
+        clock: Clock,
+        weather: Weather,
     ) -> None:
         self._broker = broker
         self._topic = topic
@@ -76,7 +83,11 @@ class SimSource:
     async def at_rest(self) -> AtRest:
         """Return how far the assigned partitions are from their ends."""
         await self._clock.sleep(self._weather.delay_s("broker", 0.01))
-        lag = sum(self._broker.log(place).end - self._group.start(place)[0] for place in self._held if place[0] in self._broker.topics)
+        lag = sum(
+            self._broker.log(place).end - self._group.start(place)[0]
+            for place in self._held
+            if place[0] in self._broker.topics
+        )
         return AtRest(joined=bool(self.member), lag=lag)
 
     async def leave(self) -> None:
@@ -123,9 +134,19 @@ class SimSource:
             self.member = group.join(topic, now_s)
         group.seen_s[self.member] = now_s
         group.subscribe(self.member, topic)
-        self._drop([place for place in self._held if group.owner.get(place) != self.member], lost=True)
-        self._drop([place for place in self._held if group.heir.get(place) != self.member], lost=False)
-        self._take([place for place, heir in group.heir.items() if heir == self.member and place not in group.owner])
+        self._drop(
+            [place for place in self._held if group.owner.get(place) != self.member], lost=True
+        )
+        self._drop(
+            [place for place in self._held if group.heir.get(place) != self.member], lost=False
+        )
+        self._take(
+            [
+                place
+                for place, heir in group.heir.items()
+                if heir == self.member and place not in group.owner
+            ]
+        )
 
     def _compare_topic(self) -> None:
         """Stop reading a recreated or unknown topic until `topics apply` stores its id."""
@@ -145,7 +166,12 @@ class SimSource:
         for place in places:
             self._group.take(place, self.member)
             position, rewound = self._group.start(place)
-            partition = Partition(place[0], self._broker.topics[place[0]].topic_id, place[1], next(self._broker.epochs))
+            partition = Partition(
+                place[0],
+                self._broker.topics[place[0]].topic_id,
+                place[1],
+                next(self._broker.epochs),
+            )
             self._held[place] = Holding(partition, position, position, position)
             taken.append(partition)
             if rewound:
@@ -170,7 +196,9 @@ class SimSource:
             there = self._broker.topics.get(place[0])
             if there is None or there.topic_id != held.partition.topic_id:
                 continue  # the offset belongs to records that no longer exist
-            mine = self._group.owner.get(place) == self.member or self._is_heard_above(self._group.committed.get(place, 0), held.mark)
+            mine = self._group.owner.get(place) == self.member or self._is_heard_above(
+                self._group.committed.get(place, 0), held.mark
+            )
             if held.mark > held.committed and mine and not self._weather.strikes("commit_fails"):
                 self._group.commit(place, held.mark, self.member)
                 if not self._weather.strikes("commit_unheard"):
@@ -181,7 +209,9 @@ class SimSource:
 
         That is above the committed offset. Nobody would correct a commit below the owner's.
         """
-        return mark > committed and (self.is_heard or self._weather.chances.get("zombie_commits", 0) > 0)
+        return mark > committed and (
+            self.is_heard or self._weather.chances.get("zombie_commits", 0) > 0
+        )
 
     # ---- records
 
@@ -190,7 +220,12 @@ class SimSource:
             return
         for place, held in list(self._held.items()):
             there = self._broker.topics.get(place[0])
-            if there is None or there.topic_id != held.partition.topic_id or place in self._paused or self._weather.strikes("read_skipped"):
+            if (
+                there is None
+                or there.topic_id != held.partition.topic_id
+                or place in self._paused
+                or self._weather.strikes("read_skipped")
+            ):
                 continue
             log = there.logs[place[1]]
             if held.position < log.low:
@@ -206,7 +241,9 @@ class SimSource:
 
     def _record(self, partition: Partition, offset: int) -> Record:
         stored = self._broker.log((partition.topic, partition.number)).records[offset]
-        return Record(partition, offset, stored.timestamp_ms, stored.key, stored.value, stored.headers)
+        return Record(
+            partition, offset, stored.timestamp_ms, stored.key, stored.value, stored.headers
+        )
 
     def _post(self, event: Event) -> None:
         self._events.append(event)

@@ -39,9 +39,16 @@ class ReadyQueue:
 
     def run(self, raw: sqlite3.Connection, given: Mapping[str, Any]) -> Any:
         """Run it; return its rows, or how many it changed."""
-        values = [given.get(name, fixed) if bind is None else bind(given.get(name, fixed)) for name, fixed, bind in self.values]
+        values = [
+            given.get(name, fixed) if bind is None else bind(given.get(name, fixed))
+            for name, fixed, bind in self.values
+        ]
         cursor = raw.execute(self.sql, values)
-        return Changed(cursor.rowcount) if self.rows is None else IteratorResult(self.rows, iter(cursor.fetchall()))
+        return (
+            Changed(cursor.rowcount)
+            if self.rows is None
+            else IteratorResult(self.rows, iter(cursor.fetchall()))
+        )
 
 
 class QuickConnection(Connection):
@@ -50,8 +57,15 @@ class QuickConnection(Connection):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._raw: Any = self.connection.dbapi_connection
-        modules = [module for name, module in sys.modules.items() if name.partition(".")[0] in _PRODUCT]
-        statements = [one for module in modules for one in vars(module).values() if isinstance(one, Executable)]
+        modules = [
+            module for name, module in sys.modules.items() if name.partition(".")[0] in _PRODUCT
+        ]
+        statements = [
+            one
+            for module in modules
+            for one in vars(module).values()
+            if isinstance(one, Executable)
+        ]
         prepared = {id(one): _ready(one, engine.dialect) for one in statements}
         self.constants = {key: ready for key, ready in prepared.items() if ready}
 
@@ -76,7 +90,12 @@ def _ready(statement: Any, dialect: Dialect) -> ReadyQueue | None:
     """
     made = statement.compile(dialect=dialect)
     is_text = statement.__visit_name__ == "textclause"
-    if isinstance(statement, Insert) or made.post_compile_params or made.literal_execute_params or made.update_prefetch:
+    if (
+        isinstance(statement, Insert)
+        or made.post_compile_params
+        or made.literal_execute_params
+        or made.update_prefetch
+    ):
         return None
     if is_text and not made.string.lstrip().startswith(("UPDATE", "DELETE")):
         return None
@@ -84,5 +103,9 @@ def _ready(statement: Any, dialect: Dialect) -> ReadyQueue | None:
     values = tuple((name, made.params[name], binds.get(name)) for name in made.positiontup or ())
     columns = made._result_columns
     of_rows = [column.type._cached_result_processor(dialect, None) for column in columns]
-    rows = SimpleResultMetaData([column.keyname for column in columns], _processors=of_rows) if columns else None
+    rows = (
+        SimpleResultMetaData([column.keyname for column in columns], _processors=of_rows)
+        if columns
+        else None
+    )
     return ReadyQueue(made.string, values, rows)

@@ -49,7 +49,13 @@ class _Callback:
 
     __slots__ = ("args", "call", "context", "when_s")
 
-    def __init__(self, call: Callable[..., object], args: tuple[Any, ...], context: Context | None, when_s: float) -> None:
+    def __init__(
+        self,
+        call: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context | None,
+        when_s: float,
+    ) -> None:
         self.call: Callable[..., object] | None = call
         self.args = args
         self.context = copy_context() if context is None else context
@@ -117,23 +123,35 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers.clear()
         self.close()
 
-    def call_soon(self, call: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+    def call_soon(
+        self, call: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any:
         """Run a callback in one of the next turns."""
         callback = _Callback(call, args, context, self._now_s)
         self._due.append(callback)
         return callback
 
-    def call_at(self, when_s: float, call: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+    def call_at(
+        self, when_s: float, call: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any:
         """Run a callback at a time."""
         callback = _Callback(call, args, context, when_s)
         heapq.heappush(self._timers, (when_s, next(self._numbers), callback))
         return callback
 
-    def call_later(self, delay_s: float, call: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+    def call_later(
+        self,
+        delay_s: float,
+        call: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> Any:
         """Run a callback after a delay."""
         return self.call_at(self._now_s + delay_s, call, *args, context=context)
 
-    def _make_task(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any
+    ) -> asyncio.Task[Any]:
         # A killed process's tasks must not be garbage-collected: their `finally` would run.
         if len(self._tasks) > _KEPT:
             self._tasks = [task for task in self._tasks if not task.done()]
@@ -180,7 +198,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         # As in asyncio's own loop, the handler decides.
         except BaseException as error:  # noqa: BLE001
             if process is None or process.alive:
-                self.call_exception_handler({"message": "a callback failed", "exception": error, "handle": callback})
+                self.call_exception_handler(
+                    {"message": "a callback failed", "exception": error, "handle": callback}
+                )
 
     def _write_to_self(self) -> None:
         """Do nothing: there is no other thread to wake."""

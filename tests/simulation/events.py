@@ -119,8 +119,16 @@ class Events:
     def called(self, program: str) -> None:
         """Handle a call that begins."""
         now_s = self._world.loop.time()
-        agents = {agent.name: agent for agent in self._world.agents if agent.running and agent.asked_s is None}
-        others = [agent for agent in agents.values() if agent.name != program and now_s - agent.began_s > 4 and not agent.beat.frozen]
+        agents = {
+            agent.name: agent
+            for agent in self._world.agents
+            if agent.running and agent.asked_s is None
+        }
+        others = [
+            agent
+            for agent in agents.values()
+            if agent.name != program and now_s - agent.began_s > 4 and not agent.beat.frozen
+        ]
         if self._zombies and others and program in agents:
             self._zombies -= 1
             self._world.weather.crawling[program] = (self._world.rng.uniform(15, 19), now_s + 3)
@@ -162,11 +170,17 @@ class Events:
         self._fail(REFUSALS)
 
     def _away(self, what: str, how_long_s: tuple[int, ...]) -> None:
-        self._world.weather.down_until_s[what] = self._world.loop.time() + self._world.rng.choice(how_long_s)
+        self._world.weather.down_until_s[what] = self._world.loop.time() + self._world.rng.choice(
+            how_long_s
+        )
 
     def _fail(self, troubles: dict[str, str]) -> None:
         world = self._world
-        now_s, route, trouble = world.loop.time(), world.rng.choice(_ROUTES), world.rng.choice(sorted(troubles))
+        now_s, route, trouble = (
+            world.loop.time(),
+            world.rng.choice(_ROUTES),
+            world.rng.choice(sorted(troubles)),
+        )
         until_s = now_s + world.rng.choice((6.0, 20.0, 45.0))
         world.say(f"route {route}: {trouble} until {until_s:.0f}")
         world.outages = [one.until(now_s) if one.route == route else one for one in world.outages]
@@ -178,8 +192,16 @@ class Events:
     def garbage(self) -> None:
         """Write foreign records."""
         rng, broker = self._world.rng, self._world.broker
-        claimed = ((LEDGER_ID, rng.randint(1, 40), 0), ("f" * 32, 1, 0), (LEDGER_ID, 1, 5000), (LEDGER_ID, 10**6, 0))
-        headers = [encode(Publication(ledger, GROUP, BATCH, task, fence)) for ledger, task, fence in claimed]
+        claimed = (
+            (LEDGER_ID, rng.randint(1, 40), 0),
+            ("f" * 32, 1, 0),
+            (LEDGER_ID, 1, 5000),
+            (LEDGER_ID, 10**6, 0),
+        )
+        headers = [
+            encode(Publication(ledger, GROUP, BATCH, task, fence))
+            for ledger, task, fence in claimed
+        ]
         self._write(Outgoing(TASKS, b"x", b"value", rng.choice(([], *headers))))
         clash = self._world.inbox[0].value.replace(b"Sum", b"Add") if self._world.inbox else b"{}"
         if INBOX in broker.topics:
@@ -283,7 +305,9 @@ class Events:
 
     def resume(self) -> None:
         """Let a route take calls again."""
-        self._do("resume", people.resume_route(self._world.machine, self._world.rng.choice(_ROUTES)))
+        self._do(
+            "resume", people.resume_route(self._world.machine, self._world.rng.choice(_ROUTES))
+        )
 
     def kill_load(self) -> None:
         """Kill the load."""
@@ -291,7 +315,10 @@ class Events:
 
     def _replay(self, *, cancelled: bool, hesitates_s: float = 0) -> None:
         self._stored_replays = True
-        self._replaying = self._do("replay", people.replay_all(self._world.machine, cancelled=cancelled, hesitates_s=hesitates_s))
+        self._replaying = self._do(
+            "replay",
+            people.replay_all(self._world.machine, cancelled=cancelled, hesitates_s=hesitates_s),
+        )
 
     def _do(self, name: str, work: Coroutine[Any, Any, None]) -> Program:
         program = Program(self._world.machine, f"{name}-{len(self._world.others) + 1}", work)

@@ -51,7 +51,12 @@ class SimExecutor:
         asyncio.get_running_loop().call_later(delay_s, what, *args)
 
     # A callback.
-    def _run(self, call: Callable[[], Any], answer: asyncio.Future[Any], again: bool = False) -> None:  # noqa: FBT001, FBT002
+    def _run(
+        self,
+        call: Callable[[], Any],
+        answer: asyncio.Future[Any],
+        again: bool = False,  # noqa: FBT001, FBT002
+    ) -> None:
         try:
             result, error = call(), None
         except AwayError:
@@ -66,7 +71,9 @@ class SimExecutor:
             # A callback.
             self._later(self._weather.rng.choice((0.1, 1.0, 16.0)), self._run, call, answer, True)  # noqa: FBT003
         else:
-            self._later(self._weather.delay_s("database", _USUAL_S), self._answer, answer, result, error)
+            self._later(
+                self._weather.delay_s("database", _USUAL_S), self._answer, answer, result, error
+            )
 
     def _answer(self, answer: asyncio.Future[Any], result: object, error: Exception | None) -> None:
         if not answer.done():

@@ -57,7 +57,9 @@ async def panics(context: Context) -> object:
     """Pay for a call, then raise what is no usual error, until there is a better release."""
     answer = await chat(context)
     if not HOST.get().good():
-        worst = _WORST[(zlib.crc32(context.task.key.encode()) + context._attempt.attempt) % len(_WORST)]
+        worst = _WORST[
+            (zlib.crc32(context.task.key.encode()) + context._attempt.attempt) % len(_WORST)
+        ]
         raise worst()
     return answer
 

@@ -9,7 +9,15 @@ from producer.app import Parts
 from producer.bus.topic_family import TopicFamily, with_old_tiers
 from schemas.runtime.executors import Executor
 from schemas.runtime.outage import Outage
-from schemas.settings.config import AgentConfig, Config, GuardConfig, KafkaConfig, LLMConfig, RouteConfig, TypeConfig
+from schemas.settings.config import (
+    AgentConfig,
+    Config,
+    GuardConfig,
+    KafkaConfig,
+    LLMConfig,
+    RouteConfig,
+    TypeConfig,
+)
 from schemas.task.topics import Topics
 from tests.simulation.broker import Broker
 from tests.simulation.bus import SimSource
@@ -66,14 +74,31 @@ class Machine:
         """Return the parts that one program opens."""
         clock = self.clock()
         database, executor = self.database(clock), self.executor(clock)
-        topics = await executor(lambda: database.auto(lambda c: with_old_tiers(c, Topics(GROUP, self.tiers))))
+        topics = await executor(
+            lambda: database.auto(lambda c: with_old_tiers(c, Topics(GROUP, self.tiers)))
+        )
         admin = SimTopicAdmin(broker=self.broker, clock=clock, weather=self.weather)
-        family = TopicFamily(admin=admin, database=database, executor=executor, topics=topics, clock=clock)
+        family = TopicFamily(
+            admin=admin, database=database, executor=executor, topics=topics, clock=clock
+        )
         publisher = SimPublisher(broker=self.broker, clock=clock, weather=self.weather)
         kafka = Outage(name="Kafka", clock=clock)
-        return Parts(self._config(), topics, clock, database, executor, admin, publisher, family, LEDGER_ID, kafka)
+        return Parts(
+            self._config(),
+            topics,
+            clock,
+            database,
+            executor,
+            admin,
+            publisher,
+            family,
+            LEDGER_ID,
+            kafka,
+        )
 
-    def source(self, parts: Parts, destination: str, known: Callable[[], Mapping[str, str]]) -> SimSource:
+    def source(
+        self, parts: Parts, destination: str, known: Callable[[], Mapping[str, str]]
+    ) -> SimSource:
         """Return the consumer handle of one destination."""
         return SimSource(
             broker=self.broker,
@@ -89,11 +114,18 @@ class Machine:
             data_dir=Path("/nonexistent"),
             kafka=KafkaConfig(bootstrap="simulated"),
             llm=LLMConfig(base_url="http://simulated", model="m", timeout_s=LLM_TIMEOUT_S),
-            agent=AgentConfig(slots=self.slots, drain_timeout_s=DRAIN_S, sweep_slack_s=self.sweep_slack_s, park_probe_s=PROBE_S),
+            agent=AgentConfig(
+                slots=self.slots,
+                drain_timeout_s=DRAIN_S,
+                sweep_slack_s=self.sweep_slack_s,
+                park_probe_s=PROBE_S,
+            ),
             document_roots=(),
             guard=GuardConfig(probe_s=PROBE_S),
             routes={SLOW: RouteConfig()},
-            types={name: TypeConfig(handler=f"tests.simulation.handlers:{name}") for name in HANDLED},
+            types={
+                name: TypeConfig(handler=f"tests.simulation.handlers:{name}") for name in HANDLED
+            },
             retry_tiers=self.tiers,
             max_attempts=self.max_attempts,
         )

@@ -50,7 +50,9 @@ class Mishaps:
         """Return the parser of an agent's tasks."""
         return self._failing(parse, UNDECODABLE, _OF_A_TASK)
 
-    def _failing(self, parse: Callable[[bytes], Result], kind: str, errors: tuple[type[BaseException], ...]) -> Callable[[bytes], Result]:
+    def _failing(
+        self, parse: Callable[[bytes], Result], kind: str, errors: tuple[type[BaseException], ...]
+    ) -> Callable[[bytes], Result]:
         def read(value: bytes) -> Result:
             if kind.encode() in value and not self._well():
                 raise self._rng.choice(errors)(_TEXT)

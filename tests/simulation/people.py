@@ -48,7 +48,9 @@ async def replay_all(machine: Machine, *, cancelled: bool = False, hesitates_s: 
     await _resume(parts)
     replay = _replay(parts)
     everything = Selection(cancelled=True) if cancelled else Selection(dispositions=DISPOSITIONS)
-    run = await replay.store(ACTOR, ReplayRequest(everything, cap=2, rate=machine.rng.choice((None, None, 2.0, 0.5))))
+    run = await replay.store(
+        ACTOR, ReplayRequest(everything, cap=2, rate=machine.rng.choice((None, None, 2.0, 0.5)))
+    )
     if run is not None:
         await parts.clock.sleep(hesitates_s)
         await replay.apply(run)
@@ -61,7 +63,13 @@ async def _resume(parts: Parts) -> None:
 
 
 def _replay(parts: Parts) -> Replay:
-    relay = Relay(database=parts.database, executor=parts.executor, publisher=parts.publisher, topics=parts.topics, clock=parts.clock)
+    relay = Relay(
+        database=parts.database,
+        executor=parts.executor,
+        publisher=parts.publisher,
+        topics=parts.topics,
+        clock=parts.clock,
+    )
     return Replay(
         database=parts.database,
         executor=parts.executor,

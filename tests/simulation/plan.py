@@ -70,7 +70,16 @@ _EVENTS = {
 }
 _RECORDS_LOST = {"lose", "forget_offsets", "make_again"}
 # The kinds of a run's tasks, by weight. A run mixes the usual ones with at most one rare kind.
-USUAL = {"t": 60, "refused": 6, "poison": 4, "unpublishable-refused": 3, "toolong": 3, "filtered": 2, "huge": 2, "schema": 3}
+USUAL = {
+    "t": 60,
+    "refused": 6,
+    "poison": 4,
+    "unpublishable-refused": 3,
+    "toolong": 3,
+    "filtered": 2,
+    "huge": 2,
+    "schema": 3,
+}
 RARE = {
     "raises": 0.12, "broken": 0.1, "kills": 0.04, "waits": 0.05, "hangs": 0.02, "deadline": 0.1, "future": 0.1, "panics": 0.1,
     "refused": 0.06, UNREADABLE: 0.1, UNDECODABLE: 0.1, MISJUDGED: 0.1,
@@ -142,15 +151,25 @@ def draw(seed: int, *, faults: bool = True) -> Plan:
 def _draw_faults(plan: Plan, rng: random.Random) -> None:
     plan.again = rng.random() < 0.2
     plan.narrow = rng.random() < 0.2  # with a narrow span, head-of-line relief occurs
-    plan.chances = {name: chance for name, (share, chance) in _CHANCES.items() if rng.random() < share}
-    plan.slow_s = {name: most_s for name, (share, most_s) in _SLOW_S.items() if rng.random() < share}
+    plan.chances = {
+        name: chance for name, (share, chance) in _CHANCES.items() if rng.random() < share
+    }
+    plan.slow_s = {
+        name: most_s for name, (share, most_s) in _SLOW_S.items() if rng.random() < share
+    }
     for kind, (share, most) in _EVENTS.items():
         if rng.random() < share:
-            plan.events += [(rng.uniform(1, plan.horizon_s), kind) for _ in range(rng.randint(1, most))]
+            plan.events += [
+                (rng.uniform(1, plan.horizon_s), kind) for _ in range(rng.randint(1, most))
+            ]
     plan.events.sort()
     # Drawn by a share of the list, so that a new point in the product changes nothing else of the
     # plan.
-    plan.crashes = [(POINTS[int(rng.random() * len(POINTS))], rng.choice((1, 1, 2, 3, 5))) for _, kind in plan.events if kind == "crash"]
+    plan.crashes = [
+        (POINTS[int(rng.random() * len(POINTS))], rng.choice((1, 1, 2, 3, 5)))
+        for _, kind in plan.events
+        if kind == "crash"
+    ]
     plan.sweeps = any(kind in _RECORDS_LOST for _, kind in plan.events)
     for kind, share in RARE.items():
         if rng.random() < share:

@@ -111,7 +111,11 @@ class AgentProgram(Program):
             parts=parts,
             known=await parts.family.require(),
             connect=lambda _base_url, _api_key: machine.llm,
-            executors=Executors(claim=machine.executor(clock), settle=machine.executor(clock), background=parts.executor),
+            executors=Executors(
+                claim=machine.executor(clock),
+                settle=machine.executor(clock),
+                background=parts.executor,
+            ),
             reading=InlineExecutor(),
             apart=InlineExecutor(),
             jitter=machine.rng.random,
@@ -149,10 +153,18 @@ class AgentProgram(Program):
             await self._machine.loop.spawn(self.beat, stop_beating())
 
         names = ("tasks", *builder.parts.topics.tier_destinations, "inbox")
-        handles = {name: self._machine.source(builder.parts, name, builder.ids.current) for name in names}
+        handles = {
+            name: self._machine.source(builder.parts, name, builder.ids.current) for name in names
+        }
         self.sources = list(handles.values())
         inbox = handles.pop("inbox")
-        return builder.agent(work=handles, inbox=inbox, reply_limit_bytes=REPLY_LIMIT_BYTES, duties=(builder.ids.run,), leave=leave)
+        return builder.agent(
+            work=handles,
+            inbox=inbox,
+            reply_limit_bytes=REPLY_LIMIT_BYTES,
+            duties=(builder.ids.run,),
+            leave=leave,
+        )
 
 
 class LoaderProgram(Program):
@@ -168,7 +180,9 @@ class LoaderProgram(Program):
 
     async def _run(self) -> None:
         parts = await self._machine.parts()
-        into = await parts.executor(lambda: parts.database.run(lambda c: store.open_batch(c, BATCH, GROUP)))
+        into = await parts.executor(
+            lambda: parts.database.run(lambda c: store.open_batch(c, BATCH, GROUP))
+        )
         loader = Loader(
             database=parts.database,
             executor=parts.executor,

@@ -73,10 +73,14 @@ class SimLLM:
     def _note(self, call: Call, now_s: float) -> Made:
         name, _, label = call.request_id.partition("#")
         process, model = PROCESS.get(), orjson.loads(call.body).get("model")
-        claim = () if name.startswith(_PROMPT) else self._store.rows(_CLAIM, *_batch_and_key(name))[0]
+        claim = (
+            () if name.startswith(_PROMPT) else self._store.rows(_CLAIM, *_batch_and_key(name))[0]
+        )
         program = process.name if process else ""
         route = "default" if model == "m" else str(model)
-        made = Made(name, int(label), route, self._store.turn(), now_s, self._store.utc_s(), program, *claim)
+        made = Made(
+            name, int(label), route, self._store.turn(), now_s, self._store.utc_s(), program, *claim
+        )
         self.calls.append(made)
         return made
 
@@ -88,7 +92,9 @@ class SimLLM:
     def _trouble(self, name: str) -> str:
         """Return the task's own trouble, or else a random one."""
         own = next((trouble for trouble in OF_TASKS if trouble in name), "")
-        return own or next((trouble for trouble in TROUBLES if self._weather.strikes(f"llm_{trouble}")), "")
+        return own or next(
+            (trouble for trouble in TROUBLES if self._weather.strikes(f"llm_{trouble}")), ""
+        )
 
 
 def _batch_and_key(name: str) -> tuple[str, bytes]:
@@ -114,7 +120,10 @@ def _wait(utc_s: float, rng: random.Random) -> dict[str, str]:
         (
             {},
             {"retry-after": str(wait_s)},
-            {"date": formatdate(utc_s, usegmt=True), "retry-after": formatdate(utc_s + wait_s, usegmt=True)},
+            {
+                "date": formatdate(utc_s, usegmt=True),
+                "retry-after": formatdate(utc_s + wait_s, usegmt=True),
+            },
             {"retry-after-ms": str(wait_s * 1000)},
             {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": f"{wait_s}s"},
         )
@@ -129,7 +138,9 @@ def _completion(text: str) -> bytes:
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-    return orjson.dumps({"id": "c", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage})
+    return orjson.dumps(
+        {"id": "c", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage}
+    )
 
 
 # The troubles of calls: random ones, or those of every call of a route in an outage.
@@ -154,5 +165,12 @@ OF_TASKS: dict[str, Reply | CallFailed] = {
     "broken": _error(500, "this document breaks the server"),
     "huge": CallFailed("REPLY_TOO_LARGE", "never answered so"),
 }
-OUTAGES = {"500": "SERVER", "503": "SERVER", "cut": "AMBIGUOUS", "unreachable": "NETWORK", "hangs": "AMBIGUOUS", "bad": "SERVER"}
+OUTAGES = {
+    "500": "SERVER",
+    "503": "SERVER",
+    "cut": "AMBIGUOUS",
+    "unreachable": "NETWORK",
+    "hangs": "AMBIGUOUS",
+    "bad": "SERVER",
+}
 REFUSALS = {"429": "RATE", "busy": "CAPACITY", "broke": "MONEY", "locked": "AUTH"}

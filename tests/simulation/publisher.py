@@ -55,7 +55,11 @@ class SimPublisher:
         self._broker.append(record)
         if self._weather.strikes("sent_twice"):
             self._broker.append(record)
-        return Refusal("no report came", permanent=False) if self._weather.strikes("report_lost") else None
+        return (
+            Refusal("no report came", permanent=False)
+            if self._weather.strikes("report_lost")
+            else None
+        )
 
     def waiting(self) -> int:
         """Return how many records are in the local queue."""

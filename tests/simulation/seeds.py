@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("agent", "producer", "schemas", "tests/invariants", "tests/simulation")
 
 
-MIGRATIONS = ROOT / "schemas" / "ledger" / "migrations"  # loaded by their paths, and by a run's first ledger
+MIGRATIONS = (
+    ROOT / "schemas" / "ledger" / "migrations"
+)  # loaded by their paths, and by a run's first ledger
 _SAY_LOADED = """
 import sys
 from tests.simulation import batch
@@ -41,7 +43,11 @@ def loaded(seeds: int = 1) -> list[Path]:
     """
     program = [sys.executable, "-c", _SAY_LOADED.format(seeds=seeds)]
     said = subprocess.run(program, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    ours = (path for path in map(Path, said.splitlines()) if any(path.is_relative_to(ROOT / folder) for folder in FOLDERS))
+    ours = (
+        path
+        for path in map(Path, said.splitlines())
+        if any(path.is_relative_to(ROOT / folder) for folder in FOLDERS)
+    )
     return sorted({*ours, *MIGRATIONS.rglob("*.py")})
 
 

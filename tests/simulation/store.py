@@ -94,7 +94,13 @@ class Store:
         self.utc_s: Callable[[], float] = lambda: 0.0
         self.clock_s: Callable[[], float] = lambda: 0.0
         self._turn = 0
-        engine = create_engine("sqlite://", poolclass=StaticPool, creator=self._connect, hide_parameters=True, isolation_level="AUTOCOMMIT")
+        engine = create_engine(
+            "sqlite://",
+            poolclass=StaticPool,
+            creator=self._connect,
+            hide_parameters=True,
+            isolation_level="AUTOCOMMIT",
+        )
         self.connection = QuickConnection(engine)
         self._empty = _migrated()
 
@@ -151,21 +157,28 @@ class Store:
     def _strftime(self, form: str, _now: str, *modifiers: str) -> str:
         if form != "%Y-%m-%d %H:%M:%f":
             raise ValueError(form)
-        seconds = self.utc_s() + sum(float(modifier.removesuffix(" seconds")) for modifier in modifiers)
+        seconds = self.utc_s() + sum(
+            float(modifier.removesuffix(" seconds")) for modifier in modifiers
+        )
         return stamp(seconds)
 
     def _julianday(self, text: str | None) -> float | None:
         if text is None:
             return None
         if text == "now":
-            return _JULIAN_EPOCH_DAY + (self.utc_s() - (_JULIAN_EPOCH - _UNIX_EPOCH).total_seconds()) / 86400
+            return (
+                _JULIAN_EPOCH_DAY
+                + (self.utc_s() - (_JULIAN_EPOCH - _UNIX_EPOCH).total_seconds()) / 86400
+            )
         return _julian(text)
 
 
 @lru_cache(maxsize=1000)
 def stamp(utc_s: float) -> str:
     """Return a time in the form of SQLite's strftime: milliseconds."""
-    return (_UNIX_EPOCH + timedelta(milliseconds=round(utc_s * 1000))).isoformat(" ", "milliseconds")
+    return (_UNIX_EPOCH + timedelta(milliseconds=round(utc_s * 1000))).isoformat(
+        " ", "milliseconds"
+    )
 
 
 @lru_cache(maxsize=10_000)
@@ -176,7 +189,9 @@ def seconds(text: str) -> float:
 
 @lru_cache(maxsize=10_000)
 def _julian(text: str) -> float:
-    return _JULIAN_EPOCH_DAY + (datetime.fromisoformat(text) - _JULIAN_EPOCH).total_seconds() / 86400
+    return (
+        _JULIAN_EPOCH_DAY + (datetime.fromisoformat(text) - _JULIAN_EPOCH).total_seconds() / 86400
+    )
 
 
 def _migrated() -> sqlite3.Connection:
@@ -204,7 +219,9 @@ class AwayError(BaseException):
 class SimDatabase(Database):
     """The product's transactions on the store; the weather decides which go wrong."""
 
-    def __init__(self, store: Store, weather: Weather, clock: Clock, *, sqlite: bool = True) -> None:
+    def __init__(
+        self, store: Store, weather: Weather, clock: Clock, *, sqlite: bool = True
+    ) -> None:
         self.stopping = threading.Event()
         self._reads_only = False
         # Otherwise a sequence that is not one transaction on a server is none here either.
@@ -252,4 +269,6 @@ class SimDatabase(Database):
 
 def connection_lost() -> OperationalError:
     """Return the error of a connection that broke."""
-    return OperationalError("COMMIT", {}, sqlite3.OperationalError("server has gone away"), connection_invalidated=True)
+    return OperationalError(
+        "COMMIT", {}, sqlite3.OperationalError("server has gone away"), connection_invalidated=True
+    )

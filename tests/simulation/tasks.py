@@ -18,14 +18,24 @@ _SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required
 
 
 def lines(
-    count: int, rng: random.Random, kinds: Mapping[str, int], models: Sequence[str], horizon_s: float, prefix: str = ""
+    count: int,
+    rng: random.Random,
+    kinds: Mapping[str, int],
+    models: Sequence[str],
+    horizon_s: float,
+    prefix: str = "",
 ) -> list[Good]:
     """Return so many lines."""
     drawn = rng.choices(list(kinds), list(kinds.values()), k=count)
-    return [_line(number, f"{prefix}{kind}-{number}", kind, rng, models, horizon_s) for number, kind in enumerate(drawn)]
+    return [
+        _line(number, f"{prefix}{kind}-{number}", kind, rng, models, horizon_s)
+        for number, kind in enumerate(drawn)
+    ]
 
 
-def _line(number: int, key: str, kind: str, rng: random.Random, models: Sequence[str], horizon_s: float) -> Good:
+def _line(
+    number: int, key: str, kind: str, rng: random.Random, models: Sequence[str], horizon_s: float
+) -> Good:
     line = {"id": key, "prompt": "Sum {document}", "input": {"text": f"text {number}"}}
     if kind in HANDLED:
         line["type"] = kind
@@ -34,7 +44,9 @@ def _line(number: int, key: str, kind: str, rng: random.Random, models: Sequence
     if kind == MISJUDGED and rng.random() < 0.5:
         line["schema"] = {"title": MISJUDGED}
     if kind == "deadline":
-        line["deadline"] = datetime.fromtimestamp(EPOCH_S + rng.uniform(1, 2 * horizon_s), UTC).isoformat()
+        line["deadline"] = datetime.fromtimestamp(
+            EPOCH_S + rng.uniform(1, 2 * horizon_s), UTC
+        ).isoformat()
     if model := rng.choice(models):
         line["model"] = model
     value = orjson.dumps(line)

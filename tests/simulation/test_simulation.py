@@ -33,7 +33,8 @@ def test_no_seed_breaks_a_promise(store: Store) -> None:
     summary = batch.run(range(FIRST, FIRST + NUMBER), store)
 
     assert not summary.broken, "\n".join(
-        f"python -m tests.simulation --seed {seed} --trace: {problems[:3]}" for seed, problems in summary.broken.items()
+        f"python -m tests.simulation --seed {seed} --trace: {problems[:3]}"
+        for seed, problems in summary.broken.items()
     )
     assert not summary.never
 
@@ -95,7 +96,9 @@ def test_a_planted_bug_is_caught(name: str, store: Store) -> None:
     seeds = caught.read().get(name, 1)
     again = f'the table of the proof is old: python -m tests.simulation --bugs "{name}" --remember'
 
-    assert batch.seeds_until_caught(name, [PLANTED + seeds, *range(PLANTED + 1, PLANTED + 40)], store), again
+    assert batch.seeds_until_caught(
+        name, [PLANTED + seeds, *range(PLANTED + 1, PLANTED + 40)], store
+    ), again
 
 
 def test_every_promise_has_a_planted_bug() -> None:
@@ -106,8 +109,17 @@ def test_every_promise_has_a_planted_bug() -> None:
 
 def _trace(*, seed: int, hashes: str) -> str:
     command = [sys.executable, "-m", "tests.simulation", "--seed", str(seed), "--trace"]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": hashes}, capture_output=True, text=True, check=True)
-    return "".join(line for line in done.stdout.splitlines(keepends=True) if " virtual hours in " not in line)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONHASHSEED": hashes},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return "".join(
+        line for line in done.stdout.splitlines(keepends=True) if " virtual hours in " not in line
+    )
 
 
 def _lines(seed: int, store: Store) -> list[str]:

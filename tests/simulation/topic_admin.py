@@ -26,7 +26,10 @@ class SimTopicAdmin:
         """Return the topics that exist."""
         await self._wait()
         there = {name: self._broker.topics[name] for name in topics if name in self._broker.topics}
-        return {name: TopicState(topic.topic_id, len(topic.logs), SETTINGS) for name, topic in there.items()}
+        return {
+            name: TopicState(topic.topic_id, len(topic.logs), SETTINGS)
+            for name, topic in there.items()
+        }
 
     async def create(self, topic: str, partitions: int, replication_factor: int | None) -> None:
         """Create a topic."""
@@ -49,7 +52,11 @@ class SimTopicAdmin:
         """Return the position of a consumer group id."""
         await self._wait()
         group, lag, oldest = self._broker.group(group_id), 0, []
-        places = [(name, number) for name in topics for number in range(len(self._broker.topics[name].logs))]
+        places = [
+            (name, number)
+            for name in topics
+            for number in range(len(self._broker.topics[name].logs))
+        ]
         for place in places:
             log, (start, _) = self._broker.log(place), group.start(place)
             lag += log.end - start
@@ -71,4 +78,7 @@ class SimTopicAdmin:
         """Do nothing: nothing is open."""
 
     async def _wait(self) -> None:
-        await self._clock.sleep(self._weather.delay_s("broker", 0.01) + self._weather.away_s("broker", self._clock.now_s()))
+        await self._clock.sleep(
+            self._weather.delay_s("broker", 0.01)
+            + self._weather.away_s("broker", self._clock.now_s())
+        )

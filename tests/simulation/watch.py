@@ -16,7 +16,10 @@ def unfinished(world: "World") -> str:
     """Return the unfinished work; empty once everything has ended."""
     open_tasks = world.store.rows("SELECT count(*) FROM task WHERE status < 3")[0][0]
     orders = world.store.rows("SELECT count(*) FROM outbox")[0][0]
-    lag = sum(position.high - max(position.low, position.committed or 0) for position in positions(world.broker))
+    lag = sum(
+        position.high - max(position.low, position.committed or 0)
+        for position in positions(world.broker)
+    )
     ahead = sum(group.ahead() for group in world.broker.groups.values())
     working = [program.name for program in (world.loader, *world.others) if program.running]
     working += ["load"] if world.loader.killed else []  # it will be started again
@@ -58,13 +61,17 @@ _SEEN = {
 def seen(world: "World") -> Counter[str]:
     """Return the events of a run: a promise that was never in danger is not proved."""
     found = Counter({name: world.store.rows(sql)[0][0] for name, sql in _SEEN.items()})
-    for disposition, number in world.store.rows("SELECT disposition, sum(delta) FROM sim_count WHERE state=4 AND delta>0 GROUP BY 1"):
+    for disposition, number in world.store.rows(
+        "SELECT disposition, sum(delta) FROM sim_count WHERE state=4 AND delta>0 GROUP BY 1"
+    ):
         found[f"dead, {disposition}"] += number
     calls = Counter(call.name for call in world.llm.calls)
     found["call"] = calls.total()
     found["repeated call"] = calls.total() - len(calls)
     found["call into an outage"] = sum(
-        one.from_s <= call.at_s < one.to_s and one.route == call.route for call in world.llm.calls for one in world.outages
+        one.from_s <= call.at_s < one.to_s and one.route == call.route
+        for call in world.llm.calls
+        for one in world.outages
     )
     for agent in world.agents:
         found["fenced"] += agent.counts.fenced

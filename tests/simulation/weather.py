@@ -46,7 +46,9 @@ class Weather:
     def latency_s(self, program: str, now_s: float, usual_s: float) -> float:
         """Return how long a call that begins now takes."""
         long_s, until_s = self.crawling.get(program, (0.0, 0.0))
-        return long_s if now_s < until_s else self.delay_s("llm", usual_s) + self.away_s("llm", now_s)
+        return (
+            long_s if now_s < until_s else self.delay_s("llm", usual_s) + self.away_s("llm", now_s)
+        )
 
     def clear(self) -> None:
         """End all troubles."""

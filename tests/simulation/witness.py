@@ -11,7 +11,18 @@ from schemas.task.envelope import NotOursError, decode
 from schemas.task.states import Status
 from schemas.task.topics import duration_s
 from tests.invariants.evidence import Attempt, Call, Death, Evidence, Letter, Task
-from tests.invariants.happened import Claim, Commit, Count, Guarded, Incarnation, Move, Ordered, Replayed, Stored, Verdict
+from tests.invariants.happened import (
+    Claim,
+    Commit,
+    Count,
+    Guarded,
+    Incarnation,
+    Move,
+    Ordered,
+    Replayed,
+    Stored,
+    Verdict,
+)
 from tests.simulation import watch
 from tests.simulation.broker import Topic
 from tests.simulation.eventloop import EPOCH_S
@@ -40,8 +51,12 @@ class _Witness:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._rows = world.store.rows
-        names = self._rows("SELECT t.id, b.name, t.task_key FROM task t JOIN batch b ON b.id=t.batch_id")
-        self._names = {task_id: f"{quote(name, safe='')}/{quote(key, safe='')}" for task_id, name, key in names}
+        names = self._rows(
+            "SELECT t.id, b.name, t.task_key FROM task t JOIN batch b ON b.id=t.batch_id"
+        )
+        self._names = {
+            task_id: f"{quote(name, safe='')}/{quote(key, safe='')}" for task_id, name, key in names
+        }
         self._moves = list(self._read_moves())
         self._cancels: dict[int, list[tuple[int, bool]]] = defaultdict(list)
         for turn, batch_id, cancelled in self._rows("SELECT * FROM sim_cancel ORDER BY turn"):
@@ -58,7 +73,12 @@ class _Witness:
             orders=self._rows("SELECT count(*) FROM outbox")[0][0],
             positions=list(watch.positions(world.broker)),
             letters=list(self._letters()),
-            quarantined=[row_id for (row_id,) in self._rows("SELECT id FROM quarantine WHERE topic NOT LIKE 'order:%'")],
+            quarantined=[
+                row_id
+                for (row_id,) in self._rows(
+                    "SELECT id FROM quarantine WHERE topic NOT LIKE 'order:%'"
+                )
+            ],
             calls=list(self._calls()),
             moves=self._moves,
             counts=list(self._counts()),
@@ -67,7 +87,10 @@ class _Witness:
             replayed=list(self._replayed()),
             verdicts=list(self._verdicts()),
             records=list(self._records()),
-            commits=[Commit(turn, self._topic(place[0], topic_id), place[1], offset) for turn, topic_id, place, offset in world.commits],
+            commits=[
+                Commit(turn, self._topic(place[0], topic_id), place[1], offset)
+                for turn, topic_id, place, offset in world.commits
+            ],
             outages=world.outages,
             agents=dict(self._agents()),
             failures=world.failures,
@@ -84,42 +107,104 @@ class _Witness:
         world = self._world
         direct = {f"{DIRECT}/{line.key}" for line in world.inbox}
         own = {f"{BATCH}/{line.key}" for line in world.lines}
-        optional = {name for name in direct if any(kind in name for kind in OF_THE_INBOX)} | (own if world.cancelled else set())
+        optional = {name for name in direct if any(kind in name for kind in OF_THE_INBOX)} | (
+            own if world.cancelled else set()
+        )
         return frozenset((own | direct) - (optional - rows))
 
     def _tiers_s(self) -> list[float]:
-        return [duration_s(TIERS[0])] if self._world.machine.tiers != TIERS else [duration_s(tier) for tier in TIERS]
+        return (
+            [duration_s(TIERS[0])]
+            if self._world.machine.tiers != TIERS
+            else [duration_s(tier) for tier in TIERS]
+        )
 
     # ---- the ledger
 
     def _tasks(self) -> Iterator[Task]:
-        deaths = {row[0]: Death(*row[1:]) for row in self._rows("SELECT task_id, fence, disposition, error_class FROM dead_letter")}
+        deaths = {
+            row[0]: Death(*row[1:])
+            for row in self._rows(
+                "SELECT task_id, fence, disposition, error_class FROM dead_letter"
+            )
+        }
         owners = dict(self._rows("SELECT task_id, owner FROM task_result"))
         columns = "SELECT t.id, t.status, t.attempt, t.max_attempts, t.replays, t.fence, t.owner, i.raw_key, i.body"
-        for task_id, *rest in self._rows(f"{columns} FROM task t JOIN task_input i ON i.task_id=t.id"):
-            found = {"results": int(task_id in owners), "result_owner": owners.get(task_id), "death": deaths.get(task_id)}
+        for task_id, *rest in self._rows(
+            f"{columns} FROM task t JOIN task_input i ON i.task_id=t.id"
+        ):
+            found = {
+                "results": int(task_id in owners),
+                "result_owner": owners.get(task_id),
+                "death": deaths.get(task_id),
+            }
             yield Task(task_id, self._names[task_id], *rest, **found)
 
     def _read_moves(self) -> Iterator[Move]:
-        for turn, at, clock_s, task_id, before, after, old_owner, owner, old_fence, fence, due, *rises in self._rows(
-            "SELECT * FROM sim_move"
-        ):
+        for (
+            turn,
+            at,
+            clock_s,
+            task_id,
+            before,
+            after,
+            old_owner,
+            owner,
+            old_fence,
+            fence,
+            due,
+            *rises,
+        ) in self._rows("SELECT * FROM sim_move"):
             was = None if before is None else Status(before)
             due_s = seconds(due) - EPOCH_S
-            yield Move(turn, seconds(at) - EPOCH_S, clock_s, task_id, was, Status(after), old_owner, owner, old_fence, fence, due_s, *rises)
+            yield Move(
+                turn,
+                seconds(at) - EPOCH_S,
+                clock_s,
+                task_id,
+                was,
+                Status(after),
+                old_owner,
+                owner,
+                old_fence,
+                fence,
+                due_s,
+                *rises,
+            )
 
     def _attempts(self) -> Iterator[Attempt]:
         ended_s = {(move.task_id, move.old_owner): move.at_s for move in self._moves if move.ends}
-        for task_id, owner, *rest in self._rows("SELECT task_id, owner, attempt, outcome, error_class FROM task_attempt ORDER BY id"):
-            yield Attempt(self._names[task_id], *rest, settled_s=ended_s.get((task_id, owner), 0.0), owner=owner)
+        for task_id, owner, *rest in self._rows(
+            "SELECT task_id, owner, attempt, outcome, error_class FROM task_attempt ORDER BY id"
+        ):
+            yield Attempt(
+                self._names[task_id],
+                *rest,
+                settled_s=ended_s.get((task_id, owner), 0.0),
+                owner=owner,
+            )
 
     def _counts(self) -> Iterator[Count]:
-        for turn, at, batch_id, kind, route, state, disposition, delta, outcome in self._rows("SELECT * FROM sim_count"):
-            yield Count(turn, seconds(at) - EPOCH_S, batch_id, kind, route, Status(state), disposition, delta, outcome)
+        for turn, at, batch_id, kind, route, state, disposition, delta, outcome in self._rows(
+            "SELECT * FROM sim_count"
+        ):
+            yield Count(
+                turn,
+                seconds(at) - EPOCH_S,
+                batch_id,
+                kind,
+                route,
+                Status(state),
+                disposition,
+                delta,
+                outcome,
+            )
 
     def _ordered(self) -> Iterator[Ordered]:
         waiting: dict[int, dict[outbox.Item, int]] = defaultdict(dict)
-        for turn, order_id, destination, blob in self._rows("SELECT * FROM sim_order ORDER BY turn"):
+        for turn, order_id, destination, blob in self._rows(
+            "SELECT * FROM sim_order ORDER BY turn"
+        ):
             if destination == "dlq":
                 continue
             there, items = waiting[order_id], set(outbox.unpack(blob))
@@ -134,11 +219,18 @@ class _Witness:
     def _guards(self) -> Iterator[Guarded]:
         """Yield each guard with its interval; a raised guard holds from its transaction's end."""
         raised: dict[int, tuple[int, tuple[Any, ...]]] = {}
-        looked = [(guard_id, turn) for turn, guard_id in self._rows("SELECT * FROM sim_look ORDER BY turn")]
+        looked = [
+            (guard_id, turn)
+            for turn, guard_id in self._rows("SELECT * FROM sim_look ORDER BY turn")
+        ]
 
         def seen(guard_id: int, opened: int | None) -> Guarded:
             since, (batch_id, kind, route, cause) = raised.pop(guard_id)
-            tried = [turn for one, turn in looked if one == guard_id and since <= turn and (opened is None or turn < opened)]
+            tried = [
+                turn
+                for one, turn in looked
+                if one == guard_id and since <= turn and (opened is None or turn < opened)
+            ]
             return Guarded(batch_id, kind, route, since, opened, cause, tried)
 
         for turn, guard_id, *key, up in self._rows("SELECT * FROM sim_guard ORDER BY turn"):
@@ -152,10 +244,14 @@ class _Witness:
     def _replayed(self) -> Iterator[Replayed]:
         query = "SELECT i.run_id, i.item_id, i.fence, i.state FROM replay_item i JOIN replay_run r ON r.id=i.run_id WHERE i.kind=?"
         for *item, state in self._rows(f"{query} AND r.stored_at IS NOT NULL", outbox.TASK):
-            yield Replayed(*item, applied=state == ItemState.REPLAYED, waits=state == ItemState.WAITS)
+            yield Replayed(
+                *item, applied=state == ItemState.REPLAYED, waits=state == ItemState.WAITS
+            )
 
     def _verdicts(self) -> Iterator[Verdict]:
-        for turn, clock_s, agent_id, lost_at, seen_at in self._rows("SELECT * FROM sim_verdict WHERE lost_at IS NOT NULL"):
+        for turn, clock_s, agent_id, lost_at, seen_at in self._rows(
+            "SELECT * FROM sim_verdict WHERE lost_at IS NOT NULL"
+        ):
             yield Verdict(turn, clock_s, agent_id, seconds(lost_at) - seconds(seen_at))
 
     # ---- the bus
@@ -173,7 +269,10 @@ class _Witness:
     def _records(self) -> Iterator[Stored]:
         kept = {tuple(place): turn for turn, *place in self._rows("SELECT * FROM sim_kept")}
         bodies = {
-            task_id: (key, body) for task_id, key, body in self._rows("SELECT id, task_key, body FROM task JOIN task_input ON task_id=id")
+            task_id: (key, body)
+            for task_id, key, body in self._rows(
+                "SELECT id, task_key, body FROM task JOIN task_input ON task_id=id"
+            )
         }
         came = {move.task_id: move.order for move in reversed(self._moves) if move.before is None}
         known = {body: came[task_id] for task_id, (_, body) in bodies.items()}
@@ -193,7 +292,11 @@ class _Witness:
             said = decode(stored.headers)
         except NotOursError:
             return None, 0
-        mine = said.ledger == LEDGER_ID and said.fence <= _FENCES and bodies.get(said.task_id) == (stored.key, stored.value)
+        mine = (
+            said.ledger == LEDGER_ID
+            and said.fence <= _FENCES
+            and bodies.get(said.task_id) == (stored.key, stored.value)
+        )
         return (said.task_id, said.fence) if mine else (None, 0)
 
     def _letters(self) -> Iterator[Letter]:
@@ -202,11 +305,25 @@ class _Witness:
                 said = dict(stored.headers)
                 pointer = "docllm-pointer" in said
                 if "docllm-quarantine" in said:
-                    yield Letter(stored.key, stored.value, quarantine_id=int(said["docllm-quarantine"]), pointer=pointer)
+                    yield Letter(
+                        stored.key,
+                        stored.value,
+                        quarantine_id=int(said["docllm-quarantine"]),
+                        pointer=pointer,
+                    )
                 else:
-                    why = [said.get(name, b"").decode() for name in ("docllm-disposition", "docllm-error-class")]
+                    why = [
+                        said.get(name, b"").decode()
+                        for name in ("docllm-disposition", "docllm-error-class")
+                    ]
                     death = Death(int(said["docllm-fence"]), *why)
-                    yield Letter(stored.key, stored.value, int(said["docllm-task"]), death=death, pointer=pointer)
+                    yield Letter(
+                        stored.key,
+                        stored.value,
+                        int(said["docllm-task"]),
+                        death=death,
+                        pointer=pointer,
+                    )
 
     # ---- the LLM and the programs
 
@@ -235,7 +352,11 @@ class _Witness:
         for turn, _, agent_id, lost_at, _ in self._rows("SELECT * FROM sim_verdict ORDER BY turn"):
             ends[agent_id].append((turn, lost_at is not None))
         served = not struck["database_away"] and not struck["database_clock"]
-        at_once = "database" not in world.plan.slow_s and not struck["lost_ack"] and not struck["database_clock"]
+        at_once = (
+            "database" not in world.plan.slow_s
+            and not struck["lost_ack"]
+            and not struck["database_clock"]
+        )
         for agent_id, program in world.incarnations.items():
             gone = next((turn for turn, _ in ends[agent_id]), None)
             lost = next((turn for turn, was_lost in ends[agent_id] if was_lost), None)

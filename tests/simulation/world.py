@@ -82,9 +82,13 @@ class World:
         self.agents: list[AgentProgram] = []
         self.others: list[Program] = []  # cancels, replays, and other commands of people
         self.incarnations: dict[int, AgentProgram | None] = {}
-        own = {kind: weight for kind, weight in plan.kinds.items() if kind not in tasks.OF_THE_INBOX}
+        own = {
+            kind: weight for kind, weight in plan.kinds.items() if kind not in tasks.OF_THE_INBOX
+        }
         self.lines = tasks.lines(plan.tasks, self.rng, own, plan.models, plan.horizon_s)
-        self.inbox = tasks.lines(plan.inbox, self.rng, plan.kinds, plan.models, plan.horizon_s, "inbox-")
+        self.inbox = tasks.lines(
+            plan.inbox, self.rng, plan.kinds, plan.models, plan.horizon_s, "inbox-"
+        )
         self.outages: list[Outage] = []
         self.commits: list[tuple[int, str, Cursor, int]] = []
         self.cancelled = self.leaving = self.well = False
@@ -100,7 +104,9 @@ class World:
     def run(self) -> list[str]:
         """Run to the end; return the broken promises."""
         with self._patched():
-            self.store.begin(lambda: EPOCH_S + self.loop.time() + self.database_ahead_s, self.loop.time)
+            self.store.begin(
+                lambda: EPOCH_S + self.loop.time() + self.database_ahead_s, self.loop.time
+            )
             try:
                 self.loop.run_until_complete(self.loop.spawn(Process("world"), self._run()))
             except KeyboardInterrupt:
@@ -123,7 +129,9 @@ class World:
         await self._until("everything ends", PATIENCE_S, lambda: not watch.unfinished(self))
         if self.plan.again and not self.problems:
             await self._events.replay_again()
-            await self._until("everything ends again", PATIENCE_S, lambda: not watch.unfinished(self))
+            await self._until(
+                "everything ends again", PATIENCE_S, lambda: not watch.unfinished(self)
+            )
         await self._leave()
         for line in violations(witness.evidence(self)):
             self.problem(*line.split(" ", 1))
@@ -145,7 +153,11 @@ class World:
         for at_s, what in happenings:
             while self.loop.time() < at_s:
                 await self.clock.sleep(min(at_s - self.loop.time(), 1.0))
-                if isinstance(what, str) and self.loop.time() - looked_s >= 1 and not watch.unfinished(self):
+                if (
+                    isinstance(what, str)
+                    and self.loop.time() - looked_s >= 1
+                    and not watch.unfinished(self)
+                ):
                     return await self._send_rest(happenings)
                 looked_s = self.loop.time()
             self._happen(what)
@@ -204,7 +216,11 @@ class World:
         load of a cancelled batch. Any other error is a bug.
         """
         error = program.error
-        if error is not None and not isinstance(error, UnreachableError | UnsafeStateError | OutOfMemoryError) and not program.killed:
+        if (
+            error is not None
+            and not isinstance(error, UnreachableError | UnsafeStateError | OutOfMemoryError)
+            and not program.killed
+        ):
             self.failures.append(f"{program.name} ended with {type(error).__name__}: {error}")
 
     def start(self) -> None:
@@ -223,7 +239,9 @@ class World:
 
     def start_load(self) -> None:
         """Start the load, or start it again."""
-        self.loader = LoaderProgram(self.machine, self.lines, self.plan.horizon_s / (1 + self.plan.tasks / LOAD_CHUNK))
+        self.loader = LoaderProgram(
+            self.machine, self.lines, self.plan.horizon_s / (1 + self.plan.tasks / LOAD_CHUNK)
+        )
 
     # ---- the trace
 
@@ -240,7 +258,9 @@ class World:
 
     def _committed(self, group: Group, place: Cursor, offset: int) -> None:
         self.say(f"commit {group.name} {place[0]}/{place[1]} -> {offset}")
-        self.commits.append((self.store.turn(), self.broker.topics[place[0]].topic_id, place, offset))
+        self.commits.append(
+            (self.store.turn(), self.broker.topics[place[0]].topic_id, place, offset)
+        )
 
     def _unexpected(self, _loop: Any, context: dict[str, Any]) -> None:
         # A callback raised; a task's error is its program's end, or its creator's affair.
@@ -270,7 +290,9 @@ class World:
             replaced += [(completion, "validator_of", mishaps.validating(completion.validator_of))]
             replaced += [(loader, name, LOAD_CHUNK) for name in ("CHUNK", "SQLITE_CHUNK")]
             if self.plan.narrow:
-                replaced += [(partitions, name, value) for name, value in (("SPAN", 8), ("RESUME_SPAN", 6))]
+                replaced += [
+                    (partitions, name, value) for name, value in (("SPAN", 8), ("RESUME_SPAN", 6))
+                ]
                 replaced.append((head_of_line, "FINISHED_SHARE", 0.6))
             for module, name, value in replaced:
                 stack.enter_context(patch.object(module, name, value))
@@ -293,7 +315,9 @@ class World:
     def _draw(self) -> int:
         agent_id, process = next(self._ids), PROCESS.get()
         name = process.name.removesuffix(".beat") if process else ""
-        self.incarnations[agent_id] = next((agent for agent in self.agents if agent.name == name), None)
+        self.incarnations[agent_id] = next(
+            (agent for agent in self.agents if agent.name == name), None
+        )
         return agent_id
 
     def _reach(self, point: str) -> None:
@@ -325,7 +349,9 @@ class _Ears(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self._world.say(f"{record.levelname}: {record.getMessage()}")
         text = record.getMessage()
-        of_ours = "handler of type document failed" in text and "within its claim" not in text  # it may have stood still
+        of_ours = (
+            "handler of type document failed" in text and "within its claim" not in text
+        )  # it may have stood still
         killed = "KilledError" in text or (record.exc_info and record.exc_info[0] is KilledError)
         if (record.exc_info or of_ours) and not killed:
             self._world.failures.append(text)

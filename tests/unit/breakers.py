@@ -11,13 +11,18 @@ from agent.routes.evidence import by_outcome
 from schemas.settings.config import AgentConfig, Config, LLMConfig
 
 ROUTE = "default"
-OF = {effect: sorted(row.name for row in CLASSES.values() if row.route is effect) for effect in Effect}
+OF = {
+    effect: sorted(row.name for row in CLASSES.values() if row.route is effect) for effect in Effect
+}
 GOOD = Succeeded(b"answer", COMPLETION, Spent(trace_id="trace"))
 
 
 def routes(slots: int = 64, **config: object) -> Router:
     """Return an agent's routes whose random number is always in the middle."""
-    made = {"agent": AgentConfig(slots=slots), "llm": LLMConfig(base_url="http://llm", timeout_s=60.0)} | config
+    made = {
+        "agent": AgentConfig(slots=slots),
+        "llm": LLMConfig(base_url="http://llm", timeout_s=60.0),
+    } | config
     return Router(config=Config(**made), group="g", jitter=lambda: 0.5)  # type: ignore[arg-type]
 
 
@@ -36,7 +41,9 @@ def snoozed(error_class: str, delay_s: float = 10.0) -> Snooze:
     return Snooze(Failure(error_class, "said the provider"), Spent(trace_id="trace"), delay_s)
 
 
-def call(table: Router, outcome: Outcome, now_s: float, task_id: int = 1, name: str = ROUTE) -> Outcome:
+def call(
+    table: Router, outcome: Outcome, now_s: float, task_id: int = 1, name: str = ROUTE
+) -> Outcome:
     """Make one call that ends at once; return the outcome that is settled."""
     return table.ended(admitted(table, now_s, task_id, name), outcome, now_s)
 
@@ -88,7 +95,9 @@ class Road:
             self._start()
 
     def _end(self) -> None:
-        for one in sorted((one for one in self._running if one[0] <= self.now_s), key=lambda one: one[0]):
+        for one in sorted(
+            (one for one in self._running if one[0] <= self.now_s), key=lambda one: one[0]
+        ):
             self._running.remove(one)
             _, ticket, outcome = one
             if ticket.task_id is None:
@@ -98,7 +107,9 @@ class Road:
 
     def _start(self) -> None:
         closed = self.table.closed(ROUTE, self.now_s)
-        room = self.table.room(ROUTE, self.now_s, sum(one[1].task_id is not None for one in self._running), self.slots)
+        room = self.table.room(
+            ROUTE, self.now_s, sum(one[1].task_id is not None for one in self._running), self.slots
+        )
         for _ in range(room):
             self._call(admitted(self.table, self.now_s, len(self.started_s)))
         for ticket in self.table.prompts(self.now_s):
@@ -123,4 +134,8 @@ class Road:
 
     def good(self, from_s: float, to_s: float) -> int:
         """Return how many successes were settled in an interval."""
-        return sum(from_s <= at_s < to_s for at_s, outcome in self.settled if isinstance(outcome, Succeeded))
+        return sum(
+            from_s <= at_s < to_s
+            for at_s, outcome in self.settled
+            if isinstance(outcome, Succeeded)
+        )

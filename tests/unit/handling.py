@@ -14,7 +14,12 @@ from schemas.runtime.executors import InlineExecutor
 from schemas.settings.config import Price, TypeConfig
 
 TASK = {"id": "a/1", "prompt": "Summarize: {document}", "input": {"text": "Sales rose."}}
-OPENAI = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": "hi"}]}}
+OPENAI = {
+    "custom_id": "a",
+    "method": "POST",
+    "url": "/v1/chat/completions",
+    "body": {"messages": [{"role": "user", "content": "hi"}]},
+}
 
 
 def completion(content: object = "Fine.", reason: str = "stop") -> Reply:
@@ -78,10 +83,14 @@ class Bench:
             "limit_s": None,
             "refused_alone": False,
         }
-        return asyncio.run(self.handlers.run(Attempt(value=value, may_call=lambda: self.leased, **given | attempt)))
+        return asyncio.run(
+            self.handlers.run(Attempt(value=value, may_call=lambda: self.leased, **given | attempt))
+        )
 
 
-def bench(*replies: Reply | CallFailed, types: dict[str, TypeConfig] | None = None, **by_type: Handler) -> Bench:
+def bench(
+    *replies: Reply | CallFailed, types: dict[str, TypeConfig] | None = None, **by_type: Handler
+) -> Bench:
     llm, apart = FakeLLM(list(replies) or [completion()]), CountingExecutor()
     tools = Tools(
         account={"default": Account(llm, "default-model", 30.0)}.__getitem__,

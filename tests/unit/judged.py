@@ -30,7 +30,14 @@ def error(message: str = "", **fields: Any) -> bytes:
 def completion(content: Any = "Fine.", reason: Any = "stop", **fields: Any) -> bytes:
     message = {"role": "assistant", "content": content, **fields.pop("message", {})}
     usage = {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}
-    return orjson.dumps({"model": "m-1", "choices": [{"message": message, "finish_reason": reason}], "usage": usage, **fields})
+    return orjson.dumps(
+        {
+            "model": "m-1",
+            "choices": [{"message": message, "finish_reason": reason}],
+            "usage": usage,
+            **fields,
+        }
+    )
 
 
 def class_of(status: int, body: bytes, **headers: str) -> str:

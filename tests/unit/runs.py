@@ -26,11 +26,22 @@ AGAIN = replace(
     GOOD,
     tasks=(replace(DONE, attempt=1, settled_s=60.0), DEAD),
     attempts=(FAILED, RETRIED),
-    calls=(replace(CALL, status=500), replace(CALL, start_s=42.0, end_s=43.0, start_utc_s=42.0, label=2)),
+    calls=(
+        replace(CALL, status=500),
+        replace(CALL, start_s=42.0, end_s=43.0, start_utc_s=42.0, label=2),
+    ),
 )
 
 
-def move(order: float, before: Status | None, after: Status, *, old: int = 0, owner: int = 0, **more: float) -> Move:
+def move(
+    order: float,
+    before: Status | None,
+    after: Status,
+    *,
+    old: int = 0,
+    owner: int = 0,
+    **more: float,
+) -> Move:
     """Return a change of task 1; its order is also its time."""
     said = {"old_fence": 0, "fence": 0, "old_due_s": 0.0} | more
     return Move(order, order, order, 1, before, after, old, owner, **said)  # type: ignore[arg-type]
@@ -40,7 +51,16 @@ def move(order: float, before: Status | None, after: Status, *, old: int = 0, ow
 # its record committed past.
 AGENT = 1 << 24
 OWNER = AGENT | 5
-CLAIMED = Call("b/1", 12.0, 13.0, 200, order=12, task_id=1, route="default", claim=Claim("agent", Status.PROCESSING, OWNER))
+CLAIMED = Call(
+    "b/1",
+    12.0,
+    13.0,
+    200,
+    order=12,
+    task_id=1,
+    route="default",
+    claim=Claim("agent", Status.PROCESSING, OWNER),
+)
 CLOSE = Evidence(
     loaded=frozenset({"b/1"}),
     tasks=(DONE,),

@@ -60,7 +60,9 @@ class FakeWorker:
     limits_s: list[float | None] = field(default_factory=list)
     alone: list[bool] = field(default_factory=list)
 
-    async def work(self, _entry: Delivery, limit_s: float | None, *, refused_alone: bool) -> Outcome:
+    async def work(
+        self, _entry: Delivery, limit_s: float | None, *, refused_alone: bool
+    ) -> Outcome:
         self.limits_s.append(limit_s)
         self.alone.append(refused_alone)
         return await self.act()
@@ -83,7 +85,12 @@ class Bench:
         act: Callable[[], Awaitable[Outcome]],
         take_turn: Callable[[int, int], Awaitable[bool]] = no_turn,
     ) -> None:
-        self.table, self.settler, self.worker, self.counts = table, FakeSettler(), FakeWorker(act), Counts()
+        self.table, self.settler, self.worker, self.counts = (
+            table,
+            FakeSettler(),
+            FakeWorker(act),
+            Counts(),
+        )
         self.clock = SystemClock()
         self.guards = GuardGate(clock=self.clock, longest_tier=LONGEST, take_turn=take_turn)
 
@@ -115,10 +122,16 @@ class Bench:
         await slots.finish(0 if cancel else 5.0)
 
 
-def claimed(task_id: int, now_s: float, *, batch_id: int = 1, lease_losses: int = 0, expired: bool = False) -> Delivery:
+def claimed(
+    task_id: int, now_s: float, *, batch_id: int = 1, lease_losses: int = 0, expired: bool = False
+) -> Delivery:
     """Return a delivery that was just claimed."""
-    row = Row(task_id, batch_id, 1, 9, 0, 0, 5, lease_losses, 0, 0.0, expired, "document", b"k", "b")
-    entry = Delivery(PARTITION, task_id, 0, Publication("ledger", "g", "b", task_id, 0), b"{}", None, ROUTE)
+    row = Row(
+        task_id, batch_id, 1, 9, 0, 0, 5, lease_losses, 0, 0.0, expired, "document", b"k", "b"
+    )
+    entry = Delivery(
+        PARTITION, task_id, 0, Publication("ledger", "g", "b", task_id, 0), b"{}", None, ROUTE
+    )
     entry.row, entry.owner, entry.lease, entry.claimed_s = row, 9, Lease(1, now_s), now_s
     return entry
 

@@ -12,7 +12,9 @@ LEVELS = 30
 
 def doubling(keyword: str, reference: str = "#/$defs/{}", **each: str) -> dict[str, Any]:
     """Return a schema of 30 levels, each of which tries the next one twice."""
-    levels = {f"a{n}": _twice(keyword, {"$ref": reference.format(f"a{n + 1}")}) for n in range(LEVELS)} | {f"a{LEVELS}": {}}
+    levels = {
+        f"a{n}": _twice(keyword, {"$ref": reference.format(f"a{n + 1}")}) for n in range(LEVELS)
+    } | {f"a{LEVELS}": {}}
     for name, level in levels.items():
         level.update({key: value.format(name) for key, value in each.items()})
     return {"$ref": reference.format("a0"), "$defs": levels}
@@ -32,15 +34,32 @@ def _twice(keyword: str, subschema: dict[str, Any]) -> dict[str, Any]:
             return {keyword: subschema, "not": subschema}
 
 
-def unevaluated(levels: int, keyword: str = "unevaluatedProperties", among: str = "allOf") -> dict[str, Any]:
+def unevaluated(
+    levels: int, keyword: str = "unevaluatedProperties", among: str = "allOf"
+) -> dict[str, Any]:
     """Return a schema of so many levels, each of which accepts the inner one's properties."""
-    return {keyword: False, among: [unevaluated(levels - 1, keyword, among)]} if levels else {"required": ["a"]}
+    return (
+        {keyword: False, among: [unevaluated(levels - 1, keyword, among)]}
+        if levels
+        else {"required": ["a"]}
+    )
 
 
 TOO_MUCH = {
     "what is unevaluated, level by level": unevaluated(LEVELS),
     "unevaluated items": unevaluated(LEVELS, "unevaluatedItems", "anyOf"),
-    **{keyword: doubling(keyword) for keyword in ("anyOf", "allOf", "oneOf", "if", "dependentSchemas", "properties", "patternProperties")},
+    **{
+        keyword: doubling(keyword)
+        for keyword in (
+            "anyOf",
+            "allOf",
+            "oneOf",
+            "if",
+            "dependentSchemas",
+            "properties",
+            "patternProperties",
+        )
+    },
     "by anchors": doubling("anyOf", "#{}", **{"$anchor": "{}"}),
     "by ids": doubling("anyOf", "{}.json", **{"$id": "{}.json"}),
     "by escapes": doubling("anyOf", "#/%24defs/{}"),
@@ -48,7 +67,10 @@ TOO_MUCH = {
         "$defs": {str(n): {"$anchor": "a"} for n in range(1100)},
         "properties": {str(n): {"$ref": "#a"} for n in range(1100)},
     },
-    "a long chain": {"$ref": "#/$defs/0", "$defs": {str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(5000)} | {"5000": {}}},
+    "a long chain": {
+        "$ref": "#/$defs/0",
+        "$defs": {str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(5000)} | {"5000": {}},
+    },
     "many alternatives of many": {
         "allOf": [{"$ref": "#/$defs/many"}] * 400,
         "$defs": {"many": {"anyOf": [{"const": n} for n in range(400)]}},
@@ -60,15 +82,32 @@ TOO_MUCH = {
 }
 FINE: dict[str, dict[str, Any]] = {
     "nothing": {},
-    "a tree": {"$ref": "#/$defs/n", "$defs": {"n": {"properties": {"l": {"$ref": "#/$defs/n"}, "r": {"$ref": "#/$defs/n"}}}}},
+    "a tree": {
+        "$ref": "#/$defs/n",
+        "$defs": {"n": {"properties": {"l": {"$ref": "#/$defs/n"}, "r": {"$ref": "#/$defs/n"}}}},
+    },
     "a thousand alternatives": {"oneOf": [{"const": n} for n in range(1000)]},
-    "a thousand parts": {"properties": {str(n): {"anyOf": [{"type": "string"}, {"type": "null"}]} for n in range(1000)}},
-    "alternatives that hold others of their kind": {"properties": {"a": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}}, "required": ["a"]},
+    "a thousand parts": {
+        "properties": {
+            str(n): {"anyOf": [{"type": "string"}, {"type": "null"}]} for n in range(1000)
+        }
+    },
+    "alternatives that hold others of their kind": {
+        "properties": {"a": {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}},
+        "required": ["a"],
+    },
     "itself": {"$ref": "#"},
     "a few levels of what is unevaluated": unevaluated(8),
     "itself among others": {"anyOf": [{"$ref": "#"}, {"type": "integer"}]},
-    "what only looks like a reference": {"enum": [{"$ref": "#/nowhere"}], "properties": {"$ref": {"type": "string"}}},
-    "a few levels": {"$ref": "#/$defs/0", "$defs": {str(n): {"anyOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(8)} | {"8": {}}},
+    "what only looks like a reference": {
+        "enum": [{"$ref": "#/nowhere"}],
+        "properties": {"$ref": {"type": "string"}},
+    },
+    "a few levels": {
+        "$ref": "#/$defs/0",
+        "$defs": {str(n): {"anyOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(8)}
+        | {"8": {}},
+    },
     "many references into a long list": {
         "anyOf": [{} for _ in range(9000)],
         "properties": {str(n): {"$ref": "#/anyOf/0"} for n in range(20_000)},
@@ -94,7 +133,10 @@ def test_what_people_write_is_little(name: str) -> None:
 def test_what_is_little_is_soon_tried() -> None:
     """The worst accepted schema is as fast as many a plain one: each subschema is tried once."""
     levels = MOST.bit_length() - 3
-    schema = {"$ref": "#/$defs/0", "$defs": {str(n): {"anyOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(levels)}}
+    schema = {
+        "$ref": "#/$defs/0",
+        "$defs": {str(n): {"anyOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(levels)},
+    }
     schema["$defs"][str(levels)] = {"type": "string"}  # type: ignore[index]
 
     assert not too_much(schema)

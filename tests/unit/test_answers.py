@@ -24,8 +24,28 @@ def said(
     stamp: bytes | None = None,
 ) -> Answer:
     # A row as it is read.
-    row = Row(1, 1, int(status), owner, fence, 0, 5, 0, 0, due_in_s, False, "document", b"key", "batch")  # noqa: FBT003
-    return answer(Claimable(Publication("ledger", "group", "batch", 1, record_fence), stamp), row, DIGEST, owner=asker)
+    row = Row(
+        1,
+        1,
+        int(status),
+        owner,
+        fence,
+        0,
+        5,
+        0,
+        0,
+        due_in_s,
+        False,  # noqa: FBT003
+        "document",
+        b"key",
+        "batch",
+    )
+    return answer(
+        Claimable(Publication("ledger", "group", "batch", 1, record_fence), stamp),
+        row,
+        DIGEST,
+        owner=asker,
+    )
 
 
 @pytest.mark.parametrize("status", FINAL)
@@ -88,8 +108,12 @@ def test_only_final_and_stale_records_are_finished_with() -> None:
 
     The task is final then, or its fence is higher than the record's.
     """
-    for status, owner, record_fence, due_in_s, asker in itertools.product(Status, (0, MINE, OTHER), (4, 5, 6), (-1.0, 1.0), (0, MINE)):
-        result = said(status, owner=owner, record_fence=record_fence, due_in_s=due_in_s, asker=asker)
+    for status, owner, record_fence, due_in_s, asker in itertools.product(
+        Status, (0, MINE, OTHER), (4, 5, 6), (-1.0, 1.0), (0, MINE)
+    ):
+        result = said(
+            status, owner=owner, record_fence=record_fence, due_in_s=due_in_s, asker=asker
+        )
         finished = result in {Answer.DONE, Answer.STALE}
         held_by_me = status is Status.PROCESSING and owner == asker == MINE
         assert finished == (status in FINAL or (record_fence < 5 and not held_by_me))

@@ -49,7 +49,10 @@ def test_a_data_folder_that_cannot_be_searched_is_usage(
     for name in ("ledger.sqlite", "bus.sqlite"):
         refuse(monkeypatch, "stat", name)
 
-    with pytest.raises(ConfigError, match=r"the data folder .* cannot be read: Permission denied; .* DOCLLM_DATA_DIR"):
+    with pytest.raises(
+        ConfigError,
+        match=r"the data folder .* cannot be read: Permission denied; .* DOCLLM_DATA_DIR",
+    ):
         to_come(Config(data_dir=tmp_path))
 
 
@@ -93,12 +96,20 @@ def test_a_lock_of_somebody_else_is_usage(tmp_path: Path, monkeypatch: pytest.Mo
     """A foreign lock is a usage error, for example if root ran the first command in this folder."""
     refuse(monkeypatch, "open", "setup.lock")
 
-    with pytest.raises(ConfigError, match=r"setup\.lock of the data folder .* cannot be written: Permission denied; .* DOCLLM_DATA_DIR"):
+    with pytest.raises(
+        ConfigError,
+        match=r"setup\.lock of the data folder .* cannot be written: Permission denied; .* DOCLLM_DATA_DIR",
+    ):
         asyncio.run(make(Config(data_dir=tmp_path)))
 
 
-@pytest.mark.parametrize("name", ["ledger.sqlite", "ledger.sqlite-wal", "bus.sqlite", "bus.sqlite-wal", "agents", "members"])
-def test_what_somebody_else_made_in_the_data_folder_is_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["ledger.sqlite", "ledger.sqlite-wal", "bus.sqlite", "bus.sqlite-wal", "agents", "members"],
+)
+def test_what_somebody_else_made_in_the_data_folder_is_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """Foreign files in the data folder are usage errors that name the file.
 
     SQLite only says that it is unable to open a file, and nobody has set DOCLLM_DATABASE_URL. For
@@ -107,9 +118,14 @@ def test_what_somebody_else_made_in_the_data_folder_is_usage(tmp_path: Path, mon
     asyncio.run(make(Config(data_dir=tmp_path)))
     (tmp_path / name).touch()
     may = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != name and may(path, mode))
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: Path(path).name != name and may(path, mode)
+    )
 
-    with pytest.raises(ConfigError, match=rf"{re.escape(name)} of the data folder .* cannot be read and written; .* DOCLLM_DATA_DIR"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"{re.escape(name)} of the data folder .* cannot be read and written; .* DOCLLM_DATA_DIR",
+    ):
         asyncio.run(make(Config(data_dir=tmp_path)))
 
 
@@ -121,9 +137,15 @@ def test_a_ledger_that_is_none_names_the_setting_that_is_meant(tmp_path: Path) -
         asyncio.run(make(Config(data_dir=tmp_path)))
 
 
-@pytest.mark.parametrize("run", [lambda: producer.main(["status"]), lambda: main.main([]), lambda: resume.run(["default"])])
+@pytest.mark.parametrize(
+    "run",
+    [lambda: producer.main(["status"]), lambda: main.main([]), lambda: resume.run(["default"])],
+)
 def test_a_current_folder_that_was_deleted_is_usage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], run: Callable[[], int]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    run: Callable[[], int],
 ) -> None:
     """A deleted current folder is a usage error: every relative path starts in it.
 

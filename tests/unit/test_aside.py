@@ -23,7 +23,9 @@ LEDGER = "0" * 32
 def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -> None:
     """The batch is stored: after a restored backup, a replay would otherwise use another batch."""
     headers = encode(Publication(LEDGER, "g", "invoices", 7, 1))
-    entry = RecordDecoder(ledger_id=LEDGER, group="g", naming=MagicMock()).read(Record(PARTITION, 3, 0, b"key", b"{}", headers))
+    entry = RecordDecoder(ledger_id=LEDGER, group="g", naming=MagicMock()).read(
+        Record(PARTITION, 3, 0, b"key", b"{}", headers)
+    )
     assert isinstance(entry, Delivery)
 
     kept = distrusted(entry, "the ledger has no such task")
@@ -35,9 +37,16 @@ def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -
 def test_what_is_distrusted_says_nothing_about_the_records_behind_it() -> None:
     """The ledger has the named task with another value; its own record may wait behind."""
     entries = InFlightTable()
-    aside = QuarantineQueue(ledger=MagicMock(), partitions=MagicMock(), entries=entries, counts=MagicMock(), ordered=MagicMock())
+    aside = QuarantineQueue(
+        ledger=MagicMock(),
+        partitions=MagicMock(),
+        entries=entries,
+        counts=MagicMock(),
+        ordered=MagicMock(),
+    )
     theirs, ours = (
-        Delivery(PARTITION, at, 0, Publication(LEDGER, "g", "b", 7, 0), b"{}", digest, "r") for at, digest in enumerate((b"1", b"2"))
+        Delivery(PARTITION, at, 0, Publication(LEDGER, "g", "b", 7, 0), b"{}", digest, "r")
+        for at, digest in enumerate((b"1", b"2"))
     )
     theirs.row = MagicMock(suspect=False)
     for one in (theirs, ours):
@@ -53,20 +62,34 @@ def test_a_key_that_no_task_can_have_is_not_kept_in_memory() -> None:
     read = RecordDecoder(ledger_id=LEDGER, group="g", naming=MagicMock()).read
     headers = encode(Publication(LEDGER, "g", "b", 7, 0))
 
-    found = [read(Record(PARTITION, 3, 0, b"k" * size, None, headers)) for size in (MAX_KEY_BYTES, MAX_KEY_BYTES + 1)]
+    found = [
+        read(Record(PARTITION, 3, 0, b"k" * size, None, headers))
+        for size in (MAX_KEY_BYTES, MAX_KEY_BYTES + 1)
+    ]
 
     assert [type(one) for one in found] == [Delivery, RejectedRecord]
 
 
-@pytest.mark.parametrize(("key", "headers"), [(bytes(1 << 20), []), (None, [("h", bytes(1 << 20))]), (None, [("h", None)] * 10_000)])
+@pytest.mark.parametrize(
+    ("key", "headers"),
+    [(bytes(1 << 20), []), (None, [("h", bytes(1 << 20))]), (None, [("h", None)] * 10_000)],
+)
 def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHeaders) -> None:
     """Keys and headers count as memory: some hundred records pause the reading of all topics.
 
     Reading resumes as the records are stored, a few at a time.
     """
     entries, partitions, ledger = InFlightTable(), Partitions({}), AsyncMock()
-    aside = QuarantineQueue(ledger=ledger, partitions=partitions, entries=entries, counts=MagicMock(), ordered=MagicMock())
-    pressure = Backpressure(entries=entries, partitions=partitions, aside=aside, slots=64, main_topic="g.tasks")
+    aside = QuarantineQueue(
+        ledger=ledger,
+        partitions=partitions,
+        entries=entries,
+        counts=MagicMock(),
+        ordered=MagicMock(),
+    )
+    pressure = Backpressure(
+        entries=entries, partitions=partitions, aside=aside, slots=64, main_topic="g.tasks"
+    )
     for offset in range(130):
         record = Record(PARTITION, offset, 0, key, b"{}", headers)
         aside.put(suspect(record, "why"), record)
@@ -83,7 +106,13 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
 
 def test_large_records_are_kept_a_few_at_a_time() -> None:
     """Large records are stored a few at a time: a hundred would be one transaction of 300 MiB."""
-    aside = QuarantineQueue(ledger=MagicMock(), partitions=MagicMock(), entries=MagicMock(), counts=MagicMock(), ordered=MagicMock())
+    aside = QuarantineQueue(
+        ledger=MagicMock(),
+        partitions=MagicMock(),
+        entries=MagicMock(),
+        counts=MagicMock(),
+        ordered=MagicMock(),
+    )
     large = RejectedRecord("id", "g.tasks", 0, 0, None, bytes(PAGE_BYTES // 2), [], "why")
     for _ in range(5):
         aside.put(large, MagicMock())

@@ -20,7 +20,13 @@ sys.exit(program.main([]))
 
 def asked(folder: Path) -> "subprocess.Popen[bytes]":
     pipe = subprocess.PIPE
-    program = subprocess.Popen([sys.executable, "-c", ASK], cwd=folder, env={"PYTHONPATH": str(ROOT)}, stdin=pipe, stderr=pipe)
+    program = subprocess.Popen(
+        [sys.executable, "-c", ASK],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT)},
+        stdin=pipe,
+        stderr=pipe,
+    )
     assert program.stderr is not None
     assert program.stderr.readline() == b"replay 3 tasks? [y/N]\n"
     return program

@@ -6,7 +6,13 @@ from typing import cast
 
 import pytest
 
-from agent.dispatch.backpressure import ASIDE_MOST, BODIES_BYTES, READY_LEAST, WAITING_MOST, Backpressure
+from agent.dispatch.backpressure import (
+    ASIDE_MOST,
+    BODIES_BYTES,
+    READY_LEAST,
+    WAITING_MOST,
+    Backpressure,
+)
 from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable

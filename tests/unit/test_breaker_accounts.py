@@ -72,7 +72,9 @@ def test_a_route_has_the_account_that_it_names() -> None:
         ("mini", 60.0), ("large", 5.0), ("keyed", 60.0), ("local", 60.0), ("other/model", 60.0),
     ]  # fmt: skip
     assert clients[ROUTE] is clients["same"] is clients["other/model"]
-    assert [(one.address, one.key) for one in clients.values() if isinstance(one, FakeLLM)][2:4] == [
+    assert [(one.address, one.key) for one in clients.values() if isinstance(one, FakeLLM)][
+        2:4
+    ] == [
         ("http://main", "other key"),
         ("http://local", None),
     ]
@@ -83,7 +85,10 @@ def test_a_key_is_sent_to_no_other_address() -> None:
     made: list[FakeLLM] = []
     Accounts(config=CONFIG, naming=RouteNames(CONFIG), connect=connected(made))
 
-    assert {one.address: one.key for one in made if one.key != "other key"} == {"http://main": "main key", "http://local": None}
+    assert {one.address: one.key for one in made if one.key != "other key"} == {
+        "http://main": "main key",
+        "http://local": None,
+    }
 
 
 def test_each_client_is_closed_once() -> None:
@@ -110,7 +115,10 @@ def test_a_client_that_cannot_be_closed_leaves_no_other_open() -> None:
 def test_each_address_that_a_key_goes_to_in_clear_is_told_once() -> None:
     """Two keys of one address are one warning; an address without a key, or on this machine, is none."""
     keyed = RouteConfig(base_url="http://near:8000/v1", api_key=Secret("k"))
-    routes = {"near": keyed, "here": RouteConfig(base_url="http://localhost/v1", api_key=Secret("k"))}
+    routes = {
+        "near": keyed,
+        "here": RouteConfig(base_url="http://localhost/v1", api_key=Secret("k")),
+    }
     config = Config(llm=CONFIG.llm, routes={**CONFIG.routes, **routes})
 
     told = [warning.split(" unencrypted")[0] for warning in keys_in_clear(config, {})]
@@ -179,7 +187,11 @@ def test_the_prompt_is_sent_when_it_is_due() -> None:
 
     (sent,) = llm.calls
     body = orjson.loads(sent.body)
-    assert (sent.request_id, sent.timeout_s, body["max_tokens"]) == ("docllm-probe/default#1", 60.0, 16)
+    assert (sent.request_id, sent.timeout_s, body["max_tokens"]) == (
+        "docllm-probe/default#1",
+        60.0,
+        16,
+    )
     assert body["messages"] == [{"role": "user", "content": "Reply with OK."}]
     assert not table.closed(ROUTE, 109.0)
 
@@ -234,5 +246,8 @@ def test_others_may_ask_too() -> None:
     one = prober(stopped(), llm)
 
     assert asyncio.run(one.ask("other/model", 7.0)).effect is Effect.UP
-    assert (llm.calls[0].request_id, llm.calls[0].timeout_s) == ("docllm-probe/other%2Fmodel#1", 7.0)
+    assert (llm.calls[0].request_id, llm.calls[0].timeout_s) == (
+        "docllm-probe/other%2Fmodel#1",
+        7.0,
+    )
     assert orjson.loads(llm.calls[0].body)["model"] == "other/model"

@@ -72,7 +72,9 @@ class Dice:
         return rng.uniform(0.1, 2.0), GOOD
 
 
-def driven(answer: Answer, until_s: float, *, slots: int = 64, step_s: float = 0.05, seed: int = 1) -> Road:
+def driven(
+    answer: Answer, until_s: float, *, slots: int = 64, step_s: float = 0.05, seed: int = 1
+) -> Road:
     """Return an agent after so much time with endless tasks."""
     road = Road(routes(slots), answer, slots, random.Random(seed))  # noqa: S311
     road.drive(until_s, step_s)

@@ -87,7 +87,11 @@ class RouteMachine(RuleBasedStateMachine):
     def others(self, *, news: bool, stopped: bool, parked: bool, turn: bool) -> None:
         self.member.report(self.now_s)
         self.generation += news
-        self.member.hear(BoardState(self.generation, stopped, parked, "SERVER: away", 1.0, turn), self.now_s, self.now_s)
+        self.member.hear(
+            BoardState(self.generation, stopped, parked, "SERVER: away", 1.0, turn),
+            self.now_s,
+            self.now_s,
+        )
 
     @rule()
     def alone(self) -> None:
@@ -100,7 +104,11 @@ class RouteMachine(RuleBasedStateMachine):
 
     @invariant()
     def one_probe_at_a_time(self) -> None:
-        probes = [one for one in (*self.running, *self.prompts) if one.generation == self.route.generation and one.limit_s is not None]
+        probes = [
+            one
+            for one in (*self.running, *self.prompts)
+            if one.generation == self.route.generation and one.limit_s is not None
+        ]
         assert len(probes) <= 1
         assert self.route.stopped or not probes
 
@@ -135,5 +143,5 @@ class RouteMachine(RuleBasedStateMachine):
 TestRoute = RouteMachine.TestCase
 TestRoute.settings = settings(max_examples=100, stateful_step_count=40)
 TestRoute.__doc__ = (
-    "Whatever ends, is said, or resumed: one probe at a time, no count goes wrong, and a provider that is well gets all calls."
+    """One probe runs at a time, no count goes wrong, and a healthy provider gets all calls."""
 )

@@ -42,7 +42,16 @@ def unpaid(now_s: float, _rng: random.Random) -> tuple[float, Outcome]:
 
 
 @pytest.mark.parametrize(
-    ("provider", "slots"), [(unavailable, 1), (unavailable, 8), (unavailable, 64), (unavailable, 500), (hangs, 64), (cuts, 64), (cuts, 3)]
+    ("provider", "slots"),
+    [
+        (unavailable, 1),
+        (unavailable, 8),
+        (unavailable, 64),
+        (unavailable, 500),
+        (hangs, 64),
+        (cuts, 64),
+        (cuts, 3),
+    ],
 )
 def test_an_outage_counts_no_more_than_what_stopped_the_route(provider: object, slots: int) -> None:
     """An outage counts at most 10 attempts, causes no storm of calls, and ends within 5 s.
@@ -86,7 +95,11 @@ def test_a_firewall_that_refuses_some_documents_does_not_park_the_route() -> Non
 
     By chance, three refusals in a row come every few seconds.
     """
-    road = Road(routes(64), lambda _now_s, rng: (LATENCY_S, snoozed("AUTH", 1.5) if rng.random() < 0.1 else GOOD), 64)
+    road = Road(
+        routes(64),
+        lambda _now_s, rng: (LATENCY_S, snoozed("AUTH", 1.5) if rng.random() < 0.1 else GOOD),
+        64,
+    )
     road.drive(60.0)
 
     assert road.good(0.0, 60.0) >= 0.85 * road.calls(0.0, 60.0)

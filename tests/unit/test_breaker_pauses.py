@@ -8,7 +8,19 @@ import pytest
 from agent.judge import Effect
 from agent.outcome import Outcome, Snooze
 from agent.routes import Router
-from tests.unit.breakers import GOOD, OF, ROUTE, admitted, call, exhausted, failed, paused, routes, snoozed, stopped
+from tests.unit.breakers import (
+    GOOD,
+    OF,
+    ROUTE,
+    admitted,
+    call,
+    exhausted,
+    failed,
+    paused,
+    routes,
+    snoozed,
+    stopped,
+)
 
 
 @pytest.mark.parametrize("error_class", OF[Effect.REFUSAL])
@@ -31,7 +43,9 @@ def test_a_single_refusal_holds_for_its_task_alone(error_class: str) -> None:
     table = routes()
     tickets = [admitted(table, 100.0, task_id) for task_id in range(64)]
 
-    assert table.ended(tickets[0], snoozed(error_class, 600.0), 100.1) == snoozed(error_class, 600.0)
+    assert table.ended(tickets[0], snoozed(error_class, 600.0), 100.1) == snoozed(
+        error_class, 600.0
+    )
 
     assert (table.closed(ROUTE, 100.1), table.notice(100.1)) == (False, "")
     assert table.room(ROUTE, 100.1, 63, 64) == 1
@@ -109,7 +123,9 @@ def test_calls_that_run_far_longer_than_usual_are_told_of() -> None:
     tickets = [admitted(table, 100.0, task_id) for task_id in range(10)]
     assert table.notice(129.0) == ""
 
-    assert table.notice(280.0).startswith("route default: 10 calls have been running for 180 s, usually they take ")
+    assert table.notice(280.0).startswith(
+        "route default: 10 calls have been running for 180 s, usually they take "
+    )
     for ticket in tickets[1:]:
         table.ended(ticket, GOOD, 281.0)
     assert "1 call has been running for 500 s" in table.notice(600.0)
@@ -172,7 +188,9 @@ def test_a_refusal_ends_a_stop() -> None:
         ("AUTH", "where it changed in the agents' configuration, restart the agents"),
     ],
 )
-def test_a_locked_account_parks_the_route(error_class: str, what: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_locked_account_parks_the_route(
+    error_class: str, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Three refusals of the account in a row park the route.
 
     The agent logs that once, loudly and with advice, and tries the route every minute.
@@ -190,7 +208,10 @@ def test_a_locked_account_parks_the_route(error_class: str, what: str, caplog: p
     assert f"parked: {error_class}: said the provider; " in said.message
     assert what in said.message
     assert said.message.endswith(" run: python -m agent resume default --group g")
-    assert "is parked, next try in 40 s or by python -m agent resume default --group g" in table.notice(180.0)
+    assert (
+        "is parked, next try in 40 s or by python -m agent resume default --group g"
+        in table.notice(180.0)
+    )
 
 
 @pytest.mark.parametrize("between", [GOOD, failed("BAD_OUTPUT")])
@@ -205,9 +226,16 @@ def test_an_answer_in_between_ends_the_run(between: Outcome) -> None:
 
 @pytest.mark.parametrize(
     ("outcome", "began_s", "answered"),
-    [(GOOD, 101.0, True), (GOOD, 100.0, False), (failed("BAD_OUTPUT"), 101.0, False), (exhausted("BAD_REQUEST"), 101.0, False)],
+    [
+        (GOOD, 101.0, True),
+        (GOOD, 100.0, False),
+        (failed("BAD_OUTPUT"), 101.0, False),
+        (exhausted("BAD_REQUEST"), 101.0, False),
+    ],
 )
-def test_an_answer_tells_of_the_time_at_which_its_call_began(outcome: Outcome, began_s: float, *, answered: bool) -> None:
+def test_an_answer_tells_of_the_time_at_which_its_call_began(
+    outcome: Outcome, began_s: float, *, answered: bool
+) -> None:
     """An answer counts for the time when its call began.
 
     The key may have been revoked since, and an unusable request may be refused before the key is
@@ -241,9 +269,13 @@ def test_a_route_that_has_answered_is_parked_by_a_longer_run(slots: int, run: in
     table = routes(slots)
     call(table, GOOD, 99.0)
 
-    assert [table.closed(ROUTE, 100.0) for _ in range(run) if call(table, snoozed("AUTH"), 100.0)] == [False] * (run - 1) + [True]
+    assert [
+        table.closed(ROUTE, 100.0) for _ in range(run) if call(table, snoozed("AUTH"), 100.0)
+    ] == [False] * (run - 1) + [True]
     call(table, GOOD, 160.0)
-    assert [table.closed(ROUTE, 161.0) for _ in range(3) if call(table, snoozed("AUTH"), 161.0)] == [False, False, True]
+    assert [
+        table.closed(ROUTE, 161.0) for _ in range(3) if call(table, snoozed("AUTH"), 161.0)
+    ] == [False, False, True]
 
 
 @pytest.mark.parametrize("of", [failed, exhausted])
@@ -288,7 +320,11 @@ def test_a_person_can_resume_a_route(caplog: pytest.LogCaptureFixture) -> None:
     """A person resumes a route at once, whatever closed it; a healthy route does not change."""
     for table in (parked(), stopped()):
         assert table.resume(ROUTE, 101.0)
-        assert (table.room(ROUTE, 101.0, 0, 64), table.resume(ROUTE, 101.0), table.resume("other", 101.0)) == (1, False, False)
+        assert (
+            table.room(ROUTE, 101.0, 0, 64),
+            table.resume(ROUTE, 101.0),
+            table.resume("other", 101.0),
+        ) == (1, False, False)
     table = routes()
     paused(table, snoozed("RATE", 100.0), 100.0)
     assert table.resume(ROUTE, 101.0)

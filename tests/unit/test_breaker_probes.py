@@ -8,9 +8,17 @@ from agent.routes.answer_times import Times
 from agent.routes.probe_schedule import ProbeSchedule
 
 
-def probes(*, timeout_s: float = 600.0, jitter: float = 0.5, parked: bool = False, times: Times | None = None) -> ProbeSchedule:
+def probes(
+    *,
+    timeout_s: float = 600.0,
+    jitter: float = 0.5,
+    parked: bool = False,
+    times: Times | None = None,
+) -> ProbeSchedule:
     """Return the probes of a route that stopped at 100 s."""
-    one = ProbeSchedule(times=times or Times(), timeout_s=timeout_s, park_s=60.0, jitter=lambda: jitter)
+    one = ProbeSchedule(
+        times=times or Times(), timeout_s=timeout_s, park_s=60.0, jitter=lambda: jitter
+    )
     one.begin(100.0, parked=parked)
     return one
 
@@ -24,7 +32,13 @@ def test_intervals_grow_from_start_to_start() -> None:
         one.start(starts[-1])
         one.end()
 
-    assert [round(after - before, 3) for before, after in pairwise(starts)] == [2.0, 3.0, 4.0, 4.0, 4.0]
+    assert [round(after - before, 3) for before, after in pairwise(starts)] == [
+        2.0,
+        3.0,
+        4.0,
+        4.0,
+        4.0,
+    ]
 
 
 @pytest.mark.parametrize(("jitter", "first_s"), [(0.0, 101.8), (1.0, 102.2)])
@@ -53,9 +67,18 @@ def test_one_probe_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answered_in_s", "limit_s"), [([], 600.0), ([0.1, 0.2], 2.0), ([0.2, 5.0, 0.3], 20.0), ([200.0], 600.0), ([5.0] + [1.0] * 100, 4.0)]
+    ("answered_in_s", "limit_s"),
+    [
+        ([], 600.0),
+        ([0.1, 0.2], 2.0),
+        ([0.2, 5.0, 0.3], 20.0),
+        ([200.0], 600.0),
+        ([5.0] + [1.0] * 100, 4.0),
+    ],
 )
-def test_a_probe_ends_long_before_a_calls_own_limit(answered_in_s: list[float], limit_s: float) -> None:
+def test_a_probe_ends_long_before_a_calls_own_limit(
+    answered_in_s: list[float], limit_s: float
+) -> None:
     """A probe may take four times the slowest recent answer, at least 2 s.
 
     It never takes longer than a call may. If no answer is known, that is its limit.

@@ -5,10 +5,32 @@ import logging
 import pytest
 
 from agent.judge import CLASSES, Effect, ErrorClass, judge
-from agent.outcome import COMPLETION, Cancelled, Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
+from agent.outcome import (
+    COMPLETION,
+    Cancelled,
+    Dead,
+    Failure,
+    Outcome,
+    Released,
+    Retry,
+    Snooze,
+    Spent,
+    Succeeded,
+)
 from agent.ports import CallFailed, Reply
 from agent.routes.evidence import RouteEvidence, by_answer, by_outcome
-from tests.unit.breakers import GOOD, OF, ROUTE, admitted, call, exhausted, failed, routes, snoozed, stopped
+from tests.unit.breakers import (
+    GOOD,
+    OF,
+    ROUTE,
+    admitted,
+    call,
+    exhausted,
+    failed,
+    routes,
+    snoozed,
+    stopped,
+)
 from tests.unit.judged import TERMS
 
 
@@ -17,7 +39,11 @@ def test_a_route_that_is_well_fills_all_slots() -> None:
     table = routes()
 
     assert [table.room(ROUTE, 0.0, running, 64) for running in (0, 60, 70)] == [64, 4, 0]
-    assert (table.notice(0.0), table.closed(ROUTE, 0.0), table.closed_for_s(ROUTE, 0.0)) == ("", False, 0.0)
+    assert (table.notice(0.0), table.closed(ROUTE, 0.0), table.closed_for_s(ROUTE, 0.0)) == (
+        "",
+        False,
+        0.0,
+    )
 
 
 # ---- outages
@@ -66,12 +92,15 @@ def test_what_an_outage_did_is_not_counted(outcome: Outcome) -> None:
 
     assert settled[:9] == [outcome] * 9
     assert {type(one) for one in settled[9:]} == {Snooze}
-    assert {(one.failure, one.spent, one.delay_s) for one in settled[9:] if isinstance(one, Snooze)} == {
-        (failed().failure, failed().spent, 2.0)
-    }
+    assert {
+        (one.failure, one.spent, one.delay_s) for one in settled[9:] if isinstance(one, Snooze)
+    } == {(failed().failure, failed().spent, 2.0)}
 
 
-@pytest.mark.parametrize("outcome", [failed("BAD_OUTPUT"), failed("HANDLER"), Dead(failed().failure, Spent()), GOOD, Released()])
+@pytest.mark.parametrize(
+    "outcome",
+    [failed("BAD_OUTPUT"), failed("HANDLER"), Dead(failed().failure, Spent()), GOOD, Released()],
+)
 def test_what_no_outage_did_is_settled_as_it_is(outcome: Outcome) -> None:
     """A failure that no outage caused is settled as it is, even while the route is stopped."""
     table = routes()
@@ -101,7 +130,14 @@ def test_calls_that_hang_since_before_leave_room_for_a_probe() -> None:
     assert (table.room(ROUTE, 102.0, 63, 64), table.room(ROUTE, 102.0, 64, 64)) == (1, 0)
 
 
-@pytest.mark.parametrize("outcome", [GOOD, *(failed(name) for name in OF[Effect.UP]), *(snoozed(name) for name in OF[Effect.LOCKED])])
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        GOOD,
+        *(failed(name) for name in OF[Effect.UP]),
+        *(snoozed(name) for name in OF[Effect.LOCKED]),
+    ],
+)
 def test_any_answer_to_a_probe_starts_it_again(outcome: Outcome) -> None:
     """Any answer to a probe starts the route again, with one call first.
 
@@ -110,10 +146,23 @@ def test_any_answer_to_a_probe_starts_it_again(outcome: Outcome) -> None:
     table = stopped()
     call(table, outcome, 102.0)
 
-    assert (table.room(ROUTE, 102.0, 0, 64), table.closed(ROUTE, 102.0), table.notice(102.0)) == (1, False, "")
+    assert (table.room(ROUTE, 102.0, 0, 64), table.closed(ROUTE, 102.0), table.notice(102.0)) == (
+        1,
+        False,
+        "",
+    )
 
 
-@pytest.mark.parametrize("outcome", [failed("HANDLER"), Succeeded(b"1", COMPLETION, Spent()), Released(), Cancelled(), snoozed("INTERNAL")])
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        failed("HANDLER"),
+        Succeeded(b"1", COMPLETION, Spent()),
+        Released(),
+        Cancelled(),
+        snoozed("INTERNAL"),
+    ],
+)
 def test_a_probe_that_met_no_provider_tells_nothing(outcome: Outcome) -> None:
     """A probe that met no provider changes nothing, and the next probe keeps its time.
 
@@ -277,9 +326,15 @@ def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_failure_tells_what_the_table_says(row: ErrorClass) -> None:
     """A failure affects the route as the table says, whatever happens to its task."""
     failure = Failure(row.name, "text")
-    outcomes = (Retry(failure, Spent(), "30s", 30.0), Snooze(failure, Spent(), 1.0), Dead(failure, Spent()))
+    outcomes = (
+        Retry(failure, Spent(), "30s", 30.0),
+        Snooze(failure, Spent(), 1.0),
+        Dead(failure, Spent()),
+    )
 
-    assert {by_outcome(outcome) for outcome in outcomes} == {RouteEvidence(row.route, f"{row.name}: text", row.name)}
+    assert {by_outcome(outcome) for outcome in outcomes} == {
+        RouteEvidence(row.route, f"{row.name}: text", row.name)
+    }
 
 
 @pytest.mark.parametrize("page", [b"<html>maintenance</html>", b"", b"[]"])
@@ -297,7 +352,12 @@ def test_a_page_in_place_of_a_completion_is_an_outage(page: bytes) -> None:
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (Reply(200, {}, b'{"choices": [{"message": {"content": "OK"}, "finish_reason": "length"}]}'), Effect.UP),
+        (
+            Reply(
+                200, {}, b'{"choices": [{"message": {"content": "OK"}, "finish_reason": "length"}]}'
+            ),
+            Effect.UP,
+        ),
         (Reply(200, {}, b"<html>maintenance</html>"), Effect.OUTAGE),
         (Reply(200, {}, b'{"error": {"message": "away", "code": 503}}'), Effect.OUTAGE),
         (Reply(400, {}, b'{"error": {"message": "max_tokens is not supported"}}'), Effect.UP),
@@ -308,6 +368,8 @@ def test_a_page_in_place_of_a_completion_is_an_outage(page: bytes) -> None:
         (CallFailed("AMBIGUOUS", "cut"), Effect.OUTAGE),
     ],
 )
-def test_the_answer_to_the_prompt_is_judged_as_any_other(answer: Reply | CallFailed, told: Effect) -> None:
+def test_the_answer_to_the_prompt_is_judged_as_any_other(
+    answer: Reply | CallFailed, told: Effect
+) -> None:
     """The prompt's answer is judged by status and body; one that was cut short is an answer."""
     assert by_answer(answer).effect is told

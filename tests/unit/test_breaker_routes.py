@@ -12,7 +12,11 @@ from tests.unit.breakers import GOOD, admitted, call, failed, paused, routes, sn
 
 CONFIG = Config(
     llm=LLMConfig(model="mini"),
-    routes={"fast": RouteConfig(model="fast-8b"), "vision-1": RouteConfig(timeout_s=5.0), "copy": RouteConfig(model="fast-8b")},
+    routes={
+        "fast": RouteConfig(model="fast-8b"),
+        "vision-1": RouteConfig(timeout_s=5.0),
+        "copy": RouteConfig(model="fast-8b"),
+    },
     types={"scan": TypeConfig(route="vision-1"), "note": TypeConfig()},
 )
 NAMES = RouteNames(CONFIG)
@@ -31,7 +35,9 @@ NAMES = RouteNames(CONFIG)
         ("document", "other/model", "other/model"),
     ],
 )
-def test_a_task_belongs_to_the_route_of_its_model(type_name: str, model: str | None, route: str) -> None:
+def test_a_task_belongs_to_the_route_of_its_model(
+    type_name: str, model: str | None, route: str
+) -> None:
     """A task belongs to the route of its model, else of its type, else to the default route.
 
     A model that nobody configured has a route of its own.
@@ -40,7 +46,9 @@ def test_a_task_belongs_to_the_route_of_its_model(type_name: str, model: str | N
     assert Router(config=CONFIG, group="g", jitter=lambda: 0.5).name_of(type_name, model) == route
 
 
-@pytest.mark.parametrize("model", ["m" * 65, "m ", " m", " ", "m\n2026 ERROR all is lost", "fast", DEFAULT, "é" * 191])
+@pytest.mark.parametrize(
+    "model", ["m" * 65, "m ", " m", " ", "m\n2026 ERROR all is lost", "fast", DEFAULT, "é" * 191]
+)
 def test_a_name_fits_the_ledger_and_takes_no_others_place(model: str) -> None:
     """Long, unprintable or taken names get a name with a hash; the model is remembered."""
     name = NAMES.name_of("document", model)
@@ -49,21 +57,35 @@ def test_a_name_fits_the_ledger_and_takes_no_others_place(model: str) -> None:
     assert name.isprintable()
     assert name == name.strip()
     assert name not in {*CONFIG.routes, DEFAULT}
-    assert (name == NAMES.name_of("document", model), name == NAMES.name_of("document", f"{model}2")) == (True, False)
+    assert (
+        name == NAMES.name_of("document", model),
+        name == NAMES.name_of("document", f"{model}2"),
+    ) == (True, False)
     assert NAMES.model_of(name) == model
 
 
 def test_a_route_knows_its_model() -> None:
     """A route knows its model: the configured one, or its own name, or the default model."""
-    assert [NAMES.model_of(name) for name in (DEFAULT, "fast", "vision-1", "other")] == ["mini", "fast-8b", "vision-1", "other"]
+    assert [NAMES.model_of(name) for name in (DEFAULT, "fast", "vision-1", "other")] == [
+        "mini",
+        "fast-8b",
+        "vision-1",
+        "other",
+    ]
     assert RouteNames(Config()).model_of(DEFAULT) is None
 
 
 def test_the_default_route_can_be_configured() -> None:
     """Tasks that name the default route's model, or none, belong to it."""
-    names = RouteNames(Config(llm=LLMConfig(model="mini"), routes={DEFAULT: RouteConfig(model="large")}))
+    names = RouteNames(
+        Config(llm=LLMConfig(model="mini"), routes={DEFAULT: RouteConfig(model="large")})
+    )
 
-    assert [names.name_of("document", model) for model in (None, "large", "mini")] == [DEFAULT, DEFAULT, "mini"]
+    assert [names.name_of("document", model) for model in (None, "large", "mini")] == [
+        DEFAULT,
+        DEFAULT,
+        "mini",
+    ]
     assert names.model_of(DEFAULT) == "large"
 
 
@@ -82,7 +104,15 @@ def test_names_that_were_shortened_are_not_remembered_for_ever() -> None:
         ({"id": "a", "prompt": "p"}, DEFAULT),
         ({"id": "a", "prompt": "p", "model": "fast-8b"}, "copy"),
         ({"id": "a", "prompt": "p", "type": "scan"}, "vision-1"),
-        ({"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "other"}}, "other"),
+        (
+            {
+                "custom_id": "a",
+                "method": "POST",
+                "url": "/v1/chat/completions",
+                "body": {"model": "other"},
+            },
+            "other",
+        ),
         ({"custom_id": "a", "body": {"messages": []}}, DEFAULT),
         ({"custom_id": "a", "body": [], "model": "other"}, DEFAULT),
         ({"id": "a", "model": 5, "type": ["scan"]}, DEFAULT),
@@ -95,7 +125,9 @@ def test_a_record_tells_its_route(line: dict[str, object], route: str) -> None:
 
 def test_no_value_no_route() -> None:
     """A record without a readable body belongs to the default route."""
-    assert [route_of(value, NAMES) for value in (None, b"", b"[1]", b"\xff", b"{" * 3000)] == [DEFAULT] * 5
+    assert [route_of(value, NAMES) for value in (None, b"", b"[1]", b"\xff", b"{" * 3000)] == [
+        DEFAULT
+    ] * 5
 
 
 @given(st.binary() | st.recursive(st.none() | st.text() | st.integers(0, 9), lambda inner: st.dictionaries(st.sampled_from(
@@ -115,8 +147,16 @@ def test_routes_fail_apart() -> None:
         call(table, failed(), 100.0, name="bad")
     paused(table, snoozed("RATE"), 100.0, name="slow")
 
-    assert [table.room(name, 100.0, 0, 3) for name in ("bad", "slow", "good", "new")] == [0, 0, 3, 3]
-    assert table.notice(100.0) == "route bad waits 2 s: SERVER: 503: away; route slow waits 5 s: RATE: said the provider"
+    assert [table.room(name, 100.0, 0, 3) for name in ("bad", "slow", "good", "new")] == [
+        0,
+        0,
+        3,
+        3,
+    ]
+    assert (
+        table.notice(100.0)
+        == "route bad waits 2 s: SERVER: 503: away; route slow waits 5 s: RATE: said the provider"
+    )
 
 
 def test_many_routes_are_told_shortly() -> None:

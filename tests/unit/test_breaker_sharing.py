@@ -59,10 +59,16 @@ class Fleet:
 
     def __post_init__(self) -> None:
         self.server = MemoryServer(self.clock.now_s)
-        self.roads = [Road(routes(self.slots), answer, self.slots, rng=random.Random(n)) for n, answer in enumerate(self.answers)]  # noqa: S311
+        self.roads = [
+            Road(routes(self.slots), answer, self.slots, rng=random.Random(n))  # noqa: S311
+            for n, answer in enumerate(self.answers)
+        ]
         boards = [self.server.board(f"agent {number}") for number in range(len(self.roads))]
         pairs = zip(self.roads, boards, strict=True)
-        self.duties = [BoardSync(routes=road.table, board=board, clock=self.clock, jitter=lambda: 0.5) for road, board in pairs]
+        self.duties = [
+            BoardSync(routes=road.table, board=board, clock=self.clock, jitter=lambda: 0.5)
+            for road, board in pairs
+        ]
 
     def drive(self, until_s: float) -> None:
         """Let time pass."""
@@ -140,13 +146,18 @@ def test_an_agent_that_dies_with_the_turn_holds_up_nobody_for_long() -> None:
     """The turn of an agent that dies runs out after 5 s."""
     fleet = Fleet([away] * 3)
     fleet.drive(TO_S - 10.0)
-    while not (holders := [n for n in range(3) if fleet.server.places[ROUTE].turn[0] == f"agent {n}"]):
+    while not (
+        holders := [n for n in range(3) if fleet.server.places[ROUTE].turn[0] == f"agent {n}"]
+    ):
         fleet.drive(fleet.clock.at_s + STEP_S)
 
     fleet.dead.update(holders)
     fleet.drive(TO_S + 20.0)
 
-    assert [closed for number, closed in enumerate(fleet.closed()) if number not in fleet.dead] == [False, False]
+    assert [closed for number, closed in enumerate(fleet.closed()) if number not in fleet.dead] == [
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("flush", [True, False])
@@ -213,7 +224,9 @@ def test_a_stop_that_others_saw_is_told_as_such(caplog: pytest.LogCaptureFixture
     fleet.roads[0].table.resume("nothing", 1.0)
     quiet = routes()
     call(quiet, GOOD, 1.0)
-    late = BoardSync(routes=quiet, board=fleet.server.board("late"), clock=fleet.clock, jitter=lambda: 0.5)
+    late = BoardSync(
+        routes=quiet, board=fleet.server.board("late"), clock=fleet.clock, jitter=lambda: 0.5
+    )
     place = fleet.server.places[ROUTE]
     place.generation, place.stopped, place.reason = 9, True, "SERVER: 503"
 
@@ -254,7 +267,12 @@ def test_the_pause_is_shorter_when_the_turn_will_be_free() -> None:
     fleet = Fleet([away] * 2)
     assert fleet.duties[0]._pause_s() == pytest.approx(0.5)
     fleet.drive(20.0)
-    members = [member for duty in fleet.duties for member in duty._members.values() if member.waits_s(fleet.clock.at_s) is not None]
+    members = [
+        member
+        for duty in fleet.duties
+        for member in duty._members.values()
+        if member.waits_s(fleet.clock.at_s) is not None
+    ]
     assert members
 
     for duty in fleet.duties:

@@ -26,7 +26,10 @@ def test_a_run_of_failures_is_bad() -> None:
     assert not filled("x" * 9 + "." + "x" * 9, run=10).bad
 
 
-@pytest.mark.parametrize(("pattern", "bad"), [("x." * 25, True), ("x." * 24 + "x", False), ("x.." * 66, False), ("x." * 100, True)])
+@pytest.mark.parametrize(
+    ("pattern", "bad"),
+    [("x." * 25, True), ("x." * 24 + "x", False), ("x.." * 66, False), ("x." * 100, True)],
+)
 def test_half_of_many_is_bad(pattern: str, *, bad: bool) -> None:
     """At least 50 outcomes must be known, and at least half of them must be failures."""
     assert filled(pattern).bad is bad

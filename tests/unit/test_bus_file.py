@@ -71,7 +71,9 @@ def test_file_of_another_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsafeStateError, match="99") as refused:
         BusFile(path)
     assert refused.tb is not None  # it would hold the file open
-    assert path not in {link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+    assert path not in {
+        link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()
+    }
 
 
 def test_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
@@ -94,7 +96,9 @@ def test_failed_append_leaves_nothing(tmp_path: Path) -> None:
     topics.create(file, "t", 1, SETTINGS)
     file.one("SELECT count(*) FROM record")
     with file.write() as db:
-        db.execute("CREATE TRIGGER full BEFORE INSERT ON record WHEN new.value = x'33' BEGIN SELECT RAISE(ABORT, 'disk full'); END")
+        db.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON record WHEN new.value = x'33' BEGIN SELECT RAISE(ABORT, 'disk full'); END"
+        )
 
     with pytest.raises(sqlite3.IntegrityError, match="disk full"):
         log.append(file, [Outgoing("t", b"k", value, []) for value in (b"1", b"2", b"3")], RNG)
@@ -112,7 +116,9 @@ def test_record_for_an_unknown_topic_is_refused_for_now(tmp_path: Path) -> None:
     file = BusFile(tmp_path / "bus.sqlite")
     topics.create(file, "t", 1, SETTINGS)
 
-    answers = log.append(file, [Outgoing("absent", b"k", b"v", []), Outgoing("t", b"k", b"v", [])], RNG)
+    answers = log.append(
+        file, [Outgoing("absent", b"k", b"v", []), Outgoing("t", b"k", b"v", [])], RNG
+    )
 
     assert answers[0] is not None
     assert not answers[0].permanent
@@ -129,7 +135,14 @@ def test_nothing_is_read_across_a_gap(tmp_path: Path) -> None:
     topics.trim(file, {("t", 0): 4})
 
     assert log.read(file, 1, 3, records=10, size_bytes=1000) == []
-    assert [record.offset for record in log.read(file, 1, 4, records=10, size_bytes=1000)] == [4, 5, 6, 7, 8, 9]
+    assert [record.offset for record in log.read(file, 1, 4, records=10, size_bytes=1000)] == [
+        4,
+        5,
+        6,
+        7,
+        8,
+        9,
+    ]
     file.close()
 
 

@@ -223,7 +223,9 @@ def test_sigkill_frees_the_lock_of_a_process(tmp_path: Path) -> None:
     """A process killed with SIGKILL counts as dead at once, and not before."""
     code = "import sys; from pathlib import Path; from producer.bus.embedded.lock import LifeLock; "
     code += "lock = LifeLock(Path(sys.argv[1]), 'm'); print('held', flush=True); sys.stdin.read()"
-    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     with child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"held\n"
@@ -235,7 +237,9 @@ def test_sigkill_frees_the_lock_of_a_process(tmp_path: Path) -> None:
     assert is_dead(tmp_path, "m")
 
 
-def test_lock_is_held_from_the_moment_its_file_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_is_held_from_the_moment_its_file_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A lock is held as soon as its file exists: a free file would prove a death."""
     before: list[bool] = []
     take = fcntl.flock
@@ -267,7 +271,9 @@ def test_probes_do_not_mistake_each_other_for_the_owner(tmp_path: Path) -> None:
     assert is_dead(tmp_path, "never-born")
 
 
-def test_a_lock_that_may_not_be_opened_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_may_not_be_opened_proves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A lock that may not be opened proves nothing; the session timeout decides.
 
     It belongs to another user with a strict umask.

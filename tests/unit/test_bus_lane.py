@@ -22,7 +22,9 @@ def held(path: Path) -> Iterator[None]:
         yield
 
 
-def test_a_file_that_is_locked_for_long_is_a_server_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_locked_for_long_is_a_server_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file that is locked for long raises the error of a server that does not answer.
 
     As a bug of ours, it would end an agent whose minutely trim meets it. As a server's state, the
@@ -35,7 +37,13 @@ def test_a_file_that_is_locked_for_long_is_a_server_that_does_not_answer(tmp_pat
         admin = EmbeddedTopicAdmin(path)
         try:
             await admin.create("t", 1, None)
-            with held(path), pytest.raises(UnreachableError, match=r"bus\.sqlite does not answer: database is locked; check"):
+            with (
+                held(path),
+                pytest.raises(
+                    UnreachableError,
+                    match=r"bus\.sqlite does not answer: database is locked; check",
+                ),
+            ):
                 await admin.trim({("t", 0): 0})
             await admin.trim({("t", 0): 0})
         finally:
@@ -51,7 +59,11 @@ def test_a_statement_that_breaks_a_rule_of_the_file_stays_a_bug_of_ours(tmp_path
         executor = BusExecutor(tmp_path / "bus.sqlite", None)
         try:
             with pytest.raises(sqlite3.IntegrityError):
-                await executor.run(lambda file: file.one("INSERT INTO topic VALUES ('t', NULL, 1, '{}') RETURNING name"))
+                await executor.run(
+                    lambda file: file.one(
+                        "INSERT INTO topic VALUES ('t', NULL, 1, '{}') RETURNING name"
+                    )
+                )
         finally:
             await executor.close()
 

@@ -40,21 +40,35 @@ async def use(config: Config) -> None:
 
 
 def check_modes(folder: Path) -> None:
-    modes = {path.relative_to(folder).as_posix(): path.stat().st_mode & 0o777 for path in [folder, *folder.rglob("*")]}
+    modes = {
+        path.relative_to(folder).as_posix(): path.stat().st_mode & 0o777
+        for path in [folder, *folder.rglob("*")]
+    }
     folders = {".", AGENTS, MEMBERS}
-    assert {"ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm", "bus.sqlite", "bus.sqlite-wal", "setup.lock"} < modes.keys()
+    assert {
+        "ledger.sqlite",
+        "ledger.sqlite-wal",
+        "ledger.sqlite-shm",
+        "bus.sqlite",
+        "bus.sqlite-wal",
+        "setup.lock",
+    } < modes.keys()
     assert modes == {name: 0o700 if name in folders else 0o600 for name in modes}
 
 
 @pytest.mark.usefixtures("umask")
-def test_nobody_else_reads_what_is_made_in_the_data_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_nobody_else_reads_what_is_made_in_the_data_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """No other user can read new files, or hold the lock that every program awaits at its start."""
     asyncio.run(use(Config(data_dir=tmp_path / "data")))
 
     assert caplog.messages == []
 
 
-def test_a_folder_that_others_may_read_is_told_and_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_that_others_may_read_is_told_and_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """A folder that others may read is logged and left alone, but new files in it are closed.
 
     Whoever made the folder may have wanted its mode.
@@ -77,7 +91,9 @@ def test_a_folder_that_others_may_read_is_told_and_left(tmp_path: Path, caplog: 
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
 
 
-def test_a_database_that_is_there_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_is_there_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An existing database is not opened: closing it would drop SQLite's locks on it."""
     path = tmp_path / "a.sqlite"
     sqlite3.connect(path).close()

@@ -46,7 +46,9 @@ class Hand:
         if not topics.describe(self.file, ["t"]):
             topics.create(self.file, "t", 1, SETTINGS)
         known = {"t": topics.describe(self.file, ["t"])["t"].topic_id}
-        self.source = SteppedSource(bus_path=path, topics=["t"], group_id="g", known_topic_ids=lambda: known, clock=clock)
+        self.source = SteppedSource(
+            bus_path=path, topics=["t"], group_id="g", known_topic_ids=lambda: known, clock=clock
+        )
         self.events: list[Event] = []
 
     def send(self, count: int, size: int = 10) -> None:
@@ -114,7 +116,10 @@ def test_first_pass_takes_what_a_dead_member_held(tmp_path: Path) -> None:
         async with hands(tmp_path) as (hand,):
             hand.send(3)
             dead = Member(file=hand.file, group_id="g", clock=hand.clock)
-            dead.turn(frozenset(state.topic_id for state in topics.describe(hand.file, ["t"]).values()), {})
+            dead.turn(
+                frozenset(state.topic_id for state in topics.describe(hand.file, ["t"]).values()),
+                {},
+            )
             dead.close()
 
             await hand.step()
@@ -184,7 +189,9 @@ def test_locked_file_is_reported_once_and_outlived(tmp_path: Path) -> None:
 
             await hand.step()
 
-            assert [(failure.fatal, "locked" in failure.reason) for failure in hand.failures()] == [(False, True)]
+            assert [(failure.fatal, "locked" in failure.reason) for failure in hand.failures()] == [
+                (False, True)
+            ]
             assert topics.backlog(hand.file, "g", ["t"]).committed == {("t", 0): 5}
 
     run(test())
@@ -246,7 +253,9 @@ def test_evicted_source_says_that_its_partitions_are_lost(tmp_path: Path) -> Non
     run(test())
 
 
-def test_a_machine_without_open_files_left_ends_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_open_files_left_ends_no_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If the machine has no open files left, a look for dead members is made later.
 
     Calls in flight use up the files for a while, and the look opens the members' locks.
@@ -269,13 +278,18 @@ def test_a_machine_without_open_files_left_ends_no_source(tmp_path: Path, monkey
             for hand in (one, other, one, other):
                 await hand.step()
 
-            assert [(failure.fatal, "Too many open files" in failure.reason) for failure in one.failures()] == [(False, True)]
+            assert [
+                (failure.fatal, "Too many open files" in failure.reason)
+                for failure in one.failures()
+            ] == [(False, True)]
             assert len(one.records() + other.records()) == 3
 
     run(test())
 
 
-def test_evicted_source_that_gets_no_new_lock_comes_back_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evicted_source_that_gets_no_new_lock_comes_back_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An evicted source that gets no new lock returns later.
 
     It used to free its old lock twice, which is another file by then, and died silently, so nobody
@@ -340,7 +354,11 @@ def test_bus_that_cannot_be_opened_is_fatal(tmp_path: Path) -> None:
     async def test() -> None:
         (tmp_path / "file").write_text("")
         source = SteppedSource(
-            bus_path=tmp_path / "file" / "bus.sqlite", topics=["t"], group_id="g", known_topic_ids=dict, clock=HandClock()
+            bus_path=tmp_path / "file" / "bus.sqlite",
+            topics=["t"],
+            group_id="g",
+            known_topic_ids=dict,
+            clock=HandClock(),
         )
         events: list[Event] = []
         source.start(events.append)
@@ -358,7 +376,13 @@ def test_bus_that_cannot_be_opened_is_fatal(tmp_path: Path) -> None:
 
 def test_source_that_was_never_started_leaves_without_a_word(tmp_path: Path) -> None:
     """A source that leaves before it was started touches nothing."""
-    source = SteppedSource(bus_path=tmp_path / "bus.sqlite", topics=["t"], group_id="g", known_topic_ids=dict, clock=HandClock())
+    source = SteppedSource(
+        bus_path=tmp_path / "bus.sqlite",
+        topics=["t"],
+        group_id="g",
+        known_topic_ids=dict,
+        clock=HandClock(),
+    )
 
     run(source.leave())
 

@@ -27,7 +27,9 @@ def run(folder: Path, *arguments: str) -> int:
     return int(asyncio.run(options.run(load_config(flags={}, environ={}, cwd=folder), options)))
 
 
-def test_an_id_of_several_batches_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_id_of_several_batches_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """An id that several batches have is refused, and nothing is cancelled.
 
     The message names the batches in the words of `dead show`, with its exit code.
@@ -38,7 +40,11 @@ def test_an_id_of_several_batches_is_refused(folder: Path, capsys: pytest.Captur
     refused = capsys.readouterr()
     assert run(folder, "dead", "show", "t3") == 1
 
-    assert refused.err == "error: 2 batches have a task 't3': night, day; name one with --batch\n" == capsys.readouterr().err
+    assert (
+        refused.err
+        == "error: 2 batches have a task 't3': night, day; name one with --batch\n"
+        == capsys.readouterr().err
+    )
     assert refused.out == ""
     for batch in ("night", "day"):
         assert run(folder, "cancel", "--id", "t3", "--batch", batch) == 0
@@ -51,10 +57,15 @@ def test_the_batch_of_a_task_is_named(folder: Path, capsys: pytest.CaptureFixtur
 
     assert [run(folder, "cancel", "--id", "t4") for _ in range(2)] == [0, 0]
 
-    assert capsys.readouterr().out == "task t4 of batch day: cancelled\ntask t4 of batch day: left as it is: cancelled\n"
+    assert (
+        capsys.readouterr().out
+        == "task t4 of batch day: cancelled\ntask t4 of batch day: left as it is: cancelled\n"
+    )
 
 
-def test_a_user_whose_name_is_no_utf_8_can_cancel(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_whose_name_is_no_utf_8_can_cancel(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The audit stores a user name that is not UTF-8 with escapes.
 
     No ledger can hold such a text otherwise.

@@ -67,7 +67,9 @@ def test_an_empty_folder_stays_empty(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.usefixtures("asked")
-def test_parts_that_are_there_are_tested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts_that_are_there_are_tested(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A ledger without tables or without this group is to come.
 
     A ledger whose bus is gone is a failure, with advice.
@@ -89,26 +91,37 @@ def test_parts_that_are_there_are_tested(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.usefixtures("asked")
-def test_the_topics_of_new_tiers_are_to_come(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_topics_of_new_tiers_are_to_come(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Missing topics of new tiers are named; faults of existing topics are still failures."""
     asyncio.run(make(configured(tmp_path)))
     config = configured(tmp_path, DOCLLM_RETRY_TIERS="2s,30s")
 
     assert check(config) == 0
-    assert "ok      topics: docllm.retry.2s: not there yet; the next load or agent makes" in capsys.readouterr().out
+    assert (
+        "ok      topics: docllm.retry.2s: not there yet; the next load or agent makes"
+        in capsys.readouterr().out
+    )
 
     (config.data_dir / "bus.sqlite").unlink()
     assert check(config) == 4
 
 
 @pytest.mark.usefixtures("asked")
-def test_an_error_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A test that needs a failed server is not tried.
 
     The same error used to appear three times, with topics failed "by database".
     """
     monkeypatch.setattr(checks.Checks, "_bus", lambda _self: asyncio.sleep(0, "cluster x"))
-    config = configured(tmp_path, DOCLLM_KAFKA_BOOTSTRAP="127.0.0.1:1", DOCLLM_DATABASE_URL="mysql://u:secret@127.0.0.1:1/d")
+    config = configured(
+        tmp_path,
+        DOCLLM_KAFKA_BOOTSTRAP="127.0.0.1:1",
+        DOCLLM_DATABASE_URL="mysql://u:secret@127.0.0.1:1/d",
+    )
 
     code = check(config)
 
@@ -127,7 +140,9 @@ def test_an_error_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.usefixtures("asked")
-def test_redis_that_is_away_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_redis_that_is_away_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """An absent Redis never changes the exit code, because agents run without it."""
     code = check(configured(tmp_path, DOCLLM_REDIS_URL="redis://127.0.0.1:1/0"))
 
@@ -139,14 +154,24 @@ def test_redis_that_is_away_is_a_warning(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (RuntimeError("unable to perform operation on <TCPTransport closed=True>"), "WARNING redis: does not answer"),
+        (
+            RuntimeError("unable to perform operation on <TCPTransport closed=True>"),
+            "WARNING redis: does not answer",
+        ),
         # No Redis at that address.
-        (AttributeError("'int' object has no attribute 'splitlines'"), "WARNING redis: does not answer"),
+        (
+            AttributeError("'int' object has no attribute 'splitlines'"),
+            "WARNING redis: does not answer",
+        ),
         ({"os": "x"}, "ok      redis: version that it does not tell"),
     ],
 )
 def test_nothing_that_redis_does_ends_the_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: Any, said: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: Any,
+    said: str,
 ) -> None:
     """Nothing that Redis does ends the check: a broken connection, or whatever answers."""
 
@@ -165,7 +190,9 @@ def test_nothing_that_redis_does_ends_the_check(
     assert said in capsys.readouterr().out
 
 
-def test_each_account_is_asked_once(tmp_path: Path, asked: list[LLMConfig], capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_account_is_asked_once(
+    tmp_path: Path, asked: list[LLMConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each account is asked once, in the way agents would ask."""
     toml = (
         LLM
@@ -190,9 +217,13 @@ def test_each_account_is_asked_once(tmp_path: Path, asked: list[LLMConfig], caps
 
     assert check(configured(tmp_path, toml)) == 0
 
-    said = [line.split(":")[0].split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()[4:]]
+    said = [
+        line.split(":")[0].split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()[4:]
+    ]
     assert said == ["llm", "route key", "route local", "route model"]
-    found: list[Any] = [(llm.base_url, llm.api_key and llm.api_key.reveal(), llm.model) for llm in asked]
+    found: list[Any] = [
+        (llm.base_url, llm.api_key and llm.api_key.reveal(), llm.model) for llm in asked
+    ]
     assert found == [
         ("http://one/v1", "k1", "m"),
         ("http://one/v1", "k2", "m"),
@@ -208,7 +239,11 @@ def test_routes_alone_are_asked_and_the_missing_llm_is_told(
 
     A route without an address of its own cannot be asked.
     """
-    code = check(configured(tmp_path, "[routes.local]\nbase_url = 'http://two/v1'\n[routes.fast]\nmodel = 'm'\n"))
+    code = check(
+        configured(
+            tmp_path, "[routes.local]\nbase_url = 'http://two/v1'\n[routes.fast]\nmodel = 'm'\n"
+        )
+    )
 
     assert code == 2
     assert "FAILED  llm: no LLM is configured" in capsys.readouterr().out

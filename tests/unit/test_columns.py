@@ -11,7 +11,11 @@ def test_a_table_with_room_is_whole() -> None:
     """Text is aligned left, figures right, with two blanks between."""
     lines, gone = fitted([NAME, COUNT, RATE], 80, ("rate",))
 
-    assert lines == ["name           count  rate", "a-long-name  1000000  12.5", "b                  2     0"]
+    assert lines == [
+        "name           count  rate",
+        "a-long-name  1000000  12.5",
+        "b                  2     0",
+    ]
     assert gone == []
 
 
@@ -48,7 +52,9 @@ def test_where_nothing_more_may_leave_lines_are_wider() -> None:
 
 def test_a_column_that_tells_of_nothing_leaves_without_a_word() -> None:
     """An optional column without any information is dropped silently."""
-    lines, gone = fitted([NAME, Column("dead", ("0", "0")), Column("total", ("0", "0"))], 80, ("dead",))
+    lines, gone = fitted(
+        [NAME, Column("dead", ("0", "0")), Column("total", ("0", "0"))], 80, ("dead",)
+    )
 
     assert lines[0].split() == ["name", "total"]
     assert gone == []

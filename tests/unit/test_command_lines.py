@@ -34,7 +34,12 @@ def test_a_batchs_guards_are_named_in_any_order(line: str) -> None:
     """
     options = _parser().parse_args(line.split())
 
-    assert (options.batch, options.type, options.route, options.group) == ("night", "invoice", "fast", "g")
+    assert (options.batch, options.type, options.route, options.group) == (
+        "night",
+        "invoice",
+        "fast",
+        "g",
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +75,9 @@ def test_a_batchs_guards_are_named_in_any_order(line: str) -> None:
         "topics apply --replication-factor 99999999999",
     ],
 )
-def test_a_value_that_nothing_can_be_made_of_is_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_value_that_nothing_can_be_made_of_is_refused(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """An impossible value is a usage error with code 2 that names the argument.
 
     Such values used to end in a traceback, or in a command that did nothing and returned 0.
@@ -83,15 +90,21 @@ def test_a_value_that_nothing_can_be_made_of_is_refused(line: str, capsys: pytes
 
 
 @pytest.mark.parametrize("option", [("--rate", "5/s"), ("--cap", "3")])
-@pytest.mark.parametrize("mode", [("--resume",), ("--list",), ("--from-topic",), ("--from-topic", "letters")])
-def test_a_rate_that_would_not_be_kept_is_refused(mode: tuple[str, ...], option: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "mode", [("--resume",), ("--list",), ("--from-topic",), ("--from-topic", "letters")]
+)
+def test_a_rate_that_would_not_be_kept_is_refused(
+    mode: tuple[str, ...], option: tuple[str, ...]
+) -> None:
     """A rate that a replay would ignore is refused before anything is read.
 
     A resumed replay uses its stored rate, and dead letters are loaded without a rate limit.
     """
     options = _parser().parse_args(["replay", *mode, *option])
 
-    with pytest.raises(ConfigError, match=rf"^{mode[0]} stands alone, as .*; leave out {option[0]}$"):
+    with pytest.raises(
+        ConfigError, match=rf"^{mode[0]} stands alone, as .*; leave out {option[0]}$"
+    ):
         asyncio.run(replay.replay(Config(), options))
 
 
@@ -133,8 +146,17 @@ def test_embedded_topics_have_few_partitions(tmp_path: Path) -> None:
         asyncio.run(admin.topics(Config(data_dir=tmp_path), options))
 
 
-@pytest.mark.parametrize("line", ["--processes 2 --rehearsal", "run --processes 2 --rehearsal", "--processes 2 --rehearsal -- run"])
-def test_what_a_parent_adds_for_its_agents_counts_after_any_arguments(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--processes 2 --rehearsal",
+        "run --processes 2 --rehearsal",
+        "--processes 2 --rehearsal -- run",
+    ],
+)
+def test_what_a_parent_adds_for_its_agents_counts_after_any_arguments(
+    line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The arguments that a parent adds for its agents work after any user arguments.
 
     After a `--` nothing is an option: each agent refused its number, and all ended with 2.
@@ -152,11 +174,15 @@ def test_what_a_parent_adds_for_its_agents_counts_after_any_arguments(line: str,
     options = main._parser().parse_args(["--rehearsal-url", "http://127.0.0.1:1/v1", *line.split()])
 
     assert main._supervise(Config(), options, line.split()) == 0
-    assert [(one.child, one.rehearsal_url, one.command) for one in found] == [(2, "http://127.0.0.1:1/v1", "run")]
+    assert [(one.child, one.rehearsal_url, one.command) for one in found] == [
+        (2, "http://127.0.0.1:1/v1", "run")
+    ]
 
 
 @pytest.mark.parametrize("command", ["resume", "rehearsal-llm"])
-def test_a_command_that_stands_behind_an_option_is_told_its_place(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_stands_behind_an_option_is_told_its_place(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The error for a command behind an option says where the command belongs.
 
     The error used to call the command unknown, though `--help` names it.
@@ -164,7 +190,10 @@ def test_a_command_that_stands_behind_an_option_is_told_its_place(command: str, 
     with pytest.raises(SystemExit, match="2"):
         main._parser().parse_args(["--group", "g", command])
 
-    assert f"{command} stands before its options: python -m agent {command} --help" in capsys.readouterr().err
+    assert (
+        f"{command} stands before its options: python -m agent {command} --help"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_command_that_is_none_is_told_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,7 +201,10 @@ def test_a_command_that_is_none_is_told_which_there_are(capsys: pytest.CaptureFi
     with pytest.raises(SystemExit, match="2"):
         main._parser().parse_args(["reap"])
 
-    assert "'reap' is no command; known are run, reaper, resume and rehearsal-llm" in capsys.readouterr().err
+    assert (
+        "'reap' is no command; known are run, reaper, resume and rehearsal-llm"
+        in capsys.readouterr().err
+    )
 
 
 ALLOW = """
@@ -183,7 +215,12 @@ print(allow(1500), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 @pytest.mark.parametrize(
-    ("limits", "found"), [("-Sn 1024", "True 1756"), ("-Sn 1900", "True 1900"), ("-Sn 1024; ulimit -Hn 1200", "False 1200")]
+    ("limits", "found"),
+    [
+        ("-Sn 1024", "True 1756"),
+        ("-Sn 1900", "True 1900"),
+        ("-Sn 1024; ulimit -Hn 1200", "False 1200"),
+    ],
 )
 def test_an_agent_has_the_open_files_that_its_slots_need(limits: str, found: str) -> None:
     """An agent raises its limit of open files to what its slots need.

@@ -29,7 +29,11 @@ def services() -> dict[str, Any]:
 @pytest.fixture
 def compose() -> list[str]:
     for command in (["docker", "compose"], ["docker-compose"]):
-        if shutil.which(command[0]) and subprocess.run([*command, "version"], capture_output=True, check=False).returncode == 0:
+        if (
+            shutil.which(command[0])
+            and subprocess.run([*command, "version"], capture_output=True, check=False).returncode
+            == 0
+        ):
             return command
     if os.environ.get("CI"):
         pytest.fail("docker compose is not installed; run: python -m tests.servers install")
@@ -40,7 +44,9 @@ def test_broker_has_the_settings_that_the_tests_run_with(services: dict[str, Any
     """The compose file's broker has the settings of the test broker, for which the suites hold."""
     environment = services["kafka"]["environment"]
 
-    told = {name: str(environment[f"KAFKA_{name.upper().replace('.', '_')}"]) for name in kafka.SETTINGS}
+    told = {
+        name: str(environment[f"KAFKA_{name.upper().replace('.', '_')}"]) for name in kafka.SETTINGS
+    }
 
     assert told == kafka.SETTINGS
 
@@ -52,12 +58,18 @@ def test_broker_is_the_version_that_the_tests_run_with(services: dict[str, Any])
 
 def test_broker_takes_the_largest_task(services: dict[str, Any]) -> None:
     """A task of the greatest size fits into a message together with a megabyte of headers."""
-    assert int(services["kafka"]["environment"]["KAFKA_MESSAGE_MAX_BYTES"]) >= MAX_TASK_BYTES + (1 << 20)
+    assert int(services["kafka"]["environment"]["KAFKA_MESSAGE_MAX_BYTES"]) >= MAX_TASK_BYTES + (
+        1 << 20
+    )
 
 
 def test_database_keeps_the_largest_reply(services: dict[str, Any]) -> None:
     """A quarter of a packet holds a reply of 16 MiB; a commit is on disk once answered."""
-    packet = next(re.fullmatch(r"--max-allowed-packet=(\d+)M", option) for option in services["mysql"]["command"] if "packet" in option)
+    packet = next(
+        re.fullmatch(r"--max-allowed-packet=(\d+)M", option)
+        for option in services["mysql"]["command"]
+        if "packet" in option
+    )
 
     assert packet is not None
     assert int(packet[1]) // 4 >= 16
@@ -73,24 +85,44 @@ def test_agents_have_time_to_drain(services: dict[str, Any]) -> None:
 
 def test_agents_wait_for_schema_and_topics(services: dict[str, Any]) -> None:
     """No agent starts before the schema and the topics are there."""
-    assert services["topics"]["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
-    assert services["agents"]["depends_on"]["topics"] == {"condition": "service_completed_successfully"}
+    assert services["topics"]["depends_on"]["migrate"] == {
+        "condition": "service_completed_successfully"
+    }
+    assert services["agents"]["depends_on"]["topics"] == {
+        "condition": "service_completed_successfully"
+    }
 
 
 def test_container_runs_the_agent_itself_and_not_as_root() -> None:
     """The agent is the container's process, so that signals reach it, and it is not root."""
     lines = (ROOT / "Dockerfile").read_text().splitlines()
-    said = dict(line.split(" ", 1) for line in lines if line.startswith(("USER", "ENTRYPOINT", "CMD")))
+    said = dict(
+        line.split(" ", 1) for line in lines if line.startswith(("USER", "ENTRYPOINT", "CMD"))
+    )
 
-    assert [*json.loads(said["ENTRYPOINT"]), *json.loads(said["CMD"])] == ["python", "-m", "agent", "--group", "docllm"]
+    assert [*json.loads(said["ENTRYPOINT"]), *json.loads(said["CMD"])] == [
+        "python",
+        "-m",
+        "agent",
+        "--group",
+        "docllm",
+    ]
     assert said["USER"] not in ("root", "0")
 
 
 def test_programs_understand_their_environment(services: dict[str, Any], tmp_path: Path) -> None:
     """The agents' variables are all known to the configuration, and name all three servers."""
-    examples = {"DOCLLM_LLM_BASE_URL": "http://llm/v1", "DOCLLM_SLOTS": "8", "DOCLLM_RETRY_TIERS": "30s,5m", "DOCLLM_MAX_ATTEMPTS": "3"}
+    examples = {
+        "DOCLLM_LLM_BASE_URL": "http://llm/v1",
+        "DOCLLM_SLOTS": "8",
+        "DOCLLM_RETRY_TIERS": "30s,5m",
+        "DOCLLM_MAX_ATTEMPTS": "3",
+    }
     given = services["agents"]["environment"]
-    environ = {name: re.sub(r"\$\{\w+:-(\w+)\}", r"\1", value or examples.get(name, "some")) for name, value in given.items()}
+    environ = {
+        name: re.sub(r"\$\{\w+:-(\w+)\}", r"\1", value or examples.get(name, "some"))
+        for name, value in given.items()
+    }
 
     config = load_config(flags={}, environ=environ, cwd=tmp_path)
 
@@ -101,15 +133,25 @@ def test_programs_understand_their_environment(services: dict[str, Any], tmp_pat
 
 
 @pytest.mark.parametrize(
-    "given", [("OPENAI_API_KEY", "DOCLLM_LLM_MODEL"), ("DOCLLM_LLM_BASE_URL", "DOCLLM_LLM_API_KEY", "DOCLLM_LLM_MODEL")]
+    "given",
+    [
+        ("OPENAI_API_KEY", "DOCLLM_LLM_MODEL"),
+        ("DOCLLM_LLM_BASE_URL", "DOCLLM_LLM_API_KEY", "DOCLLM_LLM_MODEL"),
+    ],
 )
-def test_what_names_a_provider_reaches_the_agents(services: dict[str, Any], given: tuple[str, ...]) -> None:
+def test_what_names_a_provider_reaches_the_agents(
+    services: dict[str, Any], given: tuple[str, ...]
+) -> None:
     """Variables that a page tells a person to export reach the agents from the shell."""
-    assert [services["agents"]["environment"].get(name, "missing") for name in given] == [None] * len(given)
+    assert [services["agents"]["environment"].get(name, "missing") for name in given] == [
+        None
+    ] * len(given)
 
 
 @pytest.mark.parametrize("service", ["migrate", "topics", "agents"])
-def test_what_programs_read_and_write_is_shared_with_the_person(services: dict[str, Any], service: str) -> None:
+def test_what_programs_read_and_write_is_shared_with_the_person(
+    services: dict[str, Any], service: str
+) -> None:
     """Rejects and results outlive a removed container, and agents can read the documents."""
     one = services[service]
 
@@ -129,7 +171,9 @@ def test_keys_go_to_the_agents_alone(services: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("service", ["migrate", "topics", "agents", "redis"])
-def test_programs_have_no_more_rights_than_they_need(services: dict[str, Any], service: str) -> None:
+def test_programs_have_no_more_rights_than_they_need(
+    services: dict[str, Any], service: str
+) -> None:
     """The programs have no capability, no way to gain one, and write only to mounted folders."""
     one = services[service]
 
@@ -148,7 +192,9 @@ def test_no_server_gains_privileges(services: dict[str, Any], service: str) -> N
 
 
 @pytest.mark.parametrize("service", ["migrate", "topics", "agents"])
-def test_programs_run_as_the_person_whose_folder_they_share(services: dict[str, Any], service: str) -> None:
+def test_programs_run_as_the_person_whose_folder_they_share(
+    services: dict[str, Any], service: str
+) -> None:
     """Programs run as the person whose folder they share.
 
     In a folder that everybody may write to, any local user could choose the configuration and get
@@ -167,7 +213,9 @@ def test_image_takes_no_module_from_its_working_folder() -> None:
     A file `orjson.py` in a shared folder used to run in every program, with the key in its
     environment.
     """
-    assert re.search(r"^ENV (.*\\\n)* +PYTHONSAFEPATH=1( |$)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert re.search(
+        r"^ENV (.*\\\n)* +PYTHONSAFEPATH=1( |$)", (ROOT / "Dockerfile").read_text(), re.MULTILINE
+    )
 
 
 def test_a_program_on_a_safe_path_takes_no_module_of_the_current_folder(tmp_path: Path) -> None:
@@ -180,7 +228,9 @@ def test_a_program_on_a_safe_path_takes_no_module_of_the_current_folder(tmp_path
 
     def run(**more: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "producer", "--version"]
-        return subprocess.run(command, cwd=tmp_path, env=environ | more, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=tmp_path, env=environ | more, capture_output=True, text=True, check=False
+        )
 
     assert "taken from the current folder" in run().stderr
     assert (run(PYTHONSAFEPATH="1").returncode, run(PYTHONSAFEPATH="1").stderr) == (0, "")
@@ -199,6 +249,8 @@ def test_base_image_can_be_pinned_by_digest() -> None:
 
 def test_docker_reads_the_file(compose: list[str]) -> None:
     """Docker itself finds nothing wrong with the compose file."""
-    done = subprocess.run([*compose, "--file", FILE, "config", "--quiet"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*compose, "--file", FILE, "config", "--quiet"], capture_output=True, text=True, check=False
+    )
 
     assert (done.returncode, done.stderr) == (0, "")

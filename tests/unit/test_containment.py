@@ -6,7 +6,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from agent.process.containment import AGAIN_WITHIN_S, MemoryWatch, cancel, enter_handler, is_to_end, leaves, new_event_loop
+from agent.process.containment import (
+    AGAIN_WITHIN_S,
+    MemoryWatch,
+    cancel,
+    enter_handler,
+    is_to_end,
+    leaves,
+    new_event_loop,
+)
 from schemas.errors import DocllmError
 from schemas.task.untrusted import ContainedError
 
@@ -70,8 +78,15 @@ def test_only_the_end_from_outside_ends_an_attempt() -> None:
         mine = asyncio.current_task()
         other = asyncio.ensure_future(asyncio.Event().wait())
         cancel(other)
-        found = [is_to_end(error, mine) for error in (asyncio.CancelledError(), GeneratorExit(), KeyboardInterrupt())]
-        return [*found, is_to_end(asyncio.CancelledError(), other), is_to_end(GeneratorExit(), other)]
+        found = [
+            is_to_end(error, mine)
+            for error in (asyncio.CancelledError(), GeneratorExit(), KeyboardInterrupt())
+        ]
+        return [
+            *found,
+            is_to_end(asyncio.CancelledError(), other),
+            is_to_end(GeneratorExit(), other),
+        ]
 
     assert asyncio.run(judged()) == [False, False, False, True, True]
 
@@ -123,7 +138,9 @@ async def in_group() -> None:
         (in_group, "SystemExit: 3"),
     ],
 )
-def test_no_task_of_a_handler_ends_the_event_loop(act: Callable[[], Awaitable[object]], said: str) -> None:
+def test_no_task_of_a_handler_ends_the_event_loop(
+    act: Callable[[], Awaitable[object]], said: str
+) -> None:
     """The library passes both on to the loop, which ends the agent and every call in it."""
 
     async def handle() -> list[str]:

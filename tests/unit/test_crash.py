@@ -22,7 +22,13 @@ for _ in range(3):
 def run(**environ: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if name != crash.VARIABLE}
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=clean | environ, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", PROGRAM],
+        env=clean | environ,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -39,13 +45,21 @@ def test_a_program_dies_at_its_point() -> None:
     It leaves a line that names the point.
     """
     done = run(**{crash.VARIABLE: "commit.done"})
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGKILL, "", "killed at commit.done\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        -signal.SIGKILL,
+        "",
+        "killed at commit.done\n",
+    )
 
 
 def test_a_later_time_can_be_asked_for() -> None:
     """POINT:3 lets two pass."""
     done = run(**{crash.VARIABLE: "settle.committed:3"})
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGKILL, "on\non\n", "killed at settle.committed:3\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        -signal.SIGKILL,
+        "on\non\n",
+        "killed at settle.committed:3\n",
+    )
 
 
 def test_a_point_costs_an_empty_call() -> None:
@@ -58,7 +72,9 @@ def test_a_point_costs_an_empty_call() -> None:
         pass
 
     names = {"crash": crash, "empty": empty}
-    point = min(timeit.repeat('crash.reach("settle.committed")', globals=names, number=20_000, repeat=15))
+    point = min(
+        timeit.repeat('crash.reach("settle.committed")', globals=names, number=20_000, repeat=15)
+    )
     plain = min(timeit.repeat('empty("settle.committed")', globals=names, number=20_000, repeat=15))
     print(f"a point: {point / 20_000 * 1e9:.0f} ns, an empty call: {plain / 20_000 * 1e9:.0f} ns")  # noqa: T201 - figures
     assert point < 5 * plain

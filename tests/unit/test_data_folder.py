@@ -52,8 +52,12 @@ def path(tmp_path: Path) -> Path:
     return found
 
 
-@pytest.mark.parametrize("harm", [Path.unlink, replace, lambda path: path.parent.rename(path.parent.with_name("old"))])
-def test_a_file_that_is_gone_or_another_ends_the_agent(path: Path, harm: Callable[[Path], object]) -> None:
+@pytest.mark.parametrize(
+    "harm", [Path.unlink, replace, lambda path: path.parent.rename(path.parent.with_name("old"))]
+)
+def test_a_file_that_is_gone_or_another_ends_the_agent(
+    path: Path, harm: Callable[[Path], object]
+) -> None:
     """The agent ends: its connections still use the old file, which nobody else sees."""
     folder = DataFolder([path], Steps(lambda: append(path), lambda: harm(path)))
 
@@ -67,7 +71,9 @@ def test_a_file_that_grows_or_was_never_there_is_none_of_its_business(path: Path
     A ledger on a server has no file here.
     """
     later = path.with_name("bus.sqlite")
-    folder = DataFolder([path, later], Steps(lambda: append(path), later.touch, lambda: append(path)))
+    folder = DataFolder(
+        [path, later], Steps(lambda: append(path), later.touch, lambda: append(path))
+    )
 
     with pytest.raises(Rested):
         asyncio.run(folder.run())

@@ -18,7 +18,19 @@ from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
 from schemas.ledger import tables
 from schemas.ledger.bulk import STATEMENT_BYTES, insert_rows
 from schemas.ledger.database import LEAST_PACKET_BYTES, Database, Stopped
-from schemas.ledger.errors import CONFLICTS, DENIED, FULL, LOST, READ_ONLY, TOO_LONG, TURNED_AWAY, busy, code, lost, passing
+from schemas.ledger.errors import (
+    CONFLICTS,
+    DENIED,
+    FULL,
+    LOST,
+    READ_ONLY,
+    TOO_LONG,
+    TURNED_AWAY,
+    busy,
+    code,
+    lost,
+    passing,
+)
 from schemas.ledger.mysql_connection import MySQLConnection, unverified
 from schemas.runtime.outage import Outage
 from schemas.task.envelope import MAX_TASK_BYTES
@@ -26,7 +38,9 @@ from tests.unit.test_bus_group import HandClock
 
 
 def server_error(number: int, *, cut: bool = False) -> OperationalError:
-    return OperationalError("a statement", {}, Exception(number, "said the server"), connection_invalidated=cut)
+    return OperationalError(
+        "a statement", {}, Exception(number, "said the server"), connection_invalidated=cut
+    )
 
 
 def file_error(text: str) -> OperationalError:
@@ -115,7 +129,15 @@ def test_a_connection_that_the_driver_gave_up_is_lost() -> None:
     assert passing(server_error(0, cut=True))
 
 
-@pytest.mark.parametrize("text", ["database is locked", "disk I/O error", "database or disk is full", "unable to open database file"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "database is locked",
+        "disk I/O error",
+        "database or disk is full",
+        "unable to open database file",
+    ],
+)
 def test_a_busy_or_full_file_may_pass(text: str) -> None:
     """A busy or full SQLite file may pass: the other writer ends, or somebody clears the disk."""
     assert passing(file_error(text))
@@ -149,10 +171,15 @@ def test_work_is_done_again_until_it_is_through(database: Database, pauses: list
     assert database.run(failing(*[server_error(1213)] * 12)) == "done"
 
     assert len(pauses) == 12
-    assert all(0.5 * min(1.0, 0.02 * 2**count) <= pause <= min(1.0, 0.02 * 2**count) for count, pause in enumerate(pauses, start=1))
+    assert all(
+        0.5 * min(1.0, 0.02 * 2**count) <= pause <= min(1.0, 0.02 * 2**count)
+        for count, pause in enumerate(pauses, start=1)
+    )
 
 
-def test_an_outage_is_told_once_whoever_asks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_told_once_whoever_asks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """An outage is logged once with the database's error, whoever asks.
 
     A person at a terminal would otherwise wait for ever without knowing why.
@@ -163,7 +190,10 @@ def test_an_outage_is_told_once_whoever_asks(tmp_path: Path, caplog: pytest.LogC
         clock.at_s += seconds
 
     outage = Outage(name="the database", clock=clock)
-    both = [Database(f"sqlite:///{tmp_path / 'ledger.db'}", pause=pause, outage=outage) for _ in range(2)]
+    both = [
+        Database(f"sqlite:///{tmp_path / 'ledger.db'}", pause=pause, outage=outage)
+        for _ in range(2)
+    ]
     for one in both:
         one.run(failing(*[server_error(1021)] * 12))
 
@@ -201,7 +231,9 @@ def test_a_missing_right_is_the_operators_to_give(database: Database, number: in
     assert "GRANT INSERT ON" in str(raised.value)
 
 
-def test_what_others_do_in_the_database_is_no_outage_at_once(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_others_do_in_the_database_is_no_outage_at_once(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
     """A single deadlock is no outage: it passes with the next try, so nobody must act."""
     for _ in range(3):
         database.run(failing(*[server_error(1213)] * 9))
@@ -221,14 +253,20 @@ def test_a_long_outage_is_asked_about_more_seldom(tmp_path: Path) -> None:
         pauses.append(seconds)
         clock.at_s += seconds
 
-    database = Database(f"sqlite:///{tmp_path / 'ledger.db'}", pause=pause, outage=Outage(name="the database", clock=clock))
+    database = Database(
+        f"sqlite:///{tmp_path / 'ledger.db'}",
+        pause=pause,
+        outage=Outage(name="the database", clock=clock),
+    )
     database.run(failing(*[server_error(2003)] * 80))
 
     assert max(pauses[:10]) <= 1.0
     assert 1.0 < max(pauses[50:]) <= 4.0
 
 
-def test_tries_are_limited_where_the_caller_says_so(database: Database, pauses: list[float]) -> None:
+def test_tries_are_limited_where_the_caller_says_so(
+    database: Database, pauses: list[float]
+) -> None:
     """After the last allowed try, the last error is raised without another pause."""
     with pytest.raises(OperationalError):
         database.run(failing(*[server_error(2006)] * 5), tries=3)
@@ -248,7 +286,9 @@ def test_a_program_that_leaves_does_not_try_again(database: Database, pauses: li
     assert database.run(failing()) == "done"
 
 
-def test_a_program_that_leaves_does_not_wait_for_a_server(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_leaves_does_not_wait_for_a_server(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A wait for an answer ends when the program leaves."""
     monkeypatch.setattr(database, "answers", lambda: False)
     database.close()
@@ -257,7 +297,9 @@ def test_a_program_that_leaves_does_not_wait_for_a_server(database: Database, mo
         database.wait_for_answer()
 
 
-def test_waiting_ends_with_the_first_answer(database: Database, pauses: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_ends_with_the_first_answer(
+    database: Database, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server is asked again, with growing pauses, until it answers."""
     answers = iter([False, False, True])
     monkeypatch.setattr(database, "answers", lambda: next(answers))
@@ -278,7 +320,10 @@ def test_an_embedded_ledger_is_a_file(tmp_path: Path) -> None:
     database = Database(f"sqlite:///{tmp_path / 'ledger.db'}")
 
     modes = database.run(
-        lambda c: [c.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous", "busy_timeout")]
+        lambda c: [
+            c.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "busy_timeout")
+        ]
     )
 
     database.close()
@@ -293,7 +338,11 @@ def test_a_folder_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
     database.close()
 
 
-@pytest.mark.parametrize("address", ["u:hunter2\U0001f600@127.0.0.1:1", f"u:hunter2@{'x' * 64}:1"], ids=["password", "host"])
+@pytest.mark.parametrize(
+    "address",
+    ["u:hunter2\U0001f600@127.0.0.1:1", f"u:hunter2@{'x' * 64}:1"],
+    ids=["password", "host"],
+)
 def test_an_address_that_the_driver_cannot_write_down_is_usage(address: str) -> None:
     """An address that the driver cannot encode is a usage error without the driver's text.
 
@@ -310,7 +359,9 @@ def test_an_address_that_the_driver_cannot_write_down_is_usage(address: str) -> 
 
 
 @pytest.mark.parametrize("packet", [1 << 20, 4 << 20, LEAST_PACKET_BYTES - 1])
-def test_a_server_that_takes_small_statements_alone_is_unsafe(packet: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_takes_small_statements_alone_is_unsafe(
+    packet: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server that takes only small statements is unsafe.
 
     It ends the connection at a larger one, as if it were lost, and the statement would be retried
@@ -319,7 +370,9 @@ def test_a_server_that_takes_small_statements_alone_is_unsafe(packet: int, monke
     database = Database("mysql+pymysql://u:hunter2@127.0.0.1:1/d", connections=1)
     monkeypatch.setattr(database, "_alone", lambda _work: packet)
 
-    with pytest.raises(UnsafeStateError, match=rf"takes {packet} bytes .* set max_allowed_packet=64M") as refused:
+    with pytest.raises(
+        UnsafeStateError, match=rf"takes {packet} bytes .* set max_allowed_packet=64M"
+    ) as refused:
         database.reach()
 
     monkeypatch.setattr(database, "_alone", lambda _work: LEAST_PACKET_BYTES)
@@ -335,8 +388,18 @@ def test_the_least_packet_holds_the_largest_statement() -> None:
     """
     largest = int(SETTINGS["max.message.bytes"])
     headers = bytes(quarantine.KEPT_HEADER_BYTES)
-    before = {"task_id": 1, "raw_key": b"", "headers": b"", "body": bytes(STATEMENT_BYTES // 2 - 100)}
-    task = {"task_id": 2, "raw_key": bytes(largest - MAX_TASK_BYTES), "headers": headers, "body": bytes(MAX_TASK_BYTES)}
+    before = {
+        "task_id": 1,
+        "raw_key": b"",
+        "headers": b"",
+        "body": bytes(STATEMENT_BYTES // 2 - 100),
+    }
+    task = {
+        "task_id": 2,
+        "raw_key": bytes(largest - MAX_TASK_BYTES),
+        "headers": headers,
+        "body": bytes(MAX_TASK_BYTES),
+    }
 
     server = Mock(dialect=Mock())
     server.dialect.name = "mysql"
@@ -356,7 +419,9 @@ def test_connections_share_one_tls_context(monkeypatch: pytest.MonkeyPatch, tmp_
     megabytes, eight times a second in an outage.
     """
     made: list[object] = []
-    monkeypatch.setattr(ssl, "create_default_context", lambda **options: made.append(options) or unverified())
+    monkeypatch.setattr(
+        ssl, "create_default_context", lambda **options: made.append(options) or unverified()
+    )
 
     tries = [MySQLConnection(host="127.0.0.1", user="u", defer_connect=True) for _ in range(3)]
     MySQLConnection(host="127.0.0.1", user="u", ssl_ca=str(tmp_path / "ca.pem"), defer_connect=True)

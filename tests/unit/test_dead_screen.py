@@ -8,19 +8,73 @@ import pytest
 
 from producer.ledger.dead_letters import Example, Group, Spent
 from producer.ledger.history import Attempt, Letter, Record, Result, Story
-from producer.screen.dead_letters import groups_json, groups_lines, record_json, record_lines, story_json, story_lines
+from producer.screen.dead_letters import (
+    groups_json,
+    groups_lines,
+    record_json,
+    record_lines,
+    story_json,
+    story_lines,
+)
 from schemas.task.states import Status
 
 # The database's times are UTC without a zone.
 AT = datetime(2026, 3, 1, 12, 30, 15, 250000)  # noqa: DTZ001
 ESCAPES = "a\x1b[31mred\r\nb\x00\u202e"
-GROUP = Group("ab" * 16, "permanent", 12, 12, AT, AT, Example("k", "b", "TOO_LONG", "9000 tokens"), Spent(14, 100, 20, 1_500_000))
-RECORDS = Group("", "undecodable", 3, 0, AT, AT, Example("quarantine:7", "", "UNDECODABLE", "line is not JSON"))
+GROUP = Group(
+    "ab" * 16,
+    "permanent",
+    12,
+    12,
+    AT,
+    AT,
+    Example("k", "b", "TOO_LONG", "9000 tokens"),
+    Spent(14, 100, 20, 1_500_000),
+)
+RECORDS = Group(
+    "", "undecodable", 3, 0, AT, AT, Example("quarantine:7", "", "UNDECODABLE", "line is not JSON")
+)
 ATTEMPT = Attempt(1, 0, "dead", "TOO_LONG", ESCAPES, "b/k#1", AT, 1500, 10, 5, 300)
 LETTER = Letter(0, "permanent", "TOO_LONG", "ab" * 16, ESCAPES, AT, "docllm.tasks", 3, 17)
-STORY = Story(7, "k", "b", "document", "default", Status.DEAD, 1, 5, 2, 3, 4, AT, None, b"k", None, b"{}", LETTER, None, (ATTEMPT,))
+STORY = Story(
+    7,
+    "k",
+    "b",
+    "document",
+    "default",
+    Status.DEAD,
+    1,
+    5,
+    2,
+    3,
+    4,
+    AT,
+    None,
+    b"k",
+    None,
+    b"{}",
+    LETTER,
+    None,
+    (ATTEMPT,),
+)
 # A row as it is read.
-RECORD = Record(7, "docllm.inbox", 0, 5, b"k", b"\xff", False, b'[["h","v"]]', "undecodable", "UNDECODABLE", "", ESCAPES, AT, None, 1)  # noqa: FBT003
+RECORD = Record(
+    7,
+    "docllm.inbox",
+    0,
+    5,
+    b"k",
+    b"\xff",
+    False,  # noqa: FBT003
+    b'[["h","v"]]',
+    "undecodable",
+    "UNDECODABLE",
+    "",
+    ESCAPES,
+    AT,
+    None,
+    1,
+)
 
 
 def printable(lines: list[str]) -> bool:
@@ -34,8 +88,26 @@ def test_a_table_fits_a_terminal() -> None:
     lines = list(groups_lines([wide, RECORDS], 80))
 
     assert max(map(len, lines)) == 80
-    assert lines[0].split() == ["count", "disposition", "class", "fingerprint", "first", "last", "cost"]
-    assert lines[1].split() == ["12", "permanent", "TOO_LONG", "abababab", "03-01", "12:30", "03-01", "12:30", "1.5000"]
+    assert lines[0].split() == [
+        "count",
+        "disposition",
+        "class",
+        "fingerprint",
+        "first",
+        "last",
+        "cost",
+    ]
+    assert lines[1].split() == [
+        "12",
+        "permanent",
+        "TOO_LONG",
+        "abababab",
+        "03-01",
+        "12:30",
+        "03-01",
+        "12:30",
+        "1.5000",
+    ]
     assert lines[2].strip().startswith("14 attempts, 100+20 tokens; b/k: xxx")
     assert lines[2].endswith("...")
     assert lines[4].strip() == "quarantine:7: line is not JSON"
@@ -48,7 +120,13 @@ def test_no_figure_of_a_large_group_is_cut(width: int) -> None:
     The class is shortened instead, and the less important dates are dropped.
     """
     spent = Spent(2_000_000, 1, 1, 12_345_678_900)
-    wide = replace(GROUP, disposition="worker_lost", count=1_000_000, spent=spent, example=replace(GROUP.example, error_class="C" * 64))
+    wide = replace(
+        GROUP,
+        disposition="worker_lost",
+        count=1_000_000,
+        spent=spent,
+        example=replace(GROUP.example, error_class="C" * 64),
+    )
 
     first, line, _ = groups_lines([wide], width)
 
@@ -113,7 +191,14 @@ def test_a_story_is_told_whole() -> None:
 
 def test_a_task_that_is_not_dead_is_told_so() -> None:
     """The page of a task that is not dead says so, with its result if there is one."""
-    done = replace(STORY, status=Status.SUCCEEDED, letter=None, result=Result(AT, "m", "trace", 100, 1, 2, 3), history=(), expires_at=AT)
+    done = replace(
+        STORY,
+        status=Status.SUCCEEDED,
+        letter=None,
+        result=Result(AT, "m", "trace", 100, 1, 2, 3),
+        history=(),
+        expires_at=AT,
+    )
 
     lines = list(story_lines(done))
 
@@ -128,7 +213,13 @@ def test_nothing_acts_on_a_terminal() -> None:
     The texts are errors, ids, keys and values.
     """
     hostile = ESCAPES.encode()
-    story = replace(STORY, key=ESCAPES, batch=ESCAPES, input=hostile, history=(replace(ATTEMPT, trace_id=ESCAPES),))
+    story = replace(
+        STORY,
+        key=ESCAPES,
+        batch=ESCAPES,
+        input=hostile,
+        history=(replace(ATTEMPT, trace_id=ESCAPES),),
+    )
     group = replace(GROUP, example=Example(ESCAPES, ESCAPES, ESCAPES, ESCAPES))
     record = replace(RECORD, topic=ESCAPES, key=hostile, value=hostile)
 
@@ -166,7 +257,10 @@ def test_a_large_input_is_shortened_for_a_person_alone() -> None:
         (b"x" * 5000, True),
     ],
 )
-def test_a_value_is_said_to_be_shortened_where_it_is_and_only_there(value: bytes, cut: bool) -> None:  # noqa: FBT001 - a parameter
+def test_a_value_is_said_to_be_shortened_where_it_is_and_only_there(
+    value: bytes,
+    cut: bool,  # noqa: FBT001
+) -> None:
     """A value is marked as cut only if it is cut, whatever its bytes look like.
 
     On the screen, a byte that is not text is shown as four letters, a wide blank as one.
@@ -191,7 +285,12 @@ def test_the_json_of_a_story_is_whole() -> None:
     """Everything that there is, as plain JSON."""
     found = orjson.loads(orjson.dumps(story_json(STORY)))
 
-    assert (found["version"], found["kind"], found["status"], found["key"]) == (1, "task", "dead", "k")
+    assert (found["version"], found["kind"], found["status"], found["key"]) == (
+        1,
+        "task",
+        "dead",
+        "k",
+    )
     assert (found["attempts"], found["lease_losses"], found["replays"]) == (1, 2, 3)
     assert found["letter"]["died_at"] == "2026-03-01T12:30:15.250000Z"
     assert found["history"][0] | {"started_at": ""} == {
@@ -214,8 +313,17 @@ def test_the_json_of_a_record_is_whole() -> None:
     """Its bytes, its headers, and whether its value was cut."""
     found = orjson.loads(orjson.dumps(record_json(RECORD)))
 
-    assert (found["kind"], found["number"], found["topic"], found["cut"]) == ("quarantine", 7, "docllm.inbox", False)
-    assert (found["key"], found["value"], found["headers"]) == ({"text": "k"}, {"base64": "/w=="}, [["h", "v"]])
+    assert (found["kind"], found["number"], found["topic"], found["cut"]) == (
+        "quarantine",
+        7,
+        "docllm.inbox",
+        False,
+    )
+    assert (found["key"], found["value"], found["headers"]) == (
+        {"text": "k"},
+        {"base64": "/w=="},
+        [["h", "v"]],
+    )
     assert record_json(replace(RECORD, value=None))["value"] is None
 
 

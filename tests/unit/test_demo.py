@@ -45,9 +45,17 @@ def test_a_provider_is_asked_only_when_it_is_asked_for(
     assert [option for option in ran[1] if option == "--rehearsal"] == rehearsal
 
 
-def test_an_answer_that_looks_like_markup_is_shown_as_it_is(demo: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_that_looks_like_markup_is_shown_as_it_is(
+    demo: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """An answer that looks like markup, for example a link, does not end the paid demo."""
-    row = {"id": "[b]", "status": "succeeded", "tokens_in": 1, "result": "see [url]x[/url]\x1b[2J", "error": None}
+    row = {
+        "id": "[b]",
+        "status": "succeeded",
+        "tokens_in": 1,
+        "result": "see [url]x[/url]\x1b[2J",
+        "error": None,
+    }
     results = tmp_path / "results.jsonl"
     results.write_bytes(orjson.dumps(row))
 

@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
-from producer.input.documents import MAX_DOCUMENT_BYTES, MAX_TEXT_BYTES, documents_batch, read_documents
+from producer.input.documents import (
+    MAX_DOCUMENT_BYTES,
+    MAX_TEXT_BYTES,
+    documents_batch,
+    read_documents,
+)
 from producer.input.lines import Bad, Good
 from schemas.errors import ConfigError
 
@@ -63,7 +68,9 @@ def test_a_folder_gives_every_file_in_sorted_order(tmp_path: Path) -> None:
         ("**/.h*/*", [".hidden/f.txt"]),
     ],
 )
-def test_a_glob_gives_ids_below_its_fixed_part(tmp_path: Path, pattern: str, expected: list[str]) -> None:
+def test_a_glob_gives_ids_below_its_fixed_part(
+    tmp_path: Path, pattern: str, expected: list[str]
+) -> None:
     """A glob's ids begin behind its part before the first wildcard.
 
     A hidden name must be written with its dot.
@@ -95,9 +102,12 @@ def test_a_small_document_travels_in_the_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "by_uri", "inline"), [(MAX_TEXT_BYTES, False, True), (MAX_TEXT_BYTES + 1, False, False), (0, True, False)]
+    ("size", "by_uri", "inline"),
+    [(MAX_TEXT_BYTES, False, True), (MAX_TEXT_BYTES + 1, False, False), (0, True, False)],
 )
-def test_a_large_document_stays_where_it_is(tmp_path: Path, size: int, *, by_uri: bool, inline: bool) -> None:
+def test_a_large_document_stays_where_it_is(
+    tmp_path: Path, size: int, *, by_uri: bool, inline: bool
+) -> None:
     """Above 256 KiB, or when asked to, the task names the file by URI, size and SHA-256."""
     content = b"x" * size
     path = tmp_path / "with blank & \u00e4.txt"
@@ -115,7 +125,9 @@ def test_reading_again_gives_the_same_bytes(tmp_path: Path) -> None:
     """Reading again gives the same bytes, because a second load must recognize every task."""
     fill(tmp_path, "a.txt", "b.txt")
 
-    assert [line.value for line in read(tmp_path)] == [line.value for line in read(f"{tmp_path}/./**")]
+    assert [line.value for line in read(tmp_path)] == [
+        line.value for line in read(f"{tmp_path}/./**")
+    ]
 
 
 def test_what_is_no_text_is_bad_and_stops_nothing(tmp_path: Path) -> None:
@@ -146,7 +158,9 @@ def test_a_document_that_no_agent_reads_is_bad(tmp_path: Path) -> None:
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(MAX_DOCUMENT_BYTES + 1)
 
-    assert [line.error for line in read(tmp_path)] == [f"huge is {MAX_DOCUMENT_BYTES + 1} bytes long"]
+    assert [line.error for line in read(tmp_path)] == [
+        f"huge is {MAX_DOCUMENT_BYTES + 1} bytes long"
+    ]
 
 
 def test_links_are_followed_inside_the_tree_only(tmp_path: Path) -> None:
@@ -203,7 +217,9 @@ def deep(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["rm", "-rf", root], check=True)  # pytest's own removal would recurse too deep
 
 
-@pytest.mark.parametrize(("pattern", "found"), [("", ["a/b.txt", "c.txt"]), ("**/a/**/*.txt", ["a/b.txt"])])
+@pytest.mark.parametrize(
+    ("pattern", "found"), [("", ["a/b.txt", "c.txt"]), ("**/a/**/*.txt", ["a/b.txt"])]
+)
 def test_folders_may_be_deep(deep: Path, pattern: str, found: list[str]) -> None:
     """Folders may be deeper than Python's recursion limit; only too long an id is bad."""
     lines = read(deep / pattern)
@@ -240,7 +256,16 @@ def test_what_is_docllms_own_is_left_out(tmp_path: Path) -> None:
 
     The key in a file used to go to the provider in a prompt.
     """
-    fill(tmp_path, "a.txt", "docllm-data/ledger.sqlite", "b.rejects.jsonl", "docllm.toml", "in/docllm.toml", "in/my.toml", "in/a.toml")
+    fill(
+        tmp_path,
+        "a.txt",
+        "docllm-data/ledger.sqlite",
+        "b.rejects.jsonl",
+        "docllm.toml",
+        "in/docllm.toml",
+        "in/my.toml",
+        "in/a.toml",
+    )
 
     lines = read(tmp_path, leave_out=[tmp_path / "docllm-data", tmp_path / "in" / "my.toml"])
 
@@ -278,13 +303,18 @@ def test_a_hidden_document_goes_into_its_task_or_is_bad(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"prompt": "Summarize"}, "--prompt has no {document}; write {document} where the input's text belongs"),
+        (
+            {"prompt": "Summarize"},
+            "--prompt has no {document}; write {document} where the input's text belongs",
+        ),
         ({"prompt": ""}, "--prompt is empty"),
         ({"model": ""}, "--model is empty"),
         ({"schema": Path("none.json")}, "--schema none.json cannot be read"),
     ],
 )
-def test_a_wrong_question_is_a_usage_error_before_anything_is_read(tmp_path: Path, more: dict[str, Any], words: str) -> None:
+def test_a_wrong_question_is_a_usage_error_before_anything_is_read(
+    tmp_path: Path, more: dict[str, Any], words: str
+) -> None:
     """A fault that every task would have is a usage error that names the option.
 
     It ends the program before anything is read.
@@ -297,7 +327,9 @@ def test_a_wrong_question_is_a_usage_error_before_anything_is_read(tmp_path: Pat
     assert words in str(refused.value)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"type": "objekt"}', '{"maximum": 18446744073709551616}'])
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"type": "objekt"}', '{"maximum": 18446744073709551616}']
+)
 def test_a_wrong_schema_is_a_usage_error(tmp_path: Path, content: str) -> None:
     """A schema that is no JSON object or no JSON Schema, or would lose digits, is a usage error.
 
@@ -335,7 +367,9 @@ def test_a_pattern_may_be_longer_than_a_name(tmp_path: Path) -> None:
     assert ids(read(tmp_path / f"[{'abc' * 100}].txt")) == ["a.txt"]
 
 
-def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_listed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A document folder that cannot be listed is named in the error.
 
     That folder has no id of its own, so the error used to have no name.
@@ -355,13 +389,21 @@ def test_the_home_of_a_user_who_is_not_there_is_a_usage_error(source: str) -> No
     It used to end with a traceback.
     """
     for use in (lambda: read_documents(source, prompt=PROMPT), lambda: documents_batch(source)):
-        with pytest.raises(ConfigError, match=rf"^{source} names a user without a home folder; write the whole path"):
+        with pytest.raises(
+            ConfigError,
+            match=rf"^{source} names a user without a home folder; write the whole path",
+        ):
             use()
 
 
-def test_the_batch_is_named_after_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_batch_is_named_after_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The batch is named after the folder, a glob's fixed part, or the current folder for a dot."""
     fill(tmp_path, "reports/a.txt")
     monkeypatch.chdir(tmp_path / "reports")
 
-    assert {documents_batch(source) for source in (str(tmp_path / "reports"), f"{tmp_path}/reports/*.txt", ".", "*.txt")} == {"reports"}
+    assert {
+        documents_batch(source)
+        for source in (str(tmp_path / "reports"), f"{tmp_path}/reports/*.txt", ".", "*.txt")
+    } == {"reports"}

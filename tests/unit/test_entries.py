@@ -12,8 +12,22 @@ from schemas.task.envelope import Publication
 PARTITION = Partition("group.tasks", "id", 0, 1)
 
 
-def entry(task_id: int, offset: int = 0, value: bytes | None = b"body", fence: int = 0, digest: bytes = b"d" * 16) -> Delivery:
-    return Delivery(PARTITION, offset, 0, Publication("ledger", "group", "batch", task_id, fence), value, digest, "route")
+def entry(
+    task_id: int,
+    offset: int = 0,
+    value: bytes | None = b"body",
+    fence: int = 0,
+    digest: bytes = b"d" * 16,
+) -> Delivery:
+    return Delivery(
+        PARTITION,
+        offset,
+        0,
+        Publication("ledger", "group", "batch", task_id, fence),
+        value,
+        digest,
+        "route",
+    )
 
 
 def room(_route: str) -> int:
@@ -23,7 +37,22 @@ def room(_route: str) -> int:
 
 def owned_by(task_id: int, agent_id: int) -> Row:
     # A row as it is read.
-    return Row(task_id, 1, 1, agent_id << OWNER_BITS | 1, 0, 0, 5, 0, 0, 0.0, False, "document", b"key", "batch")  # noqa: FBT003
+    return Row(
+        task_id,
+        1,
+        1,
+        agent_id << OWNER_BITS | 1,
+        0,
+        0,
+        5,
+        0,
+        0,
+        0.0,
+        False,  # noqa: FBT003
+        "document",
+        b"key",
+        "batch",
+    )
 
 
 def test_a_new_record_is_claimed_and_a_redelivered_one_asked_about() -> None:
@@ -76,7 +105,9 @@ def test_two_records_of_one_task_are_never_in_one_claim() -> None:
 def test_copies_are_taken_from_behind_an_entry(other: Delivery) -> None:
     """A record with a later fence or with other bytes is no copy, and keeps its place."""
     entries = InFlightTable()
-    first, copy, gone, older = (entry(1, offset, fence=fence) for offset, fence in enumerate((3, 3, 3, 2)))
+    first, copy, gone, older = (
+        entry(1, offset, fence=fence) for offset, fence in enumerate((3, 3, 3, 2))
+    )
     last = entry(1, 5, fence=3)
     for one in (first, copy, gone, older, other, last):
         entries.arrive(one, 0.0, redelivered=True)
@@ -95,7 +126,12 @@ def test_of_an_entry_without_its_body_only_others_without_one_are_copies() -> No
     The ledger is asked about queued records with a value of their own.
     """
     entries = InFlightTable()
-    first, pointer = (Delivery(PARTITION, at, 0, Publication("ledger", "group", "batch", 1, 0), None, None, "route") for at in (0, 2))
+    first, pointer = (
+        Delivery(
+            PARTITION, at, 0, Publication("ledger", "group", "batch", 1, 0), None, None, "route"
+        )
+        for at in (0, 2)
+    )
     second = entry(1, 1)
     for one in (first, second, pointer):
         entries.arrive(one, 0.0, redelivered=False)
@@ -208,7 +244,11 @@ def test_held_entries_that_are_due_are_asked_about_first() -> None:
 def test_bodies_are_counted_until_they_are_dropped() -> None:
     """Bodies are counted until dropped; long waits and ended deliveries keep no body."""
     entries = InFlightTable()
-    first, second, follower = entry(1, 0, b"x" * 10), entry(2, 1, b"x" * 5), entry(1, 2, b"x" * 3, digest=b"f" * 16)
+    first, second, follower = (
+        entry(1, 0, b"x" * 10),
+        entry(2, 1, b"x" * 5),
+        entry(1, 2, b"x" * 3, digest=b"f" * 16),
+    )
     for one in (first, second, follower):
         entries.arrive(one, 0.0, redelivered=False)
     assert entries.bodies_bytes == 18

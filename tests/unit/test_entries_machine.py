@@ -48,7 +48,10 @@ class Agent(RuleBasedStateMachine):
         self.claiming += taken
 
     @precondition(lambda self: self.claiming)
-    @rule(answer=st.sampled_from(["claimed", "ready", "held", "early", "done"]), agent_id=st.integers(7, 9))
+    @rule(
+        answer=st.sampled_from(["claimed", "ready", "held", "early", "done"]),
+        agent_id=st.integers(7, 9),
+    )
     def claim_answered(self, answer: str, agent_id: int) -> None:
         one = self.claiming.pop()
         if answer == "claimed":
@@ -79,7 +82,11 @@ class Agent(RuleBasedStateMachine):
     @rule(data=st.data())
     def partition_goes(self, data: st.DataObject) -> None:
         """Drop some of the waiting deliveries, as the loop does."""
-        waiting = [one for one in self.live if one.state not in {DeliveryState.CLAIMING, DeliveryState.RUNNING}]
+        waiting = [
+            one
+            for one in self.live
+            if one.state not in {DeliveryState.CLAIMING, DeliveryState.RUNNING}
+        ]
         for one in data.draw(st.lists(st.sampled_from(waiting), unique_by=id)) if waiting else ():
             self.finish(one)
 
@@ -119,7 +126,9 @@ class Agent(RuleBasedStateMachine):
             self.settled(fenced=True)
         for _ in range(len(self.live) + 1):
             self.now_s += 100.0
-            for one in self.entries.take_to_ask(self.now_s, 1000) + self.entries.take_ready(1000, room):
+            for one in self.entries.take_to_ask(self.now_s, 1000) + self.entries.take_ready(
+                1000, room
+            ):
                 self.finish(one)
         assert self.live == []
         assert self.entries._by_task == {}

@@ -8,7 +8,18 @@ from hypothesis import strategies as st
 
 from schemas.task.envelope import NotOursError, Publication, decode, digest, encode, text
 
-OURS = Publication("ab" * 16, "group", "batch", 7, 3, 2, 1_700_000_000_000, "group.tasks/3/17", "SERVER", "it answered 503")
+OURS = Publication(
+    "ab" * 16,
+    "group",
+    "batch",
+    7,
+    3,
+    2,
+    1_700_000_000_000,
+    "group.tasks/3/17",
+    "SERVER",
+    "it answered 503",
+)
 
 
 def headers(**changes: bytes | None) -> list[tuple[str, bytes]]:
@@ -21,7 +32,13 @@ def test_what_is_written_is_read_back() -> None:
     """The claim and the screen can read all they need of a publication."""
     found = decode(encode(OURS))
 
-    assert (found.ledger, found.group, found.batch, found.task_id, found.fence) == (OURS.ledger, "group", "batch", 7, 3)
+    assert (found.ledger, found.group, found.batch, found.task_id, found.fence) == (
+        OURS.ledger,
+        "group",
+        "batch",
+        7,
+        3,
+    )
     assert (found.attempt, found.due_ms, found.origin) == (2, 1_700_000_000_000, "group.tasks/3/17")
 
 
@@ -46,7 +63,9 @@ def test_headers_are_text_and_none_is_empty() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["docllm-v", "docllm-ledger", "docllm-group", "docllm-task", "docllm-fence"])
+@pytest.mark.parametrize(
+    "name", ["docllm-v", "docllm-ledger", "docllm-group", "docllm-task", "docllm-fence"]
+)
 def test_a_header_that_every_publication_has_is_required(name: str) -> None:
     """Each header of a publication is required; the error names a missing or doubled one."""
     without = [(one, value) for one, value in headers() if one != name]
@@ -55,7 +74,9 @@ def test_a_header_that_every_publication_has_is_required(name: str) -> None:
             decode(bad)
 
 
-@pytest.mark.parametrize("value", [b"L\x1b[31m", b"g\r\nINFO forged", b"g\x7f", b"\xc2\x9b", b"x" * 101])
+@pytest.mark.parametrize(
+    "value", [b"L\x1b[31m", b"g\r\nINFO forged", b"g\x7f", b"\xc2\x9b", b"x" * 101]
+)
 @pytest.mark.parametrize("name", ["docllm_ledger", "docllm_group"])
 def test_a_word_holds_no_control_character(name: str, value: bytes) -> None:
     """A word has no control characters, because the log shows to whom a record belongs."""
@@ -63,7 +84,10 @@ def test_a_word_holds_no_control_character(name: str, value: bytes) -> None:
         decode(headers(**{name: value}))
 
 
-@pytest.mark.parametrize("value", [b"", b"-1", b"1.0", b"1e3", b" 1", b"0x1", b"1" * 19, "\u0661".encode(), b"\xff", b"1\n"])
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"-1", b"1.0", b"1e3", b" 1", b"0x1", b"1" * 19, "\u0661".encode(), b"\xff", b"1\n"],
+)
 @pytest.mark.parametrize("name", ["docllm_task", "docllm_fence", "docllm_attempt", "docllm_due_ms"])
 def test_a_number_is_digits_within_bounds(name: str, value: bytes) -> None:
     """A number is 1 to 18 digits, which fit every column."""
@@ -99,7 +123,9 @@ def test_headers_of_others_are_left_alone() -> None:
 def test_key_and_value_cannot_change_places_in_a_digest() -> None:
     """The digest covers where the key ends, so key and value cannot change places."""
     assert len(digest(b"a", b"b")) == 16
-    assert len({digest(b"ab", b""), digest(b"a", b"b"), digest(b"", b"ab"), digest(b"b", b"a")}) == 4
+    assert (
+        len({digest(b"ab", b""), digest(b"a", b"b"), digest(b"", b"ab"), digest(b"b", b"a")}) == 4
+    )
 
 
 @given(st.text(), st.integers(1, 50))

@@ -37,7 +37,9 @@ def test_it_says_that_it_is_an_estimate_and_what_has_no_price() -> None:
 
     assert str(estimate).startswith("about 3 tasks, ")
     assert "estimated: 4 bytes a token" in str(estimate)
-    assert str(estimate).endswith("the answers come on top; no price is configured for n, the default model")
+    assert str(estimate).endswith(
+        "the answers come on top; no price is configured for n, the default model"
+    )
 
 
 def test_without_prices_no_price_is_said() -> None:

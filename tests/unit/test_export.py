@@ -28,7 +28,9 @@ SCHEMA = Path(__file__).parents[2] / "schemas" / "json" / "result_line.json"
 
 
 def completion(text: str | None) -> bytes:
-    return orjson.dumps({"id": "c", "choices": [{"index": 0, "message": {"role": "assistant", "content": text}}]})
+    return orjson.dumps(
+        {"id": "c", "choices": [{"index": 0, "message": {"role": "assistant", "content": text}}]}
+    )
 
 
 class Filled:
@@ -38,26 +40,62 @@ class Filled:
         self.database = database
         self.next = 1
 
-    def add(self, key: str, status: Status, *, batch: int = 1, attempt: int = 0, line: dict[str, Any] | None = None) -> int:
+    def add(
+        self,
+        key: str,
+        status: Status,
+        *,
+        batch: int = 1,
+        attempt: int = 0,
+        line: dict[str, Any] | None = None,
+    ) -> int:
         task_id, self.next = self.next, self.next + 1
-        row = {"id": task_id, "batch_id": batch, "task_key": key.encode(), "digest": bytes(16), "type": "document", "tenant": "default"}
+        row = {
+            "id": task_id,
+            "batch_id": batch,
+            "task_key": key.encode(),
+            "digest": bytes(16),
+            "type": "document",
+            "tenant": "default",
+        }
         self.write(task, row | {"status": int(status), "attempt": attempt})
-        self.write(task_input, {"task_id": task_id, "body": orjson.dumps(line or {"id": key, "prompt": "p"})})
+        self.write(
+            task_input,
+            {"task_id": task_id, "body": orjson.dumps(line or {"id": key, "prompt": "p"})},
+        )
         return task_id
 
     def succeeded(self, key: str, body: bytes, codec: int = COMPLETION, **more: Any) -> int:
         task_id = self.add(key, Status.SUCCEEDED, **more)
-        spent = {"model": "m", "tokens_in": 10, "tokens_out": 5, "cost_micro": 1_500, "trace_id": "req-1"}
-        self.write(task_result, {"task_id": task_id, "owner": 7, "codec": codec, "body": body, "created_at": ENDED} | spent)
+        spent = {
+            "model": "m",
+            "tokens_in": 10,
+            "tokens_out": 5,
+            "cost_micro": 1_500,
+            "trace_id": "req-1",
+        }
+        self.write(
+            task_result,
+            {"task_id": task_id, "owner": 7, "codec": codec, "body": body, "created_at": ENDED}
+            | spent,
+        )
         return task_id
 
     def failed_attempt(self, task_id: int) -> None:
         spent = {"tokens_in": 100, "tokens_out": 50, "cost_micro": 500_000}
-        self.write(task_attempt, {"task_id": task_id, "fence": 0, "outcome": "retry", "started_at": ENDED} | spent)
+        self.write(
+            task_attempt,
+            {"task_id": task_id, "fence": 0, "outcome": "retry", "started_at": ENDED} | spent,
+        )
 
     def dead(self, key: str, **more: Any) -> int:
         task_id = self.add(key, Status.DEAD, **more)
-        letter = {"disposition": "permanent", "error_class": "BAD_REQUEST", "error_text": "no such model", "died_at": ENDED}
+        letter = {
+            "disposition": "permanent",
+            "error_class": "BAD_REQUEST",
+            "error_text": "no such model",
+            "died_at": ENDED,
+        }
         self.write(dead_letter, {"task_id": task_id, "fence": 0, "fingerprint": bytes(16)} | letter)
         return task_id
 
@@ -105,7 +143,11 @@ def test_a_death_is_its_class_and_text(filled: Filled) -> None:
 
     assert (line["status"], line["result"], line["model"]) == ("dead", None, None)
     assert line["error"] == {"code": "BAD_REQUEST", "message": "no such model"}
-    assert (line["attempts"], line["tokens_in"], line["finished_at"]) == (1, 100, "2027-01-31T18:00:00.120000Z")
+    assert (line["attempts"], line["tokens_in"], line["finished_at"]) == (
+        1,
+        100,
+        "2027-01-31T18:00:00.120000Z",
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,7 +164,9 @@ def test_a_death_is_its_class_and_text(filled: Filled) -> None:
         (zlib.compress(b'"text"'), VALUE_ZLIB, {"id": "a"}, "text"),
     ],
 )
-def test_a_result_is_read_as_it_was_stored(filled: Filled, body: bytes, codec: int, line: dict[str, Any], result: object) -> None:
+def test_a_result_is_read_as_it_was_stored(
+    filled: Filled, body: bytes, codec: int, line: dict[str, Any], result: object
+) -> None:
     """A result is exported as it was stored: packed or not, completion or value.
 
     Text becomes JSON only if the line itself has a schema.
@@ -163,7 +207,10 @@ def test_dead_show_counts_attempts_as_an_export_does(filled: Filled) -> None:
     filled.add("waits", Status.RETRYING, attempt=1)
 
     exported = {line["id"]: line["attempts"] for line in lines(filled)}
-    stories = {key: filled.database.auto(partial(story, group="g", batch_name="b", key=key)) for key in exported}
+    stories = {
+        key: filled.database.auto(partial(story, group="g", batch_name="b", key=key))
+        for key in exported
+    }
 
     assert exported == {"done": 3, "dead": 3, "waits": 1}
     assert {key: one.attempts for key, one in stories.items() if one is not None} == exported
@@ -176,7 +223,11 @@ def test_each_batch_is_counted_by_itself(filled: Filled) -> None:
 
     counts = export(filled.database.auto, [1, 2, 3], docllm_line, io.BytesIO())
 
-    assert [(batch, unfinished(its), its.total()) for batch, its in counts.items()] == [(1, 1, 1), (2, 0, 1), (3, 0, 0)]
+    assert [(batch, unfinished(its), its.total()) for batch, its in counts.items()] == [
+        (1, 1, 1),
+        (2, 0, 1),
+        (3, 0, 0),
+    ]
 
 
 def test_the_openai_file_holds_whole_completions_and_errors(filled: Filled) -> None:
@@ -202,7 +253,11 @@ def test_the_openai_file_holds_whole_completions_and_errors(filled: Filled) -> N
     }
     assert second["response"]["body"] == {"seed": 1.5}
     assert value["response"]["body"]["choices"][0]["message"]["content"] == '{"pages":2}'
-    assert (dead["custom_id"], dead["response"], dead["error"]) == ("d", None, {"code": "BAD_REQUEST", "message": "no such model"})
+    assert (dead["custom_id"], dead["response"], dead["error"]) == (
+        "d",
+        None,
+        {"code": "BAD_REQUEST", "message": "no such model"},
+    )
     assert (cancelled["custom_id"], cancelled["error"]["code"]) == ("e", "cancelled")
 
 
@@ -216,26 +271,38 @@ def test_a_completion_of_one_line_is_exported_byte_for_byte(filled: Filled) -> N
     assert b'{"n": 1.50, "big": 123456789012345678901234567890}' in out.getvalue()
 
 
-def test_order_is_that_of_loading_and_batches_do_not_mix(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_is_that_of_loading_and_batches_do_not_mix(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each task is exported once, in the order of ids, despite small pages, gaps and batches."""
     monkeypatch.setattr(exports, "_PAGE", 3)
     for number in range(20):
         filled.succeeded(f"z{20 - number}", completion(str(number)), batch=1 + number % 2)
         filled.next += number % 5
 
-    assert [line["result"] for line in lines(filled, 1)] == [str(number) for number in range(0, 20, 2)]
-    assert [line["result"] for line in lines(filled, 2, 1)] == [str(number) for number in (*range(1, 20, 2), *range(0, 20, 2))]
+    assert [line["result"] for line in lines(filled, 1)] == [
+        str(number) for number in range(0, 20, 2)
+    ]
+    assert [line["result"] for line in lines(filled, 2, 1)] == [
+        str(number) for number in (*range(1, 20, 2), *range(0, 20, 2))
+    ]
     assert lines(filled, 9) == []
 
 
-def test_large_results_come_in_small_groups(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_results_come_in_small_groups(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At most a page's bytes are read at once; a larger result is read alone."""
     monkeypatch.setattr(exports, "_PAGE_BYTES", 3000)
     for number, size in enumerate((1000, 1000, 1000, 9000, 10)):
         filled.succeeded(str(number), completion("x" * size))
     read: list[int] = []
     real = exports._ended
-    monkeypatch.setattr(exports, "_ended", lambda connection, ids: read.append(len(ids)) or real(connection, ids=ids))
+    monkeypatch.setattr(
+        exports,
+        "_ended",
+        lambda connection, ids: read.append(len(ids)) or real(connection, ids=ids),
+    )
 
     assert len(lines(filled)) == 5
     assert read == [2, 1, 1, 1]

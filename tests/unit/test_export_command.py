@@ -37,7 +37,9 @@ def finish(folder: Path, batch: str) -> None:
     database = Database(ledger_url(config_of(folder)))
     with database.engine.begin() as connection:
         (batch_id,) = batches_of(connection, "docllm", batch)
-        connection.execute(update(task).where(task.c.batch_id == batch_id).values(status=int(Status.CANCELLED)))
+        connection.execute(
+            update(task).where(task.c.batch_id == batch_id).values(status=int(Status.CANCELLED))
+        )
     database.close()
 
 
@@ -53,7 +55,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_each_batch_that_is_not_final_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_batch_that_is_not_final_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each unfinished batch is named with its own count."""
     capsys.readouterr()
 
@@ -68,7 +72,9 @@ def test_each_batch_that_is_not_final_is_named(folder: Path, capsys: pytest.Capt
     assert capsys.readouterr().err == ""
 
 
-def test_a_load_that_did_not_end_is_told(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_that_did_not_end_is_told(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A load that did not end is reported, because all loaded tasks may be final.
 
     Nothing else shows that more tasks will come.
@@ -77,7 +83,10 @@ def test_a_load_that_did_not_end_is_told(folder: Path, capsys: pytest.CaptureFix
         patch.setattr("producer.loading.loader.Loader._load", interrupted)
         with pytest.raises(asyncio.CancelledError):
             run(folder, "load", str(folder / "b1.jsonl"))
-    assert "batch b1: interrupted, with 0 tasks loaded; start the same load again for the rest" in capsys.readouterr().err
+    assert (
+        "batch b1: interrupted, with 0 tasks loaded; start the same load again for the rest"
+        in capsys.readouterr().err
+    )
     to_come = "batch b1: its load has not ended; if none is running, start the same load again for the rest"
 
     assert run(folder, "export", "--batch", "b1") == 0
@@ -108,7 +117,9 @@ def test_no_more_batches_are_named_than_a_screen_holds(
 
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdout"])
-def test_standard_output_can_be_named(folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_standard_output_can_be_named(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """`-` means standard output, as it means standard input for `load`.
 
     A file of that name would leave a pipe empty.
@@ -122,7 +133,9 @@ def test_standard_output_can_be_named(folder: Path, capfd: pytest.CaptureFixture
     assert not (folder / "-").exists()
 
 
-def test_status_of_a_folder_without_a_ledger_says_where_it_looked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_of_a_folder_without_a_ledger_says_where_it_looked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`status` without a ledger names the folder it looked in.
 
     An embedded ledger lies in the folder, so a person in another folder sees no batch.

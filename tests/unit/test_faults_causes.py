@@ -18,7 +18,15 @@ OWNER, OTHER = (AGENT << OWNER_BITS) + 1, (9 << OWNER_BITS) + 1
 
 
 def heard(start_s: float, status: int = 200, fault: str | None = None, owner: int = OWNER) -> Heard:
-    call = Call(NAME, start_s, start_s + 1, status, start_s, task_id=TASK, claim=Claim("a", Status.PROCESSING, owner))
+    call = Call(
+        NAME,
+        start_s,
+        start_s + 1,
+        status,
+        start_s,
+        task_id=TASK,
+        claim=Claim("a", Status.PROCESSING, owner),
+    )
     return Heard(call, fault, "agent1")
 
 
@@ -27,20 +35,46 @@ def ended(at_s: float, after: Status, losses: int = 0) -> Move:
     return Move(at_s, at_s, at_s, TASK, Status.PROCESSING, after, OWNER, left, 0, 0, 0.0, losses)
 
 
-def fault(kind: str, cost: str, start_s: float, end_s: float, seats: Sequence[str] = ("agent1",), **evidence: Any) -> dict[str, Any]:
-    return {"kind": kind, "cost": cost, "start_s": start_s, "end_s": end_s, "seats": seats, "evidence": evidence}
+def fault(
+    kind: str,
+    cost: str,
+    start_s: float,
+    end_s: float,
+    seats: Sequence[str] = ("agent1",),
+    **evidence: Any,
+) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "cost": cost,
+        "start_s": start_s,
+        "end_s": end_s,
+        "seats": seats,
+        "evidence": evidence,
+    }
 
 
-def cause(first: Heard, moves: Sequence[Move], faults: Sequence[dict[str, Any]], attempts: Sequence[Attempt] = ()) -> str:
+def cause(
+    first: Heard,
+    moves: Sequence[Move],
+    faults: Sequence[dict[str, Any]],
+    attempts: Sequence[Attempt] = (),
+) -> str:
     run = Evidence(frozenset({NAME}), [], attempts=attempts, moves=moves)
     agents = {AGENT: Life("03-agent", 1, "agent1", 0)}
-    (found,) = causes.repeats(KeyIndex(run, [first, heard(100, owner=OTHER)], faults, [], agents, []))
+    (found,) = causes.repeats(
+        KeyIndex(run, [first, heard(100, owner=OTHER)], faults, [], agents, [])
+    )
     return found.cause
 
 
 def test_a_kill_explains_what_its_agent_had() -> None:
     """A kill explains its agent's repeated calls: the task is reset and called again."""
-    assert cause(heard(10), [ended(25, Status.PENDING, losses=1)], [fault("agent-kill", "lease", 12, 12)]) == "agent lost: agent-kill"
+    assert (
+        cause(
+            heard(10), [ended(25, Status.PENDING, losses=1)], [fault("agent-kill", "lease", 12, 12)]
+        )
+        == "agent lost: agent-kill"
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,8 +97,14 @@ def test_a_refusal_is_matched_to_what_was_dialed() -> None:
     dialed = fault("llm-503", "reply", 5, 20, seats=[], dialed="503=0.5")
     attempt = Attempt(NAME, 0, "retry", "SERVER", 11, OWNER)
 
-    assert cause(heard(10, 503, "503"), [ended(11, Status.RETRYING)], [dialed], [attempt]) == "llm: llm-503"
-    assert cause(heard(10, 503, "503"), [ended(11, Status.RETRYING)], [], [attempt]) == causes.UNEXPLAINED
+    assert (
+        cause(heard(10, 503, "503"), [ended(11, Status.RETRYING)], [dialed], [attempt])
+        == "llm: llm-503"
+    )
+    assert (
+        cause(heard(10, 503, "503"), [ended(11, Status.RETRYING)], [], [attempt])
+        == causes.UNEXPLAINED
+    )
 
 
 def test_an_answer_that_did_not_arrive_needs_a_way_that_was_cut() -> None:
@@ -72,7 +112,10 @@ def test_an_answer_that_did_not_arrive_needs_a_way_that_was_cut() -> None:
     attempt = Attempt(NAME, 0, "retry", "AMBIGUOUS", 11, OWNER)
     cut = fault("llm-link-cut", "reply", 9, 14)
 
-    assert cause(heard(10, 200), [ended(11, Status.RETRYING)], [cut], [attempt]) == "answer lost: llm-link-cut"
+    assert (
+        cause(heard(10, 200), [ended(11, Status.RETRYING)], [cut], [attempt])
+        == "answer lost: llm-link-cut"
+    )
     assert cause(heard(10, 200), [ended(11, Status.RETRYING)], [], [attempt]) == causes.UNEXPLAINED
 
 
@@ -85,7 +128,10 @@ def test_a_freeze_takes_an_answer_when_the_time_limit_passes_meanwhile() -> None
     # Answered at 11; its time limit ends at 16.
     late, moves = heard(10), [ended(17, Status.RETRYING)]
 
-    assert cause(late, moves, [fault("agent-freeze", "nothing", 10.5, 16.1)], [attempt]) == "time limit passed: agent-freeze"
+    assert (
+        cause(late, moves, [fault("agent-freeze", "nothing", 10.5, 16.1)], [attempt])
+        == "time limit passed: agent-freeze"
+    )
     for freeze in (
         fault("agent-freeze", "nothing", 10.5, 14),
         fault("agent-freeze", "nothing", 12, 16.1),
@@ -99,8 +145,21 @@ def test_a_request_may_be_heard_just_after_the_hole_that_held_it() -> None:
     """A request may arrive just after the hole that held it, though the agent gave it up."""
     attempt = Attempt(NAME, 0, "retry", "AMBIGUOUS", 11, OWNER)
 
-    assert cause(heard(10, 0), [ended(11, Status.RETRYING)], [fault("llm-link-hole", "reply", 2, 9.9)], [attempt]).endswith("llm-link-hole")
-    assert cause(heard(10, 0), [ended(11, Status.RETRYING)], [fault("llm-link-hole", "reply", 2, 7)], [attempt]) == causes.UNEXPLAINED
+    assert cause(
+        heard(10, 0),
+        [ended(11, Status.RETRYING)],
+        [fault("llm-link-hole", "reply", 2, 9.9)],
+        [attempt],
+    ).endswith("llm-link-hole")
+    assert (
+        cause(
+            heard(10, 0),
+            [ended(11, Status.RETRYING)],
+            [fault("llm-link-hole", "reply", 2, 7)],
+            [attempt],
+        )
+        == causes.UNEXPLAINED
+    )
 
 
 def test_an_answer_that_was_thrown_away_has_no_cause() -> None:

@@ -31,9 +31,17 @@ MOVES = [move(10, Status.PENDING, Status.PROCESSING), move(17, Status.PROCESSING
         (18, [(17.5, 17.9)], Status.PENDING),
         (30, [(9, 17.9)], Status.PENDING),
     ],
-    ids=["in time", "too late", "the LLM stood still", "it stood still later", "long after it stood still"],
+    ids=[
+        "in time",
+        "too late",
+        "the LLM stood still",
+        "it stood still later",
+        "long after it stood still",
+    ],
 )
-def test_a_call_is_judged_by_when_it_may_have_been_sent(heard_s: float, freezes: list[tuple[float, float]], status: Status) -> None:
+def test_a_call_is_judged_by_when_it_may_have_been_sent(
+    heard_s: float, freezes: list[tuple[float, float]], status: Status
+) -> None:
     """A call is judged by when it may have been sent.
 
     An agent that gave a call up cannot take it back from a frozen server, which reads it later.
@@ -43,4 +51,8 @@ def test_a_call_is_judged_by_when_it_may_have_been_sent(heard_s: float, freezes:
     found = claims.known(Heard(Call(TASK.name, heard_s), None, "agent1"), TASK)
 
     assert found.claim is not None
-    assert (found.claim.status, found.claim.owner, found.claim.program) == (status, OWNER, "03-agent")
+    assert (found.claim.status, found.claim.owner, found.claim.program) == (
+        status,
+        OWNER,
+        "03-agent",
+    )

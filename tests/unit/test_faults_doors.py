@@ -52,7 +52,9 @@ def swallowed(door: Door, client: socket.socket, text: bytes) -> None:
     """Send a text into a hole: the door takes it, and nothing comes back."""
     before = door.counts.held
     client.sendall(text)
-    until(lambda: door.counts.held == before + len(text), "the door to hold what was said", LATEST_S)
+    until(
+        lambda: door.counts.held == before + len(text), "the door to hold what was said", LATEST_S
+    )
     client.settimeout(SILENCE_S)
     with pytest.raises(TimeoutError):
         client.recv(1000)
@@ -133,7 +135,10 @@ def test_a_slow_way_brings_everything_in_order(door: tuple[Proxy, Door]) -> None
     proxy, one = door
     proxy.set(one, Wrong(Mode.SLOW, delay_s=0.02, bytes_per_s=10_000))
     with connected(one) as client:
-        assert b"".join(said(client, word) for word in (b"one ", b"two ", b"three")) == b"one two three"
+        assert (
+            b"".join(said(client, word) for word in (b"one ", b"two ", b"three"))
+            == b"one two three"
+        )
 
     assert proxy.counts(one)["delayed"] == 26
 

@@ -17,16 +17,31 @@ KNOWN = {"date": "2026-01-01", "seed": 1, "minutes": 10, "cores": 2}
 KILLED, PID = 5, 4711
 
 
-def fault(kind: str, start_s: float, end_s: float, *, bit: bool = True, again: bool = False, **evidence: Any) -> dict[str, Any]:
+def fault(
+    kind: str,
+    start_s: float,
+    end_s: float,
+    *,
+    bit: bool = True,
+    again: bool = False,
+    **evidence: Any,
+) -> dict[str, Any]:
     return {
         "kind": kind, "cost": "lease", "target": "it", "seats": ["agent1"], "start_s": start_s, "end_s": end_s, "bit": bit,
         "again": again, "error": "", "evidence": evidence,
     }  # fmt: skip
 
 
-def judged(faults: Sequence[dict[str, Any]] = (), lives: Sequence[Life] = (), bugs: Sequence[str] = (), **run: Any) -> Judgement:
+def judged(
+    faults: Sequence[dict[str, Any]] = (),
+    lives: Sequence[Life] = (),
+    bugs: Sequence[str] = (),
+    **run: Any,
+) -> Judgement:
     agents = {KILLED: Life("03-agent", PID, "agent1", 0)}
-    return judge(KeyIndex(Evidence(frozenset(), [], **run), [], faults, lives, agents, bugs), figures=KNOWN)
+    return judge(
+        KeyIndex(Evidence(frozenset(), [], **run), [], faults, lives, agents, bugs), figures=KNOWN
+    )
 
 
 def test_a_quiet_run_is_good() -> None:
@@ -52,14 +67,24 @@ def test_a_fault_that_met_somebody_at_its_second_try_counts_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "ended_s", "wrong"), [(0, 500, False), (-9, 500, False), (5, 3, True), (3, 3, False), (3, 500, True), (-11, 3, True)]
+    ("code", "ended_s", "wrong"),
+    [
+        (0, 500, False),
+        (-9, 500, False),
+        (5, 3, True),
+        (3, 3, False),
+        (3, 500, True),
+        (-11, 3, True),
+    ],
 )
 def test_programs_end_as_they_may(code: int, ended_s: float, wrong: bool) -> None:  # noqa: FBT001 - a row of a table
     """Programs may end with 0, by a signal of ours, or with 3 while a server is away.
 
     A bug or a crash is never excused.
     """
-    found = judged([fault("mariadb-kill", 1, 5)], [Life("03-agent", PID, "agent1", 0, ended_s, code, "itself")])
+    found = judged(
+        [fault("mariadb-kill", 1, 5)], [Life("03-agent", PID, "agent1", 0, ended_s, code, "itself")]
+    )
 
     assert bool(found.violations) == wrong
 
@@ -72,7 +97,10 @@ def test_what_programs_say_of_bugs_is_a_violation() -> None:
 def test_it_is_measured_how_long_a_killed_agents_tasks_waited() -> None:
     """The wait is measured from the kill to the next call of each task claimed then."""
     moves = [claim(1, at_s=9), claim(2, at_s=9.5), settled(2, at_s=9.9), claim(3, at_s=9)]
-    calls = [Call(f"b/t{number}", start_s, task_id=number) for number, start_s in ((1, 9.1), (1, 22), (2, 9.6), (3, 24))]
+    calls = [
+        Call(f"b/t{number}", start_s, task_id=number)
+        for number, start_s in ((1, 9.1), (1, 22), (2, 9.6), (3, 24))
+    ]
     found = judged([fault("agent-kill", 10, 10.1, pid=PID)], moves=moves, calls=calls)
 
     assert found.figures["kill_to_rerun_s"]["all"]["tasks"] == 2
@@ -80,15 +108,26 @@ def test_it_is_measured_how_long_a_killed_agents_tasks_waited() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "ended_s", "alone"), [("kafka-kill", 500, False), ("", 500, True), ("", 12, False), ("", 41, True), ("", 9, True)]
+    ("other", "ended_s", "alone"),
+    [("kafka-kill", 500, False), ("", 500, True), ("", 12, False), ("", 41, True), ("", 9, True)],
 )
-def test_a_kill_counts_alone_if_nothing_else_held_up_those_who_take_over(other: str, ended_s: float, alone: bool) -> None:  # noqa: FBT001 - a row of a table
+def test_a_kill_counts_alone_if_nothing_else_held_up_those_who_take_over(
+    other: str,
+    ended_s: float,
+    alone: bool,  # noqa: FBT001
+) -> None:
     """A kill counts for the measure only if no other fault is near it.
 
     Agents that leave by themselves, as all do at the end of a run, spoil the measure too.
     """
-    moves, calls = [claim(1, at_s=9), claim(2, at_s=9)], [Call(f"b/t{number}", 22, task_id=number) for number in (1, 2)]
-    lives = [Life("03-agent", PID, "agent1", 0, 10.1, -9, "fault"), Life("04-agent", PID + 1, "agent2", 0, ended_s, 0, "itself")]
+    moves, calls = (
+        [claim(1, at_s=9), claim(2, at_s=9)],
+        [Call(f"b/t{number}", 22, task_id=number) for number in (1, 2)],
+    )
+    lives = [
+        Life("03-agent", PID, "agent1", 0, 10.1, -9, "fault"),
+        Life("04-agent", PID + 1, "agent2", 0, ended_s, 0, "itself"),
+    ]
     faults = [fault("agent-kill", 10, 10.1, pid=PID), *([fault(other, 30, 31)] if other else [])]
     found = judged(faults, lives, moves=moves, calls=calls)
 

@@ -22,7 +22,9 @@ def looked_at(lines: Sequence[Good | Bad], ask: Ask | None) -> tuple[Summary, li
     """Return a first pass's result, with the numbers of refused and of new lines."""
     bad: list[Bad] = []
     new: list[Good] = []
-    first = Preflight(batch="b", reading=InlineExecutor(), ask=ask, reject=bad.append, is_new=new.append)
+    first = Preflight(
+        batch="b", reading=InlineExecutor(), ask=ask, reject=bad.append, is_new=new.append
+    )
     return asyncio.run(first.read(lines)), [one.line for one in bad], [one.line for one in new]
 
 
@@ -34,7 +36,9 @@ def refused(lines: Sequence[Good | Bad], *there: str) -> list[int]:
 
     async def ask(tasks: Sequence[NewTask]) -> Accepted:
         clashing = [position for position, task in enumerate(tasks) if task.key.decode() in there]
-        return Accepted(dict.fromkeys(set(range(len(tasks))) - set(clashing), 0), (), tuple(clashing), ())
+        return Accepted(
+            dict.fromkeys(set(range(len(tasks))) - set(clashing), 0), (), tuple(clashing), ()
+        )
 
     return looked_at(lines, ask if there else None)[1]
 
@@ -46,7 +50,9 @@ def test_an_id_with_other_content_clashes_though_millions_may_stand_between() ->
     """
     between = [line(number, f"k{number}") for number in range(2, 1500)]
 
-    assert refused([line(1, "a"), *between, line(1500, "a"), line(1501, "a", "y"), line(1502, "k2", "y")]) == [1501, 1502]
+    assert refused(
+        [line(1, "a"), *between, line(1500, "a"), line(1501, "a", "y"), line(1502, "k2", "y")]
+    ) == [1501, 1502]
 
 
 def test_what_clashes_with_the_ledger_is_refused_in_the_order_of_the_lines() -> None:
@@ -69,7 +75,15 @@ def test_what_is_new_is_told_once() -> None:
         known = tuple(position for position, task in enumerate(tasks) if task.key == b"c")
         return Accepted(dict.fromkeys(set(range(len(tasks))) - set(known), 0), known, (), ())
 
-    lines = [line(1, "a"), read_line(2, b"{"), line(3, "c"), line(4, "a"), line(5, "a", "y"), line(6, "e"), line(7, "c")]
+    lines = [
+        line(1, "a"),
+        read_line(2, b"{"),
+        line(3, "c"),
+        line(4, "a"),
+        line(5, "a", "y"),
+        line(6, "e"),
+        line(7, "c"),
+    ]
     summary, bad, new = looked_at(lines, ask)
 
     assert (bad, new) == ([2, 5], [1, 6])
@@ -87,7 +101,9 @@ def test_a_temporary_folder_without_room_is_told(monkeypatch: pytest.MonkeyPatch
     seen.close()
 
 
-@pytest.mark.parametrize("other", [[line(1, "a")], [line(1, "a"), line(2, "b", "y")], [line(1, "a"), read_line(2, b"{")]])
+@pytest.mark.parametrize(
+    "other", [[line(1, "a")], [line(1, "a"), line(2, "b", "y")], [line(1, "a"), read_line(2, b"{")]]
+)
 def test_an_input_that_changed_has_another_imprint(other: list[Good | Bad]) -> None:
     """An input has another imprint with fewer lines, other content, or a line that is no task."""
     first, again, second = InputDigest(), InputDigest(), InputDigest()

@@ -8,7 +8,18 @@ import pytest
 
 from agent.handlers import Context
 from agent.judge import Effect
-from agent.outcome import VALUE, VALUE_ZLIB, Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
+from agent.outcome import (
+    VALUE,
+    VALUE_ZLIB,
+    Dead,
+    Failure,
+    Outcome,
+    Released,
+    Retry,
+    Snooze,
+    Spent,
+    Succeeded,
+)
 from agent.ports import CallFailed, Reply
 from agent.process.containment import cancel
 from agent.routes.evidence import by_outcome
@@ -26,8 +37,14 @@ def test_a_document_is_summarized() -> None:
 
     assert isinstance(outcome, Succeeded)
     assert outcome.body == completion().body
-    assert (outcome.spent.tokens_in, outcome.spent.tokens_out, outcome.spent.cost_micro) == (10, 2, 12)
-    assert orjson.loads(tried.llm.calls[0].body)["messages"][0]["content"] == "Summarize: Sales rose."
+    assert (outcome.spent.tokens_in, outcome.spent.tokens_out, outcome.spent.cost_micro) == (
+        10,
+        2,
+        12,
+    )
+    assert (
+        orjson.loads(tried.llm.calls[0].body)["messages"][0]["content"] == "Summarize: Sales rose."
+    )
 
 
 def test_a_failed_call_is_judged() -> None:
@@ -42,10 +59,18 @@ def test_a_refusal_of_one_task_alone_counts() -> None:
 
     All tasks share the key, which may work at times.
     """
-    answers = [*(Reply(status, {}, b"") for status in (403, 404, 401)), CallFailed("AUTH", "the proxy asks for a password")]
+    answers = [
+        *(Reply(status, {}, b"") for status in (403, 404, 401)),
+        CallFailed("AUTH", "the proxy asks for a password"),
+    ]
 
     assert [type(bench(answer).run()) for answer in answers] == [Snooze] * 4
-    assert [type(bench(answer).run(refused_alone=True)) for answer in answers] == [Retry, Retry, Snooze, Snooze]
+    assert [type(bench(answer).run(refused_alone=True)) for answer in answers] == [
+        Retry,
+        Retry,
+        Snooze,
+        Snooze,
+    ]
 
 
 def test_an_openai_line_takes_a_cut_answer() -> None:
@@ -193,7 +218,15 @@ def test_a_death_that_a_handler_returns_has_the_cost_of_its_calls() -> None:
     assert outcome.spent.tokens_in == 10
 
 
-@pytest.mark.parametrize("error", [ValueError("broken \n sk-abcdefgh"), TimeoutError("mine"), AssertionError(), BrokenProcessPool()])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("broken \n sk-abcdefgh"),
+        TimeoutError("mine"),
+        AssertionError(),
+        BrokenProcessPool(),
+    ],
+)
 def test_a_handlers_error_becomes_an_outcome(error: Exception) -> None:
     """Whatever a handler raises is retried, then exhausted, including its own TimeoutError."""
 
@@ -252,7 +285,10 @@ class UnreadableError(Exception):
         (MemoryError("no room"), "MemoryError: no room"),
         (UnreadableError(), "UnreadableError: (its message cannot be read: PanicError)"),
         (BaseExceptionGroup("both", [SystemExit(3), ValueError("x")]), "SystemExit: 3"),
-        (asyncio.CancelledError(), "CancelledError: something that the handler waited for was cancelled"),
+        (
+            asyncio.CancelledError(),
+            "CancelledError: something that the handler waited for was cancelled",
+        ),
     ],
 )
 def test_whatever_a_handler_raises_is_its_counted_failure(error: BaseException, said: str) -> None:
@@ -341,7 +377,9 @@ def test_a_handler_that_waits_for_what_is_cancelled_has_failed() -> None:
     outcome = bench(document=wait).run()
 
     assert isinstance(outcome, Retry)
-    assert outcome.failure == Failure("HANDLER", "CancelledError: something that the handler waited for was cancelled")
+    assert outcome.failure == Failure(
+        "HANDLER", "CancelledError: something that the handler waited for was cancelled"
+    )
     assert outcome.spent.tokens_in == 10
 
 

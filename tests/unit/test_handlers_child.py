@@ -28,7 +28,9 @@ def test_the_judge_runs_in_a_child() -> None:
 
     async def run() -> tuple[int, object]:
         executor = ChildExecutor()
-        body = orjson.dumps({"choices": [{"message": {"content": "Fine."}, "finish_reason": "stop"}]})
+        body = orjson.dumps(
+            {"choices": [{"message": {"content": "Fine."}, "finish_reason": "stop"}]}
+        )
         child = await executor(os.getpid)
         outcome = await executor(partial(judge, Reply(200, {}, body), TERMS))
         executor.close()
@@ -62,7 +64,9 @@ def test_a_child_ends_with_its_agent() -> None:
         "import asyncio, os, time; from agent.handlers import ChildExecutor; executor = ChildExecutor(); "
         "print(asyncio.run(executor(os.getpid)), flush=True); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as agent:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as agent:
         assert agent.stdout is not None
         child = os.pidfd_open(int(agent.stdout.readline()))
         agent.kill()
@@ -83,7 +87,14 @@ def test_a_child_in_the_middle_of_a_call_holds_up_no_exit() -> None:
         "    call.cancel(); executor.close()\n"
         "asyncio.run(run())"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -107,7 +118,14 @@ def test_an_exit_right_after_a_call_was_ended_says_nothing() -> None:
         "    call.cancel(); await asyncio.wait([call]); await executor(time.time); executor.close()\n"
         "asyncio.run(run())"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -131,7 +149,12 @@ def test_a_call_that_kills_its_child_harms_no_other() -> None:
 
     async def run() -> list[object]:
         executor = ChildExecutor()
-        calls = [partial(os._exit, 1), *[partial(pow, number, 2) for number in range(5)], partial(os._exit, 1), partial(pow, 5, 2)]
+        calls = [
+            partial(os._exit, 1),
+            *[partial(pow, number, 2) for number in range(5)],
+            partial(os._exit, 1),
+            partial(pow, 5, 2),
+        ]
         answers = await asyncio.gather(*(executor(call) for call in calls), return_exceptions=True)
         executor.close()
         return [type(answer) if isinstance(answer, Exception) else answer for answer in answers]

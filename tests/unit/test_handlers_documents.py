@@ -27,7 +27,9 @@ def root(tmp_path: Path) -> Path:
 
 def read(root: Path, path: Path | str, **expected: Any) -> str:
     uri = path if isinstance(path, str) else path.as_uri()
-    return asyncio.run(Documents(roots=[root], executor=InlineExecutor(), max_bytes=1000).read(uri, **expected))
+    return asyncio.run(
+        Documents(roots=[root], executor=InlineExecutor(), max_bytes=1000).read(uri, **expected)
+    )
 
 
 def refused(root: Path, path: Path | str, **expected: Any) -> str:
@@ -65,11 +67,23 @@ def test_what_lies_outside_is_refused(root: Path) -> None:
         root / "folder" / "outside.txt",
     ]
 
-    assert [refused(root, path) for path in [*tried, root.parent / "root-2" / "x", root]] == ["DOCUMENT_REFUSED"] * 7
+    assert [refused(root, path) for path in [*tried, root.parent / "root-2" / "x", root]] == [
+        "DOCUMENT_REFUSED"
+    ] * 7
 
 
 @pytest.mark.parametrize(
-    "name", ["docllm.toml", "in/docllm.toml", "mine.toml", "docllm-data/ledger.sqlite", "t.rejects.jsonl", ".env", ".git/config", "in/.x/a"]
+    "name",
+    [
+        "docllm.toml",
+        "in/docllm.toml",
+        "mine.toml",
+        "docllm-data/ledger.sqlite",
+        "t.rejects.jsonl",
+        ".env",
+        ".git/config",
+        "in/.x/a",
+    ],
 )
 def test_what_is_hidden_or_docllms_own_is_refused_below_every_root(root: Path, name: str) -> None:
     """Hidden files and docllm's own are refused below every root.
@@ -81,10 +95,16 @@ def test_what_is_hidden_or_docllms_own_is_refused_below_every_root(root: Path, n
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_text("api_key = 'secret'", encoding="utf-8")
     (root / "link.txt").symlink_to(path)
-    documents = Documents(roots=[root.parent, root], own=[root / "mine.toml", root / "docllm-data"], executor=InlineExecutor())
+    documents = Documents(
+        roots=[root.parent, root],
+        own=[root / "mine.toml", root / "docllm-data"],
+        executor=InlineExecutor(),
+    )
 
     for tried in (path, root / "link.txt", f"{root.as_uri()}/in/../{name}"):
-        with pytest.raises(DocumentError, match="is hidden or a file of docllm's own; no agent reads it") as error:
+        with pytest.raises(
+            DocumentError, match="is hidden or a file of docllm's own; no agent reads it"
+        ) as error:
             asyncio.run(documents.read(tried if isinstance(tried, str) else tried.as_uri()))
         assert error.value.failure.error_class == "DOCUMENT_REFUSED"
 
@@ -108,7 +128,10 @@ def test_a_refusal_names_no_root(root: Path, caplog: pytest.LogCaptureFixture) -
             asyncio.run(documents.read("file:///etc/hostname"))
 
     assert str(root) not in error.value.failure.text
-    assert "file:///etc/hostname is not below an allowed root; set DOCLLM_DOCUMENT_ROOTS" in error.value.failure.text
+    assert (
+        "file:///etc/hostname is not below an allowed root; set DOCLLM_DOCUMENT_ROOTS"
+        in error.value.failure.text
+    )
     assert caplog.messages == [f"a document is not below an allowed root; allowed are: {root}"]
 
 
@@ -174,7 +197,17 @@ def test_what_cannot_be_read_now_may_be_read_later(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "uri", ["http://h/a.txt", "https://h/a", "ftp://h/a", "a.txt", "file://server/a", "file:a.txt", "file:///a%00b", ""]
+    "uri",
+    [
+        "http://h/a.txt",
+        "https://h/a",
+        "ftp://h/a",
+        "a.txt",
+        "file://server/a",
+        "file:a.txt",
+        "file:///a%00b",
+        "",
+    ],
 )
 def test_nothing_is_fetched(root: Path, uri: str) -> None:
     """Only files of this machine by their whole path are documents."""

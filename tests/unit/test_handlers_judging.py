@@ -22,7 +22,11 @@ from tests.unit.handling import CountingExecutor, bench, completion, failure_of
 from tests.unit.judged import TERMS
 from tests.unit.test_schema_cost import ANSWER, BOMBS, INVOICE
 
-FAST = {name: bomb for name, bomb in BOMBS.items() if name in {"a slow pattern", "a pattern of many letters"}}
+FAST = {
+    name: bomb
+    for name, bomb in BOMBS.items()
+    if name in {"a slow pattern", "a pattern of many letters"}
+}
 
 
 def answered(answer: Any) -> Reply:
@@ -67,23 +71,39 @@ def test_what_people_ask_for_is_judged_at_once() -> None:
     assert it.apart.calls == 0
 
 
-def test_a_schema_that_takes_long_to_compile_is_never_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schema_that_takes_long_to_compile_is_never_compiled_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """An expensive schema is never compiled in this process.
 
     That holds when a task is read at its attempt and when its answer is judged.
     """
-    monkeypatch.setattr("schemas.task.validator.jsonschema_rs.validator_for", failing(AssertionError("compiled here")))
+    monkeypatch.setattr(
+        "schemas.task.validator.jsonschema_rs.validator_for",
+        failing(AssertionError("compiled here")),
+    )
     executor = Broken(TimeoutError())
 
-    outcome = asyncio.run(judged(answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), executor))
+    outcome = asyncio.run(
+        judged(answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), executor)
+    )
 
     assert failure_of(outcome).error_class == "BAD_OUTPUT"
-    assert isinstance(bench(completion("cut", "length")).run({"id": "a", "prompt": "p", "schema": {"pattern": r"\pL{299}"}}), Outcome)
+    assert isinstance(
+        bench(completion("cut", "length")).run(
+            {"id": "a", "prompt": "p", "schema": {"pattern": r"\pL{299}"}}
+        ),
+        Outcome,
+    )
 
 
 def test_an_answer_that_takes_too_long_to_judge_is_bad_output_and_is_paid() -> None:
     """An answer that takes too long to judge is bad output, with advice, and its call is paid."""
-    outcome = asyncio.run(judged(answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), Broken(TimeoutError())))
+    outcome = asyncio.run(
+        judged(
+            answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), Broken(TimeoutError())
+        )
+    )
 
     assert isinstance(outcome, Retry)
     assert outcome.failure.error_class == "BAD_OUTPUT"
@@ -98,12 +118,24 @@ def test_the_two_bombs_are_ended_in_the_child() -> None:
     They used to block every thread of the agent for 13 and 22 seconds.
     """
     lists = {"items": {"enum": [[1] * 50 + [number] for number in range(900)]}}
-    bombs = [(lists, [[1] * 50 + [899]] * 20_000), ({"items": {"allOf": [{"minimum": -n} for n in range(50_000)]}}, [0] * 400_000)]
+    bombs = [
+        (lists, [[1] * 50 + [899]] * 20_000),
+        ({"items": {"allOf": [{"minimum": -n} for n in range(50_000)]}}, [0] * 400_000),
+    ]
 
     async def run() -> list[Outcome]:
         executor = ChildExecutor(limit_s=0.5)
-        outcomes = [await judged(answered(answer), replace(TERMS, schema=schema), executor) for schema, answer in bombs]
-        outcomes.append(await judged(Reply(200, {}, b" " * judging.PARSE_APART_BYTES + answered("fine").body), TERMS, executor))
+        outcomes = [
+            await judged(answered(answer), replace(TERMS, schema=schema), executor)
+            for schema, answer in bombs
+        ]
+        outcomes.append(
+            await judged(
+                Reply(200, {}, b" " * judging.PARSE_APART_BYTES + answered("fine").body),
+                TERMS,
+                executor,
+            )
+        )
         executor.close()
         return outcomes
 
@@ -160,7 +192,13 @@ def test_a_bomb_stops_no_heartbeat() -> None:
 
 def test_a_reply_that_ends_its_child_twice_is_bad_output() -> None:
     """A reply that exhausts a child's memory twice is bad output, not the provider's failure."""
-    outcome = asyncio.run(judged(answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), Broken(OSError("no child"))))
+    outcome = asyncio.run(
+        judged(
+            answered("a"),
+            replace(TERMS, schema=BOMBS["a slow pattern"][0]),
+            Broken(OSError("no child")),
+        )
+    )
 
     assert failure_of(outcome).error_class == "BAD_OUTPUT"
     assert "ended the process that judged it" in failure_of(outcome).text
@@ -174,7 +212,9 @@ def test_a_cancellation_passes() -> None:
             await asyncio.get_running_loop().create_future()
 
     async def run() -> None:
-        judging_it = asyncio.ensure_future(judged(answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), Waits()))
+        judging_it = asyncio.ensure_future(
+            judged(answered("a"), replace(TERMS, schema=BOMBS["a slow pattern"][0]), Waits())
+        )
         await asyncio.sleep(0)
         judging_it.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -184,7 +224,9 @@ def test_a_cancellation_passes() -> None:
 
 
 @pytest.mark.parametrize("error", FAILURES, ids=names)
-def test_a_schema_that_cannot_be_weighed_is_judged_apart(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def test_a_schema_that_cannot_be_weighed_is_judged_apart(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     """A schema whose cost cannot be estimated is judged in the child."""
     monkeypatch.setattr("signal.getsignal", lambda _number: None)
     monkeypatch.setattr(judging, "is_heavy_for", failing(error))
@@ -194,7 +236,9 @@ def test_a_schema_that_cannot_be_weighed_is_judged_apart(monkeypatch: pytest.Mon
     assert it.apart.calls == 1
 
 
-@pytest.mark.parametrize("error", [PanicError("lost"), SystemExit(3), KeyboardInterrupt()], ids=names)
+@pytest.mark.parametrize(
+    "error", [PanicError("lost"), SystemExit(3), KeyboardInterrupt()], ids=names
+)
 def test_what_a_call_raises_in_its_child_comes_back_as_an_exception(error: BaseException) -> None:
     """Errors of a call in a child come back as plain exceptions.
 

@@ -55,7 +55,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "broken.py").write_text("raise RuntimeError('no licence for sk-abcdefgh')")
     (tmp_path / "needy.py").write_text("import missing_dependency")
     (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "letters.py").write_text("async def write(context):\n    return 'letter'\n")
+    (tmp_path / "package" / "letters.py").write_text(
+        "async def write(context):\n    return 'letter'\n"
+    )
     forget_modules()
     yield tmp_path
     forget_modules()
@@ -76,7 +78,11 @@ def test_handlers_are_found_in_the_current_folder(folder: Path) -> None:
 
     found = load(types)
 
-    assert [found[name].__name__ for name in ("invoice", "letter", "method")] == ["good", "write", "run"]
+    assert [found[name].__name__ for name in ("invoice", "letter", "method")] == [
+        "good",
+        "write",
+        "run",
+    ]
     assert set(found) == {"invoice", "letter", "method", "partial"}
 
 
@@ -86,15 +92,27 @@ def test_handlers_are_found_in_the_current_folder(folder: Path) -> None:
         ("invoice:good", "there is no module invoice in "),
         ("package.envelopes:write", "there is no module package.envelopes in "),
         ("invoices.deeper:good", "invoices.deeper"),
-        ("invoices:goood", "module invoices has no function goood; define it there, or name another one"),
-        ("invoices:plain", "invoices:plain is no async function; define it as: async def plain(context)"),
+        (
+            "invoices:goood",
+            "module invoices has no function goood; define it there, or name another one",
+        ),
+        (
+            "invoices:plain",
+            "invoices:plain is no async function; define it as: async def plain(context)",
+        ),
         ("invoices:value", "is no async function"),
         ("invoices:Runner", "is no async function"),
         ("invoices:stream", "is no async function"),
-        ("invoices:none", "must take the context and nothing else; define it as: async def none(context)"),
+        (
+            "invoices:none",
+            "must take the context and nothing else; define it as: async def none(context)",
+        ),
         ("invoices:two", "must take the context and nothing else"),
         ("broken:run", "module broken cannot be imported: RuntimeError: no licence for ***"),
-        ("needy:run", "module needy needs a module that is missing: missing_dependency; install it"),
+        (
+            "needy:run",
+            "module needy needs a module that is missing: missing_dependency; install it",
+        ),
     ],
 )
 def test_a_handler_that_cannot_be_used_is_refused(folder: Path, handler: str, words: str) -> None:
@@ -110,9 +128,18 @@ def test_a_handler_that_cannot_be_used_is_refused(folder: Path, handler: str, wo
 def test_all_faults_are_told_together(folder: Path) -> None:
     """Two wrong handlers are two lines."""
     with pytest.raises(ConfigError) as refused:
-        load({"a": TypeConfig(handler="nowhere:x"), "good": TypeConfig(handler="invoices:good"), "b": TypeConfig(handler="invoices:x")})
+        load(
+            {
+                "a": TypeConfig(handler="nowhere:x"),
+                "good": TypeConfig(handler="invoices:good"),
+                "b": TypeConfig(handler="invoices:x"),
+            }
+        )
 
-    assert [line.split(":")[0] for line in str(refused.value).splitlines()] == ["types.a.handler", "types.b.handler"]
+    assert [line.split(":")[0] for line in str(refused.value).splitlines()] == [
+        "types.a.handler",
+        "types.b.handler",
+    ]
 
 
 def test_without_handlers_the_path_is_left_alone(folder: Path) -> None:

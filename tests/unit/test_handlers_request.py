@@ -13,7 +13,9 @@ from tests.unit.handling import OPENAI, TASK, bench
 SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
 
 
-def body_of(task: dict[str, Any], document: str | None = None, model: str | None = None) -> dict[str, Any]:
+def body_of(
+    task: dict[str, Any], document: str | None = None, model: str | None = None
+) -> dict[str, Any]:
     return chat_body(parse(orjson.dumps(task)), document, model)
 
 
@@ -26,7 +28,10 @@ def test_the_document_takes_the_placeholders_place_literally() -> None:
 
     body = body_of(task, document="about {document} \\1", model="m")
 
-    assert body == {"model": "m", "messages": [{"role": "user", "content": 'As {"json": true}: about {document} \\1 {x}'}]}
+    assert body == {
+        "model": "m",
+        "messages": [{"role": "user", "content": 'As {"json": true}: about {document} \\1 {x}'}],
+    }
 
 
 def test_a_prompt_that_would_be_too_long_is_refused() -> None:
@@ -35,7 +40,9 @@ def test_a_prompt_that_would_be_too_long_is_refused() -> None:
     longer = task | {"prompt": "{document}" * 100_000}
 
     assert len(body_of(task, "x" * 1_000_000)["messages"][0]["content"]) == 40_000_000
-    with pytest.raises(DocumentError, match=r"100000000000 characters .* at most 40000000") as refused:
+    with pytest.raises(
+        DocumentError, match=r"100000000000 characters .* at most 40000000"
+    ) as refused:
         body_of(longer, "x" * 1_000_000)
     assert refused.value.failure.error_class == "DOCUMENT_REFUSED"
 
@@ -45,10 +52,17 @@ def test_params_and_schema_go_into_the_body() -> None:
 
     It wins over the default model.
     """
-    body = body_of(TASK | {"schema": SCHEMA, "params": {"temperature": 0}, "model": "mine"}, "d", "default")
-    chosen = body_of(TASK | {"schema": SCHEMA, "params": {"response_format": {"type": "json_object"}}}, "d")
+    body = body_of(
+        TASK | {"schema": SCHEMA, "params": {"temperature": 0}, "model": "mine"}, "d", "default"
+    )
+    chosen = body_of(
+        TASK | {"schema": SCHEMA, "params": {"response_format": {"type": "json_object"}}}, "d"
+    )
 
-    assert body["response_format"] == {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
+    assert body["response_format"] == {
+        "type": "json_schema",
+        "json_schema": {"name": "answer", "schema": SCHEMA},
+    }
     assert (body["temperature"], body["model"]) == (0, "mine")
     assert chosen["response_format"] == {"type": "json_object"}
     assert "model" not in chosen
@@ -58,7 +72,10 @@ def test_an_openai_lines_body_goes_as_it_is() -> None:
     """An OpenAI line's body is sent as it is; the model is only added if it names none."""
     named = OPENAI | {"body": OPENAI["body"] | {"model": "theirs", "seed": 3}}
 
-    assert body_of(OPENAI, model="m") == {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    assert body_of(OPENAI, model="m") == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "hi"}],
+    }
     assert body_of(named, model="m") == named["body"]
 
 
@@ -66,7 +83,9 @@ def test_request_ids_are_encoded_and_short() -> None:
     """Batch and id are percent-encoded; long ids are cut below 512 characters, and differ."""
     long = [request_id(batch="b", key="\u00e9" * 190 + last, attempt="1") for last in "xy"]
 
-    assert request_id(batch="my batch", key="a/1#\u00e9", attempt="3") == "my%20batch/a%2F1%23%C3%A9#3"
+    assert (
+        request_id(batch="my batch", key="a/1#\u00e9", attempt="3") == "my%20batch/a%2F1%23%C3%A9#3"
+    )
     assert [len(name) for name in long] == [512, 512]
     assert long[0] != long[1]
     assert all(name.isascii() and name.endswith("#1") for name in long)

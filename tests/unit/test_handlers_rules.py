@@ -25,7 +25,11 @@ def test_a_handler_may_ask_for_another_attempt() -> None:
     again, last = tried.run(), tried.run(attempt=4)
 
     assert isinstance(again, Retry)
-    assert (again.failure, again.tier, again.delay_s) == (Failure("HANDLER", "the archive is closed"), "5m", pytest.approx(330))
+    assert (again.failure, again.tier, again.delay_s) == (
+        Failure("HANDLER", "the archive is closed"),
+        "5m",
+        pytest.approx(330),
+    )
     assert isinstance(last, Dead)
     assert last.disposition == "exhausted"
 
@@ -57,20 +61,32 @@ def test_a_handler_may_give_up() -> None:
     outcome = bench(document=raising(NotAnInvoiceError("no total in sk-abcdefgh"))).run()
 
     assert isinstance(outcome, Dead)
-    assert (outcome.failure, outcome.disposition) == (Failure("HANDLER_GAVE_UP", "no total in ***"), "permanent")
+    assert (outcome.failure, outcome.disposition) == (
+        Failure("HANDLER_GAVE_UP", "no total in ***"),
+        "permanent",
+    )
 
 
 def test_the_rules_of_a_type_decide_about_its_errors() -> None:
     """A type's rules decide which of its errors are retried, after which wait, or given up."""
-    types = {"document": TypeConfig(retry=("KeyError",), delay_s=60.0), "other": TypeConfig(give_up=("KeyError",))}
-    missing = bench(types=types, document=raising(KeyError("total")), other=raising(KeyError("total")))
+    types = {
+        "document": TypeConfig(retry=("KeyError",), delay_s=60.0),
+        "other": TypeConfig(give_up=("KeyError",)),
+    }
+    missing = bench(
+        types=types, document=raising(KeyError("total")), other=raising(KeyError("total"))
+    )
 
     again, dead = missing.run(), missing.run(TASK | {"type": "other"})
     unnamed = bench(types=types, document=raising(ValueError("total"))).run()
 
     assert isinstance(again, Retry)
     assert (again.tier, again.delay_s) == ("5m", pytest.approx(330))
-    assert [failure_of(outcome).error_class for outcome in (again, dead, unnamed)] == ["HANDLER", "HANDLER_GAVE_UP", "HANDLER_GAVE_UP"]
+    assert [failure_of(outcome).error_class for outcome in (again, dead, unnamed)] == [
+        "HANDLER",
+        "HANDLER_GAVE_UP",
+        "HANDLER_GAVE_UP",
+    ]
     assert isinstance(dead, Dead)
     assert isinstance(unnamed, Dead)
 
@@ -79,7 +95,10 @@ def test_a_types_wait_holds_for_its_calls_too() -> None:
     """A type's wait also delays failed calls; a refused call waits as the provider asks."""
     types = {"document": TypeConfig(delay_s=60.0)}
 
-    failed, refused = bench(Reply(500, {}, b""), types=types).run(), bench(Reply(429, {}, b""), types=types).run()
+    failed, refused = (
+        bench(Reply(500, {}, b""), types=types).run(),
+        bench(Reply(429, {}, b""), types=types).run(),
+    )
 
     assert isinstance(failed, Retry)
     assert failed.tier == "5m"
@@ -89,10 +108,17 @@ def test_a_types_wait_holds_for_its_calls_too() -> None:
 
 def test_rules_of_errors_do_not_judge_calls() -> None:
     """Refused calls and documents keep their class under any rules: an outage kills no task."""
-    types = {"document": TypeConfig(retry=("KeyError",), give_up=("CallRefusedError", "DocumentError"))}
+    types = {
+        "document": TypeConfig(retry=("KeyError",), give_up=("CallRefusedError", "DocumentError"))
+    }
 
     assert isinstance(bench(Reply(429, {}, b""), types=types).run(), Snooze)
-    assert failure_of(bench(types=types).run(TASK | {"input": {"uri": "file:///etc/hostname"}})).error_class == "DOCUMENT_REFUSED"
+    assert (
+        failure_of(
+            bench(types=types).run(TASK | {"input": {"uri": "file:///etc/hostname"}})
+        ).error_class
+        == "DOCUMENT_REFUSED"
+    )
 
 
 def test_a_handler_that_hangs_is_tried_again_whatever_its_rules() -> None:
@@ -101,7 +127,9 @@ def test_a_handler_that_hangs_is_tried_again_whatever_its_rules() -> None:
     async def hang(context: Context) -> None:
         await asyncio.get_running_loop().create_future()
 
-    outcome = bench(types={"document": TypeConfig(give_up=("TimeoutError",))}, document=hang).run(left_s=-5.0)
+    outcome = bench(types={"document": TypeConfig(give_up=("TimeoutError",))}, document=hang).run(
+        left_s=-5.0
+    )
 
     assert isinstance(outcome, Retry)
 
@@ -122,13 +150,21 @@ def test_calls_that_run_at_once_are_judged_as_one_alone(status: int, kind: type[
 def test_errors_that_come_together_are_judged_by_the_first() -> None:
     """For a group of errors, the text and rules of the first error inside apply."""
     outcome = bench(
-        types={"document": TypeConfig(give_up=("KeyError",))}, document=raising(ExceptionGroup("x", [KeyError("total"), ValueError()]))
+        types={"document": TypeConfig(give_up=("KeyError",))},
+        document=raising(ExceptionGroup("x", [KeyError("total"), ValueError()])),
     ).run()
 
     assert failure_of(outcome) == Failure("HANDLER_GAVE_UP", "KeyError: 'total'")
 
 
-@pytest.mark.parametrize("outcome", [Released(), Retry(Failure("X", ""), Spent(), "soon", 1.0), Snooze(Failure("X", ""), Spent(), 1.0)])
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Released(),
+        Retry(Failure("X", ""), Spent(), "soon", 1.0),
+        Snooze(Failure("X", ""), Spent(), 1.0),
+    ],
+)
 def test_a_handler_does_not_choose_tiers(outcome: Outcome) -> None:
     """A handler may return a success or a death, but the judge chooses tier and wait."""
 

@@ -11,13 +11,36 @@ A, B = 7, 8
 
 
 def entry(task_id: int = 1) -> Delivery:
-    return Delivery(PARTITION, task_id, 0, Publication("ledger", "group", "batch", task_id, 0), None, None, "route")
+    return Delivery(
+        PARTITION,
+        task_id,
+        0,
+        Publication("ledger", "group", "batch", task_id, 0),
+        None,
+        None,
+        "route",
+    )
 
 
 def hold_for(hold: DelayQueue, one: Delivery, agent_id: int, now_s: float) -> None:
     """Delay a delivery as the loop does: its row names the owner."""
     # A row as it is read.
-    one.row = Row(one.task_id, 1, 1, agent_id << OWNER_BITS | 1, 0, 0, 5, 0, 0, 0.0, False, "document", b"key", "batch")  # noqa: FBT003
+    one.row = Row(
+        one.task_id,
+        1,
+        1,
+        agent_id << OWNER_BITS | 1,
+        0,
+        0,
+        5,
+        0,
+        0,
+        0.0,
+        False,  # noqa: FBT003
+        "document",
+        b"key",
+        "batch",
+    )
     hold.put_held(one, agent_id, now_s)
 
 

@@ -84,7 +84,10 @@ def read_inbox(values: list[bytes], memory: MemoryWatch | None = None) -> list[o
     inbox = intake(memory)
 
     async def run() -> list[object]:
-        return [await inbox._read(Record(INBOX, offset, 0, None, value, [])) for offset, value in enumerate(values)]
+        return [
+            await inbox._read(Record(INBOX, offset, 0, None, value, []))
+            for offset, value in enumerate(values)
+        ]
 
     return asyncio.run(run())
 
@@ -93,7 +96,9 @@ def read_inbox(values: list[bytes], memory: MemoryWatch | None = None) -> list[o
 
 
 @every_failure
-def test_load_names_the_line_that_cannot_be_read_and_goes_on(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def test_load_names_the_line_that_cannot_be_read_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     """An unreadable line is reported; the lines before and after it are loaded."""
     monkeypatch.setattr(lines, "parse", failing(error, parse, on=lambda value: b'"b"' in value))
 
@@ -111,25 +116,40 @@ def test_load_names_a_line_that_makes_the_validator_panic() -> None:
 
     It used to end `load` with a traceback and the exit code of a finished load.
     """
-    good, bad, last = read_lines("-", stdin=io.BytesIO(b"\n".join([line("a"), line("b", schema=PANIC), line("c")])))
+    good, bad, last = read_lines(
+        "-", stdin=io.BytesIO(b"\n".join([line("a"), line("b", schema=PANIC), line("c")]))
+    )
 
     assert (type(good), type(last)) == (Good, Good)
     assert isinstance(bad, Bad)
-    assert str(bad).startswith("line 2: schema is not a valid JSON Schema: the validator fails on it (PanicException")
+    assert str(bad).startswith(
+        "line 2: schema is not a valid JSON Schema: the validator fails on it (PanicException"
+    )
 
 
 def test_an_id_that_is_there_twice_is_refused_with_its_name() -> None:
     """A doubled id in a schema is refused with its name, so that its author can find it."""
-    with pytest.raises(LineError, match=r"has the \$id x:y twice; give each subschema an \$id of its own"):
+    with pytest.raises(
+        LineError, match=r"has the \$id x:y twice; give each subschema an \$id of its own"
+    ):
         parse(line("a", schema={"$defs": {"a": {"$id": "x:y"}, "b": {"items": {"$id": "x:y"}}}}))
 
 
 @pytest.mark.parametrize(
     "schema",
     [
-        {"$id": "http://a/", "$defs": {"a": {"$id": "1/", "$defs": {"c": {"$id": "c"}}}, "b": {"$id": "2/", "$defs": {"c": {"$id": "c"}}}}},
+        {
+            "$id": "http://a/",
+            "$defs": {
+                "a": {"$id": "1/", "$defs": {"c": {"$id": "c"}}},
+                "b": {"$id": "2/", "$defs": {"c": {"$id": "c"}}},
+            },
+        },
         {"enum": [{"$id": "x:y"}, {"$id": "x:y", "a": 1}], "examples": [{"$id": "x:y"}]},
-        {"properties": {"$id": {"type": "string"}}, "$defs": {"a": {"properties": {"$id": {"type": "string"}}}}},
+        {
+            "properties": {"$id": {"type": "string"}},
+            "$defs": {"a": {"properties": {"$id": {"type": "string"}}}},
+        },
     ],
     ids=["relative to others", "data", "a property"],
 )
@@ -139,7 +159,9 @@ def test_what_only_looks_like_a_doubled_id_is_taken(schema: dict[str, Any]) -> N
 
 
 @every_failure
-def test_a_schema_on_which_the_validator_fails_is_a_fault_of_its_line(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def test_a_schema_on_which_the_validator_fails_is_a_fault_of_its_line(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     """A schema on which the validator fails is its line's fault.
 
     A MemoryError says nothing about the schema, but where lines are read it counts as the line's.
@@ -156,12 +178,16 @@ def test_a_schema_on_which_the_validator_fails_is_a_fault_of_its_line(monkeypatc
 
 
 @every_failure
-def test_the_intake_sets_a_record_aside_whose_reading_fails(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def test_the_intake_sets_a_record_aside_whose_reading_fails(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     """The intake quarantines a record whose reading fails.
 
     Otherwise the agent would end again at each start, and so would the next agent.
     """
-    monkeypatch.setattr(foreign_records, "parse", failing(error, parse, on=lambda value: b'"b"' in value))
+    monkeypatch.setattr(
+        foreign_records, "parse", failing(error, parse, on=lambda value: b'"b"' in value)
+    )
 
     first, suspect, last = read_inbox([line("a"), line("b"), line("c")])
 
@@ -176,7 +202,9 @@ def test_memory_that_runs_out_twice_over_inbox_records_drains_the_agent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each record fails alone; the watch that drains the agent learns of both."""
-    monkeypatch.setattr(foreign_records, "parse", failing(MemoryError(), parse, on=lambda _value: True))
+    monkeypatch.setattr(
+        foreign_records, "parse", failing(MemoryError(), parse, on=lambda _value: True)
+    )
     memory = MemoryWatch(SystemClock())
 
     read = read_inbox([line("a"), line("b")], memory)
@@ -213,7 +241,9 @@ def test_any_lines_may_fail_in_any_way(failing_lines: dict[int, BaseException]) 
         patch.setattr(foreign_records, "parse", parse_or_fail)
         read = read_inbox([line(str(number)) for number in range(10)])
 
-    assert {number for number, one in enumerate(read) if isinstance(one, RejectedRecord)} == failing_lines.keys()
+    assert {
+        number for number, one in enumerate(read) if isinstance(one, RejectedRecord)
+    } == failing_lines.keys()
 
 
 SLOW = rb'{"id":"s","prompt":"x","schema":{"pattern":"\\pL{300}"}}'
@@ -230,7 +260,10 @@ def test_a_line_that_takes_long_to_read_is_read_apart(monkeypatch: pytest.Monkey
     inbox._apart = apart = CountingExecutor()
 
     async def run() -> list[object]:
-        return [await inbox._read(Record(INBOX, 0, 0, None, value, [])) for value in (line("a"), SLOW, line("b"))]
+        return [
+            await inbox._read(Record(INBOX, 0, 0, None, value, []))
+            for value in (line("a"), SLOW, line("b"))
+        ]
 
     first, slow, last = asyncio.run(run())
 
@@ -295,7 +328,9 @@ def test_a_page_gives_way_as_long_as_it_has_read() -> None:
     inbox._clock = clock = Clock()
     inbox._accept = accepted = AsyncMock(return_value=[])
 
-    asyncio.run(inbox._take([Record(INBOX, offset, 0, None, line(str(offset)), []) for offset in range(60)]))
+    asyncio.run(
+        inbox._take([Record(INBOX, offset, 0, None, line(str(offset)), []) for offset in range(60)])
+    )
 
     assert sum(slept) > clock.time_s / 3
     assert len(accepted.call_args.args[1]) == 60
@@ -312,7 +347,9 @@ def test_a_true_cancellation_of_the_intake_passes() -> None:
     inbox._apart = Waits()
 
     async def run() -> None:
-        reading = asyncio.ensure_future(inbox._read(Record(INBOX, 0, 0, None, line("a", schema={"pattern": r"\pL{300}"}), [])))
+        reading = asyncio.ensure_future(
+            inbox._read(Record(INBOX, 0, 0, None, line("a", schema={"pattern": r"\pL{300}"}), []))
+        )
         await asyncio.sleep(0)
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -322,7 +359,9 @@ def test_a_true_cancellation_of_the_intake_passes() -> None:
 
 
 @every_failure
-def test_a_record_of_the_quarantine_or_of_dead_letters_is_refused_alone(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def test_a_record_of_the_quarantine_or_of_dead_letters_is_refused_alone(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     """A bad record of the quarantine or of dead letters is a LineError, which a replay catches."""
     monkeypatch.setattr(foreign_records, "headers_blob", failing(error))
 
@@ -331,12 +370,16 @@ def test_a_record_of_the_quarantine_or_of_dead_letters_is_refused_alone(monkeypa
 
 
 @every_failure
-def test_a_suspect_whose_headers_cannot_be_kept_is_kept_without_them(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def test_a_suspect_whose_headers_cannot_be_kept_is_kept_without_them(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     """A rejected record whose headers cannot be stored is stored without them.
 
     A replay needs only its value.
     """
-    monkeypatch.setattr(quarantine, "headers_blob", failing(error, quarantine.headers_blob, on=bool))
+    monkeypatch.setattr(
+        quarantine, "headers_blob", failing(error, quarantine.headers_blob, on=bool)
+    )
     suspect = RejectedRecord("id", "g.inbox", 0, 5, b"k", b"value", [("h", b"x")], "is not JSON")
 
     row = quarantine._row("g", suspect)
@@ -358,7 +401,9 @@ def test_stored_headers_that_were_damaged_are_told_of() -> None:
 
 
 @every_failure
-def test_a_publication_whose_reading_fails_is_set_aside(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def test_a_publication_whose_reading_fails_is_set_aside(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     """A publication whose headers cannot be read is quarantined: anybody may have written them."""
     monkeypatch.setattr(decoder, "decode", failing(error))
     record = Record(INBOX, 3, 0, b"k", b"{}", encode(Publication(LEDGER, "g", "b", 7, 0)))
@@ -371,15 +416,21 @@ def test_a_publication_whose_reading_fails_is_set_aside(monkeypatch: pytest.Monk
 
 
 @every_failure
-def test_a_body_that_cannot_be_read_has_the_default_route(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def test_a_body_that_cannot_be_read_has_the_default_route(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     """A body that cannot be read has the default route; its attempt gives it up later."""
     monkeypatch.setattr(naming.orjson, "loads", failing(error))
 
     assert naming.route_of(b"{}", MagicMock()) == naming.DEFAULT
 
 
-@pytest.mark.parametrize("error", [one for one in FAILURES if not isinstance(one, MemoryError)], ids=names)
-def test_a_task_that_cannot_be_read_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+@pytest.mark.parametrize(
+    "error", [one for one in FAILURES if not isinstance(one, MemoryError)], ids=names
+)
+def test_a_task_that_cannot_be_read_is_a_dead_letter(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     """A task that cannot be read becomes a dead letter without a call."""
     monkeypatch.setattr(runner, "parse_again", failing(error))
     it = bench()
@@ -396,7 +447,9 @@ def test_a_task_that_cannot_be_read_is_a_dead_letter(monkeypatch: pytest.MonkeyP
 
 
 @every_failure
-def test_a_reply_whose_judging_fails_is_bad_output_and_is_paid(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def test_a_reply_whose_judging_fails_is_bad_output_and_is_paid(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     """A reply whose judging fails is bad output, and its call is paid."""
     monkeypatch.setattr(completions, "first_error", failing(error))
     monkeypatch.setattr(completions, "is_soon_explained", lambda *_: True)
@@ -411,7 +464,9 @@ def test_a_reply_whose_judging_fails_is_bad_output_and_is_paid(monkeypatch: pyte
 
 @every_failure
 @pytest.mark.parametrize("place", ["_check", "_count", "text_of"])
-def test_whatever_fails_in_judging_is_bad_output(monkeypatch: pytest.MonkeyPatch, error: BaseException, place: str) -> None:
+def test_whatever_fails_in_judging_is_bad_output(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, place: str
+) -> None:
     """Any failure during judging is bad output: every reply has an outcome."""
     monkeypatch.setattr(completions, place, failing(error))
 
@@ -422,7 +477,9 @@ def test_whatever_fails_in_judging_is_bad_output(monkeypatch: pytest.MonkeyPatch
 
 
 @every_failure
-def test_a_status_decides_where_the_body_cannot_be_read(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def test_a_status_decides_where_the_body_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     """If the body cannot be read, the status decides: a rate limit stays one.
 
     It is free of charge, and the whole route must notice it.
@@ -435,7 +492,9 @@ def test_a_status_decides_where_the_body_cannot_be_read(monkeypatch: pytest.Monk
 
 
 @every_failure
-def test_a_probe_whose_answer_cannot_be_read_tells_what_its_status_does(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def test_a_probe_whose_answer_cannot_be_read_tells_what_its_status_does(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     """A probe whose answer cannot be read counts by its status, and does not end the agent."""
     monkeypatch.setattr(signals.orjson, "loads", failing(error, orjson.loads, on=bool))
 
@@ -459,7 +518,10 @@ def test_a_panic_of_the_http_client_is_one_calls_failure(monkeypatch: pytest.Mon
 
     answer = asyncio.run(call(PanicError("lost")))
     assert isinstance(answer, CallFailed)
-    assert (answer.error_class, answer.text) == ("AMBIGUOUS", "the HTTP client fails: PanicError: lost")
+    assert (answer.error_class, answer.text) == (
+        "AMBIGUOUS",
+        "the HTTP client fails: PanicError: lost",
+    )
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(call(asyncio.CancelledError()))
 
@@ -476,14 +538,20 @@ def test_a_schema_that_makes_the_validator_panic_fails_its_task_alone() -> None:
 
 
 def _with_schema(schema: dict[str, Any]) -> Any:
-    return type(TERMS)(**{name: getattr(TERMS, name) for name in TERMS.__dataclass_fields__} | {"schema": schema})
+    return type(TERMS)(
+        **{name: getattr(TERMS, name) for name in TERMS.__dataclass_fields__} | {"schema": schema}
+    )
 
 
 # ---- documents
 
 
-@pytest.mark.parametrize("error", [one for one in FAILURES if not isinstance(one, MemoryError)], ids=names)
-def test_a_document_whose_reading_fails_is_one_tasks_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, error: BaseException) -> None:
+@pytest.mark.parametrize(
+    "error", [one for one in FAILURES if not isinstance(one, MemoryError)], ids=names
+)
+def test_a_document_whose_reading_fails_is_one_tasks_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, error: BaseException
+) -> None:
     """A document whose reading fails is one task's failure: a SystemExit would end the agent."""
     (tmp_path / "a.txt").write_text("text")
     monkeypatch.setattr(agent_documents.DocumentText, "read", failing(error))
@@ -503,7 +571,9 @@ def test_a_document_whose_reading_fails_is_one_tasks_failure(monkeypatch: pytest
 def ended() -> Ended:
     """Return a task that has succeeded."""
     at = datetime(2027, 1, 31, 18, 0, tzinfo=UTC).replace(tzinfo=None)
-    return Ended(7, "a", Status.SUCCEEDED, 0, line("a"), 1, 1, 0, Result(0, completion(), "m", "t", at), None)
+    return Ended(
+        7, "a", Status.SUCCEEDED, 0, line("a"), 1, 1, 0, Result(0, completion(), "m", "t", at), None
+    )
 
 
 @every_failure
@@ -512,7 +582,9 @@ def test_one_result_that_cannot_be_written_keeps_no_other_from_being_exported(
 ) -> None:
     """A result that cannot be written gets an error line, and the others are exported."""
     for line_of in (docllm_line, openai_line):
-        written = exports._written(ended, failing(error, line_of, on=lambda task: task.result is not None))
+        written = exports._written(
+            ended, failing(error, line_of, on=lambda task: task.result is not None)
+        )
 
         assert written is not None
         assert orjson.loads(written)["error"]["code"] == "UNREADABLE"

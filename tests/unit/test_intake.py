@@ -32,10 +32,21 @@ class FakeSource:
 def intake(counts: Counts | None = None) -> tuple[Intake, FakeSource, list[str]]:
     source, failures = FakeSource(), list[str]()
     parts: dict[str, Any] = {
-        name: MagicMock() for name in ("database", "executor", "apart", "clock", "max_attempts_of", "ordered", "memory")
+        name: MagicMock()
+        for name in (
+            "database",
+            "executor",
+            "apart",
+            "clock",
+            "max_attempts_of",
+            "ordered",
+            "memory",
+        )
     }
     parts["counts"] = counts or Counts()
-    made = Intake(partitions=Partitions({INBOX.topic: source}), group="group", failed=failures.append, **parts)
+    made = Intake(
+        partitions=Partitions({INBOX.topic: source}), group="group", failed=failures.append, **parts
+    )
     made.deliver(Assigned((INBOX,)))
     return made, source, failures
 
@@ -65,16 +76,28 @@ def test_large_lines_are_read_no_further_when_they_fill_the_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "headers"), [(bytes(MAX_TASK_BYTES), []), (None, [("h", bytes(MAX_TASK_BYTES))]), (None, [("h", b"")] * 20_000)]
+    ("key", "headers"),
+    [
+        (bytes(MAX_TASK_BYTES), []),
+        (None, [("h", bytes(MAX_TASK_BYTES))]),
+        (None, [("h", b"")] * 20_000),
+    ],
 )
-def test_keys_and_headers_fill_the_memory_as_lines_do(key: bytes | None, headers: list[tuple[str, bytes | None]]) -> None:
+def test_keys_and_headers_fill_the_memory_as_lines_do(
+    key: bytes | None, headers: list[tuple[str, bytes | None]]
+) -> None:
     """Keys and headers count as memory, because a producer may write any number of them.
 
     Many small headers take more memory than their text.
     """
     inbox, source, _ = intake()
 
-    inbox.deliver([Record(INBOX, offset, 0, key, b"{}", headers) for offset in range(HIGH_BYTES // MAX_TASK_BYTES + 1)])
+    inbox.deliver(
+        [
+            Record(INBOX, offset, 0, key, b"{}", headers)
+            for offset in range(HIGH_BYTES // MAX_TASK_BYTES + 1)
+        ]
+    )
     assert source.paused == {INBOX}
 
     assert len(inbox._page()) == 2

@@ -27,7 +27,9 @@ PASSWORD = "hunter2"  # noqa: S105 - not a real one
 
 
 def config(**client: str) -> KafkaConfig:
-    return KafkaConfig("broker:9092", {name.replace("_", "."): value for name, value in client.items()})
+    return KafkaConfig(
+        "broker:9092", {name.replace("_", "."): value for name, value in client.items()}
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,13 @@ def test_consumer_settings_that_lose_work_are_refused(name: str, value: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("acks", "1"), ("enable.idempotence", "false"), ("partitioner", "random"), ("message.timeout.ms", "0")]
+    ("name", "value"),
+    [
+        ("acks", "1"),
+        ("enable.idempotence", "false"),
+        ("partitioner", "random"),
+        ("message.timeout.ms", "0"),
+    ],
 )
 def test_producer_settings_that_lose_work_are_refused(name: str, value: str) -> None:
     """Producer settings that would lose or misplace records are refused by name."""
@@ -57,8 +65,12 @@ def test_producer_settings_that_lose_work_are_refused(name: str, value: str) -> 
         producer_settings(KafkaConfig("broker:9092", {name: value}))
 
 
-@pytest.mark.parametrize("name", ["plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.location"])
-@pytest.mark.parametrize("settings", [producer_settings, admin_settings, lambda c: consumer_settings(c, "g")])
+@pytest.mark.parametrize(
+    "name", ["plugin.library.paths", "sasl.kerberos.kinit.cmd", "ssl.engine.location"]
+)
+@pytest.mark.parametrize(
+    "settings", [producer_settings, admin_settings, lambda c: consumer_settings(c, "g")]
+)
 def test_settings_that_run_code_are_refused(name: str, settings: object) -> None:
     """Settings that load a library or run a command are refused."""
     assert callable(settings)
@@ -93,7 +105,11 @@ def test_new_protocol_leaves_session_and_assignor_to_the_broker() -> None:
     """
     settings = consumer_settings(config(group_protocol="consumer"), "g")
 
-    assert not settings.keys() & {"session.timeout.ms", "partition.assignment.strategy", "heartbeat.interval.ms"}
+    assert not settings.keys() & {
+        "session.timeout.ms",
+        "partition.assignment.strategy",
+        "heartbeat.interval.ms",
+    }
     with pytest.raises(ConfigError, match=r"session\.timeout\.ms"):
         consumer_settings(config(group_protocol="consumer", session_timeout_ms="6000"), "g")
 
@@ -102,9 +118,15 @@ def test_each_client_gets_what_is_meant_for_it() -> None:
     """Security settings reach every client; consumer and producer settings only their own."""
     everything = config(security_protocol="ssl", fetch_min_bytes="2", compression_type="zstd")
 
-    assert producer_settings(everything).items() >= {"security.protocol": "ssl", "compression.type": "zstd"}.items()
+    assert (
+        producer_settings(everything).items()
+        >= {"security.protocol": "ssl", "compression.type": "zstd"}.items()
+    )
     assert "fetch.min.bytes" not in producer_settings(everything)
-    assert consumer_settings(everything, "g").items() >= {"security.protocol": "ssl", "fetch.min.bytes": "2"}.items()
+    assert (
+        consumer_settings(everything, "g").items()
+        >= {"security.protocol": "ssl", "fetch.min.bytes": "2"}.items()
+    )
     assert "compression.type" not in consumer_settings(everything, "g")
     assert not admin_settings(everything).keys() & {"fetch.min.bytes", "compression.type"}
 
@@ -128,7 +150,9 @@ def test_settings_that_librdkafka_takes_are_taken_by_every_client(client: dict[s
 
     Producer(producer_settings(chosen))
     Consumer(consumer_settings(chosen, "g"))
-    Consumer({**Peek(settings=admin_settings(chosen), clock=SystemClock())._settings, "group.id": "peek"})
+    Consumer(
+        {**Peek(settings=admin_settings(chosen), clock=SystemClock())._settings, "group.id": "peek"}
+    )
     Consumer({**admin_settings(chosen), **CONSUMER_PROMISES, **OWN})
 
 
@@ -141,7 +165,9 @@ def test_a_record_makes_no_topic_by_chance() -> None:
     said: list[str | None] = []
     ours = producer_settings(config(topic_metadata_propagation_max_ms="100"))
     brokers = {"test.mock.num.brokers": 1, "delivery.report.only.error": False, "log_level": 0}
-    producer = Producer({**ours, **brokers, "on_delivery": lambda error, _: said.append(error and error.name())})
+    producer = Producer(
+        {**ours, **brokers, "on_delivery": lambda error, _: said.append(error and error.name())}
+    )
 
     producer.produce("docllm.dlq", b"v", b"k")
     producer.flush(10)
@@ -153,7 +179,9 @@ def test_no_error_shows_a_value() -> None:
     """An error names the setting and hides its value."""
     secret = config(sasl_password=PASSWORD)
 
-    refused = refused_setting(secret, f'Invalid value "{PASSWORD}" for configuration property "sasl.password"')
+    refused = refused_setting(
+        secret, f'Invalid value "{PASSWORD}" for configuration property "sasl.password"'
+    )
     away = unreachable(secret, "Connection refused")
 
     assert isinstance(refused, ConfigError)
@@ -163,7 +191,9 @@ def test_no_error_shows_a_value() -> None:
     assert PASSWORD not in f"{refused} {away} {secret!r}"
 
 
-@pytest.mark.parametrize("wrong", [SystemError("exception set"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad")])
+@pytest.mark.parametrize(
+    "wrong", [SystemError("exception set"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad")]
+)
 def test_headers_that_the_client_cannot_read_are_told_as_such(wrong: Exception) -> None:
     """Headers with a name that is not UTF-8 are marked as unreadable.
 

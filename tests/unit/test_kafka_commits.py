@@ -70,7 +70,9 @@ class Desk:
 
     def assign(self, *numbers: int, at: int = 0) -> tuple[Partition, ...]:
         self.assignment.add([("t", number) for number in numbers])
-        return self.assignment.begin([Start(TopicPartition("t", number, at)) for number in numbers], IDS)
+        return self.assignment.begin(
+            [Start(TopicPartition("t", number, at)) for number in numbers], IDS
+        )
 
     def second(self) -> None:
         self.time.seconds += PERIOD_S

@@ -13,7 +13,9 @@ def test_events_arrive_in_the_order_in_which_they_were_given() -> None:
 
     async def run() -> None:
         handover = ThreadBridge(loop=asyncio.get_running_loop(), deliver=heard.append)
-        thread = threading.Thread(target=lambda: [handover.give(SourceFailed(str(n))) for n in range(100)])
+        thread = threading.Thread(
+            target=lambda: [handover.give(SourceFailed(str(n))) for n in range(100)]
+        )
         thread.start()
         await asyncio.to_thread(thread.join)
         await asyncio.sleep(0)

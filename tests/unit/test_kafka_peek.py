@@ -86,7 +86,9 @@ def test_what_is_asked_apart_is_told() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(peek.LASTING))
-def test_records_that_cannot_be_read_are_not_waited_for(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_records_that_cannot_be_read_are_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
     """Unreadable records are not waited for: the error is reported at once.
 
     Ten seconds later the message used to be that the brokers do not answer, though a right was

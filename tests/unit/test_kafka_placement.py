@@ -44,7 +44,9 @@ def test_a_topic_that_the_brokers_have_not_told_of_yet_is_not_taken_for_another(
     """
     watch, heard, clock = Watch(), Heard(), MagicMock(**{"now_s.return_value": 100.0})
     client = MagicMock(**{"committed.return_value": [TopicPartition("t", 0, 7)]})
-    placement = Rebalance(assignment=Assignment(), commits=MagicMock(), watch=watch, handover=heard, clock=clock)  # type: ignore[arg-type]
+    placement = Rebalance(
+        assignment=Assignment(), commits=MagicMock(), watch=watch, handover=heard, clock=clock
+    )  # type: ignore[arg-type]
 
     placement.on_assign(client, [TopicPartition("t", 0)])
     placement.step(client)

@@ -27,7 +27,9 @@ class Watched:
     def __init__(self) -> None:
         self.handle = Handle()
         self.clock = HandClock()
-        self.pulse = Liveness(topic="topic", clock=self.clock, outage=Outage(name="Kafka", clock=self.clock))
+        self.pulse = Liveness(
+            topic="topic", clock=self.clock, outage=Outage(name="Kafka", clock=self.clock)
+        )
 
     def seconds_until_stopped(self, most_s: int) -> int | None:
         for second in range(most_s):

@@ -42,9 +42,14 @@ def made(*, stopped: bool = False) -> Reader:
 
     `stopped` means that its handle no longer reaches a broker.
     """
-    parts = {name: MagicMock() for name in ("assignment", "commits", "placement", "watch", "pulse", "outage")}
+    parts = {
+        name: MagicMock()
+        for name in ("assignment", "commits", "placement", "watch", "pulse", "outage")
+    }
     parts["pulse"].has_stopped.return_value = stopped
-    return Reader(config=KafkaConfig("b:9092"), settings={}, handover=MagicMock(spec=ThreadBridge), **parts)
+    return Reader(
+        config=KafkaConfig("b:9092"), settings={}, handover=MagicMock(spec=ThreadBridge), **parts
+    )
 
 
 def left(held: int) -> list[str]:
@@ -87,7 +92,9 @@ def test_a_handle_that_reaches_no_broker_any_more_is_closed() -> None:
         (KafkaError(KafkaError._ALL_BROKERS_DOWN), False),
     ],
 )
-def test_a_fatal_error_ends_the_handle_however_the_client_gives_it(error: KafkaError, *, ends: bool) -> None:
+def test_a_fatal_error_ends_the_handle_however_the_client_gives_it(
+    error: KafkaError, *, ends: bool
+) -> None:
     """A fatal error ends the handle in whichever form the client reports it.
 
     Read as a message it has only the number, and `fatal()` is False. A member that the group had
@@ -107,11 +114,16 @@ def test_a_batch_that_cannot_be_read_is_told_with_its_partition(code: int) -> No
     The client asks for it again for ever. An agent used to say that it goes on by itself, but not
     where it stands.
     """
-    reader, message = made(), MagicMock(**{"topic.return_value": "docllm.inbox", "partition.return_value": 3})
+    reader, message = (
+        made(),
+        MagicMock(**{"topic.return_value": "docllm.inbox", "partition.return_value": 3}),
+    )
 
     for _ in range(2):
         reader._not_read(message, KafkaError(code, "failed at 17"))
 
     told = [call.args[0].reason for call in reader._handover.give.call_args_list]  # type: ignore[attr-defined]
-    assert told == ["Kafka: failed at 17; docllm.inbox[3] is read no further until its group is moved past that, or the client can take it"]
+    assert told == [
+        "Kafka: failed at 17; docllm.inbox[3] is read no further until its group is moved past that, or the client can take it"
+    ]
     assert not reader._broken

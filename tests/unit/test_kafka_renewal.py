@@ -59,7 +59,9 @@ def test_a_client_that_nothing_answers_is_opened_anew() -> None:
     assert asked.client is not second
 
 
-@pytest.mark.parametrize("code", [KafkaError.NOT_COORDINATOR, KafkaError.TOPIC_AUTHORIZATION_FAILED])
+@pytest.mark.parametrize(
+    "code", [KafkaError.NOT_COORDINATOR, KafkaError.TOPIC_AUTHORIZATION_FAILED]
+)
 def test_whatever_a_broker_says_is_an_answer(code: int) -> None:
     """A refusal is an answer too: it comes over a working connection."""
     asked = Asked()
@@ -72,7 +74,9 @@ def test_whatever_a_broker_says_is_an_answer(code: int) -> None:
     assert asked.client is asked.first
 
 
-def test_a_client_that_cannot_be_opened_now_leaves_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_cannot_be_opened_now_leaves_the_old_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """If no new client can be opened, the old one stays, and the agent does not end.
 
     A certificate may be missing for the moment in which it is replaced.

@@ -29,7 +29,9 @@ async def answer(publisher: KafkaPublisher) -> Refusal:
     return refusal
 
 
-def test_a_fatal_error_while_nothing_is_sent_costs_a_client_alone(publisher: KafkaPublisher) -> None:
+def test_a_fatal_error_while_nothing_is_sent_costs_a_client_alone(
+    publisher: KafkaPublisher,
+) -> None:
     """A fatal error while nothing is sent only costs a client.
 
     The client raises it from a poll for news. That used to end the thread, and no publish was ever
@@ -50,7 +52,9 @@ def test_a_fatal_error_while_nothing_is_sent_costs_a_client_alone(publisher: Kaf
     assert "fatal" not in asyncio.run(run()).reason.lower()
 
 
-def test_a_fatal_error_under_way_refuses_the_group_and_no_later_one(publisher: KafkaPublisher) -> None:
+def test_a_fatal_error_under_way_refuses_the_group_and_no_later_one(
+    publisher: KafkaPublisher,
+) -> None:
     """A fatal error in flight refuses that group of records, and no later one.
 
     The broken client used to stay in use, and refused all later records.
@@ -70,12 +74,18 @@ def test_a_fatal_error_under_way_refuses_the_group_and_no_later_one(publisher: K
     assert "fatal" not in second.reason.lower()
 
 
-def test_a_fatal_error_that_the_client_dropped_is_looked_for_in_the_log(publisher: KafkaPublisher) -> None:
+def test_a_fatal_error_that_the_client_dropped_is_looked_for_in_the_log(
+    publisher: KafkaPublisher,
+) -> None:
     """A fatal error that the client dropped is taken from the log.
 
     A reason such as "returned NULL without setting an exception" helps nobody.
     """
-    reason = publisher._sender._ended(SystemError("<method 'flush'> returned NULL without setting an exception"))
+    reason = publisher._sender._ended(
+        SystemError("<method 'flush'> returned NULL without setting an exception")
+    )
 
-    assert reason == "the producer had a fatal error and is opened anew: the client's log says which"
+    assert (
+        reason == "the producer had a fatal error and is opened anew: the client's log says which"
+    )
     assert publisher._sender._broken

@@ -20,11 +20,20 @@ from schemas.settings.config import KafkaConfig
 
 def message(error: KafkaError | None = None) -> Any:
     """Return the first record of a partition, or an error."""
-    said = {"error": error, "partition": 0, "offset": 0, "key": b"k", "value": b"v", "headers": None}
+    said = {
+        "error": error,
+        "partition": 0,
+        "offset": 0,
+        "key": b"k",
+        "value": b"v",
+        "headers": None,
+    }
     return SimpleNamespace(**{name: lambda value=value: value for name, value in said.items()})
 
 
-def read(monkeypatch: pytest.MonkeyPatch, *messages: Any, topic_error: KafkaError | None = None) -> list[Incoming]:
+def read(
+    monkeypatch: pytest.MonkeyPatch, *messages: Any, topic_error: KafkaError | None = None
+) -> list[Incoming]:
     """Read a topic of one record, whose client returns these messages."""
     given = iter(messages)
     topic = SimpleNamespace(error=topic_error, partitions=() if topic_error else (0,))
@@ -50,7 +59,9 @@ def test_no_right_to_the_readers_own_group_hinders_nothing(monkeypatch: pytest.M
     The documents ask for rights to `<group>`; with these, dead letters could be loaded back only
     for the group docllm.
     """
-    records = read(monkeypatch, message(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)), message())
+    records = read(
+        monkeypatch, message(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)), message()
+    )
 
     assert [(one.key, one.value) for one in records] == [(b"k", b"v")]
 
@@ -60,7 +71,9 @@ def test_a_topic_that_may_not_be_read_is_refused(monkeypatch: pytest.MonkeyPatch
 
     Brokers that refuse do answer.
     """
-    with pytest.raises(UnreachableError, match=r"b:9092 refuses: .*opic authorization failed; check what the user"):
+    with pytest.raises(
+        UnreachableError, match=r"b:9092 refuses: .*opic authorization failed; check what the user"
+    ):
         read(monkeypatch, message(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
 
 

@@ -54,12 +54,32 @@ async def no_notes() -> list[str]:
 
 def idle_agent() -> Agent:
     """Return an agent without sources, whose group has nothing to do."""
-    parts = {name: MagicMock() for name in ("loop", "slots", "settler", "intake", "reaper", "publishing", "clock", "counts")}
+    parts = {
+        name: MagicMock()
+        for name in (
+            "loop",
+            "slots",
+            "settler",
+            "intake",
+            "reaper",
+            "publishing",
+            "clock",
+            "counts",
+        )
+    }
     for part in parts.values():
-        part.configure_mock(**{f"{duty}_forever": for_ever for duty in ("ask", "claim", "tick", "reap", "relay", "tidy")}, run=for_ever)
+        part.configure_mock(
+            **{
+                f"{duty}_forever": for_ever
+                for duty in ("ask", "claim", "tick", "reap", "relay", "tidy")
+            },
+            run=for_ever,
+        )
         part.configure_mock(running=0, unsettled=0, idle=nothing, finish=nothing, no_claim=nothing)
     parts["intake"].idle = True
-    finished = Finished(open_tasks=nothing, orders=nothing, any_work=nothing, notes=no_notes, any_dead=nothing)  # type: ignore[arg-type]
+    finished = Finished(
+        open_tasks=nothing, orders=nothing, any_work=nothing, notes=no_notes, any_dead=nothing
+    )  # type: ignore[arg-type]
     return Agent(**parts, finished=finished, sources=[], duties=[], leave=nothing)  # type: ignore[arg-type]
 
 
@@ -67,7 +87,9 @@ def test_an_agent_that_is_done_has_limited_time_to_leave() -> None:
     """A finished agent has limited time to leave: it gets no signal, and others wait for it."""
     said: list[str] = []
 
-    asyncio.run(idle_agent().run(Stop(lambda: said.append("leaving")), until_done=True, drain_timeout_s=1))
+    asyncio.run(
+        idle_agent().run(Stop(lambda: said.append("leaving")), until_done=True, drain_timeout_s=1)
+    )
 
     assert said == ["leaving"]
 
@@ -85,17 +107,25 @@ def test_the_time_to_leave_begins_with_the_first_signal() -> None:
     assert stop.hurry.is_set()
 
 
-def test_who_takes_the_work_for_done_hears_what_is_to_come(caplog: pytest.LogCaptureFixture) -> None:
+def test_who_takes_the_work_for_done_hears_what_is_to_come(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Whoever takes the work for done is warned of a stopped load, whose tasks are all final."""
     agent = idle_agent()
 
     async def notes() -> list[str]:
         return ["batch b: its load has not ended"]
 
-    agent._finished = Finished(open_tasks=nothing, orders=nothing, any_work=nothing, notes=notes, any_dead=nothing)  # type: ignore[arg-type]
+    agent._finished = Finished(
+        open_tasks=nothing, orders=nothing, any_work=nothing, notes=notes, any_dead=nothing
+    )  # type: ignore[arg-type]
     asyncio.run(agent.run(Stop(lambda: None), until_done=True, drain_timeout_s=1))
 
-    said = [record.getMessage() for record in caplog.records if record.name == "agent.agent" and record.levelname == "WARNING"]
+    said = [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "agent.agent" and record.levelname == "WARNING"
+    ]
     assert said == ["batch b: its load has not ended"]
 
 
@@ -106,7 +136,9 @@ def test_a_look_that_fails_is_no_end_of_the_work() -> None:
     async def broken() -> bool:
         raise RuntimeError("the ledger cannot be asked")
 
-    agent._finished = Finished(open_tasks=broken, orders=nothing, any_work=nothing, notes=no_notes, any_dead=nothing)  # type: ignore[arg-type]
+    agent._finished = Finished(
+        open_tasks=broken, orders=nothing, any_work=nothing, notes=no_notes, any_dead=nothing
+    )  # type: ignore[arg-type]
 
     with pytest.raises(RuntimeError, match="cannot be asked"):
         asyncio.run(agent.run(Stop(lambda: None), until_done=True, drain_timeout_s=1))
@@ -153,4 +185,6 @@ def test_a_reaper_has_limited_time_to_leave(monkeypatch: pytest.MonkeyPatch) -> 
     stop.signal()
 
     with pytest.raises(UnreachableError, match="does not know that this reaper left"):
-        asyncio.run(asyncio.wait_for(Reaping(reaper=reaper, duties=[], leave=for_ever).run(stop), 20))
+        asyncio.run(
+            asyncio.wait_for(Reaping(reaper=reaper, duties=[], leave=for_ever).run(stop), 20)
+        )

@@ -134,13 +134,28 @@ BAD = [
 
 # Lines that are valid by the JSON Schemas, which cannot express these rules.
 BEYOND_JSON_SCHEMA = [
-    pytest.param(ours(prompt="{document}" * 41, input={"text": "x" * 1_000_000}), "prompt", "41000000 characters", id="grows"),
+    pytest.param(
+        ours(prompt="{document}" * 41, input={"text": "x" * 1_000_000}),
+        "prompt",
+        "41000000 characters",
+        id="grows",
+    ),
     (ours(id="é" * 96), "id", "192 bytes"),
     (ours(schema={"type": "objekt"}), "schema", "not a valid JSON Schema"),
     (ours(schema={"pattern": "("}), "schema", "not a valid JSON Schema"),
     (ours(schema={"$ref": "http://127.0.0.1:1/x"}), "schema", "not a valid JSON Schema"),
-    (ours(schema={"allOf": [{"$ref": "#/$defs/a"}] * 400, "$defs": {"a": {"anyOf": [{}] * 400}}}), "schema", "tries more than 100000"),
-    (ours(schema={"patternProperties": {f"{n}": {} for n in range(101)}}), "schema", "more than 100 different patterns"),
+    (
+        ours(
+            schema={"allOf": [{"$ref": "#/$defs/a"}] * 400, "$defs": {"a": {"anyOf": [{}] * 400}}}
+        ),
+        "schema",
+        "tries more than 100000",
+    ),
+    (
+        ours(schema={"patternProperties": {f"{n}": {} for n in range(101)}}),
+        "schema",
+        "more than 100 different patterns",
+    ),
     (ours(schema={"pattern": "\\s" * 1000}), "schema", "too many classes"),
     (ours(schema={"pattern": "\\pL{9999}"}), "schema", "takes at most 16 MiB"),
     (ours(schema={"$ref": "#/$defs/none"}), "schema", "not a valid JSON Schema"),
@@ -162,12 +177,39 @@ BROKEN = [
     (b'{"id": "a", "prompt": "p", "metadata": [{"x": {"y": ":", "y": 2}}]}', "y", "twice"),
     (b'{"id": "a", "prompt": "p", "metadata": {"x": [{"y": ":", "y": 2}]}}', "y", "twice"),
     (b'{"id": "a", "prompt": "p", "metadata": {"x\\u003a": 1, "x:": 2}}', "x:", "twice"),
-    (b'{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m", "model": "n"}}', "model", "twice"),
-    (b'{"id": "a", "prompt": "p", "metadata": ' + b'{"a":' * 300 + b"1" + b"}" * 300 + b"}", "", "250 levels"),
-    (b'{"id": "a", "prompt": "p", "metadata": ' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}", "", "250 levels"),
-    (b'{"id": "a", "prompt": "p", "metadata": ' + b"[" * 1000 + b"]" * 1000 + b', "metadata": {}}', "", "250 levels"),
-    (b'{"id": "a", "prompt": "p", "params": {"seed": 18446744073709551616}}', "params.seed", "beyond 64 bits"),
-    (b'{"id": "a", "prompt": "p", "schema": {"allOf": [{"minimum": -9223372036854775809}]}}', "schema.allOf", "beyond 64 bits"),
+    (
+        b'{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m", "model": "n"}}',
+        "model",
+        "twice",
+    ),
+    (
+        b'{"id": "a", "prompt": "p", "metadata": ' + b'{"a":' * 300 + b"1" + b"}" * 300 + b"}",
+        "",
+        "250 levels",
+    ),
+    (
+        b'{"id": "a", "prompt": "p", "metadata": ' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}",
+        "",
+        "250 levels",
+    ),
+    (
+        b'{"id": "a", "prompt": "p", "metadata": '
+        + b"[" * 1000
+        + b"]" * 1000
+        + b', "metadata": {}}',
+        "",
+        "250 levels",
+    ),
+    (
+        b'{"id": "a", "prompt": "p", "params": {"seed": 18446744073709551616}}',
+        "params.seed",
+        "beyond 64 bits",
+    ),
+    (
+        b'{"id": "a", "prompt": "p", "schema": {"allOf": [{"minimum": -9223372036854775809}]}}',
+        "schema.allOf",
+        "beyond 64 bits",
+    ),
     (orjson.dumps(OPENAI)[:-2] + b',"x":1' + b"0" * 200 + b"}}", "body.x", "beyond 64 bits"),
     (b'{"id": "a", "prompt": "' + b"p" * (3 << 20) + b'"}', "", "bytes long"),
 ]
@@ -187,7 +229,9 @@ def taken(value: bytes) -> bool:
 
 
 def published(line: dict[str, Any]) -> jsonschema_rs.Validator:
-    return validator("openai_batch_line.json" if "custom_id" in line or "body" in line else "task_line.json")
+    return validator(
+        "openai_batch_line.json" if "custom_id" in line or "body" in line else "task_line.json"
+    )
 
 
 @pytest.mark.parametrize("line", GOOD, ids=str)
@@ -198,7 +242,9 @@ def test_a_good_line_is_taken_by_parse_and_by_the_published_schema(line: dict[st
 
 
 @pytest.mark.parametrize(("line", "field", "words"), BAD, ids=str)
-def test_a_bad_line_is_refused_by_parse_and_by_the_published_schema(line: dict[str, Any], field: str, words: str) -> None:
+def test_a_bad_line_is_refused_by_parse_and_by_the_published_schema(
+    line: dict[str, Any], field: str, words: str
+) -> None:
     """Every bad line names the field and the remedy, and its format's JSON Schema refuses it."""
     with pytest.raises(LineError) as refused:
         parse(orjson.dumps(line))
@@ -209,7 +255,9 @@ def test_a_bad_line_is_refused_by_parse_and_by_the_published_schema(line: dict[s
 
 
 @pytest.mark.parametrize(("line", "field", "words"), BEYOND_JSON_SCHEMA, ids=str)
-def test_what_a_schema_cannot_say_is_refused_all_the_same(line: dict[str, Any], field: str, words: str) -> None:
+def test_what_a_schema_cannot_say_is_refused_all_the_same(
+    line: dict[str, Any], field: str, words: str
+) -> None:
     """Only `parse` checks an id's bytes and the inner schema; the schema's description says so."""
     with pytest.raises(LineError, match=words) as refused:
         parse(orjson.dumps(line))
@@ -219,7 +267,9 @@ def test_what_a_schema_cannot_say_is_refused_all_the_same(line: dict[str, Any], 
 
 
 @pytest.mark.parametrize(("value", "field", "words"), BROKEN, ids=lambda part: repr(part)[:60])
-def test_bytes_that_are_no_clear_json_object_are_refused(value: bytes, field: str, words: str) -> None:
+def test_bytes_that_are_no_clear_json_object_are_refused(
+    value: bytes, field: str, words: str
+) -> None:
     """Broken JSON, doubled names, deep nesting and oversize are errors.
 
     They never crash the reader, and it never makes a silent choice.
@@ -232,8 +282,19 @@ def test_bytes_that_are_no_clear_json_object_are_refused(value: bytes, field: st
 
 def test_a_line_of_ours_becomes_its_task() -> None:
     """Each field of docllm's format arrives in the task under its own name."""
-    line = ours(model="m", params={"n": 1}, schema={"type": "object"}, tenant="t", priority=2, max_attempts=3, metadata={"k": "v"})
-    line |= {"input": {"uri": "file:///a", "size": 5, "sha256": SHA}, "deadline": "2027-01-31T18:00:00+02:00"}
+    line = ours(
+        model="m",
+        params={"n": 1},
+        schema={"type": "object"},
+        tenant="t",
+        priority=2,
+        max_attempts=3,
+        metadata={"k": "v"},
+    )
+    line |= {
+        "input": {"uri": "file:///a", "size": 5, "sha256": SHA},
+        "deadline": "2027-01-31T18:00:00+02:00",
+    }
 
     task = parse(orjson.dumps(line))
 
@@ -264,7 +325,9 @@ def test_a_size_is_a_whole_number_however_it_is_written() -> None:
 
 def test_an_openai_line_keeps_its_body() -> None:
     """An OpenAI line keeps the whole request, so that it is sent as it was written."""
-    assert parse(orjson.dumps(OPENAI)) == TaskLine(key="a", format="openai", type="openai", model="m", body=CHAT)
+    assert parse(orjson.dumps(OPENAI)) == TaskLine(
+        key="a", format="openai", type="openai", model="m", body=CHAT
+    )
 
 
 @pytest.mark.parametrize(

@@ -175,11 +175,24 @@ def test_a_source_that_cannot_be_opened_is_a_usage_error(tmp_path: Path) -> None
 
 def test_a_rejects_file_stands_for_its_repaired_texts() -> None:
     """A line of a rejects file is read as its text; an unrepaired one is bad again."""
-    repaired = {"line": 7, "field": "id", "error": "e", "fix": "f", "text": task("b").decode() + "\r\n"}
-    lines = read(b"\n".join(orjson.dumps(repaired | change) for change in ({}, {"text": "{broken"}, {"text": None})))
+    repaired = {
+        "line": 7,
+        "field": "id",
+        "error": "e",
+        "fix": "f",
+        "text": task("b").decode() + "\r\n",
+    }
+    lines = read(
+        b"\n".join(
+            orjson.dumps(repaired | change) for change in ({}, {"text": "{broken"}, {"text": None})
+        )
+    )
 
     assert good(lines) == [(1, "b")]
-    assert [(line.line, line.field, line.text) for line in lines[1:]] == [(2, "", "{broken"), (3, "text", None)]
+    assert [(line.line, line.field, line.text) for line in lines[1:]] == [
+        (2, "", "{broken"),
+        (3, "text", None),
+    ]
     assert lines[0].value == task("b")
 
 
@@ -196,7 +209,10 @@ def test_a_reject_whose_bytes_were_replaced_is_bad_until_they_are_repaired(tmp_p
 
     (again,) = read(once)
     assert isinstance(again, Bad)
-    assert (again.error, again.text) == ("is not UTF-8 at byte 12", '{"id": "caf\ufffd", "prompt": "x"}')
+    assert (again.error, again.text) == (
+        "is not UTF-8 at byte 12",
+        '{"id": "caf\ufffd", "prompt": "x"}',
+    )
     assert isinstance(read(orjson.dumps(again))[0], Bad)
     assert good(read(once.replace("\ufffd".encode(), "é".encode()))) == [(1, "café")]
     assert good(read(once.replace("\ufffd".encode(), rb"\\ufffd"))) == [(1, "caf\ufffd")]

@@ -16,7 +16,10 @@ from schemas.errors import ConfigError
         ("https://api.openai.com/v1/", "https://api.openai.com/v1/chat/completions"),
         (" http://[::1]:8000 ", "http://[::1]:8000/chat/completions"),
         ("https://h/v1/chat/completions", "https://h/v1/chat/completions"),
-        ("https://h/openai/deployments/d?api-version=1", "https://h/openai/deployments/d/chat/completions?api-version=1"),
+        (
+            "https://h/openai/deployments/d?api-version=1",
+            "https://h/openai/deployments/d/chat/completions?api-version=1",
+        ),
     ],
 )
 def test_endpoint(base_url: str, url: str) -> None:
@@ -52,7 +55,9 @@ def test_what_is_no_address(base_url: str) -> None:
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("url", ["http://256.256.256.256/v1", "http://1.2.3.4.5/v1", "http://xn--/v1"])
+@pytest.mark.parametrize(
+    "url", ["http://256.256.256.256/v1", "http://1.2.3.4.5/v1", "http://xn--/v1"]
+)
 def test_an_address_that_cannot_be_called_is_refused_at_the_start(url: str) -> None:
     """An address that cannot be called is refused at the start, with its setting.
 
@@ -62,7 +67,10 @@ def test_an_address_that_cannot_be_called_is_refused_at_the_start(url: str) -> N
         connected(endpoint(url), timedelta(seconds=1))
 
 
-@pytest.mark.parametrize("url", ["http://my_host:8000/v1", "http://m\u00fcller.de/v1", "http://[::1]:1/v1", "http://h/?a={b}"])
+@pytest.mark.parametrize(
+    "url",
+    ["http://my_host:8000/v1", "http://m\u00fcller.de/v1", "http://[::1]:1/v1", "http://h/?a={b}"],
+)
 def test_an_odd_address_is_taken(url: str) -> None:
     """Odd addresses are accepted, such as container names and names in other scripts."""
     connected(endpoint(url), timedelta(seconds=1))
@@ -98,10 +106,26 @@ PROXY = {"http": "http://proxy:3128"}
         ("http://localhost:8000/v1", PROXY, ""),
         ("http://127.0.0.1:8000/v1", {}, ""),
         ("http://vllm:8000/v1", {}, "the API key is sent to vllm unencrypted;"),
-        ("http://vllm:8000/v1", {"https": "http://proxy:3128"}, "the API key is sent to vllm unencrypted;"),
-        ("http://vllm:8000/v1", PROXY, "unencrypted and through the proxy of HTTP_PROXY or ALL_PROXY;"),
-        ("http://vllm:8000/v1", {"all": "http://proxy:3128"}, "unencrypted and through the proxy of"),
-        ("http://vllm:8000/v1", {**PROXY, "no": "vllm"}, "the API key is sent to vllm unencrypted;"),
+        (
+            "http://vllm:8000/v1",
+            {"https": "http://proxy:3128"},
+            "the API key is sent to vllm unencrypted;",
+        ),
+        (
+            "http://vllm:8000/v1",
+            PROXY,
+            "unencrypted and through the proxy of HTTP_PROXY or ALL_PROXY;",
+        ),
+        (
+            "http://vllm:8000/v1",
+            {"all": "http://proxy:3128"},
+            "unencrypted and through the proxy of",
+        ),
+        (
+            "http://vllm:8000/v1",
+            {**PROXY, "no": "vllm"},
+            "the API key is sent to vllm unencrypted;",
+        ),
     ],
 )
 def test_a_key_that_goes_in_clear_is_told(url: str, proxies: dict[str, str], told: str) -> None:

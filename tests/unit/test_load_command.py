@@ -44,7 +44,9 @@ def test_an_input_that_changes_after_it_was_checked_is_told(
     assert run(tmp_path, str(path), "--strict") == code
 
 
-def test_two_inputs_of_one_name_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_inputs_of_one_name_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Two inputs of one name go into one batch, which is reported as perhaps unintended."""
     for folder, line in (("one", FIRST), ("two", SECOND)):
         (tmp_path / folder).mkdir()
@@ -57,7 +59,9 @@ def test_two_inputs_of_one_name_are_told(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().err.startswith("batch tasks had 1 task already; ")
 
 
-def test_an_input_that_is_loaded_again_makes_no_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_input_that_is_loaded_again_makes_no_noise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """An input that is loaded again, after an interruption or because it grew, is silent."""
     path = tmp_path / "tasks.jsonl"
     path.write_bytes(FIRST + SECOND)
@@ -90,16 +94,31 @@ def test_documents_that_agents_may_not_read_are_told(
 
     for more in (["--dry-run"], []):
         assert run(here, "--documents", str(there), *question, *more) == 0
-        assert capsys.readouterr().err.endswith(f"set before the agents start: DOCLLM_DOCUMENT_ROOTS={here}:{there}\n")
+        assert capsys.readouterr().err.endswith(
+            f"set before the agents start: DOCLLM_DOCUMENT_ROOTS={here}:{there}\n"
+        )
 
     config = load_config(flags={}, environ={"DOCLLM_DOCUMENT_ROOTS": str(tmp_path)}, cwd=here)
-    assert asyncio.run(load.load(config, _parser().parse_args(["load", "--documents", str(there), *question]))) == 0
+    assert (
+        asyncio.run(
+            load.load(config, _parser().parse_args(["load", "--documents", str(there), *question]))
+        )
+        == 0
+    )
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(("more", "where", "into"), [([], "in ", " with --batch {}"), (["--strict"], "nothing is loaded: ", "")])
+@pytest.mark.parametrize(
+    ("more", "where", "into"),
+    [([], "in ", " with --batch {}"), (["--strict"], "nothing is loaded: ", "")],
+)
 def test_what_cannot_be_repaired_in_the_rejects_file_is_not_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str], where: str, into: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    where: str,
+    into: str,
 ) -> None:
     """No repair in the rejects file is suggested for lines without text there.
 
@@ -116,7 +135,10 @@ def test_what_cannot_be_repaired_in_the_rejects_file_is_not_asked_for(
     long = capsys.readouterr().out
 
     assert [where in said for said in (documents, long)] == [True] * 2
-    assert f"; repair or convert the documents, and load them again{into.format('papers')}\n" in documents
+    assert (
+        f"; repair or convert the documents, and load them again{into.format('papers')}\n"
+        in documents
+    )
     assert f"; repair the input, and load it again{into.format('long')}\n" in long
     assert "repair `text`" not in documents + long
 
@@ -135,14 +157,18 @@ def test_rejects_are_loaded_into_their_batch_by_the_command_that_is_told(
 
     assert run(tmp_path, str(path), "--batch", "prod 1", "--group", "g") == 1
     said = capsys.readouterr().out.splitlines()[-2:]
-    rejects.write_text(rejects.read_text().replace("{broken", SECOND.decode().strip().replace('"', '\\"')))
+    rejects.write_text(
+        rejects.read_text().replace("{broken", SECOND.decode().strip().replace('"', '\\"'))
+    )
     command = shlex.split(said[0].partition("then: ")[2])
     assert run(tmp_path, *command[4:]) == 1
 
     assert command[:4] == ["python", "-m", "producer", "load"]
     assert capsys.readouterr().out.startswith("batch prod 1: 1 tasks loaded; ")
     assert said[1].startswith("1 of them without `text` there; ")
-    assert said[1].endswith("; once the others are loaded, repair the input, and load it again with --batch 'prod 1'")
+    assert said[1].endswith(
+        "; once the others are loaded, repair the input, and load it again with --batch 'prod 1'"
+    )
 
 
 def test_where_nothing_was_loaded_the_input_is_to_be_repaired(
@@ -155,11 +181,16 @@ def test_where_nothing_was_loaded_the_input_is_to_be_repaired(
     assert run(tmp_path, "bad.jsonl", "--strict") == 1
 
     rejects = tmp_path / "bad.jsonl.rejects.jsonl"
-    assert capsys.readouterr().out == f"nothing is loaded: 1 bad line in {rejects}; repair the input, and load it again\n"
+    assert (
+        capsys.readouterr().out
+        == f"nothing is loaded: 1 bad line in {rejects}; repair the input, and load it again\n"
+    )
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"], ["--strict"]])
-def test_a_cancelled_batch_takes_nothing_nor_does_a_dry_run_say_that_it_would(tmp_path: Path, more: list[str]) -> None:
+def test_a_cancelled_batch_takes_nothing_nor_does_a_dry_run_say_that_it_would(
+    tmp_path: Path, more: list[str]
+) -> None:
     """Load and dry run end with the same error for a cancelled batch.
 
     An input without a task needs no batch.
@@ -170,7 +201,9 @@ def test_a_cancelled_batch_takes_nothing_nor_does_a_dry_run_say_that_it_would(tm
     cancel = _parser().parse_args(["cancel", "--batch", "tasks"])
     assert asyncio.run(cancel.run(load_config(flags={}, environ={}, cwd=tmp_path), cancel)) == 0
 
-    with pytest.raises(UnsafeStateError, match="'tasks' was cancelled; load under another name with --batch"):
+    with pytest.raises(
+        UnsafeStateError, match="'tasks' was cancelled; load under another name with --batch"
+    ):
         run(tmp_path, str(path), *more)
 
     path.write_bytes(b"\n")
@@ -178,7 +211,9 @@ def test_a_cancelled_batch_takes_nothing_nor_does_a_dry_run_say_that_it_would(tm
 
 
 @pytest.mark.parametrize(("more", "done"), [([], "loaded"), (["--dry-run"], "to load")])
-def test_the_estimate_is_of_the_new_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], done: str) -> None:
+def test_the_estimate_is_of_the_new_tasks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], done: str
+) -> None:
     """After an interruption, the estimate is the cost of the rest."""
     path = tmp_path / "tasks.jsonl"
     path.write_bytes(FIRST)
@@ -195,7 +230,9 @@ def test_the_estimate_is_of_the_new_tasks(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"], ["--strict"]])
-def test_an_input_without_a_task_line_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]) -> None:
+def test_an_input_without_a_task_line_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
     """An input without a task line is reported: the program that made it may have failed.
 
     An input that was loaded before, or of bad lines only, has lines.
@@ -212,7 +249,9 @@ def test_an_input_without_a_task_line_is_told(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("more", [[], ["--strict"], ["--dry-run"]])
-def test_a_load_stops_at_too_many_bad_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]) -> None:
+def test_a_load_stops_at_too_many_bad_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
     """A load stops at too many bad lines, so that the rejects file does not fill the disk.
 
     Such lines have one cause. The file keeps those that were reported.
@@ -223,12 +262,17 @@ def test_a_load_stops_at_too_many_bad_lines(tmp_path: Path, capsys: pytest.Captu
     assert run(tmp_path, str(path), "--max-rejects", "1000", *more) == 1
 
     told = capsys.readouterr()
-    assert "error: stopped after 1,000 bad lines, the most that --max-rejects allows (1,000); repair what" in told.err
+    assert (
+        "error: stopped after 1,000 bad lines, the most that --max-rejects allows (1,000); repair what"
+        in told.err
+    )
     assert f"1,000 bad lines in {path}.rejects.jsonl" in told.out
     assert len((tmp_path / "tasks.jsonl.gz.rejects.jsonl").read_bytes().splitlines()) == 1000
 
 
-def test_a_load_that_stopped_at_bad_lines_goes_on_when_more_are_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_load_that_stopped_at_bad_lines_goes_on_when_more_are_allowed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A load that stopped at bad lines goes on once more are allowed.
 
     The loaded tasks are recognized, and only then the batch is complete.
@@ -237,6 +281,9 @@ def test_a_load_that_stopped_at_bad_lines_goes_on_when_more_are_allowed(tmp_path
     path.write_bytes(b"x\n" * 300 + FIRST)
 
     assert run(tmp_path, str(path), "--max-rejects", "200") == 1
-    assert "batch tasks: 0 tasks loaded of the input, which was not read to its end" in capsys.readouterr().err
+    assert (
+        "batch tasks: 0 tasks loaded of the input, which was not read to its end"
+        in capsys.readouterr().err
+    )
     assert run(tmp_path, str(path), "--max-rejects", "0") == 1
     assert "1 tasks loaded" in capsys.readouterr().out

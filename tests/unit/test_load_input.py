@@ -20,7 +20,11 @@ LINE = b'{"id":"%d","prompt":"x"}\n'
 
 
 def given(folder: Path, stack: ExitStack, *arguments: str) -> Input:
-    return Input(load_config(flags={}, environ={}, cwd=folder), _parser().parse_args(["load", *arguments]), stack)
+    return Input(
+        load_config(flags={}, environ={}, cwd=folder),
+        _parser().parse_args(["load", *arguments]),
+        stack,
+    )
 
 
 def slowly(pipe: int, lines: int) -> None:
@@ -31,7 +35,9 @@ def slowly(pipe: int, lines: int) -> None:
 
 
 @pytest.mark.parametrize("spooled", [False, True])
-def test_a_pause_of_standard_input_is_not_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, spooled: bool) -> None:
+def test_a_pause_of_standard_input_is_not_its_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, spooled: bool
+) -> None:
     """A pause of standard input is not its end.
 
     The program's parent may have made the pipe non-blocking. The load used to end with success at
@@ -57,11 +63,16 @@ def test_an_input_that_cannot_be_looked_at_is_a_usage_error(tmp_path: Path) -> N
 
     Both used to end with a traceback.
     """
-    with ExitStack() as stack, pytest.raises(ConfigError, match="cannot be read: File name too long"):
+    with (
+        ExitStack() as stack,
+        pytest.raises(ConfigError, match="cannot be read: File name too long"),
+    ):
         given(tmp_path, stack, "n" * 300, "--batch", "b").lines()
 
 
-def test_a_place_to_keep_a_pipe_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_place_to_keep_a_pipe_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """If a pipe cannot be stored, the error asks for another temporary folder.
 
     A container may have no writable folder.
@@ -72,14 +83,22 @@ def test_a_place_to_keep_a_pipe_is_asked_for(monkeypatch: pytest.MonkeyPatch, tm
 
     with (
         ExitStack() as stack,
-        pytest.raises(ConfigError, match=r"^- cannot be kept: No usable temporary .*; name another folder with TMPDIR$"),
+        pytest.raises(
+            ConfigError,
+            match=r"^- cannot be kept: No usable temporary .*; name another folder with TMPDIR$",
+        ),
     ):
         given(tmp_path, stack, "-").spool()
 
 
-def test_a_pipe_that_cannot_be_read_is_not_a_matter_of_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_that_cannot_be_read_is_not_a_matter_of_the_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An unreadable pipe and a full temporary folder have different errors."""
-    with os.fdopen(os.open(os.devnull, os.O_WRONLY), encoding="utf-8") as stdin, ExitStack() as stack:
+    with (
+        os.fdopen(os.open(os.devnull, os.O_WRONLY), encoding="utf-8") as stdin,
+        ExitStack() as stack,
+    ):
         monkeypatch.setattr(sys, "stdin", stdin)
 
         with pytest.raises(ConfigError, match=r"^- cannot be read: Bad file descriptor$"):

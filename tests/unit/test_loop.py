@@ -29,7 +29,9 @@ OFFSET = 7
         (Released(), Verdict.SETTLED, {("g.tasks", 0): OFFSET}, "released"),
     ],
 )
-def test_a_task_that_waits_again_keeps_its_record(outcome: Outcome, verdict: Verdict, watermark: Any, counted: str) -> None:
+def test_a_task_that_waits_again_keeps_its_record(
+    outcome: Outcome, verdict: Verdict, watermark: Any, counted: str
+) -> None:
     """A cancelled task's record is finished; a released task's record waits for a question.
 
     No offset passes the latter.
@@ -62,7 +64,13 @@ def test_a_suspect_that_was_given_back_is_not_claimed_again_at_once() -> None:
 def loop_that_reads(entry: Any, counts: Counts) -> Dispatcher:
     """Return a loop that has read one record, which became this delivery."""
     loop = Dispatcher(
-        partitions=Partitions({PARTITION.topic: cast("Source", SimpleNamespace(mark=lambda *_: None, pause=lambda *_: None))}),
+        partitions=Partitions(
+            {
+                PARTITION.topic: cast(
+                    "Source", SimpleNamespace(mark=lambda *_: None, pause=lambda *_: None)
+                )
+            }
+        ),
         arrivals=cast("RecordDecoder", SimpleNamespace(read=lambda _record: entry)),
         ledger=cast("Ledger", None),
         slots=Bench(routes(), ending(Released())).slots(),

@@ -12,7 +12,17 @@ from agent.dispatch.dispatcher import Dispatcher
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery
 from agent.inflight.partitions import Partitions
-from agent.outcome import COMPLETION, Dead, Failure, Outcome, Released, Retry, Snooze, Spent, Succeeded
+from agent.outcome import (
+    COMPLETION,
+    Dead,
+    Failure,
+    Outcome,
+    Released,
+    Retry,
+    Snooze,
+    Spent,
+    Succeeded,
+)
 from agent.ports import Answer, Assigned, Partition, Record, Row, Verdict
 from schemas.task.envelope import Publication, encode
 
@@ -28,7 +38,9 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatcher,
 
     The records at the places `forged` have other bytes.
     """
-    parts: dict[str, Any] = {name: MagicMock() for name in ("ledger", "slots", "clock", "counts", "lease", "hooks")}
+    parts: dict[str, Any] = {
+        name: MagicMock() for name in ("ledger", "slots", "clock", "counts", "lease", "hooks")
+    }
     parts["slots"].size, parts["clock"].now_s.return_value = 64, 0.0
     naming = MagicMock()
     naming.name_of.return_value = "route"
@@ -40,12 +52,19 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatcher,
         **parts,
     )
     loop.deliver(Assigned((PARTITION,)))
-    loop.deliver([record(offset, fence, b"other" if offset in forged else b"{}") for offset, fence in enumerate(fences)])
+    loop.deliver(
+        [
+            record(offset, fence, b"other" if offset in forged else b"{}")
+            for offset, fence in enumerate(fences)
+        ]
+    )
     return loop, loop._entries.take_to_ask(0.0, 10)
 
 
 def record(offset: int, fence: int, value: bytes) -> Record:
-    return Record(PARTITION, offset, 0, b"k", value, encode(Publication(LEDGER, "group", "batch", 7, fence)))
+    return Record(
+        PARTITION, offset, 0, b"k", value, encode(Publication(LEDGER, "group", "batch", 7, fence))
+    )
 
 
 def left(loop: Dispatcher) -> int:
@@ -63,7 +82,9 @@ def left(loop: Dispatcher) -> int:
         (Answer.STALE, [1, 3], 1),
     ],
 )
-def test_one_answer_ends_the_copies_that_it_is_true_of(said: Answer, fences: list[int], unfinished: int) -> None:
+def test_one_answer_ends_the_copies_that_it_is_true_of(
+    said: Answer, fences: list[int], unfinished: int
+) -> None:
     """One answer ends copies up to the ledger's fence; a record's own header may say anything."""
     loop, (first,) = made(fences)
 
@@ -104,7 +125,9 @@ def test_a_task_that_is_archived_has_no_fence_to_compare() -> None:
         (Released(), Verdict.SETTLED, 4),
     ],
 )
-def test_an_accepted_settle_ends_the_copies_of_its_claim(outcome: Outcome, verdict: Verdict, unfinished: int) -> None:
+def test_an_accepted_settle_ends_the_copies_of_its_claim(
+    outcome: Outcome, verdict: Verdict, unfinished: int
+) -> None:
     """A settle ends the copies of its claim, but not the next attempt's record.
 
     That record has the next fence and may be there already. The first record's own header is ahead

@@ -93,7 +93,11 @@ def test_a_known_task_that_the_ledger_lost_keeps_its_place(said: Answer) -> None
 
     loop._answered(first, said, None)
 
-    assert (first.state, len(loop._aside), loop._partitions.unfinished(PARTITION.topic)) == (DeliveryState.HELD, 0, 1)
+    assert (first.state, len(loop._aside), loop._partitions.unfinished(PARTITION.topic)) == (
+        DeliveryState.HELD,
+        0,
+        1,
+    )
 
 
 def test_a_record_without_its_body_runs_on_the_route_that_its_body_names() -> None:

@@ -36,7 +36,9 @@ def test_asking_for_the_revision_loads_no_alembic() -> None:
     assert ended.returncode == 0
 
 
-def test_migrate_waits_for_its_statements_as_long_as_they_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_migrate_waits_for_its_statements_as_long_as_they_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An index on 50 million rows takes minutes; other programs give up after half a minute."""
     limits: list[object] = []
 

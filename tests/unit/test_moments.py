@@ -30,7 +30,20 @@ def test_a_time_is_read(text: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "ago", "yesterday", "2h later", "-2h", "0h", "2", "2026-13-01", "2026-01-31T25:00", "9999999999d", "'; --"]
+    "text",
+    [
+        "",
+        "ago",
+        "yesterday",
+        "2h later",
+        "-2h",
+        "0h",
+        "2",
+        "2026-13-01",
+        "2026-01-31T25:00",
+        "9999999999d",
+        "'; --",
+    ],
 )
 def test_anything_else_is_refused_with_examples(text: str) -> None:
     """Any other text is refused; the error shows it, with examples."""

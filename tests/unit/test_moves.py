@@ -19,7 +19,9 @@ def test_the_states_keep_the_numbers_that_the_database_stores() -> None:
 
 def test_a_final_state_is_left_by_replay_alone() -> None:
     """Succeeded tasks stay; dead and cancelled ones return only by a person's replay."""
-    leaving = {(status, name) for name, move in MOVES.items() for status in move.sources if status in FINAL}
+    leaving = {
+        (status, name) for name, move in MOVES.items() for status in move.sources if status in FINAL
+    }
 
     assert leaving == {(Status.DEAD, "replay"), (Status.CANCELLED, "replay")}
 

@@ -15,13 +15,31 @@ from schemas.runtime.next_command import with_config
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("see: python -m producer status --group g", "see: python -m producer status --config my.toml --group g"),
-        ("run: python -m producer topics apply", "run: python -m producer topics apply --config my.toml"),
-        ("python -m producer guard open BATCH", "python -m producer guard open --config my.toml BATCH"),
-        ("run `python -m producer topics apply`", "run `python -m producer topics apply --config my.toml`"),
-        ("python -m producer load /a b.jsonl", "python -m producer load --config my.toml /a b.jsonl"),
+        (
+            "see: python -m producer status --group g",
+            "see: python -m producer status --config my.toml --group g",
+        ),
+        (
+            "run: python -m producer topics apply",
+            "run: python -m producer topics apply --config my.toml",
+        ),
+        (
+            "python -m producer guard open BATCH",
+            "python -m producer guard open --config my.toml BATCH",
+        ),
+        (
+            "run `python -m producer topics apply`",
+            "run `python -m producer topics apply --config my.toml`",
+        ),
+        (
+            "python -m producer load /a b.jsonl",
+            "python -m producer load --config my.toml /a b.jsonl",
+        ),
         ("python -m agent --group g", "python -m agent --config my.toml --group g"),
-        ("python -m agent resume fast --group g", "python -m agent resume --config my.toml fast --group g"),
+        (
+            "python -m agent resume fast --group g",
+            "python -m agent resume --config my.toml fast --group g",
+        ),
         ("python -m agent rehearsal-llm", "python -m agent rehearsal-llm"),
         ("python -m producer migrate --config other", "python -m producer migrate --config other"),
     ],
@@ -34,7 +52,10 @@ def test_a_command_names_the_file(text: str, wanted: str) -> None:
 
 def test_a_file_is_quoted_for_the_shell() -> None:
     """The file name is quoted for the shell, because people copy the line."""
-    assert with_config("python -m producer migrate", "my files/d.toml") == "python -m producer migrate --config 'my files/d.toml'"
+    assert (
+        with_config("python -m producer migrate", "my files/d.toml")
+        == "python -m producer migrate --config 'my files/d.toml'"
+    )
 
 
 COMMANDS = (
@@ -46,7 +67,11 @@ WITHOUT_A_BUS = ("topics check", "check")
 
 @pytest.mark.parametrize("named", [True, False])
 def test_every_command_that_is_told_names_the_file_that_was_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, named: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    named: bool,
 ) -> None:
     """Every command names the configuration file, if one was named.
 
@@ -61,7 +86,9 @@ def test_every_command_that_is_told_names_the_file_that_was_named(
 
     def run(line: str) -> None:
         producer.main([*line.split(), *config])
-        told[line] = [said for said in "".join(capsys.readouterr()).splitlines() if "python -m" in said]
+        told[line] = [
+            said for said in "".join(capsys.readouterr()).splitlines() if "python -m" in said
+        ]
 
     for line in COMMANDS:
         run(line)
@@ -75,11 +102,16 @@ def test_every_command_that_is_told_names_the_file_that_was_named(
     assert {" --config my.toml" in said for lines in told.values() for said in lines} == {named}
 
 
-def test_a_log_line_names_the_file(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_line_names_the_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A log line names the file too, for example about a route that waits for a person."""
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     configure_logging("INFO", 2, "my.toml")
 
     logging.getLogger("agent.any").warning("run: %s", "python -m agent resume fast --group g")
 
-    assert "[2] agent.any: run: python -m agent resume --config my.toml fast --group g\n" in capsys.readouterr().err
+    assert (
+        "[2] agent.any: run: python -m agent resume --config my.toml fast --group g\n"
+        in capsys.readouterr().err
+    )

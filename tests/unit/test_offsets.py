@@ -15,7 +15,11 @@ def read(*offsets: int) -> OffsetTracker:
 
 def test_nothing_was_read_nothing_is_committed() -> None:
     """Without a record there is no watermark and no span."""
-    assert (OffsetTracker().watermark, OffsetTracker().span, OffsetTracker().unfinished) == (None, 0, 0)
+    assert (OffsetTracker().watermark, OffsetTracker().span, OffsetTracker().unfinished) == (
+        None,
+        0,
+        0,
+    )
 
 
 def test_the_first_unfinished_record_is_the_watermark() -> None:
@@ -112,4 +116,6 @@ class Model(RuleBasedStateMachine):
 
 
 TestTrackerAgainstAModel = Model.TestCase
-TestTrackerAgainstAModel.__doc__ = "Whatever is read and finished, the tracker agrees with a plain set."
+TestTrackerAgainstAModel.__doc__ = (
+    "Whatever is read and finished, the tracker agrees with a plain set."
+)

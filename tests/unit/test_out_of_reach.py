@@ -41,7 +41,10 @@ def test_what_is_below_a_root_needs_nothing_and_roots_stay(tmp_path: Path) -> No
     (tmp_path / "root").symlink_to(tmp_path / "in")
 
     assert told([tmp_path / "root"], f"{tmp_path}/in/a.txt", f"{tmp_path}/root/a.txt")[0] == 0
-    assert told([tmp_path / "root"], f"{tmp_path}/in/link/a.txt") == (1, f"{tmp_path}/in:{tmp_path}/out")
+    assert told([tmp_path / "root"], f"{tmp_path}/in/link/a.txt") == (
+        1,
+        f"{tmp_path}/in:{tmp_path}/out",
+    )
 
 
 def test_what_no_root_would_let_be_read_is_not_counted(tmp_path: Path) -> None:

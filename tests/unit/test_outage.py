@@ -24,7 +24,9 @@ def fails(outage: Outage, clock: HandClock, for_s: float, error: str = "refused"
         clock.at_s += 0.25
 
 
-def test_an_outage_is_told_when_it_begins_each_minute_and_when_it_ends(clock: HandClock, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_told_when_it_begins_each_minute_and_when_it_ends(
+    clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
     """Ten minutes of four tries a second are twelve lines.
 
     They have the number of tries and the newest error.
@@ -38,7 +40,10 @@ def test_an_outage_is_told_when_it_begins_each_minute_and_when_it_ends(clock: Ha
 
     assert len(caplog.messages) == 11
     assert caplog.messages[0] == "the database X does not answer (refused); docllm tries again"
-    assert caplog.messages[1] == "the database X has not answered for 63 s, 253 tries; newest error: refused"
+    assert (
+        caplog.messages[1]
+        == "the database X has not answered for 63 s, 253 tries; newest error: refused"
+    )
     assert caplog.messages[9].endswith("newest error: frozen")
     assert caplog.messages[-1] == "the database X answers again, after 603 s and 2400 tries"
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 10 + ["INFO"]
@@ -57,7 +62,9 @@ def test_a_blip_is_not_told(clock: HandClock, caplog: pytest.LogCaptureFixture) 
     assert caplog.messages == []
 
 
-def test_answers_between_failures_do_not_end_an_outage(clock: HandClock, caplog: pytest.LogCaptureFixture) -> None:
+def test_answers_between_failures_do_not_end_an_outage(
+    clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
     """Answers between failures do not end an outage.
 
     One broker of three that is away fails every two seconds while the others answer. That is one
@@ -74,7 +81,9 @@ def test_answers_between_failures_do_not_end_an_outage(clock: HandClock, caplog:
     assert outage.told
 
 
-def test_without_patience_every_outage_is_told_at_once(clock: HandClock, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_patience_every_outage_is_told_at_once(
+    clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
     """Without patience, the first failure is logged at once.
 
     That is for a server that one part alone asks, twice a second.
@@ -87,7 +96,10 @@ def test_without_patience_every_outage_is_told_at_once(clock: HandClock, caplog:
     outage.answered()
     outage.answered()
 
-    assert caplog.messages == ["Redis does not answer (refused); this agent goes on alone", "Redis answers again, after 0 s and 2 tries"]
+    assert caplog.messages == [
+        "Redis does not answer (refused); this agent goes on alone",
+        "Redis answers again, after 0 s and 2 tries",
+    ]
 
 
 def test_all_threads_together_tell_once(clock: HandClock, caplog: pytest.LogCaptureFixture) -> None:

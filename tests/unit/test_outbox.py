@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from producer.ledger import outbox
 
-ITEMS = st.lists(st.tuples(st.sampled_from([outbox.TASK, outbox.QUARANTINE]), st.integers(1, 2**63 - 1), st.integers(0, 2**32 - 1)))
+ITEMS = st.lists(
+    st.tuples(
+        st.sampled_from([outbox.TASK, outbox.QUARANTINE]),
+        st.integers(1, 2**63 - 1),
+        st.integers(0, 2**32 - 1),
+    )
+)
 
 
 @given(ITEMS)
@@ -19,7 +25,9 @@ def test_items_come_back_as_they_were_packed(items: list[outbox.Item]) -> None:
 
 def test_a_full_order_fits_a_row() -> None:
     """A full order of a thousand items of 13 bytes fits a row."""
-    assert len(outbox.pack([(outbox.TASK, number, 0) for number in range(outbox.MAX_ITEMS)])) == 13_000
+    assert (
+        len(outbox.pack([(outbox.TASK, number, 0) for number in range(outbox.MAX_ITEMS)])) == 13_000
+    )
 
 
 def test_a_blob_that_was_cut_is_an_error() -> None:

@@ -55,7 +55,9 @@ class PanicError(BaseException):
 
 def ended(code: str) -> subprocess.CompletedProcess[str]:
     """Return the exit of a program of this code, within half a minute."""
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+    )
 
 
 def test_a_drain_that_does_not_end_is_ended() -> None:
@@ -125,8 +127,12 @@ def test_nor_does_a_thread_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) ->
     assert left == [0]
 
 
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(0), GeneratorExit(), PanicError()])
-def test_whatever_ends_the_event_loop_is_an_internal_error(error: BaseException, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), SystemExit(0), GeneratorExit(), PanicError()]
+)
+def test_whatever_ends_the_event_loop_is_an_internal_error(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Exit code 0 would read as done, and 1 as a task that is dead."""
 
     async def run(_config: object, _options: object) -> bool:

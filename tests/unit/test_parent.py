@@ -22,7 +22,9 @@ child_process.follow()
 print(1, flush=True)
 time.sleep(60)
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         child.stdout.readline()
@@ -31,7 +33,9 @@ time.sleep(60)
         assert child.wait(PATIENCE_S) == -signal.SIGKILL
 
 
-def test_files_of_the_current_folder_replace_no_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_the_current_folder_replace_no_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file `agent.py` in the current folder replaces no child.
 
     It used to run in place of each agent, and its exit code 0 counted as the end of the work.

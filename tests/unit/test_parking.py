@@ -22,12 +22,22 @@ class Yard:
 
     def __init__(self, *routes: str) -> None:
         self.entries, self.closed, self.running = InFlightTable(), set[str](), set[str]()
-        self.parking = RouteParking(entries=self.entries, closed=self.closed.__contains__, running=lambda: self.running)
+        self.parking = RouteParking(
+            entries=self.entries, closed=self.closed.__contains__, running=lambda: self.running
+        )
         for number, route in enumerate(routes):
             self.arrive(number, route)
 
     def arrive(self, number: int, route: str, *, known: bool = True) -> Delivery:
-        one = Delivery(PARTITION, number, 0, Publication("ledger", "group", "batch", number, 0), b"body", b"d" * 16, route)
+        one = Delivery(
+            PARTITION,
+            number,
+            0,
+            Publication("ledger", "group", "batch", number, 0),
+            b"body",
+            b"d" * 16,
+            route,
+        )
         one.row = row(number) if known else None
         self.entries.arrive(one, 0.0, redelivered=False)
         return one
@@ -64,7 +74,9 @@ def test_a_body_is_kept_until_the_ledger_is_known_to_have_it() -> None:
     later = yard.arrive(9, "a", known=False)
 
     assert yard.entries.take_to_ask(PARK_AFTER_S, 10) == [before, later]
-    assert [(one.state, one.value) for one in (before, later)] == [(DeliveryState.ASKING, b"body")] * 2
+    assert [(one.state, one.value) for one in (before, later)] == [
+        (DeliveryState.ASKING, b"body")
+    ] * 2
     for one in (before, later):
         one.row = row(one.task_id)
         yard.entries.ready(one)
@@ -95,7 +107,9 @@ def test_a_route_that_opens_is_parked_no_more() -> None:
     assert (yard.entries.parked, yard.entries.waiting) == (0, 1)
 
 
-@pytest.mark.parametrize(("running", "other", "moves"), [((), "b", ["a"]), (("b",), "a", ["a"]), ((), "a", [])])
+@pytest.mark.parametrize(
+    ("running", "other", "moves"), [((), "b", ["a"]), (("b",), "a", ["a"]), ((), "a", [])]
+)
 def test_many_tasks_of_a_closed_route_go_to_a_tier_while_another_is_open(
     monkeypatch: pytest.MonkeyPatch, running: tuple[str, ...], other: str, moves: list[str]
 ) -> None:

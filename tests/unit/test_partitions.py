@@ -29,7 +29,9 @@ def partition(number: int = 0, epoch: int = 1, topic: str = TOPIC) -> Partition:
 
 
 def entry(where: Partition, offset: int) -> Delivery:
-    return Delivery(where, offset, 0, Publication("ledger", "group", "batch", offset, 0), None, None, "route")
+    return Delivery(
+        where, offset, 0, Publication("ledger", "group", "batch", offset, 0), None, None, "route"
+    )
 
 
 def assigned(*partitions: Partition) -> tuple[Partitions, FakeSource]:

@@ -67,7 +67,10 @@ def test_a_deep_answer_that_fits_none_of_many_alternatives_is_soon_refused() -> 
     """
     either = {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}
     schema = {"type": "object", "properties": {"inner": either}, "required": ["inner"]}
-    deep = judge(Reply(200, {}, completion('{"inner":' * 60 + "{}" + "}" * 60)), replace(TERMS, schema=schema))
+    deep = judge(
+        Reply(200, {}, completion('{"inner":' * 60 + "{}" + "}" * 60)),
+        replace(TERMS, schema=schema),
+    )
     flat = judge(Reply(200, {}, completion('{"inner": 1}')), replace(TERMS, schema=schema))
 
     assert became(deep) == became(flat)
@@ -95,7 +98,9 @@ def test_a_large_answer_with_many_errors_is_soon_refused(schema: dict[str, Any])
 
     A list of all errors would copy the answer for each: gigabytes, and seconds without a heartbeat.
     """
-    reply = Reply(200, {}, completion(orjson.dumps({str(number): number for number in range(2000)}).decode()))
+    reply = Reply(
+        200, {}, completion(orjson.dumps({str(number): number for number in range(2000)}).decode())
+    )
     began = time.thread_time()
 
     outcome = judge(reply, replace(TERMS, schema=schema))
@@ -122,10 +127,14 @@ def test_an_answer_that_ended_well(reason: str | None) -> None:
     assert isinstance(judge(Reply(200, {}, completion(reason=reason)), TERMS), Succeeded)
 
 
-@pytest.mark.parametrize("reason", ["length", "tool_calls", "content_filter", "something_new", None])
+@pytest.mark.parametrize(
+    "reason", ["length", "tool_calls", "content_filter", "something_new", None]
+)
 def test_a_verbatim_task_takes_any_answer(reason: str | None) -> None:
     """An OpenAI line accepts the whole completion, however it ended, like the batch API."""
-    outcome = judge(Reply(200, {}, completion(content=None, reason=reason)), replace(TERMS, verbatim=True))
+    outcome = judge(
+        Reply(200, {}, completion(content=None, reason=reason)), replace(TERMS, verbatim=True)
+    )
 
     assert isinstance(outcome, Succeeded)
 
@@ -151,7 +160,9 @@ def test_a_schema_that_cannot_be_used_ends_the_task() -> None:
 
 def test_answer_that_fits_the_schema() -> None:
     """A task with a schema accepts JSON that fits it."""
-    assert isinstance(judge(Reply(200, {}, completion('{"total": 3}')), replace(TERMS, schema=SCHEMA)), Succeeded)
+    assert isinstance(
+        judge(Reply(200, {}, completion('{"total": 3}')), replace(TERMS, schema=SCHEMA)), Succeeded
+    )
 
 
 def test_an_answer_in_parts_is_its_text() -> None:
@@ -162,11 +173,15 @@ def test_an_answer_in_parts_is_its_text() -> None:
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
     parts = [thought, {"type": "text", "text": '{"total"'}, {"type": "text", "text": ": 3}"}]
 
-    assert isinstance(judge(Reply(200, {}, completion(parts)), replace(TERMS, schema=SCHEMA)), Succeeded)
+    assert isinstance(
+        judge(Reply(200, {}, completion(parts)), replace(TERMS, schema=SCHEMA)), Succeeded
+    )
     assert judge(Reply(200, {}, completion([thought])), TERMS).failure.text == "the answer is empty"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("content", ['{"total": "secret words"}', "{}", "null", "not JSON", '```json\n{"total": 3}\n```'])
+@pytest.mark.parametrize(
+    "content", ['{"total": "secret words"}', "{}", "null", "not JSON", '```json\n{"total": 3}\n```']
+)
 def test_answer_that_does_not_fit_the_schema(content: str) -> None:
     """An answer that does not fit is bad output, whose text does not repeat the answer."""
     outcome = judge(Reply(200, {}, completion(content)), replace(TERMS, schema=SCHEMA))
@@ -178,7 +193,9 @@ def test_answer_that_does_not_fit_the_schema(content: str) -> None:
 
 def test_error_texts_hold_no_key() -> None:
     """A key in a provider's message is masked, and the text is one short line."""
-    body = error("Incorrect API key provided:\n sk-proj-abcdefgh1234. " + "x" * 5000, code="invalid_api_key")
+    body = error(
+        "Incorrect API key provided:\n sk-proj-abcdefgh1234. " + "x" * 5000, code="invalid_api_key"
+    )
 
     outcome = judge(Reply(401, {}, body), TERMS)
 
@@ -199,9 +216,16 @@ def test_retry_after_is_obeyed() -> None:
 
 @pytest.mark.parametrize(
     ("status", "code", "seconds"),
-    [(429, "rate_limit_exceeded", 360), (429, "slow_down", None), (503, "engine_overloaded", None), (402, "", None)],
+    [
+        (429, "rate_limit_exceeded", 360),
+        (429, "slow_down", None),
+        (503, "engine_overloaded", None),
+        (402, "", None),
+    ],
 )
-def test_a_rate_limits_reset_is_obeyed_by_that_class_alone(status: int, code: str, seconds: float | None) -> None:
+def test_a_rate_limits_reset_is_obeyed_by_that_class_alone(
+    status: int, code: str, seconds: float | None
+) -> None:
     """Only a task that met the rate limit waits for its reset; other refusals back off."""
     headers = {"x-ratelimit-reset-tokens": "6m0s", "x-ratelimit-remaining-tokens": "0"}
 

@@ -19,17 +19,29 @@ from tests.unit.judged import TERMS, completion
 DEEP = b"[" * 1000 + b"]" * 1000
 LARGE = "9" * 5000
 CIRCLE = {"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}, "type": "array"}}}
-NAMES = st.sampled_from("error code status message metadata choices finish_reason content refusal usage prompt_tokens model type".split())
+NAMES = st.sampled_from(
+    "error code status message metadata choices finish_reason content refusal usage prompt_tokens model type".split()
+)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
     max_leaves=12,
 )
-STATUSES = st.sampled_from([200, 204, 302, 400, 402, 404, 413, 429, 499, 500, 503, 529, 599]) | st.integers(0, 1000)
+STATUSES = st.sampled_from(
+    [200, 204, 302, 400, 402, 404, 413, 429, 499, 500, 503, 529, 599]
+) | st.integers(0, 1000)
 PARTS = "Mon Fri, 31 Dec 9999 0001 23:59:59 GMT +2359 -9999 - + : , T Z 1.5 e \u0663 99999999999999999999 nan 1e309 s ms".split()
 TIMES = st.lists(st.sampled_from(PARTS), max_size=7).map(" ".join) | st.text(max_size=8)
 HEADERS = st.dictionaries(
-    st.sampled_from("retry-after retry-after-ms date x-ratelimit-reset-tokens x-request-id".split()), TIMES, max_size=3
+    st.sampled_from(
+        "retry-after retry-after-ms date x-ratelimit-reset-tokens x-request-id".split()
+    ),
+    TIMES,
+    max_size=3,
 )
 
 
@@ -43,8 +55,14 @@ def judged(reply: Reply, **terms: Any) -> object:
 HOSTILE = {
     "a code of many digits": (200, orjson.dumps({"error": {"code": LARGE}})),
     "a code of many digits in an error": (500, orjson.dumps({"error": {"code": LARGE}})),
-    "a deep reason": (200, completion(reason=0).replace(b'"finish_reason":0', b'"finish_reason":' + DEEP)),
-    "a deep refusal": (200, completion(message={"refusal": 7}).replace(b'"refusal":7', b'"refusal":[' + DEEP + b"]")),
+    "a deep reason": (
+        200,
+        completion(reason=0).replace(b'"finish_reason":0', b'"finish_reason":' + DEEP),
+    ),
+    "a deep refusal": (
+        200,
+        completion(message={"refusal": 7}).replace(b'"refusal":7', b'"refusal":[' + DEEP + b"]"),
+    ),
     "a deep error": (200, b'{"error":[' + DEEP + b"]}"),
     "a deep message": (400, b'{"error":{"message":' + DEEP + b"}}"),
     "a deep usage": (200, completion(usage=0).replace(b'"usage":0', b'"usage":' + DEEP)),
@@ -72,9 +90,15 @@ def test_any_json_has_an_outcome(status: int, headers: dict[str, str], value: An
 @given(reason=JSON, message=JSON, more=JSON)
 def test_any_completion_has_an_outcome(reason: Any, message: Any, more: Any) -> None:
     """Any part of a completion may differ from the protocol."""
-    choice = {"finish_reason": reason, "message": {"content": message} | (message if isinstance(message, dict) else {})}
+    choice = {
+        "finish_reason": reason,
+        "message": {"content": message} | (message if isinstance(message, dict) else {}),
+    }
 
-    judged(Reply(200, {}, orjson.dumps({"choices": [choice], "usage": more, "model": more})), schema={"type": "array"})
+    judged(
+        Reply(200, {}, orjson.dumps({"choices": [choice], "usage": more, "model": more})),
+        schema={"type": "array"},
+    )
 
 
 @given(status=STATUSES, body=st.binary(max_size=60))

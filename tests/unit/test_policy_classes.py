@@ -71,10 +71,14 @@ def test_every_cell_of_the_table(name: str, case: str) -> None:
 
 def test_each_class_stands_where_it_belongs() -> None:
     """Nobody's fault is snoozed, a fault that may pass is retried, a permanent one is given up."""
-    by_action = {action: {row.name for row in CLASSES.values() if row.action is action} for action in Action}
+    by_action = {
+        action: {row.name for row in CLASSES.values() if row.action is action} for action in Action
+    }
 
     assert by_action[Action.SNOOZE] == set("RATE RAMP CAPACITY MONEY AUTH".split())
-    assert by_action[Action.RETRY] == set("SERVER NETWORK AMBIGUOUS BAD_OUTPUT HANDLER DOCUMENT_UNREADABLE".split())
+    assert by_action[Action.RETRY] == set(
+        "SERVER NETWORK AMBIGUOUS BAD_OUTPUT HANDLER DOCUMENT_UNREADABLE".split()
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,7 +88,10 @@ def test_each_class_stands_where_it_belongs() -> None:
         (Effect.REFUSAL, "RATE RAMP CAPACITY"),
         (Effect.LOCKED, "MONEY AUTH"),
         (Effect.UP, "BAD_OUTPUT TOO_LONG FILTERED BAD_REQUEST REPLY_TOO_LARGE"),
-        (Effect.NONE, "HANDLER HANDLER_GAVE_UP DOCUMENT_UNREADABLE DOCUMENT_REFUSED DOCUMENT_CHANGED"),
+        (
+            Effect.NONE,
+            "HANDLER HANDLER_GAVE_UP DOCUMENT_UNREADABLE DOCUMENT_REFUSED DOCUMENT_CHANGED",
+        ),
     ],
 )
 def test_what_a_class_tells_of_its_route(effect: Effect, names: str) -> None:
@@ -101,7 +108,9 @@ def test_a_class_that_the_judge_does_not_make_tells_nothing_of_the_route() -> No
     assert {effect_of(name) for name in ("EXPIRED", "INTERNAL", "UNDECODABLE")} == {Effect.NONE}
 
 
-@pytest.mark.parametrize("name", [row.name for row in CLASSES.values() if row.action is Action.SNOOZE])
+@pytest.mark.parametrize(
+    "name", [row.name for row in CLASSES.values() if row.action is Action.SNOOZE]
+)
 def test_a_fault_that_is_not_the_tasks_never_kills_it(name: str) -> None:
     """A thousand snoozes on the last attempt give up no task: the fault is not the task's."""
     outcome = judge(CallFailed(name, "x"), replace(TERMS, attempt=4, snoozes=1000))
@@ -110,7 +119,9 @@ def test_a_fault_that_is_not_the_tasks_never_kills_it(name: str) -> None:
     assert 1 <= outcome.delay_s <= 60
 
 
-@pytest.mark.parametrize("name", [row.name for row in CLASSES.values() if row.action is Action.SNOOZE])
+@pytest.mark.parametrize(
+    "name", [row.name for row in CLASSES.values() if row.action is Action.SNOOZE]
+)
 def test_only_a_refused_key_can_be_a_tasks_own_fault(name: str) -> None:
     """Only a refused key can be a task's own fault.
 
@@ -118,7 +129,10 @@ def test_only_a_refused_key_can_be_a_tasks_own_fault(name: str) -> None:
     concerns all tasks.
     """
     alone = replace(TERMS, refused_alone=True)
-    ended = [became(refused(Failure(name, "x"), Spent(), replace(alone, attempt=attempt)))[:2] for attempt in (0, 1, 4)]
+    ended = [
+        became(refused(Failure(name, "x"), Spent(), replace(alone, attempt=attempt)))[:2]
+        for attempt in (0, 1, 4)
+    ]
 
     own = [(RETRIED, "30s"), (RETRIED, "5m"), (DEAD, "exhausted")]
     assert ended == (own if name == "AUTH" else [(SNOOZED, 1.5)] * 3)
@@ -129,12 +143,25 @@ def test_a_type_may_wait_longer() -> None:
     patient = replace(TERMS, least_s=120.0)
 
     assert became(refused(Failure("SERVER", "x"), Spent(), patient)) == (RETRIED, "5m", 330)
-    assert became(refused(Failure("SERVER", "x"), Spent(), patient, {"retry-after": "400"})) == (RETRIED, "1h", 3960)
+    assert became(refused(Failure("SERVER", "x"), Spent(), patient, {"retry-after": "400"})) == (
+        RETRIED,
+        "1h",
+        3960,
+    )
     assert became(refused(Failure("RATE", "x"), Spent(), patient)) == (SNOOZED, 1.5)
 
 
 def test_bad_output_is_tried_again_while_attempts_are_left() -> None:
     """Bad output climbs the tiers while attempts are left, and is exhausted with the budget."""
-    ended = [became(judge(Reply(200, {}, b"{"), replace(TERMS, attempt=attempt)))[:2] for attempt in range(5)]
+    ended = [
+        became(judge(Reply(200, {}, b"{"), replace(TERMS, attempt=attempt)))[:2]
+        for attempt in range(5)
+    ]
 
-    assert ended == [(RETRIED, "30s"), (RETRIED, "5m"), (RETRIED, "1h"), (RETRIED, "1h"), (DEAD, "exhausted")]
+    assert ended == [
+        (RETRIED, "30s"),
+        (RETRIED, "5m"),
+        (RETRIED, "1h"),
+        (RETRIED, "1h"),
+        (DEAD, "exhausted"),
+    ]

@@ -5,7 +5,17 @@ from collections import Counter
 import pytest
 
 from agent.judge import Tier
-from agent.judge.guard_rule import LOOK_MOST, REFUSALS, Cause, EndedAlike, GuardWatch, Look, moved, next_in_s, next_size
+from agent.judge.guard_rule import (
+    LOOK_MOST,
+    REFUSALS,
+    Cause,
+    EndedAlike,
+    GuardWatch,
+    Look,
+    moved,
+    next_in_s,
+    next_size,
+)
 from agent.outcome import Failure, Spent
 
 ERROR, OTHER = b"e" * 16, b"o" * 16
@@ -33,7 +43,11 @@ def test_a_failure_is_death_while_the_route_works() -> None:
 
 def test_nothing_dies_on_a_route_that_works_for_nobody() -> None:
     """The first failure raises the guard and waits; the guard says what is known, not more."""
-    watch = GuardWatch(raised=False, route_works=False, silence="nothing has succeeded on this route in this group yet")
+    watch = GuardWatch(
+        raised=False,
+        route_works=False,
+        silence="nothing has succeeded on this route in this group yet",
+    )
 
     assert not watch.may_die(ERROR)
     assert (watch.raised, watch.cause) == (True, Cause.NO_SUCCESS)
@@ -60,7 +74,14 @@ def test_ten_deaths_in_a_row_for_one_error_are_the_limit() -> None:
     assert watch.why == "the last 10 tasks were given up on for the same error"
 
 
-@pytest.mark.parametrize("between", [lambda watch: watch.other(), lambda watch: watch.succeeded(), lambda watch: watch.may_die(OTHER)])
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda watch: watch.other(),
+        lambda watch: watch.succeeded(),
+        lambda watch: watch.may_die(OTHER),
+    ],
+)
 def test_a_row_is_broken_by_anything_else(between: object) -> None:
     """A success, a death by its own input, or another error begins a new row."""
     watch = GuardWatch(raised=False, route_works=True, lately=[EndedAlike(None, 5000)])
@@ -102,8 +123,16 @@ def test_what_other_agents_settled_counts_in_the_order_in_which_it_was() -> None
     """
     same = [EndedAlike(ERROR, 4), EndedAlike(ERROR, 5), EndedAlike(None, 90)]
 
-    assert deaths_until_raised(GuardWatch(raised=False, route_works=True, lately=same), *[ERROR] * 5) == 1
-    assert deaths_until_raised(GuardWatch(raised=False, route_works=True, lately=same[::-1]), *[ERROR] * 5) == 5
+    assert (
+        deaths_until_raised(GuardWatch(raised=False, route_works=True, lately=same), *[ERROR] * 5)
+        == 1
+    )
+    assert (
+        deaths_until_raised(
+            GuardWatch(raised=False, route_works=True, lately=same[::-1]), *[ERROR] * 5
+        )
+        == 5
+    )
 
 
 def test_failures_of_a_handler_are_a_cause_of_their_own() -> None:
@@ -149,7 +178,10 @@ def test_a_dozen_refusals_for_one_reason_are_the_limit_of_a_key_without_success(
 
     assert refused_until_raised(watch, *[ERROR] * 400) == REFUSALS == 12
     assert watch.cause is Cause.BAD_REQUEST
-    assert watch.why == "all 12 tasks that ended were refused for the same reason, and none has succeeded"
+    assert (
+        watch.why
+        == "all 12 tasks that ended were refused for the same reason, and none has succeeded"
+    )
 
 
 def test_a_few_that_fail_otherwise_do_not_hide_a_wrong_parameter() -> None:
@@ -161,7 +193,10 @@ def test_a_few_that_fail_otherwise_do_not_hide_a_wrong_parameter() -> None:
     assert refused_until_raised(watch, *[ERROR] * 20) == 12
 
     assert watch.cause is Cause.BAD_REQUEST
-    assert watch.why == "12 of 22 tasks that ended were refused for the same reason, and none has succeeded"
+    assert (
+        watch.why
+        == "12 of 22 tasks that ended were refused for the same reason, and none has succeeded"
+    )
 
 
 def test_refusals_for_many_reasons_are_the_tasks_own() -> None:
@@ -184,14 +219,18 @@ def test_after_one_success_no_refusal_is_the_keys_fault() -> None:
 
 def test_what_was_refused_before_counts() -> None:
     """By other agents, or minutes ago."""
-    watch = GuardWatch(raised=False, route_works=True, fruitless=True, ended=11, refused=Counter({ERROR: 11}))
+    watch = GuardWatch(
+        raised=False, route_works=True, fruitless=True, ended=11, refused=Counter({ERROR: 11})
+    )
 
     assert refused_until_raised(watch, *[ERROR] * 5) == 1
 
 
 def test_a_guard_for_refusals_holds_back_refusals() -> None:
     """Whatever their reason; a guard that was raised for another cause holds back none."""
-    assert not GuardWatch(raised=True, route_works=True, quarantine_if_foreign=True).may_be_refused(OTHER)
+    assert not GuardWatch(raised=True, route_works=True, quarantine_if_foreign=True).may_be_refused(
+        OTHER
+    )
     assert GuardWatch(raised=True, route_works=True).may_be_refused(OTHER)
 
 
@@ -209,7 +248,9 @@ def test_looks_double_while_they_end_as_expected() -> None:
     assert size == LOOK_MOST
 
 
-@pytest.mark.parametrize(("look", "vouched"), [(Look(failed=3), False), (Look(cancelled=4), True), (Look(), True)])
+@pytest.mark.parametrize(
+    ("look", "vouched"), [(Look(failed=3), False), (Look(cancelled=4), True), (Look(), True)]
+)
 def test_a_look_that_tells_nothing_is_made_again(look: Look, *, vouched: bool) -> None:
     """Its route did not answer, or its tasks were cancelled or lost their agents."""
     assert next_size(look, 4, vouched=vouched) == 4
@@ -226,7 +267,9 @@ def test_a_look_that_tells_nothing_is_made_again(look: Look, *, vouched: bool) -
         (Look(), 0, False, True),
     ],
 )
-def test_a_look_is_over_when_nothing_more_is_learnt(look: Look, turns: int, *, late: bool, over: bool) -> None:
+def test_a_look_is_over_when_nothing_more_is_learnt(
+    look: Look, turns: int, *, late: bool, over: bool
+) -> None:
     """Calls that run are waited for, tasks that wait for a while."""
     assert look.over(turns=turns, late=late) is over
 
@@ -243,7 +286,9 @@ def test_a_look_is_over_when_nothing_more_is_learnt(look: Look, turns: int, *, l
         (Look(), Cause.EXHAUSTED, True, 290),
     ],
 )
-def test_looks_follow_fast_only_where_tasks_are_known_to_be_at_fault(look: Look, cause: Cause, in_s: float, *, vouched: bool) -> None:
+def test_looks_follow_fast_only_where_tasks_are_known_to_be_at_fault(
+    look: Look, cause: Cause, in_s: float, *, vouched: bool
+) -> None:
     """A prompt tells nothing of a handler, or of what kills agents; a wrong parameter is to cost tens of tasks."""
     assert next_in_s(look, cause, vouched=vouched, age_s=10.0, probe_s=300.0) == in_s
 
@@ -256,7 +301,10 @@ def test_what_is_moved_comes_back_spread_over_a_fifth_of_the_tier() -> None:
     tier, failure = Tier("1h", 3600.0), Failure("GUARD", "why")
     delays = {moved(failure, Spent(), tier, number).delay_s for number in range(10_000, 11_000)}
 
-    assert (moved(failure, Spent(), tier, 7).tier, moved(failure, Spent(), tier, 7).failure) == ("1h", failure)
+    assert (moved(failure, Spent(), tier, 7).tier, moved(failure, Spent(), tier, 7).failure) == (
+        "1h",
+        failure,
+    )
     assert len(delays) > 900
     assert min(delays) >= 3600
     assert max(delays) <= 3600 * 1.2

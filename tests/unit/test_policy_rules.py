@@ -37,7 +37,9 @@ class BadInvoiceError(ValueError):
         (json.JSONDecodeError("x", "", 0), "", "Value", AGAIN),
     ],
 )
-def test_the_nearest_rule_decides(error: Exception, retry: str, give_up: str, action: Action) -> None:
+def test_the_nearest_rule_decides(
+    error: Exception, retry: str, give_up: str, action: Action
+) -> None:
     """The nearest rule decides, by bare or dotted names of the error's class and its bases.
 
     Errors without a rule depend on the list.

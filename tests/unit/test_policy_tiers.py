@@ -49,7 +49,11 @@ def test_one_tier_serves_all() -> None:
     """A single tier serves every attempt and every wait."""
     (only,) = tiers_of(["10s"])
 
-    assert {choose([only], attempt=attempt, wanted_s=wanted_s) for attempt in range(5) for wanted_s in (0, 5, 5000)} == {only}
+    assert {
+        choose([only], attempt=attempt, wanted_s=wanted_s)
+        for attempt in range(5)
+        for wanted_s in (0, 5, 5000)
+    } == {only}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +80,9 @@ def test_the_delay_of_a_retry(wanted_s: float, jitter: float, delay_s: float) ->
     wanted_s=st.floats(0, 86_400),
     jitter=st.floats(0, 1),
 )
-def test_a_retry_is_never_early(lengths: list[int], attempt: int, wanted_s: float, jitter: float) -> None:
+def test_a_retry_is_never_early(
+    lengths: list[int], attempt: int, wanted_s: float, jitter: float
+) -> None:
     """A task waits at least as long as wanted and as its tier, and at most a fifth longer."""
     tier = choose(tiers_of(f"{length}s" for length in lengths), attempt=attempt, wanted_s=wanted_s)
 

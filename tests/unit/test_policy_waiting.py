@@ -49,7 +49,10 @@ def test_a_date_is_read_by_the_clock_of_who_sent_it() -> None:
 
     An agent whose clock is an hour slow must not wait an hour for half a minute.
     """
-    headers = {"date": "Fri, 15 Jan 2027 12:00:00 GMT", "retry-after": "Fri, 15 Jan 2027 12:00:30 GMT"}
+    headers = {
+        "date": "Fri, 15 Jan 2027 12:00:00 GMT",
+        "retry-after": "Fri, 15 Jan 2027 12:00:30 GMT",
+    }
 
     assert asked_for(headers, NOON_S - 3600) == 30
     assert asked_for(headers | {"date": "some day"}, NOON_S) == 30
@@ -112,7 +115,13 @@ def test_forms_of_a_rate_limits_reset(text: str, seconds: float | None) -> None:
         ({TOKENS: "7.66s", "retry-after": "3"}, 3),
         ({TOKENS: "7.66s", "retry-after-ms": "200"}, 0.2),
         ({TOKENS: "7.66s", "retry-after": "soon"}, 7.66),
-        ({"anthropic-ratelimit-requests-reset": "2027-01-15T12:00:20Z", "anthropic-ratelimit-requests-remaining": "0"}, 20),
+        (
+            {
+                "anthropic-ratelimit-requests-reset": "2027-01-15T12:00:20Z",
+                "anthropic-ratelimit-requests-remaining": "0",
+            },
+            20,
+        ),
         (
             {
                 "anthropic-ratelimit-input-tokens-reset": "2027-01-15T12:01:00Z",
@@ -123,12 +132,17 @@ def test_forms_of_a_rate_limits_reset(text: str, seconds: float | None) -> None:
             10,
         ),
         ({"x-ratelimit-reset": "1800014415000", "x-ratelimit-remaining": "0"}, 15),
-        ({"x-ratelimit-reset-tokens-minute": "11.4", "x-ratelimit-reset-requests-day": "33011"}, 33_011),
+        (
+            {"x-ratelimit-reset-tokens-minute": "11.4", "x-ratelimit-reset-requests-day": "33011"},
+            33_011,
+        ),
         ({"ratelimitbysize-reset": "14"}, 14),
         ({"x-preset": "5s", "reset": "5s", "x-ratelimit-limit-tokens": "90000"}, None),
     ],
 )
-def test_the_limit_that_is_used_up_is_waited_for(headers: dict[str, str], seconds: float | None) -> None:
+def test_the_limit_that_is_used_up_is_waited_for(
+    headers: dict[str, str], seconds: float | None
+) -> None:
     """The task waits for the longest of the used-up limits, or of all if none is used up.
 
     Retry-After takes precedence.
@@ -146,7 +160,11 @@ def test_limits_are_waited_for_only_where_they_are_the_cause() -> None:
 @given(st.text(max_size=60) | st.from_regex(r"[0-9.:T+-]{1,30}[smhdZ]?", fullmatch=True))
 def test_any_header_is_survived(text: str) -> None:
     """No header text raises an error, or makes a task wait longer than a day."""
-    for headers in ({"retry-after": text}, {"retry-after-ms": text}, {REQUESTS: text, LEFT_REQUESTS: text}):
+    for headers in (
+        {"retry-after": text},
+        {"retry-after-ms": text},
+        {REQUESTS: text, LEFT_REQUESTS: text},
+    ):
         asked = asked_for(headers, NOON_S, limits=True)
 
         assert asked is None or 0 <= asked <= LONGEST_ASKED_S
@@ -160,6 +178,9 @@ def test_back_off_doubles_within_its_bounds() -> None:
 
 def test_tasks_that_were_told_the_same_come_back_apart() -> None:
     """Jitter is added to the provider's wait, never subtracted, so tasks return apart."""
-    told = [delay({"retry-after": "100"}, snoozes=0, jitter=jitter, utc_s=NOON_S) for jitter in (0.0, 0.5, 1.0)]
+    told = [
+        delay({"retry-after": "100"}, snoozes=0, jitter=jitter, utc_s=NOON_S)
+        for jitter in (0.0, 0.5, 1.0)
+    ]
 
     assert told == [100, 105, 110]

@@ -14,7 +14,10 @@ from schemas.task.wording import masking
     ("one", "other"),
     [
         ("Rate limit: 5000 used, wait 1.2s", "Rate limit: 77 used, wait 30s"),
-        ("no task 550e8400-e29b-41d4-a716-446655440000", "no task 123e4567-e89b-12d3-a456-426614174000"),
+        (
+            "no task 550e8400-e29b-41d4-a716-446655440000",
+            "no task 123e4567-e89b-12d3-a456-426614174000",
+        ),
         ('model "gpt-a" is gone', 'model "llama" is gone'),
         ("model 'gpt-a' is gone", "model `llama` is gone"),
         ("request req_abc123 failed", "request req_zz9 failed"),
@@ -30,7 +33,11 @@ def test_what_differs_in_particulars_has_one_fingerprint(one: str, other: str) -
 
 def test_what_differs_in_kind_has_another_fingerprint() -> None:
     """The class and the words change a fingerprint."""
-    prints = {fingerprint("SERVER", "bad gateway"), fingerprint("RATE", "bad gateway"), fingerprint("SERVER", "timeout")}
+    prints = {
+        fingerprint("SERVER", "bad gateway"),
+        fingerprint("RATE", "bad gateway"),
+        fingerprint("SERVER", "timeout"),
+    }
 
     assert len(prints) == 3
 
@@ -40,7 +47,24 @@ def test_fingerprints_stay_the_same_over_releases() -> None:
     assert fingerprint("RATE", "429: wait 3 s").hex() == "c800d1b3844ba82d2934ac0da031c8cd"
 
 
-@pytest.mark.parametrize("filler", ["a", "1", "'", '"', "#", "sk-", "x1 ", "a-", "bearer ", "_", "token:", 'api_key"', "secret = '"])
+@pytest.mark.parametrize(
+    "filler",
+    [
+        "a",
+        "1",
+        "'",
+        '"',
+        "#",
+        "sk-",
+        "x1 ",
+        "a-",
+        "bearer ",
+        "_",
+        "token:",
+        'api_key"',
+        "secret = '",
+    ],
+)
 def test_long_texts_take_no_time(filler: str) -> None:
     """No pattern backtracks: a hostile text of a megabyte takes a moment."""
     began = time.thread_time()
@@ -95,7 +119,14 @@ def test_keys_in_quotes_are_masked(quote: str) -> None:
     assert "4f9a" not in shown
 
 
-@pytest.mark.parametrize("text", ["429: token limit: 30000 of 30000 used", "400: max_tokens: 9000 > 8192", "401: Invalid token provided"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "429: token limit: 30000 of 30000 used",
+        "400: max_tokens: 9000 > 8192",
+        "401: Invalid token provided",
+    ],
+)
 def test_words_about_keys_and_tokens_stay(text: str) -> None:
     """Words about keys and tokens stay readable."""
     assert one_line(text) == text
@@ -104,7 +135,14 @@ def test_words_about_keys_and_tokens_stay(text: str) -> None:
 KEY = "4f/9+c7b=5e"
 
 
-@pytest.mark.parametrize("body", [f"no entry with {KEY}!", '{"why":"4f\\/9\\u002bc7b\\u003D5e"}', f'{{"code":"{KEY}","n":["{KEY}"]}}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"no entry with {KEY}!",
+        '{"why":"4f\\/9\\u002bc7b\\u003D5e"}',
+        f'{{"code":"{KEY}","n":["{KEY}"]}}',
+    ],
+)
 def test_a_secret_is_masked_whatever_it_looks_like(body: str) -> None:
     """A secret is masked in any form, even if JSON escapes its characters.
 
@@ -112,7 +150,10 @@ def test_a_secret_is_masked_whatever_it_looks_like(body: str) -> None:
     """
     masked = masking(KEY)
 
-    assert masked(body.encode()) == body.replace(KEY, "***").replace("4f\\/9\\u002bc7b\\u003D5e", "***").encode()
+    assert (
+        masked(body.encode())
+        == body.replace(KEY, "***").replace("4f\\/9\\u002bc7b\\u003D5e", "***").encode()
+    )
     assert "c7b" not in repr(masked)
 
 

@@ -37,10 +37,18 @@ async def nobody_looks() -> GroupStatus:
     raise AssertionError
 
 
-def warnings(notice: str, caplog: pytest.LogCaptureFixture, deaths: Callable[[], list[str]] = list) -> list[str]:
+def warnings(
+    notice: str, caplog: pytest.LogCaptureFixture, deaths: Callable[[], list[str]] = list
+) -> list[str]:
     """Return the warnings of an agent with this notice in an hour, without a terminal."""
     clock = Hour()
-    progress = Progress(read=nobody_looks, clock=clock, summary=lambda: "0 succeeded", notice=lambda: notice, deaths=deaths)
+    progress = Progress(
+        read=nobody_looks,
+        clock=clock,
+        summary=lambda: "0 succeeded",
+        notice=lambda: notice,
+        deaths=deaths,
+    )
     with caplog.at_level(logging.INFO), pytest.raises(asyncio.CancelledError):
         asyncio.run(progress.run())
     return [record.message for record in caplog.records if record.levelno == logging.WARNING]

@@ -24,27 +24,46 @@ def test_headers_are_kept_from_the_first_as_far_as_there_is_room(value_bytes: in
 
 def test_few_headers_are_kept_whole() -> None:
     """A few headers are stored whole: bytes that are not UTF-8 as escapes, no value as null."""
-    assert orjson.loads(headers_blob([("a", b"\xff"), ("b", None)])) == [["a", "\\xff"], ["b", None]]
+    assert orjson.loads(headers_blob([("a", b"\xff"), ("b", None)])) == [
+        ["a", "\\xff"],
+        ["b", None],
+    ]
     assert headers_blob([]) == b"[]"
 
 
-@pytest.mark.parametrize("before", [("docllm-note", b"x" * 9000), ("docllm-a", b"x" * KEPT_HEADER_BYTES), ("other", b"x" * 9000)])
+@pytest.mark.parametrize(
+    "before",
+    [("docllm-note", b"x" * 9000), ("docllm-a", b"x" * KEPT_HEADER_BYTES), ("other", b"x" * 9000)],
+)
 def test_the_batch_is_kept_whatever_else_is_there(before: tuple[str, bytes]) -> None:
     """The batch header is stored, whatever the other headers are.
 
     A producer's header with docllm's prefix used to take its room, and a replay made a task of
     `<group>-direct`.
     """
-    assert orjson.loads(headers_blob([before, ("docllm-batch", b"invoices")]))[0] == ["docllm-batch", "invoices"]
+    assert orjson.loads(headers_blob([before, ("docllm-batch", b"invoices")]))[0] == [
+        "docllm-batch",
+        "invoices",
+    ]
 
 
-@pytest.mark.parametrize("before", [[("h", b"")] * 9000, [("docllm-batch", b"d" * 1000)] * 9], ids=["many headers", "many batches"])
-def test_of_many_headers_the_batch_that_counts_is_kept(before: list[tuple[str, bytes | None]]) -> None:
+@pytest.mark.parametrize(
+    "before",
+    [[("h", b"")] * 9000, [("docllm-batch", b"d" * 1000)] * 9],
+    ids=["many headers", "many batches"],
+)
+def test_of_many_headers_the_batch_that_counts_is_kept(
+    before: list[tuple[str, bytes | None]],
+) -> None:
     """Of several batch headers, the last one is stored, which counts for the record itself.
 
     Otherwise a replay would put the task into another batch.
     """
-    batches = [value for name, value in orjson.loads(headers_blob([*before, ("docllm-batch", b"night")])) if name == "docllm-batch"]
+    batches = [
+        value
+        for name, value in orjson.loads(headers_blob([*before, ("docllm-batch", b"night")]))
+        if name == "docllm-batch"
+    ]
 
     assert batches[-1] == "night"
 

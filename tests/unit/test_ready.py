@@ -9,7 +9,15 @@ PARTITION = Partition("group.tasks", "id", 0, 1)
 
 
 def entry(number: int, route: str = "a") -> Delivery:
-    one = Delivery(PARTITION, number, 0, Publication("ledger", "group", "batch", number, 0), b"body", b"d" * 16, route)
+    one = Delivery(
+        PARTITION,
+        number,
+        0,
+        Publication("ledger", "group", "batch", number, 0),
+        b"body",
+        b"d" * 16,
+        route,
+    )
     one.state = DeliveryState.READY
     return one
 

@@ -44,15 +44,26 @@ class OneRound:
 
 
 def reaper(parts: OneRound, tiers: tuple[str, ...] = ()) -> Reaper:
-    shared = dict.fromkeys(("database", "executor", "clock", "admin", "relay", "heartbeat", "kafka"), cast("Any", parts)) | {
-        "executor": parts.executor
-    }
+    shared = dict.fromkeys(
+        ("database", "executor", "clock", "admin", "relay", "heartbeat", "kafka"),
+        cast("Any", parts),
+    ) | {"executor": parts.executor}
     woken = Sweep(600.0, asyncio.Event())
-    return Reaper(**shared, topics=Topics("g", tiers), locks=None, sweep=woken, agents_gone=lambda _: None, finished=dict)
+    return Reaper(
+        **shared,
+        topics=Topics("g", tiers),
+        locks=None,
+        sweep=woken,
+        agents_gone=lambda _: None,
+        finished=dict,
+    )
 
 
 # As the ledger has it.
-@pytest.mark.parametrize(("timestamp_ms", "time"), [(1 << 62, datetime(9999, 12, 31)), (-1, datetime(1970, 1, 1))])  # noqa: DTZ001
+@pytest.mark.parametrize(
+    ("timestamp_ms", "time"),
+    [(1 << 62, datetime(9999, 12, 31)), (-1, datetime(1970, 1, 1))],  # noqa: DTZ001
+)
 def test_a_record_of_any_time_ends_no_reaper(timestamp_ms: int, time: datetime) -> None:
     """A record with any timestamp ends no reaper.
 
@@ -159,4 +170,6 @@ def test_a_lost_topic_is_swept_at_a_bounded_rate() -> None:
 
     assert asyncio.run(reaper(parts).sweep_once()) == 2 * sweeping.PAGE + 3
     assert waited == [sweeping.PAGE / SWEPT_PER_S] * 2
-    assert asyncio.run(reaper(parts).sweep_once()) == SWEPT_MOST, "where the records stand is asked anew after so many"
+    assert asyncio.run(reaper(parts).sweep_once()) == SWEPT_MOST, (
+        "where the records stand is asked anew after so many"
+    )

@@ -14,14 +14,18 @@ from schemas.settings.config import Secret
 @pytest.mark.parametrize(
     "error",
     [
-        RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed"),
+        RuntimeError(
+            "unable to perform operation on <TCPTransport closed=True>; the handler is closed"
+        ),
         ConnectionResetError(104, "reset"),
         # Caused by an option of the address.
         AttributeError("'str' object has no attribute 'decode'"),
         KeyError("what nobody thought of"),
     ],
 )
-def test_a_connection_that_was_reset_is_a_board_that_is_away(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_a_connection_that_was_reset_is_a_board_that_is_away(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     """A connection that was reset means that the board is away.
 
     A fault run found that uvloop raises RuntimeError for it, and agents ended with 5 while Redis

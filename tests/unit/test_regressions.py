@@ -43,7 +43,14 @@ def test_an_agent_registers_though_the_database_stumbles(tmp_path: Path) -> None
     database.close()
     stumbling = Stumbling(url, pause=lambda _delay_s: None)
     heartbeat = Heartbeat(
-        database=stumbling, executor=InlineExecutor(), clock=SystemClock(), name="a", group="g", version="0", locks=None, notice=str
+        database=stumbling,
+        executor=InlineExecutor(),
+        clock=SystemClock(),
+        name="a",
+        group="g",
+        version="0",
+        locks=None,
+        notice=str,
     )
 
     lease = asyncio.run(heartbeat.register())

@@ -31,7 +31,11 @@ SCHEMA = {
         "total": {"type": "number", "minimum": 3},
         "paid": {"type": "boolean"},
         "note": {"type": ["null", "string"]},
-        "lines": {"type": "array", "minItems": 2, "items": {"anyOf": [{"type": "integer"}, {"type": "string"}]}},
+        "lines": {
+            "type": "array",
+            "minItems": 2,
+            "items": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        },
         "unasked": {"type": "string"},
     },
     "required": ["name", "kind", "version", "total", "paid", "note", "lines"],
@@ -39,7 +43,9 @@ SCHEMA = {
 }
 
 
-def service(dialed: str = "", *, latency_s: tuple[float, float] = (0.0, 0.0), seed: int = 1, log: Any = None) -> Service:
+def service(
+    dialed: str = "", *, latency_s: tuple[float, float] = (0.0, 0.0), seed: int = 1, log: Any = None
+) -> Service:
     record = CallRecord(clock=SystemClock(), log=log)
     return Service(record=record, dialed=faults.parse(dialed), latency_s=latency_s, seed=seed)
 
@@ -99,7 +105,10 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
 
 def test_a_whole_number_may_be_written_as_a_fraction() -> None:
     """2.0 counts as a whole number, as in JSON Schema."""
-    assert example({"type": "string", "minLength": 9.0, "maxLength": 5.0}, "Sales rose.") == "Sales...."
+    assert (
+        example({"type": "string", "minLength": 9.0, "maxLength": 5.0}, "Sales rose.")
+        == "Sales...."
+    )
     assert example({"type": "array", "minItems": 2.0, "items": {"type": "integer"}}, "x") == [0, 0]
 
 
@@ -139,7 +148,18 @@ def test_a_schema_that_gives_no_small_answer_is_refused(schema: Any) -> None:
     ("messages", "text"),
     [
         ([{"content": "no"}, {"content": "yes"}], "yes"),
-        ([{"content": [{"type": "text", "text": "a"}, {"type": "image_url"}, {"type": "text", "text": "b"}]}], "a\nb"),
+        (
+            [
+                {
+                    "content": [
+                        {"type": "text", "text": "a"},
+                        {"type": "image_url"},
+                        {"type": "text", "text": "b"},
+                    ]
+                }
+            ],
+            "a\nb",
+        ),
         ([{"content": None}], ""),
         (["odd"], ""),
     ],
@@ -161,7 +181,9 @@ def test_faults_are_read_as_they_are_written() -> None:
     assert faults.parse("") == Faults()
 
 
-@pytest.mark.parametrize("text", ["hangs=0.1", "429", "429=x", "429=-1", "429=nan", "99=0.1", "429=0.6,500=0.6", "=1"])
+@pytest.mark.parametrize(
+    "text", ["hangs=0.1", "429", "429=x", "429=-1", "429=nan", "99=0.1", "429=0.6,500=0.6", "=1"]
+)
 def test_faults_that_are_none(text: str) -> None:
     """Impossible faults are refused."""
     with pytest.raises(ConfigError):
@@ -194,7 +216,10 @@ def test_a_completion_echoes_model_and_counts() -> None:
 
     assert said["model"] == "m"
     assert said["choices"][0]["finish_reason"] == "stop"
-    assert said["usage"]["total_tokens"] == said["usage"]["prompt_tokens"] + said["usage"]["completion_tokens"]
+    assert (
+        said["usage"]["total_tokens"]
+        == said["usage"]["prompt_tokens"] + said["usage"]["completion_tokens"]
+    )
 
 
 def test_a_schema_in_the_request_is_honoured() -> None:
@@ -213,7 +238,10 @@ def test_faults_that_answer() -> None:
     """
     limited = service("429=1,retry_after=2").plan(chat())
     malformed = service("malformed=1").plan(chat())
-    wrong = [service("wrong_schema=1").plan(chat(**more)) for more in ({}, {"response_format": {"json_schema": {"schema": SCHEMA}}})]
+    wrong = [
+        service("wrong_schema=1").plan(chat(**more))
+        for more in ({}, {"response_format": {"json_schema": {"schema": SCHEMA}}})
+    ]
 
     assert status_of(limited) == 429
     assert b"Retry-After: 2\r\n" in limited.answer
@@ -248,7 +276,12 @@ def test_faults_change_at_run_time() -> None:
     """
     made = service()
 
-    for body, status in ((b'{"500": 1}', 500), (b"503=1, retry_after=2", 503), (b"", 200), (b"500=1", 500)):
+    for body, status in (
+        (b'{"500": 1}', 500),
+        (b"503=1, retry_after=2", 503),
+        (b"", 200),
+        (b"500=1", 500),
+    ):
         assert status_of(dial(made, body)) == 200
         assert status_of(made.plan(chat())) == status
     wrong = [dial(made, body) for body in (b'{"x": 1}', b"{", b"[]", b"x=1", b"500", b"\xff")]
@@ -301,9 +334,15 @@ def test_calls_are_remembered() -> None:
     after = get(made, "/stats")
 
     assert (during["in_flight"], after["in_flight"]) == (1, 0)
-    assert (after["total"], after["calls"], after["statuses"]) == (2, {"b/t": 2}, {"200": 1, "0": 1})
+    assert (after["total"], after["calls"], after["statuses"]) == (
+        2,
+        {"b/t": 2},
+        {"200": 1, "0": 1},
+    )
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
-    assert [(line["event"], line.get("path"), line.get("status"), line.get("bytes")) for line in lines] == [
+    assert [
+        (line["event"], line.get("path"), line.get("status"), line.get("bytes")) for line in lines
+    ] == [
         ("start", "/v1/chat/completions", None, None),
         ("start", "/v1/chat/completions", None, None),
         ("end", None, 200, 120),
@@ -334,11 +373,14 @@ def test_paths_that_are_not_there() -> None:
     assert get(made, "/v1/models")["data"][0]["id"] == "rehearsal"
     assert status_of(made.plan(Request("GET", "/v2", {}, b""))) == 404
     assert [
-        status_of(made.plan(Request("POST", "/v1/chat/completions", {}, body))) for body in (b"{", b"{}", b"[]", b'{"messages":[]}')
+        status_of(made.plan(Request("POST", "/v1/chat/completions", {}, body)))
+        for body in (b"{", b"{}", b"[]", b'{"messages":[]}')
     ] == [400] * 4
 
 
-@pytest.mark.parametrize("options", [["--faults", "x=1"], ["--latency", "fast"], ["--latency", "2-1"]])
+@pytest.mark.parametrize(
+    "options", [["--faults", "x=1"], ["--latency", "fast"], ["--latency", "2-1"]]
+)
 def test_options_that_are_wrong(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """A wrong option is exit code 2 with the right form."""
     assert run(options) == 2

@@ -47,7 +47,9 @@ class Bench:
         self.requests: list[Request] = []
         self.done: list[tuple[int, bool]] = []
         self.transport = FakeTransport()
-        self._plan = replace(plan, done=lambda sent_bytes, left: self.done.append((sent_bytes, left)))
+        self._plan = replace(
+            plan, done=lambda sent_bytes, left: self.done.append((sent_bytes, left))
+        )
         self.connection = Connection(plan=self._take, open_connections=set())
         self.connection.connection_made(self.transport)
 
@@ -63,7 +65,9 @@ def test_a_request_may_come_in_pieces() -> None:
     for byte in HELLO:
         bench.connection.data_received(bytes([byte]))
 
-    assert bench.requests == [Request("POST", "/a", {"content-length": "2", "x-name": "One"}, b"hi")]
+    assert bench.requests == [
+        Request("POST", "/a", {"content-length": "2", "x-name": "One"}, b"hi")
+    ]
     assert bench.transport.written == b"answer"
 
 
@@ -132,7 +136,12 @@ def program(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Start the rehearsal LLM as a program with a log; return its base URL."""
     code = "import sys; from agent.rehearsal import run; sys.exit(run(sys.argv[1:]))"
     options = ["--latency", "0", "--log", str(tmp_path / "calls.jsonl")]
-    child = subprocess.Popen([sys.executable, "-c", code, *options], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, *options],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert child.stdout is not None
     yield child.stdout.readline().strip(), child
     child.kill()
@@ -176,7 +185,13 @@ def test_the_program(program: tuple[str, subprocess.Popen[str]], tmp_path: Path)
         ended.append(asyncio.run(_ended(url)))
     child.send_signal(signal.SIGTERM)
 
-    assert [reply.status if isinstance(reply, Reply) else reply.error_class for reply in ended] == [200, 503, "AMBIGUOUS", "AMBIGUOUS", 200]
+    assert [reply.status if isinstance(reply, Reply) else reply.error_class for reply in ended] == [
+        200,
+        503,
+        "AMBIGUOUS",
+        "AMBIGUOUS",
+        200,
+    ]
     assert child.wait(10) == 0
     lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
     assert [line["status"] for line in lines if line["event"] == "end"] == [200, 503, 0, 0, 200]

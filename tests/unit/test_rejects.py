@@ -61,7 +61,13 @@ def test_what_was_refused_is_in_the_file(tmp_path: Path) -> None:
         rejects.add(Bad(4, "", "is 4000000 bytes long", "use input.uri", None))
 
     lines = [json.loads(line) for line in rejects.path.read_text().splitlines()]
-    assert lines[0] == {"line": 3, "field": "id", "error": "is missing", "fix": "give it one", "text": BAD.text}
+    assert lines[0] == {
+        "line": 3,
+        "field": "id",
+        "error": "is missing",
+        "fix": "give it one",
+        "text": BAD.text,
+    }
     validator = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text()))
     assert [validator.is_valid(line) for line in lines] == [True, True]
     assert (rejects.count, rejects.repairable) == (2, 1)
@@ -81,7 +87,9 @@ def test_the_file_loads_again_once_it_is_repaired(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("quotes", "kept"), [(1_400_000, True), (1_600_000, False)])
-def test_a_text_is_kept_where_a_load_takes_it_again(tmp_path: Path, quotes: int, *, kept: bool) -> None:
+def test_a_text_is_kept_where_a_load_takes_it_again(
+    tmp_path: Path, quotes: int, *, kept: bool
+) -> None:
     """A text is stored only if a load would accept the line.
 
     In the file a quote takes twice its space. A repaired line used to be refused again for its
@@ -94,7 +102,11 @@ def test_a_text_is_kept_where_a_load_takes_it_again(tmp_path: Path, quotes: int,
     (line,) = read_lines(str(path), stdin=io.BytesIO())
 
     assert isinstance(line, Bad)
-    assert (rejects.repairable, "bytes long" in line.error, "is not JSON" in line.error) == (kept, False, kept)
+    assert (rejects.repairable, "bytes long" in line.error, "is not JSON" in line.error) == (
+        kept,
+        False,
+        kept,
+    )
 
 
 def test_each_load_writes_the_file_anew(tmp_path: Path) -> None:
@@ -145,18 +157,24 @@ def test_rejects_lie_beside_their_file(tmp_path: Path) -> None:
     """
     (tmp_path / "data").mkdir()
 
-    assert rejects_path("data/t.jsonl", "t", tmp_path) == tmp_path / "data" / "t.jsonl.rejects.jsonl"
+    assert (
+        rejects_path("data/t.jsonl", "t", tmp_path) == tmp_path / "data" / "t.jsonl.rejects.jsonl"
+    )
     assert rejects_path("-", "spring/1", tmp_path) == tmp_path / "spring_1.rejects.jsonl"
 
 
-def test_rejects_of_a_file_in_a_read_only_folder_lie_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_of_a_file_in_a_read_only_folder_lie_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rejects of a file in a read-only folder lie in the current folder."""
     monkeypatch.setattr("os.access", lambda *_: False)
 
     assert rejects_path("/mnt/data/t.jsonl", "t", tmp_path) == tmp_path / "t.jsonl.rejects.jsonl"
 
 
-def test_rejects_of_a_file_whose_name_is_the_longest_are_called_after_the_batch(tmp_path: Path) -> None:
+def test_rejects_of_a_file_whose_name_is_the_longest_are_called_after_the_batch(
+    tmp_path: Path,
+) -> None:
     """Rejects of a file with the longest possible name are named after the batch.
 
     No name could be built from the file's. The load used to end with a traceback, bad line or not.
@@ -169,7 +187,9 @@ def test_rejects_of_a_file_whose_name_is_the_longest_are_called_after_the_batch(
     assert [found.name for found in tmp_path.iterdir()] == ["b.rejects.jsonl"]
 
 
-def test_a_load_without_rejects_ends_well_on_a_disk_that_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_without_rejects_ends_well_on_a_disk_that_is_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A load without rejects succeeds on a read-only disk.
 
     Such a disk refuses to remove even a missing file. All tasks were loaded, but the exit code was
@@ -181,7 +201,9 @@ def test_a_load_without_rejects_ends_well_on_a_disk_that_is_read_only(tmp_path: 
         pass
 
 
-def test_a_folder_that_may_not_be_looked_into_holds_no_rejects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_may_not_be_looked_into_holds_no_rejects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a folder that may not be read, no rejects file is assumed.
 
     Whoever reads the input reports whether it can be read.
@@ -192,7 +214,9 @@ def test_a_folder_that_may_not_be_looked_into_holds_no_rejects(tmp_path: Path, m
         pass
 
 
-def test_a_disk_that_is_full_at_the_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_at_the_end_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A disk that is full when the file is closed is a usage error, and no bug of docllm.
 
     The first lines are written only then.
@@ -200,13 +224,18 @@ def test_a_disk_that_is_full_at_the_end_is_told(tmp_path: Path, monkeypatch: pyt
     rejects = Rejects(tmp_path / "t.rejects.jsonl")
     monkeypatch.setattr("os.fsync", failing(errno.ENOSPC))
 
-    with pytest.raises(ConfigError, match=r"t\.rejects\.jsonl cannot be written: No space left"), rejects:
+    with (
+        pytest.raises(ConfigError, match=r"t\.rejects\.jsonl cannot be written: No space left"),
+        rejects,
+    ):
         rejects.add(BAD)
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_stays_full_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_stays_full_hides_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If a load ends for another reason, a full disk does not replace that error."""
     monkeypatch.setattr(Path, "unlink", failing(errno.EROFS))
 
@@ -223,14 +252,17 @@ def test_a_rejects_file_takes_as_many_lines_as_are_allowed(tmp_path: Path) -> No
         for _ in range(2):
             rejects.add(BAD)
         with pytest.raises(
-            TooManyRejectsError, match=r"stopped after 2 bad lines, the most that --max-rejects allows \(2\); repair .*--max-rejects N"
+            TooManyRejectsError,
+            match=r"stopped after 2 bad lines, the most that --max-rejects allows \(2\); repair .*--max-rejects N",
         ):
             rejects.add(BAD)
 
     assert (rejects.count, len(rejects.path.read_bytes().splitlines())) == (2, 2)
 
 
-def test_a_rejects_file_takes_as_many_bytes_as_a_disk_can_spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rejects_file_takes_as_many_bytes_as_a_disk_can_spare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A rejects file has a limit in bytes; 0 lifts it.
 
     Ten thousand lines of three megabytes would fill the disk, though they are small when packed.

@@ -17,7 +17,15 @@ ORDER = Order(1, "group", "tasks", ((0, 5, 2),))
 
 
 def record(offset: int, digest: bytes | None, fence: int = 2) -> Delivery:
-    return Delivery(WHERE, offset, 0, Publication("ledger", "group", "batch", 5, fence), b"value", digest, "route")
+    return Delivery(
+        WHERE,
+        offset,
+        0,
+        Publication("ledger", "group", "batch", 5, fence),
+        b"value",
+        digest,
+        "route",
+    )
 
 
 def relieved(
@@ -60,7 +68,9 @@ def relieved(
             done.append(offset)
 
     ordered: list[Order] = []
-    relief = HeadOfLine(ledger=Ledger(), partitions=Wide({}), entries=entries, ordered=ordered.extend)  # type: ignore[arg-type]
+    relief = HeadOfLine(
+        ledger=Ledger(), partitions=Wide({}), entries=entries, ordered=ordered.extend
+    )  # type: ignore[arg-type]
     asyncio.run(relief.relieve(0.0))
     assert ordered == ([answer] if done else [])
     return blocking, asked, done
@@ -76,7 +86,9 @@ def test_a_copy_behind_a_task_that_runs_lets_the_others_pass(digest: bytes | Non
 
 def test_a_copy_behind_a_record_without_a_value_lets_the_others_pass() -> None:
     """A copy behind a pointer record is finished: the ledger knows whether it is the task's."""
-    assert relieved(DeliveryState.HELD, ORDER, first=record(3, None), behind=[record(4, b"ours")])[2] == [4]
+    assert relieved(DeliveryState.HELD, ORDER, first=record(3, None), behind=[record(4, b"ours")])[
+        2
+    ] == [4]
 
 
 def test_one_order_stands_for_all_copies() -> None:
@@ -84,7 +96,13 @@ def test_one_order_stands_for_all_copies() -> None:
 
     Hundreds of copies used to take an order and a record each, one at a time.
     """
-    behind = [record(4, b"ours"), record(5, None), record(6, b"theirs"), record(7, b"ours", fence=3), record(8, b"ours", fence=1)]
+    behind = [
+        record(4, b"ours"),
+        record(5, None),
+        record(6, b"theirs"),
+        record(7, b"ours", fence=3),
+        record(8, b"ours", fence=1),
+    ]
 
     assert sorted(relieved(DeliveryState.HELD, ORDER, behind=[])[2]) == [3]
     assert sorted(relieved(DeliveryState.HELD, ORDER, behind=behind)[2]) == [4, 5, 8]

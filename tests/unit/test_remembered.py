@@ -41,7 +41,11 @@ def test_a_schema_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     compiled: list[object] = []
     real = validator.jsonschema_rs.validator_for
-    monkeypatch.setattr(validator.jsonschema_rs, "validator_for", lambda schema, **rest: compiled.append(schema) or real(schema, **rest))
+    monkeypatch.setattr(
+        validator.jsonschema_rs,
+        "validator_for",
+        lambda schema, **rest: compiled.append(schema) or real(schema, **rest),
+    )
 
     for _ in range(3):
         assert validator_of({"title": "compiled once", "minimum": 3}).is_valid(4)

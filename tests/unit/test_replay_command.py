@@ -60,7 +60,9 @@ def interrupted(folder: Path, wish: ReplayRequest) -> int:
     return number
 
 
-def test_a_dry_run_of_resume_tells_what_would_go_on_and_selects_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_of_resume_tells_what_would_go_on_and_selects_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A dry run of --resume shows what would continue, and does not select everything.
 
     With `--resume` no selection is given.
@@ -71,16 +73,24 @@ def test_a_dry_run_of_resume_tells_what_would_go_on_and_selects_nothing(folder: 
     assert run(folder, "replay", "--resume", "--dry-run") == 0
 
     said = capsys.readouterr().out.splitlines()
-    assert said == [f"replay {number} is unfinished and would go on: 2 of 2 left", "dry run: nothing is changed"]
+    assert said == [
+        f"replay {number} is unfinished and would go on: 2 of 2 left",
+        "dry run: nothing is changed",
+    ]
 
 
-def test_a_dry_run_of_resume_tells_that_nothing_was_interrupted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_of_resume_tells_that_nothing_was_interrupted(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A dry run of --resume says if no replay was interrupted, as the resume does."""
     capsys.readouterr()
 
     assert run(folder, "replay", "--resume", "--dry-run") == 0
 
-    assert capsys.readouterr().out.splitlines() == ["no replay was interrupted", "dry run: nothing is changed"]
+    assert capsys.readouterr().out.splitlines() == [
+        "no replay was interrupted",
+        "dry run: nothing is changed",
+    ]
 
 
 def all_dead(folder: Path) -> None:
@@ -93,7 +103,9 @@ def all_dead(folder: Path) -> None:
     database.close()
 
 
-def test_the_dead_of_a_cancelled_batch_that_has_no_cancelled_task_can_be_replayed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_dead_of_a_cancelled_batch_that_has_no_cancelled_task_can_be_replayed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Dead tasks of a cancelled batch without cancelled tasks can be replayed.
 
     The batch was cancelled when all its tasks had died. The advice opens it, and the audit has it
@@ -101,7 +113,10 @@ def test_the_dead_of_a_cancelled_batch_that_has_no_cancelled_task_can_be_replaye
     """
     all_dead(folder)
     assert run(folder, "replay", "--batch", "b", "--yes") == 0
-    assert "left: 3 dead in a cancelled batch; replay --cancelled --batch NAME opens it again" in capsys.readouterr().out
+    assert (
+        "left: 3 dead in a cancelled batch; replay --cancelled --batch NAME opens it again"
+        in capsys.readouterr().out
+    )
 
     assert run(folder, "replay", "--cancelled", "--batch", "b", "--dry-run") == 0
     assert "the batch has no cancelled task; it is opened again" in capsys.readouterr().out
@@ -117,7 +132,9 @@ def test_the_dead_of_a_cancelled_batch_that_has_no_cancelled_task_can_be_replaye
 
 
 @pytest.mark.parametrize("rate", ["1e-13/s", "0.0001", "1e-320/s"])
-def test_a_rate_of_less_than_one_an_hour_is_refused(rate: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rate_of_less_than_one_an_hour_is_refused(
+    rate: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A rate of less than one an hour is refused.
 
     Stored with a replay, it would stop each later replay of the group, which resumes this one

@@ -24,13 +24,21 @@ def test_tasks_that_were_passed_over_may_be_dead_still() -> None:
     )
 
 
-@pytest.mark.parametrize("chosen", [Selection(dispositions=("rejected", "undecodable")), Selection(record=7)])
+@pytest.mark.parametrize(
+    "chosen", [Selection(dispositions=("rejected", "undecodable")), Selection(record=7)]
+)
 def test_records_that_are_tasks_need_not_wait(chosen: Selection) -> None:
     """Replayed records need not wait: a copy of a task that succeeded long ago runs no more."""
-    assert result(run_with({ItemState.REPLAYED: 3, ItemState.UNREAD: 1}, chosen)) == "3 are tasks now, 1 records are still no tasks"
+    assert (
+        result(run_with({ItemState.REPLAYED: 3, ItemState.UNREAD: 1}, chosen))
+        == "3 are tasks now, 1 records are still no tasks"
+    )
 
 
 @pytest.mark.parametrize("dispositions", [(), ("permanent",), ("permanent", "rejected")])
 def test_tasks_wait_again(dispositions: tuple[str, ...]) -> None:
     """Tasks wait again, also with records among them."""
-    assert result(run_with({ItemState.REPLAYED: 3}, Selection(dispositions=dispositions))) == "3 wait again"
+    assert (
+        result(run_with({ItemState.REPLAYED: 3}, Selection(dispositions=dispositions)))
+        == "3 wait again"
+    )

@@ -17,13 +17,26 @@ TOO_DEEP = "[" * 2000 + "]" * 2000
 
 
 def completion(text: object) -> bytes:
-    return orjson.dumps({"id": "c", "choices": [{"index": 0, "message": {"role": "assistant", "content": text}}]})
+    return orjson.dumps(
+        {"id": "c", "choices": [{"index": 0, "message": {"role": "assistant", "content": text}}]}
+    )
 
 
 def ended(body: bytes, codec: int = COMPLETION) -> Ended:
     """Return a task with a schema that succeeded with this result."""
     result = Result(codec, body, "m", "req-1", ENDED)
-    return Ended(1, "a", Status.SUCCEEDED, 0, b'{"id":"a","prompt":"p","schema":{}}', 10, 5, 1_500, result, None)
+    return Ended(
+        1,
+        "a",
+        Status.SUCCEEDED,
+        0,
+        b'{"id":"a","prompt":"p","schema":{}}',
+        10,
+        5,
+        1_500,
+        result,
+        None,
+    )
 
 
 def line(task: Ended, line_of: LineOf = docllm_line) -> bytes:
@@ -36,15 +49,27 @@ def line(task: Ended, line_of: LineOf = docllm_line) -> bytes:
 @pytest.mark.parametrize(
     ("body", "codec", "written"),
     [
-        (completion('{"iban": 12345678901234567890123, "sum": 1.50}'), COMPLETION, b'{"iban": 12345678901234567890123, "sum": 1.50}'),
+        (
+            completion('{"iban": 12345678901234567890123, "sum": 1.50}'),
+            COMPLETION,
+            b'{"iban": 12345678901234567890123, "sum": 1.50}',
+        ),
         (completion(DEEP.decode()), COMPLETION, DEEP),
         (completion('{\r\n"n": "a\\nb"}'), COMPLETION, b'{  "n": "a\\nb"}'),
-        (completion([{"type": "thinking", "thinking": []}, {"type": "text", "text": '{"sum": 1.50}'}]), COMPLETION, b'{"sum": 1.50}'),
+        (
+            completion(
+                [{"type": "thinking", "thinking": []}, {"type": "text", "text": '{"sum": 1.50}'}]
+            ),
+            COMPLETION,
+            b'{"sum": 1.50}',
+        ),
         (b'{"n":12345678901234567890123}', VALUE, b'{"n":12345678901234567890123}'),
     ],
     ids=["numbers", "deep", "line breaks", "parts", "value"],
 )
-def test_an_answer_of_json_is_exported_as_it_was_written(body: bytes, codec: int, written: bytes) -> None:
+def test_an_answer_of_json_is_exported_as_it_was_written(
+    body: bytes, codec: int, written: bytes
+) -> None:
     """A JSON answer keeps every digit and depth; only line breaks become blanks."""
     assert b'"result":' + written + b',"error"' in line(ended(body, codec))
 
@@ -74,7 +99,11 @@ def test_every_result_has_its_line(line_of: LineOf, body: bytes, codec: int) -> 
 
 @pytest.mark.parametrize(
     ("body", "text"),
-    [(completion(TOO_DEEP), TOO_DEEP), (completion('{"n": NaN}'), '{"n": NaN}'), (b"no JSON \xff", "no JSON \\xff")],
+    [
+        (completion(TOO_DEEP), TOO_DEEP),
+        (completion('{"n": NaN}'), '{"n": NaN}'),
+        (b"no JSON \xff", "no JSON \\xff"),
+    ],
 )
 def test_what_cannot_be_written_as_json_is_exported_as_text(body: bytes, text: str) -> None:
     """A result that is too deep or no JSON is exported as text: nothing paid is left out."""

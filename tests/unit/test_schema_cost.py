@@ -25,19 +25,35 @@ INVOICE: dict[str, Any] = {
         "date": {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"},
         "customer": {"type": "string", "pattern": r"^[\p{L} .'-]{1,60}$"},
         "currency": {"enum": ["EUR", "USD", "CHF"]},
-        "lines": {"type": "array", "items": {"properties": {"text": {"type": "string"}, "net": {"type": ["number", "null"]}}}},
+        "lines": {
+            "type": "array",
+            "items": {
+                "properties": {"text": {"type": "string"}, "net": {"type": ["number", "null"]}}
+            },
+        },
     },
 }
-ANSWER = {"number": "RE-2024", "date": "2024-01-31", "customer": "Zoë", "lines": [{"text": "a, b", "net": 1.5}] * 20}
+ANSWER = {
+    "number": "RE-2024",
+    "date": "2024-01-31",
+    "customer": "Zoë",
+    "lines": [{"text": "a, b", "net": 1.5}] * 20,
+}
 
 # A few kilobytes that blocked the interpreter for 11, 17, 6, 17 and 75 seconds.
 LISTS = {"items": {"enum": [[number] for number in range(900)]}}
 BOMBS: dict[str, tuple[dict[str, Any], Any]] = {
     "lists in an enum": (LISTS, [[899]] * 1_500),
-    "many bounds": ({"items": {"allOf": [{"minimum": -number} for number in range(50_000)]}}, [0] * 20_000),
+    "many bounds": (
+        {"items": {"allOf": [{"minimum": -number} for number in range(50_000)]}},
+        [0] * 20_000,
+    ),
     "a large constant": ({"items": {"const": [1] * 1_000}}, [[1] * 1_000] * 100),
     "a pattern that looks around": ({"pattern": r"(?=.*x)(?=.*y).*"}, "b" * 100_000),
-    "patterns in the answer": ({"$schema": DRAFT_7, "items": {"format": "regex"}}, [r"\pL{300}"] * 1_000),
+    "patterns in the answer": (
+        {"$schema": DRAFT_7, "items": {"format": "regex"}},
+        [r"\pL{300}"] * 1_000,
+    ),
     "a pattern of many letters": ({"pattern": r"(\pL{1,50}x){1,5}$"}, "ä" * 100_000),
     "a slow pattern": ({"pattern": r"\pL{300}"}, "a"),
 }
@@ -60,7 +76,9 @@ def test_an_answer_that_takes_long_to_judge_is_known(name: str) -> None:
     assert is_heavy_for(schema, reply(answer))
 
 
-@pytest.mark.parametrize("name", ["lists in an enum", "a large constant", "a pattern that looks around"])
+@pytest.mark.parametrize(
+    "name", ["lists in an enum", "a large constant", "a pattern that looks around"]
+)
 def test_weighing_costs_a_fraction_of_judging(name: str) -> None:
     """The estimate takes a fraction of the judging, or it would itself block the interpreter.
 
@@ -92,14 +110,20 @@ def test_what_people_ask_for_is_light() -> None:
     assert not is_heavy(INVOICE)
     assert not is_heavy_for(INVOICE, reply(ANSWER))
     assert not is_heavy_line(with_schema(INVOICE))
-    assert not is_heavy_line(orjson.dumps({"id": "a", "prompt": "Sum.", "input": {"text": "one, two, three. " * 5_000}}))
+    assert not is_heavy_line(
+        orjson.dumps({"id": "a", "prompt": "Sum.", "input": {"text": "one, two, three. " * 5_000}})
+    )
 
 
 HEAVY_LINES = {
     "a slow pattern": with_schema({"pattern": r"\pL{300}"}),
-    "a slow pattern in an escaped field": with_schema({"pattern": r"\pL{300}"}).replace(b"schema", b"sch\\u0065ma"),
+    "a slow pattern in an escaped field": with_schema({"pattern": r"\pL{300}"}).replace(
+        b"schema", b"sch\\u0065ma"
+    ),
     "a repeated group": with_schema({"properties": {"a": {"pattern": r"^(\p{L}{20}[ -]?){10}$"}}}),
-    "a large schema": with_schema({"properties": {str(number): {"type": "string"} for number in range(LIGHT_VALUES)}}),
+    "a large schema": with_schema(
+        {"properties": {str(number): {"type": "string"} for number in range(LIGHT_VALUES)}}
+    ),
     "many values": orjson.dumps({"id": "a", "prompt": "p", "metadata": {"a": [1] * 30_000}}),
 }
 
@@ -110,7 +134,19 @@ def test_a_line_that_takes_long_to_read_is_known(name: str) -> None:
     assert is_heavy_line(HEAVY_LINES[name])
 
 
-@pytest.mark.parametrize("value", [b"", b"{", b"\xff", b"[]", b'"schema"', b'{"schema":7}', b'{"schema":{"a":\\u}}', b'{"schema":{}}'])
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b"[]",
+        b'"schema"',
+        b'{"schema":7}',
+        b'{"schema":{"a":\\u}}',
+        b'{"schema":{}}',
+    ],
+)
 def test_what_is_no_line_is_light(value: bytes) -> None:
     """A line that is no JSON is light, because it is refused quickly."""
     assert not is_heavy_line(value)
@@ -142,7 +178,12 @@ def test_any_pattern_can_be_weighed(pattern: str) -> None:
     assert compiled_kb(pattern) >= 0
 
 
-@given(schema=st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+@given(
+    schema=st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
 @settings(max_examples=50)
 def test_anything_can_be_weighed(schema: Any) -> None:
     """Any value can be estimated, even one that is no JSON.

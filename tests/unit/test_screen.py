@@ -18,7 +18,9 @@ SAY = "from producer.screen.output import say; say('a line')"
 
 def said(out: Path) -> subprocess.CompletedProcess[str]:
     with out.open("w") as file:
-        return subprocess.run([sys.executable, "-c", SAY], check=False, stdout=file, stderr=subprocess.PIPE, text=True)
+        return subprocess.run(
+            [sys.executable, "-c", SAY], check=False, stdout=file, stderr=subprocess.PIPE, text=True
+        )
 
 
 def test_a_line_is_written_at_once(tmp_path: Path) -> None:
@@ -43,7 +45,9 @@ def test_a_full_device_is_told_and_not_taken_for_a_bug_of_ours() -> None:
 
 def test_a_reader_that_left_is_no_error() -> None:
     """`| head` ends a program silently."""
-    with subprocess.Popen([sys.executable, "-c", SAY], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+    with subprocess.Popen(
+        [sys.executable, "-c", SAY], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as program:
         assert program.stdout is not None
         assert program.stderr is not None
         program.stdout.close()
@@ -67,14 +71,24 @@ def table(status: GroupStatus, width: int = 160) -> str:
 
 
 def large(name: str, **counts: int) -> BatchStatus:
-    return BatchStatus(name, dict.fromkeys(STATES, 0) | counts, 123.45, 8100.0, 1_234_567_890, 987_654_321, 1148.1234)
+    return BatchStatus(
+        name,
+        dict.fromkeys(STATES, 0) | counts,
+        123.45,
+        8100.0,
+        1_234_567_890,
+        987_654_321,
+        1148.1234,
+    )
 
 
 def large_group(*batches: BatchStatus) -> GroupStatus:
     return GroupStatus("g", "l", (), batches, 0, ())
 
 
-@pytest.mark.parametrize("name", ["[/INST]", "report [draft]", "[red]x", ":smile:", "[link=http://h]x[/link]"])
+@pytest.mark.parametrize(
+    "name", ["[/INST]", "report [draft]", "[red]x", ":smile:", "[link=http://h]x[/link]"]
+)
 def test_a_name_is_no_markup(name: str) -> None:
     """A batch name is never read as markup.
 
@@ -99,16 +113,30 @@ def test_no_figure_of_a_million_tasks_is_cut(width: int) -> None:
     assert lines[1].startswith("reports-")
     assert max(map(len, lines)) <= width
     assert head == (
-        "group g" if width == 160 else f"group g (no room for {'tokens, left, per s' if width == 80 else 'tokens'}; --json has them)"
+        "group g"
+        if width == 160
+        else f"group g (no room for {'tokens, left, per s' if width == 80 else 'tokens'}; --json has them)"
     )
     assert all(not figure.endswith("…") for line in lines for figure in line.split()[1:])
 
 
 def test_what_is_usual_has_room_on_a_small_terminal() -> None:
     """A column that is empty in every batch is dropped, so that rate and time left are seen."""
-    lines = table(large_group(large("reports-of-a-year", total=1_000_000, pending=999_000, succeeded=1_000)), 80).splitlines()
+    lines = table(
+        large_group(large("reports-of-a-year", total=1_000_000, pending=999_000, succeeded=1_000)),
+        80,
+    ).splitlines()
 
-    assert lines[1].split() == ["batch", "total", "pending", "succeeded", "per", "s", "left", "cost"]
+    assert lines[1].split() == [
+        "batch",
+        "total",
+        "pending",
+        "succeeded",
+        "per",
+        "s",
+        "left",
+        "cost",
+    ]
     assert lines[2].split()[1:] == ["1000000", "999000", "1000", "123.45", "2:15:00", "1148.1234"]
 
 
@@ -117,7 +145,9 @@ def test_a_batch_that_was_cancelled_is_told_beside_its_name() -> None:
 
     If none was cancelled, nothing is said.
     """
-    lines = table(large_group(replace(large("a", total=1), cancelled=True), large("b", total=1))).splitlines()
+    lines = table(
+        large_group(replace(large("a", total=1), cancelled=True), large("b", total=1))
+    ).splitlines()
 
     assert lines[1].split()[:3] == ["batch", "state", "total"]
     assert lines[2].split()[:3] == ["a", "cancelled", "1"]
@@ -144,7 +174,9 @@ def test_what_an_agent_waits_for_is_said_once() -> None:
     agents = (AgentStatus(1, "a", "alive", 1.0, waits), AgentStatus(2, "b", "alive", 2.0, ""))
     guard = "guard of batch night: 10 of 10"
 
-    assert status_lines(GroupStatus("g", "l", agents, (large("night", total=1),), 0, (guard, waits))) == [
+    assert status_lines(
+        GroupStatus("g", "l", agents, (large("night", total=1),), 0, (guard, waits))
+    ) == [
         f"agent a: alive, seen 1 s ago; {waits}",
         "agent b: alive, seen 2 s ago",
         f"waiting: {guard}",
@@ -164,7 +196,9 @@ def test_a_title_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x07" not in terminal.getvalue()
 
 
-def test_what_is_noted_holds_nothing_that_a_terminal_acts_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_noted_holds_nothing_that_a_terminal_acts_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """A note holds no control characters: errors name fields and batches as others wrote them."""
     note("one\x1b[31m\ntwo")
     complain("three\x1b[31m")

@@ -40,7 +40,9 @@ def test_nothing_said_narrows_nothing() -> None:
         assert chosen.narrows, chosen
 
 
-@pytest.mark.parametrize("fingerprint", ["abcde", "xyzxyz", "abcdef" * 6, "'abcde", "ABCDEF", "abc def"])
+@pytest.mark.parametrize(
+    "fingerprint", ["abcde", "xyzxyz", "abcdef" * 6, "'abcde", "ABCDEF", "abc def"]
+)
 def test_a_fingerprint_has_six_digits_at_least(fingerprint: str) -> None:
     """A fingerprint has at least six digits; the error for another says where to find them."""
     with pytest.raises(ConfigError, match="first 6 hexadecimal digits"):
@@ -49,7 +51,10 @@ def test_a_fingerprint_has_six_digits_at_least(fingerprint: str) -> None:
 
 def test_a_fingerprint_means_all_that_begin_so() -> None:
     """A prefix selects all fingerprints that begin with it, even an odd number of digits."""
-    assert Selection(fingerprint="abcdef1").fingerprint_range == (b"\xab\xcd\xef\x10" + bytes(12), b"\xab\xcd\xef\x1f" + b"\xff" * 12)
+    assert Selection(fingerprint="abcdef1").fingerprint_range == (
+        b"\xab\xcd\xef\x10" + bytes(12),
+        b"\xab\xcd\xef\x1f" + b"\xff" * 12,
+    )
     assert parsed("--fingerprint", "ABCDEF").fingerprint == "abcdef"
 
 
@@ -71,7 +76,13 @@ def test_cancelled_tasks_have_no_death(said: dict[str, Any], option: str) -> Non
 def test_records_have_no_batch() -> None:
     """A selection by batch, type, tenant or task leaves quarantined records out."""
     assert Selection(dispositions=("rejected",)).with_records
-    for chosen in (Selection(batch="b"), Selection(type="t"), Selection(tenant="t"), Selection(key="k"), Selection(cancelled=True)):
+    for chosen in (
+        Selection(batch="b"),
+        Selection(type="t"),
+        Selection(tenant="t"),
+        Selection(key="k"),
+        Selection(cancelled=True),
+    ):
         assert not chosen.with_records, chosen
 
 
@@ -83,7 +94,11 @@ def test_records_are_replayed_only_when_they_are_named() -> None:
     assert not Selection().names_records
     assert not Selection(since=NOW).names_records
     assert not Selection(dispositions=("permanent",)).names_records
-    for chosen in (Selection(dispositions=("permanent", "undecodable")), Selection(fingerprint="abcdef"), Selection(record=3)):
+    for chosen in (
+        Selection(dispositions=("permanent", "undecodable")),
+        Selection(fingerprint="abcdef"),
+        Selection(record=3),
+    ):
         assert chosen.names_records, chosen
     assert not Selection(dispositions=("rejected",), batch="b").names_records
 
@@ -107,7 +122,18 @@ def test_a_record_is_named_by_its_number() -> None:
 def test_options_become_a_selection() -> None:
     """Every option has its field; times are by the database's clock."""
     chosen = parsed(
-        *("--disposition", "permanent", "--disposition", "expired", "--disposition", "permanent", "--batch", "a b", "--type", "t"),
+        *(
+            "--disposition",
+            "permanent",
+            "--disposition",
+            "expired",
+            "--disposition",
+            "permanent",
+            "--batch",
+            "a b",
+            "--type",
+            "t",
+        ),
         *("--tenant", "x", "--since", "2h", "--until", "2026-03-01", "--limit", "7"),
     )
 
@@ -144,8 +170,12 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
         arguments.per_second(text)
 
 
-@pytest.mark.parametrize("option", ["--fingerprint", "--batch", "--type", "--tenant", "--since", "--until", "--id"])
-def test_an_empty_text_does_not_widen_a_selection(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "option", ["--fingerprint", "--batch", "--type", "--tenant", "--since", "--until", "--id"]
+)
+def test_an_empty_text_does_not_widen_a_selection(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """An empty option is refused by name: ignored, an unset variable would select everything."""
     with pytest.raises(SystemExit) as ended:
         parsed("--disposition", "permanent", option, "")
@@ -188,7 +218,10 @@ def test_a_selection_is_shown_as_its_options() -> None:
     """A selection is shown as its options, as a person would type it."""
     chosen = Selection(dispositions=("permanent", "expired"), since=NOW, key="k", limit=3)
 
-    assert str(chosen) == "--disposition permanent,expired --since 2026-03-01T12:00:00Z --id k --limit 3"
+    assert (
+        str(chosen)
+        == "--disposition permanent,expired --since 2026-03-01T12:00:00Z --id k --limit 3"
+    )
     assert str(Selection()) == "--all"
     assert str(Selection(cancelled=True, batch="b")) == "--batch b --cancelled"
     assert str(Selection(record=4)) == "--id quarantine:4"

@@ -26,7 +26,10 @@ class JumpingClock:
             raise asyncio.CancelledError
 
 
-@pytest.mark.parametrize(("away_s", "by_s"), [([0, 0, -60, -60], 60.0), ([0, 9986, 9986, 0], 9986.0), ([5, 4, -29000, 0], 29004.0)])
+@pytest.mark.parametrize(
+    ("away_s", "by_s"),
+    [([0, 0, -60, -60], 60.0), ([0, 9986, 9986, 0], 9986.0), ([5, 4, -29000, 0], 29004.0)],
+)
 def test_a_step_back_is_noticed(away_s: list[float], by_s: float) -> None:
     """A backward jump is detected at once, with its size."""
     assert asyncio.run(wait_for_backward_jump(JumpingClock(away_s))) == pytest.approx(by_s)

@@ -33,9 +33,19 @@ def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path) -> No
     """The strongest source with a value wins; a flag of None was not given."""
     toml = "[agent]\nslots = 1\ndrain_timeout_s = 5\n[llm]\nmodel = 'file'"
 
-    config = load(tmp_path, toml, {"agent.slots": 3, "llm.model": None}, DOCLLM_SLOTS="2", DOCLLM_LLM_MODEL="environment")
+    config = load(
+        tmp_path,
+        toml,
+        {"agent.slots": 3, "llm.model": None},
+        DOCLLM_SLOTS="2",
+        DOCLLM_LLM_MODEL="environment",
+    )
 
-    assert (config.agent.slots, config.agent.drain_timeout_s, config.llm.model) == (3, 5.0, "environment")
+    assert (config.agent.slots, config.agent.drain_timeout_s, config.llm.model) == (
+        3,
+        5.0,
+        "environment",
+    )
 
 
 def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
@@ -85,11 +95,18 @@ def test_the_whole_file_arrives(tmp_path: Path) -> None:
         "session.timeout.ms": "10000",
     }
     assert ledger_url(config) == "mysql+pymysql://u:p%40@h:3307/docllm?ssl_ca=/ca.pem"
-    assert (config.data_dir, config.roots()) == (tmp_path / "here", (tmp_path / "docs", Path("/data")))
+    assert (config.data_dir, config.roots()) == (
+        tmp_path / "here",
+        (tmp_path / "docs", Path("/data")),
+    )
     assert (config.retry_tiers, config.max_attempts) == (("10s", "2m"), 7)
     assert config.prices == {"gpt-4.1": Price(2, 8.5)}
     assert config.llm.api_key is not None
-    assert (config.llm.api_key.reveal(), config.llm.timeout_s, config.embedded) == ("key", 30.0, False)
+    assert (config.llm.api_key.reveal(), config.llm.timeout_s, config.embedded) == (
+        "key",
+        30.0,
+        False,
+    )
 
 
 def test_types_of_task_arrive(tmp_path: Path) -> None:
@@ -152,19 +169,37 @@ def test_a_file_that_is_a_link_to_nowhere_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
-        ("[kafka]\nbootstap = 'x'", "docllm.toml line 2: kafka.bootstap is unknown; did you mean kafka.bootstrap?"),
-        ("[agent]\nslots = 'many'", "docllm.toml line 2: agent.slots is wrong; write a whole number from 1 to 100000"),
+        (
+            "[kafka]\nbootstap = 'x'",
+            "docllm.toml line 2: kafka.bootstap is unknown; did you mean kafka.bootstrap?",
+        ),
+        (
+            "[agent]\nslots = 'many'",
+            "docllm.toml line 2: agent.slots is wrong; write a whole number from 1 to 100000",
+        ),
         ("[agent]\nslots = true", "agent.slots is wrong"),
         ("[agent]\nslots = 0", "agent.slots is wrong"),
         ("[llm]\ntimeout_s = 'nan'", "llm.timeout_s is wrong"),
-        ("[routes.fast]\nmodels = 'm'", "line 2: routes.fast.models is unknown; did you mean routes.fast.model"),
+        (
+            "[routes.fast]\nmodels = 'm'",
+            "line 2: routes.fast.models is unknown; did you mean routes.fast.model",
+        ),
         ("[routes.fast]", "line 1: routes.fast is unknown"),
-        ("[agent]\npark_probe_s = 0", "agent.park_probe_s is wrong; write a number from 1 to 86400"),
-        ("[types.invoice]\nroute = 'fast'", "types.invoice.route names no route; known are: default; add its section"),
+        (
+            "[agent]\npark_probe_s = 0",
+            "agent.park_probe_s is wrong; write a number from 1 to 86400",
+        ),
+        (
+            "[types.invoice]\nroute = 'fast'",
+            "types.invoice.route names no route; known are: default; add its section",
+        ),
         (f"[routes.{'x' * 65}]\nmodel = 'm'", "use at most 64 printable characters"),
         ("[types.invoice]\nprompt = 'p'", "types.invoice.prompt is unknown"),
         ("[kafka]\nclient = 'x'", "kafka.client is unknown"),
-        ("[kafka.client]\n'enable.auto.commit' = true", "docllm.toml line 2: kafka.client.enable.auto.commit is wrong; docllm sets"),
+        (
+            "[kafka.client]\n'enable.auto.commit' = true",
+            "docllm.toml line 2: kafka.client.enable.auto.commit is wrong; docllm sets",
+        ),
         ("[kafka.client]\n'group.id' = 'x'", "docllm sets this one itself"),
         ("[kafka.client]\ndebug = ['a']", "write a text, a number"),
         ("[prices.m]\ninput = 1", "prices.m.input is unknown"),
@@ -199,7 +234,9 @@ def test_a_fault_names_its_place_and_what_to_write(tmp_path: Path, toml: str, wo
     ],
     ids=["digits", "lists", "dotted names", "zero byte", "home"],
 )
-def test_a_file_that_its_reader_does_not_expect_is_refused_as_any_other(tmp_path: Path, toml: str, words: str) -> None:
+def test_a_file_that_its_reader_does_not_expect_is_refused_as_any_other(
+    tmp_path: Path, toml: str, words: str
+) -> None:
     """An odd configuration file is a usage error, and no bug of ours."""
     with pytest.raises(ConfigError, match=words):
         load(tmp_path, toml)
@@ -223,16 +260,30 @@ def test_an_unknown_variable_of_ours_is_an_error(tmp_path: Path) -> None:
 def test_all_faults_are_told_together(tmp_path: Path) -> None:
     """All faults are reported together, so that a person repairs the file once."""
     with pytest.raises(ConfigError) as refused:
-        load(tmp_path, "[llm]\nmodl = 'm'", DOCLLM_SLOTS="x", DOCLLM_NO="1", DOCLLM_KAFKA_BOOTSTRAP="k:1")
+        load(
+            tmp_path,
+            "[llm]\nmodl = 'm'",
+            DOCLLM_SLOTS="x",
+            DOCLLM_NO="1",
+            DOCLLM_KAFKA_BOOTSTRAP="k:1",
+        )
 
-    assert [line.split(" ")[0] for line in str(refused.value).splitlines()] == ["DOCLLM_NO", "docllm.toml", "DOCLLM_SLOTS:", "Kafka"]
+    assert [line.split(" ")[0] for line in str(refused.value).splitlines()] == [
+        "DOCLLM_NO",
+        "docllm.toml",
+        "DOCLLM_SLOTS:",
+        "Kafka",
+    ]
 
 
 @pytest.mark.parametrize(
     ("environ", "words"),
     [
         ({"DOCLLM_KAFKA_BOOTSTRAP": "k:9092"}, "set DOCLLM_DATABASE_URL"),
-        ({"DOCLLM_KAFKA_BOOTSTRAP": "k:9092", "DOCLLM_DATABASE_URL": "sqlite:///x.db"}, "set DOCLLM_DATABASE_URL"),
+        (
+            {"DOCLLM_KAFKA_BOOTSTRAP": "k:9092", "DOCLLM_DATABASE_URL": "sqlite:///x.db"},
+            "set DOCLLM_DATABASE_URL",
+        ),
         ({"DOCLLM_DATABASE_URL": "mysql://u:p@h/docllm"}, "set DOCLLM_KAFKA_BOOTSTRAP"),
     ],
 )
@@ -264,7 +315,9 @@ def test_a_wrong_url_is_told_once(tmp_path: Path) -> None:
         ({"DOCLLM_LLM_API_KEY": "own", "OPENAI_API_KEY": "k"}, (OPENAI_URL, "own")),
     ],
 )
-def test_openai_variables_fill_what_is_missing(tmp_path: Path, environ: dict[str, str], expected: tuple[str, str]) -> None:
+def test_openai_variables_fill_what_is_missing(
+    tmp_path: Path, environ: dict[str, str], expected: tuple[str, str]
+) -> None:
     """A key alone means OpenAI's own address; OpenAI's key goes to no other provider."""
     llm = load(tmp_path, **environ).llm
 
@@ -276,7 +329,11 @@ def test_no_llm_says_what_to_type(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         require_llm(load(tmp_path))
 
-    typed = [line.partition("#")[0].strip() for line in str(refused.value).splitlines() if line.startswith("  ")]
+    typed = [
+        line.partition("#")[0].strip()
+        for line in str(refused.value).splitlines()
+        if line.startswith("  ")
+    ]
     assert len(typed) == 3
     assert typed[2] == "python -m agent --rehearsal"
     for line in typed[:2]:
@@ -289,10 +346,18 @@ def test_secrets_are_in_no_message_and_no_repr(tmp_path: Path) -> None:
     """No error and no repr of the configuration shows a secret, even a misplaced one."""
     toml = "[kafka.client]\n'sasl.password' = 'hunter2'"
     with pytest.raises(ConfigError) as refused:
-        load(tmp_path, toml, DOCLLM_DATABASE_URL="oracle://u:hunter2@h/d", DOCLLM_REDIS_URL="hunter2", DOCLLM_SLOTS="hunter2")
+        load(
+            tmp_path,
+            toml,
+            DOCLLM_DATABASE_URL="oracle://u:hunter2@h/d",
+            DOCLLM_REDIS_URL="hunter2",
+            DOCLLM_SLOTS="hunter2",
+        )
 
     assert "hunter2" not in str(refused.value)
-    config = load(tmp_path, toml, **MYSQL, DOCLLM_LLM_API_KEY="hunter2", DOCLLM_REDIS_URL="redis://:hunter2@h")
+    config = load(
+        tmp_path, toml, **MYSQL, DOCLLM_LLM_API_KEY="hunter2", DOCLLM_REDIS_URL="redis://:hunter2@h"
+    )
     assert config.kafka == KafkaConfig(bootstrap="k:9092", client={"sasl.password": "hunter2"})
     assert "hunter2" not in repr(config)
 

@@ -30,19 +30,24 @@ def names(folder: Path, toml: str) -> RouteNames:
 
 
 @pytest.mark.parametrize(("toml", "idle", "first"), [(TWO, "b", "a"), (NAMED, "other", "m")])
-def test_a_second_route_of_a_model_that_no_task_can_take_is_refused(tmp_path: Path, toml: str, idle: str, first: str) -> None:
+def test_a_second_route_of_a_model_that_no_task_can_take_is_refused(
+    tmp_path: Path, toml: str, idle: str, first: str
+) -> None:
     """A second route of a model that no task can take is refused.
 
     The used one would be chosen by its name alone, and nobody would know.
     """
     with pytest.raises(
-        ConfigError, match=rf"routes\.{idle} is never used: tasks that name its model take routes\.{first}; let a type have it"
+        ConfigError,
+        match=rf"routes\.{idle} is never used: tasks that name its model take routes\.{first}; let a type have it",
     ):
         names(tmp_path, toml)
 
 
 @pytest.mark.parametrize(("route", "other"), [("b", "a"), ("a", "b")])
-def test_a_type_may_have_a_route_of_its_own_to_the_same_model(tmp_path: Path, route: str, other: str) -> None:
+def test_a_type_may_have_a_route_of_its_own_to_the_same_model(
+    tmp_path: Path, route: str, other: str
+) -> None:
     """A type may have its own route to the same model, for example with another account.
 
     Tasks of the type take their route, and tasks that name the model take the first by name.
@@ -60,7 +65,9 @@ def test_a_route_may_have_the_model_of_the_default_one(tmp_path: Path) -> None:
 
     Tasks without a model take the default route.
     """
-    found = names(tmp_path, "[llm]\nbase_url = 'http://l/v1'\nmodel = 'm'\n[routes.fast]\nmodel = 'm'")
+    found = names(
+        tmp_path, "[llm]\nbase_url = 'http://l/v1'\nmodel = 'm'\n[routes.fast]\nmodel = 'm'"
+    )
 
     assert (found.name_of("document", "m"), found.name_of("document", None)) == ("fast", "default")
 
@@ -70,5 +77,8 @@ def test_names_that_differ_by_a_blank_are_refused(tmp_path: Path) -> None:
 
     MariaDB takes them for one name, so a guard of one would stop the other.
     """
-    with pytest.raises(ConfigError, match=r"routes\.'a ': use at most 64 printable characters for a route's name, no blank at its ends"):
+    with pytest.raises(
+        ConfigError,
+        match=r"routes\.'a ': use at most 64 printable characters for a route's name, no blank at its ends",
+    ):
         names(tmp_path, "[routes.a]\nmodel = 'm'\n[routes.'a ']\nmodel = 'n'")

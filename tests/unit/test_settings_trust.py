@@ -49,7 +49,8 @@ def test_a_file_found_in_a_folder_that_others_may_write_is_refused(folder: Path,
     folder.chmod(mode)
 
     with pytest.raises(
-        ConfigError, match=rf"other users may write to {folder}; run: chmod go-w {folder}, or name .* --config docllm\.toml"
+        ConfigError,
+        match=rf"other users may write to {folder}; run: chmod go-w {folder}, or name .* --config docllm\.toml",
     ):
         load(folder)
 
@@ -59,7 +60,9 @@ def test_a_found_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     os.mkfifo(tmp_path / "docllm.toml", 0o644)
 
-    with pytest.raises(ConfigError, match=r"is not read: it is no regular file; name the file if you trust it"):
+    with pytest.raises(
+        ConfigError, match=r"is not read: it is no regular file; name the file if you trust it"
+    ):
         load(tmp_path)
 
 
@@ -68,16 +71,29 @@ def test_a_found_file_that_others_may_write_is_refused(folder: Path, mode: int) 
     """A found file that others may write to is refused, because they may have written it."""
     (folder / "docllm.toml").chmod(mode)
 
-    with pytest.raises(ConfigError, match=r"other users may write to .*docllm\.toml; run: chmod go-w .*docllm\.toml, or name"):
+    with pytest.raises(
+        ConfigError,
+        match=r"other users may write to .*docllm\.toml; run: chmod go-w .*docllm\.toml, or name",
+    ):
         load(folder)
 
 
 @pytest.mark.parametrize(
     ("group", "trusted"),
-    [(("ann", []), True), (("ann", ["ann"]), True), (("ann", ["ann", "bob"]), False), (("staff", []), False), (None, False)],
+    [
+        (("ann", []), True),
+        (("ann", ["ann"]), True),
+        (("ann", ["ann", "bob"]), False),
+        (("staff", []), False),
+        (None, False),
+    ],
 )
 def test_a_group_of_this_user_alone_may_write(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, group: tuple[str, list[str]] | None, *, trusted: bool
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    group: tuple[str, list[str]] | None,
+    *,
+    trusted: bool,
 ) -> None:
     """A group with this user as its only member may write.
 
@@ -92,7 +108,10 @@ def test_a_group_of_this_user_alone_may_write(
         return grp.struct_group((group[0], "x", number, group[1]))
 
     monkeypatch.setattr("schemas.settings.file.grp.getgrgid", find)
-    monkeypatch.setattr("schemas.settings.file.pwd.getpwuid", lambda user: pwd.struct_passwd(("ann", "x", user, 1, "", "/", "/bin/sh")))
+    monkeypatch.setattr(
+        "schemas.settings.file.pwd.getpwuid",
+        lambda user: pwd.struct_passwd(("ann", "x", user, 1, "", "/", "/bin/sh")),
+    )
 
     if trusted:
         assert load(folder).llm.base_url == "http://theirs/v1"
@@ -113,7 +132,9 @@ def test_a_link_to_a_file_in_a_folder_that_others_may_write_is_refused(tmp_path:
 
 
 @pytest.mark.parametrize("place", ["folder", "file"])
-def test_a_found_file_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+def test_a_found_file_of_another_user_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
     """A found file of another user is refused, for example in a foreign folder; root's is not."""
     usual_stat, usual_fstat, me = os.stat, os.fstat, os.geteuid()
     theirs = me + 1
@@ -122,11 +143,20 @@ def test_a_found_file_of_another_user_is_refused(folder: Path, monkeypatch: pyte
         return os.stat_result((*status[:4], by, *status[5:10]))
 
     def let_own(user: int) -> None:
-        monkeypatch.setattr(Path, "stat", lambda path, **_: owned(usual_stat(path), user if place == "folder" else me))
-        monkeypatch.setattr(os, "fstat", lambda handle: owned(usual_fstat(handle), user if place == "file" else me))
+        monkeypatch.setattr(
+            Path,
+            "stat",
+            lambda path, **_: owned(usual_stat(path), user if place == "folder" else me),
+        )
+        monkeypatch.setattr(
+            os, "fstat", lambda handle: owned(usual_fstat(handle), user if place == "file" else me)
+        )
 
     let_own(theirs)
-    with pytest.raises(ConfigError, match=r"belongs to another user; name the file if you trust it: --config docllm\.toml"):
+    with pytest.raises(
+        ConfigError,
+        match=r"belongs to another user; name the file if you trust it: --config docllm\.toml",
+    ):
         SettingFile(folder / "docllm.toml", found=True)
     let_own(0)
     assert SettingFile(folder / "docllm.toml", found=True).values
@@ -166,8 +196,13 @@ def test_a_key_of_the_environment_is_not_sent_to_an_address_that_was_found(folde
         load(folder, DOCLLM_LLM_API_KEY="victimkey")
 
     told = str(refused.value)
-    assert told.startswith("docllm.toml line 2: llm.base_url would be sent the key of DOCLLM_LLM_API_KEY")
-    assert "set DOCLLM_LLM_BASE_URL too, or name the file if you trust it: --config docllm.toml" in told
+    assert told.startswith(
+        "docllm.toml line 2: llm.base_url would be sent the key of DOCLLM_LLM_API_KEY"
+    )
+    assert (
+        "set DOCLLM_LLM_BASE_URL too, or name the file if you trust it: --config docllm.toml"
+        in told
+    )
     assert "victimkey" not in told
 
 

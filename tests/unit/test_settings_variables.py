@@ -22,15 +22,30 @@ from schemas.settings.sources import load_config
         "PORT_53_UDP_PORT",
     ],
 )
-def test_the_variables_of_a_kubernetes_service_are_ignored(tmp_path: Path, service: str, form: str) -> None:
+def test_the_variables_of_a_kubernetes_service_are_ignored(
+    tmp_path: Path, service: str, form: str
+) -> None:
     """Variables of a Kubernetes Service are ignored.
 
     A pod gets them for each Service of its namespace, whatever its name; nobody typed them.
     """
-    assert load_config(flags={}, environ={f"{service}_{form}": "x"}, cwd=tmp_path) == load_config(flags={}, environ={}, cwd=tmp_path)
+    assert load_config(flags={}, environ={f"{service}_{form}": "x"}, cwd=tmp_path) == load_config(
+        flags={}, environ={}, cwd=tmp_path
+    )
 
 
-@pytest.mark.parametrize("name", ["REDIS_HOST", "REDIS_PORTS", "PORT_6379", "PORT_X_TCP", "PORT_1_TCP_HOST", "SERVICE", "SERVICE_NAME"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "REDIS_HOST",
+        "REDIS_PORTS",
+        "PORT_6379",
+        "PORT_X_TCP",
+        "PORT_1_TCP_HOST",
+        "SERVICE",
+        "SERVICE_NAME",
+    ],
+)
 def test_no_other_unknown_variable_is_ignored(tmp_path: Path, name: str) -> None:
     """Only Kubernetes' own forms are ignored; any other unknown name is a mistake."""
     with pytest.raises(ConfigError, match=f"DOCLLM_{name} is unknown"):

@@ -11,15 +11,42 @@ import pytest
 from agent.reporting.telemetry import configure_logging
 from producer.cli.view import _escaped
 from producer.screen.output import say_json
-from producer.text.printable import ShownFormatter, escaped, log_to_stderr, shown_lines, shown_traceback
+from producer.text.printable import (
+    ShownFormatter,
+    escaped,
+    log_to_stderr,
+    shown_lines,
+    shown_traceback,
+)
 
 FORGED = "g\r\n2026-11-24 00:00:00,000 INFO    agent.agent: FORGED"
-HOSTILE = ["\x1b[31m", "\x07", "\x7f", "\x85", "\x9b2J", "\u2028", "\u202e", "\u2066", "\u200f", "\ufeff", "\ud800", "\U000e0041"]
+HOSTILE = [
+    "\x1b[31m",
+    "\x07",
+    "\x7f",
+    "\x85",
+    "\x9b2J",
+    "\u2028",
+    "\u202e",
+    "\u2066",
+    "\u200f",
+    "\ufeff",
+    "\ud800",
+    "\U000e0041",
+]
 
 
 def record(message: str, *, error: BaseException | None = None) -> logging.LogRecord:
     info = (type(error), error, error.__traceback__) if error is not None else None
-    return logging.LogRecord("agent.dispatch.quarantine_queue", logging.WARNING, "f.py", 1, "foreign record: %s", (message,), info)
+    return logging.LogRecord(
+        "agent.dispatch.quarantine_queue",
+        logging.WARNING,
+        "f.py",
+        1,
+        "foreign record: %s",
+        (message,),
+        info,
+    )
 
 
 def raised(text: str) -> ValueError:
@@ -44,7 +71,9 @@ def test_a_log_message_stays_on_one_line_without_controls(text: str) -> None:
 @pytest.mark.parametrize("text", [FORGED, *HOSTILE])
 def test_a_logged_traceback_keeps_its_lines_and_none_looks_like_a_record(text: str) -> None:
     """A logged traceback keeps its lines, and none of them looks like a log record."""
-    first, *lines = ShownFormatter("%(message)s").format(record("x", error=raised(f"a{text}b"))).split("\n")
+    first, *lines = (
+        ShownFormatter("%(message)s").format(record("x", error=raised(f"a{text}b"))).split("\n")
+    )
 
     assert first == "foreign record: x"
     assert lines[0] == "    Traceback (most recent call last):"
@@ -53,10 +82,16 @@ def test_a_logged_traceback_keeps_its_lines_and_none_looks_like_a_record(text: s
 
 
 @pytest.mark.parametrize(
-    "configure", [lambda: configure_logging("INFO", 2, "my.toml"), lambda: log_to_stderr("%(message)s", "WARNING", "my.toml")]
+    "configure",
+    [
+        lambda: configure_logging("INFO", 2, "my.toml"),
+        lambda: log_to_stderr("%(message)s", "WARNING", "my.toml"),
+    ],
 )
 def test_both_programs_log_through_the_formatter(
-    configure: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    configure: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Both programs use the formatter: logs are safe, and commands name the configuration file."""
     root = logging.Logger("root")  # noqa: LOG001 - pytest has put its own handlers on the real one
@@ -80,13 +115,22 @@ def test_a_traceback_that_is_shown_keeps_its_lines_alone() -> None:
 
 def test_escaping_changes_no_value_and_leaves_no_control() -> None:
     """Every control, format and separator character becomes a JSON escape."""
-    bad = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) in {"Cc", "Zl", "Zp"}]
-    text = json.dumps("".join([*bad, *HOSTILE, "\u061c\u200e\u202a\u2069", "Grüße 日本\u3000語 😀"]), ensure_ascii=False)
+    bad = [
+        chr(code)
+        for code in range(sys.maxunicode + 1)
+        if unicodedata.category(chr(code)) in {"Cc", "Zl", "Zp"}
+    ]
+    text = json.dumps(
+        "".join([*bad, *HOSTILE, "\u061c\u200e\u202a\u2069", "Grüße 日本\u3000語 😀"]),
+        ensure_ascii=False,
+    )
 
     safe = escaped(text)
 
     assert json.loads(safe) == json.loads(text)
-    assert not [letter for letter in safe if unicodedata.category(letter) in {"Cc", "Cf", "Zl", "Zp", "Cs"}]
+    assert not [
+        letter for letter in safe if unicodedata.category(letter) in {"Cc", "Cf", "Zl", "Zp", "Cs"}
+    ]
     assert "Grüße 日本\u3000語 😀" in safe
 
 

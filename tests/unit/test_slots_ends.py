@@ -38,7 +38,15 @@ def ended(act: Callable[[Delivery], Awaitable[Outcome]], *, cancel: bool = False
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("x"), PanicError("x"), SystemExit(0), MemoryError(), asyncio.CancelledError(), GeneratorExit()]
+    "error",
+    [
+        ValueError("x"),
+        PanicError("x"),
+        SystemExit(0),
+        MemoryError(),
+        asyncio.CancelledError(),
+        GeneratorExit(),
+    ],
 )
 def test_a_bug_of_ours_is_told_with_what_was_paid(error: BaseException) -> None:
     """A bug of ours is settled with the attempt's cost.

@@ -57,7 +57,9 @@ def test_what_an_outage_did_is_settled_uncounted() -> None:
     assert bench.counts.summary().endswith(", 5 attempts")
 
 
-def test_a_handler_that_will_not_be_cancelled_holds_up_no_drain(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_that_will_not_be_cancelled_holds_up_no_drain(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A handler that ignores its cancellation does not delay the drain.
 
     The drain logs it and goes on; the task is left to its lease.
@@ -91,7 +93,9 @@ def test_a_probe_has_a_limit_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("act", "cancel"), [(broken, False), (hanging, True)])
-def test_every_permission_goes_back(act: Callable[[], Awaitable[Outcome]], *, cancel: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_permission_goes_back(
+    act: Callable[[], Awaitable[Outcome]], *, cancel: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """Every permission goes back, even after a bug or a cancellation.
 
     Neither says anything about the route.
@@ -103,13 +107,17 @@ def test_every_permission_goes_back(act: Callable[[], Awaitable[Outcome]], *, ca
     assert not bench.table.closed(ROUTE, bench.clock.now_s())
 
 
-@pytest.mark.parametrize(("line", "route"), [({"id": "a", "prompt": "p", "model": "large"}, "large"), (None, ROUTE)])
+@pytest.mark.parametrize(
+    ("line", "route"), [({"id": "a", "prompt": "p", "model": "large"}, "large"), (None, ROUTE)]
+)
 def test_a_record_comes_with_its_route(line: dict[str, str] | None, route: str) -> None:
     """A record's route comes from the model in its value, or is the default one."""
     arrivals = RecordDecoder(ledger_id="00" * 16, group="g", naming=RouteNames(Config()))
     headers = list(encode(Publication("00" * 16, "g", "b", 7, 0)))
 
-    read = arrivals.read(Record(PARTITION, 0, 0, b"k", None if line is None else orjson.dumps(line), headers))
+    read = arrivals.read(
+        Record(PARTITION, 0, 0, b"k", None if line is None else orjson.dumps(line), headers)
+    )
 
     assert isinstance(read, Delivery)
     assert read.route == route

@@ -34,8 +34,12 @@ def expired(now_s: float) -> Delivery:
     return claimed(1, now_s, expired=True)
 
 
-@pytest.mark.parametrize(("make", "kind"), [(paid, Succeeded), (cancelled, Cancelled), (claimed_only, Moved)])
-def test_what_needs_no_call_is_not_moved_away(make: Callable[[float], Delivery], kind: type[Outcome]) -> None:
+@pytest.mark.parametrize(
+    ("make", "kind"), [(paid, Succeeded), (cancelled, Cancelled), (claimed_only, Moved)]
+)
+def test_what_needs_no_call_is_not_moved_away(
+    make: Callable[[float], Delivery], kind: type[Outcome]
+) -> None:
     """A claim that needs no call is not moved while its route is closed.
 
     Its answer, which is there, would be paid twice.
@@ -53,8 +57,12 @@ def test_what_needs_no_call_is_not_moved_away(make: Callable[[float], Delivery],
     assert isinstance(outcome, kind)
 
 
-@pytest.mark.parametrize(("make", "kind"), [(cancelled, Cancelled), (expired, Dead), (paid, Succeeded)])
-def test_it_is_settled_without_a_call(make: Callable[[float], Delivery], kind: type[Outcome]) -> None:
+@pytest.mark.parametrize(
+    ("make", "kind"), [(cancelled, Cancelled), (expired, Dead), (paid, Succeeded)]
+)
+def test_it_is_settled_without_a_call(
+    make: Callable[[float], Delivery], kind: type[Outcome]
+) -> None:
     """A cancelled batch, an expired deadline or a paid answer needs no call."""
     bench = Bench(routes(), ending(GOOD))
 

@@ -51,7 +51,12 @@ class Run:
         ((3,), 2, False, 0),  # and nothing begins beside it
     ],
 )
-def test_one_suspect_runs_at_a_time(running: tuple[int, ...], losses: int, takes: bool, room: int) -> None:  # noqa: FBT001
+def test_one_suspect_runs_at_a_time(
+    running: tuple[int, ...],
+    losses: int,
+    takes: bool,  # noqa: FBT001
+    room: int,
+) -> None:
     """If its agent is lost, few tasks can have been the reason."""
     assert Run(*running).takes(losses) == (takes, room)
 

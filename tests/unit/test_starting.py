@@ -8,18 +8,29 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TAKE = "import sys; from schemas.runtime.starting import take_standard_files; take_standard_files(); "
-FIRST_FILE = TAKE + "file = open(sys.argv[1], 'w'); print('out'); sys.stderr.write('err'); print(file.fileno(), file=file)"
+TAKE = (
+    "import sys; from schemas.runtime.starting import take_standard_files; take_standard_files(); "
+)
+FIRST_FILE = (
+    TAKE
+    + "file = open(sys.argv[1], 'w'); print('out'); sys.stderr.write('err'); print(file.fileno(), file=file)"
+)
 READ = TAKE + "sys.stdin.buffer.read()"
 
 
-def started(code: str, *arguments: str, closed: str = "", **environ: str) -> subprocess.CompletedProcess[bytes]:
+def started(
+    code: str, *arguments: str, closed: str = "", **environ: str
+) -> subprocess.CompletedProcess[bytes]:
     command = ["sh", "-c", f'exec "$0" -c "$@" {closed}', sys.executable, code, *arguments]
-    return subprocess.run(command, check=False, cwd=ROOT, env=os.environ | environ, capture_output=True)
+    return subprocess.run(
+        command, check=False, cwd=ROOT, env=os.environ | environ, capture_output=True
+    )
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"])
-def test_no_file_of_a_program_takes_the_place_of_a_standard_one(tmp_path: Path, closed: str) -> None:
+def test_no_file_of_a_program_takes_the_place_of_a_standard_one(
+    tmp_path: Path, closed: str
+) -> None:
     """No file of a program gets the number of a closed standard file.
 
     Printed text would be written into it, and the event loop ends the process if its own files have
@@ -46,7 +57,10 @@ def test_any_text_can_be_printed() -> None:
     assert (done.returncode, done.stdout) == (0, b"caf\\xe9 \\U0001f600\n")
 
 
-LOUD = TAKE + "[sys.stderr.write(f'remark {number} caf\\u00e9\\n') for number in range(9999)]; sys.exit(4)"
+LOUD = (
+    TAKE
+    + "[sys.stderr.write(f'remark {number} caf\\u00e9\\n') for number in range(9999)]; sys.exit(4)"
+)
 
 
 @pytest.mark.parametrize("elsewhere", ["2>/dev/full", "2>&1 >/dev/null | true", "2>/dev/null"])
@@ -56,19 +70,29 @@ def test_remarks_that_nobody_can_take_end_no_work_and_change_no_exit_code(elsewh
     A load used to stop at its first bad line, with the code for all good lines loaded. Agents ended
     with 1 for each error.
     """
-    command = ["bash", "-c", f'"$0" -c "$1" {elsewhere}; exit ${{PIPESTATUS[0]}}', sys.executable, LOUD]
+    command = [
+        "bash",
+        "-c",
+        f'"$0" -c "$1" {elsewhere}; exit ${{PIPESTATUS[0]}}',
+        sys.executable,
+        LOUD,
+    ]
 
     assert subprocess.run(command, check=False, cwd=ROOT).returncode == 4
 
 
 def test_remarks_are_heard_at_once_and_in_any_encoding() -> None:
     """Each message line leaves the program when it is written, in any encoding."""
-    done = started(TAKE + "sys.stderr.write('caf\u00e9\\n'); import os; os._exit(0)", PYTHONIOENCODING="ascii")
+    done = started(
+        TAKE + "sys.stderr.write('caf\u00e9\\n'); import os; os._exit(0)", PYTHONIOENCODING="ascii"
+    )
 
     assert (done.returncode, done.stderr) == (0, b"caf\\xe9\n")
 
 
-@pytest.mark.parametrize(("trap", "ended"), [("", (130, b"", b"")), ("trap '' INT;", (0, b"docllm", b""))])
+@pytest.mark.parametrize(
+    ("trap", "ended"), [("", (130, b"", b"")), ("trap '' INT;", (0, b"docllm", b""))]
+)
 def test_a_producer_that_is_interrupted_while_it_loads_its_code_ends_with_130(
     tmp_path: Path, trap: str, ended: tuple[int, bytes, bytes]
 ) -> None:

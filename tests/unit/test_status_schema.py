@@ -18,13 +18,50 @@ SCHEMA = Path(__file__).parents[2] / "schemas" / "json" / "status.json"
 
 def test_what_status_prints_fits_the_published_schema() -> None:
     """The output of `status --json` fits the schema, both for a full and for an empty group."""
-    counts = {"total": 3, "pending": 0, "processing": 0, "retrying": 0, "succeeded": 2, "dead": 1, "cancelled": 0}
+    counts = {
+        "total": 3,
+        "pending": 0,
+        "processing": 0,
+        "retrying": 0,
+        "succeeded": 2,
+        "dead": 1,
+        "cancelled": 0,
+    }
     batch = BatchStatus(
-        "tasks", counts, 0.5, None, 900, 120, 0.02, {"dead BAD_REQUEST": 1, "tried again RATE": 2}, cancelled=True, half_loaded=True
+        "tasks",
+        counts,
+        0.5,
+        None,
+        900,
+        120,
+        0.02,
+        {"dead BAD_REQUEST": 1, "tried again RATE": 2},
+        cancelled=True,
+        half_loaded=True,
     )
     # As it is read.
-    guard = Guard(1, 2, "tasks", "document", "default", "exhausted", "10 of 10", datetime(2026, 1, 31, 8), -1.5, 0, None)  # noqa: DTZ001
-    full = GroupStatus("docllm", "0" * 32, (AgentStatus(7, "host-1", "alive", 0.3, ""),), (batch,), 2, ("no agent alive",), (guard,))
+    guard = Guard(
+        1,
+        2,
+        "tasks",
+        "document",
+        "default",
+        "exhausted",
+        "10 of 10",
+        datetime(2026, 1, 31, 8),  # noqa: DTZ001
+        -1.5,
+        0,
+        None,
+    )
+    full = GroupStatus(
+        "docllm",
+        "0" * 32,
+        (AgentStatus(7, "host-1", "alive", 0.3, ""),),
+        (batch,),
+        2,
+        ("no agent alive",),
+        (guard,),
+    )
     validator = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text()))
 
     for status in (full, GroupStatus("docllm", "0" * 32, (), (), 0, ())):
@@ -45,8 +82,12 @@ def test_the_schema_tells_what_failures_are() -> None:
         (Status.RETRYING, ROUTE_CLOSED),
         (Status.SUCCEEDED, "succeeded"),
     ]
-    found = _failures([SimpleNamespace(state=int(state), outcome=outcome, n=1) for state, outcome in entered])
-    told = json.loads(SCHEMA.read_text())["properties"]["batches"]["items"]["properties"]["failures"]["description"]
+    found = _failures(
+        [SimpleNamespace(state=int(state), outcome=outcome, n=1) for state, outcome in entered]
+    )
+    told = json.loads(SCHEMA.read_text())["properties"]["batches"]["items"]["properties"][
+        "failures"
+    ]["description"]
 
     assert found == {"dead BAD_REQUEST": 1, "tried again RATE": 2}
     assert all(f"`{name.rpartition(' ')[0]} CLASS`" in told for name in found)

@@ -12,7 +12,15 @@ from producer.__main__ import _parser
 from producer.app import opened
 from producer.cli import load
 from producer.ledger import quarantine, status, store
-from producer.ledger.store import Origin, begin_load, direct_batch, find_batch, half_loaded, open_batch, own_batch
+from producer.ledger.store import (
+    Origin,
+    begin_load,
+    direct_batch,
+    find_batch,
+    half_loaded,
+    open_batch,
+    own_batch,
+)
 from producer.ports import Incoming
 from producer.replay import from_topic, records
 from schemas.errors import UnsafeStateError
@@ -44,27 +52,38 @@ def inbox_batch(tmp_path: Path) -> Path:
 
     async def make() -> None:
         async with opened(load_config(flags={}, environ={}, cwd=tmp_path), "docllm") as parts:
-            await parts.executor(lambda: parts.database.run(lambda c: open_batch(c, "reports", "docllm", Origin.INBOX)))
+            await parts.executor(
+                lambda: parts.database.run(
+                    lambda c: open_batch(c, "reports", "docllm", Origin.INBOX)
+                )
+            )
 
     asyncio.run(make())
     return tmp_path
 
 
 @pytest.mark.parametrize("origin", [Origin.INBOX, Origin.QUARANTINE])
-def test_a_strangers_record_adds_to_no_batch_that_was_loaded(database: Database, origin: Origin) -> None:
+def test_a_strangers_record_adds_to_no_batch_that_was_loaded(
+    database: Database, origin: Origin
+) -> None:
     """A foreign record adds to no loaded batch, not even by a replay of the rejected record.
 
     Its result used to be exported as the loaded line's.
     """
     run(database, lambda c: open_batch(c, "reports", "g"))
 
-    with pytest.raises(UnsafeStateError, match="batch 'reports' was made by a load and takes no record of the inbox"):
+    with pytest.raises(
+        UnsafeStateError,
+        match="batch 'reports' was made by a load and takes no record of the inbox",
+    ):
         run(database, lambda c: open_batch(c, "reports", "g", origin))
 
 
 @pytest.mark.parametrize("maker", [Origin.INBOX, Origin.QUARANTINE])
 @pytest.mark.parametrize("adder", [Origin.INBOX, Origin.QUARANTINE, Origin.LETTERS])
-def test_strangers_records_share_their_batches(database: Database, maker: Origin, adder: Origin) -> None:
+def test_strangers_records_share_their_batches(
+    database: Database, maker: Origin, adder: Origin
+) -> None:
     """Foreign records share their batches, even after quarantine and replay."""
     made = run(database, lambda c: open_batch(c, "night", "g", maker))
 
@@ -78,7 +97,10 @@ def test_a_load_into_a_batch_of_the_inbox_is_refused(inbox_batch: Path, more: li
     A foreign task under a line's id would be taken for that line.
     """
     for name in ("reports", "docllm-direct"):
-        with pytest.raises(UnsafeStateError, match=f"batch '{name}' is for tasks of the inbox, whose ids others choose; .* --batch"):
+        with pytest.raises(
+            UnsafeStateError,
+            match=f"batch '{name}' is for tasks of the inbox, whose ids others choose; .* --batch",
+        ):
             loading(inbox_batch, "--batch", name, *more)
 
     assert loading(inbox_batch, "--batch", "mine", *more) == 0
@@ -126,7 +148,9 @@ def test_a_record_that_was_refused_stays_refused_when_it_is_replayed(database: D
     task = Incoming(0, 1, b"k", LINE, [("docllm-task", b"1"), ("docllm-batch", b"reports")])
     run(database, lambda c: open_batch(c, "reports", "g"))
     unread: dict[int, str] = {}
-    suspect = quarantine.RejectedRecord("id", "g.inbox", 0, 0, b"k", LINE, [("docllm-batch", b"reports")], "why", "rejected")
+    suspect = quarantine.RejectedRecord(
+        "id", "g.inbox", 0, 0, b"k", LINE, [("docllm-batch", b"reports")], "why", "rejected"
+    )
     run(database, lambda c: quarantine.keep(c, "g", [suspect]))
 
     def replay(connection: Connection) -> None:
@@ -136,7 +160,10 @@ def test_a_record_that_was_refused_stays_refused_when_it_is_replayed(database: D
     run(database, replay)
 
     assert ["made by a load" in reason for reason in unread.values()] == [True]
-    assert (from_topic._origin(letter), from_topic._origin(task)) == (Origin.QUARANTINE, Origin.LETTERS)
+    assert (from_topic._origin(letter), from_topic._origin(task)) == (
+        Origin.QUARANTINE,
+        Origin.LETTERS,
+    )
 
 
 def test_status_tells_whose_a_batch_is(inbox_batch: Path) -> None:
@@ -149,6 +176,9 @@ def test_status_tells_whose_a_batch_is(inbox_batch: Path) -> None:
     finally:
         database.close()
 
-    assert {one["name"]: one["origin"] for one in told["batches"]} == {"reports": "inbox", "tasks": "load"}
+    assert {one["name"]: one["origin"] for one in told["batches"]} == {
+        "reports": "inbox",
+        "tasks": "load",
+    }
     assert kept is not None
     assert kept.origin is Origin.INBOX

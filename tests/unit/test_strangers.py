@@ -14,7 +14,16 @@ def read(value: bytes, headers: RawHeaders = ()) -> tuple[str, NewTask]:
     return foreign_records.read(None, value, headers, "group", lambda _: 5)
 
 
-@pytest.mark.parametrize("value", [b"\xef\xbb\xbf" + LINE, LINE + b"\r\n", LINE + b"\n", LINE + b"\r", b"\xef\xbb\xbf" + LINE + b"\r\n"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"\xef\xbb\xbf" + LINE,
+        LINE + b"\r\n",
+        LINE + b"\n",
+        LINE + b"\r",
+        b"\xef\xbb\xbf" + LINE + b"\r\n",
+    ],
+)
 def test_marks_and_line_ends_are_not_content(value: bytes) -> None:
     """A byte order mark and a line end are no content: the line without them is the same task.
 
@@ -40,14 +49,21 @@ def test_a_batch_that_cannot_be_read_is_nobodys(name: bytes) -> None:
 
 def test_a_batch_is_named_by_the_last_header_that_has_a_name() -> None:
     """The last batch header with a value counts; without one, the group's own batch does."""
-    headers = [("docllm-batch", b"first"), ("docllm-batch", "caf\u00e9".encode()), ("docllm-batch", b""), ("docllm-batch", None)]
+    headers = [
+        ("docllm-batch", b"first"),
+        ("docllm-batch", "caf\u00e9".encode()),
+        ("docllm-batch", b""),
+        ("docllm-batch", None),
+    ]
 
     assert [read(LINE, some)[0] for some in (headers, ())] == ["caf\u00e9", "group-direct"]
 
 
 def test_a_file_in_one_record_is_told_that_a_record_is_a_line() -> None:
     """It said "unexpected content after document at column 1"; kcat without -l makes one record of a file."""
-    with pytest.raises(LineError, match="one record is one line, and this one has several; with kcat add -l"):
+    with pytest.raises(
+        LineError, match="one record is one line, and this one has several; with kcat add -l"
+    ):
         read(LINE + b"\n" + LINE)
 
     with pytest.raises(LineError) as one_line:

@@ -51,19 +51,39 @@ def until_told(times=1):
 class TopicFamily:
     """A parent with its children. Their output is read from a file, so no writer blocks."""
 
-    def __init__(self, folder: Path, child: str, count: int, *, until_done: bool, adopts: bool, backoff: str) -> None:
+    def __init__(
+        self, folder: Path, child: str, count: int, *, until_done: bool, adopts: bool, backoff: str
+    ) -> None:
         self._out, self._err = folder / "out", folder / "err"
-        command = [sys.executable, "-c", ADOPT * adopts + PARENT, CHILD + child, str(count), "until-done" if until_done else "-", backoff]
+        command = [
+            sys.executable,
+            "-c",
+            ADOPT * adopts + PARENT,
+            CHILD + child,
+            str(count),
+            "until-done" if until_done else "-",
+            backoff,
+        ]
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self.parent = subprocess.Popen(command, stdout=out, stderr=err, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)})
+            self.parent = subprocess.Popen(
+                command,
+                stdout=out,
+                stderr=err,
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
 
     def lines(self, word: str) -> list[list[str]]:
-        return [line.split()[1:] for line in self._out.read_text().splitlines() if line.startswith(word)]
+        return [
+            line.split()[1:] for line in self._out.read_text().splitlines() if line.startswith(word)
+        ]
 
     def until(self, true: Callable[[], object], what: str) -> None:
         end_s = time.monotonic() + PATIENCE_S
         while not true():
-            assert time.monotonic() < end_s, f"waited for {what}: {self._out.read_text()}{self._err.read_text()}"
+            assert time.monotonic() < end_s, (
+                f"waited for {what}: {self._out.read_text()}{self._err.read_text()}"
+            )
             time.sleep(0.01)
 
     def until_said(self, word: str, times: int) -> None:
@@ -97,8 +117,19 @@ def family(tmp_path: Path) -> Iterator[Callable[..., TopicFamily]]:
     """Return a function that starts a family; no process outlives the test."""
     started: list[TopicFamily] = []
 
-    def start(child: str, count: int = 2, *, until_done: bool = False, adopts: bool = False, backoff: str = "0.05") -> TopicFamily:
-        started.append(TopicFamily(tmp_path, child, count, until_done=until_done, adopts=adopts, backoff=backoff))
+    def start(
+        child: str,
+        count: int = 2,
+        *,
+        until_done: bool = False,
+        adopts: bool = False,
+        backoff: str = "0.05",
+    ) -> TopicFamily:
+        started.append(
+            TopicFamily(
+                tmp_path, child, count, until_done=until_done, adopts=adopts, backoff=backoff
+            )
+        )
         return started[-1]
 
     yield start
@@ -132,13 +163,24 @@ def test_child_that_leaves_is_started_again(family: Start) -> None:
     """Without --until-done, a child that ends with 0 is restarted like one that failed."""
     found = family("if number == 1: sys.exit(0)\nuntil_told()")
 
-    found.until(lambda: [number for number, _ in found.lines("runs")].count("1") >= 3, "three lives")
+    found.until(
+        lambda: [number for number, _ in found.lines("runs")].count("1") >= 3, "three lives"
+    )
     found.signal(signal.SIGTERM)
 
     assert found.code() == 0
 
 
-@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 40)", "sys.exit(3)", "sys.exit(5)", "raise ValueError"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "os.kill(os.getpid(), 9)",
+        "os.kill(os.getpid(), 40)",
+        "sys.exit(3)",
+        "sys.exit(5)",
+        "raise ValueError",
+    ],
+)
 def test_dead_child_is_started_again(family: Start, end: str) -> None:
     """A child that was killed or failed is restarted under its number; the others go on."""
     found = family(f"if number == 2 and life() < 3: {end}\nuntil_told()", until_done=True)
@@ -172,7 +214,10 @@ def test_an_exit_code_in_the_middle_of_the_work_says_nothing(family: Start, code
 
     The work is not done, nor is a restart hopeless.
     """
-    found = family(f"tell(Word.BEGAN)\nif number == 2 and life() < 3: os._exit({code})\nuntil_told(1)\ntell(Word.ENDED)", until_done=True)
+    found = family(
+        f"tell(Word.BEGAN)\nif number == 2 and life() < 3: os._exit({code})\nuntil_told(1)\ntell(Word.ENDED)",
+        until_done=True,
+    )
 
     found.until_said("runs", 4)
     found.signal(signal.SIGTERM)
@@ -210,7 +255,9 @@ def test_hopeless_child_ends_all(family: Start, code: int) -> None:
 
     The parent ends with that code.
     """
-    found = family(f"life()\nif number == 2:\n    until(os.path.exists, 'lives1')\n    sys.exit({code})\nuntil_told()")
+    found = family(
+        f"life()\nif number == 2:\n    until(os.path.exists, 'lives1')\n    sys.exit({code})\nuntil_told()"
+    )
 
     assert found.code() == code
     assert [number for number, _ in found.lines("told")] == ["1"]
@@ -255,7 +302,9 @@ def test_ctrl_c_reaches_the_parent_alone(family: Start) -> None:
 
     The terminal signals the whole process group, and the children are not in it.
     """
-    found = family("print(os.getpgid(0) == os.getpid(), os.getsid(0) == os.getpid(), flush=True)\nuntil_told()")
+    found = family(
+        "print(os.getpgid(0) == os.getpid(), os.getsid(0) == os.getpid(), flush=True)\nuntil_told()"
+    )
     found.until_said("True True", 2)
 
     found.signal(signal.SIGINT)
@@ -308,7 +357,9 @@ def test_failed_drain_is_told(family: Start, end: str, code: int) -> None:
 def test_signal_while_a_child_waits_for_its_restart(family: Start) -> None:
     """A drain does not restart a child that waits for its restart."""
     found = family("if number == 2: sys.exit(3)\nuntil_told()", backoff="60")
-    found.until(lambda: "starts again" in found.log and len(found.lines("runs")) == 2, "a long wait")
+    found.until(
+        lambda: "starts again" in found.log and len(found.lines("runs")) == 2, "a long wait"
+    )
 
     found.signal(signal.SIGTERM)
 
@@ -335,7 +386,11 @@ def test_orphans_are_reaped(family: Start) -> None:
 
     They leave no zombie, and do not count as agents.
     """
-    found = family("if os.fork() == 0:\n    time.sleep(0.3)\n    say('orphan')\n    os._exit(2)\nsys.exit(3)", 1, adopts=True)
+    found = family(
+        "if os.fork() == 0:\n    time.sleep(0.3)\n    say('orphan')\n    os._exit(2)\nsys.exit(3)",
+        1,
+        adopts=True,
+    )
 
     found.until_said("orphan", 2)
     orphan = int(found.lines("orphan")[0][1])

@@ -17,14 +17,32 @@ def written(*changes: TallyChange) -> list[tuple[object, ...]]:
         write(connection, changes)
         rows = connection.execute(select(tally).order_by(tally.c.id)).all()
     engine.dispose()
-    return [(row.state, row.outcome, row.fingerprint, row.delta, row.tokens_in, row.tokens_out, row.cost_micro) for row in rows]
+    return [
+        (
+            row.state,
+            row.outcome,
+            row.fingerprint,
+            row.delta,
+            row.tokens_in,
+            row.tokens_out,
+            row.cost_micro,
+        )
+        for row in rows
+    ]
 
 
 def test_equal_keys_are_summed() -> None:
     """A group of settles writes one row for each kind of outcome, however many tasks it has."""
-    rows = written(TallyChange(SUCCEEDED, 1, 10, 5, 300), TallyChange(FAILED, 1, 1, 0, 7), TallyChange(SUCCEEDED, 1, 20, 6, 400))
+    rows = written(
+        TallyChange(SUCCEEDED, 1, 10, 5, 300),
+        TallyChange(FAILED, 1, 1, 0, 7),
+        TallyChange(SUCCEEDED, 1, 20, 6, 400),
+    )
 
-    assert rows == [(3, "succeeded", NO_FINGERPRINT, 2, 30, 11, 700), (2, "SERVER", b"f" * 16, 1, 1, 0, 7)]
+    assert rows == [
+        (3, "succeeded", NO_FINGERPRINT, 2, 30, 11, 700),
+        (2, "SERVER", b"f" * 16, 1, 1, 0, 7),
+    ]
 
 
 def test_no_change_is_no_row() -> None:
@@ -36,7 +54,10 @@ def test_different_errors_are_counted_apart() -> None:
     """Different errors are counted separately: the guard needs the failures by fingerprint."""
     other = TallyKey(1, "document", "route", Status.RETRYING, "SERVER", b"g" * 16)
 
-    assert [row[2] for row in written(TallyChange(FAILED), TallyChange(other))] == [b"f" * 16, b"g" * 16]
+    assert [row[2] for row in written(TallyChange(FAILED), TallyChange(other))] == [
+        b"f" * 16,
+        b"g" * 16,
+    ]
 
 
 def test_a_long_outcome_is_cut() -> None:

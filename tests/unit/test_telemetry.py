@@ -45,7 +45,9 @@ def test_news_of_dead_tasks_are_told_once() -> None:
 
     counts.note(dead("TOO_LONG", "c"), Verdict.SETTLED, 1.0)
 
-    assert [line.partition(";")[0] for line in counts.deaths.news("g")] == ["2 dead tasks of class TOO_LONG, such as: c"]
+    assert [line.partition(";")[0] for line in counts.deaths.news("g")] == [
+        "2 dead tasks of class TOO_LONG, such as: c"
+    ]
 
 
 def test_a_death_that_the_ledger_refused_is_none() -> None:

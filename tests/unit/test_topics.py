@@ -10,7 +10,13 @@ def test_a_group_has_its_family() -> None:
     """A group has a main topic, one topic for each tier, dead letters, and an inbox."""
     topics = Topics("docllm", ("30s", "1h"))
 
-    assert topics.names == ("docllm.tasks", "docllm.retry.30s", "docllm.retry.1h", "docllm.dlq", "docllm.inbox")
+    assert topics.names == (
+        "docllm.tasks",
+        "docllm.retry.30s",
+        "docllm.retry.1h",
+        "docllm.dlq",
+        "docllm.inbox",
+    )
     assert [topics.destination(name) for name in topics.names] == list(topics.destinations)
 
 
@@ -34,13 +40,17 @@ def test_a_name_that_no_topic_can_have_is_refused(name: str) -> None:
         Topics(name)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("5m", 300), ("1h", 3600), ("2d", 172_800)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30), ("5m", 300), ("1h", 3600), ("2d", 172_800)]
+)
 def test_durations(text: str, seconds: int) -> None:
     """A duration is a number and a unit."""
     assert duration_s(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "5", "s", "0s", "-1s", "1.5h", "1w", "05s", "5 m", "9999999s", "5m\n", "\u0665m"])
+@pytest.mark.parametrize(
+    "text", ["", "5", "s", "0s", "-1s", "1.5h", "1w", "05s", "5 m", "9999999s", "5m\n", "\u0665m"]
+)
 def test_what_is_no_duration_is_refused(text: str) -> None:
     """The error for an invalid duration shows a valid one."""
     with pytest.raises(ConfigError, match="for example 30s"):

@@ -15,10 +15,14 @@ from schemas.settings.sources import load_config
 
 def run(folder: Path, *arguments: str, **environ: str) -> int:
     options = _parser().parse_args(("topics", *arguments))
-    return int(asyncio.run(options.run(load_config(flags={}, environ=environ, cwd=folder), options)))
+    return int(
+        asyncio.run(options.run(load_config(flags={}, environ=environ, cwd=folder), options))
+    )
 
 
-def test_fewer_partitions_than_there_are_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fewer_partitions_than_there_are_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A request for fewer partitions is reported, because it changes nothing.
 
     Without a number nobody asked for fewer.
@@ -29,16 +33,24 @@ def test_fewer_partitions_than_there_are_is_told(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().err == ""
 
     assert run(tmp_path, "apply", "--partitions", "6") == 0
-    assert "docllm.tasks keeps its 8 partitions: they can be raised, never lowered" in capsys.readouterr().err.splitlines()
+    assert (
+        "docllm.tasks keeps its 8 partitions: they can be raised, never lowered"
+        in capsys.readouterr().err.splitlines()
+    )
 
 
-def test_embedded_topics_that_were_never_made_are_no_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_embedded_topics_that_were_never_made_are_no_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Embedded topics that were never made are no difference; one that is gone is a failure.
 
     The next load or agent makes them, as it makes those of new tiers.
     """
     assert run(tmp_path, "check") == 0
-    assert "topic docllm.tasks is not there yet; the next load or agent makes it" in capsys.readouterr().out.splitlines()
+    assert (
+        "topic docllm.tasks is not there yet; the next load or agent makes it"
+        in capsys.readouterr().out.splitlines()
+    )
     assert run(tmp_path, "apply") == 0
     capsys.readouterr()
 
@@ -65,17 +77,26 @@ def test_a_setting_that_is_not_told_is_unknown_and_no_difference(
 
     async def hidden(admin: EmbeddedTopicAdmin, topics: Sequence[str]) -> dict[str, TopicState]:
         found = await describe(admin, topics)
-        told = {name: value for name, value in found["docllm.dlq"].settings.items() if name != "retention.ms"}
+        told = {
+            name: value
+            for name, value in found["docllm.dlq"].settings.items()
+            if name != "retention.ms"
+        }
         return found | {"docllm.dlq": replace(found["docllm.dlq"], settings=told)}
 
     monkeypatch.setattr(EmbeddedTopicAdmin, "describe", hidden)
     capsys.readouterr()
 
     assert run(tmp_path, "check") == 0
-    assert capsys.readouterr().out == "topic docllm.dlq: retention.ms is unknown (the broker hides it), must be -1\n"
+    assert (
+        capsys.readouterr().out
+        == "topic docllm.dlq: retention.ms is unknown (the broker hides it), must be -1\n"
+    )
 
     options = _parser().parse_args(["check"])
     asyncio.run(options.run(load_config(flags={}, environ={}, cwd=tmp_path), options))
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "topics:" in line)
     assert line.startswith("ok ")
-    assert line.endswith("are as they should be, settings that are unknown: 1; see: python -m producer topics check --group docllm")
+    assert line.endswith(
+        "are as they should be, settings that are unknown: 1; see: python -m producer topics check --group docllm"
+    )

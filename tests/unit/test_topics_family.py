@@ -36,10 +36,18 @@ class Overtaken(EmbeddedTopicAdmin):
 
 
 def family(database: Database, admin: EmbeddedTopicAdmin) -> TopicFamily:
-    return TopicFamily(admin=admin, database=database, executor=InlineExecutor(), topics=TOPICS, clock=SystemClock())
+    return TopicFamily(
+        admin=admin,
+        database=database,
+        executor=InlineExecutor(),
+        topics=TOPICS,
+        clock=SystemClock(),
+    )
 
 
-async def applied(database: Database, path: Path, before: int | None, others: int, mine: int) -> dict[str, int]:
+async def applied(
+    database: Database, path: Path, before: int | None, others: int, mine: int
+) -> dict[str, int]:
     """Return the partitions after two programs applied at once, to the given numbers.
 
     `before` is the number of partitions before, None without topics.
@@ -51,13 +59,18 @@ async def applied(database: Database, path: Path, before: int | None, others: in
         slow.other, slow.partitions = family(database, quick), others
         await family(database, slow).apply(mine, None)
         assert await family(database, quick).differences() == []
-        return {name: state.partitions for name, state in (await quick.describe(TOPICS.names)).items()}
+        return {
+            name: state.partitions for name, state in (await quick.describe(TOPICS.names)).items()
+        }
     finally:
         await slow.close()
         await quick.close()
 
 
-@pytest.mark.parametrize(("before", "others", "mine", "after"), [(None, 4, 4, 4), (2, 6, 6, 6), (None, 4, 6, 6), (2, 6, 4, 6)])
+@pytest.mark.parametrize(
+    ("before", "others", "mine", "after"),
+    [(None, 4, 4, 4), (2, 6, 6, 6), (None, 4, 6, 6), (2, 6, 4, 6)],
+)
 def test_who_is_overtaken_takes_what_is_there(
     database: Database, tmp_path: Path, before: int | None, others: int, mine: int, after: int
 ) -> None:
@@ -71,7 +84,9 @@ def test_who_is_overtaken_takes_what_is_there(
     assert found == dict.fromkeys(TOPICS.names, after)
 
 
-def test_a_refusal_that_stays_is_told(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_that_stays_is_told(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If nobody else changed the topic, the bus's refusal is the reason."""
     monkeypatch.setattr(families, "OVERTAKEN_S", 0.0)
 
@@ -100,7 +115,10 @@ def test_who_saw_topics_before_another_stored_theirs_looks_again(database: Datab
     Found by seed 961733466: a database answer was lost for 16 s, in which a topic was recreated and
     its id stored. The second try stored the old id, and no agent could start.
     """
-    first, second = Known("cluster", {"group.tasks": "first"}), Known("cluster", {"group.tasks": "second"})
+    first, second = (
+        Known("cluster", {"group.tasks": "first"}),
+        Known("cluster", {"group.tasks": "second"}),
+    )
     stored(database, None, first)
     stored(database, first, second)
 
@@ -110,7 +128,10 @@ def test_who_saw_topics_before_another_stored_theirs_looks_again(database: Datab
 
 def test_a_second_try_finds_its_own_ids(database: Database) -> None:
     """A second try finds its own ids, which a lost answer had stored."""
-    first, second = Known("cluster", {"group.tasks": "first"}), Known("cluster", {"group.tasks": "second"})
+    first, second = (
+        Known("cluster", {"group.tasks": "first"}),
+        Known("cluster", {"group.tasks": "second"}),
+    )
     stored(database, None, first)
 
     assert stored(database, first, second)
@@ -134,7 +155,11 @@ def test_apply_looks_again_when_another_was_quicker(database: Database, tmp_path
 
         try:
             await quick.apply(4, None)
-            database.run(lambda c: families._store(c, TOPICS, families._read(c, "group"), Known("another", {})))
+            database.run(
+                lambda c: families._store(
+                    c, TOPICS, families._read(c, "group"), Known("another", {})
+                )
+            )
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(slow, "_described", old_at_first)
                 await slow.apply(4, None)
@@ -151,7 +176,11 @@ def test_who_is_late_does_not_forget_a_tier_that_he_does_not_know(database: Data
     Found by seed 212948304: of two configurations applied at once, the older one was stored last,
     and no agent could start.
     """
-    new, old, gone = {"group.retry.8s": "new"}, {"group.tasks": "id"}, {"group.tasks": "before", "group.dlq": "gone"}
+    new, old, gone = (
+        {"group.retry.8s": "new"},
+        {"group.tasks": "id"},
+        {"group.tasks": "before", "group.dlq": "gone"},
+    )
     before = Known("cluster", gone | new)
     stored(database, None, before)
 
@@ -165,4 +194,6 @@ def test_of_another_cluster_nothing_stays(database: Database) -> None:
     stored(database, None, before)
 
     assert stored(database, before, Known("another", {"group.tasks": "id"}))
-    assert database.run(lambda c: families._read(c, "group")) == Known("another", {"group.tasks": "id"})
+    assert database.run(lambda c: families._read(c, "group")) == Known(
+        "another", {"group.tasks": "id"}
+    )

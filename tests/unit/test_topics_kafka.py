@@ -22,7 +22,9 @@ def asked(code: int, reason: str | None = None) -> None:
     failed.set_exception(KafkaException(KafkaError(code, reason)))
 
     async def ask() -> None:
-        await KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())._unless_missing(failed)
+        await KafkaTopicAdmin(
+            config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock()
+        )._unless_missing(failed)
 
     asyncio.run(ask())
 
@@ -49,14 +51,22 @@ def test_brokers_that_the_controller_has_not_heard_of_yet_are_asked_again() -> N
     made.
     """
     with pytest.raises(UnreachableError, match="fenced"):
-        asked(KafkaError.INVALID_REPLICATION_FACTOR, "Unable to replicate the partition 1 time(s): All brokers are currently fenced.")
+        asked(
+            KafkaError.INVALID_REPLICATION_FACTOR,
+            "Unable to replicate the partition 1 time(s): All brokers are currently fenced.",
+        )
     with pytest.raises(UnreachableError, match=r"refuses: .*only 1 broker"):
-        asked(KafkaError.INVALID_REPLICATION_FACTOR, "The target replication factor of 3 cannot be reached: only 1 broker(s).")
+        asked(
+            KafkaError.INVALID_REPLICATION_FACTOR,
+            "The target replication factor of 3 cannot be reached: only 1 broker(s).",
+        )
 
 
 def test_a_refusal_is_told() -> None:
     """A refusal is raised with the address and advice: a retry would be refused again."""
-    with pytest.raises(UnreachableError, match=r"127.0.0.1:1 refuses: .*authorization failed; check what the user") as caught:
+    with pytest.raises(
+        UnreachableError, match=r"127.0.0.1:1 refuses: .*authorization failed; check what the user"
+    ) as caught:
         asked(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     assert not isinstance(caught.value, LedElsewhereError)
 
@@ -112,7 +122,11 @@ def test_partitions_that_were_added_are_waited_for(monkeypatch: pytest.MonkeyPat
 
     async def grow() -> None:
         admin = KafkaTopicAdmin(config=KafkaConfig(bootstrap="127.0.0.1:1"), clock=SystemClock())
-        for name, stand_in in (("_change", done), ("_partitions", known), ("_offsets_now", offsets)):
+        for name, stand_in in (
+            ("_change", done),
+            ("_partitions", known),
+            ("_offsets_now", offsets),
+        ):
             monkeypatch.setattr(admin, name, stand_in)
         await admin.grow("topic", 6)
 
@@ -139,7 +153,9 @@ def test_a_setting_that_a_broker_hides_is_left_out(monkeypatch: pytest.MonkeyPat
     topic = SimpleNamespace(topic_id="id", partitions=[0, 1])
     client = SimpleNamespace(
         describe_topics=lambda *_, **__: {"topic": answered(topic)},
-        describe_configs=lambda resources, **__: {resource: answered(told) for resource in resources},
+        describe_configs=lambda resources, **__: {
+            resource: answered(told) for resource in resources
+        },
     )
 
     async def describe() -> Any:
@@ -149,5 +165,9 @@ def test_a_setting_that_a_broker_hides_is_left_out(monkeypatch: pytest.MonkeyPat
 
     found = asyncio.run(describe())
 
-    assert found.settings == {name: value for name, value in SETTINGS.items() if name not in {"retention.ms", "retention.bytes"}}
+    assert found.settings == {
+        name: value
+        for name, value in SETTINGS.items()
+        if name not in {"retention.ms", "retention.bytes"}
+    }
     assert (found.topic_id, found.partitions) == ("id", 2)

@@ -17,7 +17,9 @@ class UnreadableError(Exception):
         raise PanicError
 
 
-@pytest.mark.parametrize("error", [PanicError("lost"), SystemExit(0), GeneratorExit(), asyncio.CancelledError()])
+@pytest.mark.parametrize(
+    "error", [PanicError("lost"), SystemExit(0), GeneratorExit(), asyncio.CancelledError()]
+)
 def test_what_is_no_exception_becomes_one(error: BaseException) -> None:
     """Callers catch Exception, so nothing else leaves the body."""
     with pytest.raises(ContainedError, match=type(error).__name__), contained():

@@ -12,7 +12,10 @@ WIDE = r"\pL{200}"
 ORDINARY = {
     "a date": (r"^\d{4}-\d{2}-\d{2}$", "2027-01-31"),
     "an address": (r"^[a-z0-9._%+-]+@[a-z0-9.-]+\.[a-z]{2,}$", "a.b@example.com"),
-    "an id": ("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", "01234567-89ab-cdef-0123-456789abcdef"),
+    "an id": (
+        "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$",
+        "01234567-89ab-cdef-0123-456789abcdef",
+    ),
     "letters": (r"^\p{L}+$", "Größe"),
     "a name": (r"^[\p{L} .'-]{1,100}$", "Zoë O'Neil"),
     "a password": (r"^(?=.*\d)(?=.*[a-z]).{8,}$", "passw0rd"),
@@ -21,7 +24,11 @@ ORDINARY = {
 
 
 def fields(patterns: list[str]) -> dict[str, Any]:
-    return {"properties": {f"p{number}": {"pattern": pattern} for number, pattern in enumerate(patterns)}}
+    return {
+        "properties": {
+            f"p{number}": {"pattern": pattern} for number, pattern in enumerate(patterns)
+        }
+    }
 
 
 @pytest.mark.parametrize("name", ORDINARY)
@@ -35,7 +42,9 @@ def test_a_pattern_that_people_write_is_taken(name: str) -> None:
 
 def test_many_ordinary_patterns_are_taken() -> None:
     """A hundred date fields are accepted, with one pattern for all or one for each."""
-    validator_of(fields([rf"^{number}-\d{{4}}-\d{{2}}-\d{{2}}$" for number in range(MOST_PATTERNS)]))
+    validator_of(
+        fields([rf"^{number}-\d{{4}}-\d{{2}}-\d{{2}}$" for number in range(MOST_PATTERNS)])
+    )
     validator_of(fields([r"^\d{4}-\d{2}-\d{2}$"] * 1000))
 
 
@@ -46,7 +55,11 @@ def test_too_many_patterns_are_refused(keyword: str) -> None:
     A subschema that nothing refers to may be referred to by another reader of the schema.
     """
     patterns = [f"{WIDE}{number}" for number in range(MOST_PATTERNS + 1)]
-    schema = {"x-mine": [fields(patterns)]} if keyword == "pattern" else {keyword: dict.fromkeys(patterns, True)}
+    schema = (
+        {"x-mine": [fields(patterns)]}
+        if keyword == "pattern"
+        else {keyword: dict.fromkeys(patterns, True)}
+    )
 
     assert excess_of_patterns(schema) is not None
     with pytest.raises(ValueError, match="more than 100 different patterns"):
@@ -77,8 +90,22 @@ def test_a_pattern_that_takes_much_to_compile_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        {"pattern": 7, "patternProperties": ["a"], "$ref": 7, "$id": [1], "$anchor": {}, "anyOf": {}, "properties": [{}], "items": 3},
-        {"$id": 7, "$defs": {"a": {"$id": None, "$ref": "b#/%ff/~2"}}, "allOf": [1, None, [{}]], "dependentSchemas": "x"},
+        {
+            "pattern": 7,
+            "patternProperties": ["a"],
+            "$ref": 7,
+            "$id": [1],
+            "$anchor": {},
+            "anyOf": {},
+            "properties": [{}],
+            "items": 3,
+        },
+        {
+            "$id": 7,
+            "$defs": {"a": {"$id": None, "$ref": "b#/%ff/~2"}},
+            "allOf": [1, None, [{}]],
+            "dependentSchemas": "x",
+        },
     ],
 )
 def test_what_is_no_schema_can_be_weighed(value: dict[str, Any]) -> None:

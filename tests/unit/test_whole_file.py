@@ -57,7 +57,12 @@ def test_a_draft_whose_writer_was_killed_is_removed_by_the_next(tmp_path: Path) 
     """
     path, dead = tmp_path / "r.jsonl", ended_process()
     left = tmp_path / f".r.jsonl.{dead}.0123abcd.part"
-    names = (f".r.jsonl.{os.getppid()}.0123abcd", f".r.jsonl.{dead}", f".other.{dead}.0123abcd", f"r.jsonl.{dead}.0123abcd")
+    names = (
+        f".r.jsonl.{os.getppid()}.0123abcd",
+        f".r.jsonl.{dead}",
+        f".other.{dead}.0123abcd",
+        f"r.jsonl.{dead}.0123abcd",
+    )
     others = [tmp_path / f"{name}.part" for name in names]
     for draft in (left, *others):
         draft.write_bytes(b"half")
@@ -126,7 +131,9 @@ def test_a_loop_of_links_is_no_target(tmp_path: Path, name: str) -> None:
 
 def leave_after_a_line(program: str) -> None:
     """Read one line of a program's output, then close; it must end quietly with exit code 0."""
-    writer = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert writer.stdout is not None
     assert writer.stderr is not None
 

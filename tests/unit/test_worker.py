@@ -74,7 +74,9 @@ def claimed(**changes: Any) -> Delivery:
 
 def worked(entry: Delivery, at_s: float = 1000.0) -> tuple[Outcome, list[Attempt]]:
     handlers = FakeHandlers()
-    worker = Worker(handlers=cast("Handlers", handlers), clock=StillClock(at_s), deadline_s=DEADLINE_S)
+    worker = Worker(
+        handlers=cast("Handlers", handlers), clock=StillClock(at_s), deadline_s=DEADLINE_S
+    )
     return asyncio.run(worker.work(entry, 2.5, refused_alone=True)), handlers.attempts
 
 

@@ -84,15 +84,21 @@ class EmbeddedPartitions:
         Dropped partitions that are not in `kept_until_now` had already been taken away before the
         last transaction began; they are reported as lost.
         """
-        self._drop([held for held in self._held.values() if held.id not in remaining], kept_until_now)
+        self._drop(
+            [held for held in self._held.values() if held.id not in remaining], kept_until_now
+        )
 
     def drop_topic(self, topic: str) -> None:
         """Drop a topic's partitions as lost."""
-        self._drop([held for held in self._held.values() if held.partition.topic == topic], frozenset())
+        self._drop(
+            [held for held in self._held.values() if held.partition.topic == topic], frozenset()
+        )
 
     def _drop(self, gone: Sequence[OwnedPartition], kept_until_now: frozenset[int]) -> None:
         for lost in (False, True):
-            partitions = tuple(held.partition for held in gone if (held.id not in kept_until_now) is lost)
+            partitions = tuple(
+                held.partition for held in gone if (held.id not in kept_until_now) is lost
+            )
             for partition in partitions:
                 del self._held[partition]
             if partitions:
@@ -113,11 +119,19 @@ class EmbeddedPartitions:
     def _say_rewound(self, holding: Holding, wanted: int | None) -> None:
         where = f"{holding.topic} [{holding.number}]"
         offset = "no offset is committed" if wanted is None else f"offset {wanted} is out of range"
-        self._deliver(SourceFailed(f"{where}: {offset}, reading from the low watermark {holding.low}", rewound=True))
+        self._deliver(
+            SourceFailed(
+                f"{where}: {offset}, reading from the low watermark {holding.low}", rewound=True
+            )
+        )
 
     def readable(self) -> list[OwnedPartition]:
         """Return the partitions that can be read now, the one that waited longest first."""
-        return [held for held in self._held.values() if held.position < held.high and not self._is_paused(held.partition)]
+        return [
+            held
+            for held in self._held.values()
+            if held.position < held.high and not self._is_paused(held.partition)
+        ]
 
     def _is_paused(self, partition: Partition) -> bool:
         return (partition.topic, partition.number) in self._paused
@@ -126,7 +140,14 @@ class EmbeddedPartitions:
         """Deliver the records read from a partition, and put it behind the others."""
         held.position = rows[-1].offset + 1
         self._held[held.partition] = self._held.pop(held.partition)
-        self._deliver([Record(held.partition, row.offset, row.timestamp_ms, row.key, row.value, row.headers) for row in rows])
+        self._deliver(
+            [
+                Record(
+                    held.partition, row.offset, row.timestamp_ms, row.key, row.value, row.headers
+                )
+                for row in rows
+            ]
+        )
 
 
 def start(holding: Holding) -> int:
@@ -139,4 +160,6 @@ def start(holding: Holding) -> int:
 def _begin(holding: Holding) -> OwnedPartition:
     position = start(holding)
     partition = Partition(holding.topic, holding.topic_id, holding.number, next(_EPOCHS))
-    return OwnedPartition(holding.partition_id, partition, position, holding.high, mark=position, committed=position)
+    return OwnedPartition(
+        holding.partition_id, partition, position, holding.high, mark=position, committed=position
+    )

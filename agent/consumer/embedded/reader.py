@@ -64,7 +64,9 @@ class Reader:
         if dead or self._member.beat_is_due() or self._commit_is_due() or self._must_turn():
             self._turn(dead)
         self._read()
-        return 0.0 if self._in_flight < _BATCHES_IN_FLIGHT and self.partitions.readable() else IDLE_S
+        return (
+            0.0 if self._in_flight < _BATCHES_IN_FLIGHT and self.partitions.readable() else IDLE_S
+        )
 
     def taken(self) -> None:
         """Note that the receiver has taken one batch."""
@@ -79,7 +81,14 @@ class Reader:
         """Return how far the partitions are from their ends, as the file has it now."""
         ours = self.partitions.ids
         _, holdings = self._member.watch()
-        return AtRest(joined=self._joined, lag=sum(holding.high - start(holding) for holding in holdings if holding.partition_id in ours))
+        return AtRest(
+            joined=self._joined,
+            lag=sum(
+                holding.high - start(holding)
+                for holding in holdings
+                if holding.partition_id in ours
+            ),
+        )
 
     def leave(self) -> None:
         """Commit the marked offsets, leave the group, close the file."""
@@ -108,7 +117,9 @@ class Reader:
         return self._member.dead()
 
     def _commit_is_due(self) -> bool:
-        return self._clock.now_s() - self._turned_at_s >= _COMMIT_EVERY_S and bool(self.partitions.marks())
+        return self._clock.now_s() - self._turned_at_s >= _COMMIT_EVERY_S and bool(
+            self.partitions.marks()
+        )
 
     def _must_turn(self) -> bool:
         """Return whether a partition waits for us or the subscription changed.
@@ -135,7 +146,9 @@ class Reader:
         self._turned_at_s = self._clock.now_s()
         self._joined = not turn.evicted
         self.partitions.committed(marks)
-        self.partitions.keep(frozenset(holding.partition_id for holding in turn.held), turn.kept_until_now)
+        self.partitions.keep(
+            frozenset(holding.partition_id for holding in turn.held), turn.kept_until_now
+        )
         self.partitions.refresh(turn.held)
         self.partitions.assign(turn.held)
 
@@ -173,7 +186,9 @@ class Reader:
         for held in self.partitions.readable():
             if self._in_flight >= _BATCHES_IN_FLIGHT:
                 return
-            rows = log.read(self._file, held.id, held.position, records=_BATCH_RECORDS, size_bytes=_BATCH_BYTES)
+            rows = log.read(
+                self._file, held.id, held.position, records=_BATCH_RECORDS, size_bytes=_BATCH_BYTES
+            )
             if rows:
                 self._in_flight += 1
                 self.partitions.hand_out(held, rows)

@@ -159,7 +159,9 @@ class SteppedSource:
             if isinstance(event, list):
                 self._wishes.put(Reader.taken)
 
-    def _ask(self, question: Callable[[Reader], Result], otherwise: Result) -> "asyncio.Future[Result]":
+    def _ask(
+        self, question: Callable[[Reader], Result], otherwise: Result
+    ) -> "asyncio.Future[Result]":
         """Put a question to the reader.
 
         The answer is `otherwise` when the question fails or the source ends first.

@@ -35,7 +35,9 @@ class AssignedPartition:
     def note(self, offset: int, leader_epoch: int | None) -> None:
         """Remember that an offset was read, and under which leader epoch."""
         self.unread = offset + 1
-        if leader_epoch is not None and (not self.leader_epochs or self.leader_epochs[-1][1] != leader_epoch):
+        if leader_epoch is not None and (
+            not self.leader_epochs or self.leader_epochs[-1][1] != leader_epoch
+        ):
             self.leader_epochs.append((offset, leader_epoch))
 
     def lag(self, low: int, high: int) -> int:
@@ -43,13 +45,21 @@ class AssignedPartition:
 
         Returns 0 when every record that was read is committed and there is nothing more to read.
         """
-        return 0 if self.committed >= self.unread and self.end >= high else max(high - max(self.committed, low), 0)
+        return (
+            0
+            if self.committed >= self.unread and self.end >= high
+            else max(high - max(self.committed, low), 0)
+        )
 
     def epoch_below(self, watermark: int) -> int | None:
         """Return the leader epoch of the last record below the watermark; forget older epochs."""
         while len(self.leader_epochs) > 1 and self.leader_epochs[1][0] < watermark:
             self.leader_epochs.pop(0)
-        return self.leader_epochs[0][1] if self.leader_epochs and self.leader_epochs[0][0] < watermark else None
+        return (
+            self.leader_epochs[0][1]
+            if self.leader_epochs and self.leader_epochs[0][0] < watermark
+            else None
+        )
 
 
 class Assignment:
@@ -107,7 +117,14 @@ class Assignment:
         if held is None or held.partition is None:
             return None
         held.note(offset, message.leader_epoch())
-        return Record(held.partition, offset, message.timestamp()[1], message.key(), message.value(), raw_headers(message))
+        return Record(
+            held.partition,
+            offset,
+            message.timestamp()[1],
+            message.key(),
+            message.value(),
+            raw_headers(message),
+        )
 
     def ended(self, key: Key, offset: int) -> None:
         """Note that the end was reached; offsets past the last record are transaction markers."""
@@ -134,8 +151,12 @@ class Assignment:
 
     def apply_pauses(self, consumer: Consumer) -> None:
         """Pass changed pauses to the client; void partitions are paused too."""
-        wanted = {key: held.partition is None or key in self._unread for key, held in self._held.items()}
-        changed = {key: pause for key, pause in wanted.items() if self._held[key].paused is not pause}
+        wanted = {
+            key: held.partition is None or key in self._unread for key, held in self._held.items()
+        }
+        changed = {
+            key: pause for key, pause in wanted.items() if self._held[key].paused is not pause
+        }
         for pause, tell in ((True, consumer.pause), (False, consumer.resume)):
             keys = [key for key, wish in changed.items() if wish is pause]
             if keys:
@@ -145,17 +166,25 @@ class Assignment:
 
     # ---- committing
 
-    def committable(self, marks: Mapping[Partition, int], keys: Iterable[Key] | None = None) -> list[TopicPartition]:
+    def committable(
+        self, marks: Mapping[Partition, int], keys: Iterable[Key] | None = None
+    ) -> list[TopicPartition]:
         """Return the offsets to commit: marks of running epochs above the confirmed offsets."""
         live = self.live(keys)
-        return [self._offset(key, partition, marks[partition]) for key, partition in live.items() if self._ahead(key, marks.get(partition))]
+        return [
+            self._offset(key, partition, marks[partition])
+            for key, partition in live.items()
+            if self._ahead(key, marks.get(partition))
+        ]
 
     def _ahead(self, key: Key, mark: int | None) -> bool:
         return mark is not None and mark > self._held[key].committed
 
     def _offset(self, key: Key, partition: Partition, mark: int) -> TopicPartition:
         epoch = self._held[key].epoch_below(mark)
-        return TopicPartition(*key, mark, LABEL + partition.topic_id, -1 if epoch is None else epoch)
+        return TopicPartition(
+            *key, mark, LABEL + partition.topic_id, -1 if epoch is None else epoch
+        )
 
     def confirm(self, key: Key, offset: int) -> None:
         """Note an offset that the brokers have accepted."""
@@ -173,4 +202,6 @@ class Assignment:
             _log.log(level(error.args[0]), "no watermarks: %s", error.args[0].str())
             return len(self._held)
         known = low.keys() & high
-        return sum(held.lag(low[key], high[key]) if key in known else 1 for key, held in self._held.items())
+        return sum(
+            held.lag(low[key], high[key]) if key in known else 1 for key, held in self._held.items()
+        )

@@ -64,7 +64,9 @@ class Commits:
         self._sent_for, self._waiting = self._waiting, []
         offsets = self._assignment.committable(self._live_marks())
         live = self._assignment.live()
-        self._sent = {key: live[key] for one in offsets if (key := (one.topic, one.partition)) in live}
+        self._sent = {
+            key: live[key] for one in offsets if (key := (one.topic, one.partition)) in live
+        }
         if not offsets:
             self._end()
             return
@@ -121,10 +123,17 @@ class Commits:
     def _live_marks(self) -> dict[Partition, int]:
         live = set(self._assignment.live().values())
         with self._lock:
-            self._marks = {partition: mark for partition, mark in self._marks.items() if partition in live}
+            self._marks = {
+                partition: mark for partition, mark in self._marks.items() if partition in live
+            }
             return dict(self._marks)
 
     def _note(self, error: KafkaError | None, offset: TopicPartition | None) -> None:
         if error is not None:
             where = f"{offset.topic}[{offset.partition}]" if offset else "offsets"
-            _log.log(logging.DEBUG if error.code() in MOVED_ON else level(error), "%s not committed: %s", where, error.str())
+            _log.log(
+                logging.DEBUG if error.code() in MOVED_ON else level(error),
+                "%s not committed: %s",
+                where,
+                error.str(),
+            )

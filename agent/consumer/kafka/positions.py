@@ -34,7 +34,12 @@ class Start:
 
 
 def starts(
-    consumer: Consumer, keys: Collection[Key], *, ids: Mapping[str, str], lowest: Collection[Key], labelled: Collection[str]
+    consumer: Consumer,
+    keys: Collection[Key],
+    *,
+    ids: Mapping[str, str],
+    lowest: Collection[Key],
+    labelled: Collection[str],
 ) -> list[Start]:
     """Return where to read from: the committed offset if it counts, else the low watermark.
 
@@ -50,10 +55,16 @@ def starts(
     good = {
         key
         for key, one in committed.items()
-        if key not in lowest and one.offset >= 0 and _fits(one, ids[one.topic], labelled=one.topic in labelled)
+        if key not in lowest
+        and one.offset >= 0
+        and _fits(one, ids[one.topic], labelled=one.topic in labelled)
     }
     low = lows(consumer, committed.keys() - good)
-    return [Start(one) if key in good else _lowest(one, low[key]) for key, one in committed.items() if key in good or key in low]
+    return [
+        Start(one) if key in good else _lowest(one, low[key])
+        for key, one in committed.items()
+        if key in good or key in low
+    ]
 
 
 def lows(consumer: Consumer, keys: Iterable[Key]) -> dict[Key, int]:
@@ -74,7 +85,11 @@ def _edges(consumer: Consumer, keys: Iterable[Key], which: int) -> dict[Key, int
     for one in found:
         if one.error is not None:
             _log.warning("%s[%d]: no watermark: %s", one.topic, one.partition, one.error.str())
-    return {(one.topic, one.partition): one.offset for one in found if one.error is None and one.offset >= 0}
+    return {
+        (one.topic, one.partition): one.offset
+        for one in found
+        if one.error is None and one.offset >= 0
+    }
 
 
 def _fits(committed: TopicPartition, topic_id: str, *, labelled: bool) -> bool:
@@ -83,7 +98,16 @@ def _fits(committed: TopicPartition, topic_id: str, *, labelled: bool) -> bool:
 
 
 def _lowest(committed: TopicPartition, low: int) -> Start:
-    name, position = f"{committed.topic}[{committed.partition}]", TopicPartition(committed.topic, committed.partition, low)
+    name, position = (
+        f"{committed.topic}[{committed.partition}]",
+        TopicPartition(committed.topic, committed.partition, low),
+    )
     if committed.offset >= 0:
-        return Start(position, f"{name}: no record at the committed offset {committed.offset}; reading on from {low}")
-    return Start(position, f"{name}: no offset is committed and the records below {low} are gone" if low > 0 else "")
+        return Start(
+            position,
+            f"{name}: no record at the committed offset {committed.offset}; reading on from {low}",
+        )
+    return Start(
+        position,
+        f"{name}: no offset is committed and the records below {low} are gone" if low > 0 else "",
+    )

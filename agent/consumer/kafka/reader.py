@@ -73,7 +73,9 @@ class Reader:
 
         `gone` is called in the event loop at the end.
         """
-        self._thread = threading.Thread(target=self._run, args=(self._open(), gone), name="kafka-consumer", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(self._open(), gone), name="kafka-consumer", daemon=True
+        )
         self._thread.start()
 
     def tell(self, command: Command) -> None:
@@ -108,7 +110,12 @@ class Reader:
         self._broken = False
         self._pulse.begin()
         place = self._placement
-        consumer.subscribe(list(self._watch.topics), on_assign=place.on_assign, on_revoke=place.on_revoke, on_lost=place.on_lost)
+        consumer.subscribe(
+            list(self._watch.topics),
+            on_assign=place.on_assign,
+            on_revoke=place.on_revoke,
+            on_lost=place.on_lost,
+        )
         while not self._broken and not self._leaving.is_set():
             self._step(consumer)
         self._close(consumer)
@@ -174,13 +181,20 @@ class Reader:
 
     def _not_read(self, message: Message, error: KafkaError) -> None:
         topic, number = message.topic(), message.partition()
-        if error.code() == KafkaError._AUTO_OFFSET_RESET and topic is not None and number is not None:  # noqa: SLF001 - its name
+        if (
+            error.code() == KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
+            and topic is not None
+            and number is not None
+        ):
             self._placement.out_of_range((topic, number))
         elif error.code() == KafkaError._PARTITION_EOF and topic is not None and number is not None:  # noqa: SLF001 - the same
             self._pulse.heard()
             self._assignment.ended((topic, number), message.offset() or 0)
         elif error.code() in UNREADABLE:
-            self._tell(error, f"{topic}[{number}] is read no further until its group is moved past that, or the client can take it")
+            self._tell(
+                error,
+                f"{topic}[{number}] is read no further until its group is moved past that, or the client can take it",
+            )
         else:
             self._trouble(error)
 

@@ -30,7 +30,15 @@ SILENCE_S = 10.0
 class Rebalance:
     """Turns the group's decisions and the topics' incarnations into epochs."""
 
-    def __init__(self, *, assignment: Assignment, commits: Commits, watch: TopicWatch, handover: ThreadBridge, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        assignment: Assignment,
+        commits: Commits,
+        watch: TopicWatch,
+        handover: ThreadBridge,
+        clock: Clock,
+    ) -> None:
         self._assignment = assignment
         self._commits = commits
         self._watch = watch
@@ -57,7 +65,9 @@ class Rebalance:
             places = self._starts(consumer, [key for key in keys if self._is_well(key[0])])
         placed = {start.key: start.position for start in places}
         try:
-            consumer.incremental_assign([placed.get((one.topic, one.partition), one) for one in given])
+            consumer.incremental_assign(
+                [placed.get((one.topic, one.partition), one) for one in given]
+            )
         except KafkaException as error:
             _log.warning("partitions not assigned: %s", error)
             return
@@ -97,7 +107,9 @@ class Rebalance:
         """Compare topic ids when new ones came, and begin void partitions that can be read."""
         if self._watch.look():
             self._compare()
-            self._assignment.joined = self._assignment.joined or self._clock.now_s() - self._outside_since_s > SILENCE_S
+            self._assignment.joined = (
+                self._assignment.joined or self._clock.now_s() - self._outside_since_s > SILENCE_S
+            )
         if self._clock.now_s() >= self._next_s:
             self._begin_again(consumer)
         self._pause(consumer)
@@ -150,7 +162,13 @@ class Rebalance:
 
     def _starts(self, consumer: Consumer, keys: Collection[Key]) -> list[Start]:
         try:
-            return starts(consumer, keys, ids=self._watch.ids or {}, lowest=self._lowest, labelled=self._labelled)
+            return starts(
+                consumer,
+                keys,
+                ids=self._watch.ids or {},
+                lowest=self._lowest,
+                labelled=self._labelled,
+            )
         except KafkaException as error:
             _log.log(level(error.args[0]), "no offsets to begin from: %s", error)
             return []

@@ -60,8 +60,20 @@ class KafkaSource:
     def start(self, deliver: Callable[[Event], None]) -> None:
         """Join the group and begin to read. Raises ConfigError for settings the client refuses."""
         handover = ThreadBridge(loop=asyncio.get_running_loop(), deliver=deliver)
-        watch = TopicWatch(topics=self._topics, admin=self._admin, known=self._known, clock=self._clock, handover=handover)
-        placement = Rebalance(assignment=self._assignment, commits=self._commits, watch=watch, handover=handover, clock=self._clock)
+        watch = TopicWatch(
+            topics=self._topics,
+            admin=self._admin,
+            known=self._known,
+            clock=self._clock,
+            handover=handover,
+        )
+        placement = Rebalance(
+            assignment=self._assignment,
+            commits=self._commits,
+            watch=watch,
+            handover=handover,
+            clock=self._clock,
+        )
         reader = Reader(
             config=self._config,
             settings=self._settings,
@@ -121,13 +133,19 @@ class KafkaSource:
     def _at_rest(self, consumer: Consumer, done: Callable[[AtRest], None]) -> None:
         done(AtRest(self._assignment.joined, self._assignment.lag(consumer)))
 
-    async def _ask(self, question: Callable[[Consumer, Callable[[Answer], None]], None]) -> Answer | None:
+    async def _ask(
+        self, question: Callable[[Consumer, Callable[[Answer], None]], None]
+    ) -> Answer | None:
         """Let the thread answer; return None when it does not run or ends first."""
         if self._member is None:
             return None
         reader, handover = self._member
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        reader.tell(lambda consumer: question(consumer, lambda value: handover.call(lambda: _settle(answer, value))))
+        reader.tell(
+            lambda consumer: question(
+                consumer, lambda value: handover.call(lambda: _settle(answer, value))
+            )
+        )
         await self._or_gone(answer)
         return answer.result() if answer.done() and not answer.cancelled() else None
 

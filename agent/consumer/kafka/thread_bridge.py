@@ -18,7 +18,9 @@ ROOM = 4  # events that the loop has not taken yet; with more, the thread reads 
 class ThreadBridge:
     """One direction: one thread gives, one loop takes."""
 
-    def __init__(self, *, loop: asyncio.AbstractEventLoop, deliver: Callable[[Event], None]) -> None:
+    def __init__(
+        self, *, loop: asyncio.AbstractEventLoop, deliver: Callable[[Event], None]
+    ) -> None:
         self.loop = loop
         self._deliver = deliver
         self._given = 0

@@ -94,7 +94,9 @@ class Peer:
         self._stopped = False
         self._holds = False
         self._heard = False
-        self._probes_before: int | None = None  # started when the turn was asked for; None: it was not
+        self._probes_before: int | None = (
+            None  # started when the turn was asked for; None: it was not
+        )
         self._waits_from_s: float | None = None  # for the turn; None: it had it, or needs none
         self._retry_s = 0.0
         self._alone_from: int | None = None  # probes started when it lost its patience
@@ -106,18 +108,36 @@ class Peer:
 
     def worth_telling(self, now_s: float) -> bool:
         """Return whether anybody has to do with this route; once at the least, since others may have stopped."""
-        return not self._heard or self._stopped or self.route.stopped or now_s - self.route.used_s <= USED_S
+        return (
+            not self._heard
+            or self._stopped
+            or self.route.stopped
+            or now_s - self.route.used_s <= USED_S
+        )
 
     def report(self, now_s: float) -> RouteReport:
         """Return what there is to tell; counts are told once."""
         route, probes = self.route, self.route.probes
         ok, failed = route.take_counts()
         turn = self._turn(now_s)
-        self._probes_before = probes.started if turn in {ProbeTurn.WANT, ProbeTurn.KEEP} and not probes.running else None
+        self._probes_before = (
+            probes.started
+            if turn in {ProbeTurn.WANT, ProbeTurn.KEEP} and not probes.running
+            else None
+        )
         stance = _STANCES[self._stopped, route.stopped]
         reason, retry_s = route.reason.removesuffix(_HEARSAY), route.closed_for_s(now_s)
         return RouteReport(
-            route.name, ok, failed, self._generation, stance, route.parked, reason, retry_s, turn, probes.following_interval_s
+            route.name,
+            ok,
+            failed,
+            self._generation,
+            stance,
+            route.parked,
+            reason,
+            retry_s,
+            turn,
+            probes.following_interval_s,
         )
 
     def _turn(self, now_s: float) -> ProbeTurn:
@@ -126,7 +146,11 @@ class Peer:
             return ProbeTurn.KEEP
         if not self._holds:
             return ProbeTurn.WANT if self.joined and probes.wanted(now_s) else ProbeTurn.NONE
-        return ProbeTurn.KEEP if self.joined and probes.wanted(now_s) and probes.has_turn(now_s) else ProbeTurn.LEAVE
+        return (
+            ProbeTurn.KEEP
+            if self.joined and probes.wanted(now_s) and probes.has_turn(now_s)
+            else ProbeTurn.LEAVE
+        )
 
     def hear(self, said: BoardState, sent_s: float, now_s: float) -> None:
         """Take what the board answered to a report that was sent at `sent_s`."""

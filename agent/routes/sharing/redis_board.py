@@ -152,7 +152,10 @@ class RedisBoard:
     async def _run(self, reports: Sequence[RouteReport]) -> list[Any]:
         if self._client is None:
             self._client = Redis.from_url(
-                self._url.reveal(), retry=Retry(NoBackoff(), 0), socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
+                self._url.reveal(),
+                retry=Retry(NoBackoff(), 0),
+                socket_timeout=TIMEOUT_S,
+                socket_connect_timeout=TIMEOUT_S,
             )
         meet = self._client.register_script(MEET)
         async with self._client.pipeline(transaction=False) as pipeline:
@@ -166,7 +169,16 @@ class RedisBoard:
     def _arguments(self, one: RouteReport) -> list[str | int]:
         stop = (int(one.parked), one.reason[:_REASON_CHARS], _ms(one.retry_s))
         times = (_ms(one.interval_s), _ms(TURN_S), _ms(FRESH_S), KEEP_S)
-        return [self._agent, one.ok, one.failed, one.generation, one.stance, *stop, one.turn, *times]
+        return [
+            self._agent,
+            one.ok,
+            one.failed,
+            one.generation,
+            one.stance,
+            *stop,
+            one.turn,
+            *times,
+        ]
 
 
 def _ms(seconds: float) -> int:
@@ -175,7 +187,9 @@ def _ms(seconds: float) -> int:
 
 def _said(answer: Any) -> BoardState:
     generation, stopped, parked, reason, retry_ms, turn = answer
-    text = reason if isinstance(reason, str) else reason.decode("utf-8", "replace")  # an option of the address decides which
+    text = (
+        reason if isinstance(reason, str) else reason.decode("utf-8", "replace")
+    )  # an option of the address decides which
     text = shown(one_line(text), _REASON_CHARS)
     return BoardState(generation, bool(stopped), bool(parked), text, retry_ms / 1000, bool(turn))
 
@@ -184,4 +198,8 @@ def _reason(error: Exception) -> str:
     """What the way to a server says can be shown; other errors of the client quote what is in the address."""
     if isinstance(error, TypeError | ValueError):
         return "the address holds what Redis clients do not know; check DOCLLM_REDIS_URL"
-    return str(error) if isinstance(error, RedisConnectionError | RedisTimeoutError) else type(error).__name__
+    return (
+        str(error)
+        if isinstance(error, RedisConnectionError | RedisTimeoutError)
+        else type(error).__name__
+    )

@@ -13,13 +13,20 @@ PAUSE_S, SHORTEST_S, AWAY_S = 0.5, 0.05, 2.0
 class BoardSync:
     """Without the board each agent goes on alone; that is said once when it begins, and once when it ends."""
 
-    def __init__(self, *, routes: Router, board: Board, clock: Clock, jitter: Callable[[], float]) -> None:
+    def __init__(
+        self, *, routes: Router, board: Board, clock: Clock, jitter: Callable[[], float]
+    ) -> None:
         self._routes = routes
         self._board = board
         self._clock = clock
         self._jitter = jitter
         self._members: dict[str, Peer] = {}
-        self._redis = Outage(name="Redis", clock=clock, patience_s=0, hope="this agent watches its routes alone until it does")
+        self._redis = Outage(
+            name="Redis",
+            clock=clock,
+            patience_s=0,
+            hope="this agent watches its routes alone until it does",
+        )
 
     async def run(self) -> None:
         """Tell and hear until cancelled."""
@@ -47,7 +54,9 @@ class BoardSync:
         """Return a member for each route that is known now."""
         known = self._members
         self._members = {
-            route.name: known[route.name] if route.name in known and known[route.name].route is route else Peer(route)
+            route.name: known[route.name]
+            if route.name in known and known[route.name].route is route
+            else Peer(route)
             for route in self._routes
         }
         return list(self._members.values())
@@ -60,6 +69,8 @@ class BoardSync:
     def _pause_s(self) -> float:
         """About half a second, and less when the turn to probe will be free before."""
         now_s = self._clock.now_s()
-        waits = [wait_s for one in self._members.values() if (wait_s := one.waits_s(now_s)) is not None]
+        waits = [
+            wait_s for one in self._members.values() if (wait_s := one.waits_s(now_s)) is not None
+        ]
         pause_s = (AWAY_S if self._redis.told else PAUSE_S) * (0.8 + 0.4 * self._jitter())
         return max(SHORTEST_S, min(pause_s, *waits)) if waits and not self._redis.told else pause_s

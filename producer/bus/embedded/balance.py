@@ -16,7 +16,9 @@ class Share:
     holder: str | None
 
 
-def balance(shares: Sequence[Share], subscriptions: Mapping[str, set[str]]) -> dict[int, str | None]:
+def balance(
+    shares: Sequence[Share], subscriptions: Mapping[str, set[str]]
+) -> dict[int, str | None]:
     """Return the member for each partition id, None where nobody subscribes to its topic.
 
     `subscriptions` maps each living member to its topic ids. The same input gives the same answer
@@ -25,7 +27,9 @@ def balance(shares: Sequence[Share], subscriptions: Mapping[str, set[str]]) -> d
     loads = dict.fromkeys(sorted(subscriptions), 0)
     heirs: dict[int, str | None] = {}
     for share in shares:
-        heirs[share.partition_id] = share.holder if share.topic_id in subscriptions.get(share.holder or "", ()) else None
+        heirs[share.partition_id] = (
+            share.holder if share.topic_id in subscriptions.get(share.holder or "", ()) else None
+        )
         _count(loads, heirs[share.partition_id], 1)
     for share in shares:
         if heirs[share.partition_id] is None:
@@ -41,12 +45,19 @@ def _count(loads: dict[str, int], member: str | None, change: int) -> None:
         loads[member] += change
 
 
-def _least(loads: Mapping[str, int], share: Share, subscriptions: Mapping[str, set[str]]) -> str | None:
+def _least(
+    loads: Mapping[str, int], share: Share, subscriptions: Mapping[str, set[str]]
+) -> str | None:
     able = [member for member in loads if share.topic_id in subscriptions[member]]
     return min(able, key=loads.__getitem__, default=None)
 
 
-def _improve(loads: dict[str, int], shares: Sequence[Share], heirs: dict[int, str | None], subscriptions: Mapping[str, set[str]]) -> bool:
+def _improve(
+    loads: dict[str, int],
+    shares: Sequence[Share],
+    heirs: dict[int, str | None],
+    subscriptions: Mapping[str, set[str]],
+) -> bool:
     """Move one partition across the widest gap in load; return False if no gap is two or more.
 
     Each move makes the loads more even, so the moves come to an end.

@@ -33,7 +33,9 @@ class BusExecutor:
         try:
             return await self._executor(lambda: call(self._opened()))
         except sqlite3.OperationalError as error:
-            raise UnreachableError(f"the bus file {self._path} does not answer: {error}; check who holds it, and the disk") from error
+            raise UnreachableError(
+                f"the bus file {self._path} does not answer: {error}; check who holds it, and the disk"
+            ) from error
 
     def _opened(self) -> BusFile:
         if self._file is None:

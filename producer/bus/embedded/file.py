@@ -55,12 +55,16 @@ class BusFile:
             refuse_network(path.parent)
             make_file(path)
             with ExitStack() as opened:
-                self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+                self._db = sqlite3.connect(
+                    path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+                )
                 opened.callback(self._db.close)
                 self._prepare()
                 opened.pop_all()
         except (OSError, sqlite3.Error) as error:
-            raise UnreachableError(f"the bus file {path} cannot be opened: {error}; check the folder, its rights and the disk") from error
+            raise UnreachableError(
+                f"the bus file {path} cannot be opened: {error}; check the folder, its rights and the disk"
+            ) from error
 
     def _prepare(self) -> None:
         for pragma in ("journal_mode=WAL", "synchronous=FULL", f"journal_size_limit={64 << 20}"):

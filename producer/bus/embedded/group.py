@@ -75,7 +75,9 @@ class Member:
         """Return whether the next pass is due now because of the heartbeat."""
         return not self._joined or self._clock.now_s() - self._beat_at_s >= BEAT_EVERY_S
 
-    def turn(self, topic_ids: frozenset[str], marks: Mapping[int, int], dead: Iterable[str] = ()) -> Turn:
+    def turn(
+        self, topic_ids: frozenset[str], marks: Mapping[int, int], dead: Iterable[str] = ()
+    ) -> Turn:
         """Make one pass in one transaction: commit, heartbeat, remove the dead, move partitions.
 
         `marks` maps partition ids to the offsets to commit. The pass removes the `dead` members,
@@ -108,31 +110,54 @@ class Member:
 
     def _beat(self, db: sqlite3.Connection, now_s: float) -> bool:
         if not self._joined:
-            db.execute("INSERT OR IGNORE INTO member VALUES (?, ?, ?)", (self.id, self._group, now_s))
+            db.execute(
+                "INSERT OR IGNORE INTO member VALUES (?, ?, ?)", (self.id, self._group, now_s)
+            )
             return True
         return db.execute("UPDATE member SET seen_s=? WHERE id=?", (now_s, self.id)).rowcount == 1
 
-    def _pass(self, db: sqlite3.Connection, now_s: float, topic_ids: frozenset[str], marks: Mapping[int, int], dead: Iterable[str]) -> None:
+    def _pass(
+        self,
+        db: sqlite3.Connection,
+        now_s: float,
+        topic_ids: frozenset[str],
+        marks: Mapping[int, int],
+        dead: Iterable[str],
+    ) -> None:
         self._commit(db, marks)
         self._subscribe(db, topic_ids)
         self._bury(db, now_s, dead)
         self._reconcile(db)
-        db.execute("UPDATE ownership SET owner=NULL WHERE group_id=? AND owner=? AND heir IS NOT owner", (self._group, self.id))
-        db.execute("UPDATE ownership SET owner=heir WHERE group_id=? AND heir=? AND owner IS NULL", (self._group, self.id))
+        db.execute(
+            "UPDATE ownership SET owner=NULL WHERE group_id=? AND owner=? AND heir IS NOT owner",
+            (self._group, self.id),
+        )
+        db.execute(
+            "UPDATE ownership SET owner=heir WHERE group_id=? AND heir=? AND owner IS NULL",
+            (self._group, self.id),
+        )
 
     def _commit(self, db: sqlite3.Connection, marks: Mapping[int, int]) -> None:
         db.executemany(
             'INSERT INTO committed (group_id, partition_id, "offset") SELECT group_id, partition_id, ? FROM ownership'
             " WHERE group_id=? AND partition_id=? AND owner=?"
             ' ON CONFLICT (group_id, partition_id) DO UPDATE SET "offset"=excluded."offset"',
-            [(offset, self._group, partition_id, self.id) for partition_id, offset in marks.items()],
+            [
+                (offset, self._group, partition_id, self.id)
+                for partition_id, offset in marks.items()
+            ],
         )
 
     def _subscribe(self, db: sqlite3.Connection, topic_ids: frozenset[str]) -> None:
-        rows = db.execute("SELECT topic_id FROM subscription WHERE member_id=?", (self.id,)).fetchall()
+        rows = db.execute(
+            "SELECT topic_id FROM subscription WHERE member_id=?", (self.id,)
+        ).fetchall()
         if {row[0] for row in rows} != topic_ids:
             db.execute("DELETE FROM subscription WHERE member_id=?", (self.id,))
-            db.executemany("INSERT INTO subscription VALUES (?, ?)", [(self.id, topic_id) for topic_id in sorted(topic_ids)])
+            db.executemany(
+                "INSERT INTO subscription VALUES (?, ?)",
+                [(self.id, topic_id) for topic_id in sorted(topic_ids)],
+            )
 
     def _bury(self, db: sqlite3.Connection, now_s: float, dead: Iterable[str]) -> None:
         # After a pause of its own, a member cannot judge whose heartbeat is late until the others
@@ -140,7 +165,10 @@ class Member:
         if now_s - self._beat_at_s > SESSION_S / 2:
             self._awake_since_s = now_s
         if now_s - self._awake_since_s > SESSION_S:
-            late = db.execute("SELECT id FROM member WHERE group_id=? AND seen_s<?", (self._group, now_s - SESSION_S)).fetchall()
+            late = db.execute(
+                "SELECT id FROM member WHERE group_id=? AND seen_s<?",
+                (self._group, now_s - SESSION_S),
+            ).fetchall()
             dead = {*dead, *(row[0] for row in late)}
         for member in dead:
             db.execute("DELETE FROM member WHERE id=?", (member,))
@@ -148,9 +176,13 @@ class Member:
             forget(self._locks, member)
 
     def _reconcile(self, db: sqlite3.Connection) -> None:
-        living: dict[str, set[str]] = {row[0]: set() for row in db.execute("SELECT id FROM member WHERE group_id=?", (self._group,))}
+        living: dict[str, set[str]] = {
+            row[0]: set()
+            for row in db.execute("SELECT id FROM member WHERE group_id=?", (self._group,))
+        }
         for member, topic_id in db.execute(
-            "SELECT member_id, topic_id FROM subscription JOIN member ON member.id=member_id WHERE group_id=?", (self._group,)
+            "SELECT member_id, topic_id FROM subscription JOIN member ON member.id=member_id WHERE group_id=?",
+            (self._group,),
         ):
             living[member].add(topic_id)
         rows = db.execute(
@@ -158,7 +190,9 @@ class Member:
             " WHERE o.partition_id IS NOT NULL OR p.topic_id IN (SELECT topic_id FROM subscription WHERE member_id=?) ORDER BY p.id",
             (self._group, self.id),
         ).fetchall()
-        heirs = balance([Share(partition, topic_id, heir) for partition, topic_id, _, heir in rows], living)
+        heirs = balance(
+            [Share(partition, topic_id, heir) for partition, topic_id, _, heir in rows], living
+        )
         changed = [
             (self._group, partition, owner if owner in living else None, heirs[partition])
             for partition, _, owner, heir in rows
@@ -167,7 +201,10 @@ class Member:
         db.executemany("INSERT OR REPLACE INTO ownership VALUES (?, ?, ?, ?)", changed)
 
     def _owned(self, db: sqlite3.Connection) -> frozenset[int]:
-        rows = db.execute("SELECT partition_id FROM ownership WHERE group_id=? AND owner=?", (self._group, self.id))
+        rows = db.execute(
+            "SELECT partition_id FROM ownership WHERE group_id=? AND owner=?",
+            (self._group, self.id),
+        )
         return frozenset(row[0] for row in rows)
 
     def _holdings(self, db: sqlite3.Connection) -> tuple[Holding, ...]:
@@ -194,7 +231,9 @@ class Member:
 
     def dead(self) -> set[str]:
         """Return the other members of this group whose lock is free."""
-        rows = self._file.all("SELECT id FROM member WHERE group_id=? AND id<>?", (self._group, self.id))
+        rows = self._file.all(
+            "SELECT id FROM member WHERE group_id=? AND id<>?", (self._group, self.id)
+        )
         return {member for (member,) in rows if is_dead(self._locks, member)}
 
     def leave(self, marks: Mapping[int, int]) -> frozenset[int]:

@@ -82,21 +82,44 @@ class _Appender:
         rows: list[tuple[int, int, bytes | None, bytes | None, bytes]] = []
         answers = [self._place(record, rows) for record in records]
         self._db.executemany("INSERT INTO record VALUES (?, ?, ?, ?, ?)", rows)
-        touched = [(partition.high, partition.id) for partitions in self._topics.values() for partition in partitions]
+        touched = [
+            (partition.high, partition.id)
+            for partitions in self._topics.values()
+            for partition in partitions
+        ]
         self._db.executemany("UPDATE partition SET high=? WHERE id=?", touched)
         return answers
 
-    def _place(self, record: Outgoing, rows: list[tuple[int, int, bytes | None, bytes | None, bytes]]) -> Refusal | None:
+    def _place(
+        self, record: Outgoing, rows: list[tuple[int, int, bytes | None, bytes | None, bytes]]
+    ) -> Refusal | None:
         headers = pack_headers(record.headers)
         size = len(record.key or b"") + len(record.value or b"") + len(headers)
         if size > MAX_RECORD_BYTES:
-            return Refusal(f"the record has {size} bytes, a record may have {MAX_RECORD_BYTES}", permanent=True)
+            return Refusal(
+                f"the record has {size} bytes, a record may have {MAX_RECORD_BYTES}", permanent=True
+            )
         partitions = self._partitions(record.topic)
         if not partitions:
-            return Refusal(f"topic {record.topic} does not exist; run `python -m producer topics apply`", permanent=False)
-        chosen = self._rng.randrange(len(partitions)) if record.key is None else partition_of(record.key, len(partitions))
+            return Refusal(
+                f"topic {record.topic} does not exist; run `python -m producer topics apply`",
+                permanent=False,
+            )
+        chosen = (
+            self._rng.randrange(len(partitions))
+            if record.key is None
+            else partition_of(record.key, len(partitions))
+        )
         partition = partitions[chosen]
-        rows.append((first_place(partition.id) + partition.high, self._now_ms, record.key, record.value, headers))
+        rows.append(
+            (
+                first_place(partition.id) + partition.high,
+                self._now_ms,
+                record.key,
+                record.value,
+                headers,
+            )
+        )
         partition.high += 1
         return None
 
@@ -107,7 +130,9 @@ class _Appender:
         return self._topics[topic]
 
 
-def read(file: BusFile, partition_id: int, position: int, *, records: int, size_bytes: int) -> list[Stored]:
+def read(
+    file: BusFile, partition_id: int, position: int, *, records: int, size_bytes: int
+) -> list[Stored]:
     """Return records from `position` on, in order.
 
     The result has at most `records` records and about `size_bytes` bytes, but at least one record
@@ -117,7 +142,9 @@ def read(file: BusFile, partition_id: int, position: int, *, records: int, size_
     start = first_place(partition_id)
     sql = "SELECT place, timestamp_ms, key, value, headers FROM record WHERE place>=? AND place<? ORDER BY place"
     found: list[Stored] = []
-    for place, timestamp_ms, key, value, headers in file.each(sql, (start + position, start + position + records)):
+    for place, timestamp_ms, key, value, headers in file.each(
+        sql, (start + position, start + position + records)
+    ):
         found.append(Stored(place - start, timestamp_ms, key, value, unpack_headers(headers)))
         size_bytes -= found[-1].size_bytes
         if size_bytes <= 0:

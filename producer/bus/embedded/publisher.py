@@ -22,7 +22,9 @@ _PATIENCE_S = 14.0
 class EmbeddedPublisher:
     """Publisher on the bus file."""
 
-    def __init__(self, path: Path, *, clock: Clock | None = None, executor: Executor | None = None) -> None:
+    def __init__(
+        self, path: Path, *, clock: Clock | None = None, executor: Executor | None = None
+    ) -> None:
         self._bus = BusExecutor(path, executor)
         self._clock = clock or SystemClock()
         self._rng = random.Random()  # noqa: S311 - spreads records without a key, protects nothing
@@ -33,16 +35,24 @@ class EmbeddedPublisher:
         until_s = self._clock.now_s() + _PATIENCE_S
         self._waiting += len(records)
         try:
-            return [answer for chunk in log.chunks(records) for answer in await self._append(records[chunk], until_s)]
+            return [
+                answer
+                for chunk in log.chunks(records)
+                for answer in await self._append(records[chunk], until_s)
+            ]
         finally:
             self._waiting -= len(records)
 
     async def _append(self, records: Sequence[Outgoing], until_s: float) -> list[Refusal | None]:
         return await self._bus.run(partial(self._append_now, records=records, until_s=until_s))
 
-    def _append_now(self, file: BusFile, *, records: Sequence[Outgoing], until_s: float) -> list[Refusal | None]:
+    def _append_now(
+        self, file: BusFile, *, records: Sequence[Outgoing], until_s: float
+    ) -> list[Refusal | None]:
         if self._clock.now_s() > until_s:
-            return [Refusal(f"the bus did not take it within {_PATIENCE_S:.0f} s", permanent=False)] * len(records)
+            return [
+                Refusal(f"the bus did not take it within {_PATIENCE_S:.0f} s", permanent=False)
+            ] * len(records)
         try:
             return log.append(file, records, self._rng)
         except sqlite3.OperationalError as error:

@@ -24,11 +24,21 @@ class EmbeddedTopicReader:
         """Yield the records in pages; the records of one partition keep their order."""
         executor = BusExecutor(self._path, None)
         try:
-            for number, partition_id, low, high in await executor.run(partial(_bounds, topic=topic)):
+            for number, partition_id, low, high in await executor.run(
+                partial(_bounds, topic=topic)
+            ):
                 position = low
-                while position < high and (page := await executor.run(partial(_page, partition_id=partition_id, position=position))):
+                while position < high and (
+                    page := await executor.run(
+                        partial(_page, partition_id=partition_id, position=position)
+                    )
+                ):
                     position = page[-1].offset + 1
-                    yield [Incoming(number, one.offset, one.key, one.value, one.headers) for one in page if one.offset < high]
+                    yield [
+                        Incoming(number, one.offset, one.key, one.value, one.headers)
+                        for one in page
+                        if one.offset < high
+                    ]
         finally:
             await executor.close()
 
@@ -36,7 +46,9 @@ class EmbeddedTopicReader:
 def _bounds(file: BusFile, *, topic: str) -> list[tuple[int, int, int, int]]:
     found = bus.bounds(file, topic)
     if not found:
-        raise ConfigError(f"there is no topic {topic}; name the one that holds the dead letters, by default <group>.dlq")
+        raise ConfigError(
+            f"there is no topic {topic}; name the one that holds the dead letters, by default <group>.dlq"
+        )
     return found
 
 

@@ -24,7 +24,11 @@ def cluster_id(file: BusFile) -> str:
 def describe(file: BusFile, topics: Sequence[str]) -> dict[str, TopicState]:
     """Return the state of each given topic that exists."""
     rows = file.all("SELECT name, topic_id, partitions, settings FROM topic")
-    return {name: TopicState(topic_id, count, json.loads(text)) for name, topic_id, count, text in rows if name in topics}
+    return {
+        name: TopicState(topic_id, count, json.loads(text))
+        for name, topic_id, count, text in rows
+        if name in topics
+    }
 
 
 def create(file: BusFile, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
@@ -38,14 +42,22 @@ def create(file: BusFile, topic: str, partitions: int, settings: Mapping[str, st
     with file.write() as db:
         if db.execute("SELECT 1 FROM topic WHERE name=?", (topic,)).fetchone():
             raise UnsafeStateError(f"topic {topic} exists already")
-        db.execute("INSERT INTO topic VALUES (?, ?, ?, ?)", (topic, topic_id, partitions, json.dumps(dict(settings))))
-        db.executemany("INSERT INTO partition (topic_id, number) VALUES (?, ?)", [(topic_id, number) for number in range(partitions)])
+        db.execute(
+            "INSERT INTO topic VALUES (?, ?, ?, ?)",
+            (topic, topic_id, partitions, json.dumps(dict(settings))),
+        )
+        db.executemany(
+            "INSERT INTO partition (topic_id, number) VALUES (?, ?)",
+            [(topic_id, number) for number in range(partitions)],
+        )
 
 
 def configure(file: BusFile, topic: str, settings: Mapping[str, str]) -> None:
     """Set a topic's settings; raise UnsafeStateError when it does not exist."""
     with file.write() as db:
-        if not db.execute("UPDATE topic SET settings=? WHERE name=?", (json.dumps(dict(settings)), topic)).rowcount:
+        if not db.execute(
+            "UPDATE topic SET settings=? WHERE name=?", (json.dumps(dict(settings)), topic)
+        ).rowcount:
             raise _missing(topic)
 
 
@@ -57,17 +69,31 @@ def grow(file: BusFile, topic: str, partitions: int) -> None:
             raise _missing(topic)
         topic_id, count = row
         if partitions <= count:
-            raise UnsafeStateError(f"topic {topic} has {count} partitions, which cannot become {partitions}")
+            raise UnsafeStateError(
+                f"topic {topic} has {count} partitions, which cannot become {partitions}"
+            )
         db.execute("UPDATE topic SET partitions=? WHERE name=?", (partitions, topic))
-        db.executemany("INSERT INTO partition (topic_id, number) VALUES (?, ?)", [(topic_id, n) for n in range(count, partitions)])
+        db.executemany(
+            "INSERT INTO partition (topic_id, number) VALUES (?, ?)",
+            [(topic_id, n) for n in range(count, partitions)],
+        )
 
 
 def delete(file: BusFile, topic: str) -> None:
     """Delete a topic, its records and every group's position in it."""
     with file.write() as db:
-        ids = [row[0] for row in db.execute("SELECT p.id FROM partition p JOIN topic t USING (topic_id) WHERE t.name=?", (topic,))]
+        ids = [
+            row[0]
+            for row in db.execute(
+                "SELECT p.id FROM partition p JOIN topic t USING (topic_id) WHERE t.name=?",
+                (topic,),
+            )
+        ]
         for partition_id in ids:
-            db.execute("DELETE FROM record WHERE place BETWEEN ? AND ?", (first_place(partition_id), first_place(partition_id + 1) - 1))
+            db.execute(
+                "DELETE FROM record WHERE place BETWEEN ? AND ?",
+                (first_place(partition_id), first_place(partition_id + 1) - 1),
+            )
             db.execute("DELETE FROM ownership WHERE partition_id=?", (partition_id,))
             db.execute("DELETE FROM committed WHERE partition_id=?", (partition_id,))
             db.execute("DELETE FROM partition WHERE id=?", (partition_id,))
@@ -123,7 +149,10 @@ def backlog(file: BusFile, group_id: str, topics: Sequence[str]) -> Backlog:
             lag += high - start
             if offset is not None:
                 committed[name, number] = offset
-            row = db.execute("SELECT timestamp_ms FROM record WHERE place=?", (first_place(partition_id) + start,)).fetchone()
+            row = db.execute(
+                "SELECT timestamp_ms FROM record WHERE place=?",
+                (first_place(partition_id) + start,),
+            ).fetchone()
             oldest += row or ()
     return Backlog(lag, min(oldest, default=None), committed)
 
@@ -133,17 +162,26 @@ def bounds(file: BusFile, topic: str) -> list[tuple[int, int, int, int]]:
 
     The list is empty if the topic does not exist.
     """
-    rows = file.all("SELECT p.number, p.id, p.low, p.high FROM partition p JOIN topic t USING (topic_id) WHERE t.name=?", (topic,))
+    rows = file.all(
+        "SELECT p.number, p.id, p.low, p.high FROM partition p JOIN topic t USING (topic_id) WHERE t.name=?",
+        (topic,),
+    )
     return [(number, partition_id, low, high) for number, partition_id, low, high in sorted(rows)]
 
 
-def _positions(file: BusFile, group_id: str, topics: Sequence[str]) -> list[tuple[str, int, int, int, int, int | None]]:
+def _positions(
+    file: BusFile, group_id: str, topics: Sequence[str]
+) -> list[tuple[str, int, int, int, int, int | None]]:
     rows = file.all(
         'SELECT t.name, p.number, p.id, p.low, p.high, c."offset" FROM topic t JOIN partition p USING (topic_id)'
         " LEFT JOIN committed c ON c.group_id=? AND c.partition_id=p.id",
         (group_id,),
     )
-    return [(name, number, partition, low, high, offset) for name, number, partition, low, high, offset in rows if name in topics]
+    return [
+        (name, number, partition, low, high, offset)
+        for name, number, partition, low, high, offset in rows
+        if name in topics
+    ]
 
 
 def _missing(topic: str) -> UnsafeStateError:

@@ -70,13 +70,27 @@ class KafkaTopicAdmin:
         """
         if not topics:
             return {}
-        asked = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S)
-        described = {name: found for name, future in asked.items() if (found := await self._unless_missing(future)) is not None}
+        asked = self._client.describe_topics(
+            TopicCollection(list(topics)), request_timeout=REQUEST_S
+        )
+        described = {
+            name: found
+            for name, future in asked.items()
+            if (found := await self._unless_missing(future)) is not None
+        }
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in described]
-        configs = self._client.describe_configs(resources, request_timeout=REQUEST_S) if resources else {}
-        answers = {resource.name: await self._unless_missing(future) for resource, future in configs.items()}
+        configs = (
+            self._client.describe_configs(resources, request_timeout=REQUEST_S) if resources else {}
+        )
+        answers = {
+            resource.name: await self._unless_missing(future)
+            for resource, future in configs.items()
+        }
         settings = {name: _told(answer) for name, answer in answers.items() if answer is not None}
-        return {name: TopicState(str(described[name].topic_id), len(described[name].partitions), own) for name, own in settings.items()}
+        return {
+            name: TopicState(str(described[name].topic_id), len(described[name].partitions), own)
+            for name, own in settings.items()
+        }
 
     async def create(self, topic: str, partitions: int, replication_factor: int | None) -> None:
         """Create a topic with the settings of docllm.
@@ -84,21 +98,36 @@ class KafkaTopicAdmin:
         Raises UnsafeStateError when it exists, UnreachableError.
         """
         new = NewTopic(topic, partitions, replication_factor or -1, config=SETTINGS)
-        await self._change(self._client.create_topics([new], request_timeout=REQUEST_S, operation_timeout=REQUEST_S), f"create {topic}")
+        await self._change(
+            self._client.create_topics(
+                [new], request_timeout=REQUEST_S, operation_timeout=REQUEST_S
+            ),
+            f"create {topic}",
+        )
         await self._served(topic, partitions)
 
     async def configure(self, topic: str) -> None:
         """Set the settings of an existing topic to those that `create` gives."""
-        entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in SETTINGS.items()]
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in SETTINGS.items()
+        ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        await self._change(self._client.incremental_alter_configs([resource], request_timeout=REQUEST_S), f"configure {topic}")
+        await self._change(
+            self._client.incremental_alter_configs([resource], request_timeout=REQUEST_S),
+            f"configure {topic}",
+        )
 
     async def grow(self, topic: str, partitions: int) -> None:
         """Raise the number of partitions.
 
         Raises UnsafeStateError when the topic has as many or more, UnreachableError.
         """
-        asked = self._client.create_partitions([NewPartitions(topic, partitions)], request_timeout=REQUEST_S, operation_timeout=REQUEST_S)
+        asked = self._client.create_partitions(
+            [NewPartitions(topic, partitions)],
+            request_timeout=REQUEST_S,
+            operation_timeout=REQUEST_S,
+        )
         await self._change(asked, f"raise the partitions of {topic}")
         await self._served(topic, partitions)
 
@@ -111,7 +140,9 @@ class KafkaTopicAdmin:
         starts = {key: max(committed.get(key, 0), low) for key, low in lows.items() if key in highs}
         behind = {key: start for key, start in starts.items() if start < highs[key]}
         oldest_ms = await self._peeked(self._peek.oldest_ms(behind))
-        return Backlog(sum(highs[key] - start for key, start in behind.items()), oldest_ms, committed)
+        return Backlog(
+            sum(highs[key] - start for key, start in behind.items()), oldest_ms, committed
+        )
 
     async def trim(self, offsets: Mapping[Key, int]) -> None:
         """Delete the records below these offsets.
@@ -123,8 +154,12 @@ class KafkaTopicAdmin:
             raise ValueError(f"negative offset for {negative[0]}")
         if not offsets:
             return
-        below = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
-        asked = self._client.delete_records(below, request_timeout=REQUEST_S, operation_timeout=REQUEST_S)
+        below = [
+            TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()
+        ]
+        asked = self._client.delete_records(
+            below, request_timeout=REQUEST_S, operation_timeout=REQUEST_S
+        )
         await self._change(asked, "delete records")
 
     async def close(self) -> None:
@@ -146,12 +181,23 @@ class KafkaTopicAdmin:
     # ---- answers
 
     async def _partitions(self, topics: Sequence[str]) -> list[Key]:
-        asked = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S) if topics else {}
+        asked = (
+            self._client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S)
+            if topics
+            else {}
+        )
         found = [(name, await self._unless_missing(future)) for name, future in asked.items()]
-        return [(name, one.id) for name, described in found if described is not None for one in described.partitions]
+        return [
+            (name, one.id)
+            for name, described in found
+            if described is not None
+            for one in described.partitions
+        ]
 
     async def _committed(self, group_id: str, partitions: Sequence[Key]) -> dict[Key, int]:
-        return await self._when_led(lambda: self._peeked(self._peek.committed(group_id, partitions)))
+        return await self._when_led(
+            lambda: self._peeked(self._peek.committed(group_id, partitions))
+        )
 
     async def _offsets(self, partitions: Iterable[Key], spec: OffsetSpec) -> dict[Key, int]:
         return await self._when_led(lambda: self._offsets_now(partitions, spec))
@@ -168,8 +214,13 @@ class KafkaTopicAdmin:
             await self._clock.sleep(MOVED_S)
 
     async def _offsets_now(self, partitions: Iterable[Key], spec: OffsetSpec) -> dict[Key, int]:
-        asked = self._client.list_offsets({TopicPartition(*key): spec for key in partitions}, request_timeout=REQUEST_S)
-        found = {(one.topic, one.partition): await self._unless_missing(future) for one, future in asked.items()}
+        asked = self._client.list_offsets(
+            {TopicPartition(*key): spec for key in partitions}, request_timeout=REQUEST_S
+        )
+        found = {
+            (one.topic, one.partition): await self._unless_missing(future)
+            for one, future in asked.items()
+        }
         return {key: answer.offset for key, answer in found.items() if answer is not None}
 
     async def _served(self, topic: str, partitions: int) -> None:
@@ -177,17 +228,25 @@ class KafkaTopicAdmin:
         end_s = self._clock.now_s() + REQUEST_S
         while self._clock.now_s() < end_s:
             with suppress(UnreachableError):
-                if len(await self._offsets_now(await self._partitions([topic]), LATEST)) >= partitions:
+                if (
+                    len(await self._offsets_now(await self._partitions([topic]), LATEST))
+                    >= partitions
+                ):
                     return
             await self._clock.sleep(LOOK_S)
-        raise unreachable(self._config, f"the {partitions} partitions of {topic} are made, and not all of them are served yet")
+        raise unreachable(
+            self._config,
+            f"the {partitions} partitions of {topic} are made, and not all of them are served yet",
+        )
 
     async def _change(self, asked: Mapping[Any, "Future[Any]"], doing: str) -> None:
         for future in asked.values():
             try:
                 await self._answer(future)
             except KafkaException as error:
-                raise UnsafeStateError(f"Kafka refused to {doing}: {error.args[0].str()}") from error
+                raise UnsafeStateError(
+                    f"Kafka refused to {doing}: {error.args[0].str()}"
+                ) from error
 
     async def _unless_missing(self, future: "Future[Answered]") -> Answered | None:
         return await self._unless(future, {MISSING})
@@ -250,4 +309,8 @@ def _told(answer: Mapping[str, ConfigEntry]) -> dict[str, str]:
 
     Some services leave out the settings that they set themselves, or their values.
     """
-    return {key: str(answer[key].value) for key in SETTINGS if key in answer and answer[key].value is not None}
+    return {
+        key: str(answer[key].value)
+        for key in SETTINGS
+        if key in answer and answer[key].value is not None
+    }

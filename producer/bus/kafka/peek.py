@@ -82,20 +82,31 @@ class Peek:
 
     def _oldest_ms(self, positions: Mapping[Key, int]) -> int | None:
         with self._opened("docllm-peek") as consumer:
-            consumer.assign([TopicPartition(topic, number, offset) for (topic, number), offset in positions.items()])
+            consumer.assign(
+                [
+                    TopicPartition(topic, number, offset)
+                    for (topic, number), offset in positions.items()
+                ]
+            )
             return min(self._first_timestamps(consumer, set(positions)).values(), default=None)
 
     def _committed(self, group_id: str, keys: Sequence[Key]) -> dict[Key, int]:
         with self._opened(group_id) as consumer:
             found = consumer.committed([TopicPartition(*key) for key in keys], timeout=LIMIT_S)
-        return {(one.topic, one.partition): one.offset for one in found if one.error is None and one.offset >= 0}
+        return {
+            (one.topic, one.partition): one.offset
+            for one in found
+            if one.error is None and one.offset >= 0
+        }
 
     def _first_timestamps(self, consumer: Consumer, missing: set[Key]) -> dict[Key, int]:
         found: dict[Key, int] = {}
         end_s = self._clock.now_s() + LIMIT_S
         while missing:
             if self._clock.now_s() > end_s:
-                raise TimeoutError(f"no record came from {len(missing)} partitions within {LIMIT_S:.0f} s")
+                raise TimeoutError(
+                    f"no record came from {len(missing)} partitions within {LIMIT_S:.0f} s"
+                )
             message = consumer.poll(POLL_S)
             error = None if message is None else message.error()
             if error is not None and error.code() in LASTING:
@@ -137,7 +148,9 @@ async def apart(ask: Callable[[], Answered]) -> Answered:
         async with asyncio.timeout(LIMIT_S + CLOSE_S):
             return await asyncio.wrap_future(answer)
     except TimeoutError as error:
-        raise TimeoutError(str(error) or f"the client gave no answer within {LIMIT_S + CLOSE_S:.0f} s") from None
+        raise TimeoutError(
+            str(error) or f"the client gave no answer within {LIMIT_S + CLOSE_S:.0f} s"
+        ) from None
 
 
 def close(consumer: Consumer) -> None:

@@ -127,7 +127,9 @@ class KafkaPublisher:
     def _send(self, parcels: list[Parcel]) -> None:
         now_s = self._clock.now_s()
         for parcel in parcels:
-            parcel.answer = refused(parcel.records, "not sent: the brokers were not answering those before")
+            parcel.answer = refused(
+                parcel.records, "not sent: the brokers were not answering those before"
+            )
         fresh = [parcel for parcel in parcels if now_s - parcel.since_s < WAIT_S]
         records = [record for parcel in fresh for record in parcel.records]
         try:

@@ -12,7 +12,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from producer.bus.kafka.errors import UNREACHABLE
 from producer.bus.kafka.peek import close
 from producer.ports import Incoming
-from schemas.clients.kafka import CONSUMER_PROMISES, MAX_FETCH_BYTES, Settings, admin_settings, raw_headers, refusing, unreachable
+from schemas.clients.kafka import (
+    CONSUMER_PROMISES,
+    MAX_FETCH_BYTES,
+    Settings,
+    admin_settings,
+    raw_headers,
+    refusing,
+    unreachable,
+)
 from schemas.errors import ConfigError
 from schemas.runtime.clock import Clock
 from schemas.settings.config import KafkaConfig
@@ -55,11 +63,15 @@ class KafkaTopicReader:
         if found.error is not None and found.error.code() not in NO_TOPIC:
             raise KafkaException(found.error)
         if not found.partitions:
-            raise ConfigError(f"there is no topic {topic}; name the one that holds the dead letters, by default <group>.dlq")
+            raise ConfigError(
+                f"there is no topic {topic}; name the one that holds the dead letters, by default <group>.dlq"
+            )
         ends: dict[int, int] = {}
         starts: list[TopicPartition] = []
         for number in found.partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_S)
+            low, high = consumer.get_watermark_offsets(
+                TopicPartition(topic, number), timeout=ANSWER_S
+            )
             if high > low:
                 ends[number] = high
                 starts.append(TopicPartition(topic, number, low))
@@ -107,4 +119,8 @@ class _Reading:
             return None
         if offset + 1 >= self.ends[number]:
             self.open.discard(number)
-        return Incoming(number, offset, message.key(), message.value(), raw_headers(message)) if offset < self.ends[number] else None
+        return (
+            Incoming(number, offset, message.key(), message.value(), raw_headers(message))
+            if offset < self.ends[number]
+            else None
+        )

@@ -69,7 +69,10 @@ class Sender:
         end_s = self._clock.now_s() + SEND_S
         refusals = self._attempt(records, end_s)
         if len(records) > 1:
-            refusals = [self._alone(record, refusal, end_s) for record, refusal in zip(records, refusals, strict=True)]
+            refusals = [
+                self._alone(record, refusal, end_s)
+                for record, refusal in zip(records, refusals, strict=True)
+            ]
         return refusals
 
     def close(self) -> None:
@@ -89,7 +92,10 @@ class Sender:
             if records:
                 self._outage.answered()
             return refusals
-        return [refusal or self._reported(record) for record, refusal in zip(records, refusals, strict=True)]
+        return [
+            refusal or self._reported(record)
+            for record, refusal in zip(records, refusals, strict=True)
+        ]
 
     def _alone(self, record: Outgoing, refusal: Refusal | None, end_s: float) -> Refusal | None:
         """Retry a refused record alone: a broker refuses a whole batch for one bad record."""

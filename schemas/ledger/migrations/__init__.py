@@ -40,7 +40,9 @@ def require(database: Database) -> None:
     _refuse_newer(there)
     if there != wanted():
         state = "is empty" if there is None else f"has schema {there}"
-        raise UnsafeStateError(f"the database {state}, this version needs {wanted()}; run: python -m producer migrate")
+        raise UnsafeStateError(
+            f"the database {state}, this version needs {wanted()}; run: python -m producer migrate"
+        )
 
 
 def migrate(database: Database) -> tuple[str | None, str]:
@@ -105,7 +107,10 @@ def _refuse_newer(there: str | None) -> None:
 def _lock(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
         return  # SQLite's transactions include DDL, and there is only one writer
-    tries = (connection.execute(text("SELECT GET_LOCK(:name, 1)"), {"name": _LOCK}).scalar() for _ in range(_LOCK_TRIES))
+    tries = (
+        connection.execute(text("SELECT GET_LOCK(:name, 1)"), {"name": _LOCK}).scalar()
+        for _ in range(_LOCK_TRIES)
+    )
     if 1 not in tries:
         raise UnsafeStateError("another migrate is running; wait for it and start again")
 

@@ -18,8 +18,14 @@ def scripts() -> ScriptDirectory:
 def upgrade(connection: Connection) -> None:
     """Run the missing migrations, up to the newest revision."""
     found = scripts()
-    with EnvironmentContext(AlembicConfig(), found, fn=lambda revision, _context: found._upgrade_revs("head", revision)) as environment:  # noqa: SLF001 - what alembic.command.upgrade calls
-        environment.configure(connection=connection, on_version_apply=lambda **_: crash.reach("migrate.revision"))
+    with EnvironmentContext(
+        AlembicConfig(),
+        found,
+        fn=lambda revision, _context: found._upgrade_revs("head", revision),  # noqa: SLF001
+    ) as environment:
+        environment.configure(
+            connection=connection, on_version_apply=lambda **_: crash.reach("migrate.revision")
+        )
         with environment.begin_transaction():
             environment.run_migrations()
     connection.commit()

@@ -27,9 +27,15 @@ class Story:
 
 
 STORIES = (
-    Story(producing.loading, "load.batch_made load.ids_taken load.accepted load.published load.shrunk"),
+    Story(
+        producing.loading, "load.batch_made load.ids_taken load.accepted load.published load.shrunk"
+    ),
     Story(producing.cancelling, "cancel.marked cancel.page_cancelled"),
-    Story(producing.preparing, "migrate.revision migrate.upgraded topics.created topics.grown topics.configured", prepared=False),
+    Story(
+        producing.preparing,
+        "migrate.revision migrate.upgraded topics.created topics.grown topics.configured",
+        prepared=False,
+    ),
     Story(working.beginning, "lease.registered claim.fence_claimed claim.claimed"),
     Story(working.calling, "call.sending call.answered"),
     Story(working.settling, "settle.committed commit.sending"),
@@ -41,9 +47,19 @@ STORIES = (
     Story(repairing.sweeping, "sweep.ordered trim.trimmed", embedded="trim.low_raised"),
     Story(repairing.contradicting, "load.accepted claim.conflicting quarantine.kept"),
     Story(repairing.relieving, "relief.ordered", prepared=False),
-    Story(receiving.receiving, "intake.batch_made intake.ids_taken intake.accepted intake.quarantined quarantine.kept"),
+    Story(
+        receiving.receiving,
+        "intake.batch_made intake.ids_taken intake.accepted intake.quarantined quarantine.kept",
+    ),
     Story(receiving.outsized, "publish.refused publish.set_aside"),
-    Story(failing.replaying, "replay.page_stored replay.stored replay.page_applied replay.page_published"),
+    Story(
+        failing.replaying,
+        "replay.page_stored replay.stored replay.page_applied replay.page_published",
+    ),
     Story(failing.loading_back, "from_topic.accepted"),
-    Story(failing.guarding, "guard.turn_taken guard.answered guard.opened guard.called_up", prepared=False),
+    Story(
+        failing.guarding,
+        "guard.turn_taken guard.answered guard.opened guard.called_up",
+        prepared=False,
+    ),
 )

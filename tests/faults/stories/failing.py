@@ -32,7 +32,10 @@ def replaying(stage: Stage) -> None:
     deployment.producer("replay", *going_on)
     stage.age_orders()
     run = stage.recover()
-    assert {(task.status, task.replays) for task in run.tasks} == {(Status.SUCCEEDED, 1), (Status.CANCELLED, 0)}
+    assert {(task.status, task.replays) for task in run.tasks} == {
+        (Status.SUCCEEDED, 1),
+        (Status.CANCELLED, 0),
+    }
 
 
 def loading_back(stage: Stage) -> None:

@@ -21,7 +21,13 @@ def loading(stage: Stage) -> None:
     llm = deployment.llm("--latency", "0")
     chunk = 1000 if stage.kafka else 200
     each, most = (CHUNKS * chunk, CHUNKS) if stage.long else (FEW, 1)
-    deaths = {"batch_made": 1, "ids_taken": most, "accepted": most, "published": most, "shrunk": most}
+    deaths = {
+        "batch_made": 1,
+        "ids_taken": most,
+        "accepted": most,
+        "published": most,
+        "shrunk": most,
+    }
     for number, (step, times) in enumerate(deaths.items(), 1):
         path = _lines(stage, number * each)
         stage.crash_producer(f"load.{step}", "load", str(path), most=times)
@@ -69,7 +75,9 @@ def _change_settings(stage: Stage) -> None:
     bus, topic = stage.deployment.bus, stage.deployment.topics.name("tasks")
     if isinstance(bus, KafkaBus):
         entry = ConfigEntry("retention.ms", "1000000", incremental_operation=AlterConfigOpType.SET)
-        (changed,) = bus.admin.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]).values()
+        (changed,) = bus.admin.incremental_alter_configs(
+            [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]
+        ).values()
         changed.result(30)
         return
     file = BusFile(stage.deployment.folder / "docllm-data" / "bus.sqlite")

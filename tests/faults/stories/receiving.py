@@ -32,7 +32,9 @@ def receiving(stage: Stage) -> None:
 
 def _lines(stage: Stage, batch: str) -> list[Outgoing]:
     topic, headers = stage.deployment.topics.name("inbox"), [("docllm-batch", batch.encode())]
-    return [Outgoing(topic, None, orjson.dumps(task_line(number)), headers) for number in range(LINES)]
+    return [
+        Outgoing(topic, None, orjson.dumps(task_line(number)), headers) for number in range(LINES)
+    ]
 
 
 def _garbage(stage: Stage, destination: str) -> list[Outgoing]:
@@ -63,7 +65,12 @@ def _write_large(stage: Stage, name: str, *, value_bytes: int) -> None:
     value = orjson.dumps({"id": name, "prompt": filler})
     key = chance.randbytes(MAX_RECORD_BYTES - len(value) - 200)
     if stage.kafka:
-        producer = Producer({"bootstrap.servers": stage.deployment.environ["DOCLLM_KAFKA_BOOTSTRAP"], "message.max.bytes": 5 << 20})
+        producer = Producer(
+            {
+                "bootstrap.servers": stage.deployment.environ["DOCLLM_KAFKA_BOOTSTRAP"],
+                "message.max.bytes": 5 << 20,
+            }
+        )
         producer.produce(topic, value, key)
         assert producer.flush(30) == 0
     else:

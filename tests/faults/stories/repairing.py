@@ -89,7 +89,11 @@ def relieving(stage: Stage) -> None:
     llm.dial("hang=1")
     deployment.load(1, "slow")
     ledger = deployment.status()["ledger"]
-    records = [_record(stage, ledger, one) for one in deployment.ledger.tasks() if one.name.startswith("done/")]
+    records = [
+        _record(stage, ledger, one)
+        for one in deployment.ledger.tasks()
+        if one.name.startswith("done/")
+    ]
     deployment.bus.write(records * (SPAN // COPIED + 1))
     stage.crash_agent("relief.ordered")
     llm.dial()
@@ -101,4 +105,9 @@ def _record(stage: Stage, ledger: str, one: Task, value: bytes | None = None) ->
     """Return a first record of a task, or with another value one that pretends to be."""
     group, (batch, key) = stage.deployment.group, one.name.split("/")
     headers = encode(Publication(ledger, group, batch, one.id, 0))
-    return Outgoing(stage.deployment.topics.name("tasks"), key.encode(), one.value if value is None else value, headers)
+    return Outgoing(
+        stage.deployment.topics.name("tasks"),
+        key.encode(),
+        one.value if value is None else value,
+        headers,
+    )

@@ -59,7 +59,14 @@ def splitting(stage: Stage) -> None:
     """A group with rows that the database refuses is settled in parts; a death between two of them changes nothing for the others."""
     stage.deployment.llm("--latency", "0.3")
     stage.deployment.load(TASKS)
-    stage.write(text(_refusing("MOD(NEW.task_id, 5) = 0" if stage.kafka else "NEW.task_id % 5 = 0", kafka=stage.kafka)))
+    stage.write(
+        text(
+            _refusing(
+                "MOD(NEW.task_id, 5) = 0" if stage.kafka else "NEW.task_id % 5 = 0",
+                kafka=stage.kafka,
+            )
+        )
+    )
     stage.crash_agent("settle.split", *SLOTS, most=4)
     run = stage.recover()
     assert sum(task.status == Status.DEAD for task in run.tasks) == TASKS // 5
@@ -94,7 +101,9 @@ def draining(stage: Stage) -> None:
     stage.deployment.load(TASKS)
 
     def drain(agent: Program) -> None:
-        stage.deployment.until(lambda: stage.deployment.ledger.claims_of(agent.pid), "the agent to work")
+        stage.deployment.until(
+            lambda: stage.deployment.ledger.claims_of(agent.pid), "the agent to work"
+        )
         agent.signal(signal.SIGTERM)
 
     for step in ("group_left", "settled", "published"):

@@ -17,7 +17,9 @@ from tests.simulation.machine import GROUP
 
 def _always_deleted() -> AbstractContextManager[Any]:
     shrink = outbox.shrink
-    return patch.object(outbox, "shrink", lambda connection, order, left: shrink(connection, order, left[:0]))
+    return patch.object(
+        outbox, "shrink", lambda connection, order, left: shrink(connection, order, left[:0])
+    )
 
 
 def _load_without_order() -> AbstractContextManager[Any]:
@@ -34,7 +36,9 @@ def _from_memory() -> AbstractContextManager[Any]:
     write = settles._write_orders
 
     def remembered(*args: Any) -> Any:
-        with patch.object(outbox, "place", lambda _c, group, where, items: [Order(0, group, where, tuple(items))]):
+        with patch.object(
+            outbox, "place", lambda _c, group, where, items: [Order(0, group, where, tuple(items))]
+        ):
             return write(*args)
 
     return patch.object(settles, "_write_orders", remembered)
@@ -45,7 +49,9 @@ def _published_first() -> AbstractContextManager[Any]:
 
     def hasty(self: settler.Settler, entry: Any, outcome: Any) -> None:
         if isinstance(outcome, Dead) and entry.row is not None:
-            self._ordered([Order(0, GROUP, "dlq", ((outbox.TASK, entry.task_id, entry.row.fence),))])
+            self._ordered(
+                [Order(0, GROUP, "dlq", ((outbox.TASK, entry.task_id, entry.row.fence),))]
+            )
         put(self, entry, outcome)
 
     found.enter_context(patch.object(settler.Settler, "put", hasty))
@@ -72,7 +78,9 @@ def _letter_without_body() -> AbstractContextManager[Any]:
 BUGS = {
     "order deleted whatever the report": Bug("P1", _always_deleted),
     "load without an order": Bug("P1", _load_without_order),
-    "settled without an order": Bug("P8", replaced(settles, "_write_orders", lambda _connection, _group, _chosen: [])),
+    "settled without an order": Bug(
+        "P8", replaced(settles, "_write_orders", lambda _connection, _group, _chosen: [])
+    ),
     "orders are kept in memory": Bug("P1", _from_memory),
     "a letter before its death": Bug("P8", _published_first),
     "a letter after the replay": Bug("P8", _whatever_became_of_it, stages.LATE_SENDERS),

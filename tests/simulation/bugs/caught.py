@@ -31,4 +31,6 @@ def write(found: dict[str, int]) -> None:
     text = PAGE.read_text()
     begin = text.index(HEAD) + len(HEAD)
     end = text.index("\n\n", begin)
-    PAGE.write_text(text[:begin] + "".join(f"\n{line(name, found.get(name, 0))}" for name in BUGS) + text[end:])
+    PAGE.write_text(
+        text[:begin] + "".join(f"\n{line(name, found.get(name, 0))}" for name in BUGS) + text[end:]
+    )

@@ -60,11 +60,21 @@ BUGS = {
     "a rate limit counts": Bug("P5", lambda: _counted("RATE")),
     "an unpaid bill counts": Bug("P5", lambda: _counted("MONEY")),
     "an outage counts": Bug("P5", _outage_counted, {**OUTAGES, "slots": 1}),
-    "the breaker never stops a route": Bug("P5", replaced(window.Window, "bad", property(lambda _self: False)), OUTAGES),
-    "deaths are not held back": Bug(
-        "P5", replaced(settlements, "hold_back", lambda _c, _g, some, _tier: [(one, one.outcome) for one in some]), ALL_FAIL
+    "the breaker never stops a route": Bug(
+        "P5", replaced(window.Window, "bad", property(lambda _self: False)), OUTAGES
     ),
-    "refusals are not held back": Bug("P5", replaced(guard_rule.GuardWatch, "may_be_refused", _raised_for_nothing), ALL_REFUSED),
+    "deaths are not held back": Bug(
+        "P5",
+        replaced(
+            settlements,
+            "hold_back",
+            lambda _c, _g, some, _tier: [(one, one.outcome) for one in some],
+        ),
+        ALL_FAIL,
+    ),
+    "refusals are not held back": Bug(
+        "P5", replaced(guard_rule.GuardWatch, "may_be_refused", _raised_for_nothing), ALL_REFUSED
+    ),
     "a death does not count": Bug("P5", replaced(settlements, "_DIE", _DIE)),
     "a panic never counts": Bug("P4", _panics_free, ALL_PANIC),
     "a cancelled task is called": Bug("P4", _cancel_unheard, CANCELLED),

@@ -18,7 +18,12 @@ def _no_recheck(connection: Any, group: str, ids: Any) -> Any:
 
 
 def _fence_raised_at_reap(connection: Any, group: str, rows: Any) -> None:
-    values = {"status": 0, "due_at": utc_now(), "lease_losses": task.c.lease_losses + 1, "fence": task.c.fence + 1}
+    values = {
+        "status": 0,
+        "due_at": utc_now(),
+        "lease_losses": task.c.lease_losses + 1,
+        "fence": task.c.fence + 1,
+    }
     connection.execute(update(task).where(task.c.id.in_([row.id for row in rows])).values(**values))
 
 
@@ -29,15 +34,21 @@ def _loss_not_counted(connection: Any, group: str, rows: Any) -> None:
 
 
 def _no_amnesty(connection: Any, agent_id: int) -> int:
-    late = update(agent).where(agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None), agent.c.seen_at < utc_after(-12))
+    late = update(agent).where(
+        agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None), agent.c.seen_at < utc_after(-12)
+    )
     return int(connection.execute(late.values(lost_at=utc_now())).rowcount)
 
 
 BUGS = {
-    "reaper without a second look": Bug("P7", replaced(reaping, "reset_orphans", _no_recheck), ZOMBIES),
+    "reaper without a second look": Bug(
+        "P7", replaced(reaping, "reset_orphans", _no_recheck), ZOMBIES
+    ),
     "reap raises the fence": Bug("P1", replaced(reaping, "_return", _fence_raised_at_reap)),
     "a reap counts no loss": Bug("P2", replaced(reaping, "_return", _loss_not_counted)),
     "every lease is good": Bug("P4", replaced(lease.Lease, "good", lambda _self, _now_s: True)),
-    "verdict without amnesty": Bug("P7", replaced(leases, "judge_others", _no_amnesty), DATABASE_AWAY),
+    "verdict without amnesty": Bug(
+        "P7", replaced(leases, "judge_others", _no_amnesty), DATABASE_AWAY
+    ),
     "verdict after 4 s": Bug("P7", replaced(leases, "DEAD_AFTER_S", 4.0)),
 }

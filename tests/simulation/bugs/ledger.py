@@ -22,19 +22,34 @@ from tests.simulation.bugs.stages import ZOMBIES
 def _any_owner_settles(connection: Any, settlements: Sequence[Any]) -> list[Any]:
     ids = [one.row.task_id for one in settlements]
     rows = {row.id: row for row in connection.execute(task.select().where(task.c.id.in_(ids)))}
-    return [one for one in settlements if rows[one.row.task_id].status in {Status.PROCESSING, Status.PENDING}]
+    return [
+        one
+        for one in settlements
+        if rows[one.row.task_id].status in {Status.PROCESSING, Status.PENDING}
+    ]
 
 
 def _reaped_settled_by_anyone(connection: Any, settlements: Sequence[Any]) -> list[Any]:
     ids = [one.row.task_id for one in settlements]
     rows = {row.id: row for row in connection.execute(task.select().where(task.c.id.in_(ids)))}
     found = [(one, rows[one.row.task_id]) for one in settlements]
-    return [one for one, row in found if row.status == Status.PENDING or (row.status == Status.PROCESSING and row.owner == one.owner)]
+    return [
+        one
+        for one, row in found
+        if row.status == Status.PENDING
+        or (row.status == Status.PROCESSING and row.owner == one.owner)
+    ]
 
 
 def _claiming(*where: Any) -> Any:
-    values = {"status": 1, "owner": bindparam("by_owner"), "due_at": utc_after(bindparam("deadline_s"))}
-    return update(task).where(task.c.id.in_(bindparam("ids", expanding=True)), *where).values(**values)
+    values = {
+        "status": 1,
+        "owner": bindparam("by_owner"),
+        "due_at": utc_after(bindparam("deadline_s")),
+    }
+    return (
+        update(task).where(task.c.id.in_(bindparam("ids", expanding=True)), *where).values(**values)
+    )
 
 
 _FENCE, _DUE = task.c.fence <= bindparam("at_fence"), task.c.due_at <= utc_now()
@@ -42,7 +57,13 @@ _ONE = update(task).where(task.c.id == bindparam("one"))
 
 
 def _retry(**values: Any) -> Any:
-    usual = {"status": 2, "owner": 0, "lease_losses": 0, "fence": task.c.fence + 1, "attempt": task.c.attempt + 1}
+    usual = {
+        "status": 2,
+        "owner": 0,
+        "lease_losses": 0,
+        "fence": task.c.fence + 1,
+        "attempt": task.c.attempt + 1,
+    }
     return _ONE.values(**usual | {"due_at": utc_after(bindparam("delay_s"))} | values)
 
 
@@ -50,9 +71,21 @@ def _retry_keeps_fence() -> AbstractContextManager[Any]:
     def orders(connection: Any, group: str, chosen: Any) -> list[Any]:
         placed = []
         for one, outcome in chosen:
-            destination = "dlq" if isinstance(outcome, Dead) else f"retry.{outcome.tier}" if isinstance(outcome, Retry | Moved) else None
+            destination = (
+                "dlq"
+                if isinstance(outcome, Dead)
+                else f"retry.{outcome.tier}"
+                if isinstance(outcome, Retry | Moved)
+                else None
+            )
             fence = one.row.fence + isinstance(outcome, Moved)
-            placed += outbox.place(connection, group, destination, [(outbox.TASK, one.row.task_id, fence)]) if destination else []
+            placed += (
+                outbox.place(
+                    connection, group, destination, [(outbox.TASK, one.row.task_id, fence)]
+                )
+                if destination
+                else []
+            )
         return placed
 
     stack = ExitStack()
@@ -69,7 +102,11 @@ def _replay_keeps_fence() -> AbstractContextManager[Any]:
         ids = [row.id for row in rows]
         connection.execute(update(task).where(task.c.id.in_(ids)).values(fence=task.c.fence - 1))
         for order in orders:
-            outbox.shrink(connection, order, [(kind, task_id, fence - 1) for kind, task_id, fence in order.items])
+            outbox.shrink(
+                connection,
+                order,
+                [(kind, task_id, fence - 1) for kind, task_id, fence in order.items],
+            )
         return []
 
     return patch.object(tasks, "_move", same)
@@ -92,12 +129,25 @@ def _quarantine_without_letter() -> AbstractContextManager[Any]:
 
 BUGS = {
     "settle without owner": Bug("P2", replaced(settles, "_accepted", _any_owner_settles)),
-    "a reaped task is settled by anyone": Bug("P2", replaced(settles, "_accepted", _reaped_settled_by_anyone), ZOMBIES),
-    "claim takes the claimed": Bug("P2", replaced(claims, "_CLAIM", _claiming(task.c.status.in_((0, 1, 2)), _FENCE))),
-    "snooze keeps its owner": Bug("P2", replaced(settles, "_SNOOZE", _ONE.values(status=0, due_at=utc_after(bindparam("delay_s"))))),
-    "claim takes the final": Bug("P1", replaced(claims, "_CLAIM", _claiming(_FENCE, (task.c.status > 1) | _DUE))),
-    "claim before it is due": Bug("P6", replaced(claims, "_CLAIM", _claiming(task.c.status.in_((0, 2)), _FENCE))),
-    "a retry keeps losses": Bug("P2", replaced(settles, "_RETRY", _retry(lease_losses=task.c.lease_losses))),
+    "a reaped task is settled by anyone": Bug(
+        "P2", replaced(settles, "_accepted", _reaped_settled_by_anyone), ZOMBIES
+    ),
+    "claim takes the claimed": Bug(
+        "P2", replaced(claims, "_CLAIM", _claiming(task.c.status.in_((0, 1, 2)), _FENCE))
+    ),
+    "snooze keeps its owner": Bug(
+        "P2",
+        replaced(settles, "_SNOOZE", _ONE.values(status=0, due_at=utc_after(bindparam("delay_s")))),
+    ),
+    "claim takes the final": Bug(
+        "P1", replaced(claims, "_CLAIM", _claiming(_FENCE, (task.c.status > 1) | _DUE))
+    ),
+    "claim before it is due": Bug(
+        "P6", replaced(claims, "_CLAIM", _claiming(task.c.status.in_((0, 2)), _FENCE))
+    ),
+    "a retry keeps losses": Bug(
+        "P2", replaced(settles, "_RETRY", _retry(lease_losses=task.c.lease_losses))
+    ),
     "a retry is due at once": Bug("P6", replaced(settles, "_RETRY", _retry(due_at=utc_now()))),
     "retry keeps the fence": Bug("P3", _retry_keeps_fence),
     "replay keeps the fence": Bug("P8", _replay_keeps_fence),

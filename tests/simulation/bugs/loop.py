@@ -50,7 +50,11 @@ def _fenced_passes() -> AbstractContextManager[Any]:
 
     stack = ExitStack()
     stack.enter_context(patch.object(reaping, "_return", silent))
-    stack.enter_context(patch.object(dispatcher.Dispatcher, "_fenced", lambda self, entry, _outcome: self._finish(entry, -1)))
+    stack.enter_context(
+        patch.object(
+            dispatcher.Dispatcher, "_fenced", lambda self, entry, _outcome: self._finish(entry, -1)
+        )
+    )
     return stack
 
 
@@ -69,7 +73,9 @@ def _highest(self: Any, offset: int) -> None:
         del self._open[older]
 
 
-def _no_followers(self: table.InFlightTable, entry: Any, _now_s: float, *, redelivered: bool) -> None:
+def _no_followers(
+    self: table.InFlightTable, entry: Any, _now_s: float, *, redelivered: bool
+) -> None:
     self.bodies_bytes += len(entry.value or b"")
     self._by_task[entry.task_id] = entry
     (self.ask if redelivered else self.ready)(entry)
@@ -88,13 +94,17 @@ def _followers_forgotten() -> AbstractContextManager[Any]:
 def _copies_of_any_fence() -> AbstractContextManager[Any]:
     """The record of a settled task's next attempt may be there already."""
     take = table.InFlightTable.take_copies
-    return patch.object(table.InFlightTable, "take_copies", lambda self, entry, _fence: take(self, entry, 1 << 30))
+    return patch.object(
+        table.InFlightTable, "take_copies", lambda self, entry, _fence: take(self, entry, 1 << 30)
+    )
 
 
 def _new_token() -> AbstractContextManager[Any]:
     tokens = iter(range(1, 1 << 23))
 
-    async def pages(self: Any, records: Any, owner: int, deadline_s: float, *, suspects: bool = False) -> Any:
+    async def pages(
+        self: Any, records: Any, owner: int, deadline_s: float, *, suspects: bool = False
+    ) -> Any:
         def work(c: Any, page: Any) -> Any:
             return claims.claim(c, page, owner + (next(tokens) << 8), deadline_s, suspects=suspects)
 
@@ -175,10 +185,14 @@ BUGS = {
     "snooze lets the offset pass": Bug("P3", _passes(Snooze)),
     "release lets the offset pass": Bug("P3", _passes(Released)),
     "the offset moves before the settle": Bug("P3", _settled_before_the_ledger),
-    "the highest finished is committed": Bug("P3", replaced(watermark.OffsetTracker, "finish", _highest)),
+    "the highest finished is committed": Bug(
+        "P3", replaced(watermark.OffsetTracker, "finish", _highest)
+    ),
     "intake commits first": Bug("P3", _intake_first),
     "suspects are dropped": Bug("P3", replaced(QuarantineQueue, "keep", _suspects_dropped)),
-    "two records of one task in a claim": Bug("P4", replaced(table.InFlightTable, "arrive", _no_followers)),
+    "two records of one task in a claim": Bug(
+        "P4", replaced(table.InFlightTable, "arrive", _no_followers)
+    ),
     "the second record of a task is forgotten": Bug("P1", _followers_forgotten),
     "a record of a newer fence is taken for a copy": Bug("P3", _copies_of_any_fence),
     "new token when a claim is tried again": Bug("P7", _new_token),

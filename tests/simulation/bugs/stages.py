@@ -4,18 +4,43 @@ from typing import Any
 
 Stage = dict[str, Any]
 
-_BUSY: Stage = {"tasks": 40, "horizon_s": 60.0, "slow_s": {"llm": 19.0}, "crashes": [], "slots": 4, "agents": 3, "linger": True}
+_BUSY: Stage = {
+    "tasks": 40,
+    "horizon_s": 60.0,
+    "slow_s": {"llm": 19.0},
+    "crashes": [],
+    "slots": 4,
+    "agents": 3,
+    "linger": True,
+}
 ZOMBIES: Stage = {**_BUSY, "events": [(4.0 * turn, "zombie") for turn in range(1, 14)]}
 DATABASE_AWAY: Stage = {**_BUSY, "events": [(8.0 * turn, "database_away") for turn in range(1, 7)]}
 # Tasks of it wait.
-CANCELLED: Stage = {**_BUSY, "events": [(14.0, "crash"), (15.0, "cancel")], "crashes": [("cancel.marked", 1)]}
+CANCELLED: Stage = {
+    **_BUSY,
+    "events": [(14.0, "crash"), (15.0, "cancel")],
+    "crashes": [("cancel.marked", 1)],
+}
 
-_ALONE: Stage = {"agents": 1, "inbox": 0, "models": ("",), "chances": {}, "kinds": {"t": 1}, "crashes": []}
+_ALONE: Stage = {
+    "agents": 1,
+    "inbox": 0,
+    "models": ("",),
+    "chances": {},
+    "kinds": {"t": 1},
+    "crashes": [],
+}
 OUTAGES: Stage = {
     **_ALONE, "tasks": 60, "slots": 8, "horizon_s": 60.0, "max_attempts": 5,
     "events": [(at_s, "outage") for at_s in (2.0, 2.1, 30.0, 30.1)],
 }  # fmt: skip
-ALL_PANIC: Stage = {**_ALONE, "tasks": 6, "horizon_s": 60.0, "kinds": {"panics": 1}, "events": [(55.0, "start")]}
+ALL_PANIC: Stage = {
+    **_ALONE,
+    "tasks": 6,
+    "horizon_s": 60.0,
+    "kinds": {"panics": 1},
+    "events": [(55.0, "start")],
+}
 ALL_FAIL: Stage = {**_ALONE, "tasks": 10, "max_attempts": 2, "kinds": {"broken": 1}, "events": []}
 ALL_REFUSED: Stage = {**_ALONE, "tasks": 40, "slots": 8, "kinds": {"refused": 1}, "events": []}
 

@@ -4,7 +4,17 @@ import sqlalchemy as sa
 from alembic import op
 
 from schemas.ledger.migrations.steps import OPTIONS
-from schemas.ledger.sql import BigId, Blob, LongText, Tiny, UtcTime, binary, name, utc_default, varbinary
+from schemas.ledger.sql import (
+    BigId,
+    Blob,
+    LongText,
+    Tiny,
+    UtcTime,
+    binary,
+    name,
+    utc_default,
+    varbinary,
+)
 
 revision = "0001"
 down_revision = None
@@ -144,7 +154,9 @@ def upgrade() -> None:
         sa.Column("created_at", UtcTime, server_default=utc_default(), nullable=False),
         sa.Column("seen", sa.Integer(), server_default=sa.text("1"), nullable=False),
         sa.PrimaryKeyConstraint("id"),
-        sa.UniqueConstraint("topic_id", "topic", "part", "record_offset", name="uq_quarantine_record"),
+        sa.UniqueConstraint(
+            "topic_id", "topic", "part", "record_offset", name="uq_quarantine_record"
+        ),
         sqlite_autoincrement=True,
         if_not_exists=True,
         **OPTIONS,
@@ -198,7 +210,12 @@ def upgrade() -> None:
         sa.Column("fence", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("owner", BigId, server_default=sa.text("0"), nullable=False),
         sa.Column("due_at", UtcTime, server_default=utc_default(), nullable=False),
-        sa.Column("expires_at", UtcTime, server_default=sa.text("'9999-12-31 00:00:00.000000'"), nullable=False),
+        sa.Column(
+            "expires_at",
+            UtcTime,
+            server_default=sa.text("'9999-12-31 00:00:00.000000'"),
+            nullable=False,
+        ),
         sa.Column("created_at", UtcTime, server_default=utc_default(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("batch_id", "task_key", name="uq_task_key"),

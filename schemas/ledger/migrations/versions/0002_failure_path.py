@@ -72,5 +72,7 @@ def upgrade() -> None:
     )
     add_column("quarantine", sa.Column("fingerprint", binary(16), nullable=True))
     add_column("quarantine", sa.Column("replayed_at", UtcTime, nullable=True))
-    add_column("tally", sa.Column("disposition", name(32), server_default=sa.text("''"), nullable=False))
+    add_column(
+        "tally", sa.Column("disposition", name(32), server_default=sa.text("''"), nullable=False)
+    )
     add_index("ix_tally_key", "tally", ["batch_id", "type", "route", "created_at"])
