@@ -1,4 +1,7 @@
-"""How an attempt can end, as values. The judge makes them, settle writes them, nothing else decides."""
+"""The ways in which an attempt can end, as values.
+
+The judge makes them, settles write them, and nothing else decides.
+"""
 
 from dataclasses import dataclass
 
@@ -9,12 +12,15 @@ __all__ = [
     "Retry", "Snooze", "Spent", "Succeeded",
 ]  # fmt: skip
 
-INTERNAL = "INTERNAL"  # the class of an attempt that ended in a bug of ours
+INTERNAL = "INTERNAL"  # the error class of an attempt that ended in a bug of ours
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What an attempt cost. `cost_micro` is in millionths of the currency's unit; `duration_ms` is the whole attempt."""
+    """The cost of an attempt.
+
+    `cost_micro` is in millionths of the currency's unit. `duration_ms` covers the whole attempt.
+    """
 
     model: str = ""
     tokens_in: int = 0
@@ -25,13 +31,13 @@ class Spent:
 
     @property
     def called(self) -> bool:
-        """Return whether a call was made: it may have been billed, also where no usage is known."""
+        """Return whether a call was made. It may have been billed even without known usage."""
         return bool(self.trace_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt did not succeed: a class of the judge's table and a text for a person."""
+    """The reason of a failed attempt: a class of the judge's table, and a text for a person."""
 
     error_class: str
     text: str
@@ -39,7 +45,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """The answer. `body` is already packed as `codec` says."""
+    """The attempt gave an answer. `body` is already packed as `codec` says."""
 
     body: bytes
     codec: int
@@ -67,7 +73,10 @@ class Snooze:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Wait in tier `tier` for `delay_s` at the least, since nothing of its kind runs now; the attempt does not count."""
+    """Wait in tier `tier` for at least `delay_s`, because no task of this kind runs now.
+
+    The attempt does not count.
+    """
 
     failure: Failure
     spent: Spent
@@ -86,14 +95,17 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """The task's batch was cancelled. `spent`: what the attempt had paid by then."""
+    """The task's batch was cancelled. `spent` is what the attempt had paid by then."""
 
     spent: Spent = Spent()
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The claim is given back: the agent drains, or lost the partition or its lease. `spent`: what was paid before."""
+    """The claim is given back: the agent drains, or lost the partition or its lease.
+
+    `spent` is what the attempt had paid by then.
+    """
 
     spent: Spent = Spent()
 

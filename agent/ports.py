@@ -179,17 +179,15 @@ class AtRest:
 
 # ---- Ledger: claims, settles, leases
 
-SUSPECT_LOSSES, ALONE_LOSSES = (
-    2,
-    3,
-)  # lost agents, from which on a task may be what kills them, and runs alone to prove it
+# Lost agents from which on a task is a crash suspect, and from which on it runs alone to prove it.
+SUSPECT_LOSSES, ALONE_LOSSES = 2, 3
 
 
 @dataclass(frozen=True, slots=True)
 class Claimable:
     """A record as the claim sees it.
 
-    `digest` is None if the agent keeps no body; it was compared when the record came.
+    `digest` is None if the agent keeps no body; it was compared when the record was read.
     """
 
     publication: Publication
@@ -213,7 +211,7 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The row that the claim reads back of a task; `due_in_s` is by the database's clock."""
+    """A task's row as the claim reads it back; `due_in_s` is by the database's clock."""
 
     task_id: int
     batch_id: int
@@ -233,12 +231,12 @@ class Row:
 
     @property
     def suspect(self) -> bool:
-        """Return whether it may be what kills agents: one such task at a time runs in an agent."""
+        """Return whether the task may kill agents; an agent runs one such task at a time."""
         return self.lease_losses >= SUSPECT_LOSSES
 
     @property
     def alone(self) -> bool:
-        """Return whether nothing may run beside it: if its agent is lost again, it is known why."""
+        """Return whether the task must run alone: if its agent is lost too, the task is guilty."""
         return self.lease_losses >= ALONE_LOSSES
 
 
@@ -279,9 +277,10 @@ class Ledger(Protocol):
     async def claim(
         self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False
     ) -> Answers:
-        """Take what can be taken under `owner` until `deadline_s` from now; answer for all. One record for each task id.
+        """Claim free tasks under `owner` until `deadline_s` from now; answer for every record.
 
-        Without `suspects` a task is left that agents were lost over: it would be lost with the others, or they with it.
+        There must be one record for each task id. Without `suspects`, a task over which agents were
+        lost is left alone: it and the others could be lost together.
         """
         ...
 

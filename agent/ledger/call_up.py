@@ -1,7 +1,7 @@
-"""The calling up of tasks that wait in a tier since their route was closed, as SQL.
+"""Calls up tasks that wait in a tier because their route was closed, as SQL.
 
-Any number of agents may do it: each statement has its own condition, so that a task is called up
-once and the other agents see nothing to do. What waits for another reason is left alone.
+Any number of agents may do this: each statement checks its own condition, so a task is called up
+once and the other agents find nothing to do. Tasks that wait for another reason are left alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,14 +17,14 @@ from schemas.ledger.sql import utc_now
 from schemas.ledger.tables import batch, task, task_attempt
 from schemas.task.states import Status
 
-SCAN = 2000  # waiting tasks that one step looks at
-_BEFORE, _AFTER = "route ", " is closed"  # around the route's name in the text of a move
+SCAN = 2000  # waiting tasks that one step reads
+_BEFORE, _AFTER = "route ", " is closed"  # surround the route's name in the error text of a move
 
 _LATER = and_(task.c.status == int(Status.RETRYING), task.c.due_at > utc_now())
 _WAITING = (
     select(task.c.id, task.c.fence, task.c.due_at).where(_LATER).order_by(task.c.due_at, task.c.id)
 )
-# As text: SQLite keeps times in milliseconds, and compares them letter by letter.
+# Compared as text, because SQLite stores times as text, with milliseconds.
 _DUE = type_coerce(task.c.due_at, String)
 _PAST = and_(
     bindparam("due_at") <= _DUE, or_(bindparam("due_at") < _DUE, task.c.id > bindparam("after_id"))
@@ -43,7 +43,7 @@ _MOVES = (
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a walk through the waiting tasks has come: the last one that it looked at."""
+    """The position of a walk through the waiting tasks: the last task that it read."""
 
     due_at: str
     task_id: int
@@ -51,14 +51,14 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One step of a walk: the orders for what it called up, and where to go on; None at the end."""
+    """One step of a walk: the orders that it wrote, and the next position (None at the end)."""
 
     orders: list[Order]
     place: Cursor | None
 
 
 def closed_text(route: str) -> str:
-    """Return the text of a move that was made since this route was closed."""
+    """Return the error text of a move that was made because this route was closed."""
     return f"{_BEFORE}{route}{_AFTER}"
 
 
@@ -69,7 +69,7 @@ def step(
     limit: int,
     place: Cursor | None,
 ) -> Page:
-    """Look at a page of waiting tasks after `place`; let up to `limit` of wanted routes run now."""
+    """Call up at most `limit` tasks of wanted routes from the page of tasks after `place`."""
     query = _WAITING.limit(SCAN)
     if place is None:
         rows = connection.execute(query).all()
@@ -93,7 +93,7 @@ def _place(connection: Connection, row: Row[Any]) -> Cursor:
 def _moves(
     connection: Connection, group: str, ids: Sequence[int], wanted: Callable[[str], bool]
 ) -> set[tuple[int, int]]:
-    """Return task and fence of those whose newest attempt was a move for a wanted route."""
+    """Return (task, fence) of tasks that last were moved because a wanted route was closed."""
     if not ids:
         return set()
     rows = connection.execute(_MOVES, {"ids": sorted(ids), "of_group": group}).all()
@@ -105,7 +105,7 @@ def _route_of(text: str) -> str:
 
 
 def _call(connection: Connection, group: str, chosen: Sequence[tuple[int, int]]) -> list[Order]:
-    """Let these tasks be due now, and order records for them, if they still wait under this fence."""
+    """Make these tasks due now and order their records, if they still wait under this fence."""
     if not chosen:
         return []
     these = select(task.c.id, task.c.fence).where(

@@ -1,4 +1,4 @@
-"""The claim's answers about records, from the rows that were read back. Pure."""
+"""Decides the claim's answer about each record from the row that was read back. Pure."""
 
 from agent.ports import Answer, Claimable, Row
 from schemas.task.states import FINAL, Status
@@ -10,7 +10,7 @@ FENCE_LEAP = 1000
 def answer(record: Claimable, row: Row, digest: bytes, *, owner: int) -> Answer:
     """Return the answer for a record whose ledger and group are ours.
 
-    `owner` is the owner number of the claim call, 0 for a question.
+    `owner` is the owner number of the claim call; it is 0 for a query that claims nothing.
     """
     fence = record.publication.fence
     if (record.digest is not None and record.digest != digest) or fence > row.fence + FENCE_LEAP:

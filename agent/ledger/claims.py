@@ -1,4 +1,4 @@
-"""Claims, questions, releases and head-of-line relief, as SQL.
+"""Claims, queries without a claim (`ask`), releases and head-of-line relief, as SQL.
 
 Every statement names the state it expects; zero rows is an answer.
 """
@@ -81,9 +81,10 @@ def claim(
     *,
     suspects: bool = False,
 ) -> Answers:
-    """Take what can be taken under `owner`, answer for all. May be run again with the same owner after a lost answer.
+    """Claim tasks under `owner` and answer for every record.
 
-    Without `suspects` a task over which agents were lost twice is left, and answered as one that is to be claimed again.
+    After a lost answer it may be run again with the same owner. Without `suspects`, a task over
+    which agents were lost at least twice is not claimed, and its answer is AGAIN.
     """
     below = ANY_LOSSES if suspects else SUSPECT_LOSSES
     for fence, same in groupby(sorted(records, key=_fence), key=_fence):
@@ -142,9 +143,9 @@ def relieve(
 
 
 def archived(connection: Connection, names: Iterable[str]) -> set[str]:
-    """Return which of these batches are archived.
+    """Return the names of the given batches that are archived.
 
-    Their tasks are done and have no rows any more.
+    The tasks of an archived batch are done and have no rows any more.
     """
     query = select(batch.c.name).where(
         batch.c.name.in_(sorted(set(names))), batch.c.archived_at.is_not(None)
@@ -193,7 +194,7 @@ def _release_conflicts(connection: Connection, answers: Answers, owner: int) -> 
 
 
 def _row(columns: Sequence[Any]) -> Row:
-    """Return the row that was read back, from the columns of `_READ` without the digest."""
+    """Build a row from the columns of `_READ` without the digest."""
     *numbers, due_in_s, expired, kind, task_key, batch_name, cancelled = columns
     return Row(
         *numbers, float(due_in_s), bool(expired), kind, bytes(task_key), batch_name, bool(cancelled)

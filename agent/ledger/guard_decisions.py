@@ -1,7 +1,7 @@
-"""Guards as SQL: what settles and the reaper decide about failures, inside their own transactions.
+"""Guards as SQL: decides about failures inside the transaction of a settle or of the reaper.
 
-The row of a key is locked before anything is decided, so that all agents count one after another. Locks are taken in the order
-tasks, guards, tasks of looks.
+The guard row of a key is locked before any decision, so that all agents count one after another.
+Locks are taken in this order: tasks, guards, the tasks of looks.
 """
 
 from collections.abc import Collection, Sequence
@@ -24,7 +24,7 @@ EXHAUSTED, PERMANENT = "exhausted", "permanent"
 
 
 class GuardKey(NamedTuple):
-    """What a guard is about."""
+    """The subject of a guard: a batch, a task type and a route."""
 
     batch_id: int
     type: str
@@ -33,7 +33,10 @@ class GuardKey(NamedTuple):
 
 @dataclass(slots=True)
 class _Case:
-    """A key under judgement. `holding` are its raised guards; `failed` is the error that raised one now."""
+    """A key under judgement.
+
+    `holding` are its raised guards. `failed` is the error that raised a guard now.
+    """
 
     guard_id: int
     watch: GuardWatch
@@ -44,10 +47,11 @@ class _Case:
 def hold_back(
     connection: Connection, group: str, settlements: Sequence[Settlement], longest: Tier
 ) -> list[tuple[Settlement, Outcome]]:
-    """Return the outcomes to be written: what a guard holds back is moved to the longest tier, uncounted.
+    """Return the outcomes to write; a death that a guard holds back becomes a move.
 
-    Held back are tasks whose attempts are used up, and tasks that were refused while no task of their key has succeeded. A task of
-    a look that began on a working route dies all the same. Other deaths are never held back.
+    The move goes to the longest tier and is not counted. Held back are tasks whose attempts are
+    used up, and tasks that were refused while no task of their key has succeeded. A task of a look
+    that began on a working route dies all the same. Other deaths are never held back.
     """
     cases = _cases(connection, group, settlements)
     tried = _tried(connection, cases.values(), [one.row.task_id for one in settlements])
@@ -112,7 +116,7 @@ def _may_die(watch: GuardWatch, outcome: Dead) -> bool:
 def _cases(
     connection: Connection, group: str, settlements: Sequence[Settlement]
 ) -> dict[GuardKey, _Case]:
-    """Return the keys for which a guard may be raised, or hold something back; their rows are locked."""
+    """Return the keys whose guard may be raised or may hold a task back; lock their rows."""
     exhausted = {_key(one) for one in settlements if _exhausted(one.outcome)}
     succeeding = {_key(one) for one in settlements if isinstance(one.outcome, Succeeded)}
     refused = {_key(one) for one in settlements if _refused(one.outcome)} - succeeding
@@ -153,13 +157,12 @@ def _watch_failures(
     *,
     succeeding: bool,
 ) -> GuardWatch:
-    """Return the watch with what is known of the route, and of how tasks of the key ended lately."""
+    """Return the watch with the state of the route and the recent ends of the key's tasks."""
     if not (row.trusted or succeeding or guard_history.route_works(connection, group, key.route)):
         silence = guard_history.silence(connection, group, key.route)
         return GuardWatch(raised=False, route_works=False, silence=silence)
-    since = (
-        row.opened_at if row.cause else None
-    )  # what was before the guard's last opening is forgiven
+    # Failures before the guard's last opening are forgiven.
+    since = row.opened_at if row.cause else None
     return GuardWatch(
         raised=False,
         route_works=True,
@@ -169,7 +172,7 @@ def _watch_failures(
 
 
 def _locked(connection: Connection, group: str, keys: Collection[GuardKey]) -> dict[GuardKey, Any]:
-    """Return the guards of these keys' batches, locked; a key without one gets one that is open."""
+    """Lock and return the guards of these keys' batches; a key without a guard gets an open one."""
     found = _lock(connection, keys)
     missing = sorted(key for key in keys if key not in found)
     for key in missing:
@@ -181,7 +184,11 @@ def _locked(connection: Connection, group: str, keys: Collection[GuardKey]) -> d
 
 
 def _lock(connection: Connection, keys: Collection[GuardKey]) -> dict[GuardKey, Any]:
-    """A guard that was opened lately vouches for its route: whoever opened it knows that it works."""
+    """Lock and return the guards of these keys' batches.
+
+    A guard that was opened lately is `trusted`: it vouches for its route, because whoever opened it
+    knows that the route works.
+    """
     trusted = ((guard.c.cause != "") & (guard.c.opened_at > utc_after(-WINDOW_S))).label("trusted")
     columns = (
         guard.c.id,
@@ -200,7 +207,7 @@ def _lock(connection: Connection, keys: Collection[GuardKey]) -> dict[GuardKey, 
 
 
 def _raise(connection: Connection, guard_id: int, cause: Cause, reason: str) -> None:
-    """Raise a guard that is open; its first look is due at once."""
+    """Raise an open guard; its first look is due at once."""
     fresh = {"raised_at": utc_now(), "probe_at": utc_now(), "opened_at": None, "called_at": None}
     no_look = {"look_size": 1, "look_left": -1, "look_at": utc_now(), "vouched": 0}
     opened = update(guard).where(guard.c.id == guard_id, guard.c.opened_at.is_not(None))
@@ -210,7 +217,10 @@ def _raise(connection: Connection, guard_id: int, cause: Cause, reason: str) -> 
 def _tried(
     connection: Connection, cases: Collection[_Case], task_ids: Sequence[int]
 ) -> set[tuple[int, int]]:
-    """Return (task, fence) of those in a look that began on a working route: their end is their own."""
+    """Return (task, fence) of the tasks in a look that began on a working route.
+
+    Such a task ends by its own fault.
+    """
     vouched = sorted({row.id for case in cases for row in case.holding if row.vouched})
     return _in_looks(connection, vouched, task_ids) if vouched else set()
 
@@ -226,7 +236,7 @@ def _in_looks(
 
 
 def leave_looks(connection: Connection, tasks: Sequence[tuple[int, int]]) -> None:
-    """Take these (task, fence) out of the looks that they are in: what became of them tells nothing."""
+    """Take these (task, fence) out of their looks, because their end is no evidence."""
     if not tasks:
         return
     query = select(guard_look).where(
@@ -242,7 +252,7 @@ def leave_looks(connection: Connection, tasks: Sequence[tuple[int, int]]) -> Non
 
 
 def stopped(connection: Connection, keys: Collection[tuple[int, str]]) -> set[tuple[int, str]]:
-    """Return those of these (batch, type) over which agents were lost too often."""
+    """Return which of these (batch, type) have a raised guard for lost agents."""
     ids = sorted({batch_id for batch_id, _ in keys})
     query = select(guard.c.batch_id, guard.c.type).where(
         guard.c.batch_id.in_(ids), guard.c.route == ANY_ROUTE, guard.c.opened_at.is_(None)
@@ -251,7 +261,10 @@ def stopped(connection: Connection, keys: Collection[tuple[int, str]]) -> set[tu
 
 
 def in_lost_looks(connection: Connection, group: str, tasks: Sequence[tuple[int, int]]) -> set[int]:
-    """Return those of these (task, fence) that go in a look of a guard for lost agents, while other tasks of the group succeed."""
+    """Return the tasks of these (task, fence) that may die in a look for lost agents.
+
+    They are in a look of a raised guard that began while other tasks of the group succeeded.
+    """
     raised = select(guard.c.id).where(
         guard.c.group_name == group, guard.c.route == ANY_ROUTE, guard.c.opened_at.is_(None)
     )
@@ -263,7 +276,7 @@ def in_lost_looks(connection: Connection, group: str, tasks: Sequence[tuple[int,
 def raise_for_losses(
     connection: Connection, group: str, keys: Collection[tuple[int, str]], reason: str
 ) -> None:
-    """Raise the guards of these (batch, type), whatever the route."""
+    """Raise the guards of these (batch, type) for all routes."""
     wide = {GuardKey(batch_id, task_type, ANY_ROUTE) for batch_id, task_type in keys}
     rows = _locked(connection, group, wide)
     for key in sorted(wide):

@@ -1,6 +1,6 @@
-"""How the tasks of a key ended, read from the tally: what a guard is raised for, and what keeps one from being raised.
+"""Reads from the tally how the tasks of a key ended, to decide whether its guard is raised.
 
-No query here grows with the number of tasks: the tally is summed up again and again.
+No query here grows with the number of tasks, because the tally is summed up again and again.
 """
 
 from collections import Counter
@@ -16,10 +16,10 @@ from schemas.ledger.sql import UtcTime, utc_after
 from schemas.ledger.tables import batch, tally
 from schemas.task.states import Status
 
-PROBE_BATCH = 0  # a success of the tally that no batch has: a prompt of our own was answered
-LOOK_BACK = (
-    300  # newest counts of a key that are looked at: minutes, or some seconds of a fast batch
-)
+# The batch of tally rows that say that our own prompt was answered; no real batch has this id.
+PROBE_BATCH = 0
+# The newest tally rows of a key that are read: minutes, or some seconds of a fast batch.
+LOOK_BACK = 300
 EXHAUSTED, PERMANENT = "exhausted", "permanent"
 _FINAL = (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
 
@@ -27,9 +27,10 @@ _FINAL = (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
 def route_works(
     connection: Connection, group: str, route: str, since: datetime | None = None
 ) -> bool:
-    """Return whether something of the group succeeded on the route lately; after `since`, the database's time, if given.
+    """Return whether anything of the group succeeded on the route lately.
 
-    Where any route is meant, prompts of our own do not count: they tell nothing of agents that are lost.
+    Only successes after `since`, a time of the database, count if it is given. For ANY_ROUTE our
+    own prompts do not count, because they are no evidence about lost agents.
     """
     query = (
         select(tally.c.id)
@@ -43,7 +44,7 @@ def route_works(
 
 
 def silence(connection: Connection, group: str, route: str) -> str:
-    """Return since when nothing has succeeded on the route, for a person."""
+    """Return since when nothing has succeeded on the route, as text for a person."""
     newest = select(func.max(tally.c.created_at)).outerjoin(batch, batch.c.id == tally.c.batch_id)
     last = connection.execute(newest.where(*_on_route(group, route))).scalar()
     known = "in this group yet" if last is None else f"since {written(last)}"
@@ -72,7 +73,7 @@ def any_success(connection: Connection, batch_id: int, kind: str, route: str) ->
 def lately(
     connection: Connection, batch_id: int, kind: str, route: str, *, since: datetime | None
 ) -> list[EndedAlike]:
-    """Return how tasks of the key ended in the window and after `since`, the newest first."""
+    """Return how tasks of the key ended in the window and after `since`, newest first."""
     ended = tally.c.state.in_((int(Status.SUCCEEDED), int(Status.DEAD)))
     query = select(tally.c.disposition, tally.c.fingerprint, tally.c.delta).where(
         *_of(batch_id, kind, route), ended
@@ -90,7 +91,7 @@ def lately(
 def refusals(
     connection: Connection, batch_id: int, kind: str, route: str, *, since: datetime | None
 ) -> tuple[int, Counter[bytes]]:
-    """Return how many tasks of the key died after `since`, and how many of them were refused, by fingerprint."""
+    """Return how many tasks of the key died after `since`, and the refused ones by fingerprint."""
     columns = (tally.c.outcome, tally.c.disposition, tally.c.fingerprint)
     died = (tally.c.state == int(Status.DEAD), tally.c.delta > 0)
     query = select(*columns, func.sum(tally.c.delta).label("n")).where(
@@ -105,7 +106,10 @@ def refusals(
 
 
 def good_end(connection: Connection, batch_id: int, kind: str, route: str) -> bool:
-    """Return whether the key is at the end of a good run: the load ended, few tasks are left, and few of many have died."""
+    """Return whether the key is at the end of a good run.
+
+    The load has ended, few tasks are left, and few of many tasks have died.
+    """
     if connection.execute(select(batch.c.closed_at).where(batch.c.id == batch_id)).scalar() is None:
         return False
     columns = (tally.c.route, tally.c.state, tally.c.outcome)

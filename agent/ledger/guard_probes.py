@@ -1,7 +1,7 @@
-"""How a raised guard ends, as SQL: its looks, its opening, and the calling up of what it had moved.
+"""Ends raised guards, as SQL: looks, openings, and the call-up of the tasks they moved.
 
-A look tries some tasks of the guard. Every agent does this, each statement by its own condition, so that one agent wins and the
-others see nothing to do.
+A look tries some tasks of the guard. Every agent runs these statements. Each statement checks its
+own condition, so that one agent wins and the others find nothing to do.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -20,13 +20,13 @@ from schemas.ledger.tables import guard, guard_look, task, task_attempt, task_in
 from schemas.task.states import WAITING, Status
 
 PAGE = 500
-FEW = 100  # waiting tasks that are looked at for those of the guard's route
+FEW = 100  # waiting tasks that are searched for tasks of the guard's route
 PATIENCE_S = 3.0  # a place in a look is first offered to tasks that an agent has in hand
-LINGER_S = (
-    10.0  # an agent may move a task for as long after the opening, since it had not heard of it
-)
+# For so long after the opening an agent that has not heard of it may still move a task.
+LINGER_S = 10.0
 
-# What waits since a guard stopped it. Any other wait is an attempt's own delay, or its provider's wish: it is not cut short.
+# Tasks that wait because a guard moved them. Any other wait is an attempt's own delay or the
+# provider's wish, and is not cut short.
 _MOVED = exists().where(
     task_attempt.c.task_id == task.c.id,
     task_attempt.c.fence == task.c.fence - 1,
@@ -36,16 +36,15 @@ _MOVED = exists().where(
 _RAISED = guard.c.opened_at.is_(None)
 _DUE = (guard.c.look_left < 0) & (guard.c.probe_at <= utc_now())
 
-Asked = Sequence[
-    tuple[int, datetime]
-]  # guards whose route is asked, and their `look_at` at that moment
+# Guards whose route is asked, with their `look_at` at that moment.
+Asked = Sequence[tuple[int, datetime]]
 
 
 # ---- the beginning of a look
 
 
 def take_route_turn(connection: Connection, group: str, route: str, wait_s: float) -> Asked:
-    """Take the turn to ask a route, for all its guards that are due; they are due again after `wait_s`."""
+    """Take the turn to ask a route for all its due guards; they are due again after `wait_s`."""
     mine = (
         guard.c.group_name == group,
         guard.c.route == route,
@@ -63,7 +62,10 @@ def take_route_turn(connection: Connection, group: str, route: str, wait_s: floa
 
 
 def route_answered(connection: Connection, route: str) -> None:
-    """Note that a route answered a prompt of our own: it vouches for the route as a task's success does."""
+    """Record that a route answered our own prompt.
+
+    The answer vouches for the route as a task's success does.
+    """
     tally.write(
         connection,
         [tally.TallyChange(tally.TallyKey(PROBE_BATCH, "", route, Status.SUCCEEDED, "probe"))],
@@ -71,10 +73,11 @@ def route_answered(connection: Connection, route: str) -> None:
 
 
 def begin(connection: Connection, group: str, one: Guard) -> bool:
-    """Begin the look that is due; return False when the route must be asked first.
+    """Begin the look that is due; return False if the route must be asked first.
 
-    Nothing needs to be asked where something succeeded on the route since the last look. Over lost agents no prompt tells anything:
-    there the look begins, and its tasks may die only if something else of the group succeeded.
+    The route need not be asked if anything has succeeded on it since the last look. A prompt is no
+    evidence about lost agents: their look begins without one, and its tasks may die only if
+    something else of the group succeeded.
     """
     works = route_works(connection, group, one.route, since=one.look_at)
     if not works and one.cause != Cause.WORKER_LOST:
@@ -84,7 +87,10 @@ def begin(connection: Connection, group: str, one: Guard) -> bool:
 
 
 def begin_asked(connection: Connection, asked: Asked, *, answered: bool) -> None:
-    """Begin the looks that waited for the answer of their route. Without one, a look is of one task, and its tasks cannot die."""
+    """Begin the looks that waited for the answer of their route.
+
+    If the route did not answer, each look has one task, and that task cannot die.
+    """
     _begin(connection, asked, guard.c.look_left < 0, vouched=answered)
 
 
@@ -115,7 +121,10 @@ def _begin(
 
 
 def take_turn(connection: Connection, guard_id: int, task_id: int) -> bool:
-    """Let this task go in the guard's look if it has a free place, or if the task is in it already. Safe to run twice."""
+    """Return whether this task may run in the guard's look; let it join if a place is free.
+
+    A task that has joined before may run only under the fence it joined with. Safe to run twice.
+    """
     fence = connection.execute(select(task.c.fence).where(task.c.id == task_id)).scalar()
     mine = (guard_look.c.guard_id == guard_id, guard_look.c.task_id == task_id)
     joined = connection.execute(select(guard_look.c.fence).where(*mine)).scalar()
@@ -125,7 +134,7 @@ def take_turn(connection: Connection, guard_id: int, task_id: int) -> bool:
 
 
 def _join(connection: Connection, guard_id: int, fences: dict[int, int]) -> list[int]:
-    """Let as many of these tasks join the look as it has free places; return which did."""
+    """Let as many of these tasks join the look as it has free places; return their ids."""
     free = select(guard.c.look_left).where(guard.c.id == guard_id, _RAISED).with_for_update()
     chosen = list(fences)[: max(0, connection.execute(free).scalar() or 0)]
     if chosen:
@@ -141,7 +150,7 @@ def call_some(
 ) -> list[Order]:
     """Call up waiting tasks for the free places of a look; return the orders for their records.
 
-    One agent does so every few seconds. Where no task waits for it, the places that are still free are closed.
+    One agent does so every few seconds. If no task waits for the look, its free places are closed.
     """
     turn = update(guard).where(
         guard.c.id == one.id,
@@ -172,7 +181,11 @@ def call_some(
 
 
 def _candidates(connection: Connection, one: Guard) -> dict[int, int]:
-    """Return some waiting tasks that may be called up, with their fences: what was moved, by its time, else what is due by itself."""
+    """Return some waiting tasks that may be called up, with their fences.
+
+    These are tasks that a guard moved, earliest due time first. If there are none, they are tasks
+    that are due anyway.
+    """
     outside = ~exists().where(guard_look.c.guard_id == one.id, guard_look.c.task_id == task.c.id)
     mine = select(task.c.id, task.c.fence).where(*_mine(one), outside).limit(FEW)
     moved = mine.where(task.c.status == int(Status.RETRYING), _MOVED).order_by(task.c.due_at)
@@ -196,7 +209,10 @@ def _bodies(connection: Connection, task_ids: Collection[int]) -> dict[int, byte
 
 
 def look_at(connection: Connection, group: str, one: Guard, probe_s: float) -> str:
-    """Return why the guard may be opened, empty when it may not. A look that is over is ended, and the next one gets its time."""
+    """Return why the guard may be opened, or an empty text if it may not.
+
+    Ends a look that is over, and sets the time of the next one.
+    """
     if one.cause == Cause.NO_SUCCESS:
         return (
             "something succeeded on its route"
@@ -228,7 +244,7 @@ def look_at(connection: Connection, group: str, one: Guard, probe_s: float) -> s
 
 
 def _look(connection: Connection, one: Guard) -> Look:
-    """Return how the tasks of the look fare. A fence that has risen tells of an attempt that failed."""
+    """Return how the tasks of the look fare. A fence that has risen means a failed attempt."""
     query = select(task.c.status, (task.c.fence > guard_look.c.fence).label("rose"))
     rows = connection.execute(
         query.join(guard_look, guard_look.c.task_id == task.c.id).where(
@@ -261,12 +277,15 @@ def _any(connection: Connection, one: Guard, statuses: Collection[Status]) -> bo
 
 
 def _mine(one: Guard) -> tuple[ColumnElement[bool], ...]:
-    """Where a task is the guard's. `+ 0` keeps the server from walking the whole batch: few tasks are open, or wait."""
+    """Return the conditions that a task is the guard's.
+
+    `+ 0` keeps the server from walking the whole batch, of which few tasks are open or wait.
+    """
     return task.c.batch_id + 0 == one.batch_id, task.c.type == one.type
 
 
 def put_off(connection: Connection, one: Guard, wait_s: float) -> None:
-    """Let no look be due before `wait_s`."""
+    """Put off a look that is due by `wait_s`."""
     connection.execute(
         update(guard)
         .where(guard.c.id == one.id, guard.c.probe_at <= utc_now())
@@ -274,11 +293,14 @@ def put_off(connection: Connection, one: Guard, wait_s: float) -> None:
     )
 
 
-# ---- what an opened guard had moved
+# ---- the tasks that an opened guard had moved
 
 
 def call_up(connection: Connection, group: str, one: Guard) -> list[Order]:
-    """Let a page of the tasks that an opened guard had moved run now; when there are no more, say so in its row."""
+    """Make a page of the tasks that an opened guard had moved due now; return their orders.
+
+    When none is left LINGER_S after the opening, the guard's row says so (`called_at`).
+    """
     mine = (task.c.status == int(Status.RETRYING), *_mine(one), task.c.due_at > utc_now())
     ids = sorted(
         connection.execute(
@@ -293,7 +315,7 @@ def call_up(connection: Connection, group: str, one: Guard) -> list[Order]:
 
 
 def _call(connection: Connection, group: str, which: ColumnElement[bool]) -> list[Order]:
-    """Let waiting tasks be due now, and order records for them."""
+    """Make waiting tasks due now, and order records for them."""
     locked = (
         select(task.c.id, task.c.fence).where(which, task.c.status.in_(WAITING)).order_by(task.c.id)
     )
@@ -309,7 +331,7 @@ def _call(connection: Connection, group: str, which: ColumnElement[bool]) -> lis
 
 
 def forget(connection: Connection, group: str) -> None:
-    """Delete guards that have been open for so long that they decide nothing any more."""
+    """Delete guards that have been open for so long that they affect no decision any more."""
     connection.execute(
         delete(guard).where(guard.c.group_name == group, guard.c.called_at < utc_after(-WINDOW_S))
     )

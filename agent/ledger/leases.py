@@ -93,9 +93,9 @@ def beat(connection: Connection, agent_id: int, notice: str = "") -> bool:
 
 
 def judge_others(connection: Connection, agent_id: int) -> int:
-    """Declare agents lost whose heartbeat is too old; return how many.
+    """Declare the agents lost whose heartbeat is too old; return how many.
 
-    Declares none if this agent was stalled itself.
+    Declares none if this agent was itself stalled.
     """
     verdict = _VERDICT_SQLITE if connection.dialect.name == "sqlite" else _VERDICT
     limits = {"dead": int(DEAD_AFTER_S), "stall": int(STALL_S), "amnesty": int(AMNESTY_S)}
@@ -103,7 +103,7 @@ def judge_others(connection: Connection, agent_id: int) -> int:
 
 
 def declare_lost(connection: Connection, agent_id: int) -> bool:
-    """Declare an agent lost that is known to be dead; return whether it was not lost yet."""
+    """Declare a dead agent lost; return False if it was already lost or had stopped."""
     known = update(agent).where(
         agent.c.id == agent_id, agent.c.lost_at.is_(None), agent.c.stopped_at.is_(None)
     )
@@ -127,8 +127,8 @@ def gone(connection: Connection, group: str) -> frozenset[int]:
 def forget(connection: Connection) -> int:
     """Delete agents that left long ago; return how many, at most a page.
 
-    An agent that still holds a task stays until it holds none. To itself, an agent without a row is
-    a lost one.
+    The row of an agent that still holds a task stays until it holds none: an agent that finds no
+    row of its own takes itself for lost.
     """
     claims = (
         select(task.c.owner.op(">>")(OWNER_BITS))

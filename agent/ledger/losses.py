@@ -1,7 +1,8 @@
-"""What ran in each lost agent, as SQL: which task kills its agents, and which were only beside it.
+"""Records which tasks ran in each lost agent, as SQL, to find the task that kills agents.
 
-A loss is charged to every task in a lost agent's hands. A task is found guilty only when it was alone in one; what
-the others were charged beside it is then undone. Rows are few, and go with the next end of their task or after a day.
+A loss is charged to every task in a lost agent's hands. A task is found guilty only if it was alone
+in a lost agent. The losses that other tasks were charged beside it are then undone. The rows are
+few. They are deleted at the next counted end of their task, or after a day.
 """
 
 from collections import Counter
@@ -36,12 +37,12 @@ _FORGET = delete(task_loss).where(
 
 
 def agent_of(row: Any) -> int:
-    """Return the agent in whose claim a task is."""
+    """Return the agent whose claim holds a task."""
     return int(row.owner >> OWNER_BITS)
 
 
 def charge(connection: Connection, rows: Sequence[Any]) -> None:
-    """Note in which lost agent these tasks were."""
+    """Record in which lost agent each of these tasks was."""
     insert_rows(
         connection,
         task_loss,
@@ -51,7 +52,10 @@ def charge(connection: Connection, rows: Sequence[Any]) -> None:
 
 
 def guilty(connection: Connection, rows: Sequence[Any]) -> list[Any]:
-    """Return the suspects among rows that a reaper has locked which were alone in an agent that was lost."""
+    """Return the crash suspects that were alone in a lost agent.
+
+    A reaper has locked `rows`.
+    """
     suspects = [row for row in rows if row.lease_losses >= SUSPECT_LOSSES]
     if not suspects:
         return []
@@ -70,7 +74,7 @@ def guilty(connection: Connection, rows: Sequence[Any]) -> list[Any]:
 
 
 def _company(connection: Connection, row: Any) -> bool:
-    """Return whether another task was in the hands of this one's agent: reset earlier, or still to be."""
+    """Return whether the task's agent held another one, reset earlier or still to be reset."""
     first, last = owner_range(agent_of(row))
     earlier = select(task_loss.c.task_id).where(
         task_loss.c.agent_id == agent_of(row), task_loss.c.task_id != row.id
@@ -86,9 +90,9 @@ def _company(connection: Connection, row: Any) -> bool:
 
 
 def undo(connection: Connection, group: str) -> int:
-    """Take back losses that open tasks were charged beside a task of the group that died of it; return how many.
+    """Undo the losses of open tasks that were beside a task of the group that died of them.
 
-    They are a page at most.
+    Returns how many losses were undone, at most a page.
     """
     beside, culprit, dead = task_loss.alias(), task_loss.alias(), task.alias()
     query = (
@@ -121,7 +125,10 @@ def undo(connection: Connection, group: str) -> int:
 
 
 def forget(connection: Connection) -> int:
-    """Delete rows of tasks that have no losses any more, and rows of a day ago; return how many, a page at most."""
+    """Delete rows of tasks without losses, and rows older than a day; return how many.
+
+    At most a page of each kind is deleted.
+    """
     query = select(task_loss.c.task_id, task_loss.c.agent_id)
     settled = query.join(task, task.c.id == task_loss.c.task_id).where(task.c.lease_losses == 0)
     old = query.where(task_loss.c.created_at < utc_after(-REMEMBER_S))

@@ -1,4 +1,4 @@
-"""Small facts that an agent asks the database for: what a reply may weigh, and whether a group still has work."""
+"""Small queries of an agent: how large a reply may be, and whether a group still has work."""
 
 from typing import Any
 
@@ -11,7 +11,10 @@ MAX_REPLY_BYTES = 16 << 20
 
 
 def reply_limit_bytes(connection: Connection) -> int:
-    """Return how large a stored reply may be: bodies travel as hexadecimal digits, and a group holds more than one."""
+    """Return the largest size of a stored reply, in bytes.
+
+    Bodies travel as hexadecimal digits, and a group of settles holds more than one of them.
+    """
     if connection.dialect.name == "sqlite":
         return MAX_REPLY_BYTES
     packet = int(connection.execute(text("SELECT @@max_allowed_packet")).scalar_one())
@@ -25,15 +28,15 @@ def in_group(
     """Return the condition that a task belongs to a batch of this group.
 
     No optimizer turns a subquery that gives one value into a join. With a join, servers began
-    with `batch` and read every task of every batch: their statistics took 20 batches of millions of
-    tasks for thousands of small ones.
+    with `batch` and read every task of every batch: their statistics took 20 batches of millions
+    of tasks for thousands of small batches.
     """
     owner = select(batch.c.group_name).where(batch.c.id == task.c.batch_id, *batch_is)
     return owner.scalar_subquery() == group
 
 
 def along_due(query: Select[Any]) -> Select[Any]:
-    """Return the query with the index (status, due_at) prescribed, whatever the statistics say.
+    """Return the query, forced to use the index (status, due_at) whatever the statistics say.
 
     SQLite takes that index anyway.
     """

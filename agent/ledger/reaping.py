@@ -1,4 +1,7 @@
-"""What the reaper finds and resets, as SQL. It takes no task from a live lease: every reset checks its reason again under lock."""
+"""Finds and resets the tasks of lost or overdue claims, as SQL.
+
+No task is taken from a live lease: every reset checks its reason again under lock.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -31,12 +34,12 @@ from schemas.task.states import Status
 log = logging.getLogger(__name__)
 
 PAGE = 500
-LOSS_LIMIT = (
-    3  # of a task whose claims run out in living agents; in lost ones it must have been alone
-)
+# Losses after which a task dies whose claims run out in living agents. A task whose agents are lost
+# dies only if it was alone in one.
+LOSS_LIMIT = 3
 NAMED_MOST = 10
 WORKER_LOST = "WORKER_LOST"
-# More deaths than this in a window are not poison tasks but a bad release: nothing more is given up for it.
+# More deaths than this in a window mean a bad release, not poison tasks: no more tasks die then.
 LOST_PER_WINDOW, WINDOW_S = 10, 600.0
 FEW_DEATHS = 3
 
@@ -63,17 +66,17 @@ _OVERDUE = queries.along_due(
 
 
 def orphans(connection: Connection, group: str) -> list[int]:
-    """Return tasks in the claims of agents that were lost or stopped in the last day."""
+    """Return the tasks claimed by agents that were lost or stopped in the last day."""
     return list(connection.execute(_ORPHANS, {"of_group": group}).scalars())
 
 
 def overdue(connection: Connection, group: str) -> list[int]:
-    """Return tasks whose claim is past its hard deadline, whoever holds it."""
+    """Return the tasks whose claim is past its hard deadline, whoever owns it."""
     return list(connection.execute(_OVERDUE, {"of_group": group}).scalars())
 
 
 def reset_orphans(connection: Connection, group: str, ids: Sequence[int]) -> tuple[int, int]:
-    """Reset tasks of agents that are gone; return how many wait again, and how many died of it."""
+    """Reset tasks of agents that are gone; return how many wait again and how many died."""
     rows = _locked(connection, ids, _GONE)
     guilty = losses.guilty(connection, rows)
     going = _going(connection, rows)
@@ -83,7 +86,7 @@ def reset_orphans(connection: Connection, group: str, ids: Sequence[int]) -> tup
 
 
 def reset_overdue(connection: Connection, group: str, ids: Sequence[int]) -> tuple[int, int]:
-    """Reset tasks that are past their hard deadline; return how many wait again, and how many died of it."""
+    """Reset tasks past their hard deadline; return how many wait again and how many died."""
     going = _going(connection, _locked(connection, ids, _LATE))
     return _reset(
         connection, group, going, [row for row in going if row.lease_losses + 1 >= LOSS_LIMIT]
@@ -91,9 +94,10 @@ def reset_overdue(connection: Connection, group: str, ids: Sequence[int]) -> tup
 
 
 def absolve(connection: Connection, group: str) -> int:
-    """Take back losses of tasks that were beside one that is dead of it; return how many, a page at most.
+    """Undo the losses of tasks beside a task that died of its losses; return how many.
 
-    None while many are found: then it is the release, and each of the others shall prove itself one at a time.
+    At most a page is undone, and none after more than FEW_DEATHS deaths in the window. So many
+    deaths mean a bad release, and each of the other tasks must prove itself alone.
     """
     if _deaths_left(connection, group) < LOST_PER_WINDOW - FEW_DEATHS:
         return 0
@@ -121,7 +125,7 @@ def _locked(
 
 
 def _going(connection: Connection, rows: Sequence[Any]) -> list[Any]:
-    """End those whose batch is cancelled; return the others."""
+    """End the tasks whose batch is cancelled; return the others."""
     doomed = _cancelled(connection, rows) if rows else set()
     _end(connection, [row for row in rows if row.batch_id in doomed])
     return [row for row in rows if row.batch_id not in doomed]
@@ -140,7 +144,7 @@ def _reset(
 
 
 def _name(connection: Connection, back: Sequence[Any], dead: Sequence[Any]) -> None:
-    """Say in the log which tasks are suspects now, and which are dead of it."""
+    """Log which tasks are crash suspects now, and which died of their losses."""
     suspects = [row for row in back if row.lease_losses + 1 >= SUSPECT_LOSSES]
     told = [(row, "is dead of it") for row in dead] + [(row, "is a suspect") for row in suspects]
     query = select(batch.c.id, batch.c.name).where(
@@ -169,7 +173,11 @@ def _cancelled(connection: Connection, rows: Sequence[Any]) -> set[int]:
 
 
 def _to_kill(connection: Connection, group: str, lost: Sequence[Any]) -> Sequence[Any]:
-    """Return those that are given up on. When that would be too many their guard is raised; then only tasks of its looks die."""
+    """Return the tasks to give up.
+
+    If they are too many, the guards of the rest are raised. While a guard is raised, only tasks of
+    its looks die.
+    """
     if not lost:
         return []
     stopped = guards.stopped(connection, {(row.batch_id, row.type) for row in lost})
@@ -191,7 +199,7 @@ def _to_kill(connection: Connection, group: str, lost: Sequence[Any]) -> Sequenc
 
 
 def _deaths_left(connection: Connection, group: str) -> int:
-    """Return how many tasks may still be given up in this window; the others wait again."""
+    """Return how many more tasks may be given up in this window."""
     query = (
         select(func.coalesce(func.sum(tally.c.delta), 0))
         .join(batch, batch.c.id == tally.c.batch_id)
@@ -200,13 +208,17 @@ def _deaths_left(connection: Connection, group: str) -> int:
             tally.c.outcome == WORKER_LOST,
             tally.c.created_at > utc_after(-WINDOW_S),
         )
-        .where(tally.c.delta > 0)  # a replay takes none of them back
+        .where(tally.c.delta > 0)  # a replay gives none of these deaths back
     )
     return max(0, LOST_PER_WINDOW - int(connection.execute(query).scalar_one()))
 
 
 def _return(connection: Connection, group: str, rows: Sequence[Any]) -> None:
-    """The owner stays, so that a late settle may come. Kafka redelivers the record, so the order waits for its grace."""
+    """Let the tasks wait again and order their records.
+
+    The owner stays, so that a late settle can be accepted. Kafka redelivers the record, so the
+    order waits for its grace period.
+    """
     ids = [row.id for row in rows]
     if ids:
         losses = task.c.lease_losses + 1
@@ -256,7 +268,7 @@ def _kill(connection: Connection, group: str, rows: Sequence[Any]) -> None:
     connection.execute(insert(task_attempt), [_attempt(row) for row in rows])
     outbox.place(
         connection, group, "dlq", [(outbox.TASK, row.id, row.fence) for row in rows], grace_s=0.0
-    )  # the relay alone sends it
+    )  # only the relay sends it
     stamp = fingerprint(WORKER_LOST, "")
     counts.write(
         connection,
@@ -285,7 +297,7 @@ def _letter(row: Any) -> dict[str, Any]:
 def _attempt(row: Any) -> dict[str, Any]:
     return {
         "task_id": row.id,
-        "owner": 0,  # not the lost agent's: its own late settle must not take this for an echo
+        "owner": 0,  # not the lost agent: its late settle must not take this row for an echo
         "attempt": row.attempt,
         "fence": row.fence,
         "outcome": "dead",

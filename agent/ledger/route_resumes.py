@@ -18,7 +18,7 @@ _RESUMED = select(route_resume.c.route, route_resume.c.resumed_at).where(
 
 
 def resume(connection: Connection, group: str, route: str, actor: str) -> None:
-    """Write that a route may take calls from now on, by the database's clock, and who said so."""
+    """Record that a route may take calls from now on, by the database's clock, and who said so."""
     named = (route_resume.c.group_name == group, route_resume.c.route == route)
     if (
         connection.execute(update(route_resume).where(*named).values(resumed_at=utc_now())).rowcount

@@ -1,7 +1,8 @@
 """Settles, as SQL: one transaction writes a group of outcomes under their claims' owners.
 
-A row is accepted when its owner is the claim's and it is processing, or pending: reaped, but claimed by nobody. What is not
-accepted is an echo of an earlier try that had committed, or fenced out. Zero rows changed is a normal, named outcome.
+A settlement is accepted if the row still has the claim's owner and is processing, or is pending
+because it was reaped and nobody has claimed it since. Otherwise it is an echo of an earlier try
+that had committed, or it is fenced. Zero rows changed is a normal, named outcome.
 """
 
 import logging
@@ -26,7 +27,8 @@ from schemas.task.states import MOVES, Status
 
 log = logging.getLogger(__name__)
 
-# Statements stand here whole: what is built for each group is also compiled, or looked up, for each group.
+# These statements are built once. A statement that is built for each group is also compiled, or
+# looked up, for each group.
 _THESE = task.c.id.in_(bindparam("ids", expanding=True))
 _LOCK = (
     select(task.c.id, task.c.status, task.c.owner, task.c.fence)
@@ -104,10 +106,11 @@ def settle(
     now_utc_s: float,
     longest_tier: Tier,
 ) -> tuple[list[Verdict], list[Order]]:
-    """Write the outcomes that are accepted; return a verdict for each, and the publish orders that were written.
+    """Write the accepted outcomes; return a verdict for each settlement, and the publish orders.
 
-    What a guard holds back is moved to the longest tier; what would wait again in a cancelled batch is cancelled; what was claimed in
-    a cancelled batch that a replay has opened since is given back.
+    A task that a guard holds back is moved to the longest tier. A task that would wait again in a
+    cancelled batch is cancelled. A task to be cancelled, whose batch a replay has opened since, is
+    given back.
     """
     accepted = uncounted_ends.counted(connection, _accepted(connection, settlements), longest_tier)
     decided = hold_back(connection, group, accepted, longest_tier)
@@ -155,7 +158,10 @@ def _cancelled_batches(
 
 
 def _as_the_batch_is(outcome: Outcome, *, cancelled: bool) -> Outcome:
-    """Return what may be written: nothing waits in a cancelled batch, and nothing is cancelled for the sake of an open one."""
+    """Return the outcome that fits the state of the task's batch.
+
+    No task waits in a cancelled batch, and no task of an open batch is cancelled.
+    """
     if isinstance(outcome, _BY_BATCH):
         if cancelled:
             return Cancelled(outcome.spent)
@@ -192,7 +198,7 @@ def _write_states(connection: Connection, chosen: Sequence[tuple[Settlement, Out
 
 
 def _forget_losses(connection: Connection, counted: Sequence[Settlement]) -> None:
-    """An attempt that ended shows that its task kills no agent."""
+    """Delete the losses of tasks whose attempt ended, because such a task kills no agent."""
     ids = sorted(one.row.task_id for one in counted if one.row.lease_losses)
     if ids:
         connection.execute(delete(task_loss).where(task_loss.c.task_id.in_(ids)))
@@ -237,7 +243,10 @@ def _spent(outcome: Outcome) -> dict[str, Any]:
 
 
 def _text(text: str, limit: int) -> str:
-    """Return text that every database takes: half a surrogate pair, as broken JSON may hold, has no UTF-8."""
+    """Return text that every database takes.
+
+    Half a surrogate pair, which broken JSON may contain, has no UTF-8.
+    """
     return text.encode("utf-8", "replace").decode()[:limit]
 
 
@@ -277,7 +286,10 @@ def _write_attempts(
 
 
 def _forget_moves(connection: Connection, ids: Sequence[int]) -> None:
-    """A task that is moved again without a call keeps one row of it: a guard that is raised for days would write one each hour."""
+    """Delete the earlier moves without a call of tasks that are moved again.
+
+    A guard that is raised for days would otherwise leave a row for each hour.
+    """
     former = connection.execute(_FORMER_MOVES, {"ids": ids}).scalars().all() if ids else ()
     if former:
         connection.execute(delete(task_attempt).where(task_attempt.c.id.in_(former)))
@@ -372,7 +384,7 @@ def _verdict(one: Settlement, outcome: Outcome) -> Verdict:
 
 
 def _echoes(connection: Connection, settlements: Sequence[Settlement]) -> set[tuple[int, int]]:
-    """Return which settles an earlier try had committed: their result or attempt carries their owner."""
+    """Return (owner, task) of the rows that earlier settles of these tasks had committed."""
     ids = sorted({one.row.task_id for one in settlements})
     found: set[tuple[int, int]] = set()
     for table in (task_result, task_attempt):

@@ -1,7 +1,10 @@
-"""The `Ledger` port over SQL: each call runs on an executor of its own kind, and again until the server answers.
+"""The `Ledger` port over SQL.
 
-A group of settles does not fail together: while the server is away the group waits and nothing is decided; a group that cannot
-be written though the server is there is split in halves, down to one row, which then dies alone.
+Each kind of call has its own executor. A call is retried until the server answers.
+
+A group of settles does not fail together. While the server is away, the group waits and nothing is
+decided. A group that cannot be written although the server answers is split in halves, down to one
+row, which then dies alone.
 """
 
 import logging
@@ -28,15 +31,13 @@ from schemas.runtime.executors import Executor
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
-_TRIES, _TRIES_ALONE = (
-    5,
-    60,
-)  # the latter take half a minute: a way to the server that breaks now and then is no fault of a row
+# A row alone is tried for half a minute, because an unreliable connection is not the row's fault.
+_TRIES, _TRIES_ALONE = 5, 60
 
 
 @dataclass(frozen=True, slots=True)
 class Executors:
-    """Threads of the ledger, one for each kind of work, so that none waits behind another kind."""
+    """The executors of the ledger, one for each kind of work, so that none waits for another."""
 
     claim: Executor
     settle: Executor
@@ -68,7 +69,7 @@ class SqlLedger:
     async def claim(
         self, records: Sequence[Claimable], owner: int, deadline_s: float, *, suspects: bool = False
     ) -> Answers:
-        """Claim under `owner`; a lost answer is asked for again with the same token."""
+        """Claim under `owner`; after a lost answer, ask again with the same owner."""
         run = self._database.run if self._database.sqlite else self._database.auto
         return await self._pages(
             records,
@@ -77,7 +78,7 @@ class SqlLedger:
         )
 
     async def bodies(self, task_ids: Sequence[int]) -> dict[int, tuple[bytes, bytes]]:
-        """Read keys and values."""
+        """Return keys and values of tasks."""
         return await self._executors.claim(
             lambda: self._database.auto(lambda c: claims.bodies(c, task_ids))
         )
@@ -89,7 +90,7 @@ class SqlLedger:
         )
 
     async def relieve(self, record: Claimable, fence: int, owner: int | None) -> Order | None:
-        """Order another record for a task that runs, or waits."""
+        """Order a replacement record for a task that runs or waits."""
         return await self._executors.background(
             lambda: self._database.run(
                 lambda c: claims.relieve(c, self._group, record, fence, owner)
@@ -97,13 +98,13 @@ class SqlLedger:
         )
 
     async def quarantine(self, suspects: Sequence[RejectedRecord]) -> list[Order]:
-        """Keep suspects."""
+        """Store rejected records; return orders for their dead letters."""
         return await self._executors.background(
             lambda: self._database.run(lambda c: quarantine.keep(c, self._group, suspects))
         )
 
     async def settle(self, settlements: Sequence[Settlement]) -> tuple[list[Verdict], list[Order]]:
-        """Settle a group, in one transaction where it can be."""
+        """Settle a group, in one transaction if possible."""
         return await self._executors.settle(lambda: self._settle(settlements))
 
     async def _pages(
@@ -134,7 +135,7 @@ class SqlLedger:
     def _write(
         self, settlements: Sequence[Settlement]
     ) -> tuple[list[Verdict], list[Order]] | Exception:
-        """Return the verdicts, or the error that stands in the way of these rows though the server is there."""
+        """Return the verdicts, or the error that prevents these rows while the server answers."""
         now_s = self._clock.utc_s()
         tries = _TRIES if len(settlements) > 1 else _TRIES_ALONE
         failures = waits = 0
@@ -148,12 +149,12 @@ class SqlLedger:
                 )
             except (Stopped, DeniedError):
                 raise
-            except Exception as error:  # noqa: BLE001 - what a driver raises for one row must not end the others
+            except Exception as error:  # noqa: BLE001 - a driver's error about a row must end no other
                 if not self._database.answers():
                     self._database.wait_for_answer()
                 elif busy(error):
                     waits += 1
-                    self._database.rest(waits)  # it says nothing about a row
+                    self._database.rest(waits)  # a busy server says nothing about a row
                 else:
                     failures += 1
                     if failures == tries or not passing(error):
@@ -161,14 +162,17 @@ class SqlLedger:
                     self._database.rest(failures)
 
     def _alone(self, one: Settlement, error: Exception) -> tuple[list[Verdict], list[Order]]:
-        """Settle a row that cannot be written as dead, without its body; if that fails too, leave it to its hard deadline."""
+        """Settle a row that cannot be written as dead, without its body.
+
+        If that fails too, leave the task to its hard deadline.
+        """
         why = f"{type(error).__name__}: {getattr(error, 'orig', '')}"[:500]
         log.error(
             "the outcome of task %d cannot be written (%s); it is settled as dead",
             one.row.task_id,
             why,
         )
-        for spent in (one.outcome.spent, Spent()):  # the cost may be what cannot be written
+        for spent in (one.outcome.spent, Spent()):  # the cost may be unwritable
             written = self._write([replace(one, outcome=Dead(Failure("SETTLE", why), spent))])
             if not isinstance(written, Exception):
                 return written

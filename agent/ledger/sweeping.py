@@ -1,4 +1,4 @@
-"""Housekeeping of the reaper, as SQL: tasks whose record Kafka has lost, and old counts that can be summed up."""
+"""Housekeeping of the reaper, as SQL: replaces records that Kafka lost, sums up old counts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,14 +27,15 @@ from schemas.task.states import Status
 
 PAGE = 500
 COMPACT_AFTER_S = 900.0
-# Old rows of a type and route of a batch; rows that are looked at, and that are summed up, in one transaction.
+# The fewest old rows of a batch's type and route that are summed up. The most rows that one
+# transaction reads, and sums up.
 COMPACT_FROM, COMPACT_LOOK, COMPACT_MOST = 20, 50_000, 5000
 _SUMS = ("delta", "tokens_in", "tokens_out", "cost_micro")
 _KEYS = ("batch_id", "type", "route", "state", "outcome", "fingerprint", "disposition")
 _OLD = tally.c.created_at < utc_after(-COMPACT_AFTER_S)
 _KIND = [tally.c[name] for name in _KEYS]
 _PLACE = [tally.c.batch_id, tally.c.type, tally.c.route]
-# Read from an index alone; what stands in few rows is not looked at any closer.
+# Read from an index alone. A type and route with few rows is not examined further.
 _MANY = (
     select(*_PLACE).where(_OLD).group_by(*_PLACE).having(func.count() >= COMPACT_FROM).subquery()
 )
@@ -51,7 +52,7 @@ _COUNTED = select(
     .over(partition_by=[column for column in _LOOKED_AT.c if column.name != "id"])
     .label("alike"),
 ).subquery()
-# Those of one kind stand together, so that a page has two of a kind at the least.
+# Rows of one kind stand together, so that a page has at least two rows of a kind.
 _REPEATED = (
     select(_COUNTED.c.id)
     .where(_COUNTED.c.alike > 1)
@@ -62,10 +63,10 @@ _REPEATED = (
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Which topics carry the waiting tasks of one status, and how old their oldest record is.
+    """The topics that carry the waiting tasks of one status, and the age of their oldest record.
 
-    `horizon`: the smallest append time among the records at the group's committed offsets on these
-    topics, UTC without a zone. None: all their lags are 0, and the present is meant.
+    `horizon` is the smallest append time among the records at the group's committed offsets on
+    these topics, UTC without a zone. None means that all their lags are 0, and stands for now.
     """
 
     status: Status
@@ -73,7 +74,7 @@ class Carried:
     horizon: datetime | None
 
     def before(self, slack_s: float) -> ColumnElement[Any]:
-        """Return the time before which a task must have begun to wait to have no record."""
+        """Return the time before which a task without a record must have begun to wait."""
         if self.horizon is None:
             return utc_after(-slack_s)
         return literal(self.horizon - timedelta(seconds=slack_s), UtcTime)
@@ -120,7 +121,7 @@ def _order(
     ids: Sequence[int],
     *still: ColumnElement[bool],
 ) -> int:
-    """Order records for those of these tasks that are `still` lost; return how many."""
+    """Order records for the given tasks that are `still` lost; return how many."""
     lost = select(task.c.id, task.c.fence).where(task.c.id.in_(ids), *still).order_by(task.c.id)
     rows = connection.execute(lost.with_for_update(skip_locked=True)).all()
     if rows:
@@ -137,10 +138,10 @@ def _due(row: Row[Any]) -> datetime:
 
 
 def compact(connection: Connection) -> int:
-    """Replace old counts that differ in nothing but their numbers by their sums; return how many rows went.
+    """Replace old counts of one kind by their sum; return by how many rows the tally shrank.
 
-    A sum has the time of the newest of its rows, so that what was seen lately on a route stays known. A row that is alone of its kind
-    is left as it is.
+    Counts of one kind differ only in their numbers. A sum takes the time of its newest row, so that
+    recent successes of a route stay known. A row that is alone of its kind stays as it is.
     """
     ids = connection.execute(_REPEATED).scalars().all()
     kinds: dict[tuple[Any, ...], list[Row[Any]]] = {}
@@ -156,7 +157,7 @@ def compact(connection: Connection) -> int:
 
 
 def _locked(connection: Connection, ids: Sequence[int]) -> Iterator[Row[Any]]:
-    """Yield those of these rows that nobody else compacts, locked."""
+    """Lock and yield the given rows that nobody else compacts."""
     for page in _pages(ids):
         these = select(tally).where(tally.c.id.in_(page)).order_by(tally.c.id)
         yield from connection.execute(these.with_for_update(skip_locked=True)).all()

@@ -1,7 +1,7 @@
-"""Ends that count as no attempt though they may have been paid for; a task has only a few of them.
+"""Limits the ends that count as no attempt although they may have been paid for.
 
-They are bugs of ours (`INTERNAL`) and releases after a call. Uncounted for ever, a task that always ends so would
-be paid again and again.
+These ends are bugs of ours (`INTERNAL`) and releases after a call. If they never counted, a task
+that always ends so would be paid for again and again.
 """
 
 import logging
@@ -47,7 +47,7 @@ _FORMER = (
 def counted(
     connection: Connection, accepted: Sequence[Settlement], longest: Tier
 ) -> Sequence[Settlement]:
-    """Return the settlements; a task's fourth free end and any later one become counted failures.
+    """Return the settlements; from a task's fourth free end on they become counted failures.
 
     Such a task waits in the longest tier, or is dead when its attempts are used up.
     """
@@ -64,7 +64,7 @@ def counted(
 
 
 def failure_of(outcome: Retry | Snooze | Moved | Dead | Released | Cancelled) -> Failure:
-    """Return what the row of an attempt says of its end."""
+    """Return the failure that the attempt's row records for this end."""
     if isinstance(outcome, Released):
         return RELEASED
     return CANCELLED if isinstance(outcome, Cancelled) else outcome.failure
