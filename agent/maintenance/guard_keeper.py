@@ -1,4 +1,8 @@
-"""The duty that looks after guards: refreshes what this agent knows, runs their looks, opens them, and calls up what they moved."""
+"""The duty that looks after guards.
+
+It refreshes what this agent knows of guards, runs their looks, opens them, and calls up the tasks
+that they moved.
+"""
 
 import asyncio
 import logging
@@ -22,14 +26,19 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 IDLE_S = 10.0
-# In one pass, so that it stays short: guards that are looked after in turn, and pages of 500 tasks of each that are called up.
+# One pass stays short: the most guards that it looks after, in turn, and the most pages of 500
+# tasks that it calls up for each.
 MOST, PAGES = 50, 4
 TIDY_S, REMIND_S = 60.0, 60.0
-TOLD_MOST = 5  # guards that are named at a time
+TOLD_MOST = 5  # guards that one reminder names
 
 
 class GuardKeeper:
-    """`ask` sends a prompt of our own to a route and says whether it was answered; `route_of` tells the route of a task's value."""
+    """Looks after the guards of one group.
+
+    `ask` sends our own prompt to a route and returns whether it was answered. `route_of` returns
+    the route of a task's value.
+    """
 
     def __init__(
         self,
@@ -60,7 +69,7 @@ class GuardKeeper:
         self._tidied_s = self._told_s = clock.now_s()
 
     async def run(self) -> None:
-        """Look each second until cancelled."""
+        """Make a pass each second until cancelled."""
         try:
             while True:
                 await self._guarded(self.look())
@@ -70,7 +79,7 @@ class GuardKeeper:
                 one.cancel()
 
     async def look(self) -> None:
-        """Do once what is to be done."""
+        """Make one pass: look after the next guards, and delete old ones each minute."""
         found, members = await self._executor(lambda: self._database.auto(self._read))
         self._learn({one.id: one for one in found if one.raised}, members)
         for one in self._in_turn(found):
@@ -85,7 +94,7 @@ class GuardKeeper:
         return found, rows.members(connection, self._group) if looking else set()
 
     def _in_turn(self, found: list[Guard]) -> list[Guard]:
-        """Return the next guards to look after: those with something to see or to do, some of them where they are many."""
+        """Return the next guards to look after, at most MOST of those with something to do."""
         busy = [
             one
             for one in found
@@ -115,7 +124,10 @@ class GuardKeeper:
         self._remind()
 
     def _remind(self) -> None:
-        """Say now and then what is waited for: an agent with `--until-done` may wait for hours."""
+        """Log now and then which guards are raised.
+
+        An agent with `--until-done` may wait for them for hours.
+        """
         if self._known and self._clock.now_s() - self._told_s >= REMIND_S:
             self._told_s = self._clock.now_s()
             told = [
@@ -143,7 +155,7 @@ class GuardKeeper:
             await self._begin(one)
 
     async def _begin(self, one: Guard) -> None:
-        """Begin the look that is due, where needed once the route has answered a prompt."""
+        """Begin the look that is due; if its route must be asked first, send a prompt for it."""
         if not await self._run(lambda c: guard_probes.any_waiting(c, one)):
             await self._idle(one)
         elif one.cause == Cause.NO_SUCCESS or not await self._run(
@@ -159,7 +171,10 @@ class GuardKeeper:
                 asking.add_done_callback(self._asking.discard)
 
     async def _idle(self, one: Guard) -> None:
-        """Nothing waits that a guard could hold back. What comes later is as bad as what failed: nothing is forgiven."""
+        """Open a guard without waiting or running tasks; wait longer while tasks run.
+
+        Nothing is forgiven, because later tasks of the key are as bad as those that failed.
+        """
         if await self._run(lambda c: guard_probes.running(c, one)):
             await self._run(lambda c: guard_probes.put_off(c, one, IDLE_S))
         else:
@@ -194,7 +209,7 @@ class GuardKeeper:
         return await self._executor(lambda: self._database.run(work))
 
     async def _guarded(self, duty: Awaitable[None]) -> None:
-        """What fails is tried again at the next look."""
+        """Run a duty; if it fails, log it, and the next pass tries again."""
         try:
             await duty
         except (DatabaseError, DocllmError, OSError) as error:

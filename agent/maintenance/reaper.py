@@ -1,6 +1,7 @@
-"""The reaper: finds what dead agents left behind, orders that were left, and tasks that no record can reach.
+"""The reaper: resets tasks of dead agents, relays orders, and replaces lost records.
 
-One runs inside every agent, and any number may. It repairs; it never settles for anybody who is alive.
+One runs inside every agent, and any number may run. It repairs, and never settles a task for an
+agent that is alive.
 """
 
 import asyncio
@@ -31,25 +32,24 @@ Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 LOOK_S, RELAY_S = 1.0, 2.0
-REPEAT_S = 5.0  # orphans are looked for again although nobody new is gone: a lost agent may have claimed since
+# Orphans are looked for again although no new agent is gone: a lost agent may have claimed since.
+REPEAT_S = 5.0
 TIDY_S = 60.0
 DROP_S = 30.0
-SWEPT_PER_S, SWEPT_MOST = (
-    2000.0,
-    50_000,
-)  # tasks of a lost topic: the ledger has other work too, and the other duties their turn
+# Tasks of a lost topic. The ledger has other work too, and the other duties need their turn.
+SWEPT_PER_S, SWEPT_MOST = 2000.0, 50_000
 LATEST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 @dataclass(slots=True)
 class Sweep:
-    """When the sweep looks: each minute, and soon after Kafka was seen to have lost records."""
+    """The schedule of the sweep: each minute, and soon after Kafka seems to have lost records."""
 
     slack_s: float
     wanted: asyncio.Event
 
     def wake(self) -> None:
-        """Let the sweep look soon."""
+        """Let the sweep run soon."""
         self.wanted.set()
 
 
@@ -89,7 +89,10 @@ class Reaper:
         self._cancels_done: frozenset[tuple[int, datetime]] = frozenset()
 
     async def reap_forever(self) -> None:
-        """Judge, reset, tell, each second, until cancelled: what is asked about for being told is free by then."""
+        """Each second until cancelled: judge agents, reset their tasks, then tell who is gone.
+
+        The loop asks for those tasks when it is told, so they must be free by then.
+        """
         looked_s = -REPEAT_S
         while True:
             fresh = await self._guarded("judging other agents", self._look)
@@ -111,7 +114,11 @@ class Reaper:
             await self._clock.sleep(RELAY_S)
 
     async def tidy_forever(self) -> None:
-        """Sweep, sum up counts, forget agents and losses of long ago, go on with cancels, trim topics, each minute, until cancelled."""
+        """Run the slow duties each minute until cancelled.
+
+        They are the sweep, cancels that go on, the summing up of counts, the forgetting of old
+        agents and losses, and the trimming of topics.
+        """
         while True:
             await self._guarded("the sweep", self.sweep_once)
             await self._guarded("going on with cancels", self._cancel_on)
@@ -123,7 +130,7 @@ class Reaper:
             await self._wait_for_sweep()
 
     async def _wait_for_sweep(self) -> None:
-        """Wait a minute, or a few seconds when Kafka has lost records."""
+        """Wait a minute, or only a few seconds if Kafka has lost records."""
         self._sweep.wanted.clear()
         waited_s = 0.0
         while waited_s < TIDY_S and not self._sweep.wanted.is_set():
@@ -132,7 +139,7 @@ class Reaper:
         await self._clock.sleep(REPEAT_S)
 
     async def reap_once(self) -> int:
-        """Reset the tasks of agents that are gone, and those past their hard deadline; return how many."""
+        """Reset tasks of gone agents and tasks past their hard deadline; return how many."""
         total = died = 0
         for find, reset in (
             (reaping.orphans, reaping.reset_orphans),
@@ -158,7 +165,7 @@ class Reaper:
         return total
 
     async def _absolve(self) -> None:
-        """Take back the losses of tasks that were only beside one that killed its agent."""
+        """Undo the losses of tasks that were only beside a task that killed its agent."""
         while undone := await self._run(lambda c: reaping.absolve(c, self._topics.group)):
             log.warning(
                 "%d losses of tasks beside one that killed its agent are taken back", undone
@@ -167,7 +174,7 @@ class Reaper:
                 break
 
     async def sweep_once(self) -> int:
-        """Order records for tasks that no record can reach; return how many."""
+        """Order records for waiting tasks that have none; return how many."""
         carried = await self._carried()
         total = 0
         slack_s, group = self._sweep.slack_s, self._topics.group
@@ -187,8 +194,8 @@ class Reaper:
 
         A pending task's record is on `tasks`: loads, replays and repairs publish there. If an agent
         gave it back after a retry, its record is in a retry topic; unless that is claimed within
-        the slack, the task gets a second record with the same fence. A retrying task's record may be
-        on any of them, since an opened guard publishes it on `tasks`.
+        the slack, the task gets a second record with the same fence. A retrying task's record may
+        be on any of them, since an opened guard publishes it on `tasks`.
         """
         everywhere = ("tasks", *self._topics.tier_destinations)
         oldest_ms = {name: await self._oldest_ms(name) for name in everywhere}
@@ -205,7 +212,7 @@ class Reaper:
         return backlog.oldest_ms
 
     async def _look(self) -> bool:
-        """Judge other agents and hear who is gone; return whether somebody new is."""
+        """Judge other agents and read who is gone; return whether another agent is gone."""
         if self._locks is not None:
             await self._look_at_locks(self._locks)
         judged, gone = await self._run(self._judge)
@@ -217,7 +224,7 @@ class Reaper:
         return news
 
     def _judge(self, connection: Connection) -> tuple[int, frozenset[int]]:
-        """Judge others, if this agent's own lease is fresh; return how many are lost by it, and all who are gone."""
+        """Declare agents lost if our own lease is fresh; return how many, and all who are gone."""
         me = self._heartbeat.current
         judged = (
             leases.judge_others(connection, me.agent_id) if me.fresh(self._clock.now_s()) else 0
@@ -234,7 +241,11 @@ class Reaper:
                 locks.remove(agent_id)
 
     async def _cancel_on(self) -> None:
-        """Go on with cancels that were interrupted, or that tasks escaped by running, until no task is open: none can be added."""
+        """Continue cancels until no task of their batches is open.
+
+        A cancel may have been interrupted, or tasks may have escaped it by running. No task can be
+        added to a cancelled batch.
+        """
         cancelled = await self._run(lambda c: leases.cancelled(c, self._topics.group))
         self._cancels_done &= cancelled
         for batch_id, at in sorted(cancelled - self._cancels_done):
@@ -248,7 +259,10 @@ class Reaper:
                 self._cancels_done |= {(batch_id, at)}
 
     async def _trim(self) -> None:
-        """Delete what is finished with, topic by topic: one that takes no deletion, such as a compacted one, holds up no other."""
+        """Delete finished records, topic by topic.
+
+        A topic that takes no deletion, such as a compacted one, holds up no other topic.
+        """
         finished = self._finished()
         for destination in self._topics.destinations:
             name = self._topics.name(destination)
@@ -259,9 +273,10 @@ class Reaper:
                 )
 
     async def _trim_topic(self, destination: str, finished: Mapping[tuple[str, int], int]) -> None:
-        """Delete the records that this agent's partitions are finished with and that the group has committed past.
+        """Delete the records that this agent has finished and that the group has committed.
 
-        A committed offset alone is not enough: after a topic was made again it speaks of records that are no more.
+        A committed offset alone is not enough: after a topic was made again, it counts records that
+        exist no more.
         """
         backlog = await self._admin.backlog(
             self._topics.consumer_group(destination), [self._topics.name(destination)]
@@ -278,7 +293,7 @@ class Reaper:
         return await self._executor(lambda: self._database.run(work))
 
     async def _guarded(self, name: str, duty: Callable[[], Awaitable[Result]]) -> Result | None:
-        """Run a duty. One that fails is logged and tried again later; a missing right ends the agent."""
+        """Run a duty; log a failure and try again later. A missing right ends the agent."""
         trouble = self._troubles.setdefault(
             name, Outage(name=name, clock=self._clock, words=DUTY, patience_s=0)
         )
@@ -300,7 +315,10 @@ def _oldest(timestamps_ms: Iterable[int | None]) -> datetime | None:
 
 
 def _time(timestamp_ms: int) -> datetime:
-    """Return a record's time as the ledger writes it, which ends with the year 9999: who wrote the record may have named any."""
+    """Return a record's time as the ledger writes it.
+
+    The ledger's times end with the year 9999, but the writer of a record may have named any time.
+    """
     return datetime.fromtimestamp(min(max(timestamp_ms / 1000, 0), LATEST_S), UTC).replace(
         tzinfo=None
     )

@@ -1,4 +1,4 @@
-"""The duty that calls up tasks which wait in a tier since their route was closed, once it is open."""
+"""The duty that calls up tasks that wait in a tier for a closed route, once the route opens."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -15,16 +15,17 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 FEW, MANY = 20, 500  # tasks of the first step, and of each later one
-STEPS = 4  # of one look, as long as they find nothing
-START_S = 5.0  # what other agents know of routes is heard by then
+STEPS = 4  # most steps of one look, while they find nothing
+START_S = 5.0  # by then, this agent has heard what the others know of routes
 # A few tasks go first. If the route does not close within this time, the others follow.
 TRIAL_S = 15.0
 
 
 class RouteCallUp:
-    """Walks through the waiting tasks at the agent's start, and each time that a route opens.
+    """Walks through the waiting tasks at the agent's start and whenever a route opens.
 
-    At the start any open route will do: which routes closed before it, nobody tells.
+    At the start it calls up tasks of every open route, because nothing tells which routes were
+    closed before.
     """
 
     def __init__(
@@ -44,10 +45,9 @@ class RouteCallUp:
         self._routes = routes
         self._ordered = ordered
         self._closed: set[str] = set()
-        self._opened: set[str] | None = None  # to be called up; None: all that are open
-        self._from_s: float | None = (
-            clock.now_s() + START_S
-        )  # when the next walk is to begin; None: none is
+        self._opened: set[str] | None = None  # routes to call up tasks of; None: all open routes
+        # When the next walk begins; None: no walk is planned.
+        self._from_s: float | None = clock.now_s() + START_S
         self._trial = True
         self._walking = False
         self._place: Cursor | None = None
@@ -64,7 +64,7 @@ class RouteCallUp:
             await self._clock.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Learn which routes opened, and walk on if there is a reason to."""
+        """Learn which routes opened, and take the next steps of a walk that is due."""
         now_s = self._clock.now_s()
         closed = {route.name for route in self._routes if route.closed(now_s)}
         if opened := self._closed - closed:
@@ -76,7 +76,7 @@ class RouteCallUp:
             await self._walk(now_s)
 
     def _begin(self, opened: set[str], now_s: float) -> None:
-        """Begin anew, with a few tasks; a walk that is under way goes on for the routes that it is for."""
+        """Plan a new walk that begins with a few tasks; keep the routes of an unfinished walk."""
         if self._walking or self._from_s is not None:
             self._opened = None if self._opened is None else self._opened | opened
         else:
