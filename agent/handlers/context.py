@@ -1,4 +1,4 @@
-"""What a handler gets: its task, its document, and calls that are judged before it sees them."""
+"""A handler's view of an attempt: its task, its document, and calls with judged answers."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,11 +25,16 @@ _NO_RULES = TypeConfig()
 class Attempt:
     """A claimed task, as the worker hands it over.
 
-    `value`: the record's bytes. `attempt`: how many were counted before this one, of `max_attempts`. `snoozes`: how often in a row
-    the task was snoozed before. `left_s`: what is left of the claim, which no call may outlast. `route`: whose account is used.
-    `limit_s`: how long a call may take where it is to tell whether the provider is well; None otherwise. `refused_alone`: whether it
-    met AUTH before, and its route answered other calls since. `may_call`: whether the claim's lease is good. `paid` hears what the
-    attempt has spent so far, after each call: an attempt that is cancelled returns no outcome.
+    - `value`: the record's bytes.
+    - `attempt`: how many attempts were counted before this one, of `max_attempts`.
+    - `snoozes`: how often in a row the task was snoozed before.
+    - `left_s`: the rest of the claim's time, which no call may exceed.
+    - `route`: the route whose account is used.
+    - `limit_s`: the time limit of a call that shows whether the provider is well; otherwise None.
+    - `refused_alone`: whether the task met AUTH before, and its route answered other calls since.
+    - `may_call`: returns whether the claim's lease is good.
+    - `paid`: is called after each call with the attempt's cost so far, because a cancelled attempt
+      returns no outcome.
     """
 
     task_id: int
@@ -48,10 +53,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What all contexts share.
+    """The means that all contexts share.
 
-    `account`: by route. `apart` runs what is too heavy for this process; `jitter` draws from 0 to 1; `types`: by task type.
-    `failed` hears every error that a handler raises.
+    `account` returns the account of a route. `apart` runs work that is too heavy for this process.
+    `jitter` draws a number from 0 to 1. `types` is by task type. `failed` is called with every
+    error that a handler raises.
     """
 
     account: Callable[[str], Account]
@@ -67,20 +73,26 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A completion that fits its task, as the provider sent it. `outcome` is what is settled when a handler returns the answer."""
+    """A completion that fits its task, as the provider sent it.
+
+    `outcome` is settled when a handler returns the answer.
+    """
 
     body: bytes
     outcome: Succeeded
 
     @property
     def text(self) -> str:
-        """Return the message's content; empty where it has none."""
+        """Return the message's content; empty if the message has none."""
         text = text_of(orjson.loads(self.body)["choices"][0]["message"].get("content"))
         return text if isinstance(text, str) else ""
 
 
 class CallRefusedError(Exception):
-    """A call that did not give an answer that can be used; it ends the handler, and `outcome` is settled."""
+    """A call gave no usable answer.
+
+    The error ends the handler, and `outcome` is settled.
+    """
 
     def __init__(self, outcome: Retry | Snooze | Dead) -> None:
         super().__init__(outcome.failure.text)
@@ -88,11 +100,17 @@ class CallRefusedError(Exception):
 
 
 class LeaseLostError(Exception):
-    """A call that was not made, since another agent may have the task by now; it ends the handler, to be left alone."""
+    """A call was not made, because another agent may have the task by now.
+
+    The error ends the handler. A handler must not catch it.
+    """
 
 
 class Context:
-    """One attempt at one task. `spent` adds up over its calls; `rules` are those of the task's type."""
+    """One attempt at one task.
+
+    `spent` adds up the cost of its calls. `rules` are the rules of the task's type.
+    """
 
     def __init__(self, *, task: TaskLine, attempt: Attempt, tools: Tools) -> None:
         self.task = task
@@ -111,11 +129,15 @@ class Context:
 
     @property
     def model(self) -> str | None:
-        """Return the model that is used where a task names none."""
+        """Return the model for tasks that name none."""
         return self._account.model
 
     async def document(self) -> str | None:
-        """Return the text of the task's input, None when it has none. Raises DocumentError, which ends the task or comes again."""
+        """Return the text of the task's input, or None if it has none.
+
+        Raises DocumentError. Unless the handler catches it, it ends the attempt as a failure of its
+        error class.
+        """
         task = self.task
         if task.uri is None:
             return task.text
@@ -130,8 +152,8 @@ class Context:
     ) -> Answer:
         """Make a chat completion and return its answer, which fits `schema`.
 
-        Raises CallRefusedError and LeaseLostError, both to be left alone.
-        `verbatim`: whatever the provider answers is the answer, cut or filtered as it may be.
+        Raises CallRefusedError and LeaseLostError; a handler must not catch them. With `verbatim`,
+        any completion of the provider is the answer, even if it is cut or filtered.
         """
         if not self._attempt.may_call():
             raise LeaseLostError
@@ -147,7 +169,10 @@ class Context:
         raise CallRefusedError(outcome)
 
     def failed(self, failure: Failure, *, after_s: float = 0.0) -> Outcome:
-        """Return the outcome of an attempt that failed outside a call; a next one comes after `after_s` at the earliest."""
+        """Return the outcome of an attempt that failed outside a call.
+
+        The next attempt comes after at least `after_s` seconds.
+        """
         terms = self._terms(self.spent.model, self.spent.trace_id)
         spent = replace(self.spent, duration_ms=terms.duration_ms)
         return refused(failure, spent, replace(terms, least_s=max(terms.least_s, after_s)))

@@ -1,4 +1,4 @@
-"""Judge a reply: here, or in a child process where that would hold the interpreter's lock."""
+"""Judges a reply here, or in a child process if judging would hold the interpreter's lock."""
 
 from dataclasses import replace
 from functools import partial
@@ -11,7 +11,7 @@ from schemas.task.schema_cost import is_heavy_for
 from schemas.task.untrusted import contained, sealed, told
 from schemas.task.wording import one_line
 
-# Parsing more than this here would hold up all threads of the agent, the heartbeat's among them.
+# To parse more than this here would stop all threads of the agent, among them the heartbeat.
 PARSE_APART_BYTES = 1 << 20
 _TOO_LONG = Failure(
     "BAD_OUTPUT",
@@ -30,7 +30,7 @@ async def judged(reply: Reply | CallFailed, terms: Terms, apart: Executor) -> Ju
         return await apart(partial(sealed, partial(judge, reply, terms)))
     except TimeoutError:
         return unjudged(_TOO_LONG, await _without_schema(reply, terms, apart), terms)
-    except Exception as error:  # noqa: BLE001 - a child that dies twice over a reply says something of this reply alone
+    except Exception as error:  # noqa: BLE001 - a reply that kills two children is at fault
         failure = Failure(
             "BAD_OUTPUT", one_line(f"the reply ended the process that judged it: {told(error)}")
         )

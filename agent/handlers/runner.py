@@ -1,7 +1,8 @@
 """Runs the handler of a task's type, and turns whatever it does into an outcome.
 
-Only what ends the attempt from outside passes: its cancellation, its coroutine's close, a person's Ctrl-C. Everything
-else that a handler raises is its own counted failure: `sys.exit`, a panic of a native library, an error without a message.
+Only an end from outside passes through: a cancellation of the attempt, the close of its coroutine,
+or a person's Ctrl-C. Anything else that a handler raises is its own counted failure, even
+`sys.exit`, a panic of a native library, or an error without a message.
 """
 
 import asyncio
@@ -36,27 +37,27 @@ from schemas.task.untrusted import contained, described, told
 log = logging.getLogger(__name__)
 
 _PACK_FROM_BYTES = 4 << 10
-# A call ends by its own limit first, so that a provider that hangs is not taken for a handler that does.
+# A call reaches its own limit first, so that a hanging provider is not taken for a hanging handler.
 _GRACE_S = 5.0
 _ABANDONED = "something that the handler waited for was cancelled"
-_FRAMES = 20  # of a traceback in the log
+_FRAMES = 20  # most frames of a traceback in the log
 
 
 class Handlers:
-    """All handlers of an agent, by task type; a type without one is a chat completion."""
+    """All handlers of an agent, by task type; a type without a handler is a chat completion."""
 
     def __init__(self, *, tools: Tools, by_type: Mapping[str, Handler]) -> None:
         self._tools = tools
         self._by_type = dict(by_type)
 
     async def run(self, attempt: Attempt) -> Outcome:
-        """Return how the attempt ended."""
+        """Run the handler of the task's type; return how the attempt ended."""
         try:
             with contained():
                 task = parse_again(attempt.value)
         except MemoryError:
             raise
-        except Exception as wrong:  # noqa: BLE001 - whatever reading this task raises concerns this task alone
+        except Exception as wrong:  # noqa: BLE001 - an unreadable task must not harm other tasks
             return Dead(
                 Failure("UNDECODABLE", one_line(f"the record is no task line: {described(wrong)}")),
                 Spent(),
@@ -131,7 +132,10 @@ def _named(error: BaseException) -> str:
 
 
 def _where(error: BaseException) -> str:
-    """Return the traceback from the handler on, without the error's message, which may hold a secret."""
+    """Return the traceback from the handler on.
+
+    It leaves out the error's message, which may hold a secret.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     frames = traceback.StackSummary.from_list(frames[1:] if len(frames) > 1 else frames)
     if len(frames) > _FRAMES:
@@ -142,6 +146,9 @@ def _where(error: BaseException) -> str:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return the error that decides: of those that were raised together, the first that is a refused call, or else the first."""
+    """Return the error that decides the outcome.
+
+    Of several errors raised together it is the first refused call, or else the first error.
+    """
     raised = list(leaves(error))
     return next((one for one in raised if isinstance(one, CallRefusedError)), raised[0])
