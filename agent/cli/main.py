@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
     except DocllmError as error:
         _complain(options, error)
         return _ended(options, error.exit_code)
-    except BaseException as error:  # a bug, or what a handler did to the event loop: shown whole
+    except BaseException as error:  # a bug, or a handler's effect on the event loop: shown whole
         if is_interrupt(error):
             raise
         log.exception("internal error")
@@ -95,7 +95,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run_loop(command: Coroutine[Any, Any, bool], options: argparse.Namespace) -> bool:
-    """Run a command in an event loop, whose end would wait for every thread that a handler started in it."""
+    """Run a command in an event loop.
+
+    Closing the loop would wait for every thread that a handler started in it, so the time for that
+    is limited.
+    """
     runner = asyncio.Runner(loop_factory=new_event_loop)
     code = DocllmError.exit_code
     try:

@@ -149,7 +149,7 @@ class SqlLedger:
                 )
             except (Stopped, DeniedError):
                 raise
-            except Exception as error:  # noqa: BLE001 - a driver's error about a row must end no other
+            except Exception as error:  # noqa: BLE001 - one row's error must not end the others
                 if not self._database.answers():
                     self._database.wait_for_answer()
                 elif busy(error):

@@ -51,14 +51,15 @@ def current_task() -> "asyncio.Task[Any] | None":
 
 
 def enter_handler() -> None:
-    """Contain the tasks that the current task starts from now on: a handler runs in it."""
+    """Contain the tasks that the current task starts from now on, because it runs a handler."""
     _in_handler.set(True)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """Return an event loop that no task of a handler can end.
 
-    asyncio ends the loop, and the agent with it, when a task raises SystemExit or KeyboardInterrupt.
+    asyncio ends the loop, and with it the agent, when a task raises SystemExit or
+    KeyboardInterrupt.
     """
     loop = uvloop.new_event_loop()
     loop.set_task_factory(_make_task)
@@ -70,7 +71,10 @@ def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> "a
 
 
 class _Part(Coroutine[Any, Any, Any]):
-    """A coroutine that a handler runs as a task: what would end the event loop becomes an Exception."""
+    """A coroutine that a handler runs as a task.
+
+    Errors that would end the event loop become an Exception.
+    """
 
     def __init__(self, coro: Coroutine[Any, Any, Any]) -> None:
         self._coro = coro

@@ -1,6 +1,7 @@
-"""Ends a process whose drain does not end, and says where it stands: nothing is lost by that, and nobody waits for ever.
+"""Ends a process whose drain does not end, and writes where it hangs.
 
-Nor does an agent that is done wait for threads that handlers started and left behind.
+Nothing is lost by that, and nobody waits for ever. An agent that is done does not wait either for
+threads that handlers started and left behind.
 """
 
 import asyncio
@@ -20,7 +21,8 @@ log = logging.getLogger(__name__)
 
 FROZEN_S = 5.0
 THREADS_S = 5.0
-GRACE_S = 60.0  # beyond the drain's own limit: leaving the groups, the last settle, the last publishing, closing
+# Beyond the drain's own limit: to leave the groups, settle and publish a last time, and close.
+GRACE_S = 60.0
 
 
 def end_after(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
@@ -36,7 +38,10 @@ def end_after(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def leave_after(code: Callable[[], int], limit_s: float | None = None) -> threading.Timer:
-    """Let this process, which has nothing more to do, end with `code` when it is still there after `limit_s` seconds."""
+    """End this process with `code` if it still exists after `limit_s` seconds.
+
+    It has nothing more to do. Without `limit_s`, the limit is THREADS_S.
+    """
     timer = threading.Timer(THREADS_S if limit_s is None else limit_s, _leave, (code,))
     timer.daemon = True
     timer.start()
