@@ -1,6 +1,6 @@
 """The protocols that the producer needs to put tasks on topics.
 
-Their adapters are in `publisher/` and `topics/`.
+Their adapters are in `producer/bus/kafka` and `producer/bus/embedded`.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence

@@ -30,7 +30,7 @@ def up_to(most: int, least: int = 1) -> Callable[[str], int]:
 
 
 def written(text: str) -> str:
-    """Return the text; refuse one that is not UTF-8, as no ledger can hold it."""
+    """Return the text; refuse text that is not UTF-8, because no ledger can hold it."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -39,7 +39,7 @@ def written(text: str) -> str:
 
 
 def named(text: str) -> str:
-    """Return the text of a name; refuse an empty one, and one that no ledger can hold."""
+    """Return a name; refuse an empty name, and a name that no ledger can hold."""
     if not text:
         raise argparse.ArgumentTypeError(
             "it is empty and names nothing; write what is meant, or leave it out"
@@ -48,7 +48,7 @@ def named(text: str) -> str:
 
 
 def group(text: str) -> str:
-    """Return a group name; refuse one that no topic can have."""
+    """Return a group name; refuse a name that no topic can have."""
     try:
         return Topics(text).group
     except ConfigError as error:

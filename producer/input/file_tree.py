@@ -50,7 +50,8 @@ class FileTree:
         folder.
         """
         path = _path(source)
-        fixed = path if os.path.isdir(path) else _fixed_part(path)  # noqa: PTH112 - the other one raises for a pattern that is no name
+        # `Path.is_dir` raises for a pattern that no file can have as its name.
+        fixed = path if os.path.isdir(path) else _fixed_part(path)  # noqa: PTH112
         if not _is_folder(fixed):
             raise ConfigError(
                 f"there is no folder {fixed}; write a folder or a quoted pattern, for example 'docs/**/*.txt'"

@@ -138,7 +138,7 @@ def batch_name(source: str, now: datetime) -> str:
 
 def _open(source: str) -> IO[bytes]:
     try:
-        return open(source, "rb", buffering=_BUFFER_BYTES)  # noqa: PTH123 - a source is a text, not always a path
+        return open(source, "rb", buffering=_BUFFER_BYTES)  # noqa: PTH123 - a text, not a Path
     except OSError as error:
         raise ConfigError(f"{source} cannot be read: {error.strerror}") from None
 

@@ -87,7 +87,7 @@ def largest_first(groups: Iterable[Group]) -> list[Group]:
 
 
 def of_tasks(connection: Connection, tasks: Select[Any]) -> list[Group]:
-    """Return the groups of the dead letters that a query of `selected` returns."""
+    """Return the groups of the dead letters that a query of `selection_query` returns."""
     by = (dead_letter.c.fingerprint, dead_letter.c.disposition)
     columns = (
         *by,
@@ -145,7 +145,7 @@ def _examples(connection: Connection, ids: Sequence[int]) -> dict[int, Example]:
 
 
 def of_records(connection: Connection, records: Select[Any]) -> list[Group]:
-    """Return the groups of the records that a query of `selected` returns."""
+    """Return the groups of the records that a query of `selection_query` returns."""
     by = (quarantine.c.fingerprint, quarantine.c.disposition)
     at = quarantine.c.created_at
     columns = (

@@ -49,11 +49,11 @@ def export(
 
 
 def _written(ended: Ended, line_of: LineOf) -> bytes | None:
-    """Return the line of a task; where its stored end makes a library fail, a line that says so."""
+    """Return the line of a task, or a line that reports that its stored end cannot be read."""
     try:
         with contained():
             return line_of(ended)
-    except Exception as error:  # noqa: BLE001 - one task may not keep the others from being exported
+    except Exception as error:  # noqa: BLE001 - one task must not end the export
         log.warning(
             "the end of task %d cannot be written: %s", ended.task_id, one_line(told(error))
         )

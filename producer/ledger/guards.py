@@ -1,7 +1,7 @@
-"""Guards: while one is raised, the tasks of its key wait instead of being given up on.
+"""Guards: while one is raised, the tasks of its key wait instead of being given up.
 
-A guard's key is batch, type and route. Agents decide about guards in `agent/ledger/guard_decisions.py`; this
-module reads and opens them, for agents and commands alike.
+A guard's key is batch, type and route. Agents decide about guards in
+`agent/ledger/guard_decisions.py`; this module reads and opens them, for agents and commands alike.
 """
 
 from dataclasses import dataclass
@@ -18,18 +18,22 @@ ANY_ROUTE = ""  # no route has this name; a task may name a route by any other t
 
 
 NO_SUCCESS = "no_success"  # the cause of a guard that asks its route instead of trying its tasks
-MEMBERS_READ = 5_000  # an agent that does not know a task of a look moves it, which costs the look no more than that task
+# An agent moves a task of a look that it does not know of; that costs the look only this task.
+MEMBERS_READ = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
     """A guard; ages are by the database's clock.
 
-    `opened_s` is None while the guard is raised. `probe_in_s` is the time until the next look,
-    negative once that is due; during a look, the time until a task may be called up for it.
-    `look_size` tasks go in the next look, or in the present one, of which `look_left` places are
-    free (-1: there is no look). `look_at` is when the present look began; without one, when the last
-    look ended or the guard was raised. `vouched` says that the route worked when the look began.
+    - `opened_s` is None while the guard is raised.
+    - `probe_in_s` is the time until the next look, negative once the look is due. During a look, it
+      is the time until a task may be called up for it.
+    - `look_size` is the number of tasks in the present look, or in the next one if there is none.
+    - `look_left` is the number of free places in the present look, -1 if there is none.
+    - `look_at` is when the present look began. Without a look, it is when the last look ended or
+      the guard was raised.
+    - `vouched` says that the route worked when the look began.
     """
 
     id: int

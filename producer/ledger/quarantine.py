@@ -133,7 +133,7 @@ def _row(group: str, suspect: RejectedRecord) -> dict[str, object]:
     try:
         with contained():
             return _whole_row(group, suspect)
-    except Exception as error:  # noqa: BLE001 - what cannot be kept would be read again for ever
+    except Exception as error:  # noqa: BLE001 - a record not stored would be read for ever
         return _whole_row(
             group,
             replace(

@@ -17,7 +17,7 @@ from schemas.task.states import Status
 from schemas.task.untrusted import told
 from schemas.task.wording import one_line
 
-UNREADABLE = "UNREADABLE"  # the code of an error: a task's end is stored, and cannot be read
+UNREADABLE = "UNREADABLE"  # the error code of a task whose stored end cannot be read
 _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 

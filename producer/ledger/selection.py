@@ -1,4 +1,4 @@
-"""Which dead letters a person selects. Pure: `selected` turns a selection into queries."""
+"""Which dead letters a person selects. Pure: `selection_query` makes queries of it."""
 
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime

@@ -34,7 +34,7 @@ class Origin(StrEnum):
     LOAD = ""
     INBOX = "intake"
     QUARANTINE = "replay of the quarantine"
-    LETTERS = "dead letters"  # for a lost ledger, whoever made the batch there
+    LETTERS = "dead letters"  # loaded back for a lost ledger, whoever made the batch there
 
     @classmethod
     def _missing_(cls, _value: object) -> "Origin":

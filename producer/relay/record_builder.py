@@ -211,7 +211,7 @@ def _quarantined(
 
 
 def _quarantined_letter(row: Any, topics: Topics, ledger: str) -> Outgoing:
-    found = {**row._mapping, "error_class": row.disposition.upper()}  # noqa: SLF001 - a row as a mapping
+    found = {**row._mapping, "error_class": row.disposition.upper()}  # noqa: SLF001 - see above
     values = {
         "docllm-v": VERSION,
         "docllm-ledger": ledger,

@@ -125,7 +125,10 @@ class Relay:
         return len(records) - len(refused), set(refused)
 
     def _log_refused(self, destination: str, count: int, refusals: Sequence[Refusal]) -> None:
-        """Log the first failure of a destination: while it takes nothing it is tried every few seconds."""
+        """Log the first failure of a destination as a warning, and later failures for debugging.
+
+        A destination that takes nothing is tried every few seconds.
+        """
         level = logging.DEBUG if destination in self._failing else logging.WARNING
         message = "%d of %d records for %s were not delivered and are sent again: %s"
         log.log(level, message, len(refusals), count, destination, refusals[0].reason)

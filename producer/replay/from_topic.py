@@ -287,7 +287,7 @@ class FromTopic:
 
 
 def _origin(letter: Incoming) -> store.Origin:
-    """Return whose the letter's batch is: a record that was set aside is a stranger's still."""
+    """Return the origin of a dead letter's batch; a quarantined record keeps its foreign one."""
     return store.Origin.QUARANTINE if name_of(letter).kind == _RECORD else store.Origin.LETTERS
 
 

@@ -2,7 +2,7 @@
 
 So a run that was killed while it was applied is resumed, and a run that was killed while it was
 stored is dropped, because nothing of it was applied. This module has what tasks and records share;
-`replay_tasks` and `replay_records` apply them.
+`replay/tasks.py` and `replay/records.py` apply them.
 """
 
 from collections.abc import Iterable, Sequence

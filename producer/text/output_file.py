@@ -20,8 +20,8 @@ _SUFFIX = ".part"
 def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Yield a file that gets its name when the block ends without an error.
 
-    `mode` says who may read it, before the user's umask. After an error the old file of that name
-    stays as it was. A link is kept and its target replaced. A device or a pipe is written to
+    `mode` is the file's permissions, before the user's umask. After an error the old file of that
+    name stays as it was. A link is kept and its target replaced. A device or a pipe is written to
     directly, and a reader that leaves ends the block without an error. Raises OSError.
     """
     # The pipe behind /dev/stdout has no name that it could be opened by.

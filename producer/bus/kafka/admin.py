@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package exports them without saying so
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported without saying so
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -300,7 +300,7 @@ class KafkaTopicAdmin:
 
     def _on_error(self, error: KafkaError) -> None:
         # "All brokers are down" only sums up the earlier error of each broker, which helps more.
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._trouble:  # noqa: SLF001 - its name
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._trouble:  # noqa: SLF001
             self._trouble = error.str()
 
 

@@ -14,7 +14,8 @@ LED_ELSEWHERE = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE,
 }
-ALL_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - it follows from what was reported of each broker, which helps more
+# It only sums up the earlier error of each broker, which helps more.
+ALL_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
 UNREACHABLE = {
     KafkaError._TRANSPORT,  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
     ALL_DOWN,
@@ -36,5 +37,8 @@ UNREACHABLE = {
 
 
 def level(error: KafkaError) -> int:
-    """Return the level to log a failure at: an outage is logged by its `Outage` and not by each failed call."""
+    """Return the level at which to log a failure.
+
+    An outage is logged by its `Outage`, not by each failed call.
+    """
     return logging.DEBUG if error.code() in UNREACHABLE else logging.WARNING

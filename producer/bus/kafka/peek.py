@@ -140,7 +140,7 @@ async def apart(ask: Callable[[], Answered]) -> Answered:
     def run() -> None:
         try:
             answer.set_result(ask())
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told to who asked
+        except Exception as error:  # noqa: BLE001 - the caller gets any error
             answer.set_exception(error)
 
     threading.Thread(target=run, name="peek", daemon=True).start()

@@ -134,7 +134,7 @@ class KafkaPublisher:
         records = [record for parcel in fresh for record in parcel.records]
         try:
             refusals = self._sender.send(records)
-        except Exception as error:  # noqa: BLE001 - whatever it is, who waits gets an answer and the thread goes on
+        except Exception as error:  # noqa: BLE001 - every caller gets an answer; the thread goes on
             _log.exception("the producer failed")
             refusals = refused(records, f"the producer failed: {error}")
         answers = iter(refusals)

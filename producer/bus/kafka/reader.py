@@ -111,7 +111,7 @@ class _Reading:
         number, offset = message.partition() or 0, message.offset() or 0
         error = message.error()
         if error is not None:
-            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes are spelled with an underscore
+            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name
                 self.open.discard(number)
             # It concerns a group that is never joined.
             elif not error.retriable() and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
