@@ -1,4 +1,4 @@
-"""How servers are spoken to: settings of the Kafka client, HTTP, addresses of LLMs.
+"""Settings and addresses of clients: Kafka, HTTP, LLMs.
 
 No call is made here.
 """

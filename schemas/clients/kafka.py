@@ -61,8 +61,9 @@ COMMON: Settings = {
     "log_level": 2,
     "socket.keepalive.enable": True,
     "socket.timeout.ms": SOCKET_TIMEOUT_MS,
-    # When all brokers are away librdkafka forgets them and begins anew at the bootstrap address, each time with the first backoff and
-    # a new thread. Its default of 100 ms made that ten threads a second and 1 % of a core, for each of an agent's handles.
+    # When all brokers are away, librdkafka forgets them and begins anew at the bootstrap address,
+    # each time with the first backoff and a new thread. Its default of 100 ms made ten threads a
+    # second and took 1 % of a core, for each handle of an agent.
     "reconnect.backoff.ms": 1_000,
     "reconnect.backoff.max.ms": 2_000,
     "topic.metadata.refresh.interval.ms": METADATA_REFRESH_MS,
@@ -188,7 +189,7 @@ def refused_setting(config: KafkaConfig, reason: str) -> ConfigError:
 
 
 def outage_of(config: KafkaConfig, clock: Clock) -> Outage:
-    """Return what tells of an outage of the brokers, for all clients of a process."""
+    """Return the record of the brokers' outages that all clients of a process share."""
     return Outage(name=f"Kafka at {config.bootstrap}", clock=clock)
 
 

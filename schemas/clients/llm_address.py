@@ -4,7 +4,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from urllib.parse import SplitResult, urlsplit, urlunsplit
-from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # its stubs do not name it
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # not in stubs
 
 from schemas.errors import ConfigError
 

@@ -1,4 +1,4 @@
 """The database: tables, migrations, connections, transactions.
 
-What is asked of it is elsewhere, with the owner of each statement.
+Statements are elsewhere, with the code that owns them.
 """

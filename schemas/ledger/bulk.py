@@ -37,7 +37,7 @@ def insert_rows(
         return
     first = next(iter(table.primary_key.columns)).name
     tail = f" ON DUPLICATE KEY UPDATE {first}={table.name}.{first}" if keep else ""
-    head = f"INSERT INTO {table.name} ({','.join(rows[0])}) VALUES "  # noqa: S608 - names of our own tables
+    head = f"INSERT INTO {table.name} ({','.join(rows[0])}) VALUES "  # noqa: S608 - our own names
     for values in _pages(rows):
         connection.exec_driver_sql(head + values + tail, execution_options=_AS_IT_IS)
 

@@ -81,7 +81,7 @@ def refusal(error: BaseException, database: str | None) -> str:
 
 
 def denied_right(error: BaseException) -> str:
-    """Return the right that is missing, such as INSERT; nothing where the server does not say."""
+    """Return the missing right, such as INSERT, or an empty text if the server does not name it."""
     found = _DENIED_RIGHT.match(str(getattr(error, "orig", error).args[-1]))
     return found[1] if found else ""
 

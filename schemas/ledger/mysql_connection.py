@@ -27,7 +27,7 @@ class MySQLConnection(Connection):
         """
         if not sslp:
             return unverified()
-        made: ssl.SSLContext = super()._create_ssl_ctx(sslp)  # type: ignore[misc]  # not in its stubs
+        made: ssl.SSLContext = super()._create_ssl_ctx(sslp)  # type: ignore[misc]  # not in stubs
         return made
 
 

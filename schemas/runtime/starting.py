@@ -50,7 +50,8 @@ def take_standard_files() -> None:
             # fail, because a closed input is not an empty one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR if number else os.O_WRONLY), True)  # noqa: FBT003 - its only argument
         if getattr(sys, name) is None:
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for as long as the program runs
+            # It stays open for as long as the program runs.
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     encoding = sys.stderr.encoding
     sys.stderr = io.TextIOWrapper(

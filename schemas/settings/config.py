@@ -154,7 +154,7 @@ class TypeConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything that a person can set; `file` is where it was read from, None where there is none."""
+    """All settings; `file` is the configuration file that was read, None if there is none."""
 
     data_dir: Path = Path("docllm-data")
     kafka: KafkaConfig = KafkaConfig()

@@ -76,7 +76,7 @@ def secret(value: Any) -> Secret:
 def truth(value: Any) -> bool:
     """Return true or false."""
     if not isinstance(value, bool):
-        raise ValueError("write true or false, without quotes")  # noqa: TRY004 - checks raise ValueError
+        raise ValueError("write true or false, without quotes")  # noqa: TRY004 - as every check
     return value
 
 
@@ -183,7 +183,7 @@ def client_setting(name: str) -> Check:
         if isinstance(value, bool):
             return str(value).lower()
         if not isinstance(value, str | int | float):
-            raise ValueError("write a text, a number, or true or false")  # noqa: TRY004 - checks raise ValueError
+            raise ValueError("write a text, a number, or true or false")  # noqa: TRY004 - the same
         return str(value)
 
     return check

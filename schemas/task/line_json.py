@@ -52,7 +52,7 @@ class _Reading:
         """Let the body run."""
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        """Turn what was raised into a LineError."""
+        """Turn the raised error into a LineError."""
         if error is None or isinstance(error, LineError) or is_interrupt(error):
             return
         if self._memory or not isinstance(error, MemoryError):

@@ -21,7 +21,7 @@ class Status(IntEnum):
 
 FINAL = (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
 WAITING = (Status.PENDING, Status.RETRYING)
-OWNER_BITS = 24  # of a claim's number; what stands above them is the agent's id
+OWNER_BITS = 24  # the low bits of an owner, which number the claims; the agent's id is above
 OPEN = (Status.PENDING, Status.PROCESSING, Status.RETRYING)
 
 

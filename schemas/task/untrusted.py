@@ -26,7 +26,7 @@ class _Contained:
         """Let the body run."""
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        """Turn what is no Exception into one."""
+        """Turn an error that is no Exception into a ContainedError."""
         if error is not None and not isinstance(error, Exception) and not is_interrupt(error):
             raise ContainedError(told(error)) from error
 
