@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract import embedded_parts, simulated_parts
-from tests.contract.ledger_parts import books, migrated  # noqa: F401 - the fixtures of the ledger's suites
+from tests.contract.ledger_parts import books, migrated  # noqa: F401 - the ledger's fixtures
 from tests.contract.parts import Parts
 
 

@@ -41,7 +41,7 @@ class Duty:
         self._books = books
 
     async def look(self) -> None:
-        """Look once, and wait for the questions that it began."""
+        """Make one pass, and wait for the prompts that it sent."""
         await self.duty.look()
         for one in list(self.duty._asking):
             await one
@@ -77,12 +77,12 @@ def fail_as_a_whole(books: Books, count: int = 12) -> list[int]:
 
 
 def patient(books: Books) -> None:
-    """Let a look be due, or have free places, for longer than agents are given to offer tasks that they have in hand."""
+    """Put the guard's time back by longer than a place in a look is kept for tasks in hand."""
     books.ago(tables.guard.c.probe_at, 4)
 
 
 async def looking(books: Books, duty: Duty) -> Guard:
-    """Let a guard's look begin: its route answers, or something succeeded on it."""
+    """Let a guard's look begin, by a route that answers or by a success on it."""
     await duty.look()
     guard = the(raised(books))
     assert guard.looking
@@ -95,7 +95,7 @@ def the(found: Sequence[Guard]) -> Guard:
 
 
 def let_through(books: Books, *task_ids: int) -> None:
-    """Let these tasks go in the look that is under way, and let their wait be over."""
+    """Let these tasks join the look that is under way, and make them due."""
     guard = the(raised(books))
     for task_id in task_ids:
         assert books.run(lambda c, task_id=task_id: guard_probes.take_turn(c, guard.id, task_id))
@@ -110,9 +110,10 @@ def run_probe(books: Books, task_id: int, *outcome: object) -> None:
 
 
 async def whole_look(books: Books, duty: Duty, task_ids: Sequence[int], outcome: object) -> int:
-    """Let the next look begin, whenever it is due, and fill it with the first of these tasks; return how many went.
+    """Run the next look with the first of these tasks; return how many tasks it had.
 
-    All of them end so, and then the look ends.
+    The look begins now, whenever it is due. Each task gets the same outcome, and then the look
+    ends.
     """
     books.ago(tables.guard.c.probe_at, 1)
     guard = await looking(books, duty)

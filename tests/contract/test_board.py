@@ -31,7 +31,7 @@ STOPPED = replace(SAY, stance=Stance.STOPPED, failed=10, reason="SERVER: 503 ü"
 
 
 class Meeting:
-    """A board, and what a test does with it. `expire` ends a turn."""
+    """A board, and what a test does with it; `expire` ends a turn."""
 
     def __init__(
         self,

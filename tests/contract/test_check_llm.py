@@ -310,7 +310,7 @@ def test_a_refusal_is_one_line_that_is_safe_to_show() -> None:
 
 
 async def test_a_key_that_a_proxy_reads_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For an http:// address the proxy gets the whole request; only HTTPS_PROXY stood in the documents."""
+    """For an http:// address, the proxy of HTTP_PROXY gets the whole request with the key."""
     heads: list[bytes] = []
     for name in ("http_proxy", "no_proxy", "NO_PROXY", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)

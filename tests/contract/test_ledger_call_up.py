@@ -1,4 +1,4 @@
-"""Tasks that were moved to a tier since their route was closed run again once it is open."""
+"""Tasks that were moved to a tier because their route was closed run again once it is open."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from tests.unit.breakers import GOOD, ROUTE, call, failed, routes
 
 
 def waiting(books: Books, number: int, route: str = ROUTE) -> list[int]:
-    """Return tasks that were moved since this route was closed."""
+    """Return new tasks that were moved because this route was closed."""
     return ending(books, number, lambda task_id: closed(route, task_id))
 
 
@@ -35,7 +35,7 @@ def closed(route: str, task_id: int) -> Moved:
 def ending(
     books: Books, number: int, outcome: Callable[[int], Outcome], into: str = BATCH
 ) -> list[int]:
-    """Return fresh tasks that ended so."""
+    """Return new tasks that were settled with this outcome."""
     claims = claimed(books, number, into)
     ended(books, claims, *[outcome(row.task_id) for row, _ in claims])
     return [row.task_id for row, _ in claims]
@@ -49,7 +49,7 @@ def called(orders: Sequence[Order]) -> list[int]:
 def walk(
     books: Books, wanted: Callable[[str], bool] = lambda route: route == ROUTE, limit: int = 500
 ) -> list[Order]:
-    """Walk to the end; return the orders."""
+    """Walk through all waiting tasks; return the orders."""
     orders: list[Order] = []
     place = None
     while True:
@@ -63,7 +63,7 @@ def walk(
 
 
 def test_what_waits_for_the_route_is_called_up(books: Books) -> None:
-    """At once, by a record on the main topic under the fence of its row."""
+    """The tasks are due at once, with records on the main topic under the fences of their rows."""
     ids = waiting(books, 3)
     fences = {task_id: books.task(task_id).fence for task_id in ids}
 
@@ -88,7 +88,7 @@ def test_what_waits_for_the_route_is_called_up(books: Books) -> None:
 def test_what_waits_for_another_reason_is_left(
     books: Books, outcome: Callable[[int], Outcome]
 ) -> None:
-    """For its own delay, its guard, or another route."""
+    """A task that waits for its own delay, its guard or another route is left alone."""
     (task_id,) = ending(books, 1, outcome)
 
     assert walk(books) == []
@@ -96,7 +96,7 @@ def test_what_waits_for_another_reason_is_left(
 
 
 def test_the_newest_attempt_decides(books: Books) -> None:
-    """A task that was moved, was called up, and failed then, waits for its own delay."""
+    """A task that was moved, called up, and then failed waits for its own delay."""
     (task_id,) = waiting(books, 1)
     walk(books)
     owner = books.agent().next_owner()
@@ -107,7 +107,7 @@ def test_the_newest_attempt_decides(books: Books) -> None:
 
 
 def test_many_agents_call_a_task_up_once(books: Books) -> None:
-    """The second one sees that it is due already."""
+    """The second agent sees that the task is due already."""
     ids = waiting(books, 5)
 
     assert sorted(called(walk(books))) == sorted(ids)
@@ -115,7 +115,7 @@ def test_many_agents_call_a_task_up_once(books: Books) -> None:
 
 
 def test_a_walk_goes_page_by_page(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever else waits there, and however few are called up at once."""
+    """Every task is called up, whatever else waits and however few are called up at once."""
     monkeypatch.setattr(call_up, "SCAN", 7)
     ids = waiting(books, 20)
     others = waiting(books, 20, "another")
@@ -127,7 +127,7 @@ def test_a_walk_goes_page_by_page(books: Books, monkeypatch: pytest.MonkeyPatch)
 def test_tasks_that_are_due_at_the_same_moment_are_all_met(
     books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page may end between them."""
+    """A page may end between tasks with the same due time."""
     monkeypatch.setattr(call_up, "SCAN", 4)
     ids = waiting(books, 10)
     books.ago(tables.task.c.due_at, -3600, *ids)
@@ -136,7 +136,7 @@ def test_tasks_that_are_due_at_the_same_moment_are_all_met(
 
 
 def test_another_groups_tasks_are_left(books: Books) -> None:
-    """It has agents of its own."""
+    """The other group has agents of its own."""
     waiting(books, 1)
     assert books.run(lambda c: call_up.step(c, "another", lambda _: True, 500, None)).orders == []
 
@@ -160,7 +160,7 @@ class HandClock:
 
 @dataclass
 class Duty:
-    """The duty of one agent, and what it called up."""
+    """The duty of one agent, and the orders that it wrote."""
 
     books: Books
     table: Router = field(default_factory=lambda: routes(slots=3))
@@ -179,7 +179,7 @@ class Duty:
         )
 
     async def look(self, seconds: float) -> list[int]:
-        """Look each second for so long; return what was called up."""
+        """Look each second for this long; return the tasks that were called up."""
         before = len(self.orders)
         until_s = self.clock.at_s + seconds
         while self.clock.at_s < until_s:
@@ -198,7 +198,7 @@ class Duty:
 
 
 async def test_a_route_that_opens_calls_up_its_tasks(books: Books) -> None:
-    """A few at first; the others, when the route stays open."""
+    """A few tasks are called up at first, and the others once the route has stayed open."""
     duty = Duty(books)
     await duty.look(60)
     duty.stop()
@@ -214,7 +214,7 @@ async def test_a_route_that_opens_calls_up_its_tasks(books: Books) -> None:
 
 
 async def test_a_route_that_closes_again_keeps_its_tasks_in_the_tier(books: Books) -> None:
-    """It opened for a moment: a few tasks were called up, no more."""
+    """The route opened for a moment, so only a few tasks were called up."""
     duty = Duty(books)
     await duty.look(60)
     duty.stop()
@@ -229,7 +229,10 @@ async def test_a_route_that_closes_again_keeps_its_tasks_in_the_tier(books: Book
 
 
 async def test_an_agent_that_starts_calls_up_for_all_open_routes(books: Books) -> None:
-    """They may have closed and opened before it, and their names may be known from tasks alone."""
+    """The routes may have closed and opened before the start.
+
+    Their names may be known from tasks alone.
+    """
     open_ids = [*waiting(books, 3), *waiting(books, 3, "some-model")]
     duty = Duty(books)
     duty.stop("closed")
@@ -243,7 +246,7 @@ async def test_an_agent_that_starts_calls_up_for_all_open_routes(books: Books) -
 async def test_without_a_route_that_opened_nothing_is_asked(
     books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ledger has better things to do each second."""
+    """The ledger is not read each second for nothing."""
     duty, asked = Duty(books), count(1)
     step = call_up.step
 
@@ -257,4 +260,4 @@ async def test_without_a_route_that_opened_nothing_is_asked(
     duty.stop()
     await duty.look(100)
 
-    assert next(asked) == 2  # it was counted once, at the start
+    assert next(asked) == 2  # one step ran, at the start

@@ -92,7 +92,10 @@ def limits(database: Database) -> dict[str, float]:
 def test_an_abandoned_statement_ends_on_the_server(
     books: Books, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The server ends it before its client gives up; a log line tells, and it is tried again later."""
+    """The server ends the statement before its client gives up.
+
+    A log line reports it, and the statement is tried again later.
+    """
     url = books.database.engine.url.render_as_string(hide_password=False)
     pauses: list[float] = []
     impatient = Database(url, timeout_s=5, pause=pauses.append)
@@ -113,7 +116,10 @@ def test_an_abandoned_statement_ends_on_the_server(
 
 @SERVERS
 def test_statements_of_agents_are_limited_below_the_patience_of_their_client(books: Books) -> None:
-    """A migration has no limit, since an index takes as long as it takes; it waits little for locks."""
+    """A migration's statements have no time limit, because an index may take any time.
+
+    A migration waits only briefly for table locks.
+    """
     url = books.database.engine.url.render_as_string(hide_password=False)
     agent, migration = Database(url), Database(url, timeout_s=None)
 
@@ -130,7 +136,10 @@ def test_statements_of_agents_are_limited_below_the_patience_of_their_client(boo
 def test_a_migration_does_not_wait_for_long_for_a_table_in_use(
     books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it waits nobody can use the table: it gives up and says what to stop."""
+    """While a migration waits, nobody can use the table.
+
+    So it soon gives up and says which programs to stop.
+    """
     monkeypatch.setattr("schemas.ledger.mysql_engine._TABLE_LOCK_S", 1)
     migration = Database(
         books.database.engine.url.render_as_string(hide_password=False), timeout_s=None

@@ -1,4 +1,7 @@
-"""How looks end a guard: they double while the route works, tasks that fail in them die, and an outage kills nobody."""
+"""How looks end a guard.
+
+Looks double while the route works, tasks that fail in them die, and an outage kills no task.
+"""
 
 import pytest
 
@@ -26,7 +29,10 @@ from tests.contract.ledger_probing import (
 
 
 async def test_a_guard_of_bad_tasks_ends_by_itself(books: Books) -> None:
-    """Each look is twice as large as the one before and follows fast; its tasks die for real: 31 of them in five looks."""
+    """Each look is twice as large as the one before and follows soon.
+
+    Tasks that fail in a look die: 31 tasks in five looks.
+    """
     waiting = fail_as_a_whole(books, 41)
     books.set(tables.guard, the(raised(books)).id, cause="exhausted")
     before, duty = deaths(books), Duty(books)
@@ -46,7 +52,7 @@ async def test_a_guard_of_bad_tasks_ends_by_itself(books: Books) -> None:
 
 
 async def test_the_route_is_asked_before_each_look(books: Books) -> None:
-    """What vouched for it before the last look ended tells nothing of the next one."""
+    """An answer or a success before the end of the last look is no evidence for the next one."""
     waiting = fail_as_a_whole(books, 20)
     duty = Duty(books)
 
@@ -57,7 +63,7 @@ async def test_the_route_is_asked_before_each_look(books: Books) -> None:
 
 
 async def test_a_success_of_others_saves_the_prompt(books: Books) -> None:
-    """It tells as much of the route."""
+    """Another batch's success is as much evidence about the route as an answered prompt."""
     fail_as_a_whole(books)
     end(books, SUCCEEDED, into="another")
     duty = Duty(books)
@@ -68,7 +74,10 @@ async def test_a_success_of_others_saves_the_prompt(books: Books) -> None:
 
 
 async def test_nobody_dies_in_a_look_on_a_route_that_does_not_answer(books: Books) -> None:
-    """One task is tried, fails, and waits again; the next look is of one task, and five minutes later."""
+    """One task is tried, fails, and waits again.
+
+    The next look has one task and comes five minutes later.
+    """
     one, *_ = fail_as_a_whole(books)
     before, duty = deaths(books), Duty(books, answers=False)
 
@@ -81,7 +90,10 @@ async def test_nobody_dies_in_a_look_on_a_route_that_does_not_answer(books: Book
 
 
 async def test_an_outage_between_looks_ends_the_doubling(books: Books) -> None:
-    """The guard had come to looks of four when the route stopped answering: then it tries one task, which cannot die."""
+    """The guard had reached looks of four tasks when the route stopped answering.
+
+    The next look tries one task, which cannot die.
+    """
     waiting = fail_as_a_whole(books, 40)
     duty = Duty(books)
     for _ in range(2):
@@ -96,7 +108,7 @@ async def test_an_outage_between_looks_ends_the_doubling(books: Books) -> None:
 
 
 async def test_a_failed_attempt_with_others_left_is_as_expected(books: Books) -> None:
-    """The task waits in its own tier, and the look is over."""
+    """The task has attempts left: it waits in its own tier, and the look is over."""
     one, *_ = fail_as_a_whole(books)
     duty = Duty(books)
 
@@ -107,7 +119,7 @@ async def test_a_failed_attempt_with_others_left_is_as_expected(books: Books) ->
 
 
 async def test_a_death_of_its_own_input_is_as_expected(books: Books) -> None:
-    """It says nothing against the route; the next look is of two."""
+    """Such a death is no evidence against the route; the next look has two tasks."""
     one, *_ = fail_as_a_whole(books)
 
     await whole_look(books, Duty(books), [one], DEAD)
@@ -116,7 +128,7 @@ async def test_a_death_of_its_own_input_is_as_expected(books: Books) -> None:
 
 
 async def test_a_task_that_loses_its_agent_leaves_the_look(books: Books) -> None:
-    """It would kill every agent that takes it again; what it did tells nothing of its route."""
+    """The task may kill every agent that takes it, and is no evidence about its route."""
     one, *_ = fail_as_a_whole(books)
     duty = Duty(books)
     await looking(books, duty)
@@ -138,7 +150,7 @@ async def test_a_task_that_loses_its_agent_leaves_the_look(books: Books) -> None
 
 
 async def test_a_cancelled_task_tells_nothing_and_another_goes_at_once(books: Books) -> None:
-    """Somebody cancelled it while it waited for its turn."""
+    """A task that was cancelled while it waited for its turn does not count for the look."""
     one, *_ = fail_as_a_whole(books)
     duty = Duty(books)
     await looking(books, duty)
@@ -152,7 +164,7 @@ async def test_a_cancelled_task_tells_nothing_and_another_goes_at_once(books: Bo
 
 
 async def test_a_task_that_was_replayed_meanwhile_had_died_all_the_same(books: Books) -> None:
-    """Its fence tells so; it waits for a turn like the others."""
+    """Its risen fence shows that it died; it waits for a turn like the other tasks."""
     one, *_ = fail_as_a_whole(books)
     duty = Duty(books)
     await looking(books, duty)
@@ -170,7 +182,7 @@ async def test_a_task_that_was_replayed_meanwhile_had_died_all_the_same(books: B
 
 
 async def test_a_task_whose_route_was_closed_tells_nothing(books: Books) -> None:
-    """It was moved without a call."""
+    """The task was moved without a call, so its look does not double."""
     one, *_ = fail_as_a_whole(books)
     duty = Duty(books)
 
@@ -182,7 +194,7 @@ async def test_a_task_whose_route_was_closed_tells_nothing(books: Books) -> None
 
 
 async def test_a_task_that_was_dropped_from_a_late_look_cannot_die(books: Books) -> None:
-    """It waited for its turn for longer than `guard.probe_s`; then the look ended without it."""
+    """The task waited for its turn for longer than `guard.probe_s`; the look ended without it."""
     one, *_ = fail_as_a_whole(books)
     before, duty = deaths(books), Duty(books)
     await looking(books, duty)
@@ -197,7 +209,7 @@ async def test_a_task_that_was_dropped_from_a_late_look_cannot_die(books: Books)
 
 
 async def test_a_call_that_takes_long_is_waited_for(books: Books) -> None:
-    """A provider may take ten minutes to time out."""
+    """A look does not end while a task of it runs: a provider may take ten minutes to time out."""
     one, *_ = fail_as_a_whole(books)
     duty = Duty(books)
     await looking(books, duty)
@@ -231,7 +243,7 @@ async def test_one_prompt_is_enough_for_the_guards_of_a_route(books: Books) -> N
 
 
 def guard_for_losses(books: Books, count: int) -> list[int]:
-    """Raise a guard over tasks that lost two agents each and wait; return them."""
+    """Raise a guard for waiting tasks over each of which two agents were lost; return the tasks."""
     tasks = books.load(*(f"killer {number}" for number in range(count)))
     end(books, exhausted(), into="batch")
     (guard,) = raised(books)
@@ -242,7 +254,7 @@ def guard_for_losses(books: Books, count: int) -> list[int]:
 
 
 def lose_agent_over(books: Books, *task_ids: int) -> tuple[int, int]:
-    """Let an agent take these tasks and be lost; return how many wait again, and how many died of it."""
+    """Let an agent claim these tasks and be lost; return how many wait again and how many died."""
     lease = books.agent()
     for one in task_ids:
         books.claimed(one, lease.next_owner(), fence=books.task(one).fence)
@@ -251,9 +263,9 @@ def lose_agent_over(books: Books, *task_ids: int) -> tuple[int, int]:
 
 
 async def test_looks_over_lost_agents_double_while_others_succeed(books: Books) -> None:
-    """A task that kills its agent in a look is given up; one outside of the look is not.
+    """A task that kills its agent in a look is given up; a task outside the look is not.
 
-    The next look is of two tasks, five minutes after this one.
+    The next look has two tasks and comes five minutes later.
     """
     one, two, *_ = guard_for_losses(books, 4)
     end(books, SUCCEEDED, into="another")
@@ -275,7 +287,10 @@ async def test_looks_over_lost_agents_double_while_others_succeed(books: Books) 
 async def test_nobody_is_given_up_over_lost_agents_while_nothing_else_succeeds(
     books: Books,
 ) -> None:
-    """A release that kills every agent must not empty a topic; a prompt would tell nothing of it."""
+    """A release that kills every agent must not empty a topic.
+
+    A prompt would be no evidence about it.
+    """
     one, *_ = guard_for_losses(books, 4)
     duty = Duty(books)
     await looking(books, duty)
@@ -292,7 +307,7 @@ async def test_nobody_is_given_up_over_lost_agents_while_nothing_else_succeeds(
 async def test_a_success_opens_the_guard_however_the_look_began(
     books: Books, *, answers: bool
 ) -> None:
-    """A route that does not take our prompt may take the tasks."""
+    """A route that does not answer our prompt may still take the tasks."""
     one, *_ = fail_as_a_whole(books)
     duty = Duty(books, answers=answers)
 

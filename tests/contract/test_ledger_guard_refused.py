@@ -1,4 +1,7 @@
-"""A wrong parameter is refused for every task: its batch is held back after a dozen, and a batch with some bad tasks is not."""
+"""A batch whose tasks are all refused is held back after a dozen refusals.
+
+The cause is a wrong parameter. A batch with only some bad tasks is not held back.
+"""
 
 from agent.outcome import Dead, Failure
 from producer.ledger import store
@@ -18,7 +21,10 @@ from tests.contract.ledger_probing import (
 
 
 def test_a_batch_whose_first_dozen_are_refused_for_one_reason_is_held_back(books: Books) -> None:
-    """Twelve die. What is in flight when the guard is raised waits in the longest tier, uncounted, whoever settles it."""
+    """Twelve tasks die, and then the guard is raised.
+
+    Tasks in flight at that moment wait in the longest tier, uncounted, whoever settles them.
+    """
     inflight = claimed(books, 150)
     end(books, SUCCEEDED, into="healthy")
 
@@ -40,7 +46,10 @@ def test_a_batch_whose_first_dozen_are_refused_for_one_reason_is_held_back(books
 
 
 def test_a_batch_with_some_bad_tasks_is_not_held_back(books: Books) -> None:
-    """One success tells that the parameters are right, before the refusals or in the same transaction."""
+    """One success shows that the parameters are right.
+
+    It may come before the refusals or in the same transaction.
+    """
     end(books, SUCCEEDED, *[refused()] * 30)
     end(books, *[refused()] * 30)
     end(books, *[refused()] * 11, into="another")
@@ -52,7 +61,7 @@ def test_a_batch_with_some_bad_tasks_is_not_held_back(books: Books) -> None:
 
 
 def test_a_key_that_has_succeeded_is_not_locked_for_a_refusal(books: Books) -> None:
-    """Agents of a batch with many bad tasks do not wait for each other."""
+    """So agents of a batch with many bad tasks do not wait for each other."""
     end(books, SUCCEEDED)
     end(books, refused())
 
@@ -60,14 +69,14 @@ def test_a_key_that_has_succeeded_is_not_locked_for_a_refusal(books: Books) -> N
 
 
 def test_refusals_for_different_reasons_are_the_tasks_own(books: Books) -> None:
-    """Their documents are bad, each in its way."""
+    """The documents are bad, each in its own way, so no guard is raised."""
     end(books, *[refused("error " + "x" * number) for number in range(1, 40)])
 
     assert raised(books) == []
 
 
 def test_another_type_of_the_same_batch_goes_on(books: Books) -> None:
-    """A guard is about (batch, type, route): another route of the batch has its own."""
+    """A guard is about (batch, type, route), so another route of the batch has its own guard."""
     end(books, *[refused()] * 12)
 
     end(books, refused(), route="another")
@@ -77,7 +86,10 @@ def test_another_type_of_the_same_batch_goes_on(books: Books) -> None:
 
 
 def test_other_deaths_and_used_up_attempts_under_a_guard_for_refusals(books: Books) -> None:
-    """What died of its own input dies; what used up its attempts waits, as under every guard."""
+    """A task that fails by its own input dies.
+
+    A task whose attempts are used up waits, as under every guard.
+    """
     end(books, SUCCEEDED, into="healthy")
     end(books, *[refused()] * 12)
 
@@ -89,7 +101,10 @@ def test_other_deaths_and_used_up_attempts_under_a_guard_for_refusals(books: Boo
 
 
 async def test_looks_over_refusals_double_and_stay_apart(books: Books) -> None:
-    """A wrong parameter costs tens of tasks: twelve, and then 1, 2, 4 each five minutes."""
+    """A wrong parameter costs tens of tasks: twelve, then 1, 2 and 4 in looks.
+
+    The looks are five minutes apart.
+    """
     claims = claimed(books, 40)
     ended(books, claims, *[refused()] * 40)
     waiting = [row.task_id for row, _ in claims[12:]]
@@ -123,7 +138,10 @@ async def test_a_success_in_a_look_opens_a_guard_for_refusals(books: Books) -> N
 
 
 async def test_a_guard_with_no_tasks_left_is_opened_and_forgives_nothing(books: Books) -> None:
-    """All that was there was refused; of tasks that come later, as from an inbox, one is refused, and the guard is raised again."""
+    """The batch has no tasks left, because all of them were refused.
+
+    Of tasks that come later, as from an inbox, one dies, and the guard is raised again.
+    """
     end(books, *[refused()] * 12)
 
     await Duty(books).look()
@@ -138,7 +156,10 @@ async def test_a_guard_with_no_tasks_left_is_opened_and_forgives_nothing(books: 
 
 
 def test_a_new_load_of_the_batch_opens_its_guards(books: Books) -> None:
-    """Whoever loads it again has repaired it; a dozen more may be refused. Another batch's load changes nothing."""
+    """A person who loads the batch again has repaired it, so a dozen more tasks may be refused.
+
+    A load of another batch changes nothing.
+    """
     end(books, *[refused()] * 13)
 
     mine, others = books.batch(), books.batch("another")
@@ -155,7 +176,7 @@ def test_a_new_load_of_the_batch_opens_its_guards(books: Books) -> None:
 
 
 def test_a_cancel_opens_the_guards_of_its_batch(books: Books) -> None:
-    """Nothing of it is to wait any more."""
+    """No task of a cancelled batch is to wait any more."""
     fail_as_a_whole(books)
     end(books, *[refused()] * 13, into="other")
 
@@ -178,7 +199,7 @@ def a_good_run(books: Books, *, left: int, closed: bool = True) -> None:
 
 
 def test_a_long_good_run_is_not_held_back_at_its_end(books: Books) -> None:
-    """Its last 55 tasks are bad: fewer than five of a hundred, and they die."""
+    """The batch's last 55 tasks are bad: they are fewer than five in a hundred, and they die."""
     a_good_run(books, left=0)
 
     end(books, *[exhausted()] * 55)
@@ -197,7 +218,7 @@ def test_a_good_run_with_much_left_is_held_back(books: Books) -> None:
 
 
 def test_a_batch_that_still_grows_has_no_end(books: Books) -> None:
-    """Of an inbox, or of a load that runs, nobody knows how much is to come."""
+    """Nobody knows how many tasks an inbox or a running load will still bring."""
     a_good_run(books, left=0, closed=False)
 
     end(books, *[exhausted()] * 55)

@@ -223,7 +223,10 @@ async def test_a_beat_that_fails_is_tried_again_soon(
 async def test_a_deadlock_is_tried_again_at_once(
     books: Books, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The server has undone one beat for another transaction: it is written again, without a word."""
+    """The server undid a heartbeat in favour of another transaction.
+
+    It is written again without a log line.
+    """
     clock = FakeClock()
     beating = heartbeat(books, clock)
     lease = await beating.register()

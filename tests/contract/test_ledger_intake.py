@@ -97,7 +97,10 @@ def test_a_line_that_its_batch_does_not_take_is_set_aside(books: Books, obstacle
 
 
 def test_a_line_that_makes_the_validator_panic_is_set_aside(books: Books) -> None:
-    """The offset passes it, and the lines around it become tasks: it stopped every agent of a group for good."""
+    """The offset passes the line, and the lines around it become tasks.
+
+    A bug once stopped every agent of a group for good over such a line.
+    """
     schema = b'{"anyOf":[{"$id":"b","$ref":"#a","$defs":{"r":{"$anchor":"a"}}},{"$id":"./b"}]}'
     panic = b'{"id":"p","prompt":"Sum.","schema":%s}' % schema
 

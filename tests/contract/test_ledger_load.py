@@ -64,7 +64,7 @@ def test_a_new_task_is_rows_inputs_order_and_count(books: Books) -> None:
 
 def test_a_deadline_is_kept(books: Books) -> None:
     """A task's deadline is stored as it was given, in UTC."""
-    end = datetime(2031, 1, 2, 3, 4, 5, 678901)  # noqa: DTZ001 - the database's times are UTC without a zone
+    end = datetime(2031, 1, 2, 3, 4, 5, 678901)  # noqa: DTZ001 - UTC without a zone, as stored
     one = new_task("a")
     due = store.NewTask(one.key, one.digest, one.value, one.type, "tenant", 7, end, None, b"[]")
 

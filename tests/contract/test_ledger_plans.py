@@ -1,4 +1,4 @@
-"""What agents ask all the time reads as many rows in a large ledger as in a small one.
+"""Frequent queries of agents read as many rows in a large ledger as in a small one.
 
 Servers choose a plan by statistics, which may be far off. Some tests make them say that 20 batches
 are thousands.
@@ -30,7 +30,10 @@ Work = Callable[[Connection], object]
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """A ledger of 20 batches, in the last of which tasks wait; `name`: of a server's database."""
+    """A ledger of 20 batches, the last of which has waiting tasks.
+
+    `name` is the name of a server's database.
+    """
 
     database: Database
     name: str
@@ -111,7 +114,7 @@ def _rows(connection: Connection, work: Work) -> int:
 
 
 def _left_out(counters: Mapping[str, int]) -> int:
-    """Return how many entries of an index MariaDB has read and left out before it read the row."""
+    """Return how many index entries MariaDB read and left out before it read their rows."""
     return counters.get("Handler_icp_attempts", 0) - counters.get("Handler_icp_match", 0)
 
 
@@ -134,7 +137,7 @@ def _steps(connection: Connection, work: Work) -> int:
 
 @pytest.fixture
 def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
-    """A ledger of its own, since its statistics are spoiled."""
+    """A ledger for one test, which spoils its statistics."""
     name = f"plans{next(_numbers)}"
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path / 'ledger.db'}"
@@ -160,14 +163,14 @@ def uncarried(connection: Connection) -> int:
 
 
 def old_open_tasks(connection: Connection) -> object:
-    """Ask as agents did before: a join, whose order the server chose."""
+    """Ask as earlier versions did: by a join, whose order the server chose."""
     query = select(task.c.id).join(batch, batch.c.id == task.c.batch_id)
     query = query.where(task.c.status.in_(OPEN), batch.c.group_name == GROUP)
     return connection.execute(query.limit(1)).scalar()
 
 
 def old_uncarried(connection: Connection) -> object:
-    """Ask as agents did before: both statuses at once, and the group's batches as a set."""
+    """Ask as earlier versions did: for both statuses at once, with the group's batches as a set."""
     mine = select(batch.c.id).where(batch.c.group_name == GROUP, batch.c.cancelled_at.is_(None))
     query = select(task.c.id).where(task.c.status.in_(WAITING), task.c.batch_id.in_(mine))
     query = query.where(task.c.due_at < utc_after(-600.0))
@@ -176,7 +179,7 @@ def old_uncarried(connection: Connection) -> object:
 
 @on_all
 def test_whether_work_is_left_costs_the_same_in_a_large_ledger(ledger: Ledger) -> None:
-    """Four times as many tasks, as many of them open: as many rows are read."""
+    """A ledger with four times as many tasks, but as many open ones, costs as many reads."""
     costs = []
     for size in (SMALL, LARGE):
         ledger.fill(size)
@@ -188,7 +191,7 @@ def test_whether_work_is_left_costs_the_same_in_a_large_ledger(ledger: Ledger) -
 
 @on_all
 def test_a_sweep_costs_the_same_in_a_large_ledger(ledger: Ledger) -> None:
-    """Four times as many tasks, as many of them lost: as many rows are read."""
+    """A ledger with four times as many tasks, but as many lost ones, costs as many reads."""
     costs = []
     for size in (SMALL, LARGE):
         ledger.fill(size)
@@ -204,7 +207,7 @@ QUESTIONS = {"open_tasks": (old_open_tasks, open_tasks), "uncarried": (old_uncar
 @on_servers
 @pytest.mark.parametrize(("old", "new"), QUESTIONS.values(), ids=QUESTIONS)
 def test_no_statistics_change_the_plan(ledger: Ledger, old: Work, new: Work) -> None:
-    """The old question went from each batch to all its tasks; the new one reads a page or two."""
+    """The old query went from each batch to all its tasks; the new one reads a page or two."""
     ledger.fill(LARGE, waiting=BATCHES * LARGE // 2)
     ledger.mislead(BATCHES * LARGE)
 
@@ -217,7 +220,10 @@ def test_no_statistics_change_the_plan(ledger: Ledger, old: Work, new: Work) -> 
 
 @on_servers
 def test_no_statistics_change_how_overdue_claims_are_found(ledger: Ledger) -> None:
-    """With thousands of them MySQL went from each batch to all its tasks, each five seconds."""
+    """With thousands of overdue claims, MySQL once read all tasks of every batch.
+
+    Agents run this query every five seconds.
+    """
     ledger.fill(LARGE, waiting=6 * sweeping.PAGE)
     waiting = update(task).where(task.c.status.in_(WAITING))
     ledger.database.run(lambda c: c.execute(waiting.values(status=int(Status.PROCESSING))))

@@ -1,4 +1,7 @@
-"""How a raised guard ends: by a look, by a prompt, by a person, or because nothing is left; and what it had moved runs again."""
+"""How a raised guard ends, and how the tasks that it moved run again.
+
+A guard ends by a look, by a prompt, by a person, or because nothing is left.
+"""
 
 import asyncio
 
@@ -21,7 +24,7 @@ from tests.contract.ledger_probing import (
 
 
 async def test_a_healthy_group_has_nothing_to_do(books: Books) -> None:
-    """One look finds no guard, and stops nothing."""
+    """One pass finds no guard and stops nothing."""
     end(books, SUCCEEDED)
     duty = Duty(books)
 
@@ -32,7 +35,7 @@ async def test_a_healthy_group_has_nothing_to_do(books: Books) -> None:
 
 
 async def test_a_raised_guard_is_heard_of(books: Books) -> None:
-    """From the next look on, its tasks are stopped; those of another batch are not."""
+    """From the next pass on, the guard's tasks are stopped; those of another batch are not."""
     fail_as_a_whole(books)
     duty = Duty(books)
 
@@ -43,7 +46,10 @@ async def test_a_raised_guard_is_heard_of(books: Books) -> None:
 
 
 async def test_a_task_in_hand_takes_the_turn_once(books: Books) -> None:
-    """Of all agents that offer one, one wins; a lost answer may be asked for again; the next look has its own places."""
+    """Of all agents that offer a task for a free place, one wins.
+
+    An agent whose answer was lost may ask again.
+    """
     one, two, *_ = fail_as_a_whole(books, 14)
     guard = await looking(books, Duty(books))
 
@@ -55,7 +61,7 @@ async def test_a_task_in_hand_takes_the_turn_once(books: Books) -> None:
 
 
 async def test_a_look_begins_once_though_many_agents_see_it_due(books: Books) -> None:
-    """Two agents take turns at once: one of them asks the route and begins the look."""
+    """Two agents act at once: one of them asks the route and begins the look."""
     fail_as_a_whole(books)
     first, second = Duty(books), Duty(books)
 
@@ -101,7 +107,10 @@ async def test_a_place_that_is_just_free_is_left_to_tasks_in_hand(books: Books) 
 async def test_the_success_of_a_look_opens_the_guard_and_calls_up_what_it_moved(
     books: Books,
 ) -> None:
-    """Each with its own fence, due now, and in one look of the next seconds; the counting begins anew."""
+    """The tasks that the guard moved keep their own fences and are due now.
+
+    Other waits stay as they are, and the look is forgotten.
+    """
     one, *others = fail_as_a_whole(books, 14)
     retrying = claimed(books, 1)
     ended(books, retrying, RETRY)

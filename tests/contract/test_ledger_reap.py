@@ -25,7 +25,7 @@ def run_by(books: Books, lease: Lease, *keys: str, losses: int = 0) -> list[tupl
 
 
 def lost_alone(books: Books, *keys: str, losses: int = 2) -> list[tuple[Row, int]]:
-    """Load tasks that were lost before, and lose each in an agent of its own; return what each of these had claimed."""
+    """Load tasks with earlier losses, and lose each in an agent of its own; return their claims."""
     found = []
     for key in keys:
         lease = books.agent()
@@ -171,7 +171,10 @@ def test_the_paid_answer_of_a_lost_agent_still_counts(books: Books) -> None:
 
 
 def test_the_third_loss_is_death(books: Books) -> None:
-    """A task over which three agents were lost is dead, worker_lost, with letter, attempt, order and count."""
+    """A task over which three agents were lost is dead, with disposition worker_lost.
+
+    It has a dead letter, an attempt, an order and a count.
+    """
     (second, _), (third, _) = lost_alone(books, "second", losses=1) + lost_alone(
         books, "third", losses=2
     )
@@ -217,7 +220,7 @@ def test_the_answer_after_death_is_fenced(books: Books) -> None:
 
 
 def test_ten_deaths_in_ten_minutes_are_the_limit(books: Books) -> None:
-    """However many tasks are lost for the third time at once, ten die and the others wait again."""
+    """Of many tasks lost for the third time at once, ten die and the others wait again."""
     lost_alone(books, *(f"task {number}" for number in range(25)))
 
     assert reap_orphans(books) == (15, 10)
@@ -241,7 +244,10 @@ def test_deaths_of_the_last_ten_minutes_are_counted(books: Books) -> None:
 
 
 def test_beyond_the_limit_the_guard_is_raised(books: Books) -> None:
-    """What would be the eleventh death raises the guard of its batch and type, whatever the route; while it is up nobody dies so."""
+    """An eleventh death raises the guard of its batch and type instead, for every route.
+
+    While the guard is raised, no task dies of lost agents.
+    """
     lost_alone(books, *(f"task {number}" for number in range(11)))
     assert reap_orphans(books) == (1, 10)
 
@@ -261,7 +267,7 @@ def test_beyond_the_limit_the_guard_is_raised(books: Books) -> None:
 
 
 def test_up_to_the_limit_no_guard_is_raised(books: Books) -> None:
-    """Ten poison tasks are ten poison tasks."""
+    """Ten deaths may be ten poison tasks."""
     lost_alone(books, *(f"task {number}" for number in range(10)))
 
     assert reap_orphans(books) == (0, 10)
@@ -316,7 +322,10 @@ def test_two_reapers_reset_a_task_once(books: Books) -> None:
 
 
 def test_no_task_is_dead_of_a_loss_that_it_shared(books: Books) -> None:
-    """Of several that were lost together one may be the reason, and nobody knows which: all of them wait again."""
+    """One of several tasks that were lost together may be the cause.
+
+    Nobody knows which one, so all of them wait again.
+    """
     lease = books.agent()
     shared = run_by(books, lease, "a", "b", losses=2)
     lose(books, lease)
@@ -329,7 +338,7 @@ def test_no_task_is_dead_of_a_loss_that_it_shared(books: Books) -> None:
 
 
 def test_a_task_that_is_found_later_was_not_alone(books: Books) -> None:
-    """The rows of a lost agent are found in pages, and a claim may come after the verdict."""
+    """The tasks of a lost agent are found in pages, and a claim may come after the verdict."""
     lease = books.agent()
     (first, _), (second, _) = run_by(books, lease, "a", "b", losses=2)
     lose(books, lease)
@@ -341,7 +350,7 @@ def test_a_task_that_is_found_later_was_not_alone(books: Books) -> None:
 
 
 def test_an_agent_that_left_was_killed_by_nobody(books: Books) -> None:
-    """It drained, and a handler would not end: its task waits again, however often."""
+    """The agent drained while a handler did not end; its task waits again, however often."""
     lease = books.agent()
     ((row, _),) = run_by(books, lease, "a", losses=3)
     books.run(lambda c: stop(c, lease.agent_id))
@@ -351,7 +360,7 @@ def test_an_agent_that_left_was_killed_by_nobody(books: Books) -> None:
 
 
 def test_a_claim_that_ran_out_three_times_is_death(books: Books) -> None:
-    """Its own deadline says which task it was, whatever else its agent does."""
+    """The claim's own deadline shows which task it was, whatever else its agent does."""
     lease = books.agent()
     (late, _), _ = run_by(books, lease, "late", "other", losses=2)
     books.ago(tables.task.c.due_at, 1, late.task_id)
@@ -360,7 +369,10 @@ def test_a_claim_that_ran_out_three_times_is_death(books: Books) -> None:
 
 
 def test_losses_beside_the_culprit_are_taken_back(books: Books) -> None:
-    """Those that shared two of its agents lose two, one of them with a loss of another agent keeps that one."""
+    """Tasks that shared two agents with the culprit get two losses back.
+
+    A loss from another agent stays.
+    """
     first, second, other = books.agent(), books.agent(), books.agent()
     ids = books.load("culprit", "beside", "also")
     for lease, members in ((other, ids[2:]), (first, ids), (second, ids)):
@@ -382,7 +394,10 @@ def test_losses_beside_the_culprit_are_taken_back(books: Books) -> None:
 
 
 def test_nothing_is_taken_back_while_many_are_found(books: Books) -> None:
-    """A release that kills its agents on each task would start anew with all of them for each that is dead of it."""
+    """A release that kills its agents on every task must not be forgiven.
+
+    Otherwise each death would give the other tasks their losses back, and they would start anew.
+    """
     lease = books.agent()
     culprit, beside = run_by(books, lease, "culprit", "beside", losses=2)
     lose(books, lease)
@@ -401,7 +416,10 @@ def test_nothing_is_taken_back_while_many_are_found(books: Books) -> None:
 
 
 def test_rows_of_losses_go_with_the_next_end_of_their_task(books: Books) -> None:
-    """A task that ends kills no agent. What a late settle left, and what is a day old, is tidied up."""
+    """A task that ends kills no agent, so its rows are deleted.
+
+    Rows that a late settle left, and rows older than a day, are deleted by the tidying.
+    """
     lease = books.agent()
     ids = [row.task_id for row, _ in run_by(books, lease, "settled", "late", "old", "new")]
     lose(books, lease)
@@ -423,7 +441,10 @@ def test_rows_of_losses_go_with_the_next_end_of_their_task(books: Books) -> None
 
 
 def test_a_suspect_is_claimed_alone(books: Books) -> None:
-    """A claim of many leaves it: lost with them, it would be charged with them, and they with it."""
+    """A claim of many records leaves the crash suspect.
+
+    If they were lost together, each would be charged with the other's loss.
+    """
     suspect, other = books.load("suspect", "other")
     books.set(tables.task, suspect, lease_losses=2)
     records = [books.record(suspect), books.record(other)]
@@ -438,7 +459,7 @@ def test_a_suspect_is_claimed_alone(books: Books) -> None:
 def test_the_log_names_suspects_and_culprits(
     books: Books, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A person sees which task it is before it is dead."""
+    """A person sees which task is a crash suspect before it is dead."""
     (suspect, _), (dead, _) = lost_alone(books, "a", losses=1) + lost_alone(books, "b")
 
     reap_orphans(books)

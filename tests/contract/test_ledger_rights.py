@@ -1,4 +1,7 @@
-"""What the database's user may not do is named, with exit code 3, and no outcome is lost for it."""
+"""A right that the database's user lacks is named, with exit code 3.
+
+No outcome is lost because of it.
+"""
 
 import secrets
 from collections.abc import Iterator
@@ -25,7 +28,7 @@ MIGRATE = f"{RUN}, CREATE, ALTER, INDEX"
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An empty database, its administrator, and a user who may do nothing yet."""
+    """An empty database, its administrator, and a user with few rights."""
 
     url: str
     user: str
@@ -35,7 +38,7 @@ class Site:
         return str(make_url(self.url).database)
 
     def sql(self, *statements: str) -> None:
-        """Let the administrator run these; `{db}` and `{user}` stand for the names."""
+        """Run these statements as the administrator; `{db}` and `{user}` stand for the names."""
         url = make_url(self.url)
         server = {"host": str(url.host), "port": int(url.port or 0), "user": str(url.username)}
         with closing(pymysql.connect(**server, autocommit=True)) as connection:
@@ -44,7 +47,7 @@ class Site:
                 connection.query(named)
 
     def opened(self) -> Database:
-        """Return the database as the user has it, on connections of its own."""
+        """Return the database as the user sees it, on connections of its own."""
         return Database(driven(self.url.replace("docllm@", f"{self.user}:pw@")))
 
 
@@ -66,7 +69,7 @@ def migrated_site(site: Site) -> Site:
 
 
 def test_the_documented_rights_are_enough_to_migrate(site: Site) -> None:
-    """Without one of them `migrate` names it; with all it goes on where it stopped."""
+    """Without one of the rights `migrate` names it; with all of them it continues."""
     granted = "SELECT"
     for right in ("CREATE", "INDEX", "ALTER"):
         site.sql(f"GRANT {granted} ON {{db}}.* TO {{user}}")
@@ -83,7 +86,7 @@ def test_the_documented_rights_are_enough_to_migrate(site: Site) -> None:
 
 
 def test_the_documented_rights_are_enough_to_run(migrated_site: Site) -> None:
-    """`check` tries what the programs do, on each table, and finds nothing missing."""
+    """`check` tries on each table what the programs do, and finds no missing right."""
     migrated_site.sql(f"GRANT {RUN} ON {{db}}.* TO {{user}}")
 
     with closing(migrated_site.opened()) as database:
@@ -96,7 +99,10 @@ def test_the_documented_rights_are_enough_to_run(migrated_site: Site) -> None:
 
 
 def test_each_missing_right_is_named_with_its_table(migrated_site: Site) -> None:
-    """A user of screens may only read; one who may all but delete from one table lacks that."""
+    """A user who may only read lacks every other right on each table.
+
+    A user who may do everything but delete from one table lacks only that right.
+    """
     with closing(migrated_site.opened()) as database:
         lacking = database.run(rights.missing)
     wanted = {f"{right} on task" for right in ("INSERT", "UPDATE", "DELETE")}
@@ -110,7 +116,7 @@ def test_each_missing_right_is_named_with_its_table(migrated_site: Site) -> None
 
 
 def test_a_right_that_is_revoked_in_mid_run_is_named(migrated_site: Site) -> None:
-    """A right on a table is looked up for each statement: the next one says so, and is exit 3."""
+    """The server checks the right at each statement, so the next statement raises the error."""
     grants = [f"GRANT {RUN} ON {{db}}.{table} TO {{user}}" for table in tables.metadata.tables]
     migrated_site.sql("REVOKE SELECT ON {db}.* FROM {user}", *grants)
     with closing(migrated_site.opened()) as database:
@@ -125,7 +131,7 @@ def test_a_right_that_is_revoked_in_mid_run_is_named(migrated_site: Site) -> Non
 
 
 async def test_no_outcome_is_given_up_for_a_missing_right(migrated_site: Site) -> None:
-    """An answer that may not be written is no fault of its task: it waits as it is."""
+    """An outcome that may not be written is not the task's fault, so the task waits as it is."""
     migrated_site.sql(f"GRANT {RUN} ON {{db}}.* TO {{user}}")
     with closing(Database(driven(migrated_site.url))) as admin:
         books = Books(admin)

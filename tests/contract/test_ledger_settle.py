@@ -393,7 +393,10 @@ BUG = Snooze(Failure(INTERNAL, "ValueError"), SPENT, 0.0)
 
 @pytest.mark.parametrize("outcome", [Released(SPENT), Cancelled(SPENT), BUG])
 def test_what_was_paid_for_is_on_the_bill_however_it_ended(books: Books, outcome: Outcome) -> None:
-    """An attempt that was given back, cancelled or ended in a bug has a row and a count with its cost."""
+    """An attempt that cost something has a row and a count with its cost.
+
+    It may have been given back or cancelled, or ended in a bug.
+    """
     (one,) = books.load("a")
     owner = books.agent().next_owner()
     row = books.claimed(one, owner)
@@ -413,7 +416,7 @@ def test_what_was_paid_for_is_on_the_bill_however_it_ended(books: Books, outcome
 
 
 def test_what_was_given_back_before_a_call_leaves_no_row(books: Books) -> None:
-    """Claims are given back at each rebalance: only those that cost something are noted."""
+    """Claims are given back at each rebalance, so only those that cost something are recorded."""
     (one,) = books.load("a")
     owner = books.agent().next_owner()
 
@@ -424,7 +427,10 @@ def test_what_was_given_back_before_a_call_leaves_no_row(books: Books) -> None:
 
 @pytest.mark.parametrize("outcome", [Released(SPENT), BUG])
 def test_ends_that_count_as_no_attempt_are_few(books: Books, outcome: Outcome) -> None:
-    """After three the same end counts: nothing is paid for ever, and the task is dead when its attempts are used up."""
+    """After three such ends, the next one counts as an attempt.
+
+    So no task is paid for without end, and it is dead when its attempts are used up.
+    """
     one, other = books.load("a", "other")
     books.set(tables.task, one, max_attempts=2)
     lease, seen = books.agent(), []

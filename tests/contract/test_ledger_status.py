@@ -241,7 +241,10 @@ def test_it_says_why_nothing_runs(books: Books) -> None:
 
 
 def test_a_lost_agent_is_told_of_until_its_tasks_are_recovered(books: Books) -> None:
-    """It stood among the reasons for ten minutes after all its tasks ran again, and alerts went on."""
+    """A bug once named the agent among the reasons for ten minutes after its tasks ran again.
+
+    Alerts continued for as long.
+    """
     one, _ = books.load("a", "b")
     books.agent("alive")
     lost = books.agent("lost")

@@ -86,7 +86,10 @@ def retrying(books: Books, task_id: int) -> None:
 
 
 def test_a_long_tier_does_not_delay_what_was_lost_from_tasks(books: Books) -> None:
-    """A pending task's record is on `tasks`, which is read; what waits in a tier is not it."""
+    """A pending task's record is on `tasks`, which is read to its end.
+
+    Unread records in a tier belong to other tasks.
+    """
     lost, waits = books.load("lost", "waits")
     retrying(books, waits)
     books.ago(tables.task.c.due_at, SLACK_S + 60)
@@ -96,7 +99,10 @@ def test_a_long_tier_does_not_delay_what_was_lost_from_tasks(books: Books) -> No
 
 
 def test_a_retrying_task_is_not_swept_while_its_record_may_be_on_any_topic(books: Books) -> None:
-    """An opened guard publishes it on `tasks`: what is unread there may be it, as in its tier."""
+    """An opened guard publishes the record on `tasks`.
+
+    So an unread record there may be the task's, as in its tier.
+    """
     (one,) = books.load("a")
     retrying(books, one)
     books.ago(tables.task.c.due_at, SLACK_S + 60, one)

@@ -223,7 +223,7 @@ async def test_calls_after_the_end_are_values() -> None:
 
 @pytest.mark.parametrize("key", ["", "two words", "sk-\u00e4\u00f6\u00fc", "sk-\nx"])
 def test_a_key_that_is_none_is_refused(key: str) -> None:
-    """A key that no header can hold is refused at the start, without showing it."""
+    """A key that no header can hold is refused at the start and is not shown."""
     with pytest.raises(ConfigError) as refused:
         ChatClient(base_url="http://127.0.0.1:1", api_key=Secret(key))
 

@@ -254,7 +254,10 @@ async def test_a_completion_is_kept_as_it_came() -> None:
 
 
 async def test_informational_replies_for_ever_end_at_the_limit() -> None:
-    """The HTTP client reads on for each 1xx and tells nobody of it, so the call's own limit has to end it."""
+    """The call's own limit must end it.
+
+    The HTTP client reads on after each 1xx and reports none of them.
+    """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request(reader)

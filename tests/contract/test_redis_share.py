@@ -74,7 +74,10 @@ def user(server: Redis) -> Iterator[Callable[[str], str]]:
 
 
 async def test_the_documented_rights_are_enough(user: Callable[[str], str], server: Redis) -> None:
-    """With them the script runs and `check` finds nothing refused, and leaves no key behind."""
+    """With the documented rights the script runs, and `check` finds nothing refused.
+
+    `check` leaves no key behind.
+    """
     url = user(ENOUGH)
     one = board(url)
 
@@ -88,7 +91,10 @@ async def test_the_documented_rights_are_enough(user: Callable[[str], str], serv
 
 
 async def test_a_command_that_is_refused_is_named(user: Callable[[str], str]) -> None:
-    """The script's error does not name it: it is tried by itself, for the log and for `check`."""
+    """The script's error does not name the command.
+
+    So each command is tried by itself, for the log and for `check`.
+    """
     url = user(f"~docllm:* {FEW}")
     one = board(url)
 
@@ -101,13 +107,13 @@ async def test_a_command_that_is_refused_is_named(user: Callable[[str], str]) ->
 
 
 async def test_keys_that_are_refused_are_named(user: Callable[[str], str]) -> None:
-    """A user of other keys may send every command, and use none of ours."""
+    """A user with rights to other keys may send every command, but may use none of our keys."""
     with pytest.raises(BoardAwayError, match=r"refuses the keys docllm:\* to its user"):
         await board(user("~others:* +@all")).sync([SAY])
 
 
 async def test_check_names_what_redis_refuses(user: Callable[[str], str], tmp_path: Path) -> None:
-    """It passed with these rights, and agents could not use Redis."""
+    """A bug once let `check` pass with these rights, although agents could not use Redis."""
     url = user(f"~docllm:* {FEW}")
     config = load_config(flags={}, environ={"DOCLLM_REDIS_URL": url}, cwd=tmp_path)
     (test,) = (one for one in Checks(config, "group").all() if one.name == "redis")
@@ -120,7 +126,7 @@ async def test_check_names_what_redis_refuses(user: Callable[[str], str], tmp_pa
 
 
 def test_every_command_of_the_script_is_tried() -> None:
-    """A command that is new in the script is new in the list that `check` goes through."""
+    """A command that is added to the script must be added to the list that `check` tries."""
     commands = set(re.findall(r"redis\.call\('(\w+)'", MEET))
 
     assert commands <= NAMES
@@ -296,7 +302,7 @@ async def test_a_clock_that_was_set_back_holds_up_no_probe(server: Redis) -> Non
 async def test_a_turn_that_no_agent_took_is_taken_away(
     server: Redis, expiry_ms: int | None
 ) -> None:
-    """One without an end, or with one later than any turn's, would stop the route for good."""
+    """A turn that never expires, or expires too late, would stop the route for good."""
     one = board(server.url)
     (said,) = await one.sync([replace(SAY, stance=Stance.STOPPED, failed=10, reason="SERVER")])
     with redis.Redis.from_url(server.url) as client:
@@ -308,7 +314,10 @@ async def test_a_turn_that_no_agent_took_is_taken_away(
 
 
 async def test_a_reason_from_redis_is_fit_to_be_shown(server: Redis) -> None:
-    """Anybody may have written it: it is one line, printable, and no longer than agents make it."""
+    """Anybody may have written the reason.
+
+    It is shown on one line, printable, and no longer than agents make it.
+    """
     one = board(server.url)
     with redis.Redis.from_url(server.url) as client:
         reason = "EVIL\x1b[31m\r\n2026-11-24 INFO FORGED \u202e" + "x" * 1000
@@ -325,7 +334,7 @@ async def test_a_reason_from_redis_is_fit_to_be_shown(server: Redis) -> None:
 
 
 async def test_two_keys_of_a_stranger_do_not_stop_a_route_for_good(server: Redis) -> None:
-    """The route is tried within two intervals, and goes on by the answer."""
+    """The route is tried within two intervals, and takes calls again after an answer."""
     table, one, clock = (
         routes(agent=AgentConfig(slots=64, park_probe_s=0.5)),
         board(server.url),

@@ -88,7 +88,7 @@ async def test_mark_is_committed_within_about_a_second(parts: Parts) -> None:
         member.source.mark(member.held[bus.topic, 0], 4)
 
         async with asyncio.timeout(5):
-            while (await bus.committed()).get(0) != 4:  # noqa: ASYNC110 - the bus tells nobody of a commit
+            while (await bus.committed()).get(0) != 4:  # noqa: ASYNC110 - the bus reports no commit
                 await asyncio.sleep(0.05)
 
 
