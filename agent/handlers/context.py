@@ -153,7 +153,7 @@ class Context:
         """Make a chat completion and return its answer, which fits `schema`.
 
         Raises CallRefusedError and LeaseLostError; a handler must not catch them. With `verbatim`,
-        any completion of the provider is the answer, even if it is cut or filtered.
+        any reply but an error is the answer, even if it is cut or filtered.
         """
         if not self._attempt.may_call():
             raise LeaseLostError

@@ -49,9 +49,9 @@ def hold_back(
 ) -> list[tuple[Settlement, Outcome]]:
     """Return the outcomes to write; a death that a guard holds back becomes a move.
 
-    The move goes to the longest tier and is not counted. Held back are tasks whose attempts are
-    used up, and tasks that were refused while no task of their key has succeeded. A task of a look
-    that began on a working route dies all the same. Other deaths are never held back.
+    The move goes to the longest tier and is not counted. A guard holds back tasks whose attempts
+    are used up, and tasks that were refused while no task of their key has succeeded. A task of a
+    look that began on a working route dies all the same. Other deaths are never held back.
     """
     cases = _cases(connection, group, settlements)
     tried = _tried(connection, cases.values(), [one.row.task_id for one in settlements])
@@ -261,7 +261,7 @@ def stopped(connection: Connection, keys: Collection[tuple[int, str]]) -> set[tu
 
 
 def in_lost_looks(connection: Connection, group: str, tasks: Sequence[tuple[int, int]]) -> set[int]:
-    """Return the tasks of these (task, fence) that may die in a look for lost agents.
+    """Return the ids of these (task, fence) that may die in a look for lost agents.
 
     They are in a look of a raised guard that began while other tasks of the group succeeded.
     """

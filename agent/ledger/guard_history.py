@@ -27,7 +27,7 @@ _FINAL = (Status.SUCCEEDED, Status.DEAD, Status.CANCELLED)
 def route_works(
     connection: Connection, group: str, route: str, since: datetime | None = None
 ) -> bool:
-    """Return whether anything of the group succeeded on the route lately.
+    """Return whether a task of the group or our own prompt succeeded on the route lately.
 
     Only successes after `since`, a time of the database, count if it is given. For ANY_ROUTE our
     own prompts do not count, because they are no evidence about lost agents.

@@ -90,9 +90,9 @@ def _company(connection: Connection, row: Any) -> bool:
 
 
 def undo(connection: Connection, group: str) -> int:
-    """Undo the losses of open tasks that were beside a task of the group that died of them.
+    """Undo the losses that open tasks share with a task that died of them.
 
-    Returns how many losses were undone, at most a page.
+    The dead task is a task of the group. Returns how many losses were undone, at most a page.
     """
     beside, culprit, dead = task_loss.alias(), task_loss.alias(), task.alias()
     query = (

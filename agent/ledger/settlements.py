@@ -384,7 +384,10 @@ def _verdict(one: Settlement, outcome: Outcome) -> Verdict:
 
 
 def _echoes(connection: Connection, settlements: Sequence[Settlement]) -> set[tuple[int, int]]:
-    """Return (owner, task) of the rows that earlier settles of these tasks had committed."""
+    """Return (owner, task) of the settles that an earlier try had committed.
+
+    Their result or attempt row carries their owner.
+    """
     ids = sorted({one.row.task_id for one in settlements})
     found: set[tuple[int, int]] = set()
     for table in (task_result, task_attempt):

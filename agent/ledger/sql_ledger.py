@@ -135,7 +135,10 @@ class SqlLedger:
     def _write(
         self, settlements: Sequence[Settlement]
     ) -> tuple[list[Verdict], list[Order]] | Exception:
-        """Return the verdicts, or the error that prevents these rows while the server answers."""
+        """Return the verdicts, or the error that prevents writing these rows.
+
+        While the server is away or busy, it waits and tries again.
+        """
         now_s = self._clock.utc_s()
         tries = _TRIES if len(settlements) > 1 else _TRIES_ALONE
         failures = waits = 0
@@ -172,7 +175,7 @@ class SqlLedger:
             one.row.task_id,
             why,
         )
-        for spent in (one.outcome.spent, Spent()):  # the cost may be unwritable
+        for spent in (one.outcome.spent, Spent()):  # perhaps the cost cannot be written
             written = self._write([replace(one, outcome=Dead(Failure("SETTLE", why), spent))])
             if not isinstance(written, Exception):
                 return written

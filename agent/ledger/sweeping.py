@@ -66,7 +66,8 @@ class Carried:
     """The topics that carry the waiting tasks of one status, and the age of their oldest record.
 
     `horizon` is the smallest append time among the records at the group's committed offsets on
-    these topics, UTC without a zone. None means that all their lags are 0, and stands for now.
+    these topics, UTC without a zone. None means that all their lags are 0; the present time is
+    used then.
     """
 
     status: Status

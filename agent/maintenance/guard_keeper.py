@@ -171,7 +171,7 @@ class GuardKeeper:
                 asking.add_done_callback(self._asking.discard)
 
     async def _idle(self, one: Guard) -> None:
-        """Open a guard without waiting or running tasks; wait longer while tasks run.
+        """Open a guard that has no tasks left, or wait longer while some of its tasks run.
 
         Nothing is forgiven, because later tasks of the key are as bad as those that failed.
         """

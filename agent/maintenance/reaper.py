@@ -275,8 +275,8 @@ class Reaper:
     async def _trim_topic(self, destination: str, finished: Mapping[tuple[str, int], int]) -> None:
         """Delete the records that this agent has finished and that the group has committed.
 
-        A committed offset alone is not enough: after a topic was made again, it counts records that
-        exist no more.
+        A committed offset alone is not enough: after a topic was made again, it refers to records
+        that no longer exist.
         """
         backlog = await self._admin.backlog(
             self._topics.consumer_group(destination), [self._topics.name(destination)]

@@ -1,6 +1,6 @@
 """Ends a process whose drain does not end, and writes where it hangs.
 
-Nothing is lost by that, and nobody waits for ever. An agent that is done does not wait either for
+Nothing is lost by that, and nobody waits for ever. An agent that is done does not wait for
 threads that handlers started and left behind.
 """
 
@@ -40,7 +40,7 @@ def end_after(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
 def leave_after(code: Callable[[], int], limit_s: float | None = None) -> threading.Timer:
     """End this process with `code` if it still exists after `limit_s` seconds.
 
-    It has nothing more to do. Without `limit_s`, the limit is THREADS_S.
+    Call it when the process has nothing more to do. Without `limit_s`, the limit is THREADS_S.
     """
     timer = threading.Timer(THREADS_S if limit_s is None else limit_s, _leave, (code,))
     timer.daemon = True

@@ -1,4 +1,4 @@
-"""Which commands Redis refuses to its user, of those that agents and their script send.
+"""Finds the commands of agents and their script that Redis refuses to its user.
 
 A script whose command is refused does not say which, so both `check` and an agent ask here.
 """

@@ -76,7 +76,7 @@ def secret(value: Any) -> Secret:
 def truth(value: Any) -> bool:
     """Return true or false."""
     if not isinstance(value, bool):
-        raise ValueError("write true or false, without quotes")  # noqa: TRY004 - as every check
+        raise ValueError("write true or false, without quotes")  # noqa: TRY004 - checks raise this
     return value
 
 

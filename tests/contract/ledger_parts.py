@@ -71,7 +71,7 @@ class Books:
     def batch(
         self, name: str = BATCH, group: str = GROUP, origin: store.Origin = store.Origin.LOAD
     ) -> store.Batch:
-        """Return the batch of this name, made if it is not there, whoever made it."""
+        """Return the batch of this name, whoever made it; make it if it is missing."""
         return self.run(lambda c: store.find_batch(c, name)) or self.run(
             lambda c: store.open_batch(c, name, group, origin)
         )

@@ -237,7 +237,7 @@ def test_the_advice_fits_the_status(status: int, advice: str) -> None:
 
 
 def test_a_404_asks_whether_the_address_lacks_its_version() -> None:
-    """Some servers have their API below /v1 alone, and say no more than that there is nothing."""
+    """Some servers have their API only below /v1, and answer 404 without an explanation."""
 
     async def run(path: str) -> None:
         async with server(

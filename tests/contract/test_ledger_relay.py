@@ -19,7 +19,7 @@ TOO_LARGE = Refusal("message too large", permanent=True)
 
 
 class FakePublisher:
-    """Delivers what `answer` allows and remembers what was tried."""
+    """Delivers the records that `answer` allows, and remembers every try."""
 
     def __init__(self, answer: Callable[[Outgoing], Refusal | None] = lambda _: None) -> None:
         self.answer = answer

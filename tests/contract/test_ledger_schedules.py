@@ -1,4 +1,4 @@
-"""On the shortest schedules that show a mistake the real ledger makes none.
+"""The real ledger makes no mistake on the shortest schedules that could show one.
 
 Each planted mistake is caught. The names A9 to B17 are those of the model's runs.
 """

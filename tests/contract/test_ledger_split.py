@@ -108,7 +108,7 @@ def test_one_bad_row_dies_alone(books: Books, executors: Executors, bad: object)
 def test_what_a_row_cost_that_cannot_be_written_is_on_the_bill(
     books: Books, executors: Executors
 ) -> None:
-    """Its answer is lost; that it was paid for is not."""
+    """The answer is lost, but its cost is kept."""
     settled_group(books, executors, BAD["a body of the wrong type"])
 
     (attempt,) = books.rows(tables.task_attempt)
