@@ -9,6 +9,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 
 from agent.lease import FRESH_S, Lease
@@ -161,19 +162,28 @@ class HeartbeatThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._beating = self._loop.create_task(heartbeat.run())
+        self._end: Future[None] = Future()
 
     def start(self) -> None:
         """Start sending heartbeats."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the heartbeats and record that this agent left; block until that is written."""
+        """Stop the heartbeats and record that this agent left; block until that is written.
+
+        Raises what kept the thread from writing it.
+        """
         self._loop.call_soon_threadsafe(self._beating.cancel)
         self._thread.join()
+        self._end.result()
 
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(asyncio.wait([self._beating]))
             self._loop.run_until_complete(self._heartbeat.stop())
+        except Exception as error:  # noqa: BLE001 - `stop` raises it
+            self._end.set_exception(error)
+        else:
+            self._end.set_result(None)
         finally:
             self._loop.close()
