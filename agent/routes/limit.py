@@ -1,13 +1,15 @@
 """How many calls of a route may run, by the share of calls that the provider refuses. Pure; time is passed in.
 
 A limiter says nothing of its rate, so it is found: for each answer time the limit falls by half of
-the share that was refused and grows by 3 %, a little faster while nothing is refused. It settles
-where about one call in twenty is refused. A limit of N calls also means N calls for each answer
-time, so that calls which are refused at once are not followed by others at once.
+the share that was refused and grows by 3 %, faster while nothing is refused: by a quarter in five
+seconds at least. It settles where about one call in twenty is refused. A limit of N calls also
+means N calls for each answer time, so that calls which are refused at once are not followed by
+others at once.
 
 Only where half of an answer time's calls were refused does the route pause. Then one call is tried,
-and after its answer calls go on at the rate at which they succeeded lately. After a stop one call
-goes first, and each success lets twice as many run, up to the slots, or until a share is refused.
+and after its answer calls go on at the rate at which they succeeded lately, or at half of the rate
+before the pause if that is more. After a stop one call goes first, and each success lets twice as
+many run, up to the slots, or until a share is refused.
 """
 
 from collections import deque
@@ -20,6 +22,8 @@ LONGEST_PAUSE_S, SHORTEST_PAUSE_S = 5.0, 0.25
 GROWTH, MOST_CLEAN = 0.03, 3
 # After a minute without a refusal there is another limit, or none: it is looked for in large steps.
 FORGET_S, AGAIN = 60.0, 2.0
+# However few calls an answer time has, a limit without refusals grows so fast.
+SLOW_S, SLOW_GROWTH = 5.0, 1.25
 LEAST_CALLS = 10  # fewer say nothing of a share
 PACE = (
     1.25  # above the rate that the limit means, so that answers which come early leave no slot idle
@@ -49,6 +53,7 @@ class Limit:
         self.from_s = -inf
         self._paused_until_s = -inf
         self._pause_s = 0.0
+        self._paused_at = 0.0  # the limit in force before the pause
         self._passed = _Passed()
         self._round = _Round()
         self._clean = 0
@@ -122,13 +127,14 @@ class Limit:
 
     def pause(self, now_s: float, pause_s: float) -> None:
         """Let nothing begin for a while, and then one call."""
+        self._paused_at = self._limit if self._mode is _Mode.LIMITED else 0.0
         self._mode = _Mode.TRIAL
         self.from_s = now_s
         self._pause_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, pause_s))
         self._paused_until_s = now_s + self._pause_s
 
     def _go_on(self, now_s: float) -> None:
-        """Take the trial's answer: go on at the rate of late; where it is unknown, as after a stop."""
+        """Take the trial's answer: go on at the rate of late; if it is unknown, as after a stop."""
         rate = self._passed.rate(now_s)
         self._clean = 0
         if rate is None:
@@ -136,7 +142,7 @@ class Limit:
             self._ramp()
         else:
             self._mode = _Mode.LIMITED
-            self._set(rate * self._times.usual_s, now_s)
+            self._set(max(rate * self._times.usual_s, self._paused_at / 2), now_s)
 
     def _count(self, now_s: float, running: int, *, refused: bool) -> bool:
         """Count a call that ended; return whether half of the calls of this answer time were refused."""
@@ -146,7 +152,9 @@ class Limit:
         one.refused += refused
         if one.refused * 2 >= max(LEAST_CALLS, one.ended + running):
             return True
-        if one.ended >= max(LEAST_CALLS, running) and now_s - one.began_s >= self._times.usual_s:
+        lasted_s = now_s - one.began_s
+        enough = one.ended >= running and (one.ended >= LEAST_CALLS or lasted_s >= SLOW_S)
+        if enough and lasted_s >= self._times.usual_s:
             self._adjust(one.refused / one.ended, now_s)
         return False
 
@@ -159,6 +167,9 @@ class Limit:
             self._mode = _Mode.LIMITED
         self._clean = 0 if share else min(MOST_CLEAN, self._clean + 1)
         growth = 1 + GROWTH * max(1, self._clean) if now_s - self._refused_s <= FORGET_S else AGAIN
+        if not share:
+            lasted_s = now_s - self._round.began_s
+            growth = max(growth, min(AGAIN, SLOW_GROWTH ** (lasted_s / SLOW_S)))
         self._set(self._limit * growth * (1 - share / 2), now_s)
 
     def _set(self, limit: float, now_s: float) -> None:

@@ -93,6 +93,21 @@ def test_a_token_bucket_without_headers_is_used_up() -> None:
     assert bucket.refused <= 0.2 * road.good(0.0, 300.0)
 
 
+@pytest.mark.parametrize("start_s", [30.0, 31.4, 33.5])
+def test_an_agent_takes_over_what_another_leaves_of_a_limit(start_s: float) -> None:
+    """Without Redis a second agent gets little beside a first; a minute after that left, it has most."""
+    bucket = TokenBucket()
+    first, second = Road(routes(), bucket, 64), Road(routes(), bucket, 64, now_s=start_s)
+    for step in range(4800):
+        now_s = step / 20
+        if now_s < 120:
+            first.drive(now_s)
+        if now_s > start_s:
+            second.drive(now_s)
+
+    assert second.good(180.0, 240.0) >= 0.8 * PER_MINUTE
+
+
 @pytest.mark.parametrize("slots", [8, 64])
 def test_a_window_that_counts_refusals_is_used(slots: int) -> None:
     """At least 85 % of HAProxy's 300 calls a minute are used.
