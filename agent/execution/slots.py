@@ -12,7 +12,7 @@ from agent.execution.worker import Worker
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.judge import REFUSED, Tier
 from agent.judge.guard_rule import ROUTE_CLOSED, moved
-from agent.outcome import INTERNAL, Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent
+from agent.outcome import Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent
 from agent.ports import Clock
 from agent.process.containment import MemoryWatch, cancel, current_task, is_to_end
 from agent.reporting.telemetry import Counts
@@ -172,7 +172,7 @@ class Slots:
         except BaseException as error:
             if is_to_end(error, attempt):
                 raise
-            outcome = Snooze(Failure(INTERNAL, type(error).__name__), entry.spent, INTERNAL_S)
+            outcome = Snooze(Failure("INTERNAL", type(error).__name__), entry.spent, INTERNAL_S)
             self._memory.note(error)
             log.exception("the attempt at task %d ended in a bug", entry.task_id)
         finally:

@@ -56,8 +56,8 @@ def _leave(code: Callable[[], int]) -> None:
             if thread is not threading.main_thread() and not thread.daemon
         ]
         log.warning(
-            "threads that handlers left behind still run, and are not waited for: %s",
-            one_line(", ".join(names)),
+            "what handlers left behind still runs, and is not waited for; threads: %s",
+            one_line(", ".join(names)) or "none",
         )
         sys.stderr.flush()
     finally:

@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from itertools import islice
@@ -65,10 +65,12 @@ class Input:
         return batch_name(self._options.file, datetime.fromtimestamp(SystemClock().utc_s(), UTC))
 
     def lines(self) -> Iterator[Good | Bad]:
-        """Return the lines from the start, at most --limit of them."""
-        return islice(self._all(), self._options.limit)
+        """Return the lines from the start, at most --limit of them; the input is closed when the load ends."""
+        lines = self._all()
+        self._stack.callback(_close, lines)
+        return islice(lines, self._options.limit)
 
-    def _all(self) -> Iterator[Good | Bad]:
+    def _all(self) -> Generator[Good | Bad, None, None]:
         options = self._options
         if options.documents is None:
             return read_lines(self._spooled or options.file, stdin=sys.stdin.buffer)
@@ -99,6 +101,12 @@ class Input:
                 f"{self._options.file} cannot be kept{where}: {error.strerror}; name another folder with TMPDIR"
             ) from None
         self._spooled = file.name
+
+
+def _close(lines: Generator[Good | Bad, None, None]) -> None:
+    """Close an input that was not read to its end, unless a thread that will not be waited for still reads it."""
+    with suppress(ValueError):
+        lines.close()
 
 
 def _flows(source: str) -> bool:

@@ -5,7 +5,7 @@ is a `Bad` with its number in sorted order; it stops nothing.
 """
 
 import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def read_documents(
     schema: Path | None = None,
     by_uri: bool = False,
     leave_out: Collection[Path] = (),
-) -> Iterator[Good | Bad]:
+) -> Generator[Good | Bad, None, None]:
     """Return the tasks of a folder's or glob's documents, sorted by id.
 
     One file at a time is in memory. A text of up to 256 KiB goes into the task. A larger text, or

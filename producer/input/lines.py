@@ -8,7 +8,7 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -61,7 +61,7 @@ class Bad:
         return f"line {self.line}: {what}; {self.fix}"
 
 
-def read_lines(source: str, *, stdin: BinaryIO) -> Iterator[Good | Bad]:
+def read_lines(source: str, *, stdin: BinaryIO) -> Generator[Good | Bad, None, None]:
     """Return every line of the file `source`, or of `stdin` if `source` is `-`.
 
     Gzip is unpacked. Empty lines are skipped but counted. A line of a rejects file stands for its
@@ -72,7 +72,9 @@ def read_lines(source: str, *, stdin: BinaryIO) -> Iterator[Good | Bad]:
     )
 
 
-def _lines(opened: AbstractContextManager[IO[bytes]], *, packed: bool) -> Iterator[Good | Bad]:
+def _lines(
+    opened: AbstractContextManager[IO[bytes]], *, packed: bool
+) -> Generator[Good | Bad, None, None]:
     number = 0
     with opened as file:
         try:

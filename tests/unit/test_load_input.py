@@ -103,3 +103,14 @@ def test_a_pipe_that_cannot_be_read_is_not_a_matter_of_the_temporary_folder(
 
         with pytest.raises(ConfigError, match=r"^- cannot be read: Bad file descriptor$"):
             given(tmp_path, stack, "-").spool()
+
+
+def test_an_input_that_is_not_read_to_its_end_is_closed(tmp_path: Path) -> None:
+    """A load that stopped at bad lines left it to the collector, which warned of the open file."""
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(b"".join(LINE % number for number in range(9)))
+
+    with ExitStack() as stack:
+        lines = given(tmp_path, stack, str(path)).lines()
+        assert isinstance(next(lines), Good)
+    assert list(lines) == []
