@@ -5,8 +5,8 @@ from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 
 BODIES_BYTES = 128 << 20
-# Records of a topic that wait without their bodies. The topic is read on once some of them have
-# ended.
+# The records of a topic that may wait without their bodies. Above it, the topic is paused until
+# some of them have ended.
 WAITING_MOST = 50_000
 ASIDE_MOST = 500
 READY_LEAST = 1000
@@ -35,7 +35,7 @@ class Backpressure:
         self._high = max(READY_LEAST, 2 * slots)
 
     def look(self) -> None:
-        """Pause and resume the topics by the number and size of the deliveries that wait now."""
+        """Pause and resume topics by the number and size of the waiting deliveries."""
         many = self._entries.waiting >= (self._high // 2 if self.full else self._high)
         heavy = (
             self._entries.bodies_bytes + self._aside.bytes >= BODIES_BYTES

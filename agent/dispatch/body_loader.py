@@ -1,4 +1,4 @@
-"""Reads the bodies of claimed deliveries from the ledger if they came, or waited, without."""
+"""Reads the bodies of claimed deliveries that came, or waited, without a body."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from schemas.task.envelope import digest
 
 
 class BodyLoader:
-    """Completes the deliveries of one agent."""
+    """Completes claimed deliveries with their bodies from the ledger."""
 
     def __init__(self, *, ledger: Ledger, entries: InFlightTable, arrivals: RecordDecoder) -> None:
         self._ledger = ledger
@@ -18,11 +18,11 @@ class BodyLoader:
         self._arrivals = arrivals
 
     async def fetch(self, claimed: Iterable[Delivery], *, moving: bool = False) -> set[Delivery]:
-        """Give these deliveries their bodies; return those that must be claimed again.
+        """Load the missing bodies of these deliveries; return the deliveries to claim again.
 
-        These are deliveries whose bodies name another route than assumed: a pointer record has no
-        body, and was assumed to be a task of the default route. A delivery that is moved to a tier
-        needs only its route (`moving`).
+        A delivery must be claimed again if its body names another route than assumed. A pointer
+        record has no body, so the default route was assumed. With `moving`, the deliveries go to a
+        tier, so a delivery whose route is known needs no body.
         """
         lacking = (entry for entry in claimed if entry.value is None and entry.paid is None)
         bare = {entry.task_id: entry for entry in lacking if entry.digest is None or not moving}

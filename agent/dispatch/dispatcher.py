@@ -1,6 +1,7 @@
-"""The main loop: records come, are asked about and claimed, run in slots, are settled, and move their watermark.
+"""The main loop: asks about records, claims and starts them, and finishes them when settled.
 
-All of it happens in the event loop's thread. A record is finished with by `done`, `stale`, quarantine or an accepted settle alone.
+All of it runs in the event loop's thread. Only `done`, `stale`, quarantine or an accepted settle
+finishes a record and lets its partition's watermark move.
 """
 
 import asyncio
@@ -39,16 +40,20 @@ from schemas.runtime import crash
 
 log = logging.getLogger(__name__)
 
+# PAGE: deliveries of one question or claim. MOVE_PAGE: deliveries of a closed route that go to a
+# tier at each tick.
 PAGE, MOVE_PAGE = (
     500,
     125,
-)  # of a question or a claim; of a closed route's tasks that go to a tier at each tick
+)
 TICK_S, RETRY_S = 0.25, 15.0
 AGAIN_AT_ONCE = 2
+# With a smaller share of slots free, a claim waits GATHER_S for more of them, because it costs as
+# much for one task as for many.
 GATHER_SHARE, GATHER_S = (
     1 / 8,
     0.01,
-)  # with fewer slots free a claim waits for more: it costs as much for one task as for many
+)
 
 
 class Dispatcher:
@@ -106,7 +111,7 @@ class Dispatcher:
     # ---- events of the sources
 
     def deliver(self, event: Event) -> None:
-        """Take an event of a source."""
+        """Handle an event of a source."""
         match event:
             case list():
                 for record in event:
@@ -147,7 +152,10 @@ class Dispatcher:
             )
 
     def _drop(self, entries: Iterable[Delivery]) -> None:
-        """Forget entries whose partition went. What is claimed goes on under its lease; only its offset is void."""
+        """Forget the deliveries of a revoked partition.
+
+        Claimed deliveries continue under their leases; only their offsets no longer count.
+        """
         for entry in [
             one
             for one in entries
@@ -160,7 +168,7 @@ class Dispatcher:
     # ---- questions and claims
 
     async def ask_forever(self) -> None:
-        """Ask about entries that may be waiting, and set suspects aside, until cancelled."""
+        """Ask the ledger about deliveries, and quarantine rejected records, until cancelled."""
         while True:
             await self._wake_ask.wait()
             self._wake_ask.clear()
@@ -182,7 +190,7 @@ class Dispatcher:
         self._after_answers()
 
     async def claim_forever(self) -> None:
-        """Claim as many entries as there are free slots, until cancelled."""
+        """Claim as many deliveries as there are free slots, until cancelled."""
         while True:
             await self._wake_claim.wait()
             if self._slots.room() < GATHER_SHARE * self._slots.size:
@@ -194,7 +202,7 @@ class Dispatcher:
                 await self._claim(batch, self._slots.start)
 
     async def no_claim(self) -> None:
-        """Return when no claim is under way; after the slots were closed there will be no other."""
+        """Return once no claim is under way; if the slots are closed, no other claim follows."""
         async with self._claiming:
             return
 
@@ -205,7 +213,11 @@ class Dispatcher:
         return self._slots.room() if self._lease().fresh(self._clock.now_s()) and not waits else 0
 
     def _takes(self, suspect: Delivery) -> bool:
-        """Return whether a suspect may be claimed: alone, as it would be lost with others, or they with it."""
+        """Return whether a crash suspect may be claimed now.
+
+        A suspect that must run alone waits until nothing else is claimed under the lease. If it
+        killed the agent, the other tasks would be lost with it.
+        """
         lease = self._lease()
         return (
             lease.fresh(self._clock.now_s())
@@ -223,7 +235,7 @@ class Dispatcher:
         async with self._claiming:
             lease, began_s = self._lease(), self._clock.now_s()
             owner = lease.next_owner()
-            lease.running += 1  # nobody may take the lease for idle while its claim is under way
+            lease.running += 1  # the lease must not look idle while a claim is under way
             with self._slots.reserved(batch):
                 answers = await self._ledger.claim(
                     [entry.claimable() for entry in batch],
@@ -275,11 +287,12 @@ class Dispatcher:
         if entry.partition not in self._partitions:
             self._entries.end(entry)
         elif said in {Answer.DONE, Answer.STALE}:
-            self._finish(
-                entry, -1 if row is None else row.fence - (said is Answer.STALE)
-            )  # final, or its fence has moved on
+            # The row of a DONE record is final, so copies up to its fence are done too. The row of
+            # a STALE record has moved on, so only copies below its fence are stale too.
+            self._finish(entry, -1 if row is None else row.fence - (said is Answer.STALE))
         elif said is Answer.CLAIMABLE and row is not None:
-            # What was held, is tried again, or was left behind by a dead agent does not queue up behind newer records.
+            # A delivery that was delayed, is tried again, or was left behind by a dead agent does
+            # not queue behind newer records.
             self._entries.ready(
                 entry, back=entry.value is None or bool(row.lease_losses) or bool(row.attempt)
             )
@@ -293,7 +306,10 @@ class Dispatcher:
             self._aside.quarantine_unknown(entry, said, now_s)
 
     def _again(self, entry: Delivery, now_s: float) -> None:
-        """Between the two statements of the claim somebody gave the task back."""
+        """Claim once more: the task was released between the two statements of the claim.
+
+        The first AGAIN_AT_ONCE times the delivery is ready at once, later after a growing delay.
+        """
         entry.asks += 1
         if entry.asks <= AGAIN_AT_ONCE:
             self._entries.ready(entry)
@@ -308,7 +324,7 @@ class Dispatcher:
     # ---- after the settle
 
     def settled(self, group: Iterable[tuple[Delivery, Outcome, Verdict]]) -> None:
-        """Learn what became of a group of outcomes; only now may offsets move."""
+        """Take the ledger's verdicts about a group of outcomes; only now may offsets move."""
         for entry, outcome, verdict in group:
             if entry.lease is not None:
                 entry.lease.running -= 1
@@ -323,9 +339,8 @@ class Dispatcher:
         elif verdict is Verdict.FENCED:
             self._fenced(entry, outcome)
         elif verdict is Verdict.GIVEN_UP or (isinstance(outcome, Released) and entry.suspect):
-            self._entries.hold(
-                entry, self._clock.now_s() + 1 + entry.task_id % RETRY_S
-            )  # not all at once
+            # The delay depends on the task's id, so that not all deliveries come back at once.
+            self._entries.hold(entry, self._clock.now_s() + 1 + entry.task_id % RETRY_S)
         elif isinstance(outcome, Snooze):
             entry.snoozes += 1
             self._entries.hold(entry, self._clock.now_s() + outcome.delay_s)
@@ -335,14 +350,17 @@ class Dispatcher:
             self._finish(entry, -1 if entry.row is None else entry.row.fence)
 
     def _fenced(self, entry: Delivery, outcome: Outcome) -> None:
-        """Somebody else has the task now. A paid answer is kept, and the record is asked about again."""
+        """Keep a paid answer, and ask about the record again: the claim is no longer ours."""
         if isinstance(outcome, Succeeded):
             entry.paid = outcome
             self._entries.keep_paid(entry)
         self._entries.ask(entry)
 
     def _finish(self, entry: Delivery, past: int) -> None:
-        """Finish with a record and its copies of a fence up to `past`, which is the row's, no header's: what holds of it holds of them."""
+        """Finish a record and its copies up to fence `past`: its answer holds for them too.
+
+        `past` comes from the ledger's row, never from a header.
+        """
         for one in (*self._entries.take_copies(entry, past), entry):
             self._partitions.finish(one.partition, one.offset)
             self._entries.end(one)
@@ -350,7 +368,10 @@ class Dispatcher:
     # ---- time
 
     async def tick_forever(self) -> None:
-        """Look after what only time changes, until cancelled."""
+        """Each tick, do the work that is due by time alone, until cancelled.
+
+        That is: parking routes, pausing topics, head-of-line relief, and moving tasks to a tier.
+        """
         while True:
             await self._clock.sleep(TICK_S)
             self._parking.look(self._clock.now_s(), full=self._pressure.full)
@@ -360,7 +381,7 @@ class Dispatcher:
             await self._move_on()
 
     async def _move_on(self) -> None:
-        """Send some tasks of a route that stays closed to a tier, so that the tasks behind them are read."""
+        """Send some tasks of a route that stays closed to a tier, so that others can be read."""
         stuck = {
             entry.route
             for entry in self._partitions.blocking(STUCK_SHARE)
@@ -377,12 +398,12 @@ class Dispatcher:
         return self._partitions.marked()
 
     def agents_gone(self, gone: frozenset[int]) -> None:
-        """Ask at once about what agents held that are lost or stopped."""
+        """Ask at once about the tasks of agents that were lost or have stopped."""
         if self._entries.wake(gone - self._gone, self._clock.now_s()):
             self.wake()
         self._gone = gone
 
     def wake(self) -> None:
-        """Look again whether there is something to ask or to claim."""
+        """Make the loops look again for deliveries to ask about or to claim."""
         self._wake_ask.set()
         self._wake_claim.set()

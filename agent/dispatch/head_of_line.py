@@ -1,7 +1,7 @@
 """Head-of-line relief: unblocks a partition stuck behind one slow task.
 
-It orders a replacement record for the task, which runs or waits for long, and finishes the original
-record.
+The task runs, or waits for long. Relief orders a replacement record for it and finishes the
+original record.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,8 +12,8 @@ from agent.inflight.table import InFlightTable
 from agent.ports import Ledger, Order
 from schemas.runtime import crash
 
-# The share of finished records in a wide span. If its first task waits longer than LONG_S,
-# STUCK_SHARE is enough.
+# The share of finished records at which a wide span is relieved. If the task that blocks it waits
+# longer than LONG_S, STUCK_SHARE is enough.
 FINISHED_SHARE = 0.98
 LONG_S = 60.0
 
@@ -21,9 +21,9 @@ LONG_S = 60.0
 class HeadOfLine:
     """Relieves the partitions of one agent.
 
-    The order is written while the row is claimed, or waits, at the record's fence. The ledger
-    compares the record with its task. A record that only names a task is not relieved, because its
-    value would be lost.
+    The ledger writes the order only if the row is claimed, or waits, at the record's fence. It
+    compares the record with its task: a foreign record, which only names a task, is not relieved,
+    because its value would be lost.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class HeadOfLine:
             self._finish(entry, order, fence)
 
     def _finish(self, entry: Delivery, order: Order, fence: int) -> None:
-        """Finish a record and all copies of it; the replacement record stands for them too."""
+        """Finish a record and all its copies; the replacement record stands for them too."""
         crash.reach("relief.ordered")
         for copy in self._entries.take_copies(entry, fence):
             self._partitions.finish(copy.partition, copy.offset)
@@ -74,7 +74,7 @@ class HeadOfLine:
 
 
 def _fence(entry: Delivery) -> int:
-    """Return the fence at which the task waits.
+    """Return the fence at which the task waits: the lower one of the record's and the row's.
 
     A record may be ahead of a ledger that lost its last transactions.
     """

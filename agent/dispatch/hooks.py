@@ -8,7 +8,7 @@ from agent.ports import Order
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Functions that return at once."""
+    """The functions that the loop calls; each returns at once."""
 
     ordered: Callable[[Sequence[Order]], None]  # publish orders were written
     rewound: Callable[[], None]  # Kafka has lost records, so the sweep must look for them

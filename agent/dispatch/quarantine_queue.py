@@ -18,7 +18,7 @@ from schemas.task.envelope import record_bytes
 
 log = logging.getLogger(__name__)
 
-LOST_S = 60.0  # until the ledger is asked about a lost task again
+LOST_S = 60.0  # between questions about a task that the ledger has lost
 PAGE, PAGE_BYTES = 100, 8 << 20  # rejected records in one transaction
 
 _CONFLICT = "its key or value is not that of the task it names"
@@ -42,20 +42,20 @@ class QuarantineQueue:
         self._counts = counts
         self._ordered = ordered
         self._suspects: deque[tuple[RejectedRecord, Delivery | Record]] = deque()
-        self.bytes = 0  # of records only; those of deliveries are counted in `Entries`
+        self.bytes = 0  # of records only; `InFlightTable` counts the bytes of deliveries
 
     def __len__(self) -> int:
         return len(self._suspects)
 
     def put(self, suspect: RejectedRecord, record: Record) -> None:
-        """Queue a record that is no publication of ours."""
+        """Queue a rejected record."""
         self._suspects.append((suspect, record))
         self.bytes += _size(suspect)
 
     def quarantine_if_foreign(self, entry: Delivery, record: Record) -> bool:
-        """Queue a new record if it is known to be foreign to the task that it names.
+        """Queue a new record if it is foreign to the task that it names; return whether it was.
 
-        Returns whether it is.
+        A record is foreign if the ledger knows the task with another key or value.
         """
         if self._entries.is_own(entry) is not False:
             return False
@@ -73,9 +73,9 @@ class QuarantineQueue:
     def quarantine_unknown(self, entry: Delivery, said: Answer, now_s: float) -> None:
         """Queue a delivery that the ledger does not know, or knows with other content.
 
-        The copies behind it are queued too. A delivery whose body was dropped had been known, so a
-        backup of the ledger was restored meanwhile. It is delayed instead, so that its offset is
-        not passed.
+        In the second case its copies are queued too. If the delivery's body was dropped, the ledger
+        did know the task, so a backup of the ledger was restored meanwhile. Such a delivery is
+        delayed instead, so that its offset is not passed.
         """
         if entry.value is None and entry.digest is not None:
             where = entry.partition
@@ -94,11 +94,11 @@ class QuarantineQueue:
 
     def _distrust(self, entry: Delivery, reason: str) -> None:
         self._suspects.append((distrusted(entry, reason), entry))
-        # Clear the row: records queued behind must not be compared with a foreign record.
+        # Records that wait behind this one must not be compared with a foreign record.
         entry.state, entry.row = DeliveryState.SETTLING, None
 
     async def keep(self) -> None:
-        """Write the queued records to the quarantine, and finish them."""
+        """Write the queued records to the quarantine, then finish them."""
         while self._suspects:
             batch = self._page()
             orders = await self._ledger.quarantine([suspect for suspect, _ in batch])

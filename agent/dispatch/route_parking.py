@@ -1,8 +1,8 @@
 """Parks routes that take no calls, so that the agent can read on.
 
-The route's shelved deliveries drop their bodies, and after a while they go to the longest tier.
-Otherwise the deliveries of one route would fill the agent's memory, and the tasks of all other
-routes would wait behind them.
+The deliveries of a parked route are shelved: they wait without their bodies, and after a while they
+go to the longest tier. Otherwise the deliveries of one route would fill the agent's memory, and the
+tasks of all other routes would wait behind them.
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -51,9 +51,9 @@ class RouteParking:
     def routes_to_move(self, now_s: float, stuck: Container[str]) -> list[str]:
         """Return the routes whose deliveries must go to a tier.
 
-        Such a route has been closed for a minute, and other tasks wait behind its deliveries.
-        Either many of them wait while another route is open, or one of them blocks a wide span: its
-        route is in `stuck`.
+        Such a route has been closed for a minute, and other tasks wait behind its deliveries:
+        either many of its deliveries wait while another route is open, or one of them blocks a wide
+        span (`stuck` contains the route).
         """
         long = [
             route for route, since_s in self._since_s.items() if now_s - since_s >= MOVE_AFTER_S

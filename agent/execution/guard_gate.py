@@ -1,7 +1,7 @@
-"""The raised guards that an agent knows of, and what it does with the tasks that they stop. Asked at every start of a task.
+"""The gate before each start of a task: stops the task if a guard is raised for it.
 
-The ledger decides; this is a copy that is at most some seconds old. A task that runs although its guard is raised does no harm:
-its settle holds it back.
+The ledger decides about guards. The gate has a copy that is at most some seconds old. A task that
+runs although its guard is raised does no harm, because its settle holds it back.
 """
 
 from collections import Counter
@@ -14,13 +14,16 @@ from agent.ports import Clock, Row
 from producer.ledger.guards import ANY_ROUTE, Guard
 from schemas.runtime import crash
 
-MOVES_PER_S = (
-    500.0  # of one agent, so that a topic of a million tasks is not rewritten at full speed
-)
+# Of one agent, so that a topic of a million tasks is not rewritten at full speed.
+MOVES_PER_S = 500.0
 
 
 class GuardGate:
-    """`take_turn` asks the ledger whether a task may go in the look of a guard: (guard's id, task's id)."""
+    """The raised guards that one agent knows, and the decision about each task.
+
+    `take_turn` gets a guard's id and a task's id. It asks the ledger whether the task may join the
+    guard's look.
+    """
 
     def __init__(
         self, *, clock: Clock, longest_tier: Tier, take_turn: Callable[[int, int], Awaitable[bool]]
@@ -28,17 +31,16 @@ class GuardGate:
         self._clock = clock
         self._longest_tier = longest_tier
         self._take_turn = take_turn
-        self.known = False  # before the first look at the ledger nothing may start
+        self.known = False  # nothing may start before the guards have been read once
         self._raised: dict[tuple[int, str, str], Guard] = {}
         self._members: frozenset[int] = frozenset()
         self._granted: set[int] = set()
-        self._asked: Counter[int] = (
-            Counter()
-        )  # by guard: how many tasks asked for a place since the last refresh
+        # By guard: how many tasks asked for a place since the last `replace`.
+        self._asked: Counter[int] = Counter()
         self._next_s = 0.0
 
     def replace(self, raised: Iterable[Guard], members: Collection[int] = ()) -> None:
-        """Take what the ledger says now; `members` are the tasks of all looks."""
+        """Replace the copy by what the ledger says now; `members` are the tasks of all looks."""
         self.known = True
         self._raised = {(one.batch_id, one.type, one.route): one for one in raised}
         self._members = frozenset(members)
@@ -46,7 +48,10 @@ class GuardGate:
         self._asked = Counter()
 
     def stops(self, row: Row, route: str) -> Guard | None:
-        """Return the guard that stops a task, None when it may run; a task that goes in a look may run, and may come back."""
+        """Return the guard that stops a task, or None if the task may run.
+
+        A task that has joined a look may run, also when it comes back.
+        """
         if not self._raised or row.task_id in self._granted:
             return None
         return self._raised.get((row.batch_id, row.type, route)) or self._raised.get(
@@ -54,7 +59,10 @@ class GuardGate:
         )
 
     async def moved(self, guard: Guard, task_id: int) -> Moved | None:
-        """Return where a stopped task goes, when it is its turn; None when it goes in the guard's look and is to run."""
+        """Return the move of a stopped task to a tier; None if it joins the look and may run.
+
+        Waits until it is the task's turn to move, so that no more than MOVES_PER_S tasks move.
+        """
         if self._may_ask(guard, task_id):
             self._asked[guard.id] += 1
             if await self._take_turn(guard.id, task_id):
@@ -66,13 +74,19 @@ class GuardGate:
         return moved(Failure(GUARDED, guard.reason), Spent(), self._longest_tier, task_id)
 
     def _may_ask(self, guard: Guard, task_id: int) -> bool:
-        """Return whether the ledger is asked for a place: while the look has free ones, and for a task that has one."""
+        """Return whether to ask the ledger for a place in the look.
+
+        It is asked while the look seems to have free places, and for a task that has a place.
+        """
         return guard.looking and (
             task_id in self._members or self._asked[guard.id] < guard.look_left
         )
 
     def _wait_s(self) -> float:
-        """Return how long the next move has to wait, and count it. It keeps its slot meanwhile, so nothing is claimed in vain."""
+        """Count the next move, and return how long it has to wait.
+
+        The task keeps its slot meanwhile, so that nothing is claimed in vain.
+        """
         now_s = self._clock.now_s()
         self._next_s = max(now_s, self._next_s) + 1 / MOVES_PER_S
         return self._next_s - now_s

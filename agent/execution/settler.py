@@ -1,6 +1,7 @@
-"""Makes outcomes durable, in groups. This is the only way in which an attempt ends.
+"""Makes outcomes durable, in groups. Every attempt ends here, and nowhere else.
 
-An outcome stays here until the ledger has given its verdict; whatever goes wrong, no offset moves before that.
+An outcome stays here until the ledger has given its verdict. Whatever goes wrong, no offset moves
+before that.
 """
 
 import asyncio
@@ -13,18 +14,21 @@ from agent.outcome import Dead, Failure, Outcome, Succeeded
 from agent.ports import Clock, Ledger, Order, Settlement, Verdict
 from schemas.runtime import crash
 
-GROUP_BYTES = 2 << 20  # bodies travel as hexadecimal digits: a statement stays under 4 MiB
+# Bodies travel as hexadecimal digits, so 2 MiB of them make a statement of about 4 MiB.
+GROUP_BYTES = 2 << 20
+# A smaller group than GATHER waits GATHER_S for more outcomes, because a transaction costs as much
+# for one as for many. No slot waits for it.
 GATHER, GATHER_S = (
     64,
     0.01,
-)  # fewer outcomes wait for more: a transaction costs as much for one as for many, and no slot waits for it
+)
 
 
 Ended = tuple[Delivery, Outcome, Verdict]
 
 
 class Settler:
-    """Collects outcomes while a group is being written; what has come meanwhile is the next group."""
+    """Writes outcomes in groups; those that come during one write form the next group."""
 
     def __init__(
         self,
@@ -48,7 +52,7 @@ class Settler:
         self._idle.set()
 
     def put(self, entry: Delivery, outcome: Outcome) -> None:
-        """Take an outcome of a claimed entry."""
+        """Take the outcome of a claimed delivery."""
         if entry.row is None:
             raise AssertionError(f"task {entry.task_id} has an outcome without a claim")
         fitting = self._fit(outcome)
@@ -68,7 +72,7 @@ class Settler:
         return len(self._waiting)
 
     async def idle(self) -> None:
-        """Return when every outcome has its verdict."""
+        """Return once every outcome has its verdict."""
         await self._idle.wait()
 
     async def run(self) -> None:
@@ -104,7 +108,7 @@ class Settler:
             self._ordered(orders)
 
     def _fit(self, outcome: Outcome) -> Outcome:
-        """A reply that no statement can carry is not cut short; it is an error."""
+        """Replace a reply that no statement can carry by an error; a reply is never cut short."""
         if isinstance(outcome, Succeeded) and len(outcome.body) > self._reply_limit_bytes:
             text = f"the stored reply has {len(outcome.body)} bytes, the limit is {self._reply_limit_bytes}"
             return Dead(Failure("REPLY_TOO_LARGE", text), replace(outcome.spent))

@@ -1,4 +1,7 @@
-"""The slots in which claimed tasks run. A task runs under its lease; losing its partition does not end it."""
+"""The slots in which claimed tasks run.
+
+A task runs under its claim's lease. Losing its partition does not end it.
+"""
 
 import asyncio
 import logging
@@ -26,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Slots:
-    """Runs claimed entries, `size` at once, and hands their outcomes to the settler."""
+    """Runs claimed deliveries, at most `size` at once, and hands their outcomes to the settler."""
 
     def __init__(
         self,
@@ -53,8 +56,8 @@ class Slots:
         self._memory = memory
         self._freed = freed
         self._running: dict[Delivery, asyncio.Task[None]] = {}
-        self._busy: Counter[str] = Counter()  # by route: what runs, and what is being claimed
-        self._suspect: Delivery | None = None  # the one that runs
+        self._busy: Counter[str] = Counter()  # by route: tasks that run or are being claimed
+        self._suspect: Delivery | None = None  # the crash suspect that runs now
         self._closed = False
 
     @property
@@ -63,7 +66,7 @@ class Slots:
         return len(self._running)
 
     def room(self) -> int:
-        """Return how many more tasks may be claimed; none while a suspect has the agent for itself."""
+        """Return how many more tasks may be claimed; 0 while a crash suspect runs alone."""
         if self._suspect is not None and self._suspect.alone:
             return 0
         if self._closed or not self._guards.known or self._settler.unsettled > 2 * self.size:
@@ -71,11 +74,14 @@ class Slots:
         return self.size - self._busy.total()
 
     def room_for(self, route: str) -> int:
-        """Return how many more tasks of a route may be claimed, as far as the route is concerned."""
+        """Return how many more tasks of a route may be claimed, by the rules of the route alone."""
         return self._routes.room(route, self._clock.now_s(), self._busy[route], self.size)
 
     def takes_suspect(self, entry: Delivery) -> bool:
-        """Return whether this suspect may be claimed: one runs at a time, some only while nothing else runs."""
+        """Return whether this crash suspect may be claimed.
+
+        One suspect runs at a time. A suspect that must run alone waits until nothing else runs.
+        """
         if self._suspect is not None or self.room() <= 0 or self.room_for(entry.route) <= 0:
             return False
         return not (entry.alone and self._busy)
@@ -85,15 +91,14 @@ class Slots:
         return self._routes.closed(route, self._clock.now_s())
 
     def running_routes(self) -> Collection[str]:
-        """Return the routes on which calls run."""
+        """Return the routes whose tasks run or are being claimed."""
         return self._busy.keys()
 
     @contextmanager
     def reserved(self, entries: Collection[Delivery]) -> Iterator[None]:
-        """Keep slots for a claim that is under way."""
-        routes = [
-            entry.route for entry in entries
-        ]  # of one that came without its body the claim may show another
+        """Reserve slots for a claim that is under way."""
+        # The claim may change the route of a delivery that came without its body.
+        routes = [entry.route for entry in entries]
         self._busy.update(routes)
         try:
             yield
@@ -102,7 +107,7 @@ class Slots:
                 self._free(route)
 
     def start(self, entry: Delivery) -> None:
-        """Run a claimed entry, or settle it at once when there is nothing to run."""
+        """Run a claimed delivery, or settle it at once if there is nothing to run."""
         row = entry.row
         if row is None:
             raise AssertionError(f"task {entry.task_id} is not claimed")
@@ -125,7 +130,10 @@ class Slots:
             self._run(entry, self._guards.stops(row, entry.route))
 
     def move(self, entry: Delivery) -> None:
-        """Send a claimed entry to the longest tier, since its route stays closed; what needs no call ends as it would otherwise."""
+        """Send a claimed delivery to the longest tier, because its route stays closed.
+
+        A delivery with a paid answer, or of a cancelled batch, needs no call and ends as usual.
+        """
         if entry.paid is not None or (entry.row is not None and entry.row.cancelled):
             self.start(entry)
             return
@@ -133,7 +141,7 @@ class Slots:
         self._end(entry, moved(failure, Spent(), self._longest_tier, entry.task_id))
 
     def give_back(self, entry: Delivery) -> None:
-        """Release a claim that was not begun."""
+        """Release a claim whose attempt did not begin."""
         self._end(entry, Released())
 
     def close(self) -> None:
@@ -141,7 +149,10 @@ class Slots:
         self._closed = True
 
     async def finish(self, timeout_s: float) -> None:
-        """Wait for the running calls; after `timeout_s` cancel and release what is left. A handler that will not be cancelled is left."""
+        """Wait for the running calls; after `timeout_s`, cancel the rest and release their claims.
+
+        A handler that does not end although it was cancelled is left running.
+        """
         if self._running and timeout_s > 0:
             await asyncio.wait(self._running.values(), timeout=timeout_s)
         left = list(self._running.values())
@@ -183,7 +194,10 @@ class Slots:
             self._freed()
 
     async def _attempt(self, entry: Delivery) -> Outcome:
-        """Return how the attempt ended; what lost its lease, or whose route was closed, while it waited to begin is given back."""
+        """Run the attempt and return its outcome.
+
+        The claim is released if the lease was lost, or the route closed, before the attempt began.
+        """
         ticket = (
             self._routes.admit(entry.route, entry.task_id, self._clock.now_s())
             if self._may_begin(entry)
@@ -205,7 +219,7 @@ class Slots:
         return outcome
 
     def _warn_of(self, entry: Delivery) -> None:
-        """Say which suspect runs: if the process dies now, this line names the task that may have killed it."""
+        """Log which crash suspect runs, so that the log names it if it kills the process."""
         if entry.row is None or not entry.suspect:
             return
         where = "alone in its agent" if entry.alone else "as the only suspect of its agent"
@@ -222,7 +236,7 @@ class Slots:
         return not self._closed and entry.leased(self._clock.now_s())
 
     def _free(self, route: str) -> None:
-        """Routes come from tasks: one on which nothing runs is forgotten."""
+        """Free a slot. Routes come from tasks, so a route without tasks is dropped."""
         self._busy[route] -= 1
         if not self._busy[route]:
             del self._busy[route]

@@ -1,13 +1,12 @@
-"""One attempt of one task: from the claimed record to its outcome."""
+"""One attempt at one task, from the claimed delivery to its outcome."""
 
 from agent.handlers import Attempt, Handlers
 from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Outcome, Released, Spent
 from agent.ports import Clock
 
-SETTLE_MARGIN_S = (
-    30.0  # what is left of the hard deadline for the settle when the call has used all of its time
-)
+# The part of the hard deadline that is left for the settle after a call that used all its time.
+SETTLE_MARGIN_S = 30.0
 
 
 class Worker:
@@ -19,10 +18,12 @@ class Worker:
         self._deadline_s = deadline_s
 
     async def work(self, entry: Delivery, limit_s: float | None, *, refused_alone: bool) -> Outcome:
-        """Return how the attempt ended; None for `limit_s`: its calls take what the route gives them.
+        """Run the attempt and return its outcome.
 
-        `refused_alone`: it met AUTH before, and its route answered other calls since. A cancelled attempt raises
-        CancelledError; `entry.spent` says what it had paid, and the caller releases the claim.
+        Without a `limit_s`, its calls have the route's own time limit. `refused_alone` means that
+        the task met AUTH before and that its route has answered other calls since. A cancelled
+        attempt raises CancelledError; `entry.spent` then says what it has spent, and the caller
+        releases the claim.
         """
         row = entry.row
         if row is None or entry.value is None:
