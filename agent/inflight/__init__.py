@@ -1,4 +1,4 @@
-"""The agent's memory of the records between poll and commit. Pure: no server, no clock of its own.
+"""The agent's memory of records between poll and commit.
 
-It decides nothing about a task; `agent.dispatch` does.
+Pure: it has no server and no clock of its own. It decides nothing about tasks; `agent.dispatch` does.
 """

@@ -1,6 +1,6 @@
 """The delay queue: deliveries that are claimed by another agent, early, or snoozed. Pure.
 
-They hold their place in the watermark, but not their bodies.
+They hold up the watermark like all others, but they do not keep their bodies.
 """
 
 import heapq
@@ -11,13 +11,14 @@ from agent.inflight.delivery import Delivery, DeliveryState
 from agent.lease import OWNER_BITS
 
 FIRST_S, LONGEST_S = 1.0, 15.0
-FEW = 1000  # a heap of at most this size is not searched for stale places
+FEW = 1000  # a heap of this size or less is not searched for stale places
 
 
 class DelayQueue:
     """A heap of deliveries by the time of their next question to the ledger.
 
-    A delivery that left the queue otherwise is skipped.
+    A place in the heap is stale if its delivery has left the queue or got another place; stale
+    places are skipped.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class DelayQueue:
             self._forget_left()
 
     def _forget_left(self) -> None:
-        """Drop stale places: their deliveries have another place by now, or wait no more."""
+        """Drop stale places."""
         for at_s, _, entry in self._heap:
             if entry.wake_s == at_s and entry.state is not DeliveryState.HELD:
                 self._let_go(entry)
@@ -66,7 +67,7 @@ class DelayQueue:
         while self._heap and self._heap[0][0] <= now_s and len(found) < limit:
             at_s, _, entry = heapq.heappop(self._heap)
             if entry.wake_s != at_s:
-                continue  # it was woken before, and may be delayed again
+                continue  # a stale place: the delivery was woken before, and may be delayed again
             self._let_go(entry)
             if entry.state is DeliveryState.HELD:
                 entry.state = DeliveryState.ASKING
@@ -86,7 +87,7 @@ class DelayQueue:
         return self._heap[0][0] if self._heap else None
 
     def wake(self, agents: Iterable[int], now_s: float) -> int:
-        """Make the deliveries whose tasks these agents hold due now; return how many."""
+        """Make deliveries due now if one of these agents holds their task; return how many."""
         woken = 0
         for agent_id in agents:
             for entry in self._by_agent.pop(agent_id, {}).values():

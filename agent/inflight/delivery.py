@@ -17,9 +17,9 @@ class DeliveryState(Enum):
     READY = "ready"  # may be claimed when a slot is free
     CLAIMING = "claiming"  # in a claim call
     RUNNING = "running"  # claimed, its call is under way
-    SETTLING = "settling"  # its outcome waits to be durable
-    HELD = "held"  # asked about again later
-    GONE = "gone"  # finished with, or its partition went
+    SETTLING = "settling"  # its outcome is not durable yet
+    HELD = "held"  # the ledger is asked about it later
+    GONE = "gone"  # it is finished, or its partition was revoked
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +39,7 @@ class Delivery:
     state: DeliveryState = DeliveryState.ASKING
     asks: int = 0
     snoozes: int = 0
-    refused_s: float = inf  # when a call for it last met AUTH
+    refused_s: float = inf  # when a call for its task last met AUTH
     wake_s: float = 0.0
     row: Row | None = None
     owner: int = 0
@@ -57,7 +57,7 @@ class Delivery:
 
     @property
     def suspect(self) -> bool:
-        """Return whether agents were lost over its task so often that it may be what kills them."""
+        """Return whether its task is a crash suspect: enough agents were lost over it."""
         return self.row is not None and self.row.suspect
 
     @property
@@ -70,7 +70,7 @@ class Delivery:
         self.spent = spent
 
     def leased(self, now_s: float) -> bool:
-        """Return whether a call may begin for it, that is, whether its claim's lease is good."""
+        """Return whether a call may begin, that is, whether the lease of its claim is good."""
         return self.lease is not None and self.lease.good(now_s)
 
     def claimable(self) -> Claimable:

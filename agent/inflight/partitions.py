@@ -1,4 +1,4 @@
-"""The partitions assigned to this agent: watermarks, deliveries in flight, and paused ones."""
+"""The partitions assigned to this agent: watermarks, deliveries in flight, and pauses."""
 
 from collections.abc import Container, Iterable, Mapping
 
@@ -6,16 +6,16 @@ from agent.inflight.delivery import Delivery
 from agent.inflight.watermark import OffsetTracker
 from agent.ports import Partition, Source
 
-SPAN = 50_000  # records between the watermark and the newest; a crash repeats them
+SPAN = 50_000  # offsets from the watermark to the newest record; a crash repeats these records
 RESUME_SPAN = 45_000
 # The share of finished records in a wide span that shows that other tasks came and went.
 STUCK_SHARE = 0.1
 
 
 class Partitions:
-    """Trackers by assignment.
+    """The offset trackers, one for each assignment.
 
-    Older assignments have no tracker here, so their records cannot move an offset.
+    An assignment that is over has no tracker, so its records cannot move an offset.
     """
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
@@ -57,7 +57,7 @@ class Partitions:
     def begin(self, partition: Partition, offset: int) -> bool:
         """Add a record that was read; return False if the agent must not work on it.
 
-        That is a record of an old assignment, or one that was read before.
+        Such a record belongs to an old assignment, or was read before.
         """
         tracker = self._trackers.get(partition)
         return tracker is not None and tracker.begin(offset)
@@ -78,7 +78,7 @@ class Partitions:
         return tracker is not None and tracker.redelivered
 
     def fresh(self, partition: Partition) -> None:
-        """Note that the records that come now were not settled before."""
+        """Note that the next records of this assignment were not settled before it began."""
         if partition in self._trackers:
             self._trackers[partition].redelivered = False
 
@@ -100,7 +100,7 @@ class Partitions:
     def pause(self, topics: Container[str]) -> None:
         """Pause partitions whose span is too wide, and all of `topics`; resume the others.
 
-        A partition of which nothing was read yet is always read: its first records may be those
+        A partition of which nothing was read yet is never paused: its first records may be those
         that a dead agent left behind.
         """
         for partition, tracker in self._trackers.items():

@@ -138,7 +138,7 @@ class InFlightTable:
         self._hold.put_held(entry, agent_id, now_s)
 
     def wake(self, agents: Iterable[int], now_s: float) -> int:
-        """Make the deliveries whose tasks these agents hold due now; return how many."""
+        """Make deliveries due now if one of these agents holds their task; return how many."""
         return self._hold.wake(agents, now_s)
 
     def next_due_s(self) -> float | None:
@@ -156,7 +156,10 @@ class InFlightTable:
         return _claiming(self._ready.take(limit, room))
 
     def take_suspect(self, may: Callable[[Delivery], bool]) -> Delivery | None:
-        """Take the suspect to claim next, of those that `may` run: one over which most agents were lost."""
+        """Take the next crash suspect for which `may` is true.
+
+        The suspect over which most agents were lost comes first.
+        """
         self._suspects = [entry for entry in self._suspects if entry.state is DeliveryState.READY]
         chosen = max(filter(may, self._suspects), key=_losses, default=None)
         if chosen is not None:
@@ -165,7 +168,7 @@ class InFlightTable:
         return chosen
 
     def any_suspect(self, which: Callable[[Delivery], bool]) -> bool:
-        """Return whether one of these suspects waits."""
+        """Return whether a crash suspect waits for which `which` is true."""
         return any(entry.state is DeliveryState.READY and which(entry) for entry in self._suspects)
 
     def take_ready_for(self, route: str, limit: int) -> list[Delivery]:
@@ -173,11 +176,11 @@ class InFlightTable:
         return _claiming(self._ready.take_of(route, limit))
 
     def forget_gone(self) -> None:
-        """Drop deliveries from the queues that ended while they waited there."""
+        """Drop deliveries that ended while they waited in the ready queue."""
         self._ready.forget_gone()
 
     def shed(self, entry: Delivery) -> None:
-        """Drop the body of the delivery, and those of its copies, which wait as long."""
+        """Drop the bodies of the delivery and of its copies, which wait as long as it does."""
         self._drop(entry)
         self._drop_copies(entry)
 

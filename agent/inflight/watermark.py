@@ -15,7 +15,7 @@ class OffsetTracker:
     def __init__(self) -> None:
         self._open: OrderedDict[int, None] = OrderedDict()
         self._newest = -1
-        # The first records after an assignment may have been settled before.
+        # The first records of an assignment may have been settled before it began.
         self.redelivered = True
 
     def begin(self, offset: int) -> bool:
@@ -39,7 +39,7 @@ class OffsetTracker:
 
     @property
     def span(self) -> int:
-        """Return the distance from the watermark to the newest record; a crash repeats it."""
+        """Return the offsets from the watermark to the newest record; a crash repeats them."""
         return self._newest + 1 - self.watermark if self.watermark is not None else 0
 
     @property
