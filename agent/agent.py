@@ -42,7 +42,7 @@ async def end(tasks: Sequence[asyncio.Task[Any]]) -> None:
 
 
 class Stop:
-    """The requests to stop: the first signal asks for a drain, the second to hurry.
+    """The requests to stop: the first signal asks for a drain, the second one to hurry.
 
     `leaving` is called once, when the drain has begun.
     """
@@ -58,14 +58,14 @@ class Stop:
         self.leave()
 
     def leave(self) -> None:
-        """Note that the drain has begun, for whatever reason."""
+        """Note that the drain has begun, whatever caused it."""
         leaving, self._leaving = self._leaving, None
         if leaving is not None:
             leaving()
 
 
 class Publishing:
-    """Sends the publish orders that this agent wrote; orders it does not get to are the relay's."""
+    """Sends the publish orders that this agent wrote; the relay sends those that it leaves."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
@@ -79,7 +79,7 @@ class Publishing:
             task.add_done_callback(self._done)
 
     async def finish(self, timeout_s: float) -> None:
-        """Wait until the orders in progress are sent, at most `timeout_s`."""
+        """Wait until the orders in progress are sent, for at most `timeout_s`."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
 
@@ -93,8 +93,8 @@ class Publishing:
 class Finished:
     """Queries that decide whether the group's work is done, by the ledger and the bus.
 
-    `notes` returns warnings for a person who takes the work for done. `any_dead` returns whether a
-    task of the group is dead.
+    `notes` returns warnings for a person who believes that all work is done. `any_dead` returns
+    whether a task of the group is dead.
     """
 
     open_tasks: Callable[[], Awaitable[bool]]
@@ -105,7 +105,7 @@ class Finished:
 
 
 class Agent:
-    """The parts of one agent, assembled by `app`."""
+    """The parts of one agent, assembled by `wiring`."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Agent:
         return await self._finished.any_dead()
 
     async def leave(self) -> None:
-        """Record in the ledger that this agent stopped; for an agent that never ran."""
+        """Record in the ledger that this agent stopped. Only for an agent that never ran."""
         await self._leave()
 
     def summary(self, group: str) -> list[str]:
@@ -161,8 +161,8 @@ class Agent:
     async def run(self, stop: Stop, *, until_done: bool, drain_timeout_s: float) -> None:
         """Work until asked to stop, or until the work is done; then drain and leave.
 
-        Raises UnreachableError if outcomes could not be settled before leaving. Raises the error of
-        a part that broke.
+        Raises UnreachableError if the database did not answer before leaving. Raises the error of a
+        part that broke.
         """
         tasks = [asyncio.create_task(duty) for duty in self._all_duties()]
         for source, deliver in self._sources:
@@ -205,7 +205,7 @@ class Agent:
         ]
 
     async def _drain(self, stop: Stop, timeout_s: float) -> None:
-        """Leave the group, finish running calls, settle, publish, and record the stop."""
+        """Leave the group, finish the running calls, settle, publish, and record the stop."""
         if self._slots.running:
             log.info(
                 "draining: waiting for %s, at most %.0f s",
@@ -277,7 +277,7 @@ class Agent:
 
 
 class Reaping:
-    """A reaper without an agent: it judges, resets, relays and sweeps, and takes no tasks."""
+    """A reaper that takes no tasks: it declares agents lost, resets tasks, relays and sweeps."""
 
     def __init__(
         self,

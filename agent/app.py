@@ -51,7 +51,7 @@ def make_source(parts: Parts, destination: str, ids: TopicIds) -> Source:
             known_topic_ids=ids.current,
             clock=parts.clock,
         )
-    from agent.consumer.kafka.source import KafkaSource  # noqa: PLC0415 - the same
+    from agent.consumer.kafka.source import KafkaSource  # noqa: PLC0415 - see above
 
     return KafkaSource(
         config=parts.config.kafka,
@@ -104,7 +104,7 @@ def make_board(parts: Parts) -> Board | None:
     url = parts.config.redis_url
     if url is None:
         return None
-    from agent.routes.sharing.redis_board import RedisBoard  # noqa: PLC0415 - the same
+    from agent.routes.sharing.redis_board import RedisBoard  # noqa: PLC0415 - only with Redis
 
     return RedisBoard(
         url=url,
@@ -114,9 +114,10 @@ def make_board(parts: Parts) -> Board | None:
 
 
 def agent_locks(parts: Parts) -> AgentLocks | None:
-    """Return the lock files that prove a death on one machine, or None.
+    """Return the lock files that prove an agent's death; None without the embedded parts.
 
-    They exist only with the embedded parts, because other agents may run on several machines.
+    Lock files prove nothing across machines, and without the embedded parts agents may run on
+    several machines.
     """
     return AgentLocks(parts.config.data_dir / AGENTS) if parts.config.embedded else None
 
@@ -151,7 +152,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
         if board
         else None
     )
-    async with AsyncExitStack() as closing:  # each is closed, whatever went wrong before it
+    async with AsyncExitStack() as closing:  # closes every part, whatever went wrong before
         for executor in (reading, settle, claim):
             closing.callback(executor.close)
         closing.callback(child.close)

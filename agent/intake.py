@@ -1,8 +1,9 @@
-"""Intake: turns the task lines that other people's producers write to `<group>.inbox` into tasks.
+"""Intake: turns task lines that other people's producers write to an inbox into tasks.
 
-Row, input and publish order are committed before the offset moves. What is not a task line goes to
-the quarantine, and stops nothing. A line that takes long to read is read in the child process.
-Producers need to know nothing of docllm: key or no key, no headers.
+The inbox is the topic `<group>.inbox`.
+Row, input and publish order are committed before the offset moves. A record that is not a task line
+goes to the quarantine and stops nothing. A line that takes long to read is read in the child
+process. Producers need to know nothing of docllm: a key is optional, and headers are not needed.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 PAGE, PAGE_BYTES = 200, 4 << 20
-TURN_S = 0.02  # of reading without a pause
+TURN_S = 0.02  # the longest time of reading without a pause
 HIGH, HIGH_BYTES = 2000, 64 << 20
 
 
@@ -77,12 +78,12 @@ class Intake:
         self._failed = failed
         self._memory = memory
         self._records: deque[Record] = deque()
-        self._bytes = 0  # of these records
+        self._bytes = 0  # of the records in `_records`
         self._wake = asyncio.Event()
 
     @property
     def idle(self) -> bool:
-        """Return whether nothing that was read waits."""
+        """Return whether no record waits."""
         return not self._records
 
     def finished(self) -> dict[tuple[str, int], int]:
@@ -90,7 +91,7 @@ class Intake:
         return self._partitions.marked()
 
     def deliver(self, event: Event) -> None:
-        """Take an event of the inbox's source."""
+        """Handle an event of the inbox's source."""
         match event:
             case list():
                 begun = [
@@ -118,7 +119,7 @@ class Intake:
         self._partitions.pause(self._partitions.topics if enough else ())
 
     async def run(self) -> None:
-        """Accept what comes, until cancelled."""
+        """Turn records into tasks, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -130,7 +131,7 @@ class Intake:
                 self._pause()
 
     def _page(self) -> list[Record]:
-        """Take the oldest records, as many as one transaction shall have."""
+        """Take the oldest records, up to the limit for one transaction."""
         page: list[Record] = []
         size = 0
         while self._records and len(page) < PAGE and size < PAGE_BYTES:
@@ -150,9 +151,8 @@ class Intake:
             else:
                 by_batch.setdefault(read[0], []).append((record, read[1]))
             if (took_s := self._clock.now_s() - began_s) > TURN_S:
-                await self._clock.sleep(
-                    took_s
-                )  # as much for everything else, however many such lines come
+                # Leave as much time for everything else, however many slow lines come.
+                await self._clock.sleep(took_s)
                 began_s = self._clock.now_s()
         for name, some in by_batch.items():
             suspects += await self._accept(name, some)
@@ -169,7 +169,10 @@ class Intake:
         self._partitions.flush()
 
     async def _read(self, record: Record) -> tuple[str, store.NewTask] | RejectedRecord:
-        """Return the batch and the task of a record; a suspect if it is none, or if reading it fails."""
+        """Return the batch and the task of a record.
+
+        Returns a rejected record if it is not a task line, or if reading it fails.
+        """
         try:
             body = foreign_records.line(record.value)
             is_heavy = sealed(partial(is_heavy_line, body))
@@ -195,14 +198,14 @@ class Intake:
                 record,
                 "its schema takes too long to check; make it smaller, or simplify its patterns",
             )
-        except Exception as error:  # noqa: BLE001 - the next agent would read it too, and the one after that
+        except Exception as error:  # noqa: BLE001 - it would fail in every agent that reads it
             self._memory.note(error)
             return suspect(record, one_line(f"cannot be read: {told(error)}"))
 
     async def _accept(
         self, name: str, some: Sequence[tuple[Record, store.NewTask]]
     ) -> list[RejectedRecord]:
-        """Accept the tasks of these records; return the records that the batch does not take."""
+        """Store the tasks of these records; return the records that the batch does not take."""
         try:
             accepted = await self._store(name, [task for _, task in some])
             crash.reach("intake.accepted")

@@ -214,7 +214,7 @@ class Builder:
         )
 
     def intake(self, inbox: Source | None, failed: Callable[[str], None]) -> Intake:
-        """Return the intake over the inbox; without a source it has nothing to do."""
+        """Return the intake over the inbox; without a source, it has nothing to do."""
         return Intake(
             partitions=Partitions(
                 {self.parts.topics.name("inbox"): inbox} if inbox is not None else {}
@@ -295,7 +295,7 @@ class Builder:
                     )
                 ).lag > 0
             except UnreachableError:
-                return True  # an agent that cannot find out does not leave
+                return True  # an agent that cannot tell does not leave
 
         async def notes() -> list[str]:
             half_loaded = await executor(
@@ -322,10 +322,10 @@ class Builder:
     ) -> Agent:
         """Return the agent.
 
-        `work` are the sources of tasks, by destination. Without an `inbox`, this agent does not
+        `work` holds the sources of tasks, by destination. Without an `inbox`, this agent does not
         read the inbox.
 
-        Loop, settler and slots form a ring, because settled tasks go back to the loop. The loop is
+        Loop, slots and settler form a ring, because settled tasks go back to the loop. The loop is
         made last.
         """
 
