@@ -1,9 +1,9 @@
 """Intake: turns task lines that other people's producers write to an inbox into tasks.
 
-The inbox is the topic `<group>.inbox`.
-Row, input and publish order are committed before the offset moves. A record that is not a task line
-goes to the quarantine and stops nothing. A line that takes long to read is read in the child
-process. Producers need to know nothing of docllm: a key is optional, and headers are not needed.
+The inbox is the topic `<group>.inbox`. Row, input and publish order are committed before the offset
+moves. A record that is not a task line goes to the quarantine and stops nothing. A line that takes
+long to read is read in the child process. Producers need to know nothing of docllm: a key is
+optional, and headers are not needed.
 """
 
 import asyncio

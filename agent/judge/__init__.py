@@ -1,6 +1,6 @@
-"""Judges a reply or a failed call: what it means for its task, as pure functions.
+"""Judges what a reply or a failed call means for its task, by pure functions.
 
-It reads no clock, draws no number and calls nobody.
+Nothing here reads a clock, draws a random number or calls a server.
 """
 
 from agent.judge.classes import CLASSES, REFUSED, Action, Effect, ErrorClass, effect_of

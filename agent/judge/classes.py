@@ -1,25 +1,28 @@
-"""The classes of failure, and what each one means for the task and for its route. One row per class; nothing else decides."""
+"""The classes of failure, and what each one means for the task and for its route.
+
+Each class has one row in the table. Nothing else decides.
+"""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class Action(Enum):
-    """What becomes of a task whose attempt ended so."""
+    """What happens to a task whose attempt failed with a class."""
 
-    SNOOZE = "snooze"  # come back, uncounted, however often: the fault is not the task's
-    RETRY = "retry"  # come back from a tier, and count: the same input may well do better
-    GIVE_UP = "give up"  # the same input fails again
+    SNOOZE = "snooze"  # try again, uncounted and without limit: the task is not at fault
+    RETRY = "retry"  # try again from a tier, counted: the same input may well succeed
+    GIVE_UP = "give up"  # the same input would fail again
 
 
 class Effect(Enum):
-    """What the failure tells of the route that was called."""
+    """What a failure says about the route that was called."""
 
     OUTAGE = "outage"  # the provider does not work: a failure for the breaker
-    REFUSAL = "refusal"  # it works, and takes no calls for now
-    LOCKED = "locked"  # it takes none until a person has acted
-    UP = "up"  # it answered, about this task alone: proof that it works
-    NONE = "none"  # nothing: the failure is not a call's
+    REFUSAL = "refusal"  # the provider works, but takes no calls for now
+    LOCKED = "locked"  # the provider takes no calls until a person has acted
+    UP = "up"  # the provider works: its answer is about this task alone
+    NONE = "none"  # nothing: no call failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +60,15 @@ CLASSES = {
     )
 }
 # fmt: on
-REFUSED = "AUTH"  # tried again, and counted, where others of the route are answered: a firewall, or a model that this task alone asks for
+# A task that meets AUTH while its route answers others is tried again and counted: the cause may be
+# a firewall, or a model that only this task names.
+REFUSED = "AUTH"
 
 
 def effect_of(error_class: str) -> Effect:
-    """Return what a failure of this class tells of its route; nothing where the judge did not make it (`EXPIRED`, `INTERNAL`)."""
+    """Return what a failure of this class says about its route.
+
+    A class that is not in the table, such as `EXPIRED` or `INTERNAL`, says nothing.
+    """
     row = CLASSES.get(error_class)
     return Effect.NONE if row is None else row.route

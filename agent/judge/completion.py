@@ -1,4 +1,4 @@
-"""What a success holds: the answer, why it ended, what it used; and whether the answer is what was asked for."""
+"""Reads a success: why it ended, what it used, and whether its answer is what was asked for."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from schemas.task.wording import one_line
 
 _MOST_TOKENS = 2**31 - 1
 
-# Why a completion ended, by the names that providers give it. What is not here is BAD_OUTPUT.
+# Why a completion ended, in the words of the providers. Any other word is BAD_OUTPUT.
 _FINISHED = frozenset({None, "stop", "end_turn", "eos", "stop_sequence"})
 _ENDINGS = {
     "length": "TOO_LONG",
@@ -34,7 +34,7 @@ _ADVICE = {"TOO_LONG": "; the answer was cut: raise max_tokens, or split the doc
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A success, read. `failure` is None when it can be used."""
+    """A success that was read. `failure` is None if its answer can be used."""
 
     failure: Failure | None
     model: str = ""
@@ -43,10 +43,10 @@ class Completion:
 
 
 def read(body: bytes, *, schema: dict[str, Any] | None, verbatim: bool) -> Completion:
-    """Return what the completion holds.
+    """Read a completion and check its answer.
 
-    `verbatim`: the person gets the whole body and reads `finish_reason` there, so that any answer but an error is an answer.
-    A body on which a library fails is BAD_OUTPUT.
+    With `verbatim`, the person gets the whole body and reads `finish_reason` there, so any answer
+    that is not an error can be used. A body on which a library fails is BAD_OUTPUT.
     """
     try:
         with contained():
@@ -66,7 +66,7 @@ def _read(body: bytes, schema: dict[str, Any] | None, *, verbatim: bool) -> Comp
                     one_line(f"the reply is not JSON: {wrong.msg} ({len(body)} bytes)"),
                 )
             )
-        value = None  # a page of somebody who stands before the provider
+        value = None  # a page of a server that stands in front of the provider
     if not isinstance(value, dict):
         return Completion(
             Failure(
@@ -86,7 +86,10 @@ def _read(body: bytes, schema: dict[str, Any] | None, *, verbatim: bool) -> Comp
 def _contained_check(
     value: dict[str, Any], schema: dict[str, Any] | None, *, verbatim: bool
 ) -> Failure | None:
-    """Return what `_check` returns. If a library fails on the reply, its usage is still counted."""
+    """Return what `_check` returns, or a failure if a library fails on the reply.
+
+    The usage of such a reply is still counted.
+    """
     try:
         with contained():
             return _check(value, schema, verbatim=verbatim)
@@ -100,7 +103,10 @@ def judging_failed(error: BaseException) -> Failure:
 
 
 def _count(usage: Any, *names: str) -> int:
-    """Return the first count under these names, which may be written as 12.0; what is missing or no count is 0."""
+    """Return the first count under these names; 0 if there is none.
+
+    Some providers write a count as 12.0.
+    """
     if not isinstance(usage, dict):
         return 0
     found = next((usage[name] for name in names if type(usage.get(name)) in {int, float}), 0)
@@ -112,7 +118,7 @@ def _check(
 ) -> Failure | None:
     choices = value.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
-    for part in (value, choice):  # the choice has an error that came in the middle of the answer
+    for part in (value, choice):  # an error in the middle of an answer is in the choice
         if isinstance(part, dict) and part.get("error"):
             return of_value(hidden_status(part), part)
     message = choice.get("message") if isinstance(choice, dict) else None
@@ -139,7 +145,7 @@ def _ended(reason: Any, message: dict[str, Any]) -> Failure | None:
 
 
 def _named(value: Any) -> str:
-    """Return a text as it is; anything else may be nested too deep to be written."""
+    """Return a text as it is, and the type of anything else, which may be nested too deep."""
     return value if isinstance(value, str) else f"({type(value).__name__})"
 
 

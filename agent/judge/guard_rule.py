@@ -1,14 +1,14 @@
 """The rules of guards: when failures are the key's fault rather than each task's own. Pure.
 
 A key is (batch, type, route). A task whose attempts are used up dies only while its route works and
-most tasks of its key fare better. A task that is refused for good dies unless the key has had no
-success yet and a dozen tasks were refused for the same reason. Otherwise the guard of the key is
-raised and the task waits.
+most tasks of its key fare better. A task that is refused for good dies, unless its key has had no
+success yet and a dozen of its tasks were refused for the same reason. A task that may not die
+waits, and the guard of its key is raised.
 
-The rest of a guard: `agent/ledger/guard_decisions.py` decides under lock at each settle,
-`agent/ledger/guard_probes.py` has the looks that end a guard, `agent/maintenance/guard_keeper.py` is
-the duty that runs them, `agent/execution/guard_gate.py` stops tasks, and `producer/ledger/guards.py`
-reads and opens guards.
+The other parts of a guard: `agent/ledger/guard_decisions.py` decides under lock at each settle,
+`agent/ledger/guard_probes.py` has the looks that end a guard, `agent/maintenance/guard_keeper.py`
+is the duty that runs them, `agent/execution/guard_gate.py` stops tasks, and
+`producer/ledger/guards.py` reads and opens guards.
 """
 
 from collections import Counter
@@ -19,34 +19,44 @@ from enum import StrEnum
 from agent.judge.tiers import SPREAD, Tier
 from agent.outcome import Failure, Moved, Spent
 
-# The classes of tasks that were moved: since a guard is raised, since their route is closed.
+# The error classes of moved tasks: their guard is raised, or their route is closed.
 GUARDED, ROUTE_CLOSED = "GUARD", "ROUTE"
 WINDOW_S = 600.0
 DEATHS, SHARE, RUN = 10, 0.5, 10
 REFUSED, REFUSALS = "BAD_REQUEST", 12
-# A key with so many ended tasks, so few of them dead, and so few tasks left is at the end of a good run.
+# A key is at the end of a good run if at least GOOD_ENDED of its tasks have ended. The dead tasks
+# must be less than the share GOOD_DEAD of these, and the tasks left at most the share GOOD_LEFT.
 GOOD_ENDED, GOOD_DEAD, GOOD_LEFT = 1000, 0.05, 0.05
 LOOK_MOST = 512  # tasks of one look, so that reading a look stays cheap
-FASTER = 10  # times as fast as every `guard.probe_s` looks follow each other where tasks are known to be at fault
+# If tasks are known to be at fault, looks follow each other this many times faster than every
+# `guard.probe_s`.
+FASTER = 10
 
 
 class Cause(StrEnum):
-    """Why a guard was raised; it decides how the guard is tried."""
+    """Why a guard was raised. The cause decides how the guard is tried.
 
-    NO_SUCCESS = (
-        "no_success"  # nothing succeeds on the route: a prompt of our own tells whether it works
-    )
-    EXHAUSTED = (
-        "exhausted"  # the tasks fail as a whole on a route that works: looks that follow fast
-    )
-    HANDLER = "handler"  # their own code or documents fail, of which no prompt tells: looks, `guard.probe_s` apart
-    BAD_REQUEST = "bad_request"  # the first tasks were all refused for one reason: looks, `guard.probe_s` apart
-    WORKER_LOST = "worker_lost"  # agents are lost over the tasks: looks, `guard.probe_s` apart
+    Unless noted otherwise, looks begin `guard.probe_s` apart.
+    """
+
+    # Nothing succeeds on the route. A prompt of our own shows whether the route works.
+    NO_SUCCESS = "no_success"
+    # The tasks fail as a whole on a route that works. Looks follow each other fast.
+    EXHAUSTED = "exhausted"
+    # The tasks' own code or documents fail. No prompt can show this, only looks.
+    HANDLER = "handler"
+    # The first tasks were all refused for one reason.
+    BAD_REQUEST = "bad_request"
+    # Agents are lost over the tasks.
+    WORKER_LOST = "worker_lost"
 
 
 @dataclass(frozen=True, slots=True)
 class EndedAlike:
-    """`count` tasks that ended alike: `exhausted` is the fingerprint of the error that used up their attempts, if one did."""
+    """A number of tasks (`count`) that ended alike.
+
+    `exhausted` is the fingerprint of the error that used up their attempts; None if none did.
+    """
 
     exhausted: bytes | None
     count: int = 1
@@ -54,11 +64,15 @@ class EndedAlike:
 
 @dataclass(slots=True)
 class GuardWatch:
-    """One key: whether its guard is raised, whether its route works for anything, and how its tasks ended lately, the newest first.
+    """The state of one key, by which the deaths of its tasks are judged.
 
-    `refuses`: the guard is raised because of refusals. `fruitless`: no task of the key has succeeded; `ended` and `refused` then
-    count its ended tasks, the latter by the fingerprint of the refusal. `good_end`: whether the key is at the end of a good run.
-    `silence`: what is known of the last success on the route.
+    `raised` says whether its guard is raised, and `route_works` whether anything succeeds on its
+    route. `lately` is how its tasks ended lately, the newest first. `quarantine_if_foreign` says
+    that the guard is raised because of refusals. `fruitless` says that no task of the key has
+    succeeded; then `ended` counts its ended tasks, and `refused` the refused ones among them by the
+    fingerprint of the refusal. `good_end` returns whether the key is at the end of a good run.
+    `silence` says for a person when something last succeeded on the route. `cause` and `why` are
+    set when the guard is raised here.
     """
 
     raised: bool
@@ -82,9 +96,9 @@ class GuardWatch:
             self._add(one)
 
     def may_die(self, stamp: bytes, *, of_call: bool = True) -> bool:
-        """Return whether a task whose attempts are used up by this error may be given up on, and count it if so.
+        """Return whether a task whose attempts this error used up may die; count it if so.
 
-        `of_call`: the error is that of a call to the route.
+        `of_call` says that a call to the route failed with the error.
         """
         cause = Cause.EXHAUSTED if of_call else Cause.HANDLER
         if not self.raised and not self.route_works:
@@ -99,7 +113,7 @@ class GuardWatch:
         return True
 
     def may_be_refused(self, stamp: bytes) -> bool:
-        """Return whether a task that was refused for this reason may be given up on, and count it if so."""
+        """Return whether a task that was refused for this reason may die; count it if so."""
         if self.raised and self.quarantine_if_foreign:
             return False
         self._count(EndedAlike(None))
@@ -115,7 +129,7 @@ class GuardWatch:
         return True
 
     def succeeded(self) -> None:
-        """Count a success: from now on no refusal can be the key's fault."""
+        """Count a success: from now on, no refusal is the key's fault."""
         self.fruitless = False
         self._count(EndedAlike(None))
 
@@ -141,7 +155,10 @@ class GuardWatch:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How the tasks of a look fare. `failed`: they died, or an attempt of theirs failed; `cancelled`: they tell nothing."""
+    """How many tasks of a look are in which state.
+
+    A `failed` task has died, or an attempt at it has failed. A `cancelled` task says nothing.
+    """
 
     succeeded: int = 0
     failed: int = 0
@@ -150,17 +167,24 @@ class Look:
     cancelled: int = 0
 
     def over(self, *, turns: int, late: bool) -> bool:
-        """Return whether nothing more is to be learnt: `turns` more tasks may join it, `late` when it has lasted for long."""
+        """Return whether nothing more can be learned from the look.
+
+        `turns` is how many more tasks may join it. `late` says that it has lasted for long.
+        """
         return not self.running and (late or not (turns or self.waiting))
 
 
 def next_size(look: Look, size: int, *, vouched: bool) -> int:
-    """Return how many tasks may go in the look after this one. It doubles when the look ended as expected."""
+    """Return how many tasks may join the next look.
+
+    The number doubles if this look ended as expected: its route worked (`vouched`), and tasks
+    failed.
+    """
     return min(2 * size, LOOK_MOST) if vouched and look.failed else size
 
 
 def next_in_s(look: Look, cause: Cause, *, vouched: bool, age_s: float, probe_s: float) -> float:
-    """Return in how many seconds the look after this one may begin, `age_s` after this one began."""
+    """Return the seconds until the next look may begin; this one began `age_s` ago."""
     if look.cancelled and not look.failed:
         return 0.0
     fast = cause is Cause.EXHAUSTED and vouched and look.failed
@@ -168,5 +192,9 @@ def next_in_s(look: Look, cause: Cause, *, vouched: bool, age_s: float, probe_s:
 
 
 def moved(failure: Failure, spent: Spent, tier: Tier, task_id: int) -> Moved:
-    """Return that a task waits in this tier, uncounted, up to a fifth longer: its number draws how long, so that not all return at once."""
+    """Return the outcome of a task that waits in this tier, uncounted.
+
+    It waits up to a fifth longer than the tier's delay. Its id decides how long, so that not all
+    tasks return at once.
+    """
     return Moved(failure, spent, tier.name, tier.delay_s * (1 + SPREAD * (task_id % 997) / 997))

@@ -1,4 +1,4 @@
-"""From a reply or a failed call to an outcome: read, classify, look up the class, decide."""
+"""Makes an outcome of a reply or a failed call: read, classify, look up the class, decide."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ from schemas.task.untrusted import contained
 from schemas.task.wording import one_line
 
 _SUCCESS = range(200, 300)
-_OF_ONE = frozenset(
-    {400, 403, 404}
-)  # a firewall, or a model that one task names; 401 speaks of the key, which all have
+# These statuses may concern one task alone: a firewall, or a model that only this task names. 401
+# concerns the key, which all tasks share.
+_OF_ONE = frozenset({400, 403, 404})
 _PACK_FROM_BYTES = 4 << 10
 _TRACE_HEADERS = ("x-request-id", "request-id", "apim-request-id")
 _NAME_CHARS = 191
@@ -38,10 +38,11 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 class Terms:
     """What the judge must know besides the answer.
 
-    `attempt`: how many attempts were counted before this one, of the `max_attempts` that the task may have. `snoozes`: how often in
-    a row it was snoozed. `refused_alone`: whether it met AUTH before, and its route answered other calls since. `least_s`: what a
-    retry waits at least. `jitter`: from 0 to 1. `utc_s`: now, for a Retry-After that is a date. `prices`: by model, as the provider
-    or else as the task names it.
+    `attempt` is how many attempts were counted before this one, of the `max_attempts` that the task
+    may have. `snoozes` is how often in a row the task was snoozed. `refused_alone` says that it met
+    AUTH before and that its route has answered other calls since. `least_s` is the shortest wait
+    before a retry. `jitter` is from 0 to 1. `utc_s` is the time now, for a Retry-After that is a
+    date. `prices` are by model: by the provider's name for it, or else by the task's.
     """
 
     model: str
@@ -65,7 +66,7 @@ def judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snooz
     try:
         with contained():
             return _judge(answer, terms)
-    except Exception as error:  # noqa: BLE001 - whatever it is
+    except Exception as error:  # noqa: BLE001 - any error is this reply's alone
         return refused(completion.judging_failed(error), _spent(terms, _NO_HEADERS), terms)
 
 
@@ -74,7 +75,7 @@ def unjudged(
 ) -> Retry | Snooze | Dead:
     """Return the outcome of a reply that could not be compared with its schema.
 
-    `judged` is its outcome without the schema, which knows the cost; None if there is none.
+    `judged` is the outcome without the schema, whose cost counts; None if there is none.
     """
     return refused(failure, _spent(terms, _NO_HEADERS) if judged is None else judged.spent, terms)
 
@@ -96,18 +97,21 @@ def _judge(answer: Reply | CallFailed, terms: Terms) -> Succeeded | Retry | Snoo
 
 
 def classified(answer: Reply) -> Failure:
-    """Return the failure of a reply that is no success: by its status alone if its body fails."""
+    """Return the failure of an unsuccessful reply, by its status alone if its body fails."""
     try:
         with contained():
             return signals.classify(answer.status, answer.body, cut=answer.cut)
-    except Exception:  # noqa: BLE001 - the status alone tells what the whole route must know
+    except Exception:  # noqa: BLE001 - the status alone says what the route must know
         return signals.classify(answer.status, b"")
 
 
 def refused(
     failure: Failure, spent: Spent, terms: Terms, headers: Mapping[str, str] = _NO_HEADERS
 ) -> Retry | Snooze | Dead:
-    """Return the outcome of an attempt that failed so, as the table of classes says; but what is refused alone counts."""
+    """Return the outcome of a failed attempt, as the table of classes says.
+
+    A task that is refused alone (`terms.refused_alone`) is not snoozed: its attempt counts.
+    """
     action = CLASSES[failure.error_class].action
     if action is Action.GIVE_UP:
         return Dead(failure, spent)

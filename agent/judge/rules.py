@@ -1,4 +1,4 @@
-"""What an error that a handler raised means for its task, by the rules of the task's type. Pure."""
+"""Decides what a handler's error means for its task, by the rules of the task's type. Pure."""
 
 from agent.judge.classes import Action
 from schemas.settings.config import TypeConfig
@@ -7,8 +7,9 @@ from schemas.settings.config import TypeConfig
 def action_of(error: BaseException, rules: TypeConfig) -> Action:
     """Return whether the task is tried again or given up.
 
-    A rule names a class by its bare or its dotted name, as a traceback shows it, and holds for what is derived from it; the
-    nearest one decides. Without one an error is tried again, unless the type names those that are.
+    A rule names a class of errors by its bare name or by its dotted name, as a traceback shows it.
+    It applies to subclasses too; the nearest class decides. An error without a rule is tried again,
+    unless the type names the errors that are.
     """
     for kind in type(error).__mro__:
         names = {kind.__name__, f"{kind.__module__}.{kind.__qualname__}"}

@@ -1,4 +1,4 @@
-"""What a reply that is no success means: the table of statuses, codes and words, and how an error body is read."""
+"""Classifies replies that are no success, by a table of statuses, codes and words."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,8 @@ _TEXTS = ("message", "detail", "error", "msg")
 _DEPTH = 4
 _ERRORS = range(400, 600)
 _STATUS = re.compile("[45][0-9]{2}")
-# A quoted text, which may be cut, and the name of a message before it. An apostrophe is no quote, nor are the marks around JSON.
+# A quoted text, which may be cut, and the name of a message field before it. An apostrophe is not a
+# quote, and neither are the marks around JSON.
 _QUOTED = re.compile(
     rf"""((?P<mark>["'])(?:{"|".join(_TEXTS)})(?P=mark)\s*:\s*)?"""
     r"""(?P<quote>"|`|(?<!\w)'(?![{\[]))(?P<said>(?:\\.|(?!(?P=quote))[^\\]|(?<=\w)'(?=\w))*)(?:(?P=quote)|\\?\Z)""",
@@ -27,9 +28,10 @@ _QUOTED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A row of the table. One of its codes decides under any error status, its words only under its own.
+    """A row of the table.
 
-    A row that names neither codes nor words fits every reply that has one of its statuses.
+    Its codes decide under any error status, its words only under the row's own statuses. A row
+    without codes and words fits every reply with one of its statuses.
     """
 
     statuses: frozenset[int]
@@ -47,7 +49,7 @@ class Signal:
 
 
 def _row(statuses: str, error_class: str, codes: str = "", words: str = "") -> Signal:
-    """Return a row; `4xx` is a hundred statuses, `words` are separated by bars."""
+    """Return a row. `4xx` means a hundred statuses; `words` are separated by bars."""
     hundreds = [
         range(int(name[0]) * 100, int(name[0]) * 100 + 100) if name.endswith("xx") else (int(name),)
         for name in statuses.split()
@@ -103,26 +105,30 @@ _NO_ENTRY_WORDS = (
     "|invalid model name|invalid model id|not a valid model id|model identifier is invalid|model not exist|no models loaded"
     "|plain http request was sent|http request to an https server|required ssl certificate|the ssl certificate error"
 )
-# The provider has compared the model's answer with what was asked for; another try may do better.
+# The provider has checked the model's answer against the request; another try may do better.
 _NO_ANSWER = "json_validate_failed tool_use_failed"
 _NO_ANSWER_WORDS = "failed to generate json|failed to validate json|failed to call a function"
 # llama.cpp cannot parse the answer of the model.
 _UNREADABLE_WORDS = "model produced output that does not match"
 
-# The provider's own check of the request, which some servers report as an error of their own.
+# The provider's own check of the request, which some servers report as a server error.
 _INVALID_WORDS = "1 validation error:|validation errors:"
 
-# Read from top to bottom: the first row that fits decides. A code fits under any error status, since gateways send the status that
-# they like; words fit under the statuses of their row. Every status has a row without codes and words.
+# Read from top to bottom: the first row that fits decides. A code fits under any error status,
+# because gateways send whatever status they like. Words fit only under the statuses of their row.
+# Every error status has a row without codes and words.
 # fmt: off
 TABLE = (
-    #    statuses           class         codes of the body                   words of its text, as a last resort
+    # `words` of the text decide only as a last resort.
+    #    statuses           class         codes of the body                   words of its text
     _row("402",             "CAPACITY",    "in_flight_budget_exhausted"),
     _row("400 403 412 429", "MONEY",       _NO_MONEY,                           _NO_MONEY_WORDS),
     _row("429 503",         "RAMP",        "slow_down"),
     _row("429 503",         "CAPACITY",    _NO_ROOM,                            _NO_ROOM_WORDS),
-    _row("429",             "TOO_LONG",    _CONTEXT,                            "request too large"),  # for any minute's tokens
-    _row("413",             "TOO_LONG"),   # before the rates: Groq names one for a request that no minute has room for
+    # The request needs more tokens than any minute has.
+    _row("429",             "TOO_LONG",    _CONTEXT,                            "request too large"),
+    # Before the rates: Groq names a rate for a request that no minute has room for.
+    _row("413",             "TOO_LONG"),
     _row("429",             "RATE",        _TOO_FAST),
     _row("400 403 422",     "FILTERED",    _FILTERS),
     _row("400 422",         "AUTH",        _NO_ENTRY),
@@ -138,10 +144,12 @@ TABLE = (
     _row("500",             "BAD_REQUEST", words=_INVALID_WORDS),
     _row("400",             "SERVER",      words="model has crashed|model unloaded|model is unloaded"),
     _row("401 403 404 405", "AUTH"),
-    _row("407 3xx",         "AUTH"),       # a proxy wants a password, or the address is not the API's: redirects are not followed
-    _row("410 411 421 426", "AUTH"),       # a retired model or endpoint, or a server that takes no such connections: no task's fault
+    # A proxy wants a password, or the address is not the API's: redirects are not followed.
+    _row("407 3xx",         "AUTH"),
+    # A retired model or endpoint, or a server that takes no such connections: no task's fault.
+    _row("410 411 421 426", "AUTH"),
     _row("408 409 424 425", "SERVER"),
-    _row("499",             "SERVER"),     # a proxy took us for gone
+    _row("499",             "SERVER"),     # a proxy believed that we had hung up
     _row("5xx",             "SERVER"),
     _row("4xx",             "BAD_REQUEST"),
 )
@@ -150,9 +158,10 @@ _NO_STATUS, _NOT_TOLD = "SERVER", "BAD_REQUEST"
 
 
 def classify(status: int, body: bytes, *, cut: bool = False) -> Failure:
-    """Return the class of a reply that is no success, and a text for a person: status, code, message.
+    """Return the failure of an unsuccessful reply; its text shows status, code and message.
 
-    A request is bad if the body speaks of nothing else, such as money or the key; what a body that was `cut` did not come to, nobody knows.
+    A request is bad if the body names no other cause, such as money or the key. A body that was
+    `cut` may have named one further on, so such a reply is AMBIGUOUS.
     """
     found = of_value(status, _parsed(body), body)
     if cut and found.error_class == _NOT_TOLD:
@@ -161,7 +170,10 @@ def classify(status: int, body: bytes, *, cut: bool = False) -> Failure:
 
 
 def of_value(status: int, value: Any, body: bytes = b"") -> Failure:
-    """Return the same of an error body that is parsed already; `body` is shown where it holds no message."""
+    """Return the failure of an error body that is already parsed.
+
+    `body` is shown if the value has no message.
+    """
     repeated = _repeated(value)
     codes = [
         code for part in chain(_parts(value), _parts(_parsed(repeated))) for code in _codes(part)
@@ -169,8 +181,8 @@ def of_value(status: int, value: Any, body: bytes = b"") -> Failure:
     message = _message(value) or body[:1000].decode("utf-8", "replace")
     if repeated:
         message = f"{message}: {_message(_parsed(repeated)) or repeated}"
-    # What is judged is what can be shown, without quotes: there, and further on, a message may repeat the document, which shall not
-    # choose its class.
+    # Only the part of the message that can be shown is judged, without its quotes. The quotes and
+    # the rest may repeat the document, which must not choose the class of its own failure.
     known, text = frozenset(code.lower() for code in codes), _unquoted(message[:TEXT_CHARS]).lower()
     error_class = next(
         (row.error_class for row in TABLE if row.fits(status, known, text)), _NO_STATUS
@@ -182,7 +194,11 @@ def of_value(status: int, value: Any, body: bytes = b"") -> Failure:
 
 
 def hidden_status(value: Any) -> int:
-    """Return the HTTP status that an error inside a success names as its code, or else one that its other codes come with; or 500."""
+    """Return the HTTP status of an error inside a success.
+
+    That is the status that the error names as its code, or else a status of the first row with one
+    of its other codes, or else 500.
+    """
     codes = [code.lower() for part in _parts(value) for code in _codes(part)]
     named = (int(code) for code in codes if _STATUS.fullmatch(code))
     known = (min(row.statuses) for row in TABLE if not row.codes.isdisjoint(codes))
@@ -190,7 +206,10 @@ def hidden_status(value: Any) -> int:
 
 
 def _unquoted(text: str) -> str:
-    """Return the text without what it quotes; quoted names, of one word, stay, and the message of an error that is quoted as JSON."""
+    """Return the text without its quoted parts.
+
+    Quoted names, of one word, stay. So does the message of an error that is quoted as JSON.
+    """
     return _QUOTED.sub(_kept, text)
 
 
@@ -205,7 +224,10 @@ def _message(value: Any) -> str:
 
 
 def _repeated(value: Any) -> str:
-    """Return what OpenRouter repeats of the error of the provider behind it; its own message says no more than that there was one."""
+    """Return the error of the provider behind OpenRouter, which OpenRouter repeats as `raw`.
+
+    OpenRouter's own message says only that there was an error.
+    """
     return next(
         (raw for part in _parts(value) if isinstance(raw := part.get("raw"), str) and raw.strip()),
         "",
@@ -220,7 +242,10 @@ def _parsed(body: bytes | str) -> Any:
 
 
 def _parts(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield the objects that may hold a code, outermost first; some providers wrap them in a list."""
+    """Yield the objects that may hold a code, outermost first.
+
+    Some providers wrap them in a list.
+    """
     if isinstance(value, list):
         value = value[0] if value else None
     if isinstance(value, dict) and depth < _DEPTH:

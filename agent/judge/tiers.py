@@ -1,4 +1,4 @@
-"""Which tier a retry waits in, and for how long. Pure; the jitter, from 0 to 1, is passed in."""
+"""Chooses a retry's tier and its delay. Pure; the jitter, from 0 to 1, is passed in."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,14 +18,18 @@ class Tier:
 
 
 def tiers_of(names: Iterable[str]) -> tuple[Tier, ...]:
-    """Return the tiers of these durations, which rise; raise ConfigError for a name that is none."""
+    """Return the tiers of these names, which are durations in rising order.
+
+    Raises ConfigError for a name that is not a duration.
+    """
     return tuple(Tier(name, duration_s(name)) for name in names)
 
 
 def choose(tiers: Sequence[Tier], *, attempt: int, wanted_s: float) -> Tier:
-    """Return the tier after this many counted attempts, or the smallest that is as long as what is wanted, where that is longer.
+    """Return the tier after this many counted attempts.
 
-    The last tier serves all later attempts, and whatever is wanted beyond it.
+    If `wanted_s` is longer than its delay, return the shortest tier that is long enough. The last
+    tier serves all later attempts and all longer waits.
     """
     step = tiers[min(attempt, len(tiers) - 1)]
     longer = (tier for tier in tiers if tier.delay_s >= wanted_s)
@@ -33,5 +37,9 @@ def choose(tiers: Sequence[Tier], *, attempt: int, wanted_s: float) -> Tier:
 
 
 def retry_delay(tier: Tier, *, wanted_s: float, jitter: float) -> float:
-    """Return how long a retry waits: its tier's delay or what is wanted, within a day, and up to a fifth more."""
+    """Return how long a retry waits, in seconds.
+
+    That is the longer one of its tier's delay and `wanted_s`, of which at most a day counts, and up
+    to a fifth more.
+    """
     return max(tier.delay_s, clamped(wanted_s)) * (1 + SPREAD * jitter)

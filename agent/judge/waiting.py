@@ -1,4 +1,7 @@
-"""How long to wait: what the provider asks for, or else a back-off. All in seconds; the jitter, from 0 to 1, is passed in."""
+"""Decides how long to wait: as long as the provider asks for, or else for a back-off.
+
+All times are in seconds. The jitter, from 0 to 1, is passed in.
+"""
 
 import math
 import re
@@ -9,7 +12,7 @@ from email.utils import parsedate_to_datetime
 LONGEST_ASKED_S = 86_400.0
 LONGEST_BACK_OFF_S = 60.0
 _DOUBLINGS = 6
-# A number of seconds above this is a time since 1970, and above the next one it is in milliseconds.
+# A number above _EPOCH_S is a time since 1970, and above _EPOCH_MS it is in milliseconds.
 _EPOCH_S, _EPOCH_MS = 1e9, 1e11
 _PART = r"\d+(?:\.\d+)?(?:ms|us|µs|ns|d|h|m|s)"
 _DURATION, _PARTS = re.compile(rf"(?:{_PART}){{1,9}}"), re.compile(r"([\d.]+)([a-zµ]+)")
@@ -28,7 +31,10 @@ _UNIT_S = {
 def delay(
     headers: Mapping[str, str], *, snoozes: int, jitter: float, utc_s: float, limits: bool = False
 ) -> float:
-    """Return how long to wait: a little longer than the provider asks for, or 1 to 60 s by how often in a row it was snoozed."""
+    """Return how long to wait: a little longer than the provider asks for, or else 1 to 60 s.
+
+    The back-off of 1 to 60 s grows with `snoozes`, the snoozes in a row.
+    """
     asked = asked_for(headers, utc_s, limits=limits)
     return back_off(snoozes, jitter) if asked is None else asked + jitter * max(1.0, asked / 10)
 
@@ -39,10 +45,11 @@ def back_off(snoozes: int, jitter: float) -> float:
 
 
 def asked_for(headers: Mapping[str, str], utc_s: float, *, limits: bool = False) -> float | None:
-    """Return what `retry-after-ms` or `retry-after` asks for, within a day; None when neither can be read.
+    """Return the wait that `retry-after-ms` or `retry-after` asks for, at most a day.
 
-    A time is one of the provider's clock, which the reply's own date tells; the clock here may be wrong. `limits`: without either,
-    wait for the rate limits that the headers report.
+    Returns None if neither header can be read. With `limits`, the rate limits that other headers
+    report decide then. A date is meant by the provider's clock, so it is compared with the reply's
+    own date: the clock here may be wrong.
     """
     sent_s = _until(headers.get("date", "").strip(), 0.0)
     utc_s = utc_s if sent_s is None else sent_s
@@ -61,9 +68,10 @@ def clamped(seconds: float) -> float:
 
 
 def _limits_reset(headers: Mapping[str, str], utc_s: float) -> float | None:
-    """Return when the limits that are used up are full again; when none is said to be used up, all of them.
+    """Return the wait until the used-up limits are full again, or all limits if none is used up.
 
-    Limits are known by their headers' form alone, `...ratelimit-...reset...`: each provider counts other things, over other times.
+    Limits are recognized by the form of their headers alone, `...ratelimit-...reset...`, because
+    each provider counts other things, over other times.
     """
     resets = dict(_resets(headers, utc_s))
     used_up = [
@@ -75,7 +83,7 @@ def _limits_reset(headers: Mapping[str, str], utc_s: float) -> float | None:
 
 
 def _resets(headers: Mapping[str, str], utc_s: float) -> Iterator[tuple[str, float]]:
-    """Yield what can be read; a time that is not to come says that the header has no news."""
+    """Yield header names and waits that can be read; a time that has passed is no news."""
     for name, text in headers.items():
         if "ratelimit" in name and "reset" in name.split("-"):
             seconds = _seconds(text, utc_s)
@@ -84,7 +92,10 @@ def _resets(headers: Mapping[str, str], utc_s: float) -> Iterator[tuple[str, flo
 
 
 def _seconds(text: str, utc_s: float) -> float | None:
-    """Return the wait that a header means: seconds, a duration such as `6m0s`, a date, or a time since 1970."""
+    """Return the wait that a header means; None if it cannot be read.
+
+    It may be a number of seconds, a duration such as `6m0s`, a date, or a time since 1970.
+    """
     number = _number(text)
     if number is None:
         return _duration(text.strip()) or _until(text.strip(), utc_s)
@@ -108,7 +119,7 @@ def _duration(text: str) -> float | None:
 
 
 def _until(text: str, utc_s: float) -> float | None:
-    """Return the time until an HTTP date or an ISO date; without a zone it is UTC."""
+    """Return the time until an HTTP date or an ISO date; a date without a zone is UTC."""
     for read in (parsedate_to_datetime, datetime.fromisoformat):
         try:
             date = read(text)
