@@ -1,7 +1,8 @@
-"""Routes and their breakers: which calls may start, and what a provider's failures mean for tasks.
+"""Routes and breakers: which calls may start, and what provider failures mean for tasks.
 
-Pure, with time passed in, except `circuit` (pybreaker), `probe_sender` (a cheap call) and `sharing`
-(Redis). Nothing here wraps, holds or repeats a call, or sends a task to a tier.
+The modules are pure, with time passed in, except `circuit` (pybreaker), `probe_sender` (a cheap
+call) and `sharing` (Redis). Nothing here wraps, delays or repeats a call, or sends a task to a
+tier.
 """
 
 from agent.routes.names import DEFAULT, RouteNames, route_of

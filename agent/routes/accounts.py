@@ -1,4 +1,7 @@
-"""With what the calls of a route are made: the client of its account, its model, its time limit. Clients are made by `connect`."""
+"""The accounts of routes: the client, the model and the time limit for the calls of each.
+
+The clients are made by the `connect` that is passed in.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -14,7 +17,10 @@ Connect = Callable[[str, Secret | None], LLM]
 
 
 class Accounts:
-    """The accounts of all routes: one client for each address and key. Raises ConfigError, with the route, for a bad one."""
+    """The accounts of all routes, with one client for each address and key.
+
+    Raises ConfigError, which names the route, for a bad account.
+    """
 
     def __init__(self, *, config: Config, naming: RouteNames, connect: Connect) -> None:
         self._config = config
@@ -24,7 +30,10 @@ class Accounts:
         self._configured = {name: self._made(name) for name in naming.configured}
 
     def __call__(self, route: str) -> Account:
-        """Return the account of a route; one that nobody configured has the default one's, and its own model."""
+        """Return the account of a route.
+
+        A route that nobody configured uses the default route's client, with its own model.
+        """
         known = self._configured.get(route)
         if known is not None:
             return known
@@ -32,7 +41,10 @@ class Accounts:
         return Account(default.llm, self._naming.model_of(route), default.timeout_s)
 
     async def close(self) -> None:
-        """Close every client, also where closing another one fails: one that is left open may abort the interpreter's end."""
+        """Close every client, even if closing another one fails.
+
+        A client that is left open may abort the interpreter's exit.
+        """
         closed = await asyncio.gather(
             *(client.close() for client in self._clients.values()), return_exceptions=True
         )

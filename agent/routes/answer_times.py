@@ -1,11 +1,11 @@
-"""How long the answers of a route took lately, and from when on a call takes suspiciously long. Pure."""
+"""How long a route's answers took lately, and how long is suspiciously long. Pure."""
 
 from collections import deque
 
 RECENT = 100
 UNKNOWN_S = 1.0
-# A call that takes so long is not waited for: three times as long as usual, within these bounds. Where answers usually take more
-# than 40 s it is half as long again.
+# A call that takes longer than this is not waited for: LONG times as long as usual, within these
+# bounds. If answers usually take more than 40 s, it is SLOW times as long as usual.
 LONG, LEAST_LONG_S, MOST_LONG_S, SLOW = 3.0, 2.0, 60.0, 1.5
 
 
@@ -21,22 +21,22 @@ class Times:
 
     @property
     def known(self) -> bool:
-        """Return whether there was an answer."""
+        """Return whether there was a good answer."""
         return bool(self._recent)
 
     @property
     def usual_s(self) -> float:
-        """Return how long an answer usually takes: the mean."""
+        """Return how long an answer usually takes: the mean, or UNKNOWN_S without an answer."""
         return max(0.001, sum(self._recent) / len(self._recent)) if self._recent else UNKNOWN_S
 
     @property
     def slowest_s(self) -> float:
-        """Return how long the slowest recent answer took; 0 when there was none."""
+        """Return how long the slowest recent answer took; 0 if there was none."""
         return max(self._recent, default=0.0)
 
     @property
     def long_s(self) -> float:
-        """Return from when on a call takes far longer than usual."""
+        """Return the duration above which a call takes far longer than usual."""
         if not self._recent:
             return MOST_LONG_S
         return max(LEAST_LONG_S, SLOW * self.usual_s, min(MOST_LONG_S, LONG * self.usual_s))

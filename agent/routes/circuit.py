@@ -1,8 +1,9 @@
 """The state machine of one breaker, on pybreaker: its states, its transitions, its listener.
 
-pybreaker's `call` holds a lock and counts a cancelled call as a failure, so no call is ever wrapped: a finished outcome is replayed.
-Its half-open state admits everybody, so admission, the pace of probes and the window of outcomes are ours. Its own clock is not
-used: nothing here depends on the machine's time of day.
+pybreaker's `call` holds a lock and counts a cancelled call as a failure. So no call is ever
+wrapped; finished outcomes are replayed instead. pybreaker's half-open state admits every call, so
+admission, the pace of probes and the window of outcomes are our own. Its clock is not used, so
+nothing here depends on the machine's time of day.
 """
 
 from collections.abc import Callable
@@ -23,7 +24,10 @@ _FAIL_MAX = 1
 
 
 class Circuit:
-    """Stopped or not, by the outcomes that are reported. `changed` is told each time that this changes, and may not raise."""
+    """Decides by reported outcomes whether the route is stopped.
+
+    `changed` is called each time this changes. It must not raise.
+    """
 
     def __init__(self, *, window: Window, changed: Callable[[bool], None]) -> None:
         self._storage = _Storage(window)
@@ -41,7 +45,7 @@ class Circuit:
         return self._storage.state != STATE_CLOSED
 
     def report(self, now_s: float, *, failed: bool) -> None:
-        """Replay a finished outcome; while the breaker is open it is a probe's, and decides."""
+        """Replay a finished outcome. While the breaker is open, it is a probe's and decides."""
         self._storage.now_s = now_s
         try:
             self._breaker.call(_fail if failed else _succeed)
@@ -58,11 +62,11 @@ class Circuit:
 
 
 class _CallFailedError(Exception):
-    """A failure that is replayed."""
+    """The error of a replayed failure."""
 
 
 def _succeed() -> None:
-    """Be a success that is replayed."""
+    """Return, as a replayed success."""
 
 
 def _fail() -> None:
@@ -70,7 +74,11 @@ def _fail() -> None:
 
 
 class _Storage(CircuitBreakerStorage):
-    """Memory. pybreaker counts failures in a row; the window stands in for that count, and says when they are too many."""
+    """Keeps the breaker's state in memory.
+
+    pybreaker counts failures in a row. Here the window replaces that count, and decides when there
+    are too many failures.
+    """
 
     def __init__(self, window: Window) -> None:
         super().__init__("window")
@@ -88,11 +96,11 @@ class _Storage(CircuitBreakerStorage):
         self._window.clear()
 
     def increment_counter(self) -> None:
-        """Be told of a failure."""
+        """Add a failure to the window."""
         self._window.add(self.now_s, failed=True)
 
     def reset_counter(self) -> None:
-        """Be told of a success."""
+        """Add a success to the window."""
         self._window.add(self.now_s, failed=False)
 
     @property
@@ -109,11 +117,14 @@ class _Storage(CircuitBreakerStorage):
 
     @opened_at.setter
     def opened_at(self, datetime: datetime) -> None:
-        """Keep nothing: the route knows by its own clock."""
+        """Ignore the time: the route keeps it by its own clock."""
 
 
 class _Listener(CircuitBreakerListener):
-    """Half-open, the moment in which a probe's outcome is replayed, is no change."""
+    """Reports when the breaker stops the route or lets it go.
+
+    The breaker is half-open while a probe's outcome is replayed; that is not a change.
+    """
 
     def __init__(self, changed: Callable[[bool], None]) -> None:
         self._changed = changed

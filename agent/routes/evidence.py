@@ -1,4 +1,4 @@
-"""What the end of a call tells of its route: of the provider, not of the task. Pure."""
+"""What the end of a call says about its route: about the provider, not the task. Pure."""
 
 from dataclasses import dataclass, replace
 
@@ -13,9 +13,10 @@ _SUCCESS = range(200, 300)
 
 @dataclass(frozen=True, slots=True)
 class RouteEvidence:
-    """`effect`: what is known of the provider now.
+    """What a call says about the provider.
 
-    `reason`: class and text, for a person; it is empty for a success, as `error_class` is.
+    `reason` is the class and text of the failure, for a person. `reason` and `error_class` are
+    empty for a success.
     """
 
     effect: Effect
@@ -24,7 +25,10 @@ class RouteEvidence:
 
 
 def by_outcome(outcome: Outcome) -> RouteEvidence:
-    """Return what an attempt tells. One that made no call, or was ended from outside, tells nothing."""
+    """Return the evidence of an attempt.
+
+    An attempt that made no call, or was ended from outside, says nothing.
+    """
     if isinstance(outcome, Succeeded):
         return RouteEvidence(Effect.UP if outcome.spent.trace_id else Effect.NONE)
     if isinstance(outcome, Retry | Snooze | Moved | Dead):
@@ -33,7 +37,7 @@ def by_outcome(outcome: Outcome) -> RouteEvidence:
 
 
 def by_answer(answer: Reply | CallFailed) -> RouteEvidence:
-    """Return what an answer tells that no task asked for."""
+    """Return the evidence of the answer to a prompt of our own."""
     if isinstance(answer, CallFailed):
         return _of(Failure(answer.error_class, one_line(answer.text)))
     if answer.status not in _SUCCESS:
@@ -42,7 +46,7 @@ def by_answer(answer: Reply | CallFailed) -> RouteEvidence:
     if failure is None:
         return RouteEvidence(Effect.UP)
     told = _of(failure)
-    # Our prompt is no reason to answer what is no completion.
+    # Our own prompt is harmless, so an unusable completion is the provider's fault.
     return replace(told, effect=Effect.OUTAGE) if told.effect is Effect.UP else told
 
 

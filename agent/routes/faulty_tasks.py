@@ -1,4 +1,7 @@
-"""Which tasks fail by the provider's error though the provider answers others: they are at fault themselves. Pure."""
+"""Finds tasks that fail with a provider's error although the provider answers others. Pure.
+
+Such tasks are at fault themselves.
+"""
 
 from collections import OrderedDict
 
@@ -7,15 +10,16 @@ REMEMBERED = 1000
 
 
 class FaultyTasks:
-    """The tasks of one route that met the provider's error, and when last."""
+    """The tasks of one route that met the provider's error, and when each last did."""
 
     def __init__(self) -> None:
         self._failed_s: OrderedDict[int, float] = OrderedDict()
 
     def again(self, task_id: int, now_s: float, answered_from_s: float) -> bool:
-        """Note that a task failed; return whether it failed before, and a call that began after that was answered.
+        """Note that a task failed; return whether it is at fault.
 
-        `answered_from_s`: when the newest call began that had an answer to use.
+        It is at fault if it failed before and a call that began after that was answered.
+        `answered_from_s` is when the newest call began that got a usable answer.
         """
         before_s = self._failed_s.pop(task_id, None)
         self._failed_s[task_id] = now_s

@@ -1,15 +1,15 @@
-"""How many calls of a route may run, by the share of calls that the provider refuses. Pure; time is passed in.
+"""Limits the running calls of a route by the share of calls that the provider refuses. Pure.
 
-A limiter says nothing of its rate, so it is found: for each answer time the limit falls by half of
-the share that was refused and grows by 3 %, faster while nothing is refused: by a quarter in five
-seconds at least. It settles where about one call in twenty is refused. A limit of N calls also
-means N calls for each answer time, so that calls which are refused at once are not followed by
-others at once.
+Time is passed in. A provider's rate limiter does not say its rate, so the limit searches for it. In
+each answer time, the limit falls by half of the share of refused calls and grows by 3 %, a little
+faster while nothing is refused. It settles where about one call in twenty is refused. A limit of N
+calls also means N calls for each answer time, so that calls which are refused at once are not
+followed by others at once.
 
-Only where half of an answer time's calls were refused does the route pause. Then one call is tried,
-and after its answer calls go on at the rate at which they succeeded lately, or at half of the rate
-before the pause if that is more. After a stop one call goes first, and each success lets twice as
-many run, up to the slots, or until a share is refused.
+The route pauses only if half of an answer time's calls were refused. Then one call is tried, and
+after its answer, calls go on at the rate at which they succeeded lately. After a stop, slow start
+begins with one call. Each success lets twice as many run, up to the slots, or until a share is
+refused.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ from agent.routes.answer_times import Times
 
 LONGEST_PAUSE_S, SHORTEST_PAUSE_S = 5.0, 0.25
 GROWTH, MOST_CLEAN = 0.03, 3
-# After a minute without a refusal there is another limit, or none: it is looked for in large steps.
+# After a minute without a refusal there is another limit, or none, so the search takes large steps.
 FORGET_S, AGAIN = 60.0, 2.0
 # However few calls an answer time has, a limit without refusals grows so fast.
 SLOW_S, SLOW_GROWTH = 5.0, 1.25
@@ -43,7 +43,7 @@ class _Mode(Enum):
 
 
 class Limit:
-    """The limit of one route. `from_s`: calls that began before it do not count."""
+    """The limit of one route. Calls that began before `from_s` do not count."""
 
     def __init__(self, *, slots: int, times: Times) -> None:
         self._slots = slots
@@ -64,7 +64,7 @@ class Limit:
     # ---- admission
 
     def allowed(self, now_s: float) -> int | None:
-        """Return how many calls may run; None when there is no limit but the slots."""
+        """Return how many calls may run; None if only the slots limit them."""
         match self._mode:
             case _Mode.OPEN:
                 return None
@@ -73,7 +73,7 @@ class Limit:
         return ceil(self._limit)
 
     def at_once(self, now_s: float) -> float:
-        """Return how many calls the rate lets begin now."""
+        """Return how many calls may begin now by the rate."""
         if self._mode is not _Mode.LIMITED:
             return inf
         rate = PACE * self._limit / self._times.usual_s
@@ -91,7 +91,7 @@ class Limit:
     # ---- what is learned
 
     def answered(self, began_s: float, now_s: float, running: int) -> None:
-        """Learn that a call was answered; `running` calls that count are left."""
+        """Learn that a call was answered; `running` is how many calls that count still run."""
         self._passed.add(now_s)
         if began_s < self.from_s:
             return
@@ -103,7 +103,7 @@ class Limit:
         self._count(now_s, running, refused=False)
 
     def refused(self, began_s: float, now_s: float, running: int, pause_s: float) -> None:
-        """Learn that a call was refused; `pause_s`: how long the route waits if it has to pause for it."""
+        """Learn that a call was refused; the route waits `pause_s` if it must pause for it."""
         if began_s < self.from_s:
             return
         self._refused_s = now_s
@@ -113,7 +113,7 @@ class Limit:
             self.pause(now_s, pause_s)
 
     def restart(self, now_s: float) -> None:
-        """Begin with one call: the route stopped, or takes calls again."""
+        """Begin again with one call: the route has stopped, or takes calls again."""
         self._paused_until_s = -inf
         self.from_s = now_s
         self._limit = 1.0
@@ -134,7 +134,7 @@ class Limit:
         self._paused_until_s = now_s + self._pause_s
 
     def _go_on(self, now_s: float) -> None:
-        """Take the trial's answer: go on at the rate of late; if it is unknown, as after a stop."""
+        """Go on after the trial's answer at the recent rate; if it is unknown, as after a stop."""
         rate = self._passed.rate(now_s)
         self._clean = 0
         if rate is None:
@@ -145,7 +145,7 @@ class Limit:
             self._set(max(rate * self._times.usual_s, self._paused_at / 2), now_s)
 
     def _count(self, now_s: float, running: int, *, refused: bool) -> bool:
-        """Count a call that ended; return whether half of the calls of this answer time were refused."""
+        """Count a call that ended; return whether half of this round's calls were refused."""
         one = self._round
         one.began_s = min(one.began_s, now_s)
         one.ended += 1
@@ -159,7 +159,7 @@ class Limit:
         return False
 
     def _adjust(self, share: float, now_s: float) -> None:
-        """Take the share of refused calls of an answer time."""
+        """Adjust the limit to the share of refused calls of a round."""
         if self._mode is _Mode.RAMP:
             if share <= 2 * GROWTH:
                 self._round = _Round()
@@ -173,7 +173,11 @@ class Limit:
         self._set(self._limit * growth * (1 - share / 2), now_s)
 
     def _set(self, limit: float, now_s: float) -> None:
-        """Take another limit, and begin to count anew. Also a slow route is tried once each five seconds."""
+        """Set another limit, and begin a new round.
+
+        The limit allows at least a call every five seconds, or one call at a time if answers take
+        longer than that.
+        """
         if self._mode is not _Mode.LIMITED:
             self._tokens, self._filled_s = 1.0, now_s
         self._limit = max(limit, min(1.0, self._times.usual_s / LONGEST_PAUSE_S))
@@ -186,19 +190,20 @@ class Limit:
     # ---- what others see
 
     def closed(self, now_s: float) -> bool:
-        """Return whether it lets one call begin at the most: in a pause, and until the first answer after it.
+        """Return whether at most one call may begin: in a pause, and until the answer after it.
 
-        A pause that has been over for a minute without a refusal is no news: nobody waits for the route.
+        A pause that has been over for a minute without a refusal no longer counts: nobody waits for
+        the route.
         """
         return self._mode is _Mode.TRIAL and now_s < self._paused_until_s + NEWS_S
 
     def closed_for_s(self, now_s: float) -> float:
-        """Return how long no call may begin."""
+        """Return for how long no call may begin."""
         return max(0.0, self._paused_until_s - now_s) if self._mode is _Mode.TRIAL else 0.0
 
 
 class _Round:
-    """The calls that ended in about one answer time."""
+    """A round: the calls that ended in about one answer time."""
 
     def __init__(self) -> None:
         self.began_s = inf
@@ -219,7 +224,7 @@ class _Passed:
         self._forget(now_s)
 
     def rate(self, now_s: float) -> float | None:
-        """Return how many were answered in a second; None where too few were to tell."""
+        """Return the answers per second; None if there were too few to tell."""
         self._forget(now_s)
         count = sum(number for _, number in self._seconds)
         return count / max(1.0, now_s - self._seconds[0][0]) if count > LEAST_KNOWN else None

@@ -1,4 +1,7 @@
-"""Which route a task belongs to: by the model that it names, or else by its type. Pure; nothing here trusts what a task says."""
+"""Names the route of a task: by the model that the task names, or else by its type. Pure.
+
+Nothing here trusts what a task says.
+"""
 
 import hashlib
 from collections import OrderedDict
@@ -15,7 +18,11 @@ _REMEMBERED = 1000
 
 
 class RouteNames:
-    """The names of routes: `[routes.NAME]` and `default`, which are `configured`, and one for every other model that a task names."""
+    """The names of routes.
+
+    `[routes.NAME]` and `default` are `configured`. Every other model that a task names has a route
+    of its own.
+    """
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -34,7 +41,7 @@ class RouteNames:
         return self._by_model.get(model) or self._own(model)
 
     def model_of(self, route: str) -> str | None:
-        """Return the model that is used on a route where a task names none; None where the provider is to choose."""
+        """Return a route's model for tasks that name none; None lets the provider choose."""
         own = self._config.routes.get(route)
         if own is not None and own.model is not None:
             return own.model
@@ -43,9 +50,10 @@ class RouteNames:
         return self._models.get(route, route)
 
     def _own(self, model: str) -> str:
-        """Return the name of a route that nobody configured; it fits the ledger and a log line, and takes no configured one's place.
+        """Return the route name of a model that nobody configured.
 
-        Nor another one's: MariaDB takes names that differ by trailing blanks alone for one.
+        The name fits the ledger and a log line. It is no configured route's name and no other
+        model's: MariaDB takes names for equal that differ only by trailing blanks.
         """
         fits = len(model) <= MAX_ROUTE_CHARS and model.isprintable() and model == model.strip()
         if fits and model not in self.configured:
@@ -63,14 +71,17 @@ class RouteNames:
 
 
 def route_of(value: bytes | None, names: RouteNames) -> str:
-    """Return the route of a record's value, a task line in either format; the default one where it cannot be read."""
+    """Return the route of a record's value, which is a task line in either format.
+
+    Returns the default route if the value cannot be read.
+    """
     if value is None:
         return DEFAULT
     try:
         with contained():
             line = orjson.loads(value)
             return names.name_of(*_type_and_model(line)) if isinstance(line, dict) else DEFAULT
-    except Exception:  # noqa: BLE001 - a body that cannot be read is given up by the attempt, not here
+    except Exception:  # noqa: BLE001 - the attempt gives up an unreadable body, not this
         return DEFAULT
 
 

@@ -1,8 +1,10 @@
-"""When a route that has stopped is tried again: one call at a time, how often, and how long it may take. Pure; time is passed in.
+"""Schedules the probes of a stopped route: when one starts and how long it may take. Pure.
 
-A probe is the next ready task. If one task fails as a probe for the second time, or ten tasks fail, the tasks may be at fault, and
-nothing else may use the route. A task that ends without a call tells nothing, and more of its kind may wait. So a fixed cheap prompt
-goes next: it tells the provider from the tasks, and their next failures count.
+Time is passed in. One probe runs at a time; it is the next ready task. If a task fails as a probe
+for the second time, or ten tasks have failed, the tasks may be at fault, and no other call may use
+the route. If a task ends without a call, that says nothing, and more of its kind may wait. In these
+cases a fixed cheap prompt goes next. It shows whether the provider or the tasks are at fault: if it
+succeeds, the next failures of the tasks count.
 """
 
 from collections.abc import Callable
@@ -10,16 +12,21 @@ from collections.abc import Callable
 from agent.routes.answer_times import Times
 
 FIRST_S, GROWTH, LONGEST_S, JITTER = 2.0, 1.5, 4.0, 0.1
-# A probe that hangs must end long before a call's own limit, but not before a slow answer that is usual here.
+# A probe that hangs must end long before a call's own limit, but not before an answer that is as
+# slow as usual here.
 LEAST_LIMIT_S, USUAL = 2.0, 4.0
 MOST_TASKS = 10
-# Without a task that waits for the route a cheap prompt would be paid for nothing.
+# If no task waits for the route, a cheap prompt would be paid for nothing.
 WANTED_S = 2.0
 _ALWAYS, _NEVER = float("inf"), float("-inf")
 
 
 class ProbeSchedule:
-    """The probes of one route. `timeout_s`: the longest that a call may take there. `park_s`: the pace while it is parked."""
+    """The probes of one route.
+
+    `timeout_s` is the longest that a call may take on the route. `park_s` is the interval between
+    probes while the route is parked.
+    """
 
     def __init__(
         self, *, times: Times, timeout_s: float, park_s: float, jitter: Callable[[], float]
@@ -36,19 +43,22 @@ class ProbeSchedule:
         self._prompt_next = False
         self._granted_until_s = _ALWAYS
         self._wanted_s = _NEVER
-        self._failed: set[int] = set()  # tasks, since the prompt went last
+        self._failed: set[int] = set()  # tasks that failed as probes since the last prompt
 
     # ---- pace
 
     def begin(self, now_s: float, *, parked: bool) -> None:
-        """Wait for the first probe: the route has just stopped."""
+        """Schedule the first probe: the route has just stopped."""
         pace = (self._park_s, self._park_s, 0.0) if parked else (FIRST_S, LONGEST_S, JITTER)
         self._interval_s, self._longest_s, self._spread = pace
         self.running = self._prompt_next = False
         self._wait(now_s)
 
     def start(self, now_s: float) -> float:
-        """Note that a probe starts; return how long it may take. Intervals run from start to start."""
+        """Note that a probe starts; return how long it may take.
+
+        Intervals run from start to start.
+        """
         self.running = True
         self.started += 1
         if self._granted_until_s != _ALWAYS:
@@ -61,7 +71,7 @@ class ProbeSchedule:
 
     @property
     def following_interval_s(self) -> float:
-        """Return how long after the next probe another one may start."""
+        """Return the interval between the next probe and the one after it."""
         return min(self._longest_s, self._interval_s * GROWTH)
 
     def end(self) -> None:
@@ -76,12 +86,12 @@ class ProbeSchedule:
     # ---- whose turn it is
 
     def task_due(self, now_s: float) -> bool:
-        """Return whether a task may start now as a probe. That somebody asks says that one waits."""
+        """Return whether a task may start now as a probe; the call shows that a task waits."""
         self._wanted_s = now_s
         return self._due(now_s) and not self._prompt_next
 
     def prompt_due(self, now_s: float) -> bool:
-        """Return whether the cheap prompt is to be sent now."""
+        """Return whether the cheap prompt must be sent now."""
         return self._due(now_s) and self._prompt_next and self.wanted(now_s)
 
     def wanted(self, now_s: float) -> bool:
@@ -91,20 +101,23 @@ class ProbeSchedule:
     def _due(self, now_s: float) -> bool:
         return not self.running and self.next_s <= now_s < self._granted_until_s
 
-    # ---- sharing: of all agents that stopped together one has the probe
+    # ---- sharing: one of the agents that stopped together has the turn to probe
 
     def granted(self, now_s: float, until_s: float) -> None:
-        """Take the turn; it is good for one probe that starts before `until_s`, and is never revived."""
+        """Take the turn: it is good for one probe before `until_s`, and is never revived."""
         if not self.running:
             self.next_s, self._granted_until_s = min(self.next_s, now_s), until_s
 
     def refused(self, next_s: float) -> None:
-        """Wait for a turn, since another agent has it or it is too early."""
+        """Wait for a turn until `next_s`: another agent has it, or it is too early."""
         if not self.running:
             self.next_s, self._granted_until_s = next_s, _NEVER
 
     def free(self, from_s: float | None = None) -> None:
-        """Need no turn: this agent is alone with its route. It may probe from `from_s` on, if given."""
+        """Let this agent probe without a turn, because it is alone with its route.
+
+        If `from_s` is given, it may probe from then on.
+        """
         self._granted_until_s = _ALWAYS
         if from_s is not None:
             self.next_s = min(self.next_s, from_s)
@@ -113,10 +126,10 @@ class ProbeSchedule:
         """Return whether a turn was granted and is neither used nor over."""
         return now_s < self._granted_until_s < _ALWAYS
 
-    # ---- what probes and other calls told
+    # ---- what probes and other calls showed
 
     def failed(self, task_id: int | None) -> None:
-        """Learn which probe failed: a task, or the prompt (None), after which tasks have their turn."""
+        """Learn that a probe failed: a task, or the prompt (None), after which tasks go next."""
         again = task_id in self._failed
         if task_id is not None:
             self._failed.add(task_id)
@@ -125,10 +138,16 @@ class ProbeSchedule:
             self._failed.clear()
 
     def told_nothing(self, task_id: int | None) -> None:
-        """Learn that a probe ended without a call: the prompt goes next, unless it was the prompt (None)."""
+        """Learn that a probe ended without a call.
+
+        The prompt goes next, unless the probe was the prompt (None).
+        """
         self._prompt_next = task_id is not None
 
     def succeeded(self, task_id: int | None) -> None:
-        """Learn that the provider answered: to a task, or to the prompt (None), which says nothing about tasks."""
+        """Learn that the provider answered a task, or the prompt (None).
+
+        An answer to the prompt says nothing about tasks.
+        """
         if task_id is not None:
             self._failed.clear()

@@ -1,4 +1,7 @@
-"""Sends the cheap prompt that tells a provider from a task: when a route's probes failed with tasks that had failed before."""
+"""Sends the cheap prompt, which shows whether the provider or the tasks are at fault.
+
+`probe_schedule` says when it goes.
+"""
 
 import asyncio
 import logging
@@ -21,7 +24,7 @@ PROMPT, MAX_TOKENS = "Reply with OK.", 16
 
 
 class ProbeSender:
-    """Asks the accounts of routes. A call of its own carries the id `docllm-probe/ROUTE#N`."""
+    """Sends the prompt to the accounts of routes, with the request id `docllm-probe/ROUTE#N`."""
 
     def __init__(self, *, routes: Router, accounts: Callable[[str], Account], clock: Clock) -> None:
         self._routes = routes
@@ -30,7 +33,7 @@ class ProbeSender:
         self._numbers = count(1)
 
     async def run(self) -> None:
-        """Send what is due until cancelled, which ends what is under way."""
+        """Send due prompts until cancelled; a cancel ends the running prompts too."""
         async with asyncio.TaskGroup() as group:
             while True:
                 for ticket in self._routes.prompts(self._clock.now_s()):
@@ -38,7 +41,10 @@ class ProbeSender:
                 await self._clock.sleep(LOOK_S)
 
     async def ask(self, route: str, limit_s: float | None = None) -> RouteEvidence:
-        """Send the prompt once, within `limit_s` or else the route's own limit; return what the answer tells."""
+        """Send the prompt once; return the evidence of its answer.
+
+        Its time limit is `limit_s`, or else the route's own.
+        """
         account = self._accounts(route)
         body = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": MAX_TOKENS}
         chosen = {"model": account.model} if account.model else {}

@@ -1,10 +1,11 @@
 """One route: its breaker, its limit, and what a failure on it means for the task. Pure.
 
-A route stops when the provider fails, is parked when a person must act, and takes fewer calls, or
-pauses, when calls are refused. Calls that began before the last change tell nothing about now. An
-attempt that failed by an outage is not counted once the route has stopped. A task that fails again
-by the provider's error, though others were answered since it failed before, is at fault itself: its
-failures count for the task and tell nothing of the route.
+A route stops if the provider fails, and is parked if a person must act. If calls are refused, it
+takes fewer calls, or pauses. A call that began before the last change says nothing about now. Once
+the route has stopped, an attempt that failed by an outage is not counted.
+
+A task is at fault itself if it fails again with the provider's error although others were answered
+since it failed before. Then its failures count for the task and say nothing about the route.
 """
 
 import logging
@@ -24,9 +25,12 @@ from agent.routes.window import Window, run_for
 
 log = logging.getLogger(__name__)
 
-LOCKED_RUN = 3  # one alone may be a task that names a wrong model; where others were answered, some in a row may be a firewall's
+# So many MONEY or AUTH failures in a row park a route. One alone may be a task that names a wrong
+# model. If the route has answered since its last change, some in a row may come from a firewall, so
+# the longer run of `run_for` is needed.
+LOCKED_RUN = 3
 LEAST_SNOOZE_S = 1.0
-HUNG_S = 30.0  # calls that run for less are not told of, however short answers usually take
+HUNG_S = 30.0  # calls that run for less are not reported, however short answers usually take
 NOTICE_CHARS = 300
 PAY = "pay, or raise the limit, then run"
 CORRECT = (
@@ -37,7 +41,11 @@ CORRECT = (
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """The permission for one call. `limit_s`: how long it may take, None when it is no probe; `task_id`: None for the cheap prompt."""
+    """The permission for one call.
+
+    `limit_s` is how long the call may take; None if it is not a probe. `task_id` is None for the
+    cheap prompt.
+    """
 
     route: str
     generation: int
@@ -74,20 +82,21 @@ class Route:
         self._limit = Limit(slots=slots, times=self._times)
         self._faulty = FaultyTasks()
         self._locked = 0
-        self._answered_from_s = float(
-            "-inf"
-        )  # when the newest call began that had an answer to use
-        self._running: dict[
-            int, Ticket
-        ] = {}  # calls for tasks, by the ticket's identity, the oldest first
-        self._prompts = 0  # cheap prompts, of any generation; they take no slot
+        # When the newest call began that got a usable answer.
+        self._answered_from_s = float("-inf")
+        # Calls for tasks, by the identity of the ticket, the oldest first.
+        self._running: dict[int, Ticket] = {}
+        self._prompts = 0  # running cheap prompts, of any generation; they take no slot
         self._now_s = 0.0
         self._ok = self._bad = 0  # outcomes that other agents have not heard of
 
     # ---- admission
 
     def room(self, now_s: float, running: int, slots: int) -> int:
-        """Return how many calls may be started now; `running` are those of this route that run or are about to."""
+        """Return how many calls may be started now.
+
+        `running` is how many calls of this route run or are about to.
+        """
         if self.stopped:
             free = 1 if self.probes.task_due(now_s) else 0
         elif (allowed := self._limit.allowed(now_s)) is None:
@@ -101,7 +110,7 @@ class Route:
     def _counted(self, now_s: float) -> int:
         """Return how many running calls count for the limit.
 
-        Those that began before its last pause do not, nor do those that seem to hang.
+        Calls that began before its last pause do not count, nor do calls that seem to hang.
         """
         from_s, count = max(self._limit.from_s, now_s - self._times.long_s), 0
         for ticket in reversed(self._running.values()):
@@ -111,7 +120,7 @@ class Route:
         return count
 
     def admit(self, task_id: int, now_s: float) -> Ticket | None:
-        """Return the permission to start a task's call now; None when what `room` said does not hold any more."""
+        """Return the permission to start a task's call now; None if there is no room any more."""
         self.used_s = now_s
         if self.stopped:
             return self._probe(task_id, now_s) if self.probes.task_due(now_s) else None
@@ -126,7 +135,7 @@ class Route:
         return ticket
 
     def admit_prompt(self, now_s: float) -> Ticket | None:
-        """Return the permission to send the cheap prompt, when it is time for it."""
+        """Return the permission to send the cheap prompt; None if it is not time for it."""
         return self._probe(None, now_s) if self.stopped and self.probes.prompt_due(now_s) else None
 
     def _probe(self, task_id: int | None, now_s: float) -> Ticket:
@@ -139,7 +148,10 @@ class Route:
     # ---- what is learned
 
     def ended(self, ticket: Ticket, outcome: Outcome, now_s: float) -> Outcome:
-        """Learn from how an attempt ended; return the outcome that is to be settled."""
+        """Learn from how an attempt ended; return the outcome to settle.
+
+        An attempt that failed by an outage becomes a snooze, uncounted, if the route has stopped.
+        """
         told = by_outcome(outcome)
         self.told(
             ticket, told, now_s, pause_s=outcome.delay_s / 2 if isinstance(outcome, Snooze) else 0.0
@@ -158,11 +170,11 @@ class Route:
         return outcome
 
     def answered_since(self, at_s: float) -> bool:
-        """Return whether it takes calls, and one was answered that began later than `at_s`."""
+        """Return whether the route takes calls and has answered one that began after `at_s`."""
         return not self.stopped and self._answered_from_s > at_s
 
     def told(self, ticket: Ticket, told: RouteEvidence, now_s: float, pause_s: float = 0.0) -> None:
-        """Learn from what a call told; nothing from one that began before the last change."""
+        """Learn from a call's evidence, unless the call began before the last change."""
         self._over(ticket)
         if ticket.generation != self.generation:
             return
@@ -189,7 +201,7 @@ class Route:
 
     def _up(self, ticket: Ticket, told: RouteEvidence, now_s: float) -> None:
         self._ok += 1
-        if not told.reason:  # a refusal of what was asked may come before the key is looked at
+        if not told.reason:  # a provider may reject a request before it looks at the key
             self._answered_from_s = max(self._answered_from_s, ticket.began_s)
         self._locked = 0
         self._limit.answered(ticket.began_s, now_s, self._counted(now_s))
@@ -214,7 +226,7 @@ class Route:
         return self._faulty.again(ticket.task_id, now_s, self._answered_from_s)
 
     def _refused(self, ticket: Ticket, told: RouteEvidence, now_s: float, pause_s: float) -> None:
-        """Take fewer calls. A refused probe ends a stop: the provider works."""
+        """Take fewer calls, or pause. A refused probe ends a stop: the provider works."""
         if self.stopped:
             self._circuit.report(now_s, failed=False)
             self._limit.pause(now_s, pause_s)
@@ -238,13 +250,13 @@ class Route:
     # ---- stop and restart
 
     def stop(self, now_s: float, reason: str, *, parked: bool) -> None:
-        """Stop it, whatever its own calls say."""
+        """Stop the route, whatever its own calls say."""
         self._now_s = now_s
         self.reason, self.parked = reason, parked
         self._circuit.stop()
 
     def go(self, now_s: float) -> None:
-        """Let it take calls again: somebody knows that the provider is well."""
+        """Let the route take calls again: somebody knows that the provider works."""
         self._now_s = now_s
         if self.stopped:
             self._circuit.go()
@@ -280,7 +292,7 @@ class Route:
     # ---- what others see
 
     def take_counts(self) -> tuple[int, int]:
-        """Return how many calls told that the provider is well, and that it is not, since this was asked before."""
+        """Return how many calls found the provider well, and not well, since the last time."""
         counts = self._ok, self._bad
         self._ok = self._bad = 0
         return counts
@@ -291,11 +303,14 @@ class Route:
         return not (self._running or self._prompts)
 
     def closed(self, now_s: float) -> bool:
-        """Return whether it takes one call at a time at the most, after a stop or a pause."""
+        """Return whether the route takes at most one call at a time, after a stop or a pause."""
         return self.stopped or self._limit.closed(now_s)
 
     def closed_for_s(self, now_s: float) -> float:
-        """Return how long it takes no calls at the least; 0 when it takes calls, or a probe is due."""
+        """Return for how long the route takes no calls at least.
+
+        That is 0 if it takes calls or a probe is due.
+        """
         return (
             max(0.0, self.probes.next_s - now_s)
             if self.stopped
@@ -303,7 +318,10 @@ class Route:
         )
 
     def notice(self, now_s: float) -> str:
-        """Return why nothing starts here, or what seems to hang, for a person; else nothing."""
+        """Return why no call starts here, or which calls seem to hang, for a person.
+
+        The text is empty if there is nothing to say.
+        """
         wait_s = self.closed_for_s(now_s)
         if self.parked:
             text = f"route {self.name} is parked, next try in {wait_s:.0f} s or by {self._command()}: {self.reason}"
@@ -318,7 +336,7 @@ class Route:
         return text[:NOTICE_CHARS]
 
     def _hung(self, now_s: float) -> str:
-        """Return how many calls run for far longer than usual; empty when none does."""
+        """Return a text that counts the calls that run far longer than usual; empty without any."""
         least_s = max(HUNG_S, self._times.long_s)
         ages_s = [
             now_s - ticket.began_s

@@ -1,4 +1,7 @@
-"""The routes of one agent, by name. A route comes with its first call; the table is bounded, since tasks name the models."""
+"""The routes of one agent, by name.
+
+A route is made at its first call. The table is bounded, because tasks name the models.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -14,7 +17,7 @@ REFUSED_PROMPT_PAUSE_S = 1.0
 
 
 class Router:
-    """Answers which calls may start, and learns from how they end. `jitter` draws from 0 to 1."""
+    """Decides which calls may start, and learns from how they end. `jitter` draws from 0 to 1."""
 
     def __init__(self, *, config: Config, group: str, jitter: Callable[[], float]) -> None:
         self.naming = RouteNames(config)
@@ -43,33 +46,42 @@ class Router:
 
     @property
     def longest_timeout_s(self) -> float:
-        """Return how long a call may take at the most, on any route."""
+        """Return the longest time that a call may take on any route."""
         return max(self.timeout_s(name) for name in self.naming.configured)
 
     # ---- calls
 
     def room(self, name: str, now_s: float, running: int, slots: int) -> int:
-        """Return how many calls may be started now; `running` are those of this route that run or are about to."""
+        """Return how many calls may be started now.
+
+        `running` is how many calls of this route run or are about to.
+        """
         route = self._routes.get(name)
         return max(0, slots - running) if route is None else route.room(now_s, running, slots)
 
     def admit(self, name: str, task_id: int, now_s: float) -> Ticket | None:
-        """Return the permission to start a call, which goes back by `ended`; None when there is no room any more."""
+        """Return the permission to start a call; None if there is no room any more.
+
+        The permission is returned by `ended`.
+        """
         return self._of(name, now_s).admit(task_id, now_s)
 
     def ended(self, ticket: Ticket, outcome: Outcome, now_s: float) -> Outcome:
-        """Learn from how an attempt ended; return the outcome to settle: what an outage did to it is not counted."""
+        """Learn from how an attempt ended; return the outcome to settle.
+
+        An attempt that failed by an outage is not counted if the route has stopped.
+        """
         return self._of(ticket.route, now_s).ended(ticket, outcome, now_s)
 
     def answered_since(self, name: str, at_s: float) -> bool:
-        """Return whether a route takes calls, and one was answered that began later than `at_s`."""
+        """Return whether a route takes calls and has answered one that began after `at_s`."""
         route = self._routes.get(name)
         return route is not None and route.answered_since(at_s)
 
     # ---- the cheap prompt
 
     def prompts(self, now_s: float) -> list[Ticket]:
-        """Return the permissions to send the cheap prompt now; each goes back by `answered`."""
+        """Return the permissions to send the cheap prompt now; `answered` returns each one."""
         return [ticket for route in self if (ticket := route.admit_prompt(now_s)) is not None]
 
     def answered(self, ticket: Ticket, told: RouteEvidence, now_s: float) -> None:
@@ -79,7 +91,7 @@ class Router:
     # ---- people
 
     def resume(self, name: str, now_s: float) -> bool:
-        """Let a route take calls again, since a person says so; return whether it did not."""
+        """Let a route take calls again, as a person asked for; return whether it was closed."""
         route = self._routes.get(name)
         if route is None or not route.closed(now_s):
             return False
@@ -87,17 +99,23 @@ class Router:
         return True
 
     def closed(self, name: str, now_s: float) -> bool:
-        """Return whether a route takes one call at a time at the most: until an answer comes, after a stop or a refusal."""
+        """Return whether a route takes at most one call at a time.
+
+        That is so after a stop or a pause, until an answer comes.
+        """
         route = self._routes.get(name)
         return route is not None and route.closed(now_s)
 
     def closed_for_s(self, name: str, now_s: float) -> float:
-        """Return how long a route takes no calls at the least; 0 when it takes calls, or a probe is due."""
+        """Return for how long a route takes no calls at least.
+
+        That is 0 if it takes calls or a probe is due.
+        """
         route = self._routes.get(name)
         return 0.0 if route is None else route.closed_for_s(now_s)
 
     def notice(self, now_s: float) -> str:
-        """Return why nothing starts, by route, for a person; other threads may ask."""
+        """Return why no calls start, by route, for a person. Safe to call in other threads."""
         said = sorted(filter(None, (route.notice(now_s) for route in self)))
         more = [f"{len(said) - SHOWN} more routes wait"] if len(said) > SHOWN else []
         return "; ".join(said[:SHOWN] + more)
@@ -122,7 +140,7 @@ class Router:
         )
 
     def _forget_one(self, now_s: float) -> None:
-        """Forget the healthy one that was idle for longest; where none is healthy, the idle one."""
+        """Forget the route that was idle for longest, a healthy one if there is any."""
         idle = [route for route in list(self._routes.values())[:-1] if route.idle]
         healthy = next((route for route in idle if not route.closed(now_s)), None)
         if idle:

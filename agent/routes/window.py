@@ -1,4 +1,7 @@
-"""What the last calls of a route came to, and whether that is bad enough to stop. Pure; a count, since a time alone is slow to see."""
+"""The last outcomes of a route, and whether they are bad enough to stop it. Pure.
+
+The window is a number of calls, because a window of time alone is slow to show a failure.
+"""
 
 from collections import deque
 
@@ -7,12 +10,15 @@ _LONGEST_RUN, _SHORTEST_RUN = 10, 3
 
 
 def run_for(slots: int) -> int:
-    """Return how many failures in a row stop a route that has so many slots."""
+    """Return how many failures in a row stop a route, for this number of slots."""
     return min(_LONGEST_RUN, max(_SHORTEST_RUN, slots))
 
 
 class Window:
-    """The outcomes since the route last began: bad by a run of failures, or by half of the last 200."""
+    """The outcomes since the breaker's last change.
+
+    They are bad if there is a run of failures, or if half of the last 200 failed.
+    """
 
     def __init__(self, *, run: int) -> None:
         self._longest_run = run
@@ -35,6 +41,6 @@ class Window:
 
     @property
     def bad(self) -> bool:
-        """Return whether these outcomes are the provider's, and no more those of single tasks."""
+        """Return whether so many failed that the provider must be at fault, not single tasks."""
         many = len(self._ended) >= LEAST and self._failed >= SHARE * len(self._ended)
         return many or self._run >= self._longest_run

@@ -1,4 +1,4 @@
-"""What the agents of a group tell one another about their routes, through Redis.
+"""Shares what the agents of a group know about their routes, through Redis.
 
-Redis carries advice only: without it each agent watches its routes alone.
+Redis carries advice only. Without it, each agent watches its routes alone.
 """

@@ -1,9 +1,10 @@
-"""What the agents of a group tell each other about a route, and what one of them makes of it. Pure; it travels by a `Board`.
+"""What a group's agents report about a route, and how each agent follows the answers. Pure.
 
-The board has one state per route for all: stopped or not, with a generation that rises at each change. An agent stops with the
-others, and goes with them; one that fails alone stops alone. While all have stopped together, one at a time has the turn to probe.
-An agent that waits for the turn for three intervals, in which nobody took it, probes alone: the
-board carries advice only.
+Reports and answers travel by a `Board`. The board has one state per route for all agents: stopped
+or not, with a generation that rises at each change. An agent stops with the others and restarts
+with them. An agent that fails alone stops alone. While all have stopped together, one agent at a
+time has the turn to probe. An agent that has waited for the turn for three intervals, in which
+nobody took it, probes alone, because the board carries advice only.
 """
 
 from collections.abc import Sequence
@@ -13,23 +14,25 @@ from typing import Protocol
 
 from agent.routes.route import Route
 
-TURN_S = 5.0  # an agent that died with the turn holds up the others for so long; it is renewed while a probe runs
+# An agent that died with the turn holds up the others for so long. The turn is renewed while a
+# probe runs.
+TURN_S = 5.0
 USED_S = 60.0
 PATIENCE = 3  # intervals without a turn
 _HEARSAY = " (as other agents saw)"
 
 
 class Stance(StrEnum):
-    """Where an agent stands, beside what it knows of all."""
+    """An agent's own state of a route, compared with the shared state."""
 
     GOES = "goes"  # it takes calls, as all do
-    STOPPED = "stopped"  # it stopped by what it saw itself
+    STOPPED = "stopped"  # it stopped because of what it saw itself
     JOINED = "joined"  # it stopped, as all have
-    WELL = "well"  # it takes calls since it had an answer; all have stopped
+    WELL = "well"  # it takes calls, because it got an answer although all have stopped
 
 
 class ProbeTurn(StrEnum):
-    """What an agent wishes about the turn to probe."""
+    """What an agent asks for about the turn to probe."""
 
     NONE = "none"
     WANT = "want"
@@ -39,10 +42,11 @@ class ProbeTurn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RouteReport:
-    """What one agent tells of one route.
+    """One agent's report about one route.
 
-    `ok` and `failed`: outcomes since its last report. `generation`: the newest that it knows. `parked`, `reason`, `retry_s` (until its
-    next probe): of its own stop. `interval_s`: how long after a probe the next one may start.
+    `ok` and `failed` count outcomes since the agent's last report. `generation` is the newest that
+    it knows. `parked`, `reason` and `retry_s` (the time until its next probe) describe its own
+    stop. `interval_s` is how long after a probe the next one may start.
     """
 
     route: str
@@ -59,7 +63,11 @@ class RouteReport:
 
 @dataclass(frozen=True, slots=True)
 class BoardState:
-    """What the board answers. `retry_s`: until the next probe of all; `turn`: whether it is this agent's."""
+    """The board's answer about one route: the shared state.
+
+    `retry_s` is the time until the next probe by any agent. `turn` says whether this agent has the
+    turn.
+    """
 
     generation: int
     stopped: bool
@@ -70,14 +78,17 @@ class BoardState:
 
 
 class BoardAwayError(Exception):
-    """The board does not answer; the text says why, and holds no secret."""
+    """The board does not answer. The text says why, and contains no secret."""
 
 
 class Board(Protocol):
     """Where the agents of a group meet. All durations are measured by its own clock."""
 
     async def sync(self, reports: Sequence[RouteReport]) -> list[BoardState]:
-        """Tell and hear, in the order of the reports; raise BoardAwayError when that is not possible within two seconds."""
+        """Send the reports, and return the board's answers in the same order.
+
+        Raises BoardAwayError if that is not possible within two seconds.
+        """
         ...
 
     async def close(self) -> None:
@@ -86,7 +97,10 @@ class Board(Protocol):
 
 
 class Peer:
-    """One agent's side of one route. `generation` and `stopped` are those of all, as they were last heard."""
+    """One agent's side of one route.
+
+    `_generation` and `_stopped` are the shared state as the agent last heard it.
+    """
 
     def __init__(self, route: Route) -> None:
         self.route = route
@@ -94,20 +108,24 @@ class Peer:
         self._stopped = False
         self._holds = False
         self._heard = False
-        self._probes_before: int | None = (
-            None  # started when the turn was asked for; None: it was not
-        )
-        self._waits_from_s: float | None = None  # for the turn; None: it had it, or needs none
+        # Probes started before the agent asked for the turn; None if it did not ask.
+        self._probes_before: int | None = None
+        # When the wait for the turn began; None if the agent has had the turn or needs none.
+        self._waits_from_s: float | None = None
         self._retry_s = 0.0
-        self._alone_from: int | None = None  # probes started when it lost its patience
+        # Probes started when the agent lost its patience; None if it has not.
+        self._alone_from: int | None = None
 
     @property
     def joined(self) -> bool:
-        """Return whether this agent has stopped as all have."""
+        """Return whether this agent has stopped, as all have."""
         return self._stopped and self.route.stopped
 
     def worth_telling(self, now_s: float) -> bool:
-        """Return whether anybody has to do with this route; once at the least, since others may have stopped."""
+        """Return whether to report this route: it is in use, or it has stopped.
+
+        Each route is reported at least once, because the other agents may have stopped.
+        """
         return (
             not self._heard
             or self._stopped
@@ -116,7 +134,7 @@ class Peer:
         )
 
     def report(self, now_s: float) -> RouteReport:
-        """Return what there is to tell; counts are told once."""
+        """Return the report to send. Each outcome is counted in one report only."""
         route, probes = self.route, self.route.probes
         ok, failed = route.take_counts()
         turn = self._turn(now_s)
@@ -153,7 +171,7 @@ class Peer:
         )
 
     def hear(self, said: BoardState, sent_s: float, now_s: float) -> None:
-        """Take what the board answered to a report that was sent at `sent_s`."""
+        """Follow the board's answer to the report that was sent at `sent_s`."""
         self._heard = True
         news, joined = said.generation > self._generation, self.joined
         self._generation, self._stopped, self._holds = said.generation, said.stopped, said.turn
@@ -164,7 +182,10 @@ class Peer:
         self._share_probes(said, sent_s, now_s)
 
     def _share_probes(self, said: BoardState, sent_s: float, now_s: float) -> None:
-        """A turn that was used since it was asked for is not taken again."""
+        """Follow the answer about the turn to probe.
+
+        A turn is not taken if a probe has started since it was asked for.
+        """
         probes = self.route.probes
         if not self.joined:
             self._waits_from_s = self._alone_from = None
@@ -177,13 +198,13 @@ class Peer:
         self._retry_s = said.retry_s
 
     def _impatient(self, said: BoardState, now_s: float) -> bool:
-        """Let this agent probe alone once if nobody has taken the turn for long; return whether it may."""
+        """Return whether this agent may probe alone once, because nobody took the turn for long."""
         probes = self.route.probes
         if self._alone_from == probes.started:
             return True
         self._alone_from = None
         if self._waits_from_s is None or said.retry_s > self._retry_s or probes.running:
-            self._waits_from_s = now_s  # somebody has just taken it, or this agent probes
+            self._waits_from_s = now_s  # an agent has just taken the turn, or this one probes
         if now_s - self._waits_from_s < PATIENCE * probes.following_interval_s:
             return False
         self._waits_from_s, self._alone_from = now_s, probes.started
@@ -191,12 +212,12 @@ class Peer:
         return True
 
     def alone(self) -> None:
-        """Go on without the board: what this agent sees itself is all that counts."""
+        """Go on without the board: only what this agent sees itself counts."""
         self._holds = False
         self.route.probes.free()
 
     def waits_s(self, now_s: float) -> float | None:
-        """Return how long it is until the turn is worth asking for; None when nobody wants it."""
+        """Return how long until it is worth asking for the turn; None if it is not wanted."""
         probes = self.route.probes
         wants = self.joined and not probes.running and not self._holds and probes.wanted(now_s)
         return max(0.0, probes.next_s - now_s) if wants else None

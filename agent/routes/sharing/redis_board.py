@@ -1,7 +1,8 @@
-"""The board in Redis: one script for each route, sent in one pipeline. Redis' own clock measures; no agent's is trusted.
+"""The board in Redis: one script call for each route, all sent in one pipeline.
 
-Keys of a route, each with a time to live: `docllm:GROUP:route:NAME:state` (hash: what holds for all), `...:turn` (string: the agent
-that may probe), `...:seen` (hash: each agent's last outcomes).
+Times are measured by Redis's own clock; no agent's clock is trusted. A route has three keys, each
+with a time to live. `docllm:GROUP:route:NAME:state` is a hash of the shared state, `...:turn` is
+the name of the agent that may probe, and `...:seen` is a hash of each agent's last outcomes.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from schemas.settings.config import Secret
 from schemas.task.wording import one_line
 
 TIMEOUT_S, ALL_S = 1.0, 2.0
-FRESH_S = 3.0  # older outcomes of other agents say nothing about now
+FRESH_S = 3.0  # older outcomes of other agents say nothing about the present
 KEEP_S = 3600
 _REASON_CHARS = 300
 
@@ -32,11 +33,11 @@ _REASON_CHARS = 300
 #       3 seen           hash: agent -> "ms of its last report, ms of its last outcomes, ok, failed"
 # ARGV  1 agent          2 ok                 3 failed            outcomes since its last report
 #       4 generation     the newest it knows  5 stance            goes, stopped, joined, well
-#       6 parked 0|1     7 reason             8 retry_ms          of its own stop: until its next probe
+#       6 parked 0|1     7 reason             8 retry_ms          its own stop; until its next probe
 #       9 turn           none, want, keep, leave
 #      10 interval_ms    from one probe to the next
-#      11 turn_ms       12 fresh_ms          13 keep_s            times to live: of the turn, of outcomes, of the keys
-# gives {generation, stopped 0|1, parked 0|1, reason, ms until the next probe, turn is the agent's 0|1}
+#      11 turn_ms       12 fresh_ms          13 keep_s            lives of turn, outcomes and keys
+# gives {generation, stopped 0|1, parked 0|1, reason, ms until the next probe, has the turn 0|1}
 MEET = """
 local now = redis.call('TIME')
 now = now[1] * 1000 + math.floor(now[2] / 1000)
@@ -126,13 +127,13 @@ class RedisBoard:
         try:
             async with asyncio.timeout(ALL_S):
                 return [_said(answer) for answer in await self._run(reports)]
-        except Exception as error:  # noqa: BLE001 - an agent goes on whatever Redis, its client or the options of its address do
+        except Exception as error:  # noqa: BLE001 - whatever fails, the agent goes on without Redis
             reason = await self._refused(error) or _reason(error)
             await self.close()  # a connection that did not answer may answer late
             raise BoardAwayError(reason) from None
 
     async def close(self) -> None:
-        """Drop the connection; the next call makes another."""
+        """Drop the connection; the next `sync` opens another."""
         client, self._client = self._client, None
         if client is not None:
             with suppress(Exception):
@@ -140,7 +141,10 @@ class RedisBoard:
                     await client.aclose()
 
     async def _refused(self, error: Exception) -> str:
-        """Name what Redis refuses to its user, if that is the error: for a script it does not."""
+        """Name the commands that Redis refuses to its user, if that is the error.
+
+        For a script, the error of Redis does not name them.
+        """
         if not isinstance(error, ResponseError) or self._client is None:
             return ""
         with suppress(Exception):
@@ -187,15 +191,17 @@ def _ms(seconds: float) -> int:
 
 def _said(answer: Any) -> BoardState:
     generation, stopped, parked, reason, retry_ms, turn = answer
-    text = (
-        reason if isinstance(reason, str) else reason.decode("utf-8", "replace")
-    )  # an option of the address decides which
+    # An option of the address decides whether Redis's client returns str or bytes.
+    text = reason if isinstance(reason, str) else reason.decode("utf-8", "replace")
     text = shown(one_line(text), _REASON_CHARS)
     return BoardState(generation, bool(stopped), bool(parked), text, retry_ms / 1000, bool(turn))
 
 
 def _reason(error: Exception) -> str:
-    """What the way to a server says can be shown; other errors of the client quote what is in the address."""
+    """Return the text of an error that may be shown.
+
+    Errors of the connection may be shown as they are. Other errors of the client quote the address.
+    """
     if isinstance(error, TypeError | ValueError):
         return "the address holds what Redis clients do not know; check DOCLLM_REDIS_URL"
     return (

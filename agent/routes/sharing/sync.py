@@ -1,4 +1,7 @@
-"""The duty that keeps the routes of one agent in step with those of the others, about twice a second. No call ever waits for it."""
+"""The duty that keeps one agent's routes in step with those of the other agents.
+
+It runs about twice a second. No call ever waits for it.
+"""
 
 from collections.abc import Callable
 
@@ -11,7 +14,11 @@ PAUSE_S, SHORTEST_S, AWAY_S = 0.5, 0.05, 2.0
 
 
 class BoardSync:
-    """Without the board each agent goes on alone; that is said once when it begins, and once when it ends."""
+    """Exchanges reports and answers with the board.
+
+    Without the board, each agent goes on alone. That is logged once when it begins, and once when
+    it ends.
+    """
 
     def __init__(
         self, *, routes: Router, board: Board, clock: Clock, jitter: Callable[[], float]
@@ -29,13 +36,13 @@ class BoardSync:
         )
 
     async def run(self) -> None:
-        """Tell and hear until cancelled."""
+        """Exchange reports and answers until cancelled."""
         while True:
             await self.sync()
             await self._clock.sleep(self._pause_s())
 
     async def sync(self) -> None:
-        """Tell and hear once."""
+        """Exchange reports and answers once."""
         sent_s = self._clock.now_s()
         members = [one for one in self._look() if one.worth_telling(sent_s)]
         reports = [one.report(sent_s) for one in members]
@@ -51,7 +58,7 @@ class BoardSync:
             one.hear(said, sent_s, self._clock.now_s())
 
     def _look(self) -> list[Peer]:
-        """Return a member for each route that is known now."""
+        """Return a peer for each route that is known now."""
         known = self._members
         self._members = {
             route.name: known[route.name]
@@ -67,7 +74,11 @@ class BoardSync:
             one.alone()
 
     def _pause_s(self) -> float:
-        """About half a second, and less when the turn to probe will be free before."""
+        """Return the time until the next exchange.
+
+        That is about half a second, less if the turn to probe will be free before, and more while
+        the board is away.
+        """
         now_s = self._clock.now_s()
         waits = [
             wait_s for one in self._members.values() if (wait_s := one.waits_s(now_s)) is not None
