@@ -65,7 +65,7 @@ class Stop:
 
 
 class Publishing:
-    """Sends the publish orders that this agent wrote; the relay sends those that it leaves."""
+    """Sends the publish orders that this agent wrote; the relay sends those left behind."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay

@@ -5,7 +5,7 @@ from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 
 BODIES_BYTES = 128 << 20
-# The records of a topic that may wait without their bodies. Above it, the topic is paused until
+# So many records of a topic may wait without their bodies. At this number the topic is paused until
 # some of them have ended.
 WAITING_MOST = 50_000
 ASIDE_MOST = 500

@@ -48,8 +48,8 @@ PAGE, MOVE_PAGE = (
 )
 TICK_S, RETRY_S = 0.25, 15.0
 AGAIN_AT_ONCE = 2
-# With a smaller share of slots free, a claim waits GATHER_S for more of them, because it costs as
-# much for one task as for many.
+# If a smaller share of the slots is free, a claim waits GATHER_S for more free slots, because it
+# costs as much for one task as for many.
 GATHER_SHARE, GATHER_S = (
     1 / 8,
     0.01,
@@ -357,7 +357,7 @@ class Dispatcher:
         self._entries.ask(entry)
 
     def _finish(self, entry: Delivery, past: int) -> None:
-        """Finish a record and its copies up to fence `past`: its answer holds for them too.
+        """Finish a record and its copies up to fence `past`; its result holds for them too.
 
         `past` comes from the ledger's row, never from a header.
         """

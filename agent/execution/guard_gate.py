@@ -61,7 +61,7 @@ class GuardGate:
     async def moved(self, guard: Guard, task_id: int) -> Moved | None:
         """Return the move of a stopped task to a tier; None if it joins the look and may run.
 
-        Waits until it is the task's turn to move, so that no more than MOVES_PER_S tasks move.
+        Waits until it is the task's turn, so that at most MOVES_PER_S tasks move in a second.
         """
         if self._may_ask(guard, task_id):
             self._asked[guard.id] += 1

@@ -128,7 +128,7 @@ class Partitions:
         )
 
     def blocking(self, finished: float) -> list[Delivery]:
-        """Return the deliveries that block a wide span with this share of finished records."""
+        """Return the deliveries that block a wide span with at least this finished share."""
         return [
             self._entries[partition][tracker.watermark]
             for partition, tracker in self._trackers.items()

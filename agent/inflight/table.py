@@ -133,7 +133,10 @@ class InFlightTable:
         self._hold.put(entry, at_s)
 
     def hold_for(self, entry: Delivery, agent_id: int, now_s: float) -> None:
-        """Put it into the delay queue without its body while another agent works on its task."""
+        """Put the delivery into the delay queue while another agent works on its task.
+
+        Its body is dropped.
+        """
         self.shed(entry)
         self._hold.put_held(entry, agent_id, now_s)
 
@@ -156,7 +159,7 @@ class InFlightTable:
         return _claiming(self._ready.take(limit, room))
 
     def take_suspect(self, may: Callable[[Delivery], bool]) -> Delivery | None:
-        """Take the next crash suspect for which `may` is true.
+        """Take the next crash suspect that satisfies `may`; None if there is none.
 
         The suspect over which most agents were lost comes first.
         """
@@ -168,7 +171,7 @@ class InFlightTable:
         return chosen
 
     def any_suspect(self, which: Callable[[Delivery], bool]) -> bool:
-        """Return whether a crash suspect waits for which `which` is true."""
+        """Return whether any waiting crash suspect satisfies `which`."""
         return any(entry.state is DeliveryState.READY and which(entry) for entry in self._suspects)
 
     def take_ready_for(self, route: str, limit: int) -> list[Delivery]:

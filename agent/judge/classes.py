@@ -22,7 +22,7 @@ class Effect(Enum):
     REFUSAL = "refusal"  # the provider works, but takes no calls for now
     LOCKED = "locked"  # the provider takes no calls until a person has acted
     UP = "up"  # the provider works: its answer is about this task alone
-    NONE = "none"  # nothing: no call failed
+    NONE = "none"  # nothing: the failure is not that of a call
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def judging_failed(error: BaseException) -> Failure:
 def _count(usage: Any, *names: str) -> int:
     """Return the first count under these names; 0 if there is none.
 
-    Some providers write a count as 12.0.
+    A count may be written as 12.0.
     """
     if not isinstance(usage, dict):
         return 0

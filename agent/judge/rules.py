@@ -9,7 +9,7 @@ def action_of(error: BaseException, rules: TypeConfig) -> Action:
 
     A rule names a class of errors by its bare name or by its dotted name, as a traceback shows it.
     It applies to subclasses too; the nearest class decides. An error without a rule is tried again,
-    unless the type names the errors that are.
+    unless the type lists the errors to try again.
     """
     for kind in type(error).__mro__:
         names = {kind.__name__, f"{kind.__module__}.{kind.__qualname__}"}

@@ -39,7 +39,7 @@ def choose(tiers: Sequence[Tier], *, attempt: int, wanted_s: float) -> Tier:
 def retry_delay(tier: Tier, *, wanted_s: float, jitter: float) -> float:
     """Return how long a retry waits, in seconds.
 
-    That is the longer one of its tier's delay and `wanted_s`, of which at most a day counts, and up
-    to a fifth more.
+    That is the longer one of its tier's delay and `wanted_s` (at most a day), plus up to a fifth of
+    it.
     """
     return max(tier.delay_s, clamped(wanted_s)) * (1 + SPREAD * jitter)

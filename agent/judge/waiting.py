@@ -47,9 +47,9 @@ def back_off(snoozes: int, jitter: float) -> float:
 def asked_for(headers: Mapping[str, str], utc_s: float, *, limits: bool = False) -> float | None:
     """Return the wait that `retry-after-ms` or `retry-after` asks for, at most a day.
 
-    Returns None if neither header can be read. With `limits`, the rate limits that other headers
-    report decide then. A date is meant by the provider's clock, so it is compared with the reply's
-    own date: the clock here may be wrong.
+    If neither header can be read, return the wait for the rate limits that other headers report
+    (with `limits`), or else None. A date is meant by the provider's clock, so it is compared with
+    the reply's own date: the clock here may be wrong.
     """
     sent_s = _until(headers.get("date", "").strip(), 0.0)
     utc_s = utc_s if sent_s is None else sent_s

@@ -1,10 +1,10 @@
 """Schedules the probes of a stopped route: when one starts and how long it may take. Pure.
 
 Time is passed in. One probe runs at a time; it is the next ready task. If a task fails as a probe
-for the second time, or ten tasks have failed, the tasks may be at fault, and no other call may use
-the route. If a task ends without a call, that says nothing, and more of its kind may wait. In these
-cases a fixed cheap prompt goes next. It shows whether the provider or the tasks are at fault: if it
-succeeds, the next failures of the tasks count.
+for the second time, or ten tasks have failed, the tasks may be at fault, and perhaps only such
+tasks use the route. If a task ends without a call, that says nothing, and more of its kind may
+wait. In these cases a fixed cheap prompt goes next. It shows whether the provider or the tasks are
+at fault: if it succeeds, the next failures of the tasks count.
 """
 
 from collections.abc import Callable

@@ -292,7 +292,7 @@ class Route:
     # ---- what others see
 
     def take_counts(self) -> tuple[int, int]:
-        """Return how many calls found the provider well, and not well, since the last time."""
+        """Return how many calls found the provider well, and how many did not, since last time."""
         counts = self._ok, self._bad
         self._ok = self._bad = 0
         return counts

@@ -62,7 +62,7 @@ class Router:
     def admit(self, name: str, task_id: int, now_s: float) -> Ticket | None:
         """Return the permission to start a call; None if there is no room any more.
 
-        The permission is returned by `ended`.
+        The caller gives it back with `ended`.
         """
         return self._of(name, now_s).admit(task_id, now_s)
 
@@ -81,7 +81,10 @@ class Router:
     # ---- the cheap prompt
 
     def prompts(self, now_s: float) -> list[Ticket]:
-        """Return the permissions to send the cheap prompt now; `answered` returns each one."""
+        """Return the permissions to send the cheap prompt now.
+
+        The caller gives each one back with `answered`.
+        """
         return [ticket for route in self if (ticket := route.admit_prompt(now_s)) is not None]
 
     def answered(self, ticket: Ticket, told: RouteEvidence, now_s: float) -> None:
@@ -140,7 +143,7 @@ class Router:
         )
 
     def _forget_one(self, now_s: float) -> None:
-        """Forget the route that was idle for longest, a healthy one if there is any."""
+        """Forget the route that was idle for longest, if possible a healthy one."""
         idle = [route for route in list(self._routes.values())[:-1] if route.idle]
         healthy = next((route for route in idle if not route.closed(now_s)), None)
         if idle:
