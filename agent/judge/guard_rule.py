@@ -67,7 +67,7 @@ class GuardWatch:
     """The state of one key, by which the deaths of its tasks are judged.
 
     `raised` says whether its guard is raised, and `route_works` whether anything succeeds on its
-    route. `lately` is how its tasks ended lately, the newest first. `quarantine_if_foreign` says
+    route. `lately` is how its tasks ended lately, the newest first. `refuses` says
     that the guard is raised because of refusals. `fruitless` says that no task of the key has
     succeeded; then `ended` counts its ended tasks, and `refused` the refused ones among them by the
     fingerprint of the refusal. `good_end` returns whether the key is at the end of a good run.
@@ -78,7 +78,7 @@ class GuardWatch:
     raised: bool
     route_works: bool
     lately: Iterable[EndedAlike] = ()
-    quarantine_if_foreign: bool = False
+    refuses: bool = False
     fruitless: bool = False
     ended: int = 0
     refused: Counter[bytes] = field(default_factory=Counter)
@@ -114,13 +114,13 @@ class GuardWatch:
 
     def may_be_refused(self, stamp: bytes) -> bool:
         """Return whether a task that was refused for this reason may die; count it if so."""
-        if self.raised and self.quarantine_if_foreign:
+        if self.raised and self.refuses:
             return False
         self._count(EndedAlike(None))
         self.refused[stamp] += 1
         alike = self.refused[stamp]
         if not self.raised and self.fruitless and alike >= REFUSALS and alike > SHARE * self.ended:
-            self.quarantine_if_foreign = True
+            self.refuses = True
             counted = f"all {alike}" if alike == self.ended else f"{alike} of {self.ended}"
             self._raise(
                 Cause.BAD_REQUEST,

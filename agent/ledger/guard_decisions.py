@@ -139,7 +139,7 @@ def _cases(
                 connection, group, key, row, watch, succeeding=key.route in routes
             )
         if key in fruitless:
-            watch.quarantine_if_foreign = row.opened_at is None and row.cause == Cause.BAD_REQUEST
+            watch.refuses = row.opened_at is None and row.cause == Cause.BAD_REQUEST
             watch.fruitless = True
             watch.ended, watch.refused = guard_history.refusals(
                 connection, *key, since=row.opened_at if row.cause else None

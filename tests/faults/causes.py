@@ -14,7 +14,7 @@ from schemas.task.states import Status
 from tests.faults.faultlog import Event
 from tests.faults.heard import Heard
 from tests.faults.lives import Life
-from tests.faults.seen import KeyIndex
+from tests.faults.seen import Seen
 from tests.faults.site import CALL_S
 from tests.faults.strike import Cost
 from tests.invariants.evidence import Attempt, Move
@@ -51,7 +51,7 @@ class Repeat:
         return f"{self.name} at {self.at_s:.3f}: {self.cause}{', though it was answered' if self.paid else ''}"
 
 
-def repeats(seen: KeyIndex) -> list[Repeat]:
+def repeats(seen: Seen) -> list[Repeat]:
     """Return every repeated call with its cause."""
     return list(_Causes(seen).all())
 
@@ -62,7 +62,7 @@ def by_cause(found: Sequence[Repeat]) -> dict[str, int]:
 
 
 class _Causes:
-    def __init__(self, seen: KeyIndex) -> None:
+    def __init__(self, seen: Seen) -> None:
         self._seen = seen
         self._agents: Mapping[int, Life] = seen.agents
         self._moves: dict[int, list[Move]] = defaultdict(list)

@@ -11,7 +11,7 @@ from schemas.task.states import Status
 from tests.faults import causes
 from tests.faults.faultlog import Event
 from tests.faults.lives import Life
-from tests.faults.seen import KeyIndex
+from tests.faults.seen import Seen
 from tests.invariants import promises
 from tests.invariants.evidence import Move
 
@@ -40,7 +40,7 @@ class Judgement:
         return not self.violations and not self.void
 
 
-def judge(seen: KeyIndex, *, figures: Mapping[str, Any]) -> Judgement:
+def judge(seen: Seen, *, figures: Mapping[str, Any]) -> Judgement:
     """Judge a run; `figures` are those that the caller knows."""
     repeated = causes.repeats(seen)
     unexplained = [
@@ -62,7 +62,7 @@ def judge(seen: KeyIndex, *, figures: Mapping[str, Any]) -> Judgement:
     )
 
 
-def _ended_wrong(seen: KeyIndex) -> list[str]:
+def _ended_wrong(seen: Seen) -> list[str]:
     """Return a violation for each program that ended in a wrong way.
 
     A program may end with 0, by a signal of ours, or with 3 while a server is away.
@@ -78,7 +78,7 @@ def _ended_wrong(seen: KeyIndex) -> list[str]:
     ]
 
 
-def _excused(seen: KeyIndex, life: Life) -> bool:
+def _excused(seen: Seen, life: Life) -> bool:
     servers = ("kafka", "mariadb")
     away = (one for one in seen.faults if one["kind"].startswith(servers))
     return life.code == UNREACHABLE and any(
@@ -87,7 +87,7 @@ def _excused(seen: KeyIndex, life: Life) -> bool:
 
 
 def _figures(
-    seen: KeyIndex, repeated: Sequence[causes.Repeat], broken: Sequence[str]
+    seen: Seen, repeated: Sequence[causes.Repeat], broken: Sequence[str]
 ) -> dict[str, Any]:
     run = seen.run
     ended = Counter(Status(task.status).name.lower() for task in run.tasks)
@@ -121,7 +121,7 @@ def _of(broken: Sequence[str], promise: str) -> int:
     return sum(line.startswith(promise) for line in broken)
 
 
-def _rerun(seen: KeyIndex) -> dict[str, Any]:
+def _rerun(seen: Seen) -> dict[str, Any]:
     """Return how long it took until the tasks of killed agents were called again.
 
     The times are returned for all kills, and for those without another fault near.
@@ -137,7 +137,7 @@ def _rerun(seen: KeyIndex) -> dict[str, Any]:
     return {"all": _summary(times), "no_other_fault_near": _summary(alone)}
 
 
-def _times(seen: KeyIndex, kill: Event) -> list[float]:
+def _times(seen: Seen, kill: Event) -> list[float]:
     at_s, pids = kill["start_s"], _pids(kill)
     mine = {number for number, life in seen.agents.items() if life.pid in pids}
     held = _held(seen.run.moves or (), mine, at_s)
@@ -165,7 +165,7 @@ def _held(moves: Sequence[Move], agents: set[int], at_s: float) -> set[int]:
     }
 
 
-def _near(seen: KeyIndex, kill: Event) -> bool:
+def _near(seen: Seen, kill: Event) -> bool:
     """Return whether another event may have delayed the take-over.
 
     That is another fault, or an agent's own end, as at the end of a run.

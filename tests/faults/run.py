@@ -11,7 +11,7 @@ from tests.faults import skew
 from tests.faults.doors import Wrong
 from tests.faults.plan import BEGIN_S, END_S, Planned
 from tests.faults.play import play
-from tests.faults.seen import KeyIndex, seen
+from tests.faults.seen import Seen, seen
 from tests.faults.site import AGENTS, Site, wait_for
 from tests.faults.traffic import Traffic
 from tests.faults.watch import Watch
@@ -21,7 +21,7 @@ SITTING_S, LEAVING_S, ENDING_S = 60.0, 60.0, 400.0
 LAST_AGENTS = 2
 
 
-def run(site: Site, plan: Sequence[Planned], *, minutes: float, tasks: int, seed: int) -> KeyIndex:
+def run(site: Site, plan: Sequence[Planned], *, minutes: float, tasks: int, seed: int) -> Seen:
     """Play a plan to the end; return the evidence. The judge finds unfinished work."""
     site.start()
     over_s = max(1.0, minutes * 60 - BEGIN_S - END_S)

@@ -24,7 +24,7 @@ KAFKA_CLOCK_S = 0.001  # the unit of Kafka's times, which are truncated
 
 
 @dataclass(frozen=True, slots=True)
-class KeyIndex:
+class Seen:
     """The evidence of a whole run.
 
     `agents` has the program of each incarnation, `bugs` the programs' messages about bugs.
@@ -38,7 +38,7 @@ class KeyIndex:
     bugs: Sequence[str]
 
 
-def seen(site: Site, watch: Watch) -> KeyIndex:
+def seen(site: Site, watch: Watch) -> Seen:
     """Put all evidence together after the end."""
     base, traffic, url = site.deployment.evidence(), site.traffic, site.ledger_url
     tasks = {task.name: task for task in base.tasks}
@@ -74,7 +74,7 @@ def seen(site: Site, watch: Watch) -> KeyIndex:
         commits=_commits(site, watch),
         relief=True,
     )
-    return KeyIndex(
+    return Seen(
         run, calls, site.log.of("fault"), alive, agents, lives.bugs(site.deployment.programs)
     )
 

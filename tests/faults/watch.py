@@ -19,7 +19,7 @@ COMMIT_KEYS = (0, 1)  # versions of a key of a commit; others are members and gr
 
 
 @dataclass(frozen=True, slots=True)
-class KeyIndex:
+class Seen:
     """A record.
 
     `key` and `value` are kept if `keep` has the topic, and of the headers only docllm's.
@@ -52,7 +52,7 @@ class Watch:
     """
 
     def __init__(self, *, bootstrap: str, topics: Collection[str], keep: Collection[str]) -> None:
-        self.records: list[KeyIndex] = []
+        self.records: list[Seen] = []
         self.commits: list[Committed] = []
         self._topics = {*topics, OFFSETS}
         self._keep = keep
@@ -145,7 +145,7 @@ class Watch:
             if name.startswith("docllm-")
         }
         kept = (message.key(), message.value()) if topic in self._keep else (None, None)
-        self.records.append(KeyIndex(topic, number, offset, at_s, headers, *kept))
+        self.records.append(Seen(topic, number, offset, at_s, headers, *kept))
 
 
 def _commit(key: bytes | None, value: bytes | None, at_s: float) -> Iterator[Committed]:

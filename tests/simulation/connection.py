@@ -26,7 +26,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadyQueue:
+class Ready:
     """A constant statement, compiled.
 
     It has its SQL, its values in order (fixed, or how each is bound), and how its rows, if any, are
@@ -83,7 +83,7 @@ class QuickConnection(Connection):
             return super().execute(statement, parameters)
 
 
-def _ready(statement: Any, dialect: Dialect) -> ReadyQueue | None:
+def _ready(statement: Any, dialect: Dialect) -> Ready | None:
     """Return a compiled statement, or None if it cannot be constant.
 
     Its text may depend on its values, or SQLAlchemy may add values of its own.
@@ -108,4 +108,4 @@ def _ready(statement: Any, dialect: Dialect) -> ReadyQueue | None:
         if columns
         else None
     )
-    return ReadyQueue(made.string, values, rows)
+    return Ready(made.string, values, rows)

@@ -10,7 +10,7 @@ from schemas.task.states import Status
 from tests.faults import causes
 from tests.faults.heard import Heard
 from tests.faults.lives import Life
-from tests.faults.seen import KeyIndex
+from tests.faults.seen import Seen
 from tests.invariants.evidence import Attempt, Call, Claim, Evidence, Move
 
 NAME, TASK, AGENT = "b/t1", 1, 5
@@ -61,9 +61,7 @@ def cause(
 ) -> str:
     run = Evidence(frozenset({NAME}), [], attempts=attempts, moves=moves)
     agents = {AGENT: Life("03-agent", 1, "agent1", 0)}
-    (found,) = causes.repeats(
-        KeyIndex(run, [first, heard(100, owner=OTHER)], faults, [], agents, [])
-    )
+    (found,) = causes.repeats(Seen(run, [first, heard(100, owner=OTHER)], faults, [], agents, []))
     return found.cause
 
 

@@ -10,7 +10,7 @@ from schemas.task.states import Status
 from tests.faults import report
 from tests.faults.judge import Judgement, judge
 from tests.faults.lives import Life
-from tests.faults.seen import KeyIndex
+from tests.faults.seen import Seen
 from tests.invariants.evidence import Call, Evidence, Move
 
 KNOWN = {"date": "2026-01-01", "seed": 1, "minutes": 10, "cores": 2}
@@ -40,7 +40,7 @@ def judged(
 ) -> Judgement:
     agents = {KILLED: Life("03-agent", PID, "agent1", 0)}
     return judge(
-        KeyIndex(Evidence(frozenset(), [], **run), [], faults, lives, agents, bugs), figures=KNOWN
+        Seen(Evidence(frozenset(), [], **run), [], faults, lives, agents, bugs), figures=KNOWN
     )
 
 

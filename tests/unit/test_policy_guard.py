@@ -228,9 +228,7 @@ def test_what_was_refused_before_counts() -> None:
 
 def test_a_guard_for_refusals_holds_back_refusals() -> None:
     """Whatever their reason; a guard that was raised for another cause holds back none."""
-    assert not GuardWatch(raised=True, route_works=True, quarantine_if_foreign=True).may_be_refused(
-        OTHER
-    )
+    assert not GuardWatch(raised=True, route_works=True, refuses=True).may_be_refused(OTHER)
     assert GuardWatch(raised=True, route_works=True).may_be_refused(OTHER)
 
 

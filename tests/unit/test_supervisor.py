@@ -48,7 +48,7 @@ def until_told(times=1):
 """
 
 
-class TopicFamily:
+class Family:
     """A parent with its children. Their output is read from a file, so no writer blocks."""
 
     def __init__(
@@ -113,9 +113,9 @@ class TopicFamily:
 
 
 @pytest.fixture
-def family(tmp_path: Path) -> Iterator[Callable[..., TopicFamily]]:
+def family(tmp_path: Path) -> Iterator[Callable[..., Family]]:
     """Return a function that starts a family; no process outlives the test."""
-    started: list[TopicFamily] = []
+    started: list[Family] = []
 
     def start(
         child: str,
@@ -124,11 +124,9 @@ def family(tmp_path: Path) -> Iterator[Callable[..., TopicFamily]]:
         until_done: bool = False,
         adopts: bool = False,
         backoff: str = "0.05",
-    ) -> TopicFamily:
+    ) -> Family:
         started.append(
-            TopicFamily(
-                tmp_path, child, count, until_done=until_done, adopts=adopts, backoff=backoff
-            )
+            Family(tmp_path, child, count, until_done=until_done, adopts=adopts, backoff=backoff)
         )
         return started[-1]
 
@@ -137,7 +135,7 @@ def family(tmp_path: Path) -> Iterator[Callable[..., TopicFamily]]:
         one.close()
 
 
-Start = Callable[..., TopicFamily]
+Start = Callable[..., Family]
 
 
 def alive(pid: int) -> bool:
