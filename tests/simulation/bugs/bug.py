@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from types import FunctionType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -27,6 +28,27 @@ class Bug:
         return replace(plan, **self.stage)
 
 
+def patched(owner: object, name: str, value: object) -> AbstractContextManager[Any]:
+    """Return a context manager that replaces an attribute of a module or class by `value`.
+
+    The owner must define the attribute itself. Where it is only imported or inherited, the code
+    that the bug is about has moved, and replacing the name could plant nothing.
+    """
+    assert _defines(owner, name), (
+        f"{owner} does not define {name}: replace it in the module or class that defines it now"
+    )
+    return patch.object(owner, name, value)
+
+
 def replaced(owner: object, name: str, value: object) -> Callable[[], AbstractContextManager[Any]]:
-    """Return a context manager that replaces an attribute by `value`."""
-    return lambda: patch.object(owner, name, value)
+    """Return a function that plants `value`, after a check that its place still exists."""
+    patched(owner, name, value)
+    return lambda: patched(owner, name, value)
+
+
+def _defines(owner: object, name: str) -> bool:
+    if name not in vars(owner):
+        return False
+    found = vars(owner)[name]
+    is_code = isinstance(found, FunctionType | type)
+    return not (isinstance(owner, ModuleType) and is_code and found.__module__ != owner.__name__)

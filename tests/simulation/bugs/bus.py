@@ -2,7 +2,6 @@
 
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
-from unittest.mock import patch
 
 from agent.execution import settler
 from agent.ledger import settlements as settles
@@ -11,13 +10,13 @@ from producer.ledger import outbox, store
 from producer.ports import Order
 from producer.relay import record_builder
 from tests.simulation.bugs import stages
-from tests.simulation.bugs.bug import Bug, replaced
+from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.machine import GROUP
 
 
 def _always_deleted() -> AbstractContextManager[Any]:
     shrink = outbox.shrink
-    return patch.object(
+    return patched(
         outbox, "shrink", lambda connection, order, left: shrink(connection, order, left[:0])
     )
 
@@ -26,22 +25,22 @@ def _load_without_order() -> AbstractContextManager[Any]:
     accept = store.accept
 
     def silent(*args: Any) -> Any:
-        with patch.object(outbox, "place", lambda *_args, **_options: []):
+        with patched(outbox, "place", lambda *_args, **_options: []):
             return accept(*args)
 
-    return patch.object(store, "accept", silent)
+    return patched(store, "accept", silent)
 
 
 def _from_memory() -> AbstractContextManager[Any]:
     write = settles._write_orders
 
     def remembered(*args: Any) -> Any:
-        with patch.object(
+        with patched(
             outbox, "place", lambda _c, group, where, items: [Order(0, group, where, tuple(items))]
         ):
             return write(*args)
 
-    return patch.object(settles, "_write_orders", remembered)
+    return patched(settles, "_write_orders", remembered)
 
 
 def _published_first() -> AbstractContextManager[Any]:
@@ -54,7 +53,7 @@ def _published_first() -> AbstractContextManager[Any]:
             )
         put(self, entry, outcome)
 
-    found.enter_context(patch.object(settler.Settler, "put", hasty))
+    found.enter_context(patched(settler.Settler, "put", hasty))
     found.enter_context(_whatever_became_of_it())
     return found
 
@@ -72,7 +71,7 @@ def _letter_without_body() -> AbstractContextManager[Any]:
                 object.__setattr__(record, "value", None)
         return found
 
-    return patch.object(record_builder, "write", cut)
+    return patched(record_builder, "write", cut)
 
 
 BUGS = {

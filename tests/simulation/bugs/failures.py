@@ -11,11 +11,11 @@ from agent.execution import slots
 from agent.handlers import runner
 from agent.judge import guard_rule
 from agent.judge.classes import CLASSES, Action
-from agent.ledger import claims, settlements, uncounted_ends
+from agent.ledger import claims, guard_decisions, settlements, uncounted_ends
 from agent.routes import route, window
 from schemas.ledger.sql import NEVER_TIME
 from schemas.ledger.tables import task
-from tests.simulation.bugs.bug import Bug, replaced
+from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import ALL_FAIL, ALL_PANIC, ALL_REFUSED, CANCELLED, OUTAGES
 
 
@@ -30,20 +30,24 @@ def _outage_counted() -> AbstractContextManager[Any]:
         ended(self, ticket, outcome, now_s)
         return outcome
 
-    return patch.object(route.Route, "ended", plain)
+    return patched(route.Route, "ended", plain)
 
 
 def _cancel_unheard() -> AbstractContextManager[Any]:
     row = claims._row
-    return patch.object(claims, "_row", lambda columns: replace(row(columns), cancelled=False))
+    return patched(claims, "_row", lambda columns: replace(row(columns), cancelled=False))
+
+
+def _raised_again(error: BaseException, _context: Any, *, late: bool) -> Any:
+    raise error
 
 
 def _panics_free() -> AbstractContextManager[Any]:
     """A panic is taken for a bug of ours, and bugs of ours never count."""
     stack = ExitStack()
-    stack.enter_context(patch.object(runner, "is_to_end", lambda _error, _attempt: True))
-    stack.enter_context(patch.object(uncounted_ends, "FREE_ENDS", 1 << 30))
-    stack.enter_context(patch.object(slots, "INTERNAL_S", 1.0))
+    stack.enter_context(patched(runner, "_raised", _raised_again))
+    stack.enter_context(patched(uncounted_ends, "FREE_ENDS", 1 << 30))
+    stack.enter_context(patched(slots, "INTERNAL_S", 1.0))
     return stack
 
 
@@ -66,9 +70,9 @@ BUGS = {
     "deaths are not held back": Bug(
         "P5",
         replaced(
-            settlements,
-            "hold_back",
-            lambda _c, _g, some, _tier: [(one, one.outcome) for one in some],
+            guard_decisions,
+            "_decide",
+            lambda _case, one, _longest, _tried: one.outcome,
         ),
         ALL_FAIL,
     ),

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
-from unittest.mock import patch
 
 from sqlalchemy import bindparam, update
 
@@ -15,7 +14,7 @@ from producer.replay import tasks
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import task
 from schemas.task.states import Status
-from tests.simulation.bugs.bug import Bug, replaced
+from tests.simulation.bugs.bug import Bug, patched, replaced
 from tests.simulation.bugs.stages import ZOMBIES
 
 
@@ -89,8 +88,8 @@ def _retry_keeps_fence() -> AbstractContextManager[Any]:
         return placed
 
     stack = ExitStack()
-    stack.enter_context(patch.object(settles, "_RETRY", _retry(fence=task.c.fence)))
-    stack.enter_context(patch.object(settles, "_write_orders", orders))
+    stack.enter_context(patched(settles, "_RETRY", _retry(fence=task.c.fence)))
+    stack.enter_context(patched(settles, "_write_orders", orders))
     return stack
 
 
@@ -109,7 +108,7 @@ def _replay_keeps_fence() -> AbstractContextManager[Any]:
             )
         return []
 
-    return patch.object(tasks, "_move", same)
+    return patched(tasks, "_move", same)
 
 
 def _replay_by_id_alone(row: Any, _items: Any, wish: Any) -> bool:
@@ -121,10 +120,10 @@ def _quarantine_without_letter() -> AbstractContextManager[Any]:
     keep = quarantine.keep
 
     def silent(*args: Any) -> list[Any]:
-        with patch.object(outbox, "place", lambda *_args, **_options: []):
+        with patched(outbox, "place", lambda *_args, **_options: []):
             return keep(*args)
 
-    return patch.object(quarantine, "keep", silent)
+    return patched(quarantine, "keep", silent)
 
 
 BUGS = {
