@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
-from unittest.mock import patch
 
 from agent.dispatch import dispatcher
 from agent.dispatch.quarantine_queue import QuarantineQueue
@@ -16,7 +15,8 @@ from agent.ledger import claims, reaping, sql_ledger
 from agent.outcome import Released, Snooze
 from agent.ports import Answer, Verdict
 from producer.ledger import outbox
-from tests.simulation.bugs.bug import Bug, replaced
+from tests.simulation.bugs.bug import Bug, patched, replaced
+from tests.simulation.bugs.stages import REVOCATIONS
 
 
 def _skipped(answer: Answer) -> Callable[[], AbstractContextManager[Any]]:
@@ -45,13 +45,13 @@ def _fenced_passes() -> AbstractContextManager[Any]:
     back = reaping._return
 
     def silent(*args: Any) -> None:
-        with patch.object(outbox, "place", lambda *_args, **_options: []):
+        with patched(outbox, "place", lambda *_args, **_options: []):
             back(*args)
 
     stack = ExitStack()
-    stack.enter_context(patch.object(reaping, "_return", silent))
+    stack.enter_context(patched(reaping, "_return", silent))
     stack.enter_context(
-        patch.object(
+        patched(
             dispatcher.Dispatcher, "_fenced", lambda self, entry, _outcome: self._finish(entry, -1)
         )
     )
@@ -65,7 +65,7 @@ def _settled_before_the_ledger() -> AbstractContextManager[Any]:
         put(self, entry, outcome)
         self._settled([(entry, outcome, Verdict.SETTLED)])
 
-    return patch.object(settler.Settler, "put", early)
+    return patched(settler.Settler, "put", early)
 
 
 def _highest(self: Any, offset: int) -> None:
@@ -88,13 +88,13 @@ def _followers_forgotten() -> AbstractContextManager[Any]:
         self._behind.pop(entry.task_id, None)
         end(self, entry)
 
-    return patch.object(table.InFlightTable, "end", forget)
+    return patched(table.InFlightTable, "end", forget)
 
 
 def _copies_of_any_fence() -> AbstractContextManager[Any]:
     """The record of a settled task's next attempt may be there already."""
     take = table.InFlightTable.take_copies
-    return patch.object(
+    return patched(
         table.InFlightTable, "take_copies", lambda self, entry, _fence: take(self, entry, 1 << 30)
     )
 
@@ -110,7 +110,7 @@ def _new_token() -> AbstractContextManager[Any]:
 
         return await self._pages(records, work, self._database.run)
 
-    return patch.object(sql_ledger.SqlLedger, "claim", pages)
+    return patched(sql_ledger.SqlLedger, "claim", pages)
 
 
 def _revoked_claim_forgotten() -> AbstractContextManager[Any]:
@@ -120,7 +120,7 @@ def _revoked_claim_forgotten() -> AbstractContextManager[Any]:
         if entry.partition in self._partitions:
             claimed(self, entry, *args)
 
-    return patch.object(dispatcher.Dispatcher, "_claimed", forget)
+    return patched(dispatcher.Dispatcher, "_claimed", forget)
 
 
 def _expired_called() -> AbstractContextManager[Any]:
@@ -132,7 +132,7 @@ def _expired_called() -> AbstractContextManager[Any]:
         else:
             start(self, entry)
 
-    return patch.object(slots.Slots, "start", anyway)
+    return patched(slots.Slots, "start", anyway)
 
 
 def _answer_given_back() -> AbstractContextManager[Any]:
@@ -142,7 +142,7 @@ def _answer_given_back() -> AbstractContextManager[Any]:
         outcome = await attempt(self, entry)
         return outcome if entry.partition.number == 0 else Released()
 
-    return patch.object(slots.Slots, "_attempt", forgotten)
+    return patched(slots.Slots, "_attempt", forgotten)
 
 
 def _intake_first() -> AbstractContextManager[Any]:
@@ -154,7 +154,7 @@ def _intake_first() -> AbstractContextManager[Any]:
         self._partitions.flush()
         await take(self, records)
 
-    return patch.object(Intake, "_take", first)
+    return patched(Intake, "_take", first)
 
 
 async def _suspects_dropped(self: QuarantineQueue) -> None:
@@ -175,7 +175,7 @@ def _bad_record_raises() -> AbstractContextManager[Any]:
             raise ValueError(found.reason)  # noqa: TRY004 - any error
         return found
 
-    return patch.object(RecordDecoder, "read", strict)
+    return patched(RecordDecoder, "read", strict)
 
 
 BUGS = {
@@ -196,7 +196,7 @@ BUGS = {
     "the second record of a task is forgotten": Bug("P1", _followers_forgotten),
     "a record of a newer fence is taken for a copy": Bug("P3", _copies_of_any_fence),
     "new token when a claim is tried again": Bug("P7", _new_token),
-    "a revoked claim is forgotten": Bug("P7", _revoked_claim_forgotten),
+    "a revoked claim is forgotten": Bug("P7", _revoked_claim_forgotten, REVOCATIONS),
     "an expired task is called": Bug("P4", _expired_called),
     "an answer is thrown away": Bug("P4", _answer_given_back),
     "a bad record ends the program": Bug("P9", _bad_record_raises),

@@ -14,6 +14,27 @@ _BUSY: Stage = {
     "linger": True,
 }
 ZOMBIES: Stage = {**_BUSY, "events": [(4.0 * turn, "zombie") for turn in range(1, 14)]}
+_PLAIN: Stage = {"models": ("",), "chances": {}, "kinds": {"t": 1}}
+# A reaper waits for the database between what it finds and what it resets. Another reaper is
+# faster, and a third agent claims the task meanwhile.
+SLOW_REAPERS: Stage = {
+    **ZOMBIES,
+    **_PLAIN,
+    "agents": 5,
+    "slots": 8,
+    "partitions": 3,
+    "slow_s": {"llm": 19.0, "database": 3.0},
+}
+# Partitions move while claims wait for the database. Nobody stands still or leaves, so that no
+# claim has an excuse to last until its deadline.
+REVOCATIONS: Stage = {
+    **_BUSY,
+    **_PLAIN,
+    "tasks": 20,
+    "horizon_s": 40.0,
+    "slow_s": {"database": 3.0},
+    "events": [(2.0 * turn, "shuffle") for turn in range(1, 20)],
+}
 DATABASE_AWAY: Stage = {**_BUSY, "events": [(8.0 * turn, "database_away") for turn in range(1, 7)]}
 # Tasks of it wait.
 CANCELLED: Stage = {
