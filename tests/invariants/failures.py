@@ -151,7 +151,11 @@ def _agents(run: Evidence, outage: Outage) -> int:
 
 
 def _holds(run: Evidence, guard: Guarded, death: Count) -> bool:
-    """Return whether the guard was raised and stands against this death."""
+    """Return whether the guard was raised and stands against this death.
+
+    It does not stand against a refusal once a task has succeeded. A success in the transaction of
+    the death counts too, though it may be written after it.
+    """
     about = (guard.batch_id, guard.type) == (death.batch_id, death.type) and guard.route in {
         "",
         death.route,
@@ -171,7 +175,7 @@ def _holds(run: Evidence, guard: Guarded, death: Count) -> bool:
     return refused and not any(
         _same_key(one, death) and one.state is Status.SUCCEEDED
         for one in run.counts
-        if one.order <= death.order
+        if one.order <= death.order or one.at_s == death.at_s
     )
 
 

@@ -394,6 +394,9 @@ KEPT = {
         GOOD, counts=(REFUSED,), guards=(replace(REFUSING, tried=(18,)),)
     ),
     "a refusal beside a success": replace(GOOD, counts=(WORKS, REFUSED), guards=(REFUSING,)),
+    "a refusal in the transaction of a success": replace(
+        GOOD, counts=(REFUSED, replace(WORKS, order=20.1, at_s=20.0)), guards=(REFUSING,)
+    ),
     "a refusal under another guard": replace(GOOD, counts=(REFUSED,), guards=(HELD,)),
     "a death after its guard was opened": replace(
         GOOD, counts=(EXHAUSTED,), guards=(replace(HELD, opened=18),)
