@@ -48,6 +48,8 @@ SUCCEEDED = Succeeded(b"answer", COMPLETION, SPENT)
 RETRY = Retry(REFUSED, SPENT, "30s", 31.0)
 SNOOZE = Snooze(REFUSED, SPENT, 20.0)
 DEAD = Dead(Failure("BAD_REQUEST", "it answered 400"), SPENT)
+# Dead however many die of it: a dozen refusals for one reason would raise a guard.
+TOO_LONG = Dead(Failure("TOO_LONG", "it answered 413"), SPENT)
 RELEASED = Released()
 
 

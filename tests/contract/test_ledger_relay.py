@@ -12,7 +12,7 @@ from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor
 from schemas.task.envelope import Outgoing
 from schemas.task.topics import Topics
-from tests.contract.ledger_parts import DEAD, GROUP, SUCCEEDED, Books
+from tests.contract.ledger_parts import DEAD, GROUP, SUCCEEDED, TOO_LONG, Books
 
 LOST = Refusal("timed out", permanent=False)
 TOO_LARGE = Refusal("message too large", permanent=True)
@@ -258,7 +258,7 @@ async def test_a_dead_destination_holds_up_no_other(books: Books) -> None:
     )
     for one in ids:
         owner = books.agent().next_owner()
-        books.settle(books.claimed(one, owner), owner, DEAD)
+        books.settle(books.claimed(one, owner), owner, TOO_LONG)
     books.ago(tables.outbox.c.due_at, 60)
     publisher = FakePublisher(lambda record: LOST if record.topic.endswith("dlq") else None)
     sender = relay(books, publisher)

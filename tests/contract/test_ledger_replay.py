@@ -23,7 +23,7 @@ from tests.contract.ledger_dead import (
     stored,
     wish,
 )
-from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RETRY, SUCCEEDED, Books
+from tests.contract.ledger_parts import BATCH, DEAD, GROUP, RETRY, SUCCEEDED, TOO_LONG, Books
 
 
 def test_a_replayed_task_starts_afresh(books: Books) -> None:
@@ -243,7 +243,7 @@ def test_a_late_settle_of_the_last_owner_is_fenced(books: Books) -> None:
 
 def test_two_replays_at_once_replay_each_task_once(books: Books) -> None:
     """Two runs over the same deaths, with two processes each, replay no task twice."""
-    ids = dead(books, *(f"k{number}" for number in range(60)))
+    ids = dead(books, *(f"k{number}" for number in range(60)), outcome=TOO_LONG)
     runs = [stored(books, wish()), stored(books, wish())]
 
     with ThreadPoolExecutor(4) as pool:
