@@ -16,7 +16,14 @@ from agent.routes import route, window
 from schemas.ledger.sql import NEVER_TIME
 from schemas.ledger.tables import task
 from tests.simulation.bugs.bug import Bug, patched, replaced
-from tests.simulation.bugs.stages import ALL_FAIL, ALL_PANIC, ALL_REFUSED, CANCELLED, OUTAGES
+from tests.simulation.bugs.stages import (
+    ALL_FAIL,
+    ALL_PANIC,
+    ALL_REFUSED,
+    CANCELLED,
+    OUTAGES,
+    UNPAID,
+)
 
 
 def _counted(name: str) -> AbstractContextManager[Any]:
@@ -62,7 +69,7 @@ _DIE = _DIE.values(status=4, owner=0, lease_losses=0, due_at=NEVER_TIME)
 
 BUGS = {
     "a rate limit counts": Bug("P5", lambda: _counted("RATE")),
-    "an unpaid bill counts": Bug("P5", lambda: _counted("MONEY")),
+    "an unpaid bill counts": Bug("P5", lambda: _counted("MONEY"), UNPAID),
     "an outage counts": Bug("P5", _outage_counted, {**OUTAGES, "slots": 1}),
     "the breaker never stops a route": Bug(
         "P5", replaced(window.Window, "bad", property(lambda _self: False)), OUTAGES

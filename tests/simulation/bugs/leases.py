@@ -10,7 +10,7 @@ from producer.ledger import outbox
 from schemas.ledger.sql import utc_after, utc_now
 from schemas.ledger.tables import agent, task
 from tests.simulation.bugs.bug import Bug, replaced
-from tests.simulation.bugs.stages import DATABASE_AWAY, SLOW_REAPERS
+from tests.simulation.bugs.stages import DATABASE_AWAY, SLOW_REAPERS, ZOMBIES
 
 
 def _fence_raised_at_reap(connection: Any, group: str, rows: Any) -> None:
@@ -40,7 +40,9 @@ BUGS = {
     "reaper without a second look": Bug("P7", replaced(reaping, "_GONE", true()), SLOW_REAPERS),
     "reap raises the fence": Bug("P1", replaced(reaping, "_return", _fence_raised_at_reap)),
     "a reap counts no loss": Bug("P2", replaced(reaping, "_return", _loss_not_counted)),
-    "every lease is good": Bug("P4", replaced(lease.Lease, "good", lambda _self, _now_s: True)),
+    "every lease is good": Bug(
+        "P4", replaced(lease.Lease, "good", lambda _self, _now_s: True), ZOMBIES
+    ),
     "verdict without amnesty": Bug(
         "P7", replaced(leases, "judge_others", _no_amnesty), DATABASE_AWAY
     ),

@@ -16,7 +16,7 @@ from agent.outcome import Released, Snooze
 from agent.ports import Answer, Verdict
 from producer.ledger import outbox
 from tests.simulation.bugs.bug import Bug, patched, replaced
-from tests.simulation.bugs.stages import REVOCATIONS
+from tests.simulation.bugs.stages import OUTAGES, REVOCATIONS
 
 
 def _skipped(answer: Answer) -> Callable[[], AbstractContextManager[Any]]:
@@ -183,7 +183,7 @@ BUGS = {
     "early is skipped": Bug("P3", _skipped(Answer.EARLY)),
     "fenced lets the offset pass": Bug("P3", _fenced_passes),
     "snooze lets the offset pass": Bug("P3", _passes(Snooze)),
-    "release lets the offset pass": Bug("P3", _passes(Released)),
+    "release lets the offset pass": Bug("P3", _passes(Released), OUTAGES),
     "the offset moves before the settle": Bug("P3", _settled_before_the_ledger),
     "the highest finished is committed": Bug(
         "P3", replaced(watermark.OffsetTracker, "finish", _highest)

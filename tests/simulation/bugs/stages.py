@@ -55,6 +55,14 @@ OUTAGES: Stage = {
     **_ALONE, "tasks": 60, "slots": 8, "horizon_s": 60.0, "max_attempts": 5,
     "events": [(at_s, "outage") for at_s in (2.0, 2.1, 30.0, 30.1)],
 }  # fmt: skip
+# Faults last until the last event.
+UNPAID: Stage = {
+    **_ALONE,
+    "tasks": 20,
+    "horizon_s": 40.0,
+    "chances": {"llm_broke": 0.2},
+    "events": [(38.0, "start")],
+}
 ALL_PANIC: Stage = {
     **_ALONE,
     "tasks": 6,
