@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 from confluent_kafka import TopicPartition
 
 from agent.consumer.kafka.assignment import Assignment
-from agent.consumer.kafka.rebalance import Rebalance
+from agent.consumer.kafka.rebalance import LEFT_OUT_S, Rebalance
 from agent.ports import Assigned, Event, Partition
 
 
@@ -57,3 +57,40 @@ def test_a_topic_that_the_brokers_have_not_told_of_yet_is_not_taken_for_another(
     assert before == []
     assert heard.events == [Assigned((Partition("t", "id", 0, 1),))]
     assert client.incremental_assign.call_args.args[0][0].offset == 7
+
+
+def test_a_member_that_gets_nothing_of_a_recreated_topic_joins_anew_once() -> None:
+    """Partitions 0 and 1 of a new topic stayed without an owner, and the agents never ended.
+
+    The group's leader had assigned the topic while the broker knew only some of its partitions.
+    """
+    watch, clock = Watch(ids={}), MagicMock(**{"now_s.return_value": 100.0})
+    placement = Rebalance(
+        assignment=Assignment(), commits=MagicMock(), watch=watch, handover=Heard(), clock=clock
+    )  # type: ignore[arg-type]
+    client = MagicMock()
+
+    placement.step(client)
+    watch.ids = {"t": "new"}
+    placement.step(client)
+    at_once = placement.is_left_out()
+    clock.now_s.return_value += LEFT_OUT_S
+
+    assert [at_once, placement.is_left_out(), placement.is_left_out()] == [False, True, False]
+
+
+def test_a_member_that_gets_some_of_a_recreated_topic_stays() -> None:
+    """Only a member without partitions joins anew."""
+    watch, clock = Watch(ids={}), MagicMock(**{"now_s.return_value": 100.0})
+    client = MagicMock(**{"committed.return_value": [TopicPartition("t", 0, 7)]})
+    placement = Rebalance(
+        assignment=Assignment(), commits=MagicMock(), watch=watch, handover=Heard(), clock=clock
+    )  # type: ignore[arg-type]
+
+    placement.step(client)
+    watch.ids = {"t": "new"}
+    placement.step(client)
+    placement.on_assign(client, [TopicPartition("t", 0)])
+    clock.now_s.return_value += LEFT_OUT_S
+
+    assert not placement.is_left_out()

@@ -147,6 +147,9 @@ class Reader:
         if self._pulse.has_stopped(consumer):
             _log.debug("no broker has answered for %.0f s: a new consumer is opened", SILENCE_S)
             self._broken = True
+        if self._placement.is_left_out():
+            _log.debug("nothing of a topic that was made again was assigned: joining anew")
+            self._broken = True
 
     def _obey(self, consumer: Consumer) -> None:
         while not self._commands.empty():

@@ -25,6 +25,8 @@ AGAIN_S = 1.0
 # Under KIP-848 a member that gets no partition hears nothing at all. After this time it counts as a
 # member that was given no partition.
 SILENCE_S = 10.0
+# A group settles well within this time after a topic was made again.
+LEFT_OUT_S = 15.0
 
 
 class Rebalance:
@@ -48,6 +50,7 @@ class Rebalance:
         self._lowest: set[Key] = set()  # void, to be begun at the low watermark
         # Recreated topics: only a commit that names the incarnation counts.
         self._labelled: set[str] = set()
+        self._well_since_s: dict[str, float] = {}  # recreated topics, each until it is judged once
         self._next_s = 0.0
         self._outside_since_s = clock.now_s()
 
@@ -114,6 +117,18 @@ class Rebalance:
             self._begin_again(consumer)
         self._pause(consumer)
 
+    def is_left_out(self) -> bool:
+        """Return whether a topic was made again and its group gave this member nothing of it.
+
+        The group's leader may have seen the new topic with some of its partitions only. It assigns
+        the others no earlier than at the next join, so such a member should join anew, once.
+        """
+        now_s = self._clock.now_s()
+        late = [one for one, since_s in self._well_since_s.items() if now_s - since_s >= LEFT_OUT_S]
+        for topic in late:
+            del self._well_since_s[topic]
+        return any(not self._assignment.keys(topic) for topic in late)
+
     def _is_well(self, topic: str) -> bool:
         return topic not in self._unwell and self._watch.well(topic)
 
@@ -132,6 +147,7 @@ class Rebalance:
                 self._handover.give(Recreated(topic, known=False))
             if topic in self._unwell and well:
                 self._unwell.discard(topic)
+                self._well_since_s[topic] = self._clock.now_s()
                 self._handover.give(Recreated(topic, known=True))
 
     # ---- offsets
