@@ -50,7 +50,10 @@ def test_topic_made_again_is_filled_again(on_kafka: Deployment, bus: KafkaBus) -
     Then every task ends once.
     """
     agents = [on_kafka.agent("--until-done", "--slots", "5") for _ in range(2)]
-    on_kafka.until_settled(50)
+    # An agent that starts without its topic refuses to start.
+    on_kafka.until(
+        lambda: all(on_kafka.ledger.settled_by(one.pid) for one in agents), "both agents to settle"
+    )
 
     bus.delete_topic(on_kafka.topics.name("tasks"))
     left = on_kafka.ledger.open()
