@@ -44,6 +44,10 @@ def test_a_wrong_parameter_costs_a_dozen_tasks_of_its_batch(
     embedded.until(lambda: ends(embedded)["healthy"]["SUCCEEDED"] == 200, "the healthy batch")
     embedded.until(lambda: ends(embedded)["wrong"]["DEAD"] == 13, "the first look, of one task")
     embedded.until(lambda: ends(embedded)["wrong"]["RETRYING"] == 287, "the others to be held back")
+    embedded.until(
+        lambda: [one["look_size"] for one in embedded.status()["guards"]] == [2],
+        "the end of the first look",
+    )
     status, listed = embedded.status(), embedded.producer("guard", "list")
     said = "batch wrong, type document, route strict: all 12 tasks that ended were refused for the same reason"
     assert any(
