@@ -1,6 +1,7 @@
 """Faults of the servers as processes: kills that keep their files, freezes, a full disk."""
 
 import signal
+import time
 from collections.abc import Callable
 
 import redis
@@ -77,8 +78,13 @@ def disk_full(strike: Strike) -> None:
         strike.hold(lambda: _no_room(site, said))
     finally:
         site.disk.clear()
-        strike.evidence["died"] = _revived(site.mariadb)
+        died = _revived(site.mariadb)
     strike.evidence["refused"] = _no_room(site, said)
+    # A rollback that found no space may kill MariaDB some seconds later.
+    while load.running:
+        died = _revived(site.mariadb) or died
+        time.sleep(1)
+    strike.evidence["died"] = died
     load.wait()
     site.traffic.load(path, names)
 
