@@ -14,7 +14,7 @@ from agent.execution.settler import Settler
 from agent.execution.worker import Worker
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.judge import REFUSED, Tier
-from agent.judge.guard_rule import ROUTE_CLOSED, moved
+from agent.judge.guard_rule import ROUTE_CLOSED, closed_text, moved
 from agent.outcome import Cancelled, Dead, Failure, Outcome, Released, Snooze, Spent
 from agent.ports import Clock
 from agent.process.containment import MemoryWatch, cancel, current_task, is_to_end
@@ -137,7 +137,7 @@ class Slots:
         if entry.paid is not None or (entry.row is not None and entry.row.cancelled):
             self.start(entry)
             return
-        failure = Failure(ROUTE_CLOSED, f"route {entry.route} is closed")
+        failure = Failure(ROUTE_CLOSED, closed_text(entry.route))
         self._end(entry, moved(failure, Spent(), self._longest_tier, entry.task_id))
 
     def give_back(self, entry: Delivery) -> None:

@@ -21,6 +21,8 @@ from agent.outcome import Failure, Moved, Spent
 
 # The error classes of moved tasks: their guard is raised, or their route is closed.
 GUARDED, ROUTE_CLOSED = "GUARD", "ROUTE"
+# They surround the route's name in the error text of a task that was moved for its closed route.
+CLOSED_BEFORE, CLOSED_AFTER = "route ", " is closed"
 WINDOW_S = 600.0
 DEATHS, SHARE, RUN = 10, 0.5, 10
 REFUSED, REFUSALS = "BAD_REQUEST", 12
@@ -189,6 +191,11 @@ def next_in_s(look: Look, cause: Cause, *, vouched: bool, age_s: float, probe_s:
         return 0.0
     fast = cause is Cause.EXHAUSTED and vouched and look.failed
     return max(0.0, (probe_s / FASTER if fast else probe_s) - age_s)
+
+
+def closed_text(route: str) -> str:
+    """Return the error text of a move that was made because this route was closed."""
+    return f"{CLOSED_BEFORE}{route}{CLOSED_AFTER}"
 
 
 def moved(failure: Failure, spent: Spent, tier: Tier, task_id: int) -> Moved:

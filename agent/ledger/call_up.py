@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, String, and_, bindparam, or_, select, type_coerce, update
 
-from agent.judge.guard_rule import ROUTE_CLOSED
+from agent.judge.guard_rule import CLOSED_AFTER, CLOSED_BEFORE, ROUTE_CLOSED
 from agent.ports import Order
 from producer.ledger import outbox
 from schemas.ledger.sql import utc_now
@@ -18,7 +18,6 @@ from schemas.ledger.tables import batch, task, task_attempt
 from schemas.task.states import Status
 
 SCAN = 2000  # waiting tasks that one step reads
-_BEFORE, _AFTER = "route ", " is closed"  # surround the route's name in the error text of a move
 
 _LATER = and_(task.c.status == int(Status.RETRYING), task.c.due_at > utc_now())
 _WAITING = (
@@ -55,11 +54,6 @@ class Page:
 
     orders: list[Order]
     place: Cursor | None
-
-
-def closed_text(route: str) -> str:
-    """Return the error text of a move that was made because this route was closed."""
-    return f"{_BEFORE}{route}{_AFTER}"
 
 
 def step(
@@ -101,7 +95,7 @@ def _moves(
 
 
 def _route_of(text: str) -> str:
-    return text.removeprefix(_BEFORE).removesuffix(_AFTER)
+    return text.removeprefix(CLOSED_BEFORE).removesuffix(CLOSED_AFTER)
 
 
 def _call(connection: Connection, group: str, chosen: Sequence[tuple[int, int]]) -> list[Order]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.judge.guard_rule import GUARDED, ROUTE_CLOSED, moved
+from agent.judge.guard_rule import GUARDED, ROUTE_CLOSED, closed_text, moved
 from agent.ledger import call_up
 from agent.maintenance import route_call_up
 from agent.maintenance.route_call_up import RouteCallUp
@@ -29,7 +29,7 @@ def waiting(books: Books, number: int, route: str = ROUTE) -> list[int]:
 
 
 def closed(route: str, task_id: int) -> Moved:
-    return moved(Failure(ROUTE_CLOSED, call_up.closed_text(route)), SPENT, LONGEST, task_id)
+    return moved(Failure(ROUTE_CLOSED, closed_text(route)), SPENT, LONGEST, task_id)
 
 
 def ending(
@@ -79,10 +79,8 @@ def test_what_waits_for_the_route_is_called_up(books: Books) -> None:
     [
         lambda task_id: closed("another", task_id),
         lambda task_id: moved(Failure(GUARDED, "why"), SPENT, LONGEST, task_id),
-        lambda task_id: moved(
-            Failure(GUARDED, call_up.closed_text(ROUTE)), SPENT, LONGEST, task_id
-        ),
-        lambda _: Retry(Failure("SERVER", call_up.closed_text(ROUTE)), SPENT, "1h", 3600.0),
+        lambda task_id: moved(Failure(GUARDED, closed_text(ROUTE)), SPENT, LONGEST, task_id),
+        lambda _: Retry(Failure("SERVER", closed_text(ROUTE)), SPENT, "1h", 3600.0),
     ],
 )
 def test_what_waits_for_another_reason_is_left(

@@ -1,7 +1,7 @@
 """The text of a move, by which tasks of a closed route are found again."""
 
 from agent.execution.slots import Slots
-from agent.ledger.call_up import closed_text
+from agent.judge.guard_rule import closed_text
 from agent.outcome import Moved
 from tests.unit.breakers import GOOD, ROUTE, routes
 from tests.unit.slotting import Bench, claimed, ending
