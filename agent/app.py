@@ -246,5 +246,8 @@ def describe(parts: Parts) -> str:
         else f"; {parts.topics.name('inbox')} is not read: inbox.enabled is false"
     )
     if config.embedded:
-        return f"embedded, single node, for up to some hundred thousand tasks; data in {config.data_dir.resolve()}{inbox}"
+        return (
+            "embedded, single node, for up to some hundred thousand tasks; "
+            f"data in {config.data_dir.resolve()}{inbox}"
+        )
     return f"Kafka {config.kafka.bootstrap}, ledger {parts.database.where}{inbox}"

@@ -7,7 +7,10 @@ from typing import Any
 
 import orjson
 
-WORDS = "the harvest of this year costs more than last one because rain came late and nobody had thought about seed before spring".split()
+WORDS = (
+    "the harvest of this year costs more than last one because rain came late and nobody had "
+    "thought about seed before spring"
+).split()
 SPREAD = 1 << 20  # documents begin at different places of a text of this length
 ANSWER_CHARS = 760  # makes an answer of 1 KB
 

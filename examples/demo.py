@@ -64,7 +64,8 @@ def demo(folder: Path, environment: dict[str, str], *, rehearsal: bool) -> int:
     """Load the documents, run the agent, export and show the results."""
     if rehearsal:
         console.print(
-            "The rehearsal LLM answers with extracts of the documents; --provider asks the one of the environment.",
+            "The rehearsal LLM answers with extracts of the documents; "
+            "--provider asks the one of the environment.",
             style="yellow",
         )
     began = time.monotonic()
@@ -127,7 +128,10 @@ def show(results: Path, took_s: float, *, rehearsal: bool) -> int:
     console.print("Next:")
     for command in (
         f"head -3 {where}",
-        ". .venv/bin/activate                            # then python -m producer --help, python -m agent --help",
+        (
+            ". .venv/bin/activate                            # then python -m producer --help, "
+            "python -m agent --help"
+        ),
         "python -m producer load YOUR.jsonl && python -m agent --until-done"
         + (" --rehearsal" if rehearsal else ""),
     ):

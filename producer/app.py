@@ -117,7 +117,8 @@ def _make_folder(path: Path) -> None:
         make_folder(path)
     except OSError as error:
         raise ConfigError(
-            f"the data folder {path} cannot be made: {error.strerror}; name another one with DOCLLM_DATA_DIR"
+            f"the data folder {path} cannot be made: {error.strerror}; "
+            "name another one with DOCLLM_DATA_DIR"
         ) from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise ConfigError(f"the data folder {path} cannot be written; {_ELSEWHERE}")
@@ -206,7 +207,8 @@ async def opened_ledger(
         if not too_long(error):
             raise
         raise UnreachableError(
-            f"{database.where} was asked for more than it can read in {reads_s} s; ask for less, or later"
+            f"{database.where} was asked for more than it can read in {reads_s} s; "
+            "ask for less, or later"
         ) from None
     finally:
         database.close()
@@ -295,7 +297,8 @@ def _lock_file(folder: Path) -> BinaryIO:
         return path.open("wb")
     except OSError as error:
         raise ConfigError(
-            f"{LOCK_FILE} of the data folder {folder} cannot be written: {error.strerror}; {_ELSEWHERE}"
+            f"{LOCK_FILE} of the data folder {folder} cannot be written: {error.strerror}; "
+            f"{_ELSEWHERE}"
         ) from None
 
 

@@ -266,7 +266,8 @@ def _started_anew(config: Config, stop: Stop) -> Iterator[asyncio.Event]:
         by_s = await wait_for_backward_jump(SystemClock())
         if not stop.asked.is_set():
             log.warning(
-                "the clock was set back by %.0f s, and the Kafka client would wait for as long: draining, to start anew",
+                "the clock was set back by %.0f s, and the Kafka client would wait for as long: "
+                "draining, to start anew",
                 by_s,
             )
             anew.set()

@@ -46,7 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m agent resume",
         description="Lets a route that is parked, or has stopped, take calls again at once. It is audited. "
-        "A key, model or address that changed in the agents' configuration is read when they start: restart them instead.",
+        "A key, model or address that changed in the agents' configuration is read when they "
+        "start: restart them instead.",
     )
     parser.add_argument(
         "route",
@@ -76,7 +77,10 @@ async def _resume(config: Config, group: str, route: str) -> str:
             resume(connection, group, route, actor())
 
         await parts.executor(lambda: parts.database.run(work))
-    return f"route {route} of group {group}: agents that run take calls on it again within three seconds, one first"
+    return (
+        f"route {route} of group {group}: agents that run take calls on it again within three "
+        "seconds, one first"
+    )
 
 
 def _listed(known: set[str]) -> str:

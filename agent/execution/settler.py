@@ -110,6 +110,9 @@ class Settler:
     def _fit(self, outcome: Outcome) -> Outcome:
         """Replace a reply that no statement can carry by an error; a reply is never cut short."""
         if isinstance(outcome, Succeeded) and len(outcome.body) > self._reply_limit_bytes:
-            text = f"the stored reply has {len(outcome.body)} bytes, the limit is {self._reply_limit_bytes}"
+            text = (
+                f"the stored reply has {len(outcome.body)} bytes, "
+                f"the limit is {self._reply_limit_bytes}"
+            )
             return Dead(Failure("REPLY_TOO_LARGE", text), replace(outcome.spent))
         return outcome

@@ -162,7 +162,8 @@ class Slots:
             await asyncio.wait(left, timeout=CANCEL_S)
         if self._running:
             log.warning(
-                "%d handlers go on though they were cancelled; their tasks run again when their leases end",
+                "%d handlers go on though they were cancelled; "
+                "their tasks run again when their leases end",
                 len(self._running),
             )
 
@@ -223,7 +224,10 @@ class Slots:
         if entry.row is None or not entry.suspect:
             return
         where = "alone in its agent" if entry.alone else "as the only suspect of its agent"
-        told = f"task {entry.task_id} of batch {entry.row.batch} runs {where}: {entry.row.lease_losses} agents were lost over it"
+        told = (
+            f"task {entry.task_id} of batch {entry.row.batch} runs {where}: "
+            f"{entry.row.lease_losses} agents were lost over it"
+        )
         log.warning("%s", told)
         self._counts.say("suspect", told)
 

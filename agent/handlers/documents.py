@@ -115,12 +115,14 @@ class Documents:
         if any(real.is_relative_to(one) and real != one for one in roots):
             raise DocumentError(
                 _REFUSED,
-                f"{uri} is hidden or a file of docllm's own; no agent reads it, name another document",
+                f"{uri} is hidden or a file of docllm's own; "
+                "no agent reads it, name another document",
             )
         self._tell_roots()
         raise DocumentError(
             _REFUSED,
-            f"{uri} is not below an allowed root; set DOCLLM_DOCUMENT_ROOTS to the folder that may be read",
+            f"{uri} is not below an allowed root; set DOCLLM_DOCUMENT_ROOTS to the folder that may "
+            "be read",
         )
 
     def _tell_roots(self) -> None:

@@ -15,7 +15,8 @@ from schemas.task.wording import one_line
 PARSE_APART_BYTES = 1 << 20
 _TOO_LONG = Failure(
     "BAD_OUTPUT",
-    "the answer takes too long to compare with the schema; simplify the schema: fewer alternatives, shorter enums, patterns "
+    "the answer takes too long to compare with the schema; simplify the schema: "
+    "fewer alternatives, shorter enums, patterns "
     "without look-arounds",
 )
 

@@ -45,7 +45,8 @@ def _handler(path: str) -> Handler:
         inspect.signature(function).bind(object())
     except TypeError:
         raise ConfigError(
-            f"{path} must take the context and nothing else; define it as: async def {name}(context)"
+            f"{path} must take the context and nothing else; define it as: "
+            f"async def {name}(context)"
         ) from None
     handler: Handler = function
     return handler
@@ -60,7 +61,8 @@ def _module(name: str) -> Any:
     except ModuleNotFoundError as wrong:
         if wrong.name is not None and f"{name}.".startswith(f"{wrong.name}."):
             raise ConfigError(
-                f"there is no module {wrong.name} in {folder} or on the path; correct the name, or install it"
+                f"there is no module {wrong.name} in {folder} or on the path; "
+                "correct the name, or install it"
             ) from None
         raise ConfigError(
             f"module {name} needs a module that is missing: {wrong.name}; install it"

@@ -43,7 +43,8 @@ def _message(task: TaskLine, document: str | None) -> dict[str, str]:
     if (chars := prompt_chars(prompt, document)) > MAX_PROMPT_CHARS:
         raise DocumentError(
             "DOCUMENT_REFUSED",
-            f"the prompt has {chars} characters with its document; at most {MAX_PROMPT_CHARS} are sent",
+            f"the prompt has {chars} characters with its document; "
+            f"at most {MAX_PROMPT_CHARS} are sent",
         )
     return {"role": "user", "content": prompt.replace(PLACEHOLDER, document)}
 

@@ -125,7 +125,8 @@ def _check(
     if not isinstance(choice, dict) or not isinstance(message, dict):
         return Failure(
             "SERVER",
-            "the reply has no choices with a message; is the address that of an OpenAI-compatible API?",
+            "the reply has no choices with a message; "
+            "is the address that of an OpenAI-compatible API?",
         )
     ended = _ended(choice.get("finish_reason"), message)
     if verbatim:

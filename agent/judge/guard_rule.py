@@ -126,7 +126,8 @@ class GuardWatch:
             counted = f"all {alike}" if alike == self.ended else f"{alike} of {self.ended}"
             self._raise(
                 Cause.BAD_REQUEST,
-                f"{counted} tasks that ended were refused for the same reason, and none has succeeded",
+                f"{counted} tasks that ended were refused for the same reason, "
+                "and none has succeeded",
             )
         return True
 

@@ -64,26 +64,37 @@ def _row(statuses: str, error_class: str, codes: str = "", words: str = "") -> S
 
 
 _NO_MONEY = (
-    "insufficient_quota credit_balance_exhausted organization_spend_limit_exceeded project_spend_limit_exceeded insufficient_balance "
-    "organization_usage_limit_exceeded enforced_spend_limit_reached billing_hard_limit_reached billing_not_active billing_error "
+    "insufficient_quota credit_balance_exhausted organization_spend_limit_exceeded "
+    "project_spend_limit_exceeded insufficient_balance "
+    "organization_usage_limit_exceeded enforced_spend_limit_reached billing_hard_limit_reached "
+    "billing_not_active billing_error "
     "budget_exceeded exceeded_current_quota_error arrearage"
 )
 _NO_MONEY_WORDS = (
-    "spend limit|spending limit|spending cap|credit balance is too low|insufficient balance|credits are depleted|budget has been exceeded"
-    "|exceededbudget|exceeded budget|reached your specified api usage limits|reached your specified workspace api usage limits"
+    "spend limit|spending limit|spending cap|credit balance is too low|insufficient "
+    "balance|credits are depleted|budget has been exceeded"
+    "|exceededbudget|exceeded budget|reached your specified api usage limits|reached your "
+    "specified workspace api usage limits"
 )
 _NO_ROOM = (
-    "resource_unavailable capacity_exceeded service_tier_capacity_exceeded nocapacity engine_overloaded engine_overloaded_error "
+    "resource_unavailable capacity_exceeded service_tier_capacity_exceeded nocapacity "
+    "engine_overloaded engine_overloaded_error "
     "overloaded_error"
 )
 _NO_ROOM_WORDS = (
-    "overloaded|high demand|resource unavailable|no deployments available|server busy|no capacity|queue is full|loading model"
+    "overloaded|high demand|resource unavailable|no deployments available|server busy|no "
+    "capacity|queue is full|loading model"
     "|currently loading"
 )
-_CONTEXT = "context_length_exceeded exceed_context_size_error request_too_large context_window_exceeded string_above_max_length"
+_CONTEXT = (
+    "context_length_exceeded exceed_context_size_error request_too_large context_window_exceeded "
+    "string_above_max_length"
+)
 _CONTEXT_WORDS = (
-    "maximum context length|model's context length|context length exceeded|context window|contextwindowexceeded|exceed context size"
-    "|exceed context limit|exceeds the available context|prompt is too long|input is too long|input token count|reduce the length"
+    "maximum context length|model's context length|context length exceeded|context "
+    "window|contextwindowexceeded|exceed context size"
+    "|exceed context limit|exceeds the available context|prompt is too long|input is too "
+    "long|input token count|reduce the length"
     "|must have less than|`max_new_tokens` must be"
 )
 _FILTERS = (
@@ -96,14 +107,19 @@ _FILTER_WORDS = (
 )
 _TOO_FAST = "rate_limit_error rate_limit_exceeded resource_exhausted"
 _NO_ENTRY = (
-    "invalid_api_key authentication_error permission_error model_not_found invalid_model model_not_available model_decommissioned "
+    "invalid_api_key authentication_error permission_error model_not_found invalid_model "
+    "model_not_available model_decommissioned "
     "model_terms_required dedicated_endpoint_not_running organization_restricted"
 )
 _NO_ENTRY_WORDS = (
-    "api key not valid|api key expired|incorrect api key|invalid authorization header|multiple authentication credentials"
-    "|organization has been disabled|location is not supported|free tier is not available in your country"
-    "|invalid model name|invalid model id|not a valid model id|model identifier is invalid|model not exist|no models loaded"
-    "|plain http request was sent|http request to an https server|required ssl certificate|the ssl certificate error"
+    "api key not valid|api key expired|incorrect api key|invalid authorization header|multiple "
+    "authentication credentials"
+    "|organization has been disabled|location is not supported|free tier is not available in your "
+    "country"
+    "|invalid model name|invalid model id|not a valid model id|model identifier is invalid|model "
+    "not exist|no models loaded"
+    "|plain http request was sent|http request to an https server|required ssl certificate|the ssl "
+    "certificate error"
 )
 # The provider has checked the model's answer against the request; another try may do better.
 _NO_ANSWER = "json_validate_failed tool_use_failed"

@@ -138,7 +138,8 @@ def _accepted(connection: Connection, settlements: Sequence[Settlement]) -> list
             continue
         if fence != one.row.fence:
             raise AssertionError(
-                f"task {one.row.task_id} is owned by {owner} with fence {fence}, the claim had {one.row.fence}"
+                f"task {one.row.task_id} is owned by {owner} with fence {fence}, "
+                f"the claim had {one.row.fence}"
             )
         accepted.append(one)
     return accepted

@@ -152,7 +152,8 @@ class Reaper:
                 if back or dead:
                     crash.reach("reap.reset")
                     log.warning(
-                        "%d tasks of lost agents or past their deadline wait again, %d are dead of it",
+                        "%d tasks of lost agents or past their deadline wait again, "
+                        "%d are dead of it",
                         back,
                         dead,
                     )

@@ -29,7 +29,8 @@ class DataFolder:
             for path, opened in self._opened.items():
                 if _identity(path) != opened:
                     raise UnsafeStateError(
-                        f"{path} was removed or replaced while this agent had it open, and what it does is kept nowhere any more; "
+                        f"{path} was removed or replaced while this agent had it open, "
+                        "and what it does is kept nowhere any more; "
                         "start it again, and stop all agents before the data folder is touched"
                     )
 

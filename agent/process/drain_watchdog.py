@@ -67,7 +67,8 @@ def _leave(code: Callable[[], int]) -> None:
 def _end(limit_s: float, loop: asyncio.AbstractEventLoop) -> None:
     try:
         sys.stderr.write(
-            f"error: the drain has not ended after {limit_s:.0f} s; leases end by themselves and the tasks run again\n"
+            f"error: the drain has not ended after {limit_s:.0f} s; "
+            "leases end by themselves and the tasks run again\n"
         )
         for task in asyncio.all_tasks(loop):
             sys.stderr.write(f"{task.get_name()} {task.get_coro()}\n{_stack(task)}")

@@ -50,6 +50,7 @@ def _address(output: IO[bytes] | None) -> str:
     )
     if not line.startswith(b"http"):
         raise ConfigError(
-            "the rehearsal LLM did not start; look at --rehearsal-options, try: python -m agent rehearsal-llm"
+            "the rehearsal LLM did not start; look at --rehearsal-options, try: "
+            "python -m agent rehearsal-llm"
         )
     return line.decode().strip()

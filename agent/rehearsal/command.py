@@ -38,7 +38,8 @@ def run(argv: Sequence[str]) -> int:
         return _run(options, dialed, latency_s)
     except OSError as error:
         sys.stderr.write(
-            f"error: the rehearsal LLM cannot start: {error.strerror or error}; choose another --port, --host or --log\n"
+            f"error: the rehearsal LLM cannot start: {error.strerror or error}; "
+            "choose another --port, --host or --log\n"
         )
         return ConfigError.exit_code
 

@@ -63,7 +63,8 @@ def read(found: Mapping[str, Any]) -> Faults:
     for name in shares:
         if name not in KINDS and not (name.isascii() and name.isdigit() and int(name) in _STATUSES):
             raise ConfigError(
-                f"fault {name!r} is unknown; use an HTTP status, {', '.join(KINDS)}, or set {', '.join(_SETTINGS)}"
+                f"fault {name!r} is unknown; use an HTTP status, {', '.join(KINDS)}, "
+                f"or set {', '.join(_SETTINGS)}"
             )
     if sum(shares.values()) > 1 + 1e-9:
         raise ConfigError("the shares of the faults add up to more than 1")

@@ -54,7 +54,8 @@ class Deaths:
 
     def _lines(self, names: list[str], group: str) -> list[str]:
         return [
-            f"{counted(self.count[name], 'dead task')} of class {name}, such as: {one_line(self.example[name])}; to see them: {look(group)}"
+            f"{counted(self.count[name], 'dead task')} of class {name}, such as: "
+            f"{one_line(self.example[name])}; to see them: {look(group)}"
             for name in names
         ]
 
@@ -75,7 +76,10 @@ def told_dead(group: str, batches: Iterable[BatchStatus]) -> list[str]:
     more = ", ..." if len(dead) > BATCHES_SHOWN else ""
     total = counted(sum(dead.values()), "task")
     return [
-        f"done, with dead tasks: {total} of group {group} ({named}{more}); to see why: {look(group)}"
+        (
+            f"done, with dead tasks: {total} of group {group} ({named}{more}); to see why: "
+            f"{look(group)}"
+        )
     ]
 
 
@@ -137,7 +141,10 @@ class Counts:
             name,
             ""
             if known
-            else f"topic {name} paused: it is missing or was made again, run: python -m producer topics apply",
+            else (
+                f"topic {name} paused: it is missing or was made again, run: "
+                "python -m producer topics apply"
+            ),
         )
 
     def say(self, source: str, text: str) -> None:

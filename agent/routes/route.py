@@ -34,7 +34,8 @@ HUNG_S = 30.0  # calls that run for less are not reported, however short answers
 NOTICE_CHARS = 300
 PAY = "pay, or raise the limit, then run"
 CORRECT = (
-    "correct its key, model or address; where it changed in the agents' configuration, restart the agents; "
+    "correct its key, model or address; where it changed in the agents' configuration, "
+    "restart the agents; "
     "where it was corrected at the provider, run"
 )
 
@@ -324,7 +325,10 @@ class Route:
         """
         wait_s = self.closed_for_s(now_s)
         if self.parked:
-            text = f"route {self.name} is parked, next try in {wait_s:.0f} s or by {self._command()}: {self.reason}"
+            text = (
+                f"route {self.name} is parked, next try in {wait_s:.0f} s or by {self._command()}: "
+                f"{self.reason}"
+            )
         elif wait_s > 0:
             text = f"route {self.name} waits {wait_s:.0f} s: {self.reason}"
         else:

@@ -187,7 +187,8 @@ class TopicFamily:
             if waited_s >= APPEAR_S:
                 shown = ", ".join(sorted(missing))
                 raise UnsafeStateError(
-                    f"the cluster does not show {shown}; look at its brokers, then run topics apply again"
+                    f"the cluster does not show {shown}; "
+                    "look at its brokers, then run topics apply again"
                 )
             await self._clock.sleep(LOOK_S)
             waited_s += LOOK_S
@@ -250,7 +251,8 @@ class TopicFamily:
         known = await self.known()
         if differences or known is None:
             raise UnsafeStateError(
-                f"{'; '.join(differences)}; run: python -m producer topics apply --group {self._topics.group}"
+                f"{'; '.join(differences)}; run: python -m producer topics apply --group "
+                f"{self._topics.group}"
             )
         return known
 
@@ -271,7 +273,8 @@ def _difference(name: str, state: TopicState | None, known: Known) -> list[str]:
     found = []
     if known.topic_ids.get(name) != state.topic_id:
         found.append(
-            f"topic {name} was made again: its id is {state.topic_id}, the ledger knows {known.topic_ids.get(name)}"
+            f"topic {name} was made again: its id is {state.topic_id}, "
+            f"the ledger knows {known.topic_ids.get(name)}"
         )
     for setting, value in SETTINGS.items():
         if state.settings.get(setting, value) != value:

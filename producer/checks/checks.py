@@ -142,7 +142,8 @@ class Checks:
                 return f"{TO_COME} them"
             if bus_to_come(self._config):
                 raise UnsafeStateError(
-                    f"they were in {bus_path(self._config)}, which is gone; run: {APPLY} --group {self._group}"
+                    f"they were in {bus_path(self._config)}, which is gone; run: "
+                    f"{APPLY} --group {self._group}"
                 )
             to_come = await family.to_come() if self._config.embedded else []
             known = await family.require(leave_out=to_come)
@@ -182,7 +183,8 @@ class Checks:
             refused = "INFO"
         except (TypeError, ValueError):
             raise ConfigError(
-                "the address holds what Redis clients do not know; check DOCLLM_REDIS_URL, above all what follows '?'"
+                "the address holds what Redis clients do not know; "
+                "check DOCLLM_REDIS_URL, above all what follows '?'"
             ) from None
         except Exception as error:  # noqa: BLE001 - agents run whatever Redis or its client does
             raise UnreachableError(

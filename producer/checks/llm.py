@@ -73,7 +73,10 @@ async def ask(llm: LLMConfig, route: str | None = None, *, timeout_s: float = TI
             f"{where} answers {status} with an error: {said}; {_advice(status, route, url)}"
         )
     warning = llm_address.in_clear(url, getproxies_environment()) if llm.api_key else ""
-    return f"{where} answers as {_model(where, body, address)}{'; WARNING: ' if warning else ''}{warning}"
+    return (
+        f"{where} answers as "
+        f"{_model(where, body, address)}{'; WARNING: ' if warning else ''}{warning}"
+    )
 
 
 def _setting(route: str | None, key: str) -> str:

@@ -34,7 +34,8 @@ async def topics(config: Config, options: argparse.Namespace) -> int:
     """Make, raise or compare a group's topics."""
     if config.embedded and (options.partitions or 0) > MOST_EMBEDDED:
         raise ConfigError(
-            f"--partitions {options.partitions}: embedded topics have {MOST_EMBEDDED} at most; one machine needs a few"
+            f"--partitions {options.partitions}: embedded topics have {MOST_EMBEDDED} at most; "
+            "one machine needs a few"
         )
     async with opened(config, options.group, check_topics=False) as parts:
         if options.action == "check":

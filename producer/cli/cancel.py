@@ -43,7 +43,8 @@ async def _cancel_batch(parts: LedgerParts, options: argparse.Namespace) -> int:
     total = await parts.executor(lambda: _cancel_all(parts.database, found.id))
     again = "" if fresh else " (it was cancelled before)"
     say(
-        f"batch {name}{again}: {total} waiting tasks are cancelled; tasks that run now finish, none runs again, none can be added"
+        f"batch {name}{again}: {total} waiting tasks are cancelled; "
+        "tasks that run now finish, none runs again, none can be added"
     )
     return 0
 
@@ -65,7 +66,10 @@ async def _cancel_task(parts: LedgerParts, options: argparse.Namespace) -> int:
 
     found = await parts.executor(lambda: parts.database.run(work))
     if not found:
-        said = f"no task {options.id!r} in a batch of group {options.group}; see: python -m producer status --group {options.group}"
+        said = (
+            f"no task {options.id!r} in a batch of group {options.group}; see: "
+            f"python -m producer status --group {options.group}"
+        )
         complain(with_config(said, options.config))
         return 1
     if len(found) > 1:

@@ -90,7 +90,10 @@ def _found(
 def _not_one(names: list[str], options: argparse.Namespace) -> int:
     if not names:
         where = f"batch {options.batch!r}" if options.batch else f"group {options.group}"
-        said = f"no task {options.id!r} in {where}; see: python -m producer dead list --group {options.group}"
+        said = (
+            f"no task {options.id!r} in {where}; see: "
+            f"python -m producer dead list --group {options.group}"
+        )
         complain(with_config(said, options.config))
         return 1
     complain(several(options.id, names))

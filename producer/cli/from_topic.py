@@ -25,12 +25,14 @@ async def load(config: Config, options: argparse.Namespace) -> int:
         found = await survey(reader, topic, parts.ledger_id, options.disposition or ())
         _refuse_own(found, topic, options)
         say(
-            f"{topic}: {found.letters} letters of {len(found.places) + len(found.left)} tasks or records"
+            f"{topic}: {found.letters} letters of {len(found.places) + len(found.left)} tasks or "
+            "records"
         )
         if found.left:
             records = "quarantined records; --disposition undecodable or rejected takes them"
             say(
-                f"left: {len(found.left)} {'of other dispositions' if options.disposition else records}"
+                f"left: {len(found.left)} "
+                f"{'of other dispositions' if options.disposition else records}"
             )
         if not options.dry_run and not (
             found.places
@@ -62,7 +64,8 @@ async def load(config: Config, options: argparse.Namespace) -> int:
 def _refuse_own(found: Found, topic: str, options: argparse.Namespace) -> None:
     if found.own and not options.force:
         raise ConfigError(
-            f"{found.own} of {found.letters} letters in {topic} are of this very ledger, which has their tasks: use replay without "
+            f"{found.own} of {found.letters} letters in {topic} are of this very ledger, "
+            "which has their tasks: use replay without "
             "--from-topic; with --force the others are loaded, and what is there is left as it is"
         )
 

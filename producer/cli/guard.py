@@ -16,7 +16,10 @@ from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
 
 VERSION = 1
-GUARD = "Shows which batches are held back because nearly all their tasks failed, and lets them run again."
+GUARD = (
+    "Shows which batches are held back because nearly all their tasks failed, "
+    "and lets them run again."
+)
 LIST = "Which batches are held back because nearly all their tasks failed, and why."
 OPEN = "Lets the tasks of a batch that is held back run again."
 
@@ -60,7 +63,8 @@ async def _open(parts: LedgerParts, options: argparse.Namespace) -> int:
     ]
     if raised and not meant:
         complain(
-            f"none of the guards of batch {options.batch!r} is of that type and route; raised are: {_keys(raised)}"
+            f"none of the guards of batch {options.batch!r} is of that type and route; raised are: "
+            f"{_keys(raised)}"
         )
         return 1
     for one in meant:

@@ -178,7 +178,8 @@ def _checked_only(
         _tell_roots(sums)
     if rejects.count:
         say(
-            f"nothing is loaded: {_many(rejects.count, 'bad line')} in {rejects.path}; {_repair(source)}"
+            f"nothing is loaded: {_many(rejects.count, 'bad line')} in {rejects.path}; "
+            f"{_repair(source)}"
         )
     return 1 if rejects.count else 0
 
@@ -218,12 +219,14 @@ async def _load(
             return await loader.load(lines)
         except TooManyRejectsError:
             note(
-                f"batch {batch}: {_many(loader.summary.new, 'task')} loaded of the input, which was not read to its end"
+                f"batch {batch}: {_many(loader.summary.new, 'task')} loaded of the input, "
+                "which was not read to its end"
             )
             raise
         except asyncio.CancelledError:
             note(
-                f"batch {batch}: interrupted, with {_many(loader.summary.new, 'task')} loaded; start the same load again for the rest"
+                f"batch {batch}: interrupted, with {_many(loader.summary.new, 'task')} loaded; "
+                "start the same load again for the rest"
             )
             raise
         finally:
@@ -242,18 +245,23 @@ def _noted(
 
 def _changed(batch: str, checked: InputDigest, loaded: InputDigest) -> str:
     what = f"{checked.lines} lines were checked, {loaded.lines} others are loaded"
-    return f"the input changed after it was checked: {what}; cancel batch {batch!r}, or load the input again when nobody writes to it"
+    return (
+        f"the input changed after it was checked: {what}; "
+        f"cancel batch {batch!r}, or load the input again when nobody writes to it"
+    )
 
 
 def _tell(source: Input, summary: Summary, sums: Sums) -> None:
     say(f"batch {source.batch}: {_result(summary, 'loaded')}{_cost(summary, sums)}")
     if summary.new and summary.before > summary.known:
         note(
-            f"batch {source.batch} had {_many(summary.before, 'task')} already; to keep inputs apart, name another batch with --batch"
+            f"batch {source.batch} had {_many(summary.before, 'task')} already; "
+            "to keep inputs apart, name another batch with --batch"
         )
     if summary.unsent:
         note(
-            f"{summary.unsent} records are not on their topic yet ({summary.errors[0]}); any agent sends them"
+            f"{summary.unsent} records are not on their topic yet ({summary.errors[0]}); "
+            "any agent sends them"
         )
     _tell_roots(sums)
 
@@ -267,7 +275,10 @@ def _tell_rejects(source: Input, rejects: Rejects, options: argparse.Namespace) 
         return
     path, batch = shlex.quote(str(rejects.path)), shlex.quote(source.batch)
     again, textless = f"{_repair(source)} with --batch {batch}", rejects.count - rejects.repairable
-    there = f"repair `text` there, then: python -m producer load {path} --batch {batch} --group {options.group}"
+    there = (
+        f"repair `text` there, then: python -m producer load {path} --batch {batch} --group "
+        f"{options.group}"
+    )
     what = with_config(there, options.config) if rejects.repairable else again
     say(f"{_many(rejects.count, 'bad line')} in {rejects.path}; {what}")
     if rejects.repairable and textless:
@@ -285,7 +296,10 @@ def _repair(source: Input) -> str:
 
 def _tell_roots(sums: Sums) -> None:
     if (outside := sums.outside).count:
-        tasks = f"{_many(outside.count, 'task')} with a document by URI outside of the folders that agents may read"
+        tasks = (
+            f"{_many(outside.count, 'task')} with a document by URI outside of the folders that "
+            "agents may read"
+        )
         note(f"{tasks}, which would be dead; set before the agents start: {outside}")
 
 

@@ -37,7 +37,8 @@ class Input:
     def __init__(self, config: Config, options: argparse.Namespace, stack: ExitStack) -> None:
         if (options.file is None) == (options.documents is None):
             raise ConfigError(
-                "name one input: a FILE of task lines ('-' for stdin), or --documents DIR|GLOB with --prompt TEXT"
+                "name one input: a FILE of task lines ('-' for stdin), "
+                "or --documents DIR|GLOB with --prompt TEXT"
             )
         if options.documents is not None and options.prompt is None:
             raise ConfigError("--documents needs --prompt 'TEXT with {document}'")
@@ -98,7 +99,8 @@ class Input:
         except OSError as error:
             where = f" in {tempfile.tempdir}" if tempfile.tempdir else ""
             raise ConfigError(
-                f"{self._options.file} cannot be kept{where}: {error.strerror}; name another folder with TMPDIR"
+                f"{self._options.file} cannot be kept{where}: {error.strerror}; "
+                "name another folder with TMPDIR"
             ) from None
         self._spooled = file.name
 

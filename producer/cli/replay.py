@@ -29,7 +29,10 @@ from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
 
 RUNS_SHOWN = 20
-TO_OPEN = "the batch has no cancelled task; it is opened again, so that what is dead in it can be replayed"
+TO_OPEN = (
+    "the batch has no cancelled task; it is opened again, "
+    "so that what is dead in it can be replayed"
+)
 NONE_INTERRUPTED = "no replay was interrupted"
 MODES = {
     "resume": "a replay goes on with what it was started with",
@@ -103,7 +106,8 @@ async def _dry_run(config: Config, parts: LedgerParts, options: argparse.Namespa
     )
     for run in runs:
         say(
-            f"replay {run.id} is unfinished and would go on{'' if options.resume else ' first'}: {run.left} of {run.total} left"
+            f"replay {run.id} is unfinished and would go on{'' if options.resume else ' first'}: "
+            f"{run.left} of {run.total} left"
         )
     if options.resume and not runs:
         say(NONE_INTERRUPTED)
@@ -174,7 +178,8 @@ def _unknown(options: argparse.Namespace) -> int:
     where = f"batch {options.batch!r}" if options.batch else f"group {options.group}"
     complain(
         with_config(
-            f"no {options.id!r} in {where}; see: python -m producer dead list --group {options.group}",
+            f"no {options.id!r} in {where}; see: python -m producer dead list --group "
+            f"{options.group}",
             options.config,
         )
     )
@@ -219,7 +224,8 @@ async def _resume(parts: Parts, options: argparse.Namespace) -> int:
         say(NONE_INTERRUPTED)
     for run in runs:
         say(
-            f"resuming replay {run.id}: {run.left} of {run.total} left ({run.wish.selection}, by {run.actor})"
+            f"resuming replay {run.id}: {run.left} of {run.total} left ({run.wish.selection}, "
+            f"by {run.actor})"
         )
         unread += await _apply(parts, options, run)
     return unread

@@ -53,7 +53,8 @@ def read_selection(connection: Connection, options: argparse.Namespace) -> Selec
     found = None if options.batch is None else find_batch(connection, options.batch)
     if options.batch is not None and (found is None or found.group != options.group):
         raise ConfigError(
-            f"group {options.group} has no batch {options.batch!r}; see: python -m producer status --group {options.group}"
+            f"group {options.group} has no batch {options.batch!r}; see: "
+            f"python -m producer status --group {options.group}"
         )
     return selection(options, now(connection))
 

@@ -72,11 +72,13 @@ async def _batches(parts: LedgerParts, options: argparse.Namespace) -> dict[int,
     )
     if not found and options.batch is None:
         raise ConfigError(
-            f"group {options.group} has no batch yet; load one: python -m producer load FILE --group {options.group}"
+            f"group {options.group} has no batch yet; load one: "
+            f"python -m producer load FILE --group {options.group}"
         )
     if not found:
         raise ConfigError(
-            f"group {options.group} has no batch {options.batch!r}; see: python -m producer status --group {options.group}"
+            f"group {options.group} has no batch {options.batch!r}; see: "
+            f"python -m producer status --group {options.group}"
         )
     return found
 
@@ -146,7 +148,8 @@ def _output(path: str | None) -> Iterator[BinaryIO]:
     except OSError as error:
         where = "standard output" if path is None else path
         raise ConfigError(
-            f"{where} cannot be written: {error.strerror}; name a file in a folder that can be written, with room"
+            f"{where} cannot be written: {error.strerror}; "
+            "name a file in a folder that can be written, with room"
         ) from None
 
 

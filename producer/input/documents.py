@@ -48,7 +48,8 @@ def read_documents(
     first = next(entries, None)
     if first is None:
         raise ConfigError(
-            f"no document matches {source}; write a folder or a quoted pattern, for example 'docs/**/*.txt'"
+            f"no document matches {source}; write a folder or a quoted pattern, "
+            "for example 'docs/**/*.txt'"
         )
     limit = -1 if by_uri else MAX_TEXT_BYTES
     return (
@@ -78,7 +79,8 @@ def _question(prompt: str, model: str | None, schema: Path | None) -> dict[str, 
         raise ConfigError(f"--schema {schema} cannot be read: {error.strerror}") from None
     except LineError as error:
         raise ConfigError(
-            f"--{error.field or 'schema'} {error.error}; {error.fix.replace(', or leave out input', '')}"
+            f"--{error.field or 'schema'} {error.error}; "
+            f"{error.fix.replace(', or leave out input', '')}"
         ) from None
     return question
 

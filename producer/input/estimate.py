@@ -65,7 +65,10 @@ class Estimate:
 
     def __str__(self) -> str:
         tasks = f"{self.tasks:,} task" + ("" if self.tasks == 1 else "s")
-        return f"about {tasks}, {self.tokens_in:,} input tokens (estimated: {BYTES_PER_TOKEN} bytes a token); {self._price()}"
+        return (
+            f"about {tasks}, {self.tokens_in:,} input tokens (estimated: "
+            f"{BYTES_PER_TOKEN} bytes a token); {self._price()}"
+        )
 
     def _price(self) -> str:
         unpriced = sorted(model for model in self._bytes if model not in self._prices)

@@ -54,7 +54,8 @@ class FileTree:
         fixed = path if os.path.isdir(path) else _fixed_part(path)  # noqa: PTH112
         if not _is_folder(fixed):
             raise ConfigError(
-                f"there is no folder {fixed}; write a folder or a quoted pattern, for example 'docs/**/*.txt'"
+                f"there is no folder {fixed}; write a folder or a quoted pattern, "
+                "for example 'docs/**/*.txt'"
             )
         pattern = path.parts[len(fixed.parts) :]
         return cls(fixed.resolve(), pattern or (_ANY_DEPTH,), resolved(leave_out))

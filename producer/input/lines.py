@@ -114,7 +114,10 @@ def _read(number: int, value: bytes) -> Good | Bad:
 
 def clashing(line: Good, batch: str) -> Bad:
     """Return the error for a line whose id is already in the batch with other content."""
-    error = f"{line.key!r} is in batch {batch!r} already with other content; white space and the order of fields count as content"
+    error = (
+        f"{line.key!r} is in batch {batch!r} already with other content; "
+        "white space and the order of fields count as content"
+    )
     fix = "give the line another id, or load it into another batch with --batch"
     return Bad(
         line.line,

@@ -65,7 +65,8 @@ class Rejects:
         """Enter the context. Raises ConfigError if a file of that name is not a rejects file."""
         if _is_there(self.path) and not _is_ours(self.path):
             raise ConfigError(
-                f"{self.path} is there and is no rejects file; move it, rejected lines would be written there"
+                f"{self.path} is there and is no rejects file; "
+                "move it, rejected lines would be written there"
             )
         return self
 
@@ -98,7 +99,10 @@ class Rejects:
             if self.count >= self._most
             else f"{MAX_REJECTS_BYTES >> 20:,} MiB of them"
         )
-        fix = "repair what they have in common and load the input again, or allow more with --max-rejects N (0: any number)"
+        fix = (
+            "repair what they have in common and load the input again, "
+            "or allow more with --max-rejects N (0: any number)"
+        )
         raise TooManyRejectsError(f"stopped after {self.count:,} bad lines, {full}; {fix}")
 
     def __exit__(
@@ -118,7 +122,8 @@ class Rejects:
 
     def _unwritten(self, failed: OSError) -> ConfigError:
         return ConfigError(
-            f"{self.path} cannot be written: {failed.strerror}; what is bad is kept there, make room for it or allow it"
+            f"{self.path} cannot be written: {failed.strerror}; "
+            "what is bad is kept there, make room for it or allow it"
         )
 
 

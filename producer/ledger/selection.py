@@ -46,7 +46,8 @@ class Selection:
             _FEWEST_DIGITS <= len(digits) <= _MOST_DIGITS and _HEX.issuperset(digits)
         ):
             raise ConfigError(
-                f"fingerprint {digits!r}: write at least its first {_FEWEST_DIGITS} hexadecimal digits, as `dead list` shows them"
+                f"fingerprint {digits!r}: write at least its first {_FEWEST_DIGITS} hexadecimal "
+                "digits, as `dead list` shows them"
             )
         if self.cancelled and (stray := self._set(_OF_DEATHS)):
             raise ConfigError(

@@ -127,11 +127,13 @@ def own_batch(connection: Connection, name: str, group: str, origin: Origin) -> 
     foreign = name == direct_batch(group) or (found is not None and found.origin.foreign)
     if origin is Origin.LOAD and foreign:
         raise UnsafeStateError(
-            f"batch {name!r} is for tasks of the inbox, whose ids others choose; load into another one with --batch"
+            f"batch {name!r} is for tasks of the inbox, whose ids others choose; "
+            "load into another one with --batch"
         )
     if origin.foreign and found is not None and found.origin is Origin.LOAD and not foreign:
         raise UnsafeStateError(
-            f"batch {name!r} was made by a load and takes no record of the inbox; name another one in docllm-batch"
+            f"batch {name!r} was made by a load and takes no record of the inbox; "
+            "name another one in docllm-batch"
         )
     return found
 
@@ -250,7 +252,10 @@ def close_batch(connection: Connection, into: Batch) -> None:
 
 def told_half_loaded(name: str) -> str:
     """Return the message for a person about a half-loaded batch."""
-    return f"batch {shown(name)}: its load has not ended; if none is running, start the same load again for the rest"
+    return (
+        f"batch {shown(name)}: its load has not ended; "
+        "if none is running, start the same load again for the rest"
+    )
 
 
 def half_loaded(connection: Connection, group: str) -> list[str]:

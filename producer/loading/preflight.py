@@ -69,7 +69,8 @@ class KeyIndex:
             same = [self._same(task) for task in tasks]
         except sqlite3.OperationalError as error:
             raise ConfigError(
-                f"the temporary folder does not take what is to be compared: {error}; name another one with TMPDIR"
+                f"the temporary folder does not take what is to be compared: {error}; "
+                "name another one with TMPDIR"
             ) from None
         new, known, clashing = (
             [position for position, found in enumerate(same) if found is wanted]

@@ -106,7 +106,10 @@ def _value(row: Row[Any]) -> bytes:
     """Return the record's value; raise LineError if the ledger does not have all of it."""
     where = f"{row.topic}/{row.part}/{row.record_offset}"
     if row.value_digest is not None:
-        fix = f"the whole record is at {where} as long as its topic keeps it; produce it again to the inbox"
+        fix = (
+            f"the whole record is at {where} as long as its topic keeps it; "
+            "produce it again to the inbox"
+        )
         raise LineError(
             "value",
             f"had more than the {KEPT_BYTES >> 20} MiB that a task may have, and was cut",

@@ -79,7 +79,8 @@ def groups_lines(groups: Sequence[Group], width: int) -> Iterator[str]:
 def _example(one: Group) -> str:
     where = f"{one.example.batch}/{one.example.id}" if one.example.batch else one.example.id
     spent = (
-        f"{counted(one.spent.attempts, 'attempt')}, {one.spent.tokens_in}+{one.spent.tokens_out} tokens; "
+        f"{counted(one.spent.attempts, 'attempt')}, "
+        f"{one.spent.tokens_in}+{one.spent.tokens_out} tokens; "
         if one.tasks
         else ""
     )
@@ -140,10 +141,19 @@ def _money(values: dict[str, Any]) -> dict[str, Any]:
 def story_lines(one: Story) -> Iterator[str]:
     """Yield the lines that describe a task for a person."""
     dead = "" if one.letter is not None else " (it is not dead)"
-    yield f"task {shown(one.key, 191)} of batch {shown(one.batch, 191)}: {one.status.name.lower()}{dead}"
+    yield (
+        f"task {shown(one.key, 191)} of batch {shown(one.batch, 191)}: "
+        f"{one.status.name.lower()}{dead}"
+    )
     deadline = "" if one.expires_at is None else f", deadline {written(one.expires_at)}"
-    yield f"  number {one.number}, type {one.type}, tenant {one.tenant}, loaded {written(one.created_at)}{deadline}"
-    yield f"  attempts {one.attempts} of {one.max_attempts}, lease losses {one.lease_losses}, replays {one.replays}; fence {one.fence}"
+    yield (
+        f"  number {one.number}, type {one.type}, tenant {one.tenant}, "
+        f"loaded {written(one.created_at)}{deadline}"
+    )
+    yield (
+        f"  attempts {one.attempts} of {one.max_attempts}, lease losses {one.lease_losses}, "
+        f"replays {one.replays}; fence {one.fence}"
+    )
     if one.letter is not None:
         yield from _letter_lines(one.letter)
     if one.result is not None:
@@ -155,20 +165,36 @@ def story_lines(one: Story) -> Iterator[str]:
 
 
 def _letter_lines(letter: Letter) -> Iterator[str]:
-    yield f"  dead letter: {letter.disposition}, {letter.error_class}, fingerprint {letter.fingerprint}, died {written(letter.died_at)}"
+    yield (
+        f"  dead letter: {letter.disposition}, {letter.error_class}, "
+        f"fingerprint {letter.fingerprint}, died {written(letter.died_at)}"
+    )
     if letter.origin_topic:
-        yield f"    its record: {letter.origin_topic}/{letter.origin_partition}/{letter.origin_offset}, fence {letter.fence}"
+        yield (
+            "    its record: "
+            f"{letter.origin_topic}/{letter.origin_partition}/{letter.origin_offset}, "
+            f"fence {letter.fence}"
+        )
     yield f"    {shown(letter.error, ERROR_SHOWN)}"
 
 
 def _result_line(result: Result) -> str:
     spent = f"{result.tokens_in}+{result.tokens_out} tokens, {money(result.cost_micro)}"
-    return f"  succeeded {written(result.created_at)} by {shown(result.model, 191)}, {spent}, trace {shown(result.trace_id, 191) or '-'}"
+    return (
+        f"  succeeded {written(result.created_at)} by {shown(result.model, 191)}, {spent}, "
+        f"trace {shown(result.trace_id, 191) or '-'}"
+    )
 
 
 def _attempt_lines(one: Attempt) -> Iterator[str]:
-    spent = f"{one.duration_ms / 1000:.1f} s, {one.tokens_in}+{one.tokens_out} tokens, {money(one.cost_micro)}"
-    yield f"    {written(one.started_at)}  attempt {one.attempt}, {one.outcome}: {one.error_class}, {spent}"
+    spent = (
+        f"{one.duration_ms / 1000:.1f} s, {one.tokens_in}+{one.tokens_out} tokens, "
+        f"{money(one.cost_micro)}"
+    )
+    yield (
+        f"    {written(one.started_at)}  attempt {one.attempt}, {one.outcome}: "
+        f"{one.error_class}, {spent}"
+    )
     yield f"      trace {shown(one.trace_id, 191) or '-'}"
     yield f"      {shown(one.error, ERROR_SHOWN)}"
 
@@ -177,12 +203,18 @@ def record_lines(one: Record) -> Iterator[str]:
     """Yield the lines that describe a quarantined record for a person."""
     replayed = f", replayed {written(one.replayed_at)}" if one.replayed_at else ""
     yield f"{RECORD}{one.number}: {one.disposition}{replayed}"
-    yield f"  its record: {shown(one.topic, 249)}/{one.partition}/{one.offset}, set aside {written(one.created_at)}, seen {one.seen} times"
+    yield (
+        f"  its record: {shown(one.topic, 249)}/{one.partition}/{one.offset}, "
+        f"set aside {written(one.created_at)}, seen {one.seen} times"
+    )
     yield f"  fingerprint {one.fingerprint}: {shown(one.error, ERROR_SHOWN)}"
     yield f"  key: {'none' if one.key is None else _preview(one.key)}"
     yield f"  headers: {_preview(one.headers)}"
     cut = ", cut: the beginning of a larger one" if one.cut else ""
-    yield f"  value{cut}: {'none' if one.value is None else f'{len(one.value)} bytes: {_preview(one.value)}'}"
+    yield (
+        f"  value{cut}: "
+        f"{'none' if one.value is None else f'{len(one.value)} bytes: {_preview(one.value)}'}"
+    )
 
 
 def _preview(value: bytes) -> str:

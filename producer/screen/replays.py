@@ -29,13 +29,22 @@ def plan_lines(
     if plan.capped:
         yield f"left: {plan.capped} at the cap of {wish.cap} replays; --cap takes them too"
     if plan.closed:
-        yield f"left: {plan.closed} dead in a cancelled batch; replay --cancelled --batch NAME opens it again"
+        yield (
+            f"left: {plan.closed} dead in a cancelled batch; "
+            "replay --cancelled --batch NAME opens it again"
+        )
     if plan.quarantined:
-        yield f"left: {plan.quarantined} quarantined records; --disposition undecodable or rejected takes them"
+        yield (
+            f"left: {plan.quarantined} quarantined records; "
+            "--disposition undecodable or rejected takes them"
+        )
     if plan.tasks:
         spent = plan.spent
         tokens = f"{spent.tokens_in:,}+{spent.tokens_out:,} tokens"
-        yield f"spent on them so far: {money(spent.cost_micro)}, {tokens} in {counted(spent.attempts, 'attempt')}"
+        yield (
+            f"spent on them so far: {money(spent.cost_micro)}, "
+            f"{tokens} in {counted(spent.attempts, 'attempt')}"
+        )
         sample = f" (measured on the first {SAMPLE:,})" if plan.tasks > SAMPLE else ""
         yield f"one more attempt of each: {estimate}{sample}"
 
@@ -52,7 +61,10 @@ def result(run: Run) -> str:
     """Return the result of a run."""
     counts = run.counts
     said = [
-        f"{counts.get(ItemState.REPLAYED, 0)} {'are tasks now' if _only_records(run.wish) else 'wait again'}"
+        (
+            f"{counts.get(ItemState.REPLAYED, 0)} "
+            f"{'are tasks now' if _only_records(run.wish) else 'wait again'}"
+        )
     ]
     said += (
         [f"{counts[ItemState.PASSED]} passed over: changed meanwhile, or their batch is cancelled"]

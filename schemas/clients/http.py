@@ -33,7 +33,8 @@ def connected(url: str, timeout: timedelta) -> Client:
         Url(url)
     except ValueError:
         raise ConfigError(
-            "llm.base_url is not an address that can be called; write for example https://api.openai.com/v1"
+            "llm.base_url is not an address that can be called; "
+            "write for example https://api.openai.com/v1"
         ) from None
     builder = (
         ClientBuilder()
@@ -64,7 +65,8 @@ def why(error: PyreqwestError) -> str:
     said = [error.message, *(cause for cause in causes(error) if " for url " not in cause)]
     if wants_login(error):
         said.append(
-            "the proxy asks for a user and a password, set HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT"
+            "the proxy asks for a user and a password, "
+            "set HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT"
         )
     elif said[-1].startswith(_TUNNEL):
         said.append("the proxy that HTTPS_PROXY names did not connect")

@@ -51,7 +51,8 @@ OWN = (
 BROKERS = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")
 
 NOT_TAKEN = (
-    "no such setting, or not with this value; a file must exist and be readable, and SASL needs sasl.mechanism (PLAIN, SCRAM-SHA-256, "
+    "no such setting, or not with this value; a file must exist and be readable, "
+    "and SASL needs sasl.mechanism (PLAIN, SCRAM-SHA-256, "
     "SCRAM-SHA-512 or OAUTHBEARER) with its login; see librdkafka's CONFIGURATION.md"
 )
 
@@ -139,7 +140,8 @@ def consumer_settings(config: KafkaConfig, group_id: str) -> Settings:
         != "cooperative-sticky"
     ):
         raise ConfigError(
-            "[kafka.client] partition.assignment.strategy must be cooperative-sticky; remove the line"
+            "[kafka.client] partition.assignment.strategy must be cooperative-sticky; "
+            "remove the line"
         )
     chosen = _chosen(config, CONSUMER_PROMISES, PRODUCER_ONLY)
     return (
@@ -184,7 +186,8 @@ def refused_setting(config: KafkaConfig, reason: str) -> ConfigError:
     if named:
         return ConfigError(f"[kafka.client] {', '.join(named)}: {NOT_TAKEN}")
     return ConfigError(
-        f"[kafka.client] one of {', '.join(config.client)}, or one that is missing beside them: {NOT_TAKEN}"
+        f"[kafka.client] one of {', '.join(config.client)}, or one that is missing beside them: "
+        f"{NOT_TAKEN}"
     )
 
 
@@ -196,15 +199,18 @@ def outage_of(config: KafkaConfig, clock: Clock) -> Outage:
 def unreachable(config: KafkaConfig, reason: str) -> UnreachableError:
     """Return the error for brokers that do not answer."""
     return UnreachableError(
-        f"Kafka at {config.bootstrap} does not answer ({reason}); check that it runs, that [kafka] bootstrap or "
-        "DOCLLM_KAFKA_BOOTSTRAP names it, and that security.protocol, TLS and SASL in [kafka.client] are what it expects"
+        f"Kafka at {config.bootstrap} does not answer ({reason}); "
+        "check that it runs, that [kafka] bootstrap or "
+        "DOCLLM_KAFKA_BOOTSTRAP names it, and that security.protocol, "
+        "TLS and SASL in [kafka.client] are what it expects"
     )
 
 
 def refusing(config: KafkaConfig, reason: str) -> UnreachableError:
     """Return the error for brokers that answer with a refusal."""
     return UnreachableError(
-        f"Kafka at {config.bootstrap} refuses: {reason}; check what the user that [kafka.client] names may do with this group and its "
+        f"Kafka at {config.bootstrap} refuses: {reason}; "
+        "check what the user that [kafka.client] names may do with this group and its "
         "topics, and the broker's log"
     )
 
@@ -235,7 +241,8 @@ def _chosen(config: KafkaConfig, promises: Settings, others: re.Pattern[str]) ->
     for name, value in config.client.items():
         if name in promises and value.lower() != str(promises[name]).lower():
             raise ConfigError(
-                f"[kafka.client] {name} must stay {str(promises[name]).lower()}, or work could be lost; remove the line"
+                f"[kafka.client] {name} must stay {str(promises[name]).lower()}, "
+                "or work could be lost; remove the line"
             )
     return {name: value for name, value in config.client.items() if not others.match(name)}
 

@@ -81,4 +81,7 @@ def in_clear(url: str, proxies: Mapping[str, str]) -> str:
     through = (
         " and through the proxy of HTTP_PROXY or ALL_PROXY" if proxied and not bypassed else ""
     )
-    return f"the API key is sent to {parts.hostname} unencrypted{through}; use an https:// address if there is one"
+    return (
+        f"the API key is sent to {parts.hostname} unencrypted{through}; "
+        "use an https:// address if there is one"
+    )

@@ -143,7 +143,8 @@ class Database:
             ) from None
         if packet < LEAST_PACKET_BYTES:
             raise UnsafeStateError(
-                f"the database {self.where} takes {packet} bytes in a statement, and a task may need {LEAST_PACKET_BYTES}; "
+                f"the database {self.where} takes {packet} bytes in a statement, "
+                f"and a task may need {LEAST_PACKET_BYTES}; "
                 "set max_allowed_packet=64M on the server"
             )
 

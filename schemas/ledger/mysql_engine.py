@@ -129,7 +129,8 @@ def _connect_mysql(dialect: Any, _record: object, arguments: Any, settings: Any)
         ) from None
     except UnicodeError:  # the error's text quotes the password
         raise ConfigError(
-            "the database's address holds a host, name or password that none can be; check DOCLLM_DATABASE_URL"
+            "the database's address holds a host, name or password that none can be; "
+            "check DOCLLM_DATABASE_URL"
         ) from None
     # PyMySQL has one limit for greeting and statements
     connection._read_timeout = settings["read_timeout"]  # noqa: SLF001

@@ -109,17 +109,26 @@ def _utc_default_sqlite(_element: utc_default, _compiler: SQLCompiler, **_kw: An
 
 @compiles(utc_after)
 def _utc_after(element: utc_after, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"(UTC_TIMESTAMP(6) + INTERVAL ROUND({compiler.process(element.clauses, **kw)} * 1000000) MICROSECOND)"
+    return (
+        f"(UTC_TIMESTAMP(6) + INTERVAL ROUND({compiler.process(element.clauses, **kw)} * 1000000) "
+        "MICROSECOND)"
+    )
 
 
 @compiles(utc_after, "sqlite")
 def _utc_after_sqlite(element: utc_after, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"(strftime({_SQLITE_FORMAT}, 'now', printf('%+.3f seconds', {compiler.process(element.clauses, **kw)})) || '000')"
+    return (
+        f"(strftime({_SQLITE_FORMAT}, 'now', printf('%+.3f seconds', "
+        f"{compiler.process(element.clauses, **kw)})) || '000')"
+    )
 
 
 @compiles(seconds_until)
 def _seconds_until(element: seconds_until, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), {compiler.process(element.clauses, **kw)}) / 1000000)"
+    return (
+        "(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), "
+        f"{compiler.process(element.clauses, **kw)}) / 1000000)"
+    )
 
 
 @compiles(seconds_until, "sqlite")

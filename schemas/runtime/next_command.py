@@ -5,7 +5,8 @@ import shlex
 
 # A command up to the last word of its name. The rehearsal LLM reads no configuration.
 _COMMAND = re.compile(
-    r"python -m (?:producer (?:(?:dead|guard|topics) )?[a-z]+|agent(?: resume| reaper)?)\b(?! rehearsal-llm| --config)"
+    r"python -m (?:producer (?:(?:dead|guard|topics) )?[a-z]+|agent(?: "
+    r"resume| reaper)?)\b(?! rehearsal-llm| --config)"
 )
 
 

@@ -16,11 +16,17 @@ def contradictions(config: Config) -> list[str]:
     )
     if mysql and config.embedded:
         return [
-            "a MySQL ledger needs Kafka: set DOCLLM_KAFKA_BOOTSTRAP=HOST:9092, or remove database.url for embedded parts"
+            (
+                "a MySQL ledger needs Kafka: set DOCLLM_KAFKA_BOOTSTRAP=HOST:9092, "
+                "or remove database.url for embedded parts"
+            )
         ]
     if not mysql and not config.embedded:
         return [
-            "Kafka needs a MySQL ledger: set DOCLLM_DATABASE_URL=mysql://USER:PASSWORD@HOST:3306/DATABASE"
+            (
+                "Kafka needs a MySQL ledger: set "
+                "DOCLLM_DATABASE_URL=mysql://USER:PASSWORD@HOST:3306/DATABASE"
+            )
         ]
     return []
 
@@ -35,7 +41,10 @@ def route_faults(config: Config) -> list[str]:
         for name in config.routes
         if len(name) > MAX_ROUTE_CHARS or not name.isprintable() or name != name.strip()
     ]
-    form = f"use at most {MAX_ROUTE_CHARS} printable characters for a route's name, no blank at its ends"
+    form = (
+        f"use at most {MAX_ROUTE_CHARS} printable characters for a route's name, "
+        "no blank at its ends"
+    )
     faults = [f"routes.{name[:MAX_ROUTE_CHARS]!r}: {form}" for name in bad] + _idle_routes(config)
     known = sorted({DEFAULT_ROUTE, *config.routes})
     lost = [name for name, one in config.types.items() if one.route not in {None, *known}]

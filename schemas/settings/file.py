@@ -91,7 +91,8 @@ def _require_trust(path: Path, opened: os.stat_result) -> None:
             status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid)
         ):
             raise ConfigError(
-                f"{path} is not read: other users may write to {place}; run: chmod go-w {shlex.quote(str(place))}, or {fix}"
+                f"{path} is not read: other users may write to {place}; run: "
+                f"chmod go-w {shlex.quote(str(place))}, or {fix}"
             )
 
 

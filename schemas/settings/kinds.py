@@ -193,7 +193,8 @@ def _check_server(address: str) -> None:
     parts = _SERVER.fullmatch(address)
     if parts is None:
         raise ValueError(
-            "name the database at the end, and write %40 for an @ in the password: mysql://USER:PASSWORD@HOST:3306/DATABASE"
+            "name the database at the end, and write %40 for an @ in the password: "
+            "mysql://USER:PASSWORD@HOST:3306/DATABASE"
         )
     options = dict(parse_qsl(parts["options"] or "", keep_blank_values=True))
     if options.keys() - set(_SERVER_OPTIONS):
@@ -203,7 +204,8 @@ def _check_server(address: str) -> None:
         "ssl_capath",
     }:
         raise ValueError(
-            "without ssl_ca=FILE after '?' any server would be trusted; name the file with the authority's certificate"
+            "without ssl_ca=FILE after '?' any server would be trusted; "
+            "name the file with the authority's certificate"
         )
     if options.get("ssl_check_hostname", "true") not in {"true", "false"}:
         raise ValueError("write ssl_check_hostname=true or ssl_check_hostname=false")

@@ -215,7 +215,10 @@ def _key_faults(given: Mapping[str, _Given]) -> list[str]:
         return []
     fix = f"set DOCLLM_LLM_BASE_URL too, or name the file if you trust it: --config {FILE}"
     return [
-        f"{address.where}: llm.base_url would be sent the key of {key.where}, and nobody named this file; {fix}"
+        (
+            f"{address.where}: llm.base_url would be sent the key of {key.where}, "
+            f"and nobody named this file; {fix}"
+        )
     ]
 
 

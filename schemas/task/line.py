@@ -99,7 +99,10 @@ def prompt_chars(prompt: str, document: str) -> int:
 
 def too_large(size_bytes: int) -> LineError:
     """Return the error for a line that is larger than a record may be."""
-    fix = f"use at most {MAX_TASK_BYTES} bytes a line; for a large document write input.uri instead of input.text"
+    fix = (
+        f"use at most {MAX_TASK_BYTES} bytes a line; "
+        "for a large document write input.uri instead of input.text"
+    )
     return LineError("", f"is {size_bytes} bytes long", fix)
 
 
@@ -136,7 +139,10 @@ def _check_prompt(found: dict[str, Any], *, with_input: bool) -> None:
             f"write {PLACEHOLDER} where the input's text belongs, or leave out input",
         )
     if not with_input and PLACEHOLDER in prompt:
-        fix = f"add input.text or input.uri; a prompt that shall hold the word itself goes into input.text, with the prompt {PLACEHOLDER}"
+        fix = (
+            "add input.text or input.uri; a prompt that shall hold the word itself goes into "
+            f"input.text, with the prompt {PLACEHOLDER}"
+        )
         raise LineError("input", f"is missing, but the prompt has {PLACEHOLDER}", fix)
 
 
@@ -146,7 +152,10 @@ def _check_prompt_chars(prompt: str, document: str) -> None:
     A placeholder that occurs many times can make a small line larger than the memory.
     """
     if (chars := prompt_chars(prompt, document)) > MAX_PROMPT_CHARS:
-        fix = f"write {PLACEHOLDER} less often, or shorten the input; at most {MAX_PROMPT_CHARS} characters are sent"
+        fix = (
+            f"write {PLACEHOLDER} less often, or shorten the input; "
+            f"at most {MAX_PROMPT_CHARS} characters are sent"
+        )
         raise LineError("prompt", f"has {chars} characters with its document", fix)
 
 

@@ -153,7 +153,10 @@ def answer_schema(field: str, value: Any) -> dict[str, Any]:
             "use fewer or simpler patterns; what they shall refuse can be said in the prompt",
         )
     if (name := repeated_id(value)) is not None:
-        fix = "give each subschema an $id of its own, or leave the second one out and refer to the first by $ref"
+        fix = (
+            "give each subschema an $id of its own, "
+            "or leave the second one out and refer to the first by $ref"
+        )
         raise LineError(field, f"has the $id {name} twice", fix)
     if composite_choices(value) > MOST_COMPOSITE:
         fix = "list texts and numbers, or describe the lists and objects by items and properties"
@@ -221,7 +224,8 @@ def _file_uri(field: str, value: Any) -> str:
         raise LineError(
             field,
             "is not the URI of a file",
-            "write file:/// and the whole path, other characters than ASCII and blanks percent-encoded",
+            "write file:/// and the whole path, other characters than ASCII and blanks "
+            "percent-encoded",
         )
     return str(value)
 

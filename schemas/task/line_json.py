@@ -56,7 +56,10 @@ class _Reading:
         if error is None or isinstance(error, LineError) or is_interrupt(error):
             return
         if self._memory or not isinstance(error, MemoryError):
-            fix = "correct the line; if it is right as it is, report it to docllm's authors with this text"
+            fix = (
+                "correct the line; if it is right as it is, "
+                "report it to docllm's authors with this text"
+            )
             raise LineError("", f"cannot be read: {told(error)}", fix) from error
 
 
@@ -156,7 +159,10 @@ def refuse_rounded(line: dict[str, Any], field: str, value: bytes) -> None:
     if any(type(leaf) is float and abs(leaf) >= -_WHOLE.start for leaf in _leaves(line.get(field))):
         for name, inner in json.loads(value, parse_int=_exact)[field].items():
             if any(leaf is _BEYOND for leaf in _leaves(inner)):
-                fix = "write a smaller one, or one with an exponent, such as 1e20, where its last digits do not matter"
+                fix = (
+                    "write a smaller one, or one with an exponent, such as 1e20, "
+                    "where its last digits do not matter"
+                )
                 raise LineError(f"{field}.{name[:100]}", "has a whole number beyond 64 bits", fix)
 
 

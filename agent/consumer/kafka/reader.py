@@ -196,7 +196,8 @@ class Reader:
         elif error.code() in UNREADABLE:
             self._tell(
                 error,
-                f"{topic}[{number}] is read no further until its group is moved past that, or the client can take it",
+                f"{topic}[{number}] is read no further until its group is moved past that, "
+                "or the client can take it",
             )
         else:
             self._trouble(error)

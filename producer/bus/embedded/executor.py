@@ -34,7 +34,8 @@ class BusExecutor:
             return await self._executor(lambda: call(self._opened()))
         except sqlite3.OperationalError as error:
             raise UnreachableError(
-                f"the bus file {self._path} does not answer: {error}; check who holds it, and the disk"
+                f"the bus file {self._path} does not answer: {error}; "
+                "check who holds it, and the disk"
             ) from error
 
     def _opened(self) -> BusFile:

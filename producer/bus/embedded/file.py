@@ -63,7 +63,8 @@ class BusFile:
                 opened.pop_all()
         except (OSError, sqlite3.Error) as error:
             raise UnreachableError(
-                f"the bus file {path} cannot be opened: {error}; check the folder, its rights and the disk"
+                f"the bus file {path} cannot be opened: {error}; "
+                "check the folder, its rights and the disk"
             ) from error
 
     def _prepare(self) -> None:
@@ -73,7 +74,8 @@ class BusFile:
             self._create()
         if self._version() != VERSION:
             raise UnsafeStateError(
-                f"the bus file {self.path} has version {self._version()}, this docllm uses {VERSION}; use the docllm of then"
+                f"the bus file {self.path} has version {self._version()}, "
+                f"this docllm uses {VERSION}; use the docllm of then"
             )
 
     def _version(self) -> int:

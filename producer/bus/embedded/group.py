@@ -139,7 +139,8 @@ class Member:
 
     def _commit(self, db: sqlite3.Connection, marks: Mapping[int, int]) -> None:
         db.executemany(
-            'INSERT INTO committed (group_id, partition_id, "offset") SELECT group_id, partition_id, ? FROM ownership'
+            'INSERT INTO committed (group_id, partition_id, "offset") '
+            "SELECT group_id, partition_id, ? FROM ownership"
             " WHERE group_id=? AND partition_id=? AND owner=?"
             ' ON CONFLICT (group_id, partition_id) DO UPDATE SET "offset"=excluded."offset"',
             [
@@ -181,13 +182,16 @@ class Member:
             for row in db.execute("SELECT id FROM member WHERE group_id=?", (self._group,))
         }
         for member, topic_id in db.execute(
-            "SELECT member_id, topic_id FROM subscription JOIN member ON member.id=member_id WHERE group_id=?",
+            "SELECT member_id, topic_id FROM subscription JOIN member ON member.id=member_id "
+            "WHERE group_id=?",
             (self._group,),
         ):
             living[member].add(topic_id)
         rows = db.execute(
-            "SELECT p.id, p.topic_id, o.owner, o.heir FROM partition p LEFT JOIN ownership o ON o.group_id=? AND o.partition_id=p.id"
-            " WHERE o.partition_id IS NOT NULL OR p.topic_id IN (SELECT topic_id FROM subscription WHERE member_id=?) ORDER BY p.id",
+            "SELECT p.id, p.topic_id, o.owner, o.heir FROM partition p "
+            "LEFT JOIN ownership o ON o.group_id=? AND o.partition_id=p.id"
+            " WHERE o.partition_id IS NOT NULL OR p.topic_id IN (SELECT topic_id FROM subscription "
+            "WHERE member_id=?) ORDER BY p.id",
             (self._group, self.id),
         ).fetchall()
         heirs = balance(
@@ -209,8 +213,10 @@ class Member:
 
     def _holdings(self, db: sqlite3.Connection) -> tuple[Holding, ...]:
         rows = db.execute(
-            'SELECT p.id, t.name, p.topic_id, p.number, p.low, p.high, c."offset" FROM ownership o JOIN partition p ON p.id=o.partition_id'
-            " JOIN topic t USING (topic_id) LEFT JOIN committed c ON c.group_id=o.group_id AND c.partition_id=p.id"
+            'SELECT p.id, t.name, p.topic_id, p.number, p.low, p.high, c."offset" FROM ownership o '
+            "JOIN partition p ON p.id=o.partition_id"
+            " JOIN topic t USING (topic_id) LEFT JOIN committed c ON c.group_id=o.group_id "
+            "AND c.partition_id=p.id"
             " WHERE o.group_id=? AND o.owner=? ORDER BY p.id",
             (self._group, self.id),
         )
@@ -224,7 +230,8 @@ class Member:
         with self._file.snapshot() as db:
             known = db.execute("SELECT 1 FROM member WHERE id=?", (self.id,)).fetchone() is not None
             waits = db.execute(
-                "SELECT 1 FROM ownership WHERE group_id=?1 AND ((heir=?2 AND owner IS NULL) OR (owner=?2 AND heir IS NOT ?2))",
+                "SELECT 1 FROM ownership WHERE group_id=?1 AND ((heir=?2 "
+                "AND owner IS NULL) OR (owner=?2 AND heir IS NOT ?2))",
                 (self._group, self.id),
             ).fetchone()
             return (waits is not None or not known), self._holdings(db)

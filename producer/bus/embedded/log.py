@@ -125,7 +125,10 @@ class _Appender:
 
     def _partitions(self, topic: str) -> list[_Partition]:
         if topic not in self._topics:
-            sql = "SELECT p.id, p.high FROM partition p JOIN topic t USING (topic_id) WHERE t.name=? ORDER BY p.number"
+            sql = (
+                "SELECT p.id, p.high FROM partition p JOIN topic t USING (topic_id) WHERE t.name=? "
+                "ORDER BY p.number"
+            )
             self._topics[topic] = [_Partition(*row) for row in self._db.execute(sql, (topic,))]
         return self._topics[topic]
 
@@ -140,7 +143,10 @@ def read(
     written; records behind a gap are never returned.
     """
     start = first_place(partition_id)
-    sql = "SELECT place, timestamp_ms, key, value, headers FROM record WHERE place>=? AND place<? ORDER BY place"
+    sql = (
+        "SELECT place, timestamp_ms, key, value, headers FROM record WHERE place>=? AND place<? "
+        "ORDER BY place"
+    )
     found: list[Stored] = []
     for place, timestamp_ms, key, value, headers in file.each(
         sql, (start + position, start + position + records)

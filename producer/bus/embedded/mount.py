@@ -9,7 +9,8 @@ from schemas.errors import ConfigError
 
 _MOUNTS = Path("/proc/mounts")
 _NETWORK = frozenset(
-    "9p afs beegfs ceph cifs coda davfs fuse.ceph fuse.glusterfs fuse.s3fs fuse.sshfs gfs2 glusterfs gpfs lustre ncpfs nfs nfs4 ocfs2 "
+    "9p afs beegfs ceph cifs coda davfs fuse.ceph fuse.glusterfs fuse.s3fs fuse.sshfs gfs2 "
+    "glusterfs gpfs lustre ncpfs nfs nfs4 ocfs2 "
     "orangefs smb3 smbfs virtiofs".split()
 )
 
@@ -22,7 +23,8 @@ def refuse_network(folder: Path, mounts: Path = _MOUNTS) -> None:
     kind = kind_of(folder, mounts)
     if kind in _NETWORK:
         raise ConfigError(
-            f"{folder} is on a {kind} file system, where SQLite loses data; set DOCLLM_DATA_DIR to a local disk, or use Kafka and MySQL"
+            f"{folder} is on a {kind} file system, where SQLite loses data; "
+            "set DOCLLM_DATA_DIR to a local disk, or use Kafka and MySQL"
         )
 
 

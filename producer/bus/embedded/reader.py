@@ -47,7 +47,8 @@ def _bounds(file: BusFile, *, topic: str) -> list[tuple[int, int, int, int]]:
     found = bus.bounds(file, topic)
     if not found:
         raise ConfigError(
-            f"there is no topic {topic}; name the one that holds the dead letters, by default <group>.dlq"
+            f"there is no topic {topic}; name the one that holds the dead letters, "
+            "by default <group>.dlq"
         )
     return found
 

@@ -64,7 +64,8 @@ class KafkaTopicReader:
             raise KafkaException(found.error)
         if not found.partitions:
             raise ConfigError(
-                f"there is no topic {topic}; name the one that holds the dead letters, by default <group>.dlq"
+                f"there is no topic {topic}; name the one that holds the dead letters, "
+                "by default <group>.dlq"
             )
         ends: dict[int, int] = {}
         starts: list[TopicPartition] = []

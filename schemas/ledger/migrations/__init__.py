@@ -100,7 +100,8 @@ def _found(connection: Connection) -> str | None:
 def _refuse_newer(there: str | None) -> None:
     if there is not None and there not in _known():
         raise UnsafeStateError(
-            f"the database has schema {there}, which this version ({VERSION}, schema {wanted()}) does not know; update docllm"
+            f"the database has schema {there}, which this version ({VERSION}, "
+            f"schema {wanted()}) does not know; update docllm"
         )
 
 
