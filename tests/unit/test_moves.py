@@ -35,7 +35,7 @@ def test_only_waiting_tasks_are_claimed() -> None:
 def test_a_settle_takes_what_runs_or_was_reaped() -> None:
     """Pending is a source of the settle, for the late settle of a reaped task."""
     assert SETTLES == (Status.PROCESSING, Status.PENDING)
-    for name in ("succeed", "retry", "move", "give_up"):
+    for name in ("succeed", "retry", "move", "give_up", "snooze", "release"):
         assert MOVES[name].sources == SETTLES
 
 
