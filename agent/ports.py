@@ -11,10 +11,10 @@ from enum import Enum
 from typing import Protocol
 
 from agent.outcome import Outcome
-from producer.ledger.quarantine import RejectedRecord
 from producer.ports import Backlog, Order, Publisher, Refusal, TopicAdmin, TopicState
 from schemas.runtime.clock import Clock
 from schemas.task.envelope import Publication, RawHeaders
+from schemas.task.rejected_record import RejectedRecord
 
 __all__ = [
     "LLM",

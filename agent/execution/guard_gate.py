@@ -11,8 +11,8 @@ from agent.judge import Tier
 from agent.judge.guard_rule import GUARDED, moved
 from agent.outcome import Failure, Moved, Spent
 from agent.ports import Clock, Row
-from producer.ledger.guards import ANY_ROUTE, Guard
 from schemas.runtime import crash
+from schemas.task.guard import ANY_ROUTE, Guard
 
 # Of one agent, so that a topic of a million tasks is not rewritten at full speed.
 MOVES_PER_S = 500.0

@@ -20,7 +20,7 @@ from agent.ports import Clock
 from agent.process.containment import MemoryWatch, cancel, current_task, is_to_end
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
-from producer.ledger.guards import Guard
+from schemas.task.guard import Guard
 
 INTERNAL_S = 60.0
 CANCEL_S = 5.0

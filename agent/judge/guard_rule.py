@@ -14,10 +14,10 @@ is the duty that runs them, `agent/execution/guard_gate.py` stops tasks, and
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from agent.judge.tiers import SPREAD, Tier
 from agent.outcome import Failure, Moved, Spent
+from schemas.task.guard import GuardCause
 
 # The error classes of moved tasks: their guard is raised, or their route is closed.
 GUARDED, ROUTE_CLOSED = "GUARD", "ROUTE"
@@ -33,24 +33,6 @@ LOOK_MOST = 512  # tasks of one look, so that reading a look stays cheap
 # If tasks are known to be at fault, looks follow each other this many times faster than every
 # `guard.probe_s`.
 FASTER = 10
-
-
-class Cause(StrEnum):
-    """Why a guard was raised. The cause decides how the guard is tried.
-
-    Unless noted otherwise, looks begin `guard.probe_s` apart.
-    """
-
-    # Nothing succeeds on the route. A prompt of our own shows whether the route works.
-    NO_SUCCESS = "no_success"
-    # The tasks fail as a whole on a route that works. Looks follow each other fast.
-    EXHAUSTED = "exhausted"
-    # The tasks' own code or documents fail. No prompt can show this, only looks.
-    HANDLER = "handler"
-    # The first tasks were all refused for one reason.
-    BAD_REQUEST = "bad_request"
-    # Agents are lost over the tasks.
-    WORKER_LOST = "worker_lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +68,7 @@ class GuardWatch:
     refused: Counter[bytes] = field(default_factory=Counter)
     good_end: Callable[[], bool] = lambda: False
     silence: str = "nothing has succeeded on this route"
-    cause: Cause | None = None
+    cause: GuardCause | None = None
     why: str = ""
     _deaths: int = field(init=False, default=0)
     _total: int = field(init=False, default=0)
@@ -102,9 +84,9 @@ class GuardWatch:
 
         `of_call` says that a call to the route failed with the error.
         """
-        cause = Cause.EXHAUSTED if of_call else Cause.HANDLER
+        cause = GuardCause.EXHAUSTED if of_call else GuardCause.HANDLER
         if not self.raised and not self.route_works:
-            self._raise(Cause.NO_SUCCESS, self.silence)
+            self._raise(GuardCause.NO_SUCCESS, self.silence)
         if self.raised:
             return False
         self._count(EndedAlike(stamp))
@@ -125,7 +107,7 @@ class GuardWatch:
             self.refuses = True
             counted = f"all {alike}" if alike == self.ended else f"{alike} of {self.ended}"
             self._raise(
-                Cause.BAD_REQUEST,
+                GuardCause.BAD_REQUEST,
                 f"{counted} tasks that ended were refused for the same reason, "
                 "and none has succeeded",
             )
@@ -152,7 +134,7 @@ class GuardWatch:
         )
         self._stamp = one.exhausted
 
-    def _raise(self, cause: Cause, why: str) -> None:
+    def _raise(self, cause: GuardCause, why: str) -> None:
         self.raised, self.cause, self.why = True, cause, why
 
 
@@ -186,11 +168,13 @@ def next_size(look: Look, size: int, *, vouched: bool) -> int:
     return min(2 * size, LOOK_MOST) if vouched and look.failed else size
 
 
-def next_in_s(look: Look, cause: Cause, *, vouched: bool, age_s: float, probe_s: float) -> float:
+def next_in_s(
+    look: Look, cause: GuardCause, *, vouched: bool, age_s: float, probe_s: float
+) -> float:
     """Return the seconds until the next look may begin; this one began `age_s` ago."""
     if look.cancelled and not look.failed:
         return 0.0
-    fast = cause is Cause.EXHAUSTED and vouched and look.failed
+    fast = cause is GuardCause.EXHAUSTED and vouched and look.failed
     return max(0.0, (probe_s / FASTER if fast else probe_s) - age_s)
 
 

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, delete, or_, select, update
 
 from agent.judge import Effect, Tier, effect_of, fingerprint
-from agent.judge.guard_rule import REFUSED, WINDOW_S, Cause, GuardWatch, moved
+from agent.judge.guard_rule import REFUSED, WINDOW_S, GuardWatch, moved
 from agent.ledger import guard_history
 from agent.outcome import Dead, Moved, Outcome, Succeeded
 from agent.ports import Settlement
-from producer.ledger.guards import ANY_ROUTE
 from schemas.ledger.sql import insert_new, utc_after, utc_now
 from schemas.ledger.tables import guard, guard_look
+from schemas.task.guard import ANY_ROUTE, GuardCause
 
 EXHAUSTED, PERMANENT = "exhausted", "permanent"
 
@@ -139,7 +139,7 @@ def _cases(
                 connection, group, key, row, watch, succeeding=key.route in routes
             )
         if key in fruitless:
-            watch.refuses = row.opened_at is None and row.cause == Cause.BAD_REQUEST
+            watch.refuses = row.opened_at is None and row.cause == GuardCause.BAD_REQUEST
             watch.fruitless = True
             watch.ended, watch.refused = guard_history.refusals(
                 connection, *key, since=row.opened_at if row.cause else None
@@ -206,7 +206,7 @@ def _lock(connection: Connection, keys: Collection[GuardKey]) -> dict[GuardKey, 
     return {GuardKey(row.batch_id, row.type, row.route): row for row in rows}
 
 
-def _raise(connection: Connection, guard_id: int, cause: Cause, reason: str) -> None:
+def _raise(connection: Connection, guard_id: int, cause: GuardCause, reason: str) -> None:
     """Raise an open guard; its first look is due at once."""
     fresh = {"raised_at": utc_now(), "probe_at": utc_now(), "opened_at": None, "called_at": None}
     no_look = {"look_size": 1, "look_left": -1, "look_at": utc_now(), "vouched": 0}
@@ -280,4 +280,4 @@ def raise_for_losses(
     wide = {GuardKey(batch_id, task_type, ANY_ROUTE) for batch_id, task_type in keys}
     rows = _locked(connection, group, wide)
     for key in sorted(wide):
-        _raise(connection, rows[key].id, Cause.WORKER_LOST, reason)
+        _raise(connection, rows[key].id, GuardCause.WORKER_LOST, reason)

@@ -9,11 +9,11 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, func, literal, or_, select
 
 from agent.judge.guard_rule import GOOD_DEAD, GOOD_ENDED, GOOD_LEFT, REFUSED, WINDOW_S, EndedAlike
-from producer.ledger.guards import ANY_ROUTE
 from producer.ledger.tally import LOADED
 from producer.text.times import written
 from schemas.ledger.sql import UtcTime, utc_after
 from schemas.ledger.tables import batch, tally
+from schemas.task.guard import ANY_ROUTE
 from schemas.task.states import Status
 
 # The batch of tally rows that say that our own prompt was answered; no real batch has this id.

@@ -9,14 +9,14 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, delete, exists, literal, select, update
 
-from agent.judge.guard_rule import ROUTE_CLOSED, WINDOW_S, Cause, Look, next_in_s, next_size
+from agent.judge.guard_rule import ROUTE_CLOSED, WINDOW_S, Look, next_in_s, next_size
 from agent.ledger.guard_history import PROBE_BATCH, route_works
 from agent.ports import Order
 from producer.ledger import outbox, tally
-from producer.ledger.guards import ANY_ROUTE, Guard
 from schemas.ledger.bulk import insert_rows
 from schemas.ledger.sql import UtcTime, utc_after, utc_now
 from schemas.ledger.tables import guard, guard_look, task, task_attempt, task_input
+from schemas.task.guard import ANY_ROUTE, Guard, GuardCause
 from schemas.task.states import WAITING, Status
 
 PAGE = 500
@@ -48,7 +48,7 @@ def take_route_turn(connection: Connection, group: str, route: str, wait_s: floa
     mine = (
         guard.c.group_name == group,
         guard.c.route == route,
-        guard.c.cause != Cause.WORKER_LOST.value,
+        guard.c.cause != GuardCause.WORKER_LOST.value,
         _RAISED,
         _DUE,
     )
@@ -80,7 +80,7 @@ def begin(connection: Connection, group: str, one: Guard) -> bool:
     something else of the group succeeded.
     """
     works = route_works(connection, group, one.route, since=one.look_at)
-    if not works and one.cause != Cause.WORKER_LOST:
+    if not works and one.cause != GuardCause.WORKER_LOST:
         return False
     _begin(connection, [(one.id, one.look_at)], _DUE, vouched=works)
     return True
@@ -106,7 +106,7 @@ def _begin(
         same = (
             guard.c.id == guard_id,
             guard.c.look_at == literal(look_at, UtcTime),
-            guard.c.cause != Cause.NO_SUCCESS.value,
+            guard.c.cause != GuardCause.NO_SUCCESS.value,
         )
         began = (
             update(guard)
@@ -213,7 +213,7 @@ def look_at(connection: Connection, group: str, one: Guard, probe_s: float) -> s
 
     Ends a look that is over, and sets the time of the next one.
     """
-    if one.cause == Cause.NO_SUCCESS:
+    if one.cause == GuardCause.NO_SUCCESS:
         return (
             "something succeeded on its route"
             if route_works(connection, group, one.route, since=one.raised_at)
@@ -225,7 +225,7 @@ def look_at(connection: Connection, group: str, one: Guard, probe_s: float) -> s
     if look.succeeded:
         return "a task of its look succeeded"
     if look.over(turns=one.look_left, late=one.look_s > probe_s):
-        cause, size = Cause(one.cause), next_size(look, one.look_size, vouched=one.vouched)
+        cause, size = GuardCause(one.cause), next_size(look, one.look_size, vouched=one.vouched)
         after_s = next_in_s(look, cause, vouched=one.vouched, age_s=one.look_s, probe_s=probe_s)
         same = (
             guard.c.id == one.id,

@@ -10,16 +10,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from agent.execution.guard_gate import GuardGate
-from agent.judge.guard_rule import Cause
 from agent.ledger import guard_probes
 from agent.ports import Clock, Order
 from producer.ledger import guards as rows
-from producer.ledger.guards import Guard
 from schemas.errors import DocllmError
 from schemas.ledger.database import Connection, Database, DatabaseError
 from schemas.runtime import crash
 from schemas.runtime.executors import Executor
 from schemas.runtime.outage import DUTY, Outage
+from schemas.task.guard import Guard, GuardCause
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
@@ -98,7 +97,10 @@ class GuardKeeper:
         busy = [
             one
             for one in found
-            if not one.raised or one.cause == Cause.NO_SUCCESS or one.looking or one.probe_in_s <= 0
+            if not one.raised
+            or one.cause == GuardCause.NO_SUCCESS
+            or one.looking
+            or one.probe_in_s <= 0
         ]
         first = self._looks * MOST % max(len(busy), 1)
         self._looks += 1
@@ -158,7 +160,7 @@ class GuardKeeper:
         """Begin the look that is due; if its route must be asked first, send a prompt for it."""
         if not await self._run(lambda c: guard_probes.any_waiting(c, one)):
             await self._idle(one)
-        elif one.cause == Cause.NO_SUCCESS or not await self._run(
+        elif one.cause == GuardCause.NO_SUCCESS or not await self._run(
             lambda c: guard_probes.begin(c, self._group, one)
         ):
             asked = await self._run(

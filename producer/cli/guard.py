@@ -7,13 +7,13 @@ from functools import partial
 from producer.app import SCREEN_S, LedgerParts, opened_ledger
 from producer.cli.cancel import actor
 from producer.ledger import guards
-from producer.ledger.guards import Guard
 from producer.ledger.store import require_batch
 from producer.screen.output import complain, note, say, say_json
 from producer.text.printable import shown
 from schemas.ledger.database import Connection
 from schemas.runtime.next_command import with_config
 from schemas.settings.config import Config
+from schemas.task.guard import Guard
 
 VERSION = 1
 GUARD = (
@@ -42,7 +42,7 @@ async def _list(parts: LedgerParts, options: argparse.Namespace) -> int:
         whole = {
             "version": VERSION,
             "group": options.group,
-            "guards": [one.as_json() for one in found],
+            "guards": [guards.as_json(guard) for guard in found],
         }
         say_json(whole)
         return 0

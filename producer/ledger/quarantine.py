@@ -6,7 +6,7 @@ for ever: values are cut to the size that fits, and a record that comes again is
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 import orjson
@@ -19,6 +19,7 @@ from schemas.ledger.tables import quarantine
 from schemas.task.envelope import BATCH_HEADER, MAX_TASK_BYTES, Outgoing, RawHeaders
 from schemas.task.fingerprint import fingerprint
 from schemas.task.line_json import reading
+from schemas.task.rejected_record import RejectedRecord
 from schemas.task.untrusted import contained, told
 from schemas.task.wording import one_line
 
@@ -27,21 +28,6 @@ BEGINNING_BYTES = 64 << 10  # stored of a larger value, and of a key
 KEPT_HEADER_BYTES = 8 << 10
 KEPT_BATCH_BYTES = 1000  # of a batch name; a larger value cannot be a name
 OURS = "docllm-"
-
-
-@dataclass(frozen=True, slots=True)
-class RejectedRecord:
-    """A rejected record, its place, and the reason."""
-
-    topic_id: str
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: RawHeaders
-    reason: str
-    disposition: str = "undecodable"
 
 
 def keep(connection: Connection, group: str, suspects: Sequence[RejectedRecord]) -> list[Order]:

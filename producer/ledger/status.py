@@ -10,11 +10,11 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, or_, select
 
 from producer.ledger import guards, outbox, store
-from producer.ledger.guards import Guard
 from producer.ledger.tally import LOADED, REPLAYED
 from schemas.ledger.migrations import ledger_id
 from schemas.ledger.sql import seconds_until, utc_after
 from schemas.ledger.tables import agent, batch, tally, task
+from schemas.task.guard import Guard
 from schemas.task.states import OWNER_BITS, Status
 
 RATE_WINDOW_S = 60.0
@@ -86,7 +86,7 @@ class GroupStatus:
             "orders": self.orders,
             "reasons": list(self.reasons),
         }
-        head |= {"guards": [one.as_json() for one in self.guards]}
+        head |= {"guards": [guards.as_json(guard) for guard in self.guards]}
         return head | {
             "agents": [asdict(one) for one in self.agents],
             "batches": [asdict(one) for one in self.batches],

@@ -8,11 +8,11 @@ from sqlalchemy import delete
 
 from agent.outcome import Dead, Failure, Outcome
 from producer.ledger import outbox, quarantine, status
-from producer.ledger.quarantine import RejectedRecord
 from producer.ledger.selection import Selection
 from producer.replay import runs, tasks
 from producer.replay.runs import Cursor, ItemState, Page, ReplayRequest, Run
 from schemas.ledger import tables
+from schemas.task.rejected_record import RejectedRecord
 from tests.contract.ledger_parts import DEAD, GROUP, SPENT, Books
 
 OTHER = Dead(Failure("TOO_LONG", "9000 tokens are too many"), SPENT, "permanent")

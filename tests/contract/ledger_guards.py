@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from agent.outcome import Dead, Failure, Outcome
 from agent.ports import Order, Row, Settlement, Verdict
 from producer.ledger import guards
-from producer.ledger.guards import Guard
 from schemas.ledger import tables
+from schemas.task.guard import Guard
 from tests.contract.ledger_parts import BATCH, GROUP, ORIGIN, SPENT, Books
 
 ROUTE = "route"

@@ -6,10 +6,10 @@ from agent.execution.guard_gate import GuardGate
 from agent.ledger import guard_probes
 from agent.maintenance.guard_keeper import GuardKeeper
 from agent.ports import Order
-from producer.ledger.guards import Guard
 from schemas.ledger import tables
 from schemas.runtime.clock import SystemClock
 from schemas.runtime.executors import InlineExecutor
+from schemas.task.guard import Guard
 from schemas.task.states import Status
 from tests.contract.ledger_guards import ROUTE, claimed, ended, exhausted, raised
 from tests.contract.ledger_parts import GROUP, LONGEST, SUCCEEDED, Books

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Sequence
 
 from producer.ledger import quarantine, store
-from producer.ledger.quarantine import RejectedRecord
 from producer.ports import Incoming, Order
 from producer.relay import record_builder
 from producer.relay.relay import Relay
@@ -12,6 +11,7 @@ from producer.replay.from_topic import Found, FromTopic, Loaded
 from schemas.ledger import tables
 from schemas.runtime.executors import InlineExecutor
 from schemas.task.envelope import Publication, RawHeaders, encode
+from schemas.task.rejected_record import RejectedRecord
 from schemas.task.topics import Topics
 from tests.contract.ledger_parts import GROUP, Books
 from tests.contract.test_replay import FakeClock, FakePublisher

@@ -6,11 +6,11 @@ A dead letter has the original bytes.
 import pytest
 
 from producer.ledger import outbox, quarantine
-from producer.ledger.quarantine import RejectedRecord
 from producer.ports import Order
 from producer.relay import record_builder
 from schemas.ledger import tables
 from schemas.task.envelope import MAX_TASK_BYTES, VERSION, Outgoing, RawHeaders, decode
+from schemas.task.rejected_record import RejectedRecord
 from schemas.task.states import Status
 from schemas.task.topics import Topics
 from tests.contract.ledger_parts import (

@@ -8,9 +8,9 @@ import pytest
 
 from producer.ledger import outbox, quarantine
 from producer.ledger.outbox import unpack
-from producer.ledger.quarantine import RejectedRecord
 from schemas.ledger import tables
 from schemas.task.envelope import MAX_TASK_BYTES, Outgoing
+from schemas.task.rejected_record import RejectedRecord
 from tests.contract.ledger_parts import GROUP, Books
 
 

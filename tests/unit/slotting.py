@@ -12,16 +12,15 @@ from agent.execution.slots import Slots
 from agent.execution.worker import Worker
 from agent.inflight.delivery import Delivery
 from agent.judge import Tier
-from agent.judge.guard_rule import Cause
 from agent.lease import Lease
 from agent.outcome import Outcome
 from agent.ports import Partition, Row
 from agent.process.containment import MemoryWatch
 from agent.reporting.telemetry import Counts
 from agent.routes import Router
-from producer.ledger.guards import Guard
 from schemas.runtime.clock import SystemClock
 from schemas.task.envelope import Publication
+from schemas.task.guard import Guard, GuardCause
 from tests.unit.breakers import ROUTE
 
 PARTITION = Partition("g.tasks", "id", 0, 1)
@@ -32,7 +31,7 @@ RAISED = Guard(
     batch="b",
     type="document",
     route=ROUTE,
-    cause=Cause.EXHAUSTED.value,
+    cause=GuardCause.EXHAUSTED.value,
     reason="10 of the last 12 tasks were given up on",
     raised_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
     probe_in_s=60.0,

@@ -9,10 +9,10 @@ import pytest
 
 from agent.execution.guard_gate import GuardGate
 from agent.judge import Tier
-from agent.judge.guard_rule import Cause
 from agent.outcome import Failure, Moved
 from agent.ports import Row
-from producer.ledger.guards import ANY_ROUTE, Guard
+from producer.ledger.guards import as_json
+from schemas.task.guard import ANY_ROUTE, Guard, GuardCause
 
 RAISED = Guard(
     id=1,
@@ -20,7 +20,7 @@ RAISED = Guard(
     batch="tasks",
     type="document",
     route="default",
-    cause=Cause.EXHAUSTED.value,
+    cause=GuardCause.EXHAUSTED.value,
     reason="10 of the last 12 tasks were given up on",
     raised_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
     probe_in_s=60.0,
@@ -86,7 +86,7 @@ def test_a_guards_times_are_told_as_all_others_are() -> None:
 
     `export` and `dead show` write them so too.
     """
-    assert RAISED.as_json()["raised_at"] == "2026-01-31T00:00:00Z"
+    assert as_json(RAISED)["raised_at"] == "2026-01-31T00:00:00Z"
 
 
 def test_nothing_is_stopped_without_a_guard() -> None:
@@ -231,7 +231,10 @@ def test_between_looks_no_task_asks() -> None:
         (replace(RAISED, look_size=8), "next look in 60 s, with up to 8 tasks"),
         (replace(RAISED, look_size=8, probe_in_s=-3.0), "next look now, with up to 8 tasks"),
         (replace(RAISED, look_size=8, look_left=0), "up to 8 tasks of it tried now"),
-        (replace(RAISED, cause=Cause.NO_SUCCESS.value), "a prompt is sent to the route in 60 s"),
+        (
+            replace(RAISED, cause=GuardCause.NO_SUCCESS.value),
+            "a prompt is sent to the route in 60 s",
+        ),
     ],
 )
 def test_a_guard_says_what_it_waits_for(one: Guard, said: str) -> None:

@@ -8,7 +8,6 @@ from agent.judge import Tier
 from agent.judge.guard_rule import (
     LOOK_MOST,
     REFUSALS,
-    Cause,
     EndedAlike,
     GuardWatch,
     Look,
@@ -17,6 +16,7 @@ from agent.judge.guard_rule import (
     next_size,
 )
 from agent.outcome import Failure, Spent
+from schemas.task.guard import GuardCause
 
 ERROR, OTHER = b"e" * 16, b"o" * 16
 
@@ -50,7 +50,7 @@ def test_nothing_dies_on_a_route_that_works_for_nobody() -> None:
     )
 
     assert not watch.may_die(ERROR)
-    assert (watch.raised, watch.cause) == (True, Cause.NO_SUCCESS)
+    assert (watch.raised, watch.cause) == (True, GuardCause.NO_SUCCESS)
     assert watch.why == "nothing has succeeded on this route in this group yet"
 
 
@@ -70,7 +70,7 @@ def test_ten_deaths_in_a_row_for_one_error_are_the_limit() -> None:
     watch = GuardWatch(raised=False, route_works=True, lately=[EndedAlike(None, 5000)])
 
     assert deaths_until_raised(watch, *[ERROR] * 20) == 10
-    assert watch.cause is Cause.EXHAUSTED
+    assert watch.cause is GuardCause.EXHAUSTED
     assert watch.why == "the last 10 tasks were given up on for the same error"
 
 
@@ -142,7 +142,7 @@ def test_failures_of_a_handler_are_a_cause_of_their_own() -> None:
     for _ in range(10):
         watch.may_die(ERROR, of_call=False)
 
-    assert watch.cause is Cause.HANDLER
+    assert watch.cause is GuardCause.HANDLER
 
 
 def test_a_long_good_run_is_not_held_back_at_its_end() -> None:
@@ -177,7 +177,7 @@ def test_a_dozen_refusals_for_one_reason_are_the_limit_of_a_key_without_success(
     watch = GuardWatch(raised=False, route_works=True, fruitless=True)
 
     assert refused_until_raised(watch, *[ERROR] * 400) == REFUSALS == 12
-    assert watch.cause is Cause.BAD_REQUEST
+    assert watch.cause is GuardCause.BAD_REQUEST
     assert (
         watch.why
         == "all 12 tasks that ended were refused for the same reason, and none has succeeded"
@@ -192,7 +192,7 @@ def test_a_few_that_fail_otherwise_do_not_hide_a_wrong_parameter() -> None:
         assert watch.may_be_refused(stamp(number))
     assert refused_until_raised(watch, *[ERROR] * 20) == 12
 
-    assert watch.cause is Cause.BAD_REQUEST
+    assert watch.cause is GuardCause.BAD_REQUEST
     assert (
         watch.why
         == "12 of 22 tasks that ended were refused for the same reason, and none has succeeded"
@@ -275,17 +275,17 @@ def test_a_look_is_over_when_nothing_more_is_learnt(
 @pytest.mark.parametrize(
     ("look", "cause", "vouched", "in_s"),
     [
-        (Look(failed=1), Cause.EXHAUSTED, True, 20),
-        (Look(failed=1), Cause.HANDLER, True, 290),
-        (Look(failed=1), Cause.EXHAUSTED, False, 290),
-        (Look(failed=1), Cause.BAD_REQUEST, True, 290),
-        (Look(failed=1), Cause.WORKER_LOST, True, 290),
-        (Look(cancelled=1), Cause.BAD_REQUEST, True, 0),
-        (Look(), Cause.EXHAUSTED, True, 290),
+        (Look(failed=1), GuardCause.EXHAUSTED, True, 20),
+        (Look(failed=1), GuardCause.HANDLER, True, 290),
+        (Look(failed=1), GuardCause.EXHAUSTED, False, 290),
+        (Look(failed=1), GuardCause.BAD_REQUEST, True, 290),
+        (Look(failed=1), GuardCause.WORKER_LOST, True, 290),
+        (Look(cancelled=1), GuardCause.BAD_REQUEST, True, 0),
+        (Look(), GuardCause.EXHAUSTED, True, 290),
     ],
 )
 def test_looks_follow_fast_only_where_tasks_are_known_to_be_at_fault(
-    look: Look, cause: Cause, in_s: float, *, vouched: bool
+    look: Look, cause: GuardCause, in_s: float, *, vouched: bool
 ) -> None:
     """A prompt tells nothing of a handler, or of what kills agents; a wrong parameter is to cost tens of tasks."""
     assert next_in_s(look, cause, vouched=vouched, age_s=10.0, probe_s=300.0) == in_s

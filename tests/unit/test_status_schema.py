@@ -9,8 +9,8 @@ import jsonschema_rs
 import orjson
 
 from agent.judge.guard_rule import GUARDED, ROUTE_CLOSED
-from producer.ledger.guards import Guard
 from producer.ledger.status import AgentStatus, BatchStatus, GroupStatus, _failures
+from schemas.task.guard import Guard
 from schemas.task.states import Status
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "json" / "status.json"

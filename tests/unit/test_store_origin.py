@@ -26,6 +26,7 @@ from producer.replay import from_topic, records
 from schemas.errors import UnsafeStateError
 from schemas.ledger.database import Database
 from schemas.settings.sources import ledger_url, load_config
+from schemas.task.rejected_record import RejectedRecord
 
 LINE = b'{"id":"2024.txt","prompt":"Sum up."}\n'
 
@@ -148,7 +149,7 @@ def test_a_record_that_was_refused_stays_refused_when_it_is_replayed(database: D
     task = Incoming(0, 1, b"k", LINE, [("docllm-task", b"1"), ("docllm-batch", b"reports")])
     run(database, lambda c: open_batch(c, "reports", "g"))
     unread: dict[int, str] = {}
-    suspect = quarantine.RejectedRecord(
+    suspect = RejectedRecord(
         "id", "g.inbox", 0, 0, b"k", LINE, [("docllm-batch", b"reports")], "why", "rejected"
     )
     run(database, lambda c: quarantine.keep(c, "g", [suspect]))

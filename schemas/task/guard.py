@@ -1,0 +1,90 @@
+"""A guard as a value, and why it was raised.
+
+While a guard is raised, the tasks of its key wait instead of being given up. A guard's key is
+batch, type and route.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+ANY_ROUTE = ""  # no route has this name; a task may name a route by any other text
+
+
+class GuardCause(StrEnum):
+    """Why a guard was raised. The cause decides how the guard is tried.
+
+    Unless noted otherwise, looks begin `guard.probe_s` apart.
+    """
+
+    # Nothing succeeds on the route. A prompt of our own shows whether the route works.
+    NO_SUCCESS = "no_success"
+    # The tasks fail as a whole on a route that works. Looks follow each other fast.
+    EXHAUSTED = "exhausted"
+    # The tasks' own code or documents fail. No prompt can show this, only looks.
+    HANDLER = "handler"
+    # The first tasks were all refused for one reason.
+    BAD_REQUEST = "bad_request"
+    # Agents are lost over the tasks.
+    WORKER_LOST = "worker_lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A guard; ages are by the database's clock.
+
+    - `opened_s` is None while the guard is raised.
+    - `probe_in_s` is the time until the next look, negative once the look is due. During a look, it
+      is the time until a task may be called up for it.
+    - `look_size` is the number of tasks in the present look, or in the next one if there is none.
+    - `look_left` is the number of free places in the present look, -1 if there is none.
+    - `look_at` is when the present look began. Without a look, it is when the last look ended or
+      the guard was raised.
+    - `vouched` says that the route worked when the look began.
+    """
+
+    id: int
+    batch_id: int
+    batch: str
+    type: str
+    route: str
+    cause: str
+    reason: str
+    raised_at: datetime
+    probe_in_s: float
+    opened_s: float | None
+    look_at: datetime
+    look_s: float = 0.0
+    look_size: int = 1
+    look_left: int = -1
+    vouched: bool = False
+
+    @property
+    def raised(self) -> bool:
+        """Return whether the guard stops tasks."""
+        return self.opened_s is None
+
+    @property
+    def looking(self) -> bool:
+        """Return whether some of its tasks are tried now."""
+        return self.look_left >= 0
+
+    @property
+    def key(self) -> str:
+        """Return the guard's key, for a person."""
+        route = "any route" if self.route == ANY_ROUTE else f"route {self.route}"
+        return f"batch {self.batch}, type {self.type}, {route}"
+
+    @property
+    def probe_due_s(self) -> float:
+        """Return the seconds until its next look, 0 when that is due or under way."""
+        return 0.0 if self.looking else round(max(0.0, self.probe_in_s), 1)
+
+    @property
+    def ahead(self) -> str:
+        """Return the guard's next step, for a person."""
+        when = f"in {self.probe_due_s:.0f} s" if self.probe_due_s else "now"
+        if self.cause == GuardCause.NO_SUCCESS:
+            return f"a prompt is sent to the route {when}"
+        tasks = "1 task" if self.look_size == 1 else f"up to {self.look_size} tasks"
+        return f"{tasks} of it tried now" if self.looking else f"next look {when}, with {tasks}"
