@@ -37,7 +37,7 @@ from agent.routes import Router, route_of
 from agent.routes.accounts import Accounts, Connect
 from agent.routes.probe_sender import ProbeSender
 from producer.app import Parts
-from producer.bus.topic_family import Known
+from producer.bus.topic_family import StoredIds
 from producer.input.excluded_files import own_files
 from producer.ledger import dead_letters, outbox, status, store
 from producer.ledger.status import GroupStatus
@@ -57,7 +57,7 @@ class Builder:
         self,
         *,
         parts: Parts,
-        known: Known,
+        known: StoredIds,
         connect: Connect,
         executors: Executors,
         reading: Executor,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from producer.bus.topic_family import Known, TopicFamily
+from producer.bus.topic_family import StoredIds, TopicFamily
 from schemas.runtime.clock import Clock
 
 KNOWN_TOPICS_S = 3.0
@@ -11,7 +11,7 @@ KNOWN_TOPICS_S = 3.0
 class TopicIds:
     """The topic ids that `topics apply` stored, read again every few seconds."""
 
-    def __init__(self, *, family: TopicFamily, clock: Clock, known: Known) -> None:
+    def __init__(self, *, family: TopicFamily, clock: Clock, known: StoredIds) -> None:
         self._family = family
         self._clock = clock
         self._known = known
@@ -27,4 +27,4 @@ class TopicIds:
         """
         while True:
             await self._clock.sleep(KNOWN_TOPICS_S)
-            self._known = await self._family.known() or self._known
+            self._known = await self._family.stored_ids() or self._known

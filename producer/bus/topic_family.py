@@ -22,8 +22,11 @@ from schemas.runtime.clock import Clock
 from schemas.runtime.executors import Executor
 from schemas.task.topics import Topics
 
-PARTITIONS, EMBEDDED_PARTITIONS = 12, 4
-APPEAR_S, OVERTAKEN_S, LOOK_S = 30.0, 3.0, 0.2
+PARTITIONS = 12  # the default for a topic on Kafka
+EMBEDDED_PARTITIONS = 4
+APPEAR_S = 30.0  # how long brokers may take to show a topic that was just made
+OVERTAKEN_S = 3.0  # how long they may take to show what another program changed
+LOOK_S = 0.2
 # The settings that `TopicAdmin.create` and `configure` give a topic. A retention limit would delete
 # waiting work.
 SETTINGS = {
@@ -36,11 +39,11 @@ SETTINGS = {
 
 
 # Every agent runs this every few seconds.
-_KNOWN = select(group_info).where(group_info.c.group_name == bindparam("of_group"))
+_STORED_IDS = select(group_info).where(group_info.c.group_name == bindparam("of_group"))
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class StoredIds:
     """Cluster and topic ids as `topics apply` saw them."""
 
     cluster_id: str
@@ -70,25 +73,27 @@ class TopicFamily:
 
         Partitions are never reduced.
         """
-        done = []
-        there = await self._admin.describe(self._topics.names)
+        lines = []
+        states = await self._admin.describe(self._topics.names)
         for name in self._topics.names:
-            if name in there or not self._topics.is_old(name):
-                done += await self._apply_one(name, there.get(name), partitions, replication_factor)
-        done += await self._old_tiers(there)
-        while (stored := await self._remember()) is None:
+            if name in states or not self._topics.is_old(name):
+                lines += await self._apply_one(
+                    name, states.get(name), partitions, replication_factor
+                )
+        lines += await self._old_tier_lines(states)
+        while (are_new := await self._store_current()) is None:
             pass  # another program stored ids that may be newer than those seen here: look again
-        return [*done, "topic ids stored"] if stored else done
+        return [*lines, "topic ids stored"] if are_new else lines
 
     async def wider_than(self, partitions: int) -> dict[str, int]:
         """Return each topic that has more partitions, with their number.
 
         `apply` leaves such a topic as it is, since fewer partitions would lose records.
         """
-        there = await self._admin.describe(self._topics.names)
+        states = await self._admin.describe(self._topics.names)
         return {
             name: state.partitions
-            for name, state in sorted(there.items())
+            for name, state in sorted(states.items())
             if state.partitions > partitions
         }
 
@@ -113,13 +118,12 @@ class TopicFamily:
         A wait is needed because not every broker learns of a change at once.
         """
         waited_s = 0.0
-        while (found := (await self._admin.describe([name])).get(name)) in (
-            None,
-            state,
-        ) and waited_s < OVERTAKEN_S:
+        while True:
+            current = (await self._admin.describe([name])).get(name)
+            if current not in (None, state) or waited_s >= OVERTAKEN_S:
+                return current or state
             await self._clock.sleep(LOOK_S)
             waited_s += LOOK_S
-        return found or state
 
     async def _change(
         self, name: str, state: TopicState | None, partitions: int, replication_factor: int | None
@@ -128,54 +132,54 @@ class TopicFamily:
             await self._admin.create(name, partitions, replication_factor)
             crash.reach("topics.created")
             return [f"{name}: made with {partitions} partitions"]
-        done = []
+        lines = []
         if state.partitions < partitions:
             await self._admin.grow(name, partitions)
             crash.reach("topics.grown")
-            done.append(f"{name}: raised from {state.partitions} to {partitions} partitions")
+            lines.append(f"{name}: raised from {state.partitions} to {partitions} partitions")
         if _settings_differ(state):
             await self._admin.configure(name)
             crash.reach("topics.configured")
-            done.append(f"{name}: settings set")
-        return done
+            lines.append(f"{name}: settings set")
+        return lines
 
-    async def _old_tiers(self, there: Mapping[str, TopicState]) -> list[str]:
+    async def _old_tier_lines(self, states: Mapping[str, TopicState]) -> list[str]:
         """Report for each tier of another configuration whether its topic is still needed."""
-        done = []
+        lines = []
         for name in filter(self._topics.is_old, self._topics.names):
-            if name not in there:
-                done.append(f"{name}: the topic of an old tier is gone")
+            if name not in states:
+                lines.append(f"{name}: the topic of an old tier is gone")
                 continue
             backlog = await self._admin.backlog(
                 self._topics.consumer_group(self._topics.destination(name)), [name]
             )
-            left = (
+            advice = (
                 f"{backlog.lag} records wait there; agents work them off"
                 if backlog.lag
                 else "empty; it may be deleted"
             )
-            done.append(f"{name}: an old tier, {left}")
-        return done
+            lines.append(f"{name}: an old tier, {advice}")
+        return lines
 
-    async def _remember(self) -> bool | None:
+    async def _store_current(self) -> bool | None:
         """Store the ids that exist now; return whether they were new.
 
         Returns None when another program stored other ids meanwhile.
         """
-        before = await self.known()
-        there = await self._described()
-        seen = Known(
+        stored = await self.stored_ids()
+        states = await self._all_states()
+        current = StoredIds(
             await self._admin.cluster_id(),
-            {name: state.topic_id for name, state in sorted(there.items())},
+            {name: state.topic_id for name, state in sorted(states.items())},
         )
-        if seen == before:
+        if current == stored:
             return False
         is_stored = await self._executor(
-            lambda: self._database.run(lambda c: _store(c, self._topics, before, seen))
+            lambda: self._database.run(lambda c: _store(c, self._topics, stored, current))
         )
         return True if is_stored else None
 
-    async def _described(self) -> Mapping[str, TopicState]:
+    async def _all_states(self) -> Mapping[str, TopicState]:
         """Return the topics once the brokers show all of them.
 
         A cluster takes a moment until every broker knows of a new topic. Raises UnsafeStateError
@@ -183,7 +187,7 @@ class TopicFamily:
         """
         waited_s = 0.0
         needed = {name for name in self._topics.names if not self._topics.is_old(name)}
-        while missing := needed - set(there := await self._admin.describe(self._topics.names)):
+        while missing := needed - set(states := await self._admin.describe(self._topics.names)):
             if waited_s >= APPEAR_S:
                 shown = ", ".join(sorted(missing))
                 raise UnsafeStateError(
@@ -192,48 +196,50 @@ class TopicFamily:
                 )
             await self._clock.sleep(LOOK_S)
             waited_s += LOOK_S
-        return there
+        return states
 
-    async def known(self) -> Known | None:
+    async def stored_ids(self) -> StoredIds | None:
         """Return the ids that `topics apply` stored."""
         return await self._executor(
             lambda: self._database.auto(lambda c: _read(c, self._topics.group))
         )
 
-    async def to_come(self) -> list[str]:
+    async def never_made(self) -> list[str]:
         """Return the topics of the configuration that were never made.
 
         On embedded parts the next load or agent makes them.
         """
-        known = await self.known()
-        return [name for name in self._topics.names if known is None or name not in known.topic_ids]
+        stored = await self.stored_ids()
+        return [
+            name for name in self._topics.names if stored is None or name not in stored.topic_ids
+        ]
 
     async def differences(self, leave_out: Collection[str] = ()) -> list[str]:
         """Return how the topics differ from what they must be, a line for each difference.
 
         Topics in `leave_out` are not compared.
         """
-        known = await self.known()
-        if known is None:
+        stored = await self.stored_ids()
+        if stored is None:
             return [f"group {self._topics.group} has no topics yet"]
-        found = []
+        lines = []
         cluster_id = await self._admin.cluster_id()
-        if cluster_id != known.cluster_id:
-            found.append(f"the cluster is {cluster_id}, the ledger knows {known.cluster_id}")
-        there = await self._admin.describe(self._topics.names)
+        if cluster_id != stored.cluster_id:
+            lines.append(f"the cluster is {cluster_id}, the ledger knows {stored.cluster_id}")
+        states = await self._admin.describe(self._topics.names)
         for name in self._topics.names:
-            found += [] if name in leave_out else _difference(name, there.get(name), known)
-        return found
+            lines += [] if name in leave_out else _difference(name, states.get(name), stored)
+        return lines
 
-    async def untold(self) -> list[str]:
+    async def hidden_settings(self) -> list[str]:
         """Return the settings that the brokers do not reveal, a line for each.
 
         Nobody can compare these settings, and they hinder nothing.
         """
-        there = sorted((await self._admin.describe(self._topics.names)).items())
+        states = sorted((await self._admin.describe(self._topics.names)).items())
         missing = [
             (name, setting)
-            for name, state in there
+            for name, state in states
             for setting in SETTINGS
             if setting not in state.settings
         ]
@@ -242,79 +248,83 @@ class TopicFamily:
             for name, setting in missing
         ]
 
-    async def require(self, leave_out: Collection[str] = ()) -> Known:
+    async def require(self, leave_out: Collection[str] = ()) -> StoredIds:
         """Return the stored ids; raise UnsafeStateError when the topics are not what they must be.
 
         Topics in `leave_out` are not compared.
         """
         differences = await self.differences(leave_out)
-        known = await self.known()
-        if differences or known is None:
+        stored = await self.stored_ids()
+        if differences or stored is None:
             raise UnsafeStateError(
                 f"{'; '.join(differences)}; run: python -m producer topics apply --group "
                 f"{self._topics.group}"
             )
-        return known
+        return stored
 
 
 def with_old_tiers(connection: Connection, topics: Topics) -> Topics:
     """Return the topics plus the tiers that `topics apply` knew under another configuration."""
-    known = _read(connection, topics.group)
-    return topics if known is None else topics.with_old_tiers(known.topic_ids)
+    stored = _read(connection, topics.group)
+    return topics if stored is None else topics.with_old_tiers(stored.topic_ids)
 
 
 def _settings_differ(state: TopicState) -> bool:
     return any(state.settings.get(name, value) != value for name, value in SETTINGS.items())
 
 
-def _difference(name: str, state: TopicState | None, known: Known) -> list[str]:
+def _difference(name: str, state: TopicState | None, stored: StoredIds) -> list[str]:
     if state is None:
         return [f"topic {name} is missing"]
-    found = []
-    if known.topic_ids.get(name) != state.topic_id:
-        found.append(
+    lines = []
+    if stored.topic_ids.get(name) != state.topic_id:
+        lines.append(
             f"topic {name} was made again: its id is {state.topic_id}, "
-            f"the ledger knows {known.topic_ids.get(name)}"
+            f"the ledger knows {stored.topic_ids.get(name)}"
         )
     for setting, value in SETTINGS.items():
         if state.settings.get(setting, value) != value:
-            found.append(f"topic {name}: {setting} is {state.settings[setting]}, must be {value}")
-    return found
+            lines.append(f"topic {name}: {setting} is {state.settings[setting]}, must be {value}")
+    return lines
 
 
-def _read(connection: Connection, group: str) -> Known | None:
-    row = connection.execute(_KNOWN, {"of_group": group}).one_or_none()
-    return None if row is None else Known(row.cluster_id, orjson.loads(row.topic_ids))
+def _read(connection: Connection, group: str) -> StoredIds | None:
+    row = connection.execute(_STORED_IDS, {"of_group": group}).one_or_none()
+    return None if row is None else StoredIds(row.cluster_id, orjson.loads(row.topic_ids))
 
 
-def _store(connection: Connection, topics: Topics, before: Known | None, seen: Known) -> bool:
+def _store(
+    connection: Connection, topics: Topics, before: StoredIds | None, current: StoredIds
+) -> bool:
     """Store the ids; return False if the ledger holds neither them nor `before`.
 
     Keep the stored ids of topics not listed here, such as tiers of a newer configuration.
     """
     group = topics.group
     # Several programs may apply at once.
-    connection.execute(insert_new(connection, group_info), {"group_name": group} | _columns(seen))
-    row = connection.execute(_KNOWN.with_for_update(), {"of_group": group}).one()
-    stored = Known(row.cluster_id, orjson.loads(row.topic_ids))
-    others = {
-        name: topic_id for name, topic_id in stored.topic_ids.items() if name not in topics.names
-    }
-    known = (
-        Known(seen.cluster_id, {**others, **seen.topic_ids})
-        if stored.cluster_id == seen.cluster_id
-        else seen
+    connection.execute(
+        insert_new(connection, group_info), {"group_name": group} | _columns(current)
     )
-    if stored not in (known, before):
+    row = connection.execute(_STORED_IDS.with_for_update(), {"of_group": group}).one()
+    in_ledger = StoredIds(row.cluster_id, orjson.loads(row.topic_ids))
+    others = {
+        name: topic_id for name, topic_id in in_ledger.topic_ids.items() if name not in topics.names
+    }
+    merged = (
+        StoredIds(current.cluster_id, {**others, **current.topic_ids})
+        if in_ledger.cluster_id == current.cluster_id
+        else current
+    )
+    if in_ledger not in (merged, before):
         return False
     connection.execute(
-        update(group_info).where(group_info.c.group_name == group).values(**_columns(known))
+        update(group_info).where(group_info.c.group_name == group).values(**_columns(merged))
     )
     return True
 
 
-def _columns(known: Known) -> dict[str, str]:
+def _columns(stored: StoredIds) -> dict[str, str]:
     return {
-        "cluster_id": known.cluster_id,
-        "topic_ids": orjson.dumps(dict(known.topic_ids)).decode(),
+        "cluster_id": stored.cluster_id,
+        "topic_ids": orjson.dumps(dict(stored.topic_ids)).decode(),
     }

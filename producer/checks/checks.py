@@ -138,27 +138,25 @@ class Checks:
             family = TopicFamily(
                 admin=admin, database=database, executor=executor, topics=topics, clock=clock
             )
-            if self._config.embedded and await family.known() is None:
+            if self._config.embedded and await family.stored_ids() is None:
                 return f"{TO_COME} them"
             if bus_to_come(self._config):
                 raise UnsafeStateError(
                     f"they were in {bus_path(self._config)}, which is gone; run: "
                     f"{APPLY} --group {self._group}"
                 )
-            to_come = await family.to_come() if self._config.embedded else []
-            known = await family.require(leave_out=to_come)
-            untold = await family.untold()
+            never_made = await family.never_made() if self._config.embedded else []
+            known = await family.require(leave_out=never_made)
+            hidden_settings = await family.hidden_settings()
         finally:
             await admin.close()
             executor.close()
             database.close()
-        if to_come:
-            return (
-                f"{', '.join(to_come)}: not there yet; the next load or agent makes what is missing"
-            )
+        if never_made:
+            return f"{', '.join(never_made)}: not there yet; the next load or agent makes what is missing"
         unknown = (
-            f", settings that are unknown: {len(untold)}; see: {COMPARE} --group {self._group}"
-            if untold
+            f", settings that are unknown: {len(hidden_settings)}; see: {COMPARE} --group {self._group}"
+            if hidden_settings
             else ""
         )
         return (

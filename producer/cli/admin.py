@@ -55,14 +55,19 @@ async def _compare(family: TopicFamily, options: argparse.Namespace, *, embedded
 
     Embedded topics that were never made are still to come, which is no failure.
     """
-    to_come = await family.to_come() if embedded else []
+    never_made = await family.never_made() if embedded else []
     differences = (
         []
-        if to_come and await family.known() is None
-        else await family.differences(leave_out=to_come)
+        if never_made and await family.stored_ids() is None
+        else await family.differences(leave_out=never_made)
     )
-    lines = [f"topic {name} is not there yet; the next load or agent makes it" for name in to_come]
-    say("\n".join(lines + differences + await family.untold()) or "topics are as they should be")
+    lines = [
+        f"topic {name} is not there yet; the next load or agent makes it" for name in never_made
+    ]
+    say(
+        "\n".join(lines + differences + await family.hidden_settings())
+        or "topics are as they should be"
+    )
     if differences:
         note(
             with_config(

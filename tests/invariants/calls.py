@@ -86,10 +86,10 @@ def given_back(run: Evidence) -> list[str]:
     odd = []
     for move in run.moves or ():
         call = answered.get((move.task_id, move.old_owner))
-        untold = call is not None and (call.name, move.old_owner) not in told
+        hidden_settings = call is not None and (call.name, move.old_owner) not in told
         if (
             call is not None
-            and untold
+            and hidden_settings
             and move.ends
             and move.after is Status.PENDING
             and not _leaving(run, move.old_owner)

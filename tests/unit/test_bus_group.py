@@ -138,7 +138,7 @@ def test_frozen_member_is_evicted_after_the_session_and_can_commit_nothing(world
 
     assert len(before) == 2
     assert after == {1, 2, 3, 4}
-    assert (back.evicted, back.kept_until_now, back.held) == (True, frozenset(), ())
+    assert (back.evicted, back.owned_before, back.held) == (True, frozenset(), ())
     assert world.committed() == {}
 
 
@@ -215,7 +215,7 @@ def test_deleted_topic_is_lost(world: World) -> None:
     topics.delete(world.file, "t")
     turn = member.turn(world.ids, {1: 6})
 
-    assert (turn.kept_until_now, turn.held, turn.evicted) == (frozenset(), (), False)
+    assert (turn.owned_before, turn.held, turn.evicted) == (frozenset(), (), False)
     assert world.committed() == {}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from producer.bus import topic_family as families
 from producer.bus.embedded.admin import EmbeddedTopicAdmin
-from producer.bus.topic_family import Known, TopicFamily
+from producer.bus.topic_family import StoredIds, TopicFamily
 from producer.ports import TopicState
 from schemas.errors import UnsafeStateError
 from schemas.ledger.database import Database
@@ -105,7 +105,7 @@ def test_a_refusal_that_stays_is_told(
         asyncio.run(apply())
 
 
-def stored(database: Database, before: Known | None, seen: Known) -> bool:
+def stored(database: Database, before: StoredIds | None, seen: StoredIds) -> bool:
     return database.run(lambda c: families._store(c, TOPICS, before, seen))
 
 
@@ -116,8 +116,8 @@ def test_who_saw_topics_before_another_stored_theirs_looks_again(database: Datab
     its id stored. The second try stored the old id, and no agent could start.
     """
     first, second = (
-        Known("cluster", {"group.tasks": "first"}),
-        Known("cluster", {"group.tasks": "second"}),
+        StoredIds("cluster", {"group.tasks": "first"}),
+        StoredIds("cluster", {"group.tasks": "second"}),
     )
     stored(database, None, first)
     stored(database, first, second)
@@ -129,8 +129,8 @@ def test_who_saw_topics_before_another_stored_theirs_looks_again(database: Datab
 def test_a_second_try_finds_its_own_ids(database: Database) -> None:
     """A second try finds its own ids, which a lost answer had stored."""
     first, second = (
-        Known("cluster", {"group.tasks": "first"}),
-        Known("cluster", {"group.tasks": "second"}),
+        StoredIds("cluster", {"group.tasks": "first"}),
+        StoredIds("cluster", {"group.tasks": "second"}),
     )
     stored(database, None, first)
 
@@ -157,7 +157,7 @@ def test_apply_looks_again_when_another_was_quicker(database: Database, tmp_path
             await quick.apply(4, None)
             database.run(
                 lambda c: families._store(
-                    c, TOPICS, families._read(c, "group"), Known("another", {})
+                    c, TOPICS, families._read(c, "group"), StoredIds("another", {})
                 )
             )
             with pytest.MonkeyPatch.context() as patch:
@@ -181,19 +181,19 @@ def test_who_is_late_does_not_forget_a_tier_that_he_does_not_know(database: Data
         {"group.tasks": "id"},
         {"group.tasks": "before", "group.dlq": "gone"},
     )
-    before = Known("cluster", gone | new)
+    before = StoredIds("cluster", gone | new)
     stored(database, None, before)
 
-    assert stored(database, before, Known("cluster", old))
-    assert database.run(lambda c: families._read(c, "group")) == Known("cluster", old | new)
+    assert stored(database, before, StoredIds("cluster", old))
+    assert database.run(lambda c: families._read(c, "group")) == StoredIds("cluster", old | new)
 
 
 def test_of_another_cluster_nothing_stays(database: Database) -> None:
     """Nothing of another cluster stays: its topics are others, whatever their names."""
-    before = Known("cluster", {"group.retry.8s": "id"})
+    before = StoredIds("cluster", {"group.retry.8s": "id"})
     stored(database, None, before)
 
-    assert stored(database, before, Known("another", {"group.tasks": "id"}))
-    assert database.run(lambda c: families._read(c, "group")) == Known(
+    assert stored(database, before, StoredIds("another", {"group.tasks": "id"}))
+    assert database.run(lambda c: families._read(c, "group")) == StoredIds(
         "another", {"group.tasks": "id"}
     )

@@ -78,15 +78,13 @@ class EmbeddedPartitions:
             if start(holding) != (holding.committed or 0):
                 self._say_rewound(holding, holding.committed)
 
-    def keep(self, remaining: frozenset[int], kept_until_now: frozenset[int]) -> None:
+    def keep(self, remaining: frozenset[int], owned_before: frozenset[int]) -> None:
         """Drop all partitions but `remaining`.
 
-        Dropped partitions that are not in `kept_until_now` had already been taken away before the
+        Dropped partitions that are not in `owned_before` had already been taken away before the
         last transaction began; they are reported as lost.
         """
-        self._drop(
-            [held for held in self._held.values() if held.id not in remaining], kept_until_now
-        )
+        self._drop([held for held in self._held.values() if held.id not in remaining], owned_before)
 
     def drop_topic(self, topic: str) -> None:
         """Drop a topic's partitions as lost."""
@@ -94,10 +92,10 @@ class EmbeddedPartitions:
             [held for held in self._held.values() if held.partition.topic == topic], frozenset()
         )
 
-    def _drop(self, gone: Sequence[OwnedPartition], kept_until_now: frozenset[int]) -> None:
+    def _drop(self, gone: Sequence[OwnedPartition], owned_before: frozenset[int]) -> None:
         for lost in (False, True):
             partitions = tuple(
-                held.partition for held in gone if (held.id not in kept_until_now) is lost
+                held.partition for held in gone if (held.id not in owned_before) is lost
             )
             for partition in partitions:
                 del self._held[partition]

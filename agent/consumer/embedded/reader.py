@@ -147,7 +147,7 @@ class Reader:
         self._joined = not turn.evicted
         self.partitions.committed(marks)
         self.partitions.keep(
-            frozenset(holding.partition_id for holding in turn.held), turn.kept_until_now
+            frozenset(holding.partition_id for holding in turn.held), turn.owned_before
         )
         self.partitions.refresh(turn.held)
         self.partitions.assign(turn.held)

@@ -16,7 +16,7 @@ from agent.ports import Partition, Record
 from producer.bus.kafka.errors import level
 from schemas.clients.kafka import raw_headers
 
-_log = logging.getLogger("docllm.kafka.consumer")
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -199,7 +199,7 @@ class Assignment:
         try:
             low, high = lows(consumer, live), highs(consumer, live)
         except KafkaException as error:
-            _log.log(level(error.args[0]), "no watermarks: %s", error.args[0].str())
+            log.log(level(error.args[0]), "no watermarks: %s", error.args[0].str())
             return len(self._held)
         known = low.keys() & high
         return sum(

@@ -20,7 +20,7 @@ from producer.bus.kafka.errors import level
 from schemas.runtime import crash
 from schemas.runtime.clock import Clock
 
-_log = logging.getLogger("docllm.kafka.consumer")
+log = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
 # The group has moved on or is about to; the partition's next owner then commits the offset.
@@ -131,7 +131,7 @@ class Commits:
     def _note(self, error: KafkaError | None, offset: TopicPartition | None) -> None:
         if error is not None:
             where = f"{offset.topic}[{offset.partition}]" if offset else "offsets"
-            _log.log(
+            log.log(
                 logging.DEBUG if error.code() in MOVED_ON else level(error),
                 "%s not committed: %s",
                 where,

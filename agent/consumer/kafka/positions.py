@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartition
 
-_log = logging.getLogger("docllm.kafka.consumer")
+log = logging.getLogger(__name__)
 
 REQUEST_S = 2.0
 # In a commit's metadata: the incarnation of the topic that the offset belongs to.
@@ -84,7 +84,7 @@ def _edges(consumer: Consumer, keys: Iterable[Key], which: int) -> dict[Key, int
     found = consumer.offsets_for_times(asked, timeout=REQUEST_S) if asked else []
     for one in found:
         if one.error is not None:
-            _log.warning("%s[%d]: no watermark: %s", one.topic, one.partition, one.error.str())
+            log.warning("%s[%d]: no watermark: %s", one.topic, one.partition, one.error.str())
     return {
         (one.topic, one.partition): one.offset
         for one in found

@@ -26,7 +26,7 @@ from schemas.clients.kafka import Settings, refused_setting
 from schemas.runtime.outage import Outage
 from schemas.settings.config import KafkaConfig
 
-_log = logging.getLogger("docllm.kafka.consumer")
+log = logging.getLogger(__name__)
 
 BATCH = 500
 POLL_S, AWAY_POLL_S = 0.1, 0.5
@@ -98,8 +98,9 @@ class Reader:
             while not self._leaving.is_set():
                 self._leaving.wait(REOPEN_S)
                 self._serve(self._open())
-        except Exception as error:  # noqa: BLE001 - whatever it is, the agent must hear that nobody reads any more
-            _log.exception("the consumer thread ends")
+        # Whatever it is, the agent must hear that nobody reads any more.
+        except Exception as error:
+            log.exception("the consumer thread ends")
             self._handover.give(SourceFailed(f"the consumer ended: {error}", fatal=True))
         finally:
             self._watch.close()
@@ -136,7 +137,7 @@ class Reader:
                     break
                 consumer.consume(BATCH, POLL_S)
         except KafkaException as error:
-            _log.debug("not unsubscribed: %s", error)
+            log.debug("not unsubscribed: %s", error)
         consumer.close()
 
     def _step(self, consumer: Consumer) -> None:
@@ -145,10 +146,10 @@ class Reader:
         self._commits.step(consumer)
         self._read(consumer)
         if self._pulse.has_stopped(consumer):
-            _log.debug("no broker has answered for %.0f s: a new consumer is opened", SILENCE_S)
+            log.debug("no broker has answered for %.0f s: a new consumer is opened", SILENCE_S)
             self._broken = True
         if self._placement.is_left_out():
-            _log.debug("nothing of a topic that was made again was assigned: joining anew")
+            log.debug("nothing of a topic that was made again was assigned: joining anew")
             self._broken = True
 
     def _obey(self, consumer: Consumer) -> None:
@@ -207,7 +208,7 @@ class Reader:
     def _open(self) -> Consumer:
         callbacks: dict[str, Any] = {"error_cb": self._trouble, "on_commit": self._commits.answered}
         try:
-            return Consumer({**self._settings, **callbacks}, logger=_log)
+            return Consumer({**self._settings, **callbacks}, logger=log)
         except KafkaException as error:
             raise refused_setting(self._config, str(error.args[0].str())) from None
 

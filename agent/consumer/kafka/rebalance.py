@@ -19,7 +19,7 @@ from agent.ports import Assigned, Partition, Recreated, Revoked, SourceFailed
 from producer.bus.kafka.errors import level
 from schemas.runtime.clock import Clock
 
-_log = logging.getLogger("docllm.kafka.consumer")
+log = logging.getLogger(__name__)
 
 AGAIN_S = 1.0
 # Under KIP-848 a member that gets no partition hears nothing at all. After this time it counts as a
@@ -72,7 +72,7 @@ class Rebalance:
                 [placed.get((one.topic, one.partition), one) for one in given]
             )
         except KafkaException as error:
-            _log.warning("partitions not assigned: %s", error)
+            log.warning("partitions not assigned: %s", error)
             return
         self._begin(consumer, places)
 
@@ -171,7 +171,7 @@ class Rebalance:
             consumer.incremental_unassign([TopicPartition(*start.key) for start in places])
             consumer.incremental_assign([start.position for start in places])
         except KafkaException as error:
-            _log.warning("partitions not begun anew: %s", error)
+            log.warning("partitions not begun anew: %s", error)
             return
         self._lowest.difference_update(start.key for start in places)
         self._begin(consumer, places)
@@ -186,7 +186,7 @@ class Rebalance:
                 labelled=self._labelled,
             )
         except KafkaException as error:
-            _log.log(level(error.args[0]), "no offsets to begin from: %s", error)
+            log.log(level(error.args[0]), "no offsets to begin from: %s", error)
             return []
 
     def _begin(self, consumer: Consumer, places: list[Start]) -> None:
@@ -202,7 +202,7 @@ class Rebalance:
         try:
             self._assignment.apply_pauses(consumer)
         except KafkaException as error:
-            _log.warning("not paused or resumed: %s", error)
+            log.warning("not paused or resumed: %s", error)
 
     def _drop(self, keys: Collection[Key], *, lost: bool) -> None:
         self._lowest.difference_update(keys)

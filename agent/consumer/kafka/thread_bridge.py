@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from agent.ports import Event
 
-_log = logging.getLogger("docllm.kafka.consumer")
+log = logging.getLogger(__name__)
 
 ROOM = 4  # events that the loop has not taken yet; with more, the thread reads no further
 
@@ -54,7 +54,7 @@ class ThreadBridge:
         try:
             self.loop.call_soon_threadsafe(what)
         except RuntimeError:
-            _log.debug("the event loop is closed")
+            log.debug("the event loop is closed")
 
     def _take(self, event: Event) -> None:
         try:

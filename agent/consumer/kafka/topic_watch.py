@@ -14,7 +14,7 @@ from agent.ports import TopicAdmin, TopicState
 from schemas.errors import DocllmError
 from schemas.runtime.clock import Clock
 
-_log = logging.getLogger("docllm.kafka.consumer")
+log = logging.getLogger(__name__)
 
 PERIOD_S = 3.0
 ANSWER_S = 2.0
@@ -76,7 +76,7 @@ class TopicWatch:
             self._asked = asyncio.run_coroutine_threadsafe(question, self._loop)
         except RuntimeError:
             question.close()
-            _log.debug("the event loop is closed")
+            log.debug("the event loop is closed")
 
     def _take(self, timeout_s: float) -> bool:
         if self._asked is None:
@@ -86,7 +86,7 @@ class TopicWatch:
         except (TimeoutError, concurrent.futures.CancelledError):
             return False
         except DocllmError as error:
-            _log.debug("no topic ids: %s", error)
+            log.debug("no topic ids: %s", error)
             self._asked = None
             return False
         self._asked = None

@@ -27,7 +27,12 @@ class EmbeddedTopicAdmin:
         """Return the state of each given topic that exists."""
         return await self._bus.run(lambda file: bus.describe(file, topics))
 
-    async def create(self, topic: str, partitions: int, replication_factor: int | None) -> None:  # noqa: ARG002 - one file, one replica
+    async def create(
+        self,
+        topic: str,
+        partitions: int,
+        replication_factor: int | None,  # noqa: ARG002 - one file, one replica
+    ) -> None:
         """Create a topic; raise UnsafeStateError when it exists."""
         await self._bus.run(lambda file: bus.create(file, topic, partitions, SETTINGS))
 

@@ -48,8 +48,8 @@ def _count(loads: dict[str, int], member: str | None, change: int) -> None:
 def _least(
     loads: Mapping[str, int], share: Share, subscriptions: Mapping[str, set[str]]
 ) -> str | None:
-    able = [member for member in loads if share.topic_id in subscriptions[member]]
-    return min(able, key=loads.__getitem__, default=None)
+    subscribers = [member for member in loads if share.topic_id in subscriptions[member]]
+    return min(subscribers, key=loads.__getitem__, default=None)
 
 
 def _improve(
@@ -62,14 +62,14 @@ def _improve(
 
     Each move makes the loads more even, so the moves come to an end.
     """
-    widest, where = 1, None
+    widest, move = 1, None
     for share in shares:
         heir, least = heirs[share.partition_id], _least(loads, share, subscriptions)
         if heir is not None and least is not None and loads[heir] - loads[least] > widest:
-            widest, where = loads[heir] - loads[least], (share.partition_id, heir, least)
-    if where is None:
+            widest, move = loads[heir] - loads[least], (share.partition_id, heir, least)
+    if move is None:
         return False
-    partition_id, heir, least = where
+    partition_id, heir, least = move
     heirs[partition_id] = least
     _count(loads, heir, -1)
     _count(loads, least, 1)

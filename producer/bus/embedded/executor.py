@@ -31,14 +31,14 @@ class BusExecutor:
         raise the same error, and an agent's duties are retried then.
         """
         try:
-            return await self._executor(lambda: call(self._opened()))
+            return await self._executor(lambda: call(self._open_file()))
         except sqlite3.OperationalError as error:
             raise UnreachableError(
                 f"the bus file {self._path} does not answer: {error}; "
                 "check who holds it, and the disk"
             ) from error
 
-    def _opened(self) -> BusFile:
+    def _open_file(self) -> BusFile:
         if self._file is None:
             self._file = BusFile(self._path)
         return self._file

@@ -27,17 +27,25 @@ _BUSY_S = 5.0
 _SCHEMA = """
 CREATE TABLE cluster (id TEXT NOT NULL);
 INSERT INTO cluster VALUES (lower(hex(randomblob(16))));
-CREATE TABLE topic (name TEXT PRIMARY KEY, topic_id TEXT NOT NULL UNIQUE, partitions INTEGER NOT NULL, settings TEXT NOT NULL);
+CREATE TABLE topic (
+    name TEXT PRIMARY KEY, topic_id TEXT NOT NULL UNIQUE, partitions INTEGER NOT NULL,
+    settings TEXT NOT NULL);
 CREATE TABLE partition (
     id INTEGER PRIMARY KEY AUTOINCREMENT, topic_id TEXT NOT NULL, number INTEGER NOT NULL,
     low INTEGER NOT NULL DEFAULT 0, high INTEGER NOT NULL DEFAULT 0, UNIQUE (topic_id, number));
-CREATE TABLE record (place INTEGER PRIMARY KEY, timestamp_ms INTEGER NOT NULL, key BLOB, value BLOB, headers BLOB NOT NULL);
+CREATE TABLE record (
+    place INTEGER PRIMARY KEY, timestamp_ms INTEGER NOT NULL, key BLOB, value BLOB,
+    headers BLOB NOT NULL);
 CREATE TABLE member (id TEXT PRIMARY KEY, group_id TEXT NOT NULL, seen_s REAL NOT NULL);
-CREATE TABLE subscription (member_id TEXT NOT NULL, topic_id TEXT NOT NULL, PRIMARY KEY (member_id, topic_id)) WITHOUT ROWID;
+CREATE TABLE subscription (
+    member_id TEXT NOT NULL, topic_id TEXT NOT NULL,
+    PRIMARY KEY (member_id, topic_id)) WITHOUT ROWID;
 CREATE TABLE ownership (
-    group_id TEXT NOT NULL, partition_id INTEGER NOT NULL, owner TEXT, heir TEXT, PRIMARY KEY (group_id, partition_id)) WITHOUT ROWID;
+    group_id TEXT NOT NULL, partition_id INTEGER NOT NULL, owner TEXT, heir TEXT,
+    PRIMARY KEY (group_id, partition_id)) WITHOUT ROWID;
 CREATE TABLE committed (
-    group_id TEXT NOT NULL, partition_id INTEGER NOT NULL, "offset" INTEGER NOT NULL, PRIMARY KEY (group_id, partition_id)) WITHOUT ROWID;
+    group_id TEXT NOT NULL, partition_id INTEGER NOT NULL, "offset" INTEGER NOT NULL,
+    PRIMARY KEY (group_id, partition_id)) WITHOUT ROWID;
 """
 
 

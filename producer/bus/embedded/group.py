@@ -1,6 +1,4 @@
-"""One member of a consumer group: joins, heartbeats, commits, and exchanges partitions.
-
-It also replaces dead members.
+"""One member of a consumer group: joins, heartbeats, commits, exchanges partitions, buries the dead.
 
 A group is a set of rows that every member reconciles in its own write transactions; there is no
 coordinator. A partition has an owner, the member that reads it, and an heir, the member that will
@@ -46,12 +44,12 @@ class Holding:
 class Turn:
     """The result of one pass.
 
-    `kept_until_now` are the partition ids that this member still owned when the pass began; `held`
+    `owned_before` are the partition ids that this member still owned when the pass began; `held`
     are the partitions that it owns after the pass.
     """
 
     evicted: bool
-    kept_until_now: frozenset[int]
+    owned_before: frozenset[int]
     held: tuple[Holding, ...]
 
 
@@ -63,9 +61,9 @@ class Member:
         self._group = group_id
         self._clock = clock
         self._locks = file.path.parent / MEMBERS
-        self._be_born()
+        self._take_new_identity()
 
-    def _be_born(self) -> None:
+    def _take_new_identity(self) -> None:
         self.id = uuid.uuid4().hex
         self._lock = LifeLock(self._locks, self.id)
         self._joined = False
@@ -89,26 +87,26 @@ class Member:
         """
         now_s = self._clock.now_s()
         with self._file.write() as db:
-            evicted = self._beat(db, now_s) is False
-            kept = self._owned(db)
+            evicted = self._heartbeat(db, now_s) is False
+            owned_before = self._owned(db)
             if not evicted:
-                self._pass(db, now_s, topic_ids, marks, dead)
+                self._take_turn(db, now_s, topic_ids, marks, dead)
             held = self._holdings(db)
-        self._after(now_s, evicted=evicted)
-        return Turn(evicted, frozenset() if evicted else kept, () if evicted else held)
+        self._note_turn(now_s, evicted=evicted)
+        return Turn(evicted, frozenset() if evicted else owned_before, () if evicted else held)
 
-    def _after(self, now_s: float, *, evicted: bool) -> None:
+    def _note_turn(self, now_s: float, *, evicted: bool) -> None:
         self._joined = True
         self._beat_at_s = now_s
         if evicted:
-            before, lock = self.id, self._lock
+            old_id, old_lock = self.id, self._lock
             # This comes first: if the new lock cannot be made, the old lock is still ours to free,
             # and the next turn is evicted again.
-            self._be_born()
-            lock.release()
-            forget(self._locks, before)
+            self._take_new_identity()
+            old_lock.release()
+            forget(self._locks, old_id)
 
-    def _beat(self, db: sqlite3.Connection, now_s: float) -> bool:
+    def _heartbeat(self, db: sqlite3.Connection, now_s: float) -> bool:
         if not self._joined:
             db.execute(
                 "INSERT OR IGNORE INTO member VALUES (?, ?, ?)", (self.id, self._group, now_s)
@@ -116,7 +114,7 @@ class Member:
             return True
         return db.execute("UPDATE member SET seen_s=? WHERE id=?", (now_s, self.id)).rowcount == 1
 
-    def _pass(
+    def _take_turn(
         self,
         db: sqlite3.Connection,
         now_s: float,
@@ -126,7 +124,7 @@ class Member:
     ) -> None:
         self._commit(db, marks)
         self._subscribe(db, topic_ids)
-        self._bury(db, now_s, dead)
+        self._remove_dead(db, now_s, dead)
         self._reconcile(db)
         db.execute(
             "UPDATE ownership SET owner=NULL WHERE group_id=? AND owner=? AND heir IS NOT owner",
@@ -139,8 +137,8 @@ class Member:
 
     def _commit(self, db: sqlite3.Connection, marks: Mapping[int, int]) -> None:
         db.executemany(
-            'INSERT INTO committed (group_id, partition_id, "offset") '
-            "SELECT group_id, partition_id, ? FROM ownership"
+            'INSERT INTO committed (group_id, partition_id, "offset")'
+            " SELECT group_id, partition_id, ? FROM ownership"
             " WHERE group_id=? AND partition_id=? AND owner=?"
             ' ON CONFLICT (group_id, partition_id) DO UPDATE SET "offset"=excluded."offset"',
             [
@@ -160,17 +158,17 @@ class Member:
                 [(self.id, topic_id) for topic_id in sorted(topic_ids)],
             )
 
-    def _bury(self, db: sqlite3.Connection, now_s: float, dead: Iterable[str]) -> None:
+    def _remove_dead(self, db: sqlite3.Connection, now_s: float, dead: Iterable[str]) -> None:
         # After a pause of its own, a member cannot judge whose heartbeat is late until the others
         # have had a session's time to send one.
         if now_s - self._beat_at_s > SESSION_S / 2:
             self._awake_since_s = now_s
         if now_s - self._awake_since_s > SESSION_S:
-            late = db.execute(
+            late_members = db.execute(
                 "SELECT id FROM member WHERE group_id=? AND seen_s<?",
                 (self._group, now_s - SESSION_S),
             ).fetchall()
-            dead = {*dead, *(row[0] for row in late)}
+            dead = {*dead, *(row[0] for row in late_members)}
         for member in dead:
             db.execute("DELETE FROM member WHERE id=?", (member,))
             db.execute("DELETE FROM subscription WHERE member_id=?", (member,))
@@ -182,16 +180,17 @@ class Member:
             for row in db.execute("SELECT id FROM member WHERE group_id=?", (self._group,))
         }
         for member, topic_id in db.execute(
-            "SELECT member_id, topic_id FROM subscription JOIN member ON member.id=member_id "
-            "WHERE group_id=?",
+            "SELECT member_id, topic_id FROM subscription"
+            " JOIN member ON member.id=member_id WHERE group_id=?",
             (self._group,),
         ):
             living[member].add(topic_id)
         rows = db.execute(
-            "SELECT p.id, p.topic_id, o.owner, o.heir FROM partition p "
-            "LEFT JOIN ownership o ON o.group_id=? AND o.partition_id=p.id"
-            " WHERE o.partition_id IS NOT NULL OR p.topic_id IN (SELECT topic_id FROM subscription "
-            "WHERE member_id=?) ORDER BY p.id",
+            "SELECT p.id, p.topic_id, o.owner, o.heir FROM partition p"
+            " LEFT JOIN ownership o ON o.group_id=? AND o.partition_id=p.id"
+            " WHERE o.partition_id IS NOT NULL"
+            " OR p.topic_id IN (SELECT topic_id FROM subscription WHERE member_id=?)"
+            " ORDER BY p.id",
             (self._group, self.id),
         ).fetchall()
         heirs = balance(
@@ -213,10 +212,9 @@ class Member:
 
     def _holdings(self, db: sqlite3.Connection) -> tuple[Holding, ...]:
         rows = db.execute(
-            'SELECT p.id, t.name, p.topic_id, p.number, p.low, p.high, c."offset" FROM ownership o '
-            "JOIN partition p ON p.id=o.partition_id"
-            " JOIN topic t USING (topic_id) LEFT JOIN committed c ON c.group_id=o.group_id "
-            "AND c.partition_id=p.id"
+            'SELECT p.id, t.name, p.topic_id, p.number, p.low, p.high, c."offset" FROM ownership o'
+            " JOIN partition p ON p.id=o.partition_id JOIN topic t USING (topic_id)"
+            " LEFT JOIN committed c ON c.group_id=o.group_id AND c.partition_id=p.id"
             " WHERE o.group_id=? AND o.owner=? ORDER BY p.id",
             (self._group, self.id),
         )
@@ -228,13 +226,15 @@ class Member:
         A turn is needed when this member was evicted, or has a partition to take or to release.
         """
         with self._file.snapshot() as db:
-            known = db.execute("SELECT 1 FROM member WHERE id=?", (self.id,)).fetchone() is not None
-            waits = db.execute(
-                "SELECT 1 FROM ownership WHERE group_id=?1 AND ((heir=?2 "
-                "AND owner IS NULL) OR (owner=?2 AND heir IS NOT ?2))",
+            is_member = (
+                db.execute("SELECT 1 FROM member WHERE id=?", (self.id,)).fetchone() is not None
+            )
+            waiting_move = db.execute(
+                "SELECT 1 FROM ownership WHERE group_id=?1"
+                " AND ((heir=?2 AND owner IS NULL) OR (owner=?2 AND heir IS NOT ?2))",
                 (self._group, self.id),
             ).fetchone()
-            return (waits is not None or not known), self._holdings(db)
+            return (waiting_move is not None or not is_member), self._holdings(db)
 
     def dead(self) -> set[str]:
         """Return the other members of this group whose lock is free."""
@@ -249,13 +249,13 @@ class Member:
         The caller must call `close` afterwards.
         """
         with self._file.write() as db:
-            kept = self._owned(db)
+            owned_before = self._owned(db)
             self._commit(db, marks)
             db.execute("DELETE FROM member WHERE id=?", (self.id,))
             db.execute("DELETE FROM subscription WHERE member_id=?", (self.id,))
             self._reconcile(db)
         forget(self._locks, self.id)
-        return kept
+        return owned_before
 
     def close(self) -> None:
         """Free the lock without leaving; the other members take over at once."""

@@ -11,7 +11,10 @@ from pathlib import Path
 
 from producer.text.private_files import FILE_MODE, make_folder
 
-LOCK_FOLDERS = AGENTS, MEMBERS = "agents", "members"  # subfolders of the data folder
+# Subfolders of the data folder, one for each kind of member.
+AGENTS = "agents"
+MEMBERS = "members"
+LOCK_FOLDERS = (AGENTS, MEMBERS)
 
 
 class LifeLock:

@@ -15,7 +15,9 @@ from producer.ports import Refusal
 from schemas.task.envelope import Outgoing, RawHeaders
 
 MAX_RECORD_BYTES = 4 << 20
-_CHUNK_ROWS, _CHUNK_BYTES = 500, 4 << 20
+# One transaction appends no more than this, about: other writers wait for it.
+_CHUNK_ROWS = 500
+_CHUNK_BYTES = 4 << 20
 _OFFSET_BITS = 40
 _NAME_AND_VALUE = struct.Struct("<Hi")
 _NOW_MS = "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
@@ -125,11 +127,12 @@ class _Appender:
 
     def _partitions(self, topic: str) -> list[_Partition]:
         if topic not in self._topics:
-            sql = (
-                "SELECT p.id, p.high FROM partition p JOIN topic t USING (topic_id) WHERE t.name=? "
-                "ORDER BY p.number"
+            rows = self._db.execute(
+                "SELECT p.id, p.high FROM partition p JOIN topic t USING (topic_id)"
+                " WHERE t.name=? ORDER BY p.number",
+                (topic,),
             )
-            self._topics[topic] = [_Partition(*row) for row in self._db.execute(sql, (topic,))]
+            self._topics[topic] = [_Partition(*row) for row in rows]
         return self._topics[topic]
 
 
@@ -143,19 +146,18 @@ def read(
     written; records behind a gap are never returned.
     """
     start = first_place(partition_id)
-    sql = (
-        "SELECT place, timestamp_ms, key, value, headers FROM record WHERE place>=? AND place<? "
-        "ORDER BY place"
+    rows = file.each(
+        "SELECT place, timestamp_ms, key, value, headers FROM record"
+        " WHERE place>=? AND place<? ORDER BY place",
+        (start + position, start + position + records),
     )
-    found: list[Stored] = []
-    for place, timestamp_ms, key, value, headers in file.each(
-        sql, (start + position, start + position + records)
-    ):
-        found.append(Stored(place - start, timestamp_ms, key, value, unpack_headers(headers)))
-        size_bytes -= found[-1].size_bytes
+    stored: list[Stored] = []
+    for place, timestamp_ms, key, value, headers in rows:
+        stored.append(Stored(place - start, timestamp_ms, key, value, unpack_headers(headers)))
+        size_bytes -= stored[-1].size_bytes
         if size_bytes <= 0:
             break
-    return found if found and found[0].offset == position else []
+    return stored if stored and stored[0].offset == position else []
 
 
 def pack_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
@@ -176,11 +178,11 @@ def pack_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
 def unpack_headers(packed: bytes) -> list[tuple[str, bytes | None]]:
     """Return the headers that `pack_headers` packed."""
     headers: list[tuple[str, bytes | None]] = []
-    at = 0
-    while at < len(packed):
-        name_bytes, value_bytes = _NAME_AND_VALUE.unpack_from(packed, at)
-        value_at = at + _NAME_AND_VALUE.size + name_bytes
-        name = packed[at + _NAME_AND_VALUE.size : value_at].decode()
-        at = value_at + max(value_bytes, 0)
-        headers.append((name, None if value_bytes < 0 else packed[value_at:at]))
+    position = 0
+    while position < len(packed):
+        name_bytes, value_bytes = _NAME_AND_VALUE.unpack_from(packed, position)
+        value_at = position + _NAME_AND_VALUE.size + name_bytes
+        name = packed[position + _NAME_AND_VALUE.size : value_at].decode()
+        position = value_at + max(value_bytes, 0)
+        headers.append((name, None if value_bytes < 0 else packed[value_at:position]))
     return headers

@@ -10,8 +10,7 @@ from schemas.errors import ConfigError
 _MOUNTS = Path("/proc/mounts")
 _NETWORK = frozenset(
     "9p afs beegfs ceph cifs coda davfs fuse.ceph fuse.glusterfs fuse.s3fs fuse.sshfs gfs2 "
-    "glusterfs gpfs lustre ncpfs nfs nfs4 ocfs2 "
-    "orangefs smb3 smbfs virtiofs".split()
+    "glusterfs gpfs lustre ncpfs nfs nfs4 ocfs2 orangefs smb3 smbfs virtiofs".split()
 )
 
 
@@ -32,12 +31,12 @@ def kind_of(folder: Path, mounts: Path = _MOUNTS) -> str | None:
     """Return the file system type of the mount that holds `folder`, None if it is unknown."""
     if not mounts.exists():
         return None
-    whole = folder.resolve()
+    resolved = folder.resolve()
     deepest, kind = -1, None
     for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
-        _, point, this, *_ = line.split(" ")
+        _, point, mount_kind, *_ = line.split(" ")
         path = Path(point.replace("\\040", " "))
         # Later mounts hide earlier ones at the same place.
-        if whole.is_relative_to(path) and len(path.parts) >= deepest:
-            deepest, kind = len(path.parts), this
+        if resolved.is_relative_to(path) and len(path.parts) >= deepest:
+            deepest, kind = len(path.parts), mount_kind
     return kind

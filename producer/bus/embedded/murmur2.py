@@ -9,12 +9,12 @@ _MASK = 0xFFFFFFFF
 
 def murmur2(data: bytes) -> int:
     """Return Kafka's 32-bit hash of a key, unsigned."""
-    whole = len(data) // 4
+    words = len(data) // 4
     h = _SEED ^ len(data)
-    for k in struct.unpack_from(f"<{whole}I", data):
+    for k in struct.unpack_from(f"<{words}I", data):
         k = k * _M & _MASK  # noqa: PLW2901 - mixing is what the loop is for
         h = (h * _M & _MASK) ^ ((k ^ k >> 24) * _M & _MASK)
-    tail = data[whole * 4 :]
+    tail = data[words * 4 :]
     if tail:
         h = (h ^ int.from_bytes(tail, "little")) * _M & _MASK
     h = (h ^ h >> 13) * _M & _MASK

@@ -11,7 +11,8 @@ from producer.bus.embedded.file import BusFile
 from producer.ports import Incoming
 from schemas.errors import ConfigError
 
-PAGE_RECORDS, PAGE_BYTES = 500, 4 << 20
+PAGE_RECORDS = 500
+PAGE_BYTES = 4 << 20
 
 
 class EmbeddedTopicReader:
@@ -24,33 +25,33 @@ class EmbeddedTopicReader:
         """Yield the records in pages; the records of one partition keep their order."""
         executor = BusExecutor(self._path, None)
         try:
-            for number, partition_id, low, high in await executor.run(
-                partial(_bounds, topic=topic)
-            ):
+            bounds = await executor.run(partial(_bounds, topic=topic))
+            for number, partition_id, low, high in bounds:
                 position = low
-                while position < high and (
-                    page := await executor.run(
+                while position < high:
+                    page = await executor.run(
                         partial(_page, partition_id=partition_id, position=position)
                     )
-                ):
+                    if not page:
+                        break
                     position = page[-1].offset + 1
                     yield [
-                        Incoming(number, one.offset, one.key, one.value, one.headers)
-                        for one in page
-                        if one.offset < high
+                        Incoming(number, record.offset, record.key, record.value, record.headers)
+                        for record in page
+                        if record.offset < high
                     ]
         finally:
             await executor.close()
 
 
 def _bounds(file: BusFile, *, topic: str) -> list[tuple[int, int, int, int]]:
-    found = bus.bounds(file, topic)
-    if not found:
+    bounds = bus.bounds(file, topic)
+    if not bounds:
         raise ConfigError(
             f"there is no topic {topic}; name the one that holds the dead letters, "
             "by default <group>.dlq"
         )
-    return found
+    return bounds
 
 
 def _page(file: BusFile, *, partition_id: int, position: int) -> list[log.Stored]:

@@ -114,9 +114,8 @@ def trim(file: BusFile, offsets: Mapping[tuple[str, int], int]) -> None:
 def _trim_one(file: BusFile, topic: str, number: int, offset: int) -> None:
     with file.write() as db:
         row = db.execute(
-            "UPDATE partition SET low=max(low, min(?, high)) WHERE number=? "
-            "AND topic_id=(SELECT topic_id FROM topic WHERE name=?)"
-            " RETURNING id, low",
+            "UPDATE partition SET low=max(low, min(?, high)) WHERE number=?"
+            " AND topic_id=(SELECT topic_id FROM topic WHERE name=?) RETURNING id, low",
             (offset, number, topic),
         ).fetchone()
     if row is None:
@@ -132,11 +131,12 @@ def _trim_one(file: BusFile, topic: str, number: int, offset: int) -> None:
 
 def _delete_some(file: BusFile, start: int, end: int) -> bool:
     with file.write() as db:
-        sql = (
-            "DELETE FROM record WHERE place IN (SELECT place FROM record WHERE place>=? "
-            "AND place<? ORDER BY place LIMIT ?)"
+        deleted = db.execute(
+            "DELETE FROM record WHERE place IN"
+            " (SELECT place FROM record WHERE place>=? AND place<? ORDER BY place LIMIT ?)",
+            (start, end, _TRIM_ROWS),
         )
-        return db.execute(sql, (start, end, _TRIM_ROWS)).rowcount == _TRIM_ROWS
+        return deleted.rowcount == _TRIM_ROWS
 
 
 def backlog(file: BusFile, group_id: str, topics: Sequence[str]) -> Backlog:
@@ -167,8 +167,8 @@ def bounds(file: BusFile, topic: str) -> list[tuple[int, int, int, int]]:
     The list is empty if the topic does not exist.
     """
     rows = file.all(
-        "SELECT p.number, p.id, p.low, p.high FROM partition p JOIN topic t USING (topic_id) "
-        "WHERE t.name=?",
+        "SELECT p.number, p.id, p.low, p.high FROM partition p JOIN topic t USING (topic_id)"
+        " WHERE t.name=?",
         (topic,),
     )
     return [(number, partition_id, low, high) for number, partition_id, low, high in sorted(rows)]
@@ -178,8 +178,8 @@ def _positions(
     file: BusFile, group_id: str, topics: Sequence[str]
 ) -> list[tuple[str, int, int, int, int, int | None]]:
     rows = file.all(
-        'SELECT t.name, p.number, p.id, p.low, p.high, c."offset" FROM topic t '
-        "JOIN partition p USING (topic_id)"
+        'SELECT t.name, p.number, p.id, p.low, p.high, c."offset" FROM topic t'
+        " JOIN partition p USING (topic_id)"
         " LEFT JOIN committed c ON c.group_id=? AND c.partition_id=p.id",
         (group_id,),
     )

@@ -36,8 +36,10 @@ Answered = TypeVar("Answered")
 Key = tuple[str, int]
 
 REQUEST_S = 10.0
-LOOK_S, MOVED_S = 0.05, 0.5
-EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+LOOK_S = 0.05  # between two looks for the leaders of new partitions
+MOVED_S = 0.5  # before a question is asked again whose leader or coordinator moved
+EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 MISSING = KafkaError.UNKNOWN_TOPIC_OR_PART
 # A controller's words for brokers it has not heard of yet, or not for a while.
 FENCED = "currently fenced"
@@ -54,14 +56,14 @@ class KafkaTopicAdmin:
         self._config = config
         self._clock = clock
         self._outage = outage or outage_of(config, clock)
-        self._trouble = ""
+        self._last_error = ""
         self._settings = admin_settings(config)
-        self._renewal = RenewedAdmin(opened=self._opened, clock=clock)
+        self._renewal = RenewedAdmin(opened=self._open_client, clock=clock)
         self._peek = Peek(settings=self._settings, clock=clock)
 
     async def cluster_id(self) -> str:
         """Return the id of the cluster. Raises UnreachableError."""
-        return await self._peeked(self._peek.cluster_id())
+        return await self._from_peek(self._peek.cluster_id())
 
     async def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
         """Return the state of each given topic that exists. Raises UnreachableError.
@@ -70,13 +72,13 @@ class KafkaTopicAdmin:
         """
         if not topics:
             return {}
-        asked = self._client.describe_topics(
+        futures = self._client.describe_topics(
             TopicCollection(list(topics)), request_timeout=REQUEST_S
         )
         described = {
-            name: found
-            for name, future in asked.items()
-            if (found := await self._unless_missing(future)) is not None
+            name: description
+            for name, future in futures.items()
+            if (description := await self._unless_missing(future)) is not None
         }
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in described]
         configs = (
@@ -86,10 +88,16 @@ class KafkaTopicAdmin:
             resource.name: await self._unless_missing(future)
             for resource, future in configs.items()
         }
-        settings = {name: _told(answer) for name, answer in answers.items() if answer is not None}
+        settings = {
+            name: _revealed_settings(answer)
+            for name, answer in answers.items()
+            if answer is not None
+        }
         return {
-            name: TopicState(str(described[name].topic_id), len(described[name].partitions), own)
-            for name, own in settings.items()
+            name: TopicState(
+                str(described[name].topic_id), len(described[name].partitions), topic_settings
+            )
+            for name, topic_settings in settings.items()
         }
 
     async def create(self, topic: str, partitions: int, replication_factor: int | None) -> None:
@@ -97,14 +105,14 @@ class KafkaTopicAdmin:
 
         Raises UnsafeStateError when it exists, UnreachableError.
         """
-        new = NewTopic(topic, partitions, replication_factor or -1, config=SETTINGS)
+        topic_to_create = NewTopic(topic, partitions, replication_factor or -1, config=SETTINGS)
         await self._change(
             self._client.create_topics(
-                [new], request_timeout=REQUEST_S, operation_timeout=REQUEST_S
+                [topic_to_create], request_timeout=REQUEST_S, operation_timeout=REQUEST_S
             ),
             f"create {topic}",
         )
-        await self._served(topic, partitions)
+        await self._wait_until_served(topic, partitions)
 
     async def configure(self, topic: str) -> None:
         """Set the settings of an existing topic to those that `create` gives."""
@@ -123,13 +131,13 @@ class KafkaTopicAdmin:
 
         Raises UnsafeStateError when the topic has as many or more, UnreachableError.
         """
-        asked = self._client.create_partitions(
+        futures = self._client.create_partitions(
             [NewPartitions(topic, partitions)],
             request_timeout=REQUEST_S,
             operation_timeout=REQUEST_S,
         )
-        await self._change(asked, f"raise the partitions of {topic}")
-        await self._served(topic, partitions)
+        await self._change(futures, f"raise the partitions of {topic}")
+        await self._wait_until_served(topic, partitions)
 
     async def backlog(self, group_id: str, topics: Sequence[str]) -> Backlog:
         """Return a consumer group's position on the topics that exist. Raises UnreachableError."""
@@ -139,7 +147,7 @@ class KafkaTopicAdmin:
         highs = await self._offsets(partitions, LATEST)
         starts = {key: max(committed.get(key, 0), low) for key, low in lows.items() if key in highs}
         behind = {key: start for key, start in starts.items() if start < highs[key]}
-        oldest_ms = await self._peeked(self._peek.oldest_ms(behind))
+        oldest_ms = await self._from_peek(self._peek.oldest_ms(behind))
         return Backlog(
             sum(highs[key] - start for key, start in behind.items()), oldest_ms, committed
         )
@@ -154,13 +162,13 @@ class KafkaTopicAdmin:
             raise ValueError(f"negative offset for {negative[0]}")
         if not offsets:
             return
-        below = [
+        positions = [
             TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()
         ]
-        asked = self._client.delete_records(
-            below, request_timeout=REQUEST_S, operation_timeout=REQUEST_S
+        futures = self._client.delete_records(
+            positions, request_timeout=REQUEST_S, operation_timeout=REQUEST_S
         )
-        await self._change(asked, "delete records")
+        await self._change(futures, "delete records")
 
     async def close(self) -> None:
         """Do nothing: the client closes its connections when it is garbage-collected."""
@@ -171,32 +179,34 @@ class KafkaTopicAdmin:
     def _client(self) -> AdminClient:
         return self._renewal.client
 
-    def _opened(self) -> AdminClient:
-        heard: dict[str, Any] = {"error_cb": self._on_error}
+    def _open_client(self) -> AdminClient:
+        callbacks: dict[str, Any] = {"error_cb": self._on_error}
         try:
-            return AdminClient({**self._settings, **heard})
+            return AdminClient({**self._settings, **callbacks})
         except KafkaException as error:
             raise refused_setting(self._config, str(error.args[0].str())) from None
 
     # ---- answers
 
     async def _partitions(self, topics: Sequence[str]) -> list[Key]:
-        asked = (
+        futures = (
             self._client.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S)
             if topics
             else {}
         )
-        found = [(name, await self._unless_missing(future)) for name, future in asked.items()]
+        descriptions = [
+            (name, await self._unless_missing(future)) for name, future in futures.items()
+        ]
         return [
-            (name, one.id)
-            for name, described in found
+            (name, partition.id)
+            for name, described in descriptions
             if described is not None
-            for one in described.partitions
+            for partition in described.partitions
         ]
 
     async def _committed(self, group_id: str, partitions: Sequence[Key]) -> dict[Key, int]:
         return await self._when_led(
-            lambda: self._peeked(self._peek.committed(group_id, partitions))
+            lambda: self._from_peek(self._peek.committed(group_id, partitions))
         )
 
     async def _offsets(self, partitions: Iterable[Key], spec: OffsetSpec) -> dict[Key, int]:
@@ -214,24 +224,22 @@ class KafkaTopicAdmin:
             await self._clock.sleep(MOVED_S)
 
     async def _offsets_now(self, partitions: Iterable[Key], spec: OffsetSpec) -> dict[Key, int]:
-        asked = self._client.list_offsets(
+        futures = self._client.list_offsets(
             {TopicPartition(*key): spec for key in partitions}, request_timeout=REQUEST_S
         )
-        found = {
-            (one.topic, one.partition): await self._unless_missing(future)
-            for one, future in asked.items()
+        answers = {
+            (partition.topic, partition.partition): await self._unless_missing(future)
+            for partition, future in futures.items()
         }
-        return {key: answer.offset for key, answer in found.items() if answer is not None}
+        return {key: answer.offset for key, answer in answers.items() if answer is not None}
 
-    async def _served(self, topic: str, partitions: int) -> None:
+    async def _wait_until_served(self, topic: str, partitions: int) -> None:
         """Wait until every partition has a leader that answers; brokers lag behind a controller."""
         end_s = self._clock.now_s() + REQUEST_S
         while self._clock.now_s() < end_s:
             with suppress(UnreachableError):
-                if (
-                    len(await self._offsets_now(await self._partitions([topic]), LATEST))
-                    >= partitions
-                ):
+                ends = await self._offsets_now(await self._partitions([topic]), LATEST)
+                if len(ends) >= partitions:
                     return
             await self._clock.sleep(LOOK_S)
         raise unreachable(
@@ -239,8 +247,8 @@ class KafkaTopicAdmin:
             f"the {partitions} partitions of {topic} are made, and not all of them are served yet",
         )
 
-    async def _change(self, asked: Mapping[Any, "Future[Any]"], doing: str) -> None:
-        for future in asked.values():
+    async def _change(self, futures: Mapping[Any, "Future[Any]"], doing: str) -> None:
+        for future in futures.values():
             try:
                 await self._answer(future)
             except KafkaException as error:
@@ -264,28 +272,28 @@ class KafkaTopicAdmin:
         try:
             answer = await asyncio.shield(asyncio.wrap_future(future))
         except KafkaException as error:
-            explained = self._explained(error)
-            if explained is None or isinstance(explained, LedElsewhereError):
+            outage = self._outage_error(error)
+            if outage is None or isinstance(outage, LedElsewhereError):
                 self._renewal.answered()
             else:
                 self._renewal.unanswered()
-            raise explained or error from None
+            raise outage or error from None
         self._renewal.answered()
         self._outage.answered()
         return answer
 
-    async def _peeked(self, answer: Awaitable[Answered]) -> Answered:
+    async def _from_peek(self, peek: Awaitable[Answered]) -> Answered:
         try:
-            found = await answer
+            answer = await peek
         except KafkaException as error:
-            raise self._explained(error) or refusing(self._config, error.args[0].str()) from None
+            raise self._outage_error(error) or refusing(self._config, error.args[0].str()) from None
         except TimeoutError as error:
             self._outage.failed(error)
             raise unreachable(self._config, str(error)) from None
         self._outage.answered()
-        return found
+        return answer
 
-    def _explained(self, error: KafkaException) -> UnreachableError | None:
+    def _outage_error(self, error: KafkaException) -> UnreachableError | None:
         """Return the error for an unreachable broker, or None if the cause is another."""
         self._client.poll(0)
         code, reason = error.args[0].code(), error.args[0].str()
@@ -295,16 +303,16 @@ class KafkaTopicAdmin:
             return unreachable(self._config, reason)
         if code not in UNREACHABLE:
             return None
-        self._outage.failed(self._trouble or reason)
-        return unreachable(self._config, self._trouble or reason)
+        self._outage.failed(self._last_error or reason)
+        return unreachable(self._config, self._last_error or reason)
 
     def _on_error(self, error: KafkaError) -> None:
         # "All brokers are down" only sums up the earlier error of each broker, which helps more.
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._trouble:  # noqa: SLF001
-            self._trouble = error.str()
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._last_error:  # noqa: SLF001
+            self._last_error = error.str()
 
 
-def _told(answer: Mapping[str, ConfigEntry]) -> dict[str, str]:
+def _revealed_settings(answer: Mapping[str, ConfigEntry]) -> dict[str, str]:
     """Return the settings that a broker reveals.
 
     Some services leave out the settings that they set themselves, or their values.

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from schemas.errors import ConfigError
 from schemas.runtime.clock import Clock
 
-_log = logging.getLogger("docllm.kafka.admin")
+log = logging.getLogger(__name__)
 
 # Longer than any question takes, so a client has no open question when the client after it is
 # replaced.
@@ -44,10 +44,10 @@ class RenewedAdmin:
         try:
             client = self._opened()
         except ConfigError as error:  # a TLS file may be in the middle of a replacement
-            _log.warning("the client is kept: %s", error)
+            log.warning("the client is kept: %s", error)
             return
-        _log.debug("no broker has answered for %.0f s: the client is opened anew", silent_s)
-        old, self._before, self.client = [self._before], self.client, client
+        log.debug("no broker has answered for %.0f s: the client is opened anew", silent_s)
+        retired, self._before, self.client = [self._before], self.client, client
         self._answered_s = self._clock.now_s()
         # Garbage-collecting a client waits for its threads.
-        threading.Thread(target=old.clear, name="admin-close", daemon=True).start()
+        threading.Thread(target=retired.clear, name="admin-close", daemon=True).start()

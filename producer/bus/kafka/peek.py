@@ -26,7 +26,12 @@ LIMIT_S = 10.0
 POLL_S = 0.2
 CLOSE_S = 5.0
 # Errors after which a partition never gives a record, however long we wait.
-LASTING = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG}  # noqa: SLF001 - its own codes
+LASTING = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError._BAD_COMPRESSION,  # noqa: SLF001 - librdkafka's own codes have an underscore
+    KafkaError._BAD_MSG,  # noqa: SLF001
+}
+PARTITION_END = KafkaError._PARTITION_EOF  # noqa: SLF001
 # Every cluster has this topic. The metadata of one topic is small; that of all may be large.
 INTERNAL = "__consumer_offsets"
 # The smallest prefetch: one record of each partition is wanted.
@@ -55,7 +60,7 @@ class Peek:
         started, or stood still, knows of no broker yet. (librdkafka 2.16: its DescribeCluster
         handler then reports neither a result nor an error, and asserts one.)
         """
-        return await apart(self._cluster_id)
+        return await in_own_thread(self._cluster_id)
 
     async def oldest_ms(self, positions: Mapping[Key, int]) -> int | None:
         """Return the smallest timestamp among the first records at or above these offsets.
@@ -65,7 +70,7 @@ class Peek:
         Raises KafkaException when the records cannot be read, TimeoutError when a partition does
         not answer in time.
         """
-        return await apart(lambda: self._oldest_ms(positions)) if positions else None
+        return await in_own_thread(lambda: self._oldest_ms(positions)) if positions else None
 
     async def committed(self, group_id: str, keys: Sequence[Key]) -> dict[Key, int]:
         """Return the offsets that a group has committed. Raises KafkaException, TimeoutError.
@@ -74,7 +79,7 @@ class Peek:
         the answer is that the group's coordinator has moved or is loading. (librdkafka 2.16: its
         OffsetFetch handler looks for a group that it does not have.)
         """
-        return await apart(lambda: self._committed(group_id, keys)) if keys else {}
+        return await in_own_thread(lambda: self._committed(group_id, keys)) if keys else {}
 
     def _cluster_id(self) -> str:
         with self._opened("docllm-peek") as consumer:
@@ -92,15 +97,15 @@ class Peek:
 
     def _committed(self, group_id: str, keys: Sequence[Key]) -> dict[Key, int]:
         with self._opened(group_id) as consumer:
-            found = consumer.committed([TopicPartition(*key) for key in keys], timeout=LIMIT_S)
+            partitions = consumer.committed([TopicPartition(*key) for key in keys], timeout=LIMIT_S)
         return {
-            (one.topic, one.partition): one.offset
-            for one in found
-            if one.error is None and one.offset >= 0
+            (partition.topic, partition.partition): partition.offset
+            for partition in partitions
+            if partition.error is None and partition.offset >= 0
         }
 
     def _first_timestamps(self, consumer: Consumer, missing: set[Key]) -> dict[Key, int]:
-        found: dict[Key, int] = {}
+        timestamps_ms: dict[Key, int] = {}
         end_s = self._clock.now_s() + LIMIT_S
         while missing:
             if self._clock.now_s() > end_s:
@@ -111,13 +116,13 @@ class Peek:
             error = None if message is None else message.error()
             if error is not None and error.code() in LASTING:
                 raise KafkaException(error)
-            if message is None or (error is not None and error.code() != KafkaError._PARTITION_EOF):  # noqa: SLF001 - its name
+            if message is None or (error is not None and error.code() != PARTITION_END):
                 continue
             key = (str(message.topic()), int(message.partition() or 0))
             missing.discard(key)
             if error is None:
-                found.setdefault(key, message.timestamp()[1])
-        return found
+                timestamps_ms.setdefault(key, message.timestamp()[1])
+        return timestamps_ms
 
     @contextmanager
     def _opened(self, group_id: str) -> Iterator[Consumer]:
@@ -128,7 +133,7 @@ class Peek:
             close(consumer)
 
 
-async def apart(ask: Callable[[], Answered]) -> Answered:
+async def in_own_thread(ask: Callable[[], Answered]) -> Answered:
     """Return the result of `ask`, which runs in a thread of its own.
 
     Raises TimeoutError when `ask` takes much longer than its own limit.

@@ -18,7 +18,7 @@ from schemas.runtime.outage import Outage
 from schemas.settings.config import KafkaConfig
 from schemas.task.envelope import Outgoing
 
-_log = logging.getLogger("docllm.kafka.producer")
+log = logging.getLogger(__name__)
 
 # The wait in line before anything is sent; plus the message timeout, it is less than the 20 s that
 # a publish may take.
@@ -134,8 +134,8 @@ class KafkaPublisher:
         records = [record for parcel in fresh for record in parcel.records]
         try:
             refusals = self._sender.send(records)
-        except Exception as error:  # noqa: BLE001 - every caller gets an answer; the thread goes on
-            _log.exception("the producer failed")
+        except Exception as error:  # every caller gets an answer, and the thread goes on
+            log.exception("the producer failed")
             refusals = refused(records, f"the producer failed: {error}")
         answers = iter(refusals)
         for parcel in fresh:
@@ -145,4 +145,4 @@ class KafkaPublisher:
         try:
             parcel.done.get_loop().call_soon_threadsafe(parcel.tell)
         except RuntimeError:
-            _log.warning("a publish of %d records lost its event loop", len(parcel.records))
+            log.warning("a publish of %d records lost its event loop", len(parcel.records))

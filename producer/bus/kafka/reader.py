@@ -25,8 +25,11 @@ from schemas.errors import ConfigError
 from schemas.runtime.clock import Clock
 from schemas.settings.config import KafkaConfig
 
-PAGE_RECORDS, PAGE_BYTES = 500, 4 << 20
-POLL_S, ANSWER_S, SILENT_S = 0.5, 10.0, 30.0
+PAGE_RECORDS = 500
+PAGE_BYTES = 4 << 20
+POLL_S = 0.5
+ANSWER_S = 10.0  # for a question about a topic
+SILENT_S = 30.0  # without a record, after which the brokers count as unreachable
 NO_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
 # "earliest": if records are deleted during the reading, it goes on at the first that is left.
 OWN: Settings = {
@@ -48,7 +51,7 @@ class KafkaTopicReader:
         """Yield the records in pages; the records of one partition keep their order."""
         consumer = Consumer({**admin_settings(self._config), **CONSUMER_PROMISES, **OWN})
         try:
-            reading = await asyncio.to_thread(self._begun, consumer, topic)
+            reading = await asyncio.to_thread(self._begin, consumer, topic)
             while reading.open:
                 if page := await asyncio.to_thread(self._page, reading):
                     yield page
@@ -58,18 +61,18 @@ class KafkaTopicReader:
         finally:
             await asyncio.to_thread(close, consumer)
 
-    def _begun(self, consumer: Consumer, topic: str) -> "_Reading":
-        found = consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
-        if found.error is not None and found.error.code() not in NO_TOPIC:
-            raise KafkaException(found.error)
-        if not found.partitions:
+    def _begin(self, consumer: Consumer, topic: str) -> "_Reading":
+        metadata = consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
+        if metadata.error is not None and metadata.error.code() not in NO_TOPIC:
+            raise KafkaException(metadata.error)
+        if not metadata.partitions:
             raise ConfigError(
                 f"there is no topic {topic}; name the one that holds the dead letters, "
                 "by default <group>.dlq"
             )
         ends: dict[int, int] = {}
         starts: list[TopicPartition] = []
-        for number in found.partitions:
+        for number in metadata.partitions:
             low, high = consumer.get_watermark_offsets(
                 TopicPartition(topic, number), timeout=ANSWER_S
             )

@@ -21,7 +21,7 @@ from schemas.runtime.outage import Outage
 from schemas.settings.config import KafkaConfig
 from schemas.task.envelope import Outgoing
 
-_log = logging.getLogger("docllm.kafka.producer")
+log = logging.getLogger(__name__)
 
 SEND_S = MESSAGE_TIMEOUT_MS / 1000 + 1
 POLL_S = 0.1
@@ -57,7 +57,7 @@ class Sender:
         try:
             self._producer.poll(0)
         except ENDED as error:
-            self._ended(error)
+            self._note_fatal(error)
 
     def send(self, records: Sequence[Outgoing]) -> list[Refusal | None]:
         """Return for each record None when it is durable, or why not.
@@ -70,7 +70,7 @@ class Sender:
         refusals = self._attempt(records, end_s)
         if len(records) > 1:
             refusals = [
-                self._alone(record, refusal, end_s)
+                self._retry_alone(record, refusal, end_s)
                 for record, refusal in zip(records, refusals, strict=True)
             ]
         return refusals
@@ -86,7 +86,7 @@ class Sender:
             refusals = [self._produce(record, end_s) for record in records]
             self._flush(end_s)
         except ENDED as error:
-            return refused(records, self._ended(error))
+            return refused(records, self._note_fatal(error))
         if not self._failures:
             self._troubles.clear()
             if records:
@@ -97,7 +97,9 @@ class Sender:
             for record, refusal in zip(records, refusals, strict=True)
         ]
 
-    def _alone(self, record: Outgoing, refusal: Refusal | None, end_s: float) -> Refusal | None:
+    def _retry_alone(
+        self, record: Outgoing, refusal: Refusal | None, end_s: float
+    ) -> Refusal | None:
         """Retry a refused record alone: a broker refuses a whole batch for one bad record."""
         if refusal is None or not refusal.permanent:
             return refusal
@@ -134,7 +136,8 @@ class Sender:
         return None if error is None else self._refusal(error)
 
     def _refusal(self, error: KafkaError) -> Refusal:
-        self._broken = self._broken or error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001 - the same
+        if error.fatal() or error.code() == KafkaError._FATAL:  # noqa: SLF001
+            self._broken = True
         return Refusal(error.str(), permanent=error.code() in PERMANENT)
 
     # ---- the client
@@ -142,7 +145,7 @@ class Sender:
     def _open(self) -> Producer:
         callbacks = {"on_delivery": self._on_delivery, "error_cb": self._on_error}
         try:
-            return Producer({**self._settings, **callbacks}, logger=_log)
+            return Producer({**self._settings, **callbacks}, logger=log)
         except KafkaException as error:
             raise refused_setting(self._config, str(error.args[0].str())) from None
 
@@ -151,13 +154,13 @@ class Sender:
             self._producer.purge()
         self._producer, self._broken = self._open(), False
 
-    def _ended(self, error: Exception) -> str:
+    def _note_fatal(self, error: Exception) -> str:
         """Note that the client is of no use any more, and return why."""
         self._broken = True
         cause = error.__cause__ or error
-        named = cause if isinstance(cause, KafkaException) else "the client's log says which"
-        reason = f"the producer had a fatal error and is opened anew: {named}"
-        _log.warning("%s", reason)
+        explanation = cause if isinstance(cause, KafkaException) else "the client's log says which"
+        reason = f"the producer had a fatal error and is opened anew: {explanation}"
+        log.warning("%s", reason)
         return reason
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
@@ -170,7 +173,7 @@ class Sender:
                 self._outage.failed(error.str())
         elif error.code() not in self._troubles:
             self._troubles.add(error.code())
-            _log.warning("%s; goes on by itself", error.str())
+            log.warning("%s; goes on by itself", error.str())
 
 
 def refused(records: Iterable[Outgoing], reason: str) -> list[Refusal | None]:
