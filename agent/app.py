@@ -12,6 +12,7 @@ from dataclasses import replace
 from agent.agent import Agent, Reaping
 from agent.consumer.known_topics import TopicIds
 from agent.handlers.child import ChildExecutor
+from agent.inflight.limits import Limits
 from agent.ledger import queries
 from agent.ledger.sql_ledger import Executors
 from agent.llm.client import ChatClient
@@ -136,6 +137,7 @@ async def built(parts: Parts, *, rehearsal: bool) -> AsyncIterator[Agent]:
     locks, role = agent_locks(parts), " (rehearsal LLM)" if rehearsal else ""
     beats = beat_database(parts)
     builder = Builder(
+        limits=Limits(),
         parts=parts,
         known=await parts.family.require(),
         connect=lambda base_url, api_key: ChatClient(base_url=base_url, api_key=api_key),

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from agent.inflight.decoder import suspect
+from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.ports import (
     Assigned,
@@ -43,9 +44,7 @@ from schemas.task.wording import one_line
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
-PAGE, PAGE_BYTES = 200, 4 << 20
 TURN_S = 0.02  # the longest time of reading without a pause
-HIGH, HIGH_BYTES = 2000, 64 << 20
 
 
 class Intake:
@@ -65,6 +64,7 @@ class Intake:
         ordered: Callable[[Sequence[Order]], None],
         failed: Callable[[str], None],
         memory: MemoryWatch,
+        limits: Limits,
     ) -> None:
         self._partitions = partitions
         self._database = database
@@ -77,6 +77,7 @@ class Intake:
         self._ordered = ordered
         self._failed = failed
         self._memory = memory
+        self._limits = limits
         self._records: deque[Record] = deque()
         self._bytes = 0  # of the records in `_records`
         self._wake = asyncio.Event()
@@ -115,7 +116,8 @@ class Intake:
         self._pause()
 
     def _pause(self) -> None:
-        enough = len(self._records) > HIGH or self._bytes > HIGH_BYTES
+        limits = self._limits
+        enough = len(self._records) > limits.inbox_records or self._bytes > limits.inbox_bytes
         self._partitions.pause(self._partitions.topics if enough else ())
 
     async def run(self) -> None:
@@ -134,7 +136,8 @@ class Intake:
         """Take the oldest records, up to the limit for one transaction."""
         page: list[Record] = []
         size = 0
-        while self._records and len(page) < PAGE and size < PAGE_BYTES:
+        most, most_bytes = self._limits.inbox_page, self._limits.inbox_page_bytes
+        while self._records and len(page) < most and size < most_bytes:
             page.append(self._records.popleft())
             size += _size(page[-1])
         self._bytes -= size

@@ -18,6 +18,7 @@ from agent.execution.worker import Worker
 from agent.handlers import Documents, Handlers, registry
 from agent.handlers.context import Tools
 from agent.inflight.decoder import RecordDecoder
+from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.intake import Intake
 from agent.judge import Effect, tiers_of
@@ -47,7 +48,6 @@ from schemas.runtime.executors import Executor
 
 DEADLINE_MARGIN_S = 60.0
 PROMPT_S = 60.0
-GROUP_SIZE, SQLITE_GROUP_SIZE = 500, 200
 
 
 class Builder:
@@ -57,6 +57,7 @@ class Builder:
         self,
         *,
         parts: Parts,
+        limits: Limits,
         known: StoredIds,
         connect: Connect,
         executors: Executors,
@@ -67,6 +68,7 @@ class Builder:
         heartbeat: Callable[[Callable[[], str]], Heartbeat],
     ) -> None:
         self.parts, self.clock, config = parts, parts.clock, parts.config
+        self._limits = limits
         self.counts, self.routes = (
             Counts(),
             Router(config=config, group=parts.topics.group, jitter=jitter),
@@ -166,10 +168,12 @@ class Builder:
         self, reply_limit_bytes: int, settled: Callable[[Sequence[Ended]], None]
     ) -> Settler:
         """Return the settler."""
-        size = SQLITE_GROUP_SIZE if self.parts.database.sqlite else GROUP_SIZE
+        limits = self._limits
+        size = limits.sqlite_group if self.parts.database.sqlite else limits.group
         return Settler(
             ledger=self.ledger,
             group_size=size,
+            group_bytes=limits.group_bytes,
             reply_limit_bytes=reply_limit_bytes,
             clock=self.clock,
             settled=settled,
@@ -198,7 +202,8 @@ class Builder:
         topics = self.parts.topics
         return Dispatcher(
             partitions=Partitions(
-                {topics.name(destination): source for destination, source in sources.items()}
+                {topics.name(destination): source for destination, source in sources.items()},
+                limits=self._limits,
             ),
             main_topic=topics.name("tasks"),
             arrivals=RecordDecoder(
@@ -211,13 +216,15 @@ class Builder:
             lease=lambda: self.heartbeat.current,
             deadline_s=self.deadline_s,
             hooks=Hooks(ordered=self.publishing.ordered, rewound=self.sweep.wake, failed=failed),
+            limits=self._limits,
         )
 
     def intake(self, inbox: Source | None, failed: Callable[[str], None]) -> Intake:
         """Return the intake over the inbox; without a source, it has nothing to do."""
         return Intake(
             partitions=Partitions(
-                {self.parts.topics.name("inbox"): inbox} if inbox is not None else {}
+                {self.parts.topics.name("inbox"): inbox} if inbox is not None else {},
+                limits=self._limits,
             ),
             database=self.parts.database,
             executor=self.parts.executor,
@@ -229,6 +236,7 @@ class Builder:
             ordered=self.publishing.ordered,
             failed=failed,
             memory=self.memory,
+            limits=self._limits,
         )
 
     def reaper(self, loop: Dispatcher, intake: Intake) -> Reaper:

@@ -1,15 +1,9 @@
 """Backpressure: pauses topics while enough of their records wait, and resumes them later."""
 
 from agent.dispatch.quarantine_queue import QuarantineQueue
+from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
-
-BODIES_BYTES = 128 << 20
-# So many records of a topic may wait without their bodies. At this number the topic is paused until
-# some of them have ended.
-WAITING_MOST = 50_000
-ASIDE_MOST = 500
-READY_LEAST = 1000
 
 
 class Backpressure:
@@ -26,20 +20,22 @@ class Backpressure:
         aside: QuarantineQueue,
         slots: int,
         main_topic: str,
+        limits: Limits,
     ) -> None:
         self.full = False
         self._entries = entries
         self._partitions = partitions
         self._aside = aside
         self._main_topic = main_topic
-        self._high = max(READY_LEAST, 2 * slots)
+        self._limits = limits
+        self._high = max(limits.ready, 2 * slots)
 
     def look(self) -> None:
         """Pause and resume topics by the number and size of the waiting deliveries."""
         many = self._entries.waiting >= (self._high // 2 if self.full else self._high)
         heavy = (
-            self._entries.bodies_bytes + self._aside.bytes >= BODIES_BYTES
-            or len(self._aside) > ASIDE_MOST
+            self._entries.bodies_bytes + self._aside.bytes >= self._limits.bodies_bytes
+            or len(self._aside) > self._limits.rejected
         )
         self.full = many or heavy
         self._partitions.pause(
@@ -52,5 +48,5 @@ class Backpressure:
         Records in a tier are due by the clock, so newer tasks must not keep a tier from being read.
         """
         if topic == self._main_topic:
-            return many or self._entries.parked >= WAITING_MOST
-        return self._partitions.unfinished(topic) >= WAITING_MOST
+            return many or self._entries.parked >= self._limits.shelved
+        return self._partitions.unfinished(topic) >= self._limits.shelved

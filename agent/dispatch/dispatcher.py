@@ -17,7 +17,8 @@ from agent.dispatch.route_parking import RouteParking
 from agent.execution.slots import Slots
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.partitions import STUCK_SHARE, Partitions
+from agent.inflight.limits import Limits
+from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.lease import OWNER_BITS, Lease
 from agent.outcome import Outcome, Released, Snooze, Succeeded
@@ -40,12 +41,6 @@ from schemas.runtime import crash
 
 log = logging.getLogger(__name__)
 
-# PAGE: deliveries of one question or claim. MOVE_PAGE: deliveries of a closed route that go to a
-# tier at each tick.
-PAGE, MOVE_PAGE = (
-    500,
-    125,
-)
 TICK_S, RETRY_S = 0.25, 15.0
 AGAIN_AT_ONCE = 2
 # If a smaller share of the slots is free, a claim waits GATHER_S for more free slots, because it
@@ -72,6 +67,7 @@ class Dispatcher:
         deadline_s: float,
         main_topic: str,
         hooks: Hooks,
+        limits: Limits,
     ) -> None:
         self._partitions = partitions
         self._arrivals = arrivals
@@ -82,9 +78,10 @@ class Dispatcher:
         self._lease = lease
         self._deadline_s = deadline_s
         self._hooks = hooks
-        self._entries = entries = InFlightTable()
+        self._limits = limits
+        self._entries = entries = InFlightTable(limits=limits)
         self._parking = RouteParking(
-            entries=entries, closed=slots.closed, running=slots.running_routes
+            entries=entries, closed=slots.closed, running=slots.running_routes, limits=limits
         )
         self._aside = QuarantineQueue(
             ledger=ledger,
@@ -92,9 +89,14 @@ class Dispatcher:
             entries=entries,
             counts=counts,
             ordered=hooks.ordered,
+            limits=limits,
         )
         self._relief = HeadOfLine(
-            ledger=ledger, partitions=partitions, entries=entries, ordered=hooks.ordered
+            ledger=ledger,
+            partitions=partitions,
+            entries=entries,
+            ordered=hooks.ordered,
+            limits=limits,
         )
         self._bodies = BodyLoader(ledger=ledger, entries=entries, arrivals=arrivals)
         self._pressure = Backpressure(
@@ -103,6 +105,7 @@ class Dispatcher:
             aside=self._aside,
             slots=slots.size,
             main_topic=main_topic,
+            limits=limits,
         )
         self._gone: frozenset[int] = frozenset()
         self._wake_ask, self._wake_claim = asyncio.Event(), asyncio.Event()
@@ -173,7 +176,7 @@ class Dispatcher:
             await self._wake_ask.wait()
             self._wake_ask.clear()
             await self._aside.keep()
-            while batch := self._entries.take_to_ask(self._clock.now_s(), PAGE):
+            while batch := self._entries.take_to_ask(self._clock.now_s(), self._limits.page):
                 await self._ask(batch)
 
     async def _ask(self, batch: Sequence[Delivery]) -> None:
@@ -198,7 +201,9 @@ class Dispatcher:
             self._wake_claim.clear()
             if suspect := self._entries.take_suspect(self._takes):
                 await self._claim([suspect], self._slots.start, suspects=True)
-            if batch := self._entries.take_ready(min(PAGE, self._room()), self._slots.room_for):
+            if batch := self._entries.take_ready(
+                min(self._limits.page, self._room()), self._slots.room_for
+            ):
                 await self._claim(batch, self._slots.start)
 
     async def no_claim(self) -> None:
@@ -384,12 +389,12 @@ class Dispatcher:
         """Send some tasks of a route that stays closed to a tier, so that others can be read."""
         stuck = {
             entry.route
-            for entry in self._partitions.blocking(STUCK_SHARE)
+            for entry in self._partitions.blocking(self._limits.stuck_share)
             if entry.state is DeliveryState.READY
         }
         for route in self._parking.routes_to_move(self._clock.now_s(), stuck):
             if self._lease().fresh(self._clock.now_s()) and (
-                batch := self._entries.take_ready_for(route, MOVE_PAGE)
+                batch := self._entries.take_ready_for(route, self._limits.move_page)
             ):
                 await self._claim(batch, self._slots.move)
 

@@ -7,14 +7,13 @@ original record.
 from collections.abc import Callable, Sequence
 
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.partitions import STUCK_SHARE, Partitions
+from agent.inflight.limits import Limits
+from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import Ledger, Order
 from schemas.runtime import crash
 
-# The share of finished records at which a wide span is relieved. If the task that blocks it waits
-# longer than LONG_S, STUCK_SHARE is enough.
-FINISHED_SHARE = 0.98
+# If the task that blocks a wide span waits longer than LONG_S, `Limits.stuck_share` is enough.
 LONG_S = 60.0
 
 
@@ -33,20 +32,24 @@ class HeadOfLine:
         partitions: Partitions,
         entries: InFlightTable,
         ordered: Callable[[Sequence[Order]], None],
+        limits: Limits,
     ) -> None:
         self._ledger = ledger
         self._partitions = partitions
         self._entries = entries
         self._ordered = ordered
+        self._limits = limits
 
     async def relieve(self, now_s: float) -> None:
         """Relieve every partition with a wide span blocked by a task that runs or is not due."""
         late = [
             entry
-            for entry in self._partitions.blocking(STUCK_SHARE)
+            for entry in self._partitions.blocking(self._limits.stuck_share)
             if self._entries.due_s(entry) > now_s + LONG_S
         ]
-        for entry in dict.fromkeys((*self._partitions.blocking(FINISHED_SHARE), *late)):
+        for entry in dict.fromkeys(
+            (*self._partitions.blocking(self._limits.finished_share), *late)
+        ):
             await self._relieve(entry)
 
     async def _relieve(self, entry: Delivery) -> None:

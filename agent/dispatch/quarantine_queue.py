@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from agent.inflight.decoder import distrusted
 from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import Answer, Ledger, Order, Record, RejectedRecord
@@ -19,7 +20,6 @@ from schemas.task.envelope import record_bytes
 log = logging.getLogger(__name__)
 
 LOST_S = 60.0  # between questions about a task that the ledger has lost
-PAGE, PAGE_BYTES = 100, 8 << 20  # rejected records in one transaction
 
 _CONFLICT = "its key or value is not that of the task it names"
 
@@ -35,12 +35,14 @@ class QuarantineQueue:
         entries: InFlightTable,
         counts: Counts,
         ordered: Callable[[Sequence[Order]], None],
+        limits: Limits,
     ) -> None:
         self._ledger = ledger
         self._partitions = partitions
         self._entries = entries
         self._counts = counts
         self._ordered = ordered
+        self._limits = limits
         self._suspects: deque[tuple[RejectedRecord, Delivery | Record]] = deque()
         self.bytes = 0  # of records only; `InFlightTable` counts the bytes of deliveries
 
@@ -122,8 +124,8 @@ class QuarantineQueue:
 
     def _page(self) -> list[tuple[RejectedRecord, Delivery | Record]]:
         page: list[tuple[RejectedRecord, Delivery | Record]] = []
-        room = PAGE_BYTES
-        while self._suspects and len(page) < PAGE and room > 0:
+        room = self._limits.quarantine_page_bytes
+        while self._suspects and len(page) < self._limits.quarantine_page and room > 0:
             page.append(self._suspects.popleft())
             room -= _size(page[-1][0])
         return page

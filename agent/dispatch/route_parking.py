@@ -7,11 +7,10 @@ tasks of all other routes would wait behind them.
 
 from collections.abc import Callable, Container, Iterable
 
-from agent.inflight.partitions import SPAN
+from agent.inflight.limits import Limits
 from agent.inflight.table import InFlightTable
 
 PARK_AFTER_S, MOVE_AFTER_S = 5.0, 60.0
-MANY = SPAN // 2
 
 
 class RouteParking:
@@ -27,10 +26,12 @@ class RouteParking:
         entries: InFlightTable,
         closed: Callable[[str], bool],
         running: Callable[[], Iterable[str]],
+        limits: Limits,
     ) -> None:
         self._entries = entries
         self._closed = closed
         self._running = running
+        self._limits = limits
         self._since_s: dict[str, float] = {}
 
     def look(self, now_s: float, *, full: bool) -> None:
@@ -58,7 +59,7 @@ class RouteParking:
         long = [
             route for route, since_s in self._since_s.items() if now_s - since_s >= MOVE_AFTER_S
         ]
-        many = [route for route in long if self._entries.ready_for(route) > MANY]
+        many = [route for route in long if self._entries.ready_for(route) > self._limits.crowd]
         others = {*self._entries.routes, *self._running()} if many else ()
         moved = many if any(not self._closed(route) for route in others) else []
         return [route for route in long if route in moved or route in stuck]

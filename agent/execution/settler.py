@@ -14,8 +14,6 @@ from agent.outcome import Dead, Failure, Outcome, Succeeded
 from agent.ports import Clock, Ledger, Order, Settlement, Verdict
 from schemas.runtime import crash
 
-# Bodies travel as hexadecimal digits, so 2 MiB of them make a statement of about 4 MiB.
-GROUP_BYTES = 2 << 20
 # A smaller group than GATHER waits GATHER_S for more outcomes, because a transaction costs as much
 # for one as for many. No slot waits for it.
 GATHER, GATHER_S = (
@@ -35,6 +33,7 @@ class Settler:
         *,
         ledger: Ledger,
         group_size: int,
+        group_bytes: int,
         reply_limit_bytes: int,
         clock: Clock,
         settled: Callable[[Sequence[Ended]], None],
@@ -42,6 +41,7 @@ class Settler:
     ) -> None:
         self._ledger = ledger
         self._group_size = group_size
+        self._group_bytes = group_bytes
         self._reply_limit_bytes = reply_limit_bytes
         self._clock = clock
         self._settled = settled
@@ -89,7 +89,7 @@ class Settler:
     def _group(self) -> list[tuple[Delivery, Outcome, Settlement]]:
         group: list[tuple[Delivery, Outcome, Settlement]] = []
         size = 0
-        while self._waiting and len(group) < self._group_size and size < GROUP_BYTES:
+        while self._waiting and len(group) < self._group_size and size < self._group_bytes:
             group.append(self._waiting.popleft())
             outcome = group[-1][1]
             size += len(outcome.body) if isinstance(outcome, Succeeded) else 0

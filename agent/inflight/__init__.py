@@ -1,5 +1,4 @@
-"""The agent's memory of records between poll and commit.
+"""The agent's memory of records between poll and commit, and its limits.
 
-Pure: it has no server and no clock of its own. It decides nothing about tasks; `agent.dispatch`
-does.
+Nothing here reaches a server, reads a clock, or decides about tasks; `agent.dispatch` decides.
 """

@@ -3,13 +3,9 @@
 from collections.abc import Container, Iterable, Mapping
 
 from agent.inflight.delivery import Delivery
+from agent.inflight.limits import Limits
 from agent.inflight.watermark import OffsetTracker
 from agent.ports import Partition, Source
-
-SPAN = 50_000  # offsets from the watermark to the newest record; a crash repeats these records
-RESUME_SPAN = 45_000
-# The share of finished records in a wide span that shows that other tasks came and went.
-STUCK_SHARE = 0.1
 
 
 class Partitions:
@@ -18,8 +14,9 @@ class Partitions:
     An assignment that is over has no tracker, so its records cannot move an offset.
     """
 
-    def __init__(self, sources: Mapping[str, Source]) -> None:
+    def __init__(self, sources: Mapping[str, Source], *, limits: Limits) -> None:
         self._sources = sources
+        self._limits = limits
         self._trackers: dict[Partition, OffsetTracker] = {}
         self._entries: dict[Partition, dict[int, Delivery]] = {}
         self._marked: dict[Partition, int] = {}
@@ -104,9 +101,9 @@ class Partitions:
         that a dead agent left behind.
         """
         for partition, tracker in self._trackers.items():
-            if tracker.span >= SPAN:
+            if tracker.span >= self._limits.span:
                 self._wide.add(partition)
-            elif tracker.span < RESUME_SPAN:
+            elif tracker.span < self._limits.resume_span:
                 self._wide.discard(partition)
         for topic, source in self._sources.items():
             begun = (
@@ -134,6 +131,6 @@ class Partitions:
             for partition, tracker in self._trackers.items()
             if tracker.watermark is not None
             and tracker.watermark in self._entries[partition]
-            and tracker.span >= SPAN
+            and tracker.span >= self._limits.span
             and tracker.unfinished <= (1 - finished) * tracker.span
         ]

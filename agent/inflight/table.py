@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable
 
 from agent.inflight.delay_queue import DelayQueue
 from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.limits import Limits
 from agent.inflight.ready_queue import ReadyQueue
-
-PAID_KEPT = 1000  # answers of fenced settlements that are stored for the task's next claim
 
 
 class InFlightTable:
     """Moves deliveries between their states; knows nothing of the ledger or of calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, limits: Limits) -> None:
+        self._limits = limits
         self._by_task: dict[int, Delivery] = {}
         self._behind: dict[int, deque[Delivery]] = {}  # by task: its records that came later
         self._to_ask: deque[Delivery] = deque()
@@ -283,7 +283,7 @@ class InFlightTable:
     def keep_paid(self, entry: Delivery) -> None:
         """Bound the number of answers that wait in memory for their task's next claim."""
         self._paid.append(entry)
-        if len(self._paid) > PAID_KEPT:
+        if len(self._paid) > self._limits.paid_answers:
             self._paid.popleft().paid = None
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.intake import Intake
 from agent.ports import Assigned, Partition, Record
@@ -40,7 +41,8 @@ async def take_in(books: Books, *values: bytes) -> Source:
     """Let an intake work off these lines; return its source."""
     source = Source(len(values))
     inbox = Intake(
-        partitions=Partitions({INBOX.topic: source}),
+        partitions=Partitions({INBOX.topic: source}, limits=Limits()),
+        limits=Limits(),
         database=books.database,
         executor=InlineExecutor(),
         apart=InlineExecutor(),

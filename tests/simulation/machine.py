@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.inflight.limits import Limits
 from producer.app import Parts
 from producer.bus.topic_family import TopicFamily, with_old_tiers
 from schemas.runtime.executors import Executor
@@ -56,6 +57,7 @@ class Machine:
     max_attempts: int
     sweep_slack_s: float
     sqlite: bool
+    limits: Limits
     tiers: tuple[str, ...] = TIERS
 
     def clock(self) -> VirtualClock:

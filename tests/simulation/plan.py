@@ -6,6 +6,7 @@ Most troubles are off in most runs.
 import random
 from dataclasses import dataclass, field
 
+from agent.inflight.limits import Limits
 from tests.simulation.mishaps import MISJUDGED, UNDECODABLE, UNREADABLE
 from tests.simulation.points import POINTS
 
@@ -117,6 +118,11 @@ class Plan:
     slow_s: dict[str, float] = field(default_factory=dict)
     events: list[tuple[float, str]] = field(default_factory=list)
     crashes: list[tuple[str, int]] = field(default_factory=list)
+
+    def limits(self) -> Limits:
+        """Return the limits of its agents."""
+        narrow = Limits(span=8, resume_span=6, finished_share=0.6)
+        return narrow if self.narrow else Limits()
 
     def __str__(self) -> str:
         troubles = [*self.chances, *(f"slow {name}" for name in self.slow_s)]

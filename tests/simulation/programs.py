@@ -109,6 +109,7 @@ class AgentProgram(Program):
         self.clock = clock = parts.clock
         builder = Builder(
             parts=parts,
+            limits=machine.limits,
             known=await parts.family.require(),
             connect=lambda _base_url, _api_key: machine.llm,
             executors=Executors(

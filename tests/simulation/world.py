@@ -13,9 +13,7 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
-from agent.dispatch import head_of_line
 from agent.handlers import runner
-from agent.inflight import partitions
 from agent.judge import completion
 from agent.ledger import leases
 from agent.process.containment import OutOfMemoryError
@@ -78,6 +76,7 @@ class World:
             max_attempts=plan.max_attempts,
             sweep_slack_s=20.0 if plan.sweeps else 1e6,
             sqlite=plan.sqlite,
+            limits=plan.limits(),
         )
         self.agents: list[AgentProgram] = []
         self.others: list[Program] = []  # cancels, replays, and other commands of people
@@ -273,8 +272,8 @@ class World:
     def _patched(self) -> Iterator[None]:
         """Replace parts of the product for the run.
 
-        Agents' ids are drawn in order, loads use small chunks, spans may be narrow, programs die at
-        points, and the log is read.
+        Agents' ids are drawn in order, loads use small chunks, programs die at points, and the log
+        is read.
         """
         with ExitStack() as stack:
             # A collection in the middle would end killed programs at a time that no seed decides.
@@ -289,11 +288,6 @@ class World:
             replaced += [(completion, "_answered", mishaps.judging(completion._answered))]
             replaced += [(completion, "validator_of", mishaps.validating(completion.validator_of))]
             replaced += [(loader, name, LOAD_CHUNK) for name in ("CHUNK", "SQLITE_CHUNK")]
-            if self.plan.narrow:
-                replaced += [
-                    (partitions, name, value) for name, value in (("SPAN", 8), ("RESUME_SPAN", 6))
-                ]
-                replaced.append((head_of_line, "FINISHED_SHARE", 0.6))
             for module, name, value in replaced:
                 stack.enter_context(patch.object(module, name, value))
             stack.enter_context(self._heard())

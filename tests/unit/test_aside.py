@@ -7,9 +7,10 @@ import orjson
 import pytest
 
 from agent.dispatch.backpressure import Backpressure
-from agent.dispatch.quarantine_queue import PAGE_BYTES, QuarantineQueue
+from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.inflight.decoder import RecordDecoder, distrusted, suspect
 from agent.inflight.delivery import Delivery
+from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import Answer, Partition, Record, RejectedRecord
@@ -18,6 +19,7 @@ from schemas.task.envelope import MAX_KEY_BYTES, Publication, RawHeaders, encode
 
 PARTITION = Partition("g.tasks", "id", 0, 1)
 LEDGER = "0" * 32
+LIMITS = Limits()
 
 
 def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -> None:
@@ -36,13 +38,14 @@ def test_a_task_that_the_ledger_does_not_know_is_kept_with_its_batch_and_key() -
 
 def test_what_is_distrusted_says_nothing_about_the_records_behind_it() -> None:
     """The ledger has the named task with another value; its own record may wait behind."""
-    entries = InFlightTable()
+    entries = InFlightTable(limits=LIMITS)
     aside = QuarantineQueue(
         ledger=MagicMock(),
         partitions=MagicMock(),
         entries=entries,
         counts=MagicMock(),
         ordered=MagicMock(),
+        limits=LIMITS,
     )
     theirs, ours = (
         Delivery(PARTITION, at, 0, Publication(LEDGER, "g", "b", 7, 0), b"{}", digest, "r")
@@ -79,16 +82,26 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
 
     Reading resumes as the records are stored, a few at a time.
     """
-    entries, partitions, ledger = InFlightTable(), Partitions({}), AsyncMock()
+    entries, partitions, ledger = (
+        InFlightTable(limits=LIMITS),
+        Partitions({}, limits=LIMITS),
+        AsyncMock(),
+    )
     aside = QuarantineQueue(
         ledger=ledger,
         partitions=partitions,
         entries=entries,
         counts=MagicMock(),
         ordered=MagicMock(),
+        limits=LIMITS,
     )
     pressure = Backpressure(
-        entries=entries, partitions=partitions, aside=aside, slots=64, main_topic="g.tasks"
+        entries=entries,
+        partitions=partitions,
+        aside=aside,
+        slots=64,
+        main_topic="g.tasks",
+        limits=LIMITS,
     )
     for offset in range(130):
         record = Record(PARTITION, offset, 0, key, b"{}", headers)
@@ -112,8 +125,11 @@ def test_large_records_are_kept_a_few_at_a_time() -> None:
         entries=MagicMock(),
         counts=MagicMock(),
         ordered=MagicMock(),
+        limits=LIMITS,
     )
-    large = RejectedRecord("id", "g.tasks", 0, 0, None, bytes(PAGE_BYTES // 2), [], "why")
+    large = RejectedRecord(
+        "id", "g.tasks", 0, 0, None, bytes(LIMITS.quarantine_page_bytes // 2), [], "why"
+    )
     for _ in range(5):
         aside.put(large, MagicMock())
 

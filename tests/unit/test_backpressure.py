@@ -7,17 +7,15 @@ from typing import cast
 import pytest
 
 from agent.dispatch.backpressure import (
-    ASIDE_MOST,
-    BODIES_BYTES,
-    READY_LEAST,
-    WAITING_MOST,
     Backpressure,
 )
 from agent.dispatch.quarantine_queue import QuarantineQueue
+from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 
 MAIN, TIER = "g.tasks", "g.retry.30s"
+LIMITS = Limits()
 
 
 @dataclass
@@ -57,6 +55,7 @@ class Bench:
             aside=cast("QuarantineQueue", self.aside),
             slots=slots,
             main_topic=MAIN,
+            limits=LIMITS,
         )
 
     def paused(self, waiting: int = 0) -> set[str]:
@@ -73,10 +72,10 @@ def test_new_tasks_are_read_no_further_while_enough_wait_for_a_slot() -> None:
     """
     bench = Bench()
 
-    assert bench.paused(READY_LEAST - 1) == set()
-    assert bench.paused(READY_LEAST) == {MAIN}
-    assert bench.paused(READY_LEAST // 2) == {MAIN}
-    assert bench.paused(READY_LEAST // 2 - 1) == set()
+    assert bench.paused(LIMITS.ready - 1) == set()
+    assert bench.paused(LIMITS.ready) == {MAIN}
+    assert bench.paused(LIMITS.ready // 2) == {MAIN}
+    assert bench.paused(LIMITS.ready // 2 - 1) == set()
 
 
 def test_many_slots_have_more_waiting_for_them() -> None:
@@ -89,9 +88,9 @@ def test_many_slots_have_more_waiting_for_them() -> None:
 def test_nothing_is_read_while_what_waits_is_heavy(heavy: str) -> None:
     """All topics are paused while bodies and rejected records take too much memory."""
     bench = Bench()
-    bench.entries.bodies_bytes = BODIES_BYTES if heavy == "bodies" else 0
-    bench.aside += [None] * (ASIDE_MOST + 1 if heavy == "aside" else 0)
-    bench.aside.bytes = BODIES_BYTES if heavy == "few but large ones" else 0
+    bench.entries.bodies_bytes = LIMITS.bodies_bytes if heavy == "bodies" else 0
+    bench.aside += [None] * (LIMITS.rejected + 1 if heavy == "aside" else 0)
+    bench.aside.bytes = LIMITS.bodies_bytes if heavy == "few but large ones" else 0
 
     assert bench.paused() == {MAIN, TIER}
     assert bench.pressure.full
@@ -103,10 +102,10 @@ def test_what_waits_without_a_body_is_bounded_by_topic() -> None:
     These are tasks of closed routes in the main topic, and delayed ones in a tier.
     """
     bench = Bench()
-    bench.entries.parked = WAITING_MOST
+    bench.entries.parked = LIMITS.shelved
     assert bench.paused() == {MAIN}
 
     bench.entries.parked = 0
-    bench.partitions.left[TIER] = WAITING_MOST
+    bench.partitions.left[TIER] = LIMITS.shelved
 
     assert bench.paused() == {TIER}

@@ -3,13 +3,15 @@
 import pytest
 
 from agent.inflight.delivery import Delivery, DeliveryState
-from agent.inflight.table import PAID_KEPT, InFlightTable
+from agent.inflight.limits import Limits
+from agent.inflight.table import InFlightTable
 from agent.lease import OWNER_BITS
 from agent.outcome import COMPLETION, Spent, Succeeded
 from agent.ports import Partition, Row
 from schemas.task.envelope import Publication
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
+LIMITS = Limits()
 
 
 def entry(
@@ -57,7 +59,7 @@ def owned_by(task_id: int, agent_id: int) -> Row:
 
 def test_a_new_record_is_claimed_and_a_redelivered_one_asked_about() -> None:
     """A new record is claimed without a question; a redelivered one may be settled already."""
-    entries = InFlightTable()
+    entries = InFlightTable(limits=LIMITS)
     fresh, again = entry(1), entry(2)
     entries.arrive(fresh, 0.0, redelivered=False)
     entries.arrive(again, 0.0, redelivered=True)
@@ -70,7 +72,7 @@ def test_a_new_record_is_claimed_and_a_redelivered_one_asked_about() -> None:
 
 def test_what_has_waited_is_claimed_before_what_came_later() -> None:
     """A task that a dead agent left behind does not queue up behind a thousand others."""
-    entries = InFlightTable()
+    entries = InFlightTable(limits=LIMITS)
     later, waited = entry(1), entry(2)
     entries.arrive(later, 0.0, redelivered=False)
     entries.arrive(waited, 0.0, redelivered=True)
@@ -86,7 +88,7 @@ def test_two_records_of_one_task_are_never_in_one_claim() -> None:
 
     The ledger is asked about it when the first has ended.
     """
-    entries = InFlightTable()
+    entries = InFlightTable(limits=LIMITS)
     first, second, third = entry(1, 0), entry(1, 1), entry(1, 2)
     for one in (first, second, third):
         entries.arrive(one, 0.0, redelivered=False)
@@ -104,7 +106,7 @@ def test_two_records_of_one_task_are_never_in_one_claim() -> None:
 @pytest.mark.parametrize("other", [entry(1, 4, fence=4), entry(1, 4, fence=3, digest=b"f" * 16)])
 def test_copies_are_taken_from_behind_an_entry(other: Delivery) -> None:
     """A record with a later fence or with other bytes is no copy, and keeps its place."""
-    entries = InFlightTable()
+    entries = InFlightTable(limits=LIMITS)
     first, copy, gone, older = (
         entry(1, offset, fence=fence) for offset, fence in enumerate((3, 3, 3, 2))
     )
@@ -125,7 +127,7 @@ def test_of_an_entry_without_its_body_only_others_without_one_are_copies() -> No
 
     The ledger is asked about queued records with a value of their own.
     """
-    entries = InFlightTable()
+    entries = InFlightTable(limits=LIMITS)
     first, pointer = (
         Delivery(
             PARTITION, at, 0, Publication("ledger", "group", "batch", 1, 0), None, None, "route"
@@ -149,7 +151,7 @@ def test_a_record_that_comes_later_has_the_first_one_asked_about() -> None:
     For example, a task that waits for an hour was called up: its new record is behind the one that
     waits.
     """
-    entries = InFlightTable()
+    entries = InFlightTable(limits=LIMITS)
     first, second, third = entry(1, 0), entry(1, 1), entry(1, 2)
     entries.arrive(first, 0.0, redelivered=False)
     entries.take_ready(1, room)
@@ -169,7 +171,7 @@ def test_copies_of_what_waits_without_its_body_wait_without_theirs(*, late: bool
     An order that was sent twice would otherwise fill the memory for an hour. Different bytes are
     kept, because nobody else has them.
     """
-    entries = InFlightTable()
+    entries = InFlightTable(limits=LIMITS)
     first, copy, other = entry(1, 0), entry(1, 1), entry(1, 2, digest=b"f" * 16)
     entries.arrive(first, 0.0, redelivered=False)
     entries.take_ready(1, room)
@@ -188,7 +190,7 @@ def test_copies_of_what_waits_without_its_body_wait_without_theirs(*, late: bool
 
 def test_an_answer_that_was_paid_goes_with_its_entry() -> None:
     """A paid answer is dropped with its delivery, because nothing would settle it then."""
-    entries, one = InFlightTable(), entry(1)
+    entries, one = InFlightTable(limits=LIMITS), entry(1)
     entries.arrive(one, 0.0, redelivered=False)
     one.paid = Succeeded(b"answer", COMPLETION, Spent())
     entries.keep_paid(one)
@@ -200,7 +202,7 @@ def test_an_answer_that_was_paid_goes_with_its_entry() -> None:
 
 def test_a_follower_that_is_gone_is_passed_over() -> None:
     """A queued record whose partition was revoked is skipped, and the next one follows."""
-    entries = InFlightTable()
+    entries = InFlightTable(limits=LIMITS)
     first, second, third = entry(1, 0), entry(1, 1), entry(1, 2)
     for one in (first, second, third):
         entries.arrive(one, 0.0, redelivered=False)
@@ -213,7 +215,7 @@ def test_a_follower_that_is_gone_is_passed_over() -> None:
 
 def test_what_is_gone_is_neither_asked_about_nor_claimed() -> None:
     """A delivery whose partition was revoked stays in no queue."""
-    entries = InFlightTable()
+    entries = InFlightTable(limits=LIMITS)
     asking, ready, held = entry(1), entry(2), entry(3)
     entries.arrive(asking, 0.0, redelivered=True)
     entries.arrive(ready, 0.0, redelivered=False)
@@ -227,7 +229,7 @@ def test_what_is_gone_is_neither_asked_about_nor_claimed() -> None:
 
 def test_held_entries_that_are_due_are_asked_about_first() -> None:
     """Due deliveries of the delay queue share each question with new ones; neither kind starves."""
-    entries = InFlightTable()
+    entries = InFlightTable(limits=LIMITS)
     held, new = [entry(number) for number in range(4)], [entry(number) for number in range(10, 14)]
     for one in held:
         entries.arrive(one, 0.0, redelivered=True)
@@ -243,7 +245,7 @@ def test_held_entries_that_are_due_are_asked_about_first() -> None:
 
 def test_bodies_are_counted_until_they_are_dropped() -> None:
     """Bodies are counted until dropped; long waits and ended deliveries keep no body."""
-    entries = InFlightTable()
+    entries = InFlightTable(limits=LIMITS)
     first, second, follower = (
         entry(1, 0, b"x" * 10),
         entry(2, 1, b"x" * 5),
@@ -263,7 +265,7 @@ def test_bodies_are_counted_until_they_are_dropped() -> None:
 
 def test_entries_of_an_agent_that_is_gone_are_asked_about() -> None:
     """Deliveries that wait for a lost agent are due before their own time."""
-    entries = InFlightTable()
+    entries = InFlightTable(limits=LIMITS)
     one = entry(1)
     entries.arrive(one, 0.0, redelivered=False)
     entries.take_ready(1, room)
@@ -278,10 +280,10 @@ def test_entries_of_an_agent_that_is_gone_are_asked_about() -> None:
 
 def test_answers_that_were_paid_and_fenced_are_bounded() -> None:
     """At most a thousand paid answers of fenced settlements are stored; the oldest go first."""
-    entries = InFlightTable()
-    kept = [entry(number) for number in range(PAID_KEPT + 2)]
+    entries = InFlightTable(limits=LIMITS)
+    kept = [entry(number) for number in range(LIMITS.paid_answers + 2)]
     for one in kept:
         one.paid = Succeeded(b"answer", COMPLETION, Spent())
         entries.keep_paid(one)
 
-    assert [one.paid is None for one in kept] == [True, True, *[False] * PAID_KEPT]
+    assert [one.paid is None for one in kept] == [True, True, *[False] * LIMITS.paid_answers]

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.limits import Limits
 from agent.inflight.table import InFlightTable
 from tests.unit.test_entries import entry, owned_by, room
 
@@ -14,7 +15,7 @@ class Agent(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.entries = InFlightTable()
+        self.entries = InFlightTable(limits=Limits())
         self.now_s = 0.0
         self.offset = 0
         self.live: list[Delivery] = []

@@ -17,6 +17,7 @@ from agent.handlers import documents as agent_documents
 from agent.handlers.documents import DocumentError, Documents
 from agent.inflight import decoder
 from agent.inflight.decoder import RecordDecoder
+from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.intake import Intake
 from agent.judge import Effect, judge, signals
@@ -68,7 +69,8 @@ def line(key: str, **fields: Any) -> bytes:
 def intake(memory: MemoryWatch | None = None) -> Intake:
     parts: dict[str, Any] = {name: MagicMock() for name in ("database", "executor", "ordered")}
     return Intake(
-        partitions=Partitions({}),
+        partitions=Partitions({}, limits=Limits()),
+        limits=Limits(),
         apart=InlineExecutor(),
         clock=SystemClock(),
         counts=Counts(),

@@ -6,13 +6,15 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
-from agent.intake import HIGH_BYTES, PAGE, PAGE_BYTES, Intake
+from agent.intake import Intake
 from agent.ports import Assigned, Partition, Record, Recreated, Revoked, SourceFailed
 from agent.reporting.telemetry import Counts
 from schemas.task.envelope import MAX_TASK_BYTES
 
 INBOX = Partition("group.inbox", "id", 0, 1)
+LIMITS = Limits()
 
 
 class FakeSource:
@@ -45,7 +47,11 @@ def intake(counts: Counts | None = None) -> tuple[Intake, FakeSource, list[str]]
     }
     parts["counts"] = counts or Counts()
     made = Intake(
-        partitions=Partitions({INBOX.topic: source}), group="group", failed=failures.append, **parts
+        partitions=Partitions({INBOX.topic: source}, limits=LIMITS),
+        group="group",
+        failed=failures.append,
+        limits=LIMITS,
+        **parts,
     )
     made.deliver(Assigned((INBOX,)))
     return made, source, failures
@@ -62,7 +68,7 @@ def test_large_lines_are_read_no_further_when_they_fill_the_memory() -> None:
     A stalled database would otherwise let thousands of lines of 3 MiB pile up.
     """
     inbox, source, _ = intake()
-    most = HIGH_BYTES // MAX_TASK_BYTES
+    most = LIMITS.inbox_bytes // MAX_TASK_BYTES
     inbox.deliver(records(most, MAX_TASK_BYTES))
     assert not source.paused
 
@@ -95,7 +101,7 @@ def test_keys_and_headers_fill_the_memory_as_lines_do(
     inbox.deliver(
         [
             Record(INBOX, offset, 0, key, b"{}", headers)
-            for offset in range(HIGH_BYTES // MAX_TASK_BYTES + 1)
+            for offset in range(LIMITS.inbox_bytes // MAX_TASK_BYTES + 1)
         ]
     )
     assert source.paused == {INBOX}
@@ -118,8 +124,11 @@ def test_a_page_is_what_one_transaction_can_hold() -> None:
         sizes.append((len(page), sum(len(record.value or b"") for record in page)))
 
     assert sum(count for count, _ in sizes) == 1020
-    assert all(count <= PAGE and size < PAGE_BYTES + MAX_TASK_BYTES for count, size in sizes)
-    assert max(count for count, _ in sizes) == PAGE
+    assert all(
+        count <= LIMITS.inbox_page and size < LIMITS.inbox_page_bytes + MAX_TASK_BYTES
+        for count, size in sizes
+    )
+    assert max(count for count, _ in sizes) == LIMITS.inbox_page
 
 
 def test_an_inbox_that_is_read_no_more_ends_the_agent() -> None:

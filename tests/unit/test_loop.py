@@ -9,6 +9,7 @@ from agent.dispatch.dispatcher import Dispatcher
 from agent.dispatch.hooks import Hooks
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import DeliveryState
+from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.lease import Lease
 from agent.outcome import Cancelled, Outcome, Released
@@ -69,7 +70,8 @@ def loop_that_reads(entry: Any, counts: Counts) -> Dispatcher:
                 PARTITION.topic: cast(
                     "Source", SimpleNamespace(mark=lambda *_: None, pause=lambda *_: None)
                 )
-            }
+            },
+            limits=Limits(),
         ),
         arrivals=cast("RecordDecoder", SimpleNamespace(read=lambda _record: entry)),
         ledger=cast("Ledger", None),
@@ -80,6 +82,7 @@ def loop_that_reads(entry: Any, counts: Counts) -> Dispatcher:
         deadline_s=600.0,
         main_topic=PARTITION.topic,
         hooks=Hooks(lambda _: None, lambda: None, lambda _: None),
+        limits=Limits(),
     )
     loop.deliver(Assigned((PARTITION,)))
     loop.deliver([Record(PARTITION, OFFSET, 0, b"key", b"{}", [])])

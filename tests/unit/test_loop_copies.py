@@ -11,6 +11,7 @@ import pytest
 from agent.dispatch.dispatcher import Dispatcher
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery
+from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.outcome import (
     COMPLETION,
@@ -45,10 +46,11 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatcher,
     naming = MagicMock()
     naming.name_of.return_value = "route"
     loop = Dispatcher(
-        partitions=Partitions({PARTITION.topic: MagicMock()}),
+        partitions=Partitions({PARTITION.topic: MagicMock()}, limits=Limits()),
         arrivals=RecordDecoder(ledger_id=LEDGER, group="group", naming=naming),
         deadline_s=60.0,
         main_topic=PARTITION.topic,
+        limits=Limits(),
         **parts,
     )
     loop.deliver(Assigned((PARTITION,)))

@@ -2,14 +2,15 @@
 
 import pytest
 
-from agent.dispatch import route_parking
 from agent.dispatch.route_parking import MOVE_AFTER_S, PARK_AFTER_S, RouteParking
 from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.limits import Limits
 from agent.inflight.table import InFlightTable
 from agent.ports import Partition, Row
 from schemas.task.envelope import Publication
 
 PARTITION = Partition("group.tasks", "id", 0, 1)
+LIMITS = Limits(crowd=2)
 
 
 def row(task_id: int) -> Row:
@@ -21,9 +22,16 @@ class Yard:
     """Deliveries of two routes, some of which are closed."""
 
     def __init__(self, *routes: str) -> None:
-        self.entries, self.closed, self.running = InFlightTable(), set[str](), set[str]()
+        self.entries, self.closed, self.running = (
+            InFlightTable(limits=LIMITS),
+            set[str](),
+            set[str](),
+        )
         self.parking = RouteParking(
-            entries=self.entries, closed=self.closed.__contains__, running=lambda: self.running
+            entries=self.entries,
+            closed=self.closed.__contains__,
+            running=lambda: self.running,
+            limits=LIMITS,
         )
         for number, route in enumerate(routes):
             self.arrive(number, route)
@@ -111,13 +119,12 @@ def test_a_route_that_opens_is_parked_no_more() -> None:
     ("running", "other", "moves"), [((), "b", ["a"]), (("b",), "a", ["a"]), ((), "a", [])]
 )
 def test_many_tasks_of_a_closed_route_go_to_a_tier_while_another_is_open(
-    monkeypatch: pytest.MonkeyPatch, running: tuple[str, ...], other: str, moves: list[str]
+    running: tuple[str, ...], other: str, moves: list[str]
 ) -> None:
     """Many tasks of a closed route go to a tier while another route is open.
 
     If every route is closed, the group waits and nothing is moved.
     """
-    monkeypatch.setattr(route_parking, "MANY", 2)
     yard = Yard("a", "a", "a", other)
     yard.closed.add("a")
     yard.running.update(running)

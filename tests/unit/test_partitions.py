@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 
 from agent.inflight.delivery import Delivery
-from agent.inflight.partitions import RESUME_SPAN, SPAN, Partitions
+from agent.inflight.limits import Limits
+from agent.inflight.partitions import Partitions
 from agent.ports import Partition
 from schemas.task.envelope import Publication
 
 TOPIC = "group.tasks"
+LIMITS = Limits(span=100, resume_span=90)
 
 
 class FakeSource:
@@ -36,7 +38,7 @@ def entry(where: Partition, offset: int) -> Delivery:
 
 def assigned(*partitions: Partition) -> tuple[Partitions, FakeSource]:
     source = FakeSource()
-    tracked = Partitions({TOPIC: source})
+    tracked = Partitions({TOPIC: source}, limits=LIMITS)
     tracked.assign(partitions)
     return tracked, source
 
@@ -114,8 +116,8 @@ def test_a_wide_span_pauses_its_partition_until_it_is_narrower() -> None:
     tracked, source = assigned(partition(0), partition(1))
     tracked.pause(())
     tracked.begin(partition(0), 0)
-    tracked.begin(partition(0), SPAN - 1)
-    tracked.begin(partition(0), SPAN)
+    tracked.begin(partition(0), LIMITS.span - 1)
+    tracked.begin(partition(0), LIMITS.span)
     tracked.pause(())
     tracked.pause(())
     tracked.finish(partition(0), 0)
@@ -128,14 +130,14 @@ def test_a_span_that_shrinks_a_little_stays_paused() -> None:
     """Reading resumes at the low mark, not at the high one."""
     tracked, source = assigned(partition())
     tracked.begin(partition(), 0)
-    tracked.begin(partition(), SPAN - RESUME_SPAN)
-    tracked.begin(partition(), SPAN)
+    tracked.begin(partition(), LIMITS.span - LIMITS.resume_span)
+    tracked.begin(partition(), LIMITS.span)
     tracked.pause(())
     tracked.finish(partition(), 0)
     tracked.pause(())
     assert source.pauses == [frozenset({partition()})]
 
-    tracked.finish(partition(), SPAN - RESUME_SPAN)
+    tracked.finish(partition(), LIMITS.span - LIMITS.resume_span)
     tracked.pause(())
 
     assert source.pauses[-1] == frozenset()
@@ -173,13 +175,13 @@ def test_one_slow_task_behind_a_wide_span_is_named() -> None:
     While many are open, it is not.
     """
     tracked, _ = assigned(partition())
-    for offset in range(SPAN):
+    for offset in range(LIMITS.span):
         tracked.begin(partition(), offset)
     slow = entry(partition(), 0)
     tracked.keep(slow)
     assert tracked.blocking(0.98) == []
 
-    for offset in range(1, SPAN):
+    for offset in range(1, LIMITS.span):
         tracked.finish(partition(), offset)
 
     assert tracked.blocking(0.98) == [slow]

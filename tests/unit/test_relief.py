@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.dispatch.head_of_line import FINISHED_SHARE, LONG_S, HeadOfLine
+from agent.dispatch.head_of_line import LONG_S, HeadOfLine
 from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
 from agent.ports import Claimable, Order, Partition, Row
@@ -14,6 +15,7 @@ from schemas.task.envelope import Publication
 
 WHERE = Partition("group.tasks", "id", 0, 1)
 ORDER = Order(1, "group", "tasks", ((0, 5, 2),))
+LIMITS = Limits()
 
 
 def record(offset: int, digest: bytes | None, fence: int = 2) -> Delivery:
@@ -41,7 +43,7 @@ def relieved(
 
     Return the blocking delivery, the ledger's calls, and the finished offsets.
     """
-    entries, asked = InFlightTable(), list[object]()
+    entries, asked = InFlightTable(limits=LIMITS), list[object]()
     entry = first or record(3, b"ours")
     # A row as it is read.
     entry.row = Row(5, 1, 3, 0, 2, 0, 5, 0, 0, 0.0, False, "document", b"k", "batch")  # noqa: FBT003
@@ -62,15 +64,19 @@ def relieved(
 
     class Wide(Partitions):
         def blocking(self, finished: float) -> list[Delivery]:
-            return [blocking] if almost or finished < FINISHED_SHARE else []
+            return [blocking] if almost or finished < LIMITS.finished_share else []
 
         def finish(self, partition: Partition, offset: int) -> None:
             done.append(offset)
 
     ordered: list[Order] = []
     relief = HeadOfLine(
-        ledger=Ledger(), partitions=Wide({}), entries=entries, ordered=ordered.extend
-    )  # type: ignore[arg-type]
+        ledger=Ledger(),  # type: ignore[arg-type]
+        partitions=Wide({}, limits=LIMITS),
+        entries=entries,
+        ordered=ordered.extend,
+        limits=LIMITS,
+    )
     asyncio.run(relief.relieve(0.0))
     assert ordered == ([answer] if done else [])
     return blocking, asked, done
@@ -142,7 +148,7 @@ def test_a_record_that_runs_ahead_of_the_ledger_is_relieved_at_the_ledgers_fence
 def test_a_record_that_nobody_was_asked_about_is_left() -> None:
     """A record that was never claimed is left, because it will be claimed in a moment."""
     first, second = record(3, b"ours"), record(4, b"theirs")
-    entries = InFlightTable()
+    entries = InFlightTable(limits=LIMITS)
     for one in (first, second):
         entries.arrive(one, 0.0, redelivered=False)
 
