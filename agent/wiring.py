@@ -312,7 +312,8 @@ class Builder:
             batches = (
                 await executor(lambda: database.auto(lambda c: status.read(c, group)))
             ).batches
-            return [*map(store.told_half_loaded, half_loaded), *told_dead(group, batches)]
+            dead = {batch.name: batch.counts["dead"] for batch in batches}
+            return [*map(store.told_half_loaded, half_loaded), *told_dead(group, dead)]
 
         async def any_dead() -> bool:
             return await executor(lambda: database.auto(lambda c: dead_letters.any_dead(c, group)))

@@ -1,7 +1,7 @@
 """The counts of an agent, its log line about them, and its notices."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agent.outcome import (
@@ -16,7 +16,6 @@ from agent.outcome import (
     Succeeded,
 )
 from agent.ports import Verdict
-from producer.ledger.status import BatchStatus
 from producer.text.printable import log_to_stderr
 from schemas.task.wording import counted, one_line
 
@@ -65,16 +64,14 @@ def look(group: str) -> str:
     return f"python -m producer dead list --group {group}"
 
 
-def told_dead(group: str, batches: Iterable[BatchStatus]) -> list[str]:
+def told_dead(group: str, dead_by_batch: Mapping[str, int]) -> list[str]:
     """Return lines about the dead tasks of a group whose work is done, whichever agent ran them."""
-    dead = {batch.name: batch.counts["dead"] for batch in batches if batch.counts["dead"]}
+    dead = [(batch, count) for batch, count in dead_by_batch.items() if count]
     if not dead:
         return []
-    named = ", ".join(
-        f"{number:,} in {name}" for name, number in list(dead.items())[:BATCHES_SHOWN]
-    )
+    named = ", ".join(f"{count:,} in {batch}" for batch, count in dead[:BATCHES_SHOWN])
     more = ", ..." if len(dead) > BATCHES_SHOWN else ""
-    total = counted(sum(dead.values()), "task")
+    total = counted(sum(count for _, count in dead), "task")
     return [
         (
             f"done, with dead tasks: {total} of group {group} ({named}{more}); to see why: "

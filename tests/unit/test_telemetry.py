@@ -3,7 +3,6 @@
 from agent.outcome import Dead, Failure, Released, Spent, Succeeded
 from agent.ports import Verdict
 from agent.reporting.telemetry import Counts, told_dead
-from producer.ledger.status import BatchStatus
 
 GOOD = Succeeded(b"{}", 0, Spent())
 
@@ -17,10 +16,6 @@ def noted(*outcomes: Dead | Succeeded | Released, verdict: Verdict = Verdict.SET
     for outcome in outcomes:
         counts.note(outcome, verdict, 1.0)
     return counts
-
-
-def batch(name: str, number: int) -> BatchStatus:
-    return BatchStatus(name, {"dead": number}, 0.0, None, 0, 0, 0.0)
 
 
 def test_each_class_of_dead_tasks_is_told_with_an_example_and_where_to_look() -> None:
@@ -67,8 +62,8 @@ def test_what_an_agent_did_is_said_with_proper_plurals() -> None:
 
 def test_who_waits_for_a_group_hears_of_all_its_dead() -> None:
     """The last agent to leave reports all dead tasks of the group, not only its own."""
-    assert told_dead("g", [batch("a", 0)]) == []
-    assert told_dead("g", [batch("a", 2), batch("b", 0), batch("c", 1)]) == [
+    assert told_dead("g", {"a": 0}) == []
+    assert told_dead("g", {"a": 2, "b": 0, "c": 1}) == [
         "done, with dead tasks: 3 tasks of group g (2 in a, 1 in c); to see why: python -m producer dead list --group g"
     ]
-    assert ", ...)" in told_dead("g", [batch(str(number), 1) for number in range(6)])[0]
+    assert ", ...)" in told_dead("g", {str(number): 1 for number in range(6)})[0]

@@ -1,0 +1,48 @@
+"""What imports load: the path of a record runs without any client library."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+packages, libraries, adapters = (text.split() for text in sys.argv[1:])
+sys.modules.update(dict.fromkeys(libraries))  # an import of them fails, as if not installed
+names = list(packages)
+for package in packages:
+    path = getattr(importlib.import_module(package), "__path__", ())
+    names += [module.name for module in pkgutil.walk_packages(path, f"{package}.")]
+for name in set(names) - set(adapters):
+    importlib.import_module(name)
+print(len(names), *(name for name in libraries if sys.modules[name]))
+"""
+
+
+def test_the_path_of_a_record_is_imported_where_no_client_library_is_installed() -> None:
+    """Every module that the import contract names is imported in a fresh interpreter.
+
+    The child process for large JSON is among them: it loads only what its calls need.
+    """
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    (contract,) = [one for one in contracts if one["name"].startswith("The path of a record")]
+    libraries = [name for name in contract["forbidden_modules"] if "." not in name]
+    adapters = [line.partition(" -> ")[0] for line in contract["ignore_imports"]]
+    packages = contract["source_modules"]
+    assert "agent.handlers" in packages
+    assert {"sqlalchemy", "pymysql", "redis", "confluent_kafka", "alembic"} < set(libraries)
+
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_ALL, *map(" ".join, (packages, libraries, adapters))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    count, *loaded = done.stdout.split()
+    assert (int(count) > 40, loaded) == (True, [])
