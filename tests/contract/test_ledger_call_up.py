@@ -20,7 +20,7 @@ from schemas.runtime.executors import InlineExecutor
 from schemas.task.states import Status
 from tests.contract.ledger_guards import claimed, ended
 from tests.contract.ledger_parts import BATCH, GROUP, LONGEST, SPENT, Books
-from tests.unit.breakers import GOOD, ROUTE, call, failed, routes
+from tests.support.routes import GOOD, ROUTE, call, failed, routes
 
 
 def waiting(books: Books, number: int, route: str = ROUTE) -> list[int]:

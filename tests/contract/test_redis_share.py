@@ -27,7 +27,7 @@ from schemas.settings.config import AgentConfig, Secret
 from schemas.settings.sources import load_config
 from tests.servers import Redis
 from tests.servers.process import free_port
-from tests.unit.breakers import GOOD, ROUTE, call, failed, routes
+from tests.support.routes import GOOD, ROUTE, call, failed, routes
 
 SAY = RouteReport(
     "route",

@@ -43,9 +43,9 @@ from schemas.task import validator
 from schemas.task.envelope import Publication, encode
 from schemas.task.line import LineError, parse
 from schemas.task.states import Status
-from tests.hostile import FAILURES, PanicError, failing, names
-from tests.unit.handling import CountingExecutor, bench, failure_of
-from tests.unit.judged import TERMS, completion
+from tests.support.handlers import CountingExecutor, bench, failure_of
+from tests.support.hostile import FAILURES, PanicError, failing, names
+from tests.support.replies import TERMS, completion
 
 INBOX = Partition("g.inbox", "id", 0, 1)
 LEDGER = "0" * 32

@@ -1,0 +1,158 @@
+"""Slots over fakes, for tests of which tasks they start."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import cast
+
+from agent.execution.guard_gate import GuardGate
+from agent.execution.settler import Settler
+from agent.execution.slots import Slots
+from agent.execution.worker import Worker
+from agent.inflight.delivery import Delivery
+from agent.judge import Tier
+from agent.lease import Lease
+from agent.outcome import Outcome
+from agent.ports import Partition, Row
+from agent.process.containment import MemoryWatch
+from agent.reporting.telemetry import Counts
+from agent.routes import Router
+from schemas.runtime.clock import SystemClock
+from schemas.task.envelope import Publication
+from schemas.task.guard import Guard, GuardCause
+from tests.support.routes import ROUTE
+
+PARTITION = Partition("g.tasks", "id", 0, 1)
+LONGEST = Tier("1h", 3600.0)
+RAISED = Guard(
+    id=1,
+    batch_id=1,
+    batch="b",
+    type="document",
+    route=ROUTE,
+    cause=GuardCause.EXHAUSTED.value,
+    reason="10 of the last 12 tasks were given up on",
+    raised_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
+    probe_in_s=60.0,
+    look_at=datetime(2026, 1, 31),  # noqa: DTZ001 - as it is read from the ledger
+    opened_s=None,
+)
+
+
+@dataclass
+class FakeSettler:
+    """Stores the outcomes it is given."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    unsettled: int = 0
+
+    def put(self, _entry: Delivery, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+
+@dataclass
+class FakeWorker:
+    """Ends attempts as `act` does; records its arguments."""
+
+    act: Callable[[], Awaitable[Outcome]]
+    limits_s: list[float | None] = field(default_factory=list)
+    alone: list[bool] = field(default_factory=list)
+
+    async def work(
+        self, _entry: Delivery, limit_s: float | None, *, refused_alone: bool
+    ) -> Outcome:
+        self.limits_s.append(limit_s)
+        self.alone.append(refused_alone)
+        return await self.act()
+
+
+async def no_turn(_guard_id: int, _task_id: int) -> bool:
+    """Let no task be a guard's probe."""
+    return False
+
+
+class Bench:
+    """Slots over fakes, with the routes and guards that they use.
+
+    `take_turn` decides which task may be the probe.
+    """
+
+    def __init__(
+        self,
+        table: Router,
+        act: Callable[[], Awaitable[Outcome]],
+        take_turn: Callable[[int, int], Awaitable[bool]] = no_turn,
+    ) -> None:
+        self.table, self.settler, self.worker, self.counts = (
+            table,
+            FakeSettler(),
+            FakeWorker(act),
+            Counts(),
+        )
+        self.clock = SystemClock()
+        self.guards = GuardGate(clock=self.clock, longest_tier=LONGEST, take_turn=take_turn)
+
+    def slots(self) -> Slots:
+        """Return the slots."""
+        return Slots(
+            size=8,
+            worker=cast("Worker", self.worker),
+            settler=cast("Settler", self.settler),
+            routes=self.table,
+            guards=self.guards,
+            longest_tier=LONGEST,
+            clock=self.clock,
+            counts=self.counts,
+            memory=MemoryWatch(self.clock),
+            freed=lambda: None,
+        )
+
+    def run(self, count: int = 1, *, cancel: bool = False) -> list[Outcome]:
+        """Run so many tasks at once; return their settled outcomes."""
+        asyncio.run(self._run(count, cancel=cancel))
+        return self.settler.outcomes
+
+    async def _run(self, count: int, *, cancel: bool) -> None:
+        slots = self.slots()
+        for number in range(count):
+            slots.start(claimed(number, self.clock.now_s()))
+        await asyncio.sleep(0)
+        await slots.finish(0 if cancel else 5.0)
+
+
+def claimed(
+    task_id: int, now_s: float, *, batch_id: int = 1, lease_losses: int = 0, expired: bool = False
+) -> Delivery:
+    """Return a delivery that was just claimed."""
+    row = Row(
+        task_id, batch_id, 1, 9, 0, 0, 5, lease_losses, 0, 0.0, expired, "document", b"k", "b"
+    )
+    entry = Delivery(
+        PARTITION, task_id, 0, Publication("ledger", "g", "b", task_id, 0), b"{}", None, ROUTE
+    )
+    entry.row, entry.owner, entry.lease, entry.claimed_s = row, 9, Lease(1, now_s), now_s
+    return entry
+
+
+def ending(outcome: Outcome) -> Callable[[], Awaitable[Outcome]]:
+    """Return work that ends with this outcome."""
+
+    async def act() -> Outcome:
+        await asyncio.sleep(0)  # all have started when the first one ends
+        return outcome
+
+    return act
+
+
+def started(bench: Bench, *entries: Delivery) -> list[Outcome]:
+    """Start these deliveries and wait for them; return their settled outcomes."""
+    asyncio.run(_start(bench.slots(), entries))
+    return bench.settler.outcomes
+
+
+async def _start(slots: Slots, entries: tuple[Delivery, ...]) -> None:
+    for entry in entries:
+        slots.start(entry)
+    await asyncio.sleep(0)
+    await slots.finish(5.0)

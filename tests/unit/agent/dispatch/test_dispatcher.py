@@ -1,0 +1,89 @@
+"""The loop's handling of a record once its outcome is settled."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from agent.dispatch.dispatcher import Dispatcher
+from agent.dispatch.hooks import Hooks
+from agent.inflight.decoder import RecordDecoder
+from agent.inflight.delivery import DeliveryState
+from agent.inflight.limits import Limits
+from agent.inflight.partitions import Partitions
+from agent.lease import Lease
+from agent.outcome import Cancelled, Outcome, Released
+from agent.ports import Assigned, Ledger, Record, Source, Verdict
+from agent.reporting.telemetry import Counts
+from schemas.runtime.clock import SystemClock
+from tests.support.routes import routes
+from tests.support.slots import PARTITION, Bench, claimed, ending
+
+OFFSET = 7
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict", "watermark", "counted"),
+    [
+        (Cancelled(), Verdict.SETTLED, {("g.tasks", 0): OFFSET + 1}, "cancelled"),
+        (Cancelled(), Verdict.REOPENED, {("g.tasks", 0): OFFSET}, "released"),
+        (Released(), Verdict.SETTLED, {("g.tasks", 0): OFFSET}, "released"),
+    ],
+)
+def test_a_task_that_waits_again_keeps_its_record(
+    outcome: Outcome, verdict: Verdict, watermark: Any, counted: str
+) -> None:
+    """A cancelled task's record is finished; a released task's record waits for a question.
+
+    No offset passes the latter.
+    """
+    entry, counts = claimed(OFFSET, 0.0), Counts()
+    loop = loop_that_reads(entry, counts)
+
+    loop.settled([(entry, outcome, verdict)])
+
+    assert loop.finished() == watermark
+    assert (entry.state is DeliveryState.ASKING) is (counted == "released")
+    assert getattr(counts, counted) == 1
+
+
+def test_a_suspect_that_was_given_back_is_not_claimed_again_at_once() -> None:
+    """A crash suspect that was given back is not claimed again at once.
+
+    There was no slot for it. Claimed again and again, it would be lost with the agent that another
+    suspect kills.
+    """
+    entry = claimed(OFFSET, 0.0, lease_losses=2)
+    loop = loop_that_reads(entry, Counts())
+
+    loop.settled([(entry, Released(), Verdict.SETTLED)])
+
+    assert loop.finished() == {("g.tasks", 0): OFFSET}
+    assert entry.state is DeliveryState.HELD
+
+
+def loop_that_reads(entry: Any, counts: Counts) -> Dispatcher:
+    """Return a loop that has read one record, which became this delivery."""
+    loop = Dispatcher(
+        partitions=Partitions(
+            {
+                PARTITION.topic: cast(
+                    "Source", SimpleNamespace(mark=lambda *_: None, pause=lambda *_: None)
+                )
+            },
+            limits=Limits(),
+        ),
+        arrivals=cast("RecordDecoder", SimpleNamespace(read=lambda _record: entry)),
+        ledger=cast("Ledger", None),
+        slots=Bench(routes(), ending(Released())).slots(),
+        clock=SystemClock(),
+        counts=counts,
+        lease=lambda: Lease(1, 0.0),
+        deadline_s=600.0,
+        main_topic=PARTITION.topic,
+        hooks=Hooks(lambda _: None, lambda: None, lambda _: None),
+        limits=Limits(),
+    )
+    loop.deliver(Assigned((PARTITION,)))
+    loop.deliver([Record(PARTITION, OFFSET, 0, b"key", b"{}", [])])
+    return loop

@@ -1,0 +1,152 @@
+"""Foreign records that name a task are quarantined and delay neither it nor others."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.dispatch.dispatcher import Dispatcher
+from agent.inflight.delivery import Delivery, DeliveryState
+from agent.ports import Answer
+from tests.unit.agent.dispatch.test_dispatcher_copies import PARTITION, ROW, made, record
+
+WAITING = replace(ROW, status=0)
+
+
+def behind(loop: Dispatcher) -> list[int]:
+    return [one.offset for one in loop._entries._behind.get(7, ())]
+
+
+def test_a_foreign_record_behind_a_known_task_is_set_aside_as_it_comes() -> None:
+    """A foreign record behind a known task is quarantined as it arrives.
+
+    Some dozen of 3 MiB behind a task that waits for an hour used to stop the agent for that hour.
+    """
+    loop, (first,) = made([2])
+    loop._answered(first, Answer.EARLY, replace(WAITING, due_in_s=3600.0))
+
+    loop.deliver([record(1, 2, b"x" * 1000), record(2, 2, b"{}")])
+
+    assert (len(loop._aside), behind(loop)) == (1, [2])
+    assert loop._aside.bytes > 1000
+    assert loop._entries.bodies_bytes == 0
+
+
+def test_foreign_records_behind_a_task_are_set_aside_when_the_ledger_knows_it() -> None:
+    """Queued foreign records are quarantined once the ledger knows the first one.
+
+    Only then they can be compared with it.
+    """
+    loop, (first,) = made([2, 2, 2, 2], forged=[1, 3])
+
+    loop._answered(first, Answer.CLAIMABLE, WAITING)
+
+    assert (len(loop._aside), behind(loop), loop._entries.bodies_bytes) == (2, [2], 4 + 2 * 5)
+
+
+def test_copies_of_a_foreign_record_are_set_aside_together() -> None:
+    """Copies of a foreign record are quarantined together.
+
+    Hundreds of them used to take one question each before the task's own record had its turn.
+    """
+    loop, (first,) = made([2, 2, 1, 2, 2], forged=[0, 1, 2, 3])
+
+    loop._answered(first, Answer.CONFLICT, WAITING)
+    kept: list[int] = []
+
+    async def quarantine(suspects: Sequence[Any]) -> list[Any]:
+        kept.extend(one.offset for one in suspects)
+        return []
+
+    loop._ledger.quarantine = quarantine  # type: ignore[method-assign]
+    asyncio.run(loop._aside.keep())
+
+    assert kept == [0, 1, 3], "one of a lower fence may be right"
+    assert [one.offset for one in loop._entries.take_to_ask(0.0, 10)] == [2]
+
+
+def test_which_of_two_records_is_the_tasks_is_asked_before_their_route_opens() -> None:
+    """The ledger is asked which of two records is the task's before their route opens.
+
+    A foreign record for a closed route used to delay the task's own record as long.
+    """
+    loop, (first,) = made([2], forged=[0])
+    loop._entries.ready(first)
+
+    loop.deliver([record(1, 2, b"{}")])
+
+    assert loop._entries.take_to_ask(0.0, 10) == [first]
+    assert loop._entries.take_ready(10, lambda _: 10) == []
+
+
+@pytest.mark.parametrize("said", [Answer.UNKNOWN, Answer.CONFLICT])
+def test_a_known_task_that_the_ledger_lost_keeps_its_place(said: Answer) -> None:
+    """The delivery of a known task that the ledger lost keeps its place.
+
+    A backup was restored under a running agent. The value is only on the topic, and a new reader
+    gets it.
+    """
+    loop, (first,) = made([2])
+    loop._answered(first, Answer.EARLY, replace(WAITING, due_in_s=3600.0))
+
+    loop._answered(first, said, None)
+
+    assert (first.state, len(loop._aside), loop._partitions.unfinished(PARTITION.topic)) == (
+        DeliveryState.HELD,
+        0,
+        1,
+    )
+
+
+def test_a_record_without_its_body_runs_on_the_route_that_its_body_names() -> None:
+    """A pointer record runs on the route that its body names.
+
+    It was claimed for the default route, whose provider, key and price differ. It is given back,
+    and claimed for its own route.
+    """
+    loop, (first,) = made([2])
+    loop._entries.bodies_bytes, first.value, first.digest = 0, None, None
+    loop._arrivals.route_of = lambda value: "special" if value else "default"  # type: ignore[method-assign]
+    started: list[Delivery] = []
+    given_back: list[Delivery] = []
+    loop._slots.give_back = given_back.append  # type: ignore[method-assign]
+
+    async def claim(*_: Any, **__: Any) -> Any:
+        return {7: (Answer.CLAIMED, WAITING)}
+
+    async def bodies(_: Any) -> Any:
+        return {7: (b"k", b"body")}
+
+    loop._ledger.claim, loop._ledger.bodies = claim, bodies  # type: ignore[method-assign]
+    for _ in range(2):
+        asyncio.run(loop._claim([first], started.append))
+
+    assert (given_back, started) == ([first], [first])
+    assert (first.route, first.value, loop._entries.bodies_bytes) == ("special", b"body", 4)
+
+
+def test_what_is_moved_to_a_tier_reads_no_body() -> None:
+    """A task that is moved to a tier needs no body.
+
+    Up to 3 MiB of each of 125 tasks used to be read four times a second for nothing.
+    """
+    loop, (known, pointer) = (made([2])[0], [made([2])[1][0] for _ in range(2)])
+    for one in (known, pointer):
+        one.value = None
+    pointer.digest = None
+    wanted: list[Sequence[int]] = []
+
+    async def claim(*_: Any, **__: Any) -> Any:
+        return {7: (Answer.CLAIMED, WAITING)}
+
+    async def bodies(ids: Sequence[int]) -> Any:
+        wanted.append(ids)
+        return {}
+
+    loop._ledger.claim, loop._ledger.bodies = claim, bodies  # type: ignore[method-assign]
+    for one in (known, pointer):
+        asyncio.run(loop._claim([one], loop._slots.move))
+
+    assert wanted == [[7]]

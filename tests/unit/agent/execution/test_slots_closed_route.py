@@ -1,0 +1,18 @@
+"""The text of a move, by which tasks of a closed route are found again."""
+
+from agent.execution.slots import Slots
+from agent.judge.guard_rule import closed_text
+from agent.outcome import Moved
+from tests.support.routes import GOOD, ROUTE, routes
+from tests.support.slots import Bench, claimed, ending
+
+
+def test_slots_move_tasks_with_the_text_by_which_they_are_found() -> None:
+    """It names the route."""
+    bench = Bench(routes(slots=3), ending(GOOD))
+    slots: Slots = bench.slots()
+    slots.move(claimed(1, bench.clock.now_s()))
+
+    (outcome,) = bench.settler.outcomes
+    assert isinstance(outcome, Moved)
+    assert outcome.failure.text == closed_text(ROUTE)

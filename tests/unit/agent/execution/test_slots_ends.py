@@ -1,0 +1,77 @@
+"""Attempts that end without an outcome, by a bug of ours or a cancellation, keep their cost."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from agent.inflight.delivery import Delivery
+from agent.outcome import INTERNAL, Outcome, Released, Snooze, Spent
+from tests.support.routes import routes
+from tests.support.slots import Bench, claimed
+
+PAID = Spent(model="m", tokens_in=10, trace_id="b/a#1")
+
+
+class PanicError(BaseException):
+    """A Rust library's panic, as Python sees it."""
+
+
+def ended(act: Callable[[Delivery], Awaitable[Outcome]], *, cancel: bool = False) -> Outcome:
+    """Run an attempt that behaves so; return its settled outcome."""
+
+    async def run() -> Outcome:
+        entry = claimed(1, bench.clock.now_s())
+        bench.worker.act = lambda: act(entry)
+        slots = bench.slots()
+        slots.start(entry)
+        await asyncio.sleep(0)
+        await slots.finish(0 if cancel else 5.0)
+        (outcome,) = bench.settler.outcomes
+        return outcome
+
+    async def unset() -> Outcome:
+        raise AssertionError("replaced before it is used")
+
+    bench = Bench(routes(), unset)
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("x"),
+        PanicError("x"),
+        SystemExit(0),
+        MemoryError(),
+        asyncio.CancelledError(),
+        GeneratorExit(),
+    ],
+)
+def test_a_bug_of_ours_is_told_with_what_was_paid(error: BaseException) -> None:
+    """A bug of ours is settled with the attempt's cost.
+
+    If the task were silently given back, it would run again at once and pay again. The ledger
+    counts bugs.
+    """
+
+    async def act(entry: Delivery) -> Outcome:
+        entry.pay(PAID)
+        raise error
+
+    outcome = ended(act)
+
+    assert isinstance(outcome, Snooze)
+    assert (outcome.failure.error_class, outcome.failure.text) == (INTERNAL, type(error).__name__)
+    assert outcome.spent == PAID
+
+
+def test_a_cancelled_attempt_is_given_back_with_what_was_paid() -> None:
+    """A cancelled attempt is given back with its cost, for example when an agent drains."""
+
+    async def act(entry: Delivery) -> Outcome:
+        entry.pay(PAID)
+        await asyncio.Event().wait()
+        raise AssertionError("it is cancelled")
+
+    assert ended(act, cancel=True) == Released(PAID)

@@ -1,0 +1,180 @@
+"""Slots, arrivals and routes: each record has a route, each call a permission.
+
+Every permission goes back.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import orjson
+import pytest
+
+from agent.execution import slots
+from agent.inflight.decoder import RecordDecoder
+from agent.inflight.delivery import Delivery
+from agent.judge import Effect
+from agent.outcome import Outcome, Released, Retry, Snooze, Succeeded
+from agent.ports import Record
+from agent.routes import RouteNames, Router
+from agent.routes.evidence import RouteEvidence
+from schemas.settings.config import Config
+from schemas.task.envelope import Publication, encode
+from tests.support.routes import GOOD, ROUTE, call, failed, routes, snoozed
+from tests.support.slots import PARTITION, Bench, claimed, ending, started
+
+REFUSED = snoozed("AUTH")
+
+
+async def broken() -> Outcome:
+    raise RuntimeError("a bug of ours")
+
+
+async def hanging() -> Outcome:
+    await asyncio.sleep(60)
+    raise AssertionError("it is cancelled before")
+
+
+async def stubborn() -> Outcome:
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        await asyncio.sleep(60)
+    return GOOD
+
+
+def idle(table: Router) -> bool:
+    """Return whether every permission came back."""
+    return all(route.idle for route in table)
+
+
+def test_what_an_outage_did_is_settled_uncounted() -> None:
+    """The routes decide, call by call, which failures are settled uncounted."""
+    bench = Bench(routes(slots=3), ending(failed()))
+
+    assert [type(outcome) for outcome in bench.run(5)] == [Retry, Retry, Snooze, Snooze, Snooze]
+    assert (bench.counts.attempts, idle(bench.table)) == (5, True)
+    # callers count calls at the provider, and these attempts made none
+    assert bench.counts.summary().endswith(", 5 attempts")
+
+
+def test_a_handler_that_will_not_be_cancelled_holds_up_no_drain(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A handler that ignores its cancellation does not delay the drain.
+
+    The drain logs it and goes on; the task is left to its lease.
+    """
+    monkeypatch.setattr(slots, "CANCEL_S", 0.01)
+
+    Bench(routes(slots=3), stubborn).run(1, cancel=True)
+
+    assert "1 handlers go on though they were cancelled" in caplog.text
+
+
+def test_a_task_whose_route_stopped_meanwhile_is_given_back() -> None:
+    """A task whose route stopped since the claim is given back without a call."""
+    bench = Bench(routes(slots=3), ending(GOOD))
+    for _ in range(3):
+        call(bench.table, failed(), bench.clock.now_s())
+
+    assert [type(outcome) for outcome in bench.run(4)] == [Released] * 4
+    assert (bench.counts.attempts, bench.worker.limits_s) == (0, [])
+
+
+def test_a_probe_has_a_limit_of_its_own() -> None:
+    """Of tasks claimed together, only the probe has the probe's limit."""
+    bench = Bench(routes(slots=3), ending(GOOD))
+    for _ in range(3):
+        call(bench.table, failed(), bench.clock.now_s() - 10.0)
+
+    assert [type(outcome) for outcome in bench.run(3)] == [Released, Released, Succeeded]
+    assert bench.worker.limits_s == [60.0]
+    assert not bench.table.closed(ROUTE, bench.clock.now_s())
+
+
+@pytest.mark.parametrize(("act", "cancel"), [(broken, False), (hanging, True)])
+def test_every_permission_goes_back(
+    act: Callable[[], Awaitable[Outcome]], *, cancel: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every permission goes back, even after a bug or a cancellation.
+
+    Neither says anything about the route.
+    """
+    bench = Bench(routes(slots=3), act)
+    bench.run(8, cancel=cancel)
+
+    assert idle(bench.table)
+    assert not bench.table.closed(ROUTE, bench.clock.now_s())
+
+
+@pytest.mark.parametrize(
+    ("line", "route"), [({"id": "a", "prompt": "p", "model": "large"}, "large"), (None, ROUTE)]
+)
+def test_a_record_comes_with_its_route(line: dict[str, str] | None, route: str) -> None:
+    """A record's route comes from the model in its value, or is the default one."""
+    arrivals = RecordDecoder(ledger_id="00" * 16, group="g", naming=RouteNames(Config()))
+    headers = list(encode(Publication("00" * 16, "g", "b", 7, 0)))
+
+    read = arrivals.read(
+        Record(PARTITION, 0, 0, b"k", None if line is None else orjson.dumps(line), headers)
+    )
+
+    assert isinstance(read, Delivery)
+    assert read.route == route
+
+
+def test_one_task_that_is_refused_while_others_succeed_is_told_from_a_wrong_key() -> None:
+    """A task that is refused alone differs from a wrong key.
+
+    A firewall answers 403 to one document for ever. From the second time on, with an answer to
+    another call between, the refusal counts.
+    """
+    outcomes = iter([REFUSED, REFUSED, GOOD, REFUSED])
+
+    async def act() -> Outcome:
+        await asyncio.sleep(0.001)  # let the clock advance
+        return next(outcomes)
+
+    bench = Bench(routes(slots=3), act)
+    blocked = claimed(1, bench.clock.now_s())
+    for one in (blocked, blocked, claimed(2, bench.clock.now_s()), blocked):
+        started(bench, one)
+
+    assert bench.worker.alone == [False, False, False, True]
+
+
+def test_other_refusals_are_nobodys_own() -> None:
+    """A task that met a rate limit between answers to others is retried uncounted."""
+    outcomes = iter([snoozed("RATE", 0.0), GOOD, GOOD])
+
+    async def act() -> Outcome:
+        await asyncio.sleep(0.001)
+        return next(outcomes)
+
+    bench = Bench(routes(slots=3), act)
+    limited = claimed(1, bench.clock.now_s())
+    for one in (limited, claimed(2, bench.clock.now_s()), limited):
+        started(bench, one)
+
+    assert bench.worker.alone == [False, False, False]
+
+
+def test_the_last_task_is_told_from_a_wrong_key_by_the_cheap_prompt() -> None:
+    """The cheap prompt tells the last task's fault from a wrong key.
+
+    Nothing else calls any more: the task parks its route, fails twice as a probe, and the prompt is
+    answered.
+    """
+    table, at_s = routes(), 100.0
+    for _ in range(3):
+        call(table, REFUSED, at_s)
+    for _ in range(2):
+        at_s += 60.0
+        call(table, REFUSED, at_s)
+
+    at_s += 60.0
+    assert table.room(ROUTE, at_s, 0, 8) == 0
+    (prompt,) = table.prompts(at_s)
+    table.answered(prompt, RouteEvidence(Effect.UP), at_s + 1.0)
+
+    assert table.answered_since(ROUTE, at_s - 60.0)

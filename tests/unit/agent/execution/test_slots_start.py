@@ -1,0 +1,72 @@
+"""A claim that needs no call is settled without one."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from agent.inflight.delivery import Delivery
+from agent.outcome import Cancelled, Dead, Moved, Outcome, Succeeded
+from tests.support.routes import GOOD, routes
+from tests.support.slots import Bench, claimed, ending, started
+
+
+def cancelled(now_s: float) -> Delivery:
+    entry = claimed(1, now_s)
+    entry.row = replace(entry.row, cancelled=True) if entry.row else None
+    return entry
+
+
+def paid(now_s: float) -> Delivery:
+    """Return a delivery with a paid answer, whose batch was cancelled since."""
+    assert isinstance(GOOD, Succeeded)
+    entry = cancelled(now_s)
+    entry.paid = GOOD
+    return entry
+
+
+def claimed_only(now_s: float) -> Delivery:
+    return claimed(1, now_s)
+
+
+def expired(now_s: float) -> Delivery:
+    return claimed(1, now_s, expired=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"), [(paid, Succeeded), (cancelled, Cancelled), (claimed_only, Moved)]
+)
+def test_what_needs_no_call_is_not_moved_away(
+    make: Callable[[float], Delivery], kind: type[Outcome]
+) -> None:
+    """A claim that needs no call is not moved while its route is closed.
+
+    Its answer, which is there, would be paid twice.
+    """
+    bench = Bench(routes(), ending(GOOD))
+
+    async def move() -> None:
+        slots = bench.slots()
+        slots.move(make(bench.clock.now_s()))
+        await slots.finish(5.0)
+
+    asyncio.run(move())
+
+    (outcome,) = bench.settler.outcomes
+    assert isinstance(outcome, kind)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"), [(cancelled, Cancelled), (expired, Dead), (paid, Succeeded)]
+)
+def test_it_is_settled_without_a_call(
+    make: Callable[[float], Delivery], kind: type[Outcome]
+) -> None:
+    """A cancelled batch, an expired deadline or a paid answer needs no call."""
+    bench = Bench(routes(), ending(GOOD))
+
+    (outcome,) = started(bench, make(bench.clock.now_s()))
+
+    assert isinstance(outcome, kind)
+    assert bench.counts.attempts == 0

@@ -1,0 +1,91 @@
+"""Suspects: tasks that agents were lost over. One runs at a time; one that was lost three times runs alone."""
+
+import asyncio
+
+import pytest
+
+from agent.execution.slots import Slots
+from agent.inflight.delivery import Delivery
+from agent.outcome import Released
+from tests.support.routes import GOOD, routes
+from tests.support.slots import Bench, claimed, ending
+
+
+class Run:
+    """Slots in which these tasks were started, while none has ended."""
+
+    def __init__(self, *losses: int) -> None:
+        self.bench = Bench(routes(), ending(GOOD))
+        self.bench.guards.replace([])
+        self.entries = [self.entry(number, times) for number, times in enumerate(losses)]
+
+    def entry(self, number: int, losses: int) -> Delivery:
+        return claimed(number, self.bench.clock.now_s(), lease_losses=losses)
+
+    def takes(self, losses: int) -> tuple[bool, int]:
+        """Return whether a suspect may be claimed beside them, and how many other tasks may."""
+
+        async def run() -> tuple[bool, int]:
+            slots = self.started()
+            found = slots.takes_suspect(self.entry(99, losses)), slots.room()
+            await slots.finish(5.0)
+            return found
+
+        return asyncio.run(run())
+
+    def started(self) -> Slots:
+        slots = self.bench.slots()
+        for entry in self.entries:
+            slots.start(entry)
+        return slots
+
+
+@pytest.mark.parametrize(
+    ("running", "losses", "takes", "room"),
+    [
+        ((), 2, True, 8),
+        ((0, 1), 2, True, 6),  # beside tasks that are no suspects
+        ((2,), 2, False, 7),
+        ((), 3, True, 8),
+        ((0,), 3, False, 7),  # it waits until nothing else runs
+        ((3,), 2, False, 0),  # and nothing begins beside it
+    ],
+)
+def test_one_suspect_runs_at_a_time(
+    running: tuple[int, ...],
+    losses: int,
+    takes: bool,  # noqa: FBT001
+    room: int,
+) -> None:
+    """If its agent is lost, few tasks can have been the reason."""
+    assert Run(*running).takes(losses) == (takes, room)
+
+
+def test_a_suspect_too_many_is_given_back() -> None:
+    """What was claimed in error does not begin."""
+    run = Run(2, 2)
+
+    async def start() -> None:
+        await run.started().finish(5.0)
+
+    asyncio.run(start())
+
+    assert run.bench.settler.outcomes == [Released(), GOOD]
+
+
+def test_a_suspect_that_runs_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """If the process dies then, the last line of its log names the task; so does `status` until it has ended."""
+    run = Run(3)
+
+    async def start() -> str:
+        slots = run.started()
+        await asyncio.sleep(0)
+        told = run.bench.counts.notice()
+        await slots.finish(5.0)
+        return told
+
+    told = asyncio.run(start())
+
+    assert told == "task 0 of batch b runs alone in its agent: 3 agents were lost over it"
+    assert told in caplog.text
+    assert run.bench.counts.notice() == ""

@@ -1,0 +1,423 @@
+"""Handlers: the outcome of the default handler and of a person's own handlers."""
+
+import asyncio
+from concurrent.futures.process import BrokenProcessPool
+
+import orjson
+import pytest
+
+from agent.handlers import Context
+from agent.judge import Effect
+from agent.outcome import (
+    VALUE,
+    VALUE_ZLIB,
+    Dead,
+    Failure,
+    Outcome,
+    Released,
+    Retry,
+    Snooze,
+    Spent,
+    Succeeded,
+)
+from agent.ports import CallFailed, Reply
+from agent.process.containment import cancel
+from agent.routes.evidence import by_outcome
+from producer.text.printable import ShownFormatter
+from tests.support.handlers import OPENAI, TASK, bench, completion, failure_of
+
+# ---- the default handler
+
+
+def test_a_document_is_summarized() -> None:
+    """The answer is stored as it came, with its tokens and its price."""
+    tried = bench()
+
+    outcome = tried.run()
+
+    assert isinstance(outcome, Succeeded)
+    assert outcome.body == completion().body
+    assert (outcome.spent.tokens_in, outcome.spent.tokens_out, outcome.spent.cost_micro) == (
+        10,
+        2,
+        12,
+    )
+    assert (
+        orjson.loads(tried.llm.calls[0].body)["messages"][0]["content"] == "Summarize: Sales rose."
+    )
+
+
+def test_a_failed_call_is_judged() -> None:
+    """A refused call is a snooze or a death, as the table says."""
+    assert failure_of(bench(Reply(429, {}, b"")).run()).error_class == "RATE"
+    assert failure_of(bench(Reply(400, {}, b"")).run()).error_class == "BAD_REQUEST"
+    assert failure_of(bench(CallFailed("NETWORK", "x")).run()).error_class == "NETWORK"
+
+
+def test_a_refusal_of_one_task_alone_counts() -> None:
+    """A refusal counts only if other tasks were answered meanwhile, as the agent tells.
+
+    All tasks share the key, which may work at times.
+    """
+    answers = [
+        *(Reply(status, {}, b"") for status in (403, 404, 401)),
+        CallFailed("AUTH", "the proxy asks for a password"),
+    ]
+
+    assert [type(bench(answer).run()) for answer in answers] == [Snooze] * 4
+    assert [type(bench(answer).run(refused_alone=True)) for answer in answers] == [
+        Retry,
+        Retry,
+        Snooze,
+        Snooze,
+    ]
+
+
+def test_an_openai_line_takes_a_cut_answer() -> None:
+    """A cut answer of an OpenAI line is a success, and its finish_reason shows the cut.
+
+    A docllm line is dead with advice instead.
+    """
+    cut = completion(reason="length")
+
+    assert isinstance(bench(cut).run(OPENAI), Succeeded)
+    assert "max_tokens" in failure_of(bench(cut).run()).text
+
+
+def test_a_document_that_may_not_be_read_is_dead() -> None:
+    """Without an allowed root no file is read and no call is made; the error names the setting."""
+    tried = bench()
+
+    outcome = tried.run(TASK | {"input": {"uri": "file:///etc/hostname"}})
+
+    assert isinstance(outcome, Dead)
+    assert outcome.failure.error_class == "DOCUMENT_REFUSED"
+    assert "DOCLLM_DOCUMENT_ROOTS" in outcome.failure.text
+    assert tried.llm.calls == []
+
+
+def test_a_type_without_prompt_and_handler_is_dead() -> None:
+    """A task without prompt and handler is dead without a call, and its route learns nothing.
+
+    Otherwise a probe would open the route.
+    """
+    tried = bench()
+
+    outcome = tried.run({"id": "a", "type": "invoice", "input": {"text": "x"}})
+
+    assert isinstance(outcome, Dead)
+    assert outcome.failure.error_class == "NO_PROMPT"
+    assert "invoice" in outcome.failure.text
+    assert tried.llm.calls == []
+    assert by_outcome(outcome).effect is Effect.NONE
+
+
+def test_a_record_that_is_no_line_is_dead() -> None:
+    """A value that cannot be read is undecodable, and raises nothing."""
+    outcome = bench().run(b"{")
+
+    assert isinstance(outcome, Dead)
+    assert outcome.disposition == "undecodable"
+
+
+def test_large_replies_are_parsed_apart() -> None:
+    """Replies above a mebibyte are judged in the other executor, with the same outcome."""
+    small, large = bench(completion("x" * 1000)), bench(completion("x" * (1 << 20)))
+
+    assert isinstance(small.run(), Succeeded)
+    assert isinstance(large.run(), Succeeded)
+    assert (small.apart.calls, large.apart.calls) == (0, 1)
+
+
+# ---- the budget
+
+
+def test_the_rows_budget_is_the_only_one() -> None:
+    """A bad answer is retried while the row has attempts left, and exhausted with the last."""
+    tried = bench(Reply(200, {}, b"{"))
+
+    ended = [tried.run(attempt=attempt, max_attempts=3) for attempt in range(3)]
+
+    assert [type(outcome) for outcome in ended] == [Retry, Retry, Dead]
+    assert [outcome.tier for outcome in ended[:2] if isinstance(outcome, Retry)] == ["30s", "5m"]
+    assert isinstance(ended[2], Dead)
+    assert ended[2].disposition == "exhausted"
+
+
+# ---- custom handlers
+
+
+def test_a_handler_is_given_the_text_of_an_answer_in_parts() -> None:
+    """A handler gets an answer in parts as one text.
+
+    Some reasoning models answer with a list, which a handler need not know.
+    """
+
+    async def once(context: Context) -> str:
+        return (await context.complete({"model": "m", "messages": []})).text
+
+    parts = [{"type": "thinking"}, {"type": "text", "text": "Fi"}, {"type": "text", "text": "ne."}]
+    outcome = bench(completion(parts), document=once).run()
+
+    assert isinstance(outcome, Succeeded)
+    assert outcome.body == b'"Fine."'
+
+
+def test_a_handlers_value_is_the_result() -> None:
+    """A handler may make several calls and return a JSON value.
+
+    The calls are added up, and have separate ids.
+    """
+
+    async def twice(context: Context) -> dict[str, str]:
+        body = {"model": "m", "messages": [{"role": "user", "content": await context.document()}]}
+        first, second = await context.complete(body), await context.complete(body)
+        return {"both": first.text + second.text}
+
+    tried = bench(document=twice)
+    outcome = tried.run(attempt=1)
+
+    assert isinstance(outcome, Succeeded)
+    assert (outcome.body, outcome.codec) == (b'{"both":"Fine.Fine."}', VALUE)
+    assert (outcome.spent.tokens_in, outcome.spent.cost_micro) == (20, 24)
+    assert [call.request_id for call in tried.llm.calls] == ["b/a%2F1#2", "b/a%2F1#2.2"]
+
+
+def test_a_large_value_is_packed() -> None:
+    """A value of 4 KiB or more is compressed."""
+
+    async def long(context: Context) -> str:
+        return "x" * 5000
+
+    outcome = bench(document=long).run()
+
+    assert isinstance(outcome, Succeeded)
+    assert outcome.codec == VALUE_ZLIB
+
+
+def test_a_handler_may_decide_itself() -> None:
+    """A success or death that a handler returns is taken as it is."""
+    decided = Dead(Failure("BAD_REQUEST", "not an invoice"), Spent())
+
+    async def decide(context: Context) -> Outcome:
+        return decided
+
+    assert bench(document=decide).run() is decided
+
+
+def test_a_death_that_a_handler_returns_has_the_cost_of_its_calls() -> None:
+    """A death that a handler returns includes the cost of its calls."""
+
+    async def decide(context: Context) -> Outcome:
+        await context.complete({"messages": []})
+        return Dead(Failure("BAD_REQUEST", "not an invoice"), Spent())
+
+    outcome = bench(document=decide).run()
+
+    assert isinstance(outcome, Dead)
+    assert outcome.spent.tokens_in == 10
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("broken \n sk-abcdefgh"),
+        TimeoutError("mine"),
+        AssertionError(),
+        BrokenProcessPool(),
+    ],
+)
+def test_a_handlers_error_becomes_an_outcome(error: Exception) -> None:
+    """Whatever a handler raises is retried, then exhausted, including its own TimeoutError."""
+
+    async def fail(context: Context) -> None:
+        raise error
+
+    tried = bench(document=fail)
+    ended = [tried.run(attempt=attempt) for attempt in (0, 4)]
+
+    assert [type(outcome) for outcome in ended] == [Retry, Dead]
+    assert failure_of(ended[0]).error_class == "HANDLER"
+    assert failure_of(ended[0]).text.startswith(type(error).__name__)
+    assert "abcdefgh" not in failure_of(ended[0]).text
+
+
+def test_a_value_that_is_no_json_is_the_handlers_error() -> None:
+    """A result that cannot be stored is the handler's error, not the settle's."""
+
+    async def odd(context: Context) -> object:
+        return object()
+
+    assert failure_of(bench(document=odd).run()).error_class == "HANDLER"
+
+
+def test_what_was_spent_before_an_error_is_kept() -> None:
+    """A handler that fails after a call has spent that call."""
+
+    async def fail(context: Context) -> None:
+        await context.complete({"messages": []})
+        raise ValueError
+
+    outcome = bench(document=fail).run()
+
+    assert isinstance(outcome, Retry)
+    assert outcome.spent.tokens_in == 10
+
+
+class PanicError(BaseException):
+    """A Rust library's panic, as Python sees it."""
+
+
+class UnreadableError(Exception):
+    """An error whose message cannot be created."""
+
+    def __str__(self) -> str:
+        raise PanicError("no message")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PanicError("index out of bounds"), "PanicError: index out of bounds"),
+        (SystemExit(0), "SystemExit: 0"),
+        (KeyboardInterrupt(), "KeyboardInterrupt: "),
+        (GeneratorExit(), "GeneratorExit: "),
+        (MemoryError("no room"), "MemoryError: no room"),
+        (UnreadableError(), "UnreadableError: (its message cannot be read: PanicError)"),
+        (BaseExceptionGroup("both", [SystemExit(3), ValueError("x")]), "SystemExit: 3"),
+        (
+            asyncio.CancelledError(),
+            "CancelledError: something that the handler waited for was cancelled",
+        ),
+    ],
+)
+def test_whatever_a_handler_raises_is_its_counted_failure(error: BaseException, said: str) -> None:
+    """Whatever a handler raises is a counted failure of its task.
+
+    Uncounted, the task would run again at once and pay for each attempt. Unguarded, the error would
+    end the agent.
+    """
+
+    async def fail(context: Context) -> None:
+        await context.complete({"messages": []})
+        raise error
+
+    tried = bench(document=fail)
+    ended = [tried.run(attempt=attempt) for attempt in (0, 4)]
+
+    assert [type(outcome) for outcome in ended] == [Retry, Dead]
+    assert failure_of(ended[0]) == Failure("HANDLER", said.strip())
+    assert [outcome.spent.tokens_in for outcome in ended] == [10, 10]
+
+
+def test_the_log_says_where_a_handler_failed(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has task, class, file and line of a handler's failure, with masked text."""
+
+    async def fail(context: Context) -> None:
+        raise KeyError(secret)
+
+    secret = f"sk-{'abcdefgh'}"
+    bench(document=fail).run()
+
+    first, frame, _ = ShownFormatter("%(message)s").format(caplog.records[0]).split("\n")
+    assert first == "task 7 (b/a/1): handler of type document failed: KeyError: '***'"
+    assert frame.lstrip() == f'File "{__file__}", line {fail.__code__.co_firstlineno + 1}, in fail'
+    assert "abcdefgh" not in caplog.text
+
+
+def test_an_attempt_that_is_cancelled_ends() -> None:
+    """A cancelled attempt ends: an agent that drains gives its task back."""
+
+    async def end(context: Context) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        cancel(task)
+        await asyncio.sleep(0)
+
+    with pytest.raises(asyncio.CancelledError):
+        bench(document=end).run()
+
+
+def test_a_handler_that_cancels_its_own_attempt_fails_and_counts() -> None:
+    """Given back uncounted, its task would run again at once, without end."""
+
+    async def end(context: Context) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    assert failure_of(bench(document=end).run()).error_class == "HANDLER"
+
+
+def test_errors_in_groups_within_groups_are_the_handlers_failure() -> None:
+    """A failure to read them would count as a bug of ours, which is not counted."""
+
+    async def fail(context: Context) -> None:
+        error: Exception = ValueError("inmost")
+        for _ in range(5_000):
+            error = ExceptionGroup("g", [error])
+        raise error
+
+    assert failure_of(bench(document=fail).run()) == Failure("HANDLER", "ValueError: inmost")
+
+
+def test_a_handler_that_waits_for_what_is_cancelled_has_failed() -> None:
+    """A handler that awaits a cancelled task has failed: nobody cancelled the attempt.
+
+    If it were given back, its task would run again for ever, uncounted.
+    """
+
+    async def wait(context: Context) -> None:
+        await context.complete({"messages": []})
+        part = asyncio.ensure_future(asyncio.sleep(9))
+        part.cancel()
+        await part
+
+    outcome = bench(document=wait).run()
+
+    assert isinstance(outcome, Retry)
+    assert outcome.failure == Failure(
+        "HANDLER", "CancelledError: something that the handler waited for was cancelled"
+    )
+    assert outcome.spent.tokens_in == 10
+
+
+def test_a_handler_that_outlasts_its_claim_is_ended() -> None:
+    """A handler that never returns is ended some seconds after its claim ran out."""
+
+    async def hang(context: Context) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    outcome = bench(document=hang).run(left_s=-5.0)
+
+    assert failure_of(outcome) == Failure("HANDLER", "the handler did not end within its claim")
+
+
+def test_a_call_is_not_made_when_the_lease_has_run_out() -> None:
+    """After the lease has run out no call is made, and the claim is given back.
+
+    Another agent may have the task by now.
+    """
+    tried = bench()
+    tried.leased = False
+
+    assert tried.run() == Released()
+    assert tried.llm.calls == []
+
+
+def test_a_second_call_is_not_made_when_the_lease_has_run_out() -> None:
+    """A handler that makes several calls is stopped between two once the lease ran out."""
+
+    async def ask_twice(context: Context) -> str:
+        await context.complete({"messages": []})
+        tried.leased = False
+        return (await context.complete({"messages": []})).text
+
+    tried = bench(document=ask_twice)
+
+    outcome = tried.run()
+
+    assert isinstance(outcome, Released)
+    assert outcome.spent.tokens_in == 10
+    assert len(tried.llm.calls) == 1

@@ -1,0 +1,140 @@
+"""Whatever the loop does, each task has at most one active delivery, and none vanishes."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from agent.inflight.delivery import Delivery, DeliveryState
+from agent.inflight.limits import Limits
+from agent.inflight.table import InFlightTable
+from tests.unit.agent.inflight.test_table import entry, owned_by, room
+
+
+class Agent(RuleBasedStateMachine):
+    """A loop that does anything the real one may do, with a list of all unfinished records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries = InFlightTable(limits=Limits())
+        self.now_s = 0.0
+        self.offset = 0
+        self.live: list[Delivery] = []
+        self.asking: list[Delivery] = []
+        self.claiming: list[Delivery] = []
+        self.running: list[Delivery] = []
+
+    @rule(task_id=st.integers(1, 4), redelivered=st.booleans())
+    # Hypothesis draws it by name.
+    def arrive(self, task_id: int, redelivered: bool) -> None:  # noqa: FBT001
+        self.offset += 1
+        one = entry(task_id, self.offset)
+        self.live.append(one)
+        self.entries.arrive(one, self.now_s, redelivered=redelivered)
+
+    @rule(limit=st.integers(2, 6))
+    def ask(self, limit: int) -> None:
+        self.asking += self.entries.take_to_ask(self.now_s, limit)
+
+    @precondition(lambda self: self.asking)
+    @rule(answer=st.sampled_from(["ready", "held", "early", "done"]), agent_id=st.integers(7, 9))
+    def answered(self, answer: str, agent_id: int) -> None:
+        one = self.asking.pop()
+        if one.state is DeliveryState.ASKING:
+            self.act(one, answer, agent_id)
+
+    @rule(limit=st.integers(1, 4))
+    def claim(self, limit: int) -> None:
+        taken = self.entries.take_ready(limit, room)
+        assert len({one.task_id for one in taken}) == len(taken)
+        self.claiming += taken
+
+    @precondition(lambda self: self.claiming)
+    @rule(
+        answer=st.sampled_from(["claimed", "ready", "held", "early", "done"]),
+        agent_id=st.integers(7, 9),
+    )
+    def claim_answered(self, answer: str, agent_id: int) -> None:
+        one = self.claiming.pop()
+        if answer == "claimed":
+            one.state = DeliveryState.RUNNING
+            self.running.append(one)
+        else:
+            self.act(one, answer, agent_id)
+
+    @precondition(lambda self: self.running)
+    @rule(fenced=st.booleans())
+    def settled(self, fenced: bool) -> None:  # noqa: FBT001 - hypothesis draws it by name
+        one = self.running.pop()
+        if fenced:
+            self.entries.ask(one)
+        else:
+            for copy in self.entries.take_copies(one, 0):
+                self.finish(copy)
+            self.finish(one)
+
+    @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 3.0, 20.0]))
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    @rule(agent_id=st.integers(7, 9))
+    def agent_gone(self, agent_id: int) -> None:
+        self.entries.wake([agent_id], self.now_s)
+
+    @rule(data=st.data())
+    def partition_goes(self, data: st.DataObject) -> None:
+        """Drop some of the waiting deliveries, as the loop does."""
+        waiting = [
+            one
+            for one in self.live
+            if one.state not in {DeliveryState.CLAIMING, DeliveryState.RUNNING}
+        ]
+        for one in data.draw(st.lists(st.sampled_from(waiting), unique_by=id)) if waiting else ():
+            self.finish(one)
+
+    def act(self, one: Delivery, answer: str, agent_id: int) -> None:
+        if answer == "ready":
+            self.entries.ready(one)
+        elif answer == "held":
+            one.row = owned_by(one.task_id, agent_id)
+            self.entries.hold_for(one, agent_id, self.now_s)
+        elif answer == "early":
+            one.row = owned_by(one.task_id, 0)
+            self.entries.hold(one, self.now_s + 2.0)
+        else:
+            self.finish(one)
+
+    def finish(self, one: Delivery) -> None:
+        self.entries.end(one)
+        self.live.remove(one)
+
+    @invariant()
+    def one_entry_of_each_task_is_at_work(self) -> None:
+        busy = [one.task_id for one in self.claiming + self.running]
+        assert len(set(busy)) == len(busy)
+        assert set(self.entries._by_task) == {one.task_id for one in self.live}
+
+    @invariant()
+    def bodies_are_counted(self) -> None:
+        assert self.entries.bodies_bytes == sum(len(one.value or b"") for one in self.live)
+
+    def teardown(self) -> None:
+        """Check that the ledger is asked about every unfinished record, or that it is claimed."""
+        while self.asking:
+            self.answered("held", 7)
+        while self.claiming:
+            self.claim_answered("ready", 7)
+        while self.running:
+            self.settled(fenced=True)
+        for _ in range(len(self.live) + 1):
+            self.now_s += 100.0
+            for one in self.entries.take_to_ask(self.now_s, 1000) + self.entries.take_ready(
+                1000, room
+            ):
+                self.finish(one)
+        assert self.live == []
+        assert self.entries._by_task == {}
+
+
+TestAgent = Agent.TestCase
+TestAgent.settings = settings(max_examples=150, stateful_step_count=40)
+TestAgent.__doc__ = "Whatever is answered, revoked or settled: one entry of each task is at work, and none vanishes."

@@ -1,0 +1,167 @@
+"""The table of classes: every class in every case."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.judge import CLASSES, Action, Effect, effect_of, judge, refused
+from agent.outcome import Failure, Snooze, Spent
+from agent.ports import CallFailed, Reply
+from tests.support.replies import DEAD, RETRIED, SNOOZED, TERMS, became
+
+CASES: dict[str, tuple[dict[str, Any], str | None]] = {
+    "first attempt": ({}, None),
+    "second attempt": ({"attempt": 1}, None),
+    "attempt beyond the tiers": ({"attempt": 3}, None),
+    "last attempt": ({"attempt": 4}, None),
+    "one attempt in all": ({"max_attempts": 1}, None),
+    "more attempts than are allowed": ({"attempt": 9}, None),
+    "asked for less than the tier": ({}, "20"),
+    "asked for more than the tier": ({}, "60"),
+    "asked for more than any tier": ({}, "7200"),
+    "asked for more than a day": ({}, "9999999"),
+    "asked for on the last attempt": ({"attempt": 4}, "60"),
+}
+# The outcome of a class of each action, case by case, and the seconds that it waits, with a jitter
+# of one half.
+BECOMES = {
+    Action.SNOOZE: {
+        "first attempt": (SNOOZED, 1.5),
+        "second attempt": (SNOOZED, 1.5),
+        "attempt beyond the tiers": (SNOOZED, 1.5),
+        "last attempt": (SNOOZED, 1.5),
+        "one attempt in all": (SNOOZED, 1.5),
+        "more attempts than are allowed": (SNOOZED, 1.5),
+        "asked for less than the tier": (SNOOZED, 21),
+        "asked for more than the tier": (SNOOZED, 63),
+        "asked for more than any tier": (SNOOZED, 7560),
+        "asked for more than a day": (SNOOZED, 90_720),
+        "asked for on the last attempt": (SNOOZED, 63),
+    },
+    Action.RETRY: {
+        "first attempt": (RETRIED, "30s", 33),
+        "second attempt": (RETRIED, "5m", 330),
+        "attempt beyond the tiers": (RETRIED, "1h", 3960),
+        "last attempt": (DEAD, "exhausted"),
+        "one attempt in all": (DEAD, "exhausted"),
+        "more attempts than are allowed": (DEAD, "exhausted"),
+        "asked for less than the tier": (RETRIED, "30s", 33),
+        "asked for more than the tier": (RETRIED, "5m", 330),
+        "asked for more than any tier": (RETRIED, "1h", 7920),
+        "asked for more than a day": (RETRIED, "1h", 95_040),
+        "asked for on the last attempt": (DEAD, "exhausted"),
+    },
+    Action.GIVE_UP: dict.fromkeys(CASES, (DEAD, "permanent")),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_cell_of_the_table(name: str, case: str) -> None:
+    """Each class in each case is snoozed uncounted, sent to a tier and counted, or given up."""
+    changes, asked = CASES[case]
+    headers = {} if asked is None else {"retry-after": asked}
+
+    outcome = refused(Failure(name, "x"), Spent(), replace(TERMS, **changes), headers)
+
+    assert became(outcome) == BECOMES[CLASSES[name].action][case]
+    assert outcome.failure == Failure(name, "x")
+
+
+def test_each_class_stands_where_it_belongs() -> None:
+    """Nobody's fault is snoozed, a fault that may pass is retried, a permanent one is given up."""
+    by_action = {
+        action: {row.name for row in CLASSES.values() if row.action is action} for action in Action
+    }
+
+    assert by_action[Action.SNOOZE] == set("RATE RAMP CAPACITY MONEY AUTH".split())
+    assert by_action[Action.RETRY] == set(
+        "SERVER NETWORK AMBIGUOUS BAD_OUTPUT HANDLER DOCUMENT_UNREADABLE".split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("effect", "names"),
+    [
+        (Effect.OUTAGE, "SERVER NETWORK AMBIGUOUS"),
+        (Effect.REFUSAL, "RATE RAMP CAPACITY"),
+        (Effect.LOCKED, "MONEY AUTH"),
+        (Effect.UP, "BAD_OUTPUT TOO_LONG FILTERED BAD_REQUEST REPLY_TOO_LARGE"),
+        (
+            Effect.NONE,
+            "HANDLER HANDLER_GAVE_UP DOCUMENT_UNREADABLE DOCUMENT_REFUSED DOCUMENT_CHANGED",
+        ),
+    ],
+)
+def test_what_a_class_tells_of_its_route(effect: Effect, names: str) -> None:
+    """An outage is a failure for the breaker; an answer about one task proves the provider up."""
+    assert {row.name for row in CLASSES.values() if row.route is effect} == set(names.split())
+    assert {effect_of(name) for name in names.split()} == {effect}
+
+
+def test_a_class_that_the_judge_does_not_make_tells_nothing_of_the_route() -> None:
+    """A class that the judge does not make says nothing about the route.
+
+    Examples are an expired task and a bug of ours.
+    """
+    assert {effect_of(name) for name in ("EXPIRED", "INTERNAL", "UNDECODABLE")} == {Effect.NONE}
+
+
+@pytest.mark.parametrize(
+    "name", [row.name for row in CLASSES.values() if row.action is Action.SNOOZE]
+)
+def test_a_fault_that_is_not_the_tasks_never_kills_it(name: str) -> None:
+    """A thousand snoozes on the last attempt give up no task: the fault is not the task's."""
+    outcome = judge(CallFailed(name, "x"), replace(TERMS, attempt=4, snoozes=1000))
+
+    assert isinstance(outcome, Snooze)
+    assert 1 <= outcome.delay_s <= 60
+
+
+@pytest.mark.parametrize(
+    "name", [row.name for row in CLASSES.values() if row.action is Action.SNOOZE]
+)
+def test_only_a_refused_key_can_be_a_tasks_own_fault(name: str) -> None:
+    """Only a refused key can be a task's own fault.
+
+    A firewall that refuses one document answers as for a wrong key. A limit or a lack of money
+    concerns all tasks.
+    """
+    alone = replace(TERMS, refused_alone=True)
+    ended = [
+        became(refused(Failure(name, "x"), Spent(), replace(alone, attempt=attempt)))[:2]
+        for attempt in (0, 1, 4)
+    ]
+
+    own = [(RETRIED, "30s"), (RETRIED, "5m"), (DEAD, "exhausted")]
+    assert ended == (own if name == "AUTH" else [(SNOOZED, 1.5)] * 3)
+
+
+def test_a_type_may_wait_longer() -> None:
+    """A type's least wait raises the tier as a Retry-After does; the longer of the two wins."""
+    patient = replace(TERMS, least_s=120.0)
+
+    assert became(refused(Failure("SERVER", "x"), Spent(), patient)) == (RETRIED, "5m", 330)
+    assert became(refused(Failure("SERVER", "x"), Spent(), patient, {"retry-after": "400"})) == (
+        RETRIED,
+        "1h",
+        3960,
+    )
+    assert became(refused(Failure("RATE", "x"), Spent(), patient)) == (SNOOZED, 1.5)
+
+
+def test_bad_output_is_tried_again_while_attempts_are_left() -> None:
+    """Bad output climbs the tiers while attempts are left, and is exhausted with the budget."""
+    ended = [
+        became(judge(Reply(200, {}, b"{"), replace(TERMS, attempt=attempt)))[:2]
+        for attempt in range(5)
+    ]
+
+    assert ended == [
+        (RETRIED, "30s"),
+        (RETRIED, "5m"),
+        (RETRIED, "1h"),
+        (RETRIED, "1h"),
+        (DEAD, "exhausted"),
+    ]

@@ -1,0 +1,234 @@
+"""The judge: from a reply to an outcome."""
+
+import time
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from agent.judge import judge
+from agent.outcome import COMPLETION, COMPLETION_ZLIB, Retry, Snooze, Succeeded
+from agent.ports import CallFailed, Reply
+from schemas.settings.config import Price
+from tests.support.replies import DEAD, SNOOZED, TERMS, became, completion, error
+
+SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
+
+
+def test_success_is_stored_as_received() -> None:
+    """An answer's body is stored byte for byte, with its usage and cost."""
+    terms = replace(TERMS, prices={"m-1": Price(2.0, 10.0)})
+
+    outcome = judge(Reply(200, {"x-request-id": "req_1"}, completion()), terms)
+
+    assert isinstance(outcome, Succeeded)
+    assert (outcome.body, outcome.codec) == (completion(), COMPLETION)
+    spent = outcome.spent
+    assert (spent.model, spent.tokens_in, spent.tokens_out, spent.cost_micro) == ("m-1", 12, 3, 54)
+    assert (spent.trace_id, spent.duration_ms) == ("req_1", 1200)
+
+
+def test_a_large_success_is_packed() -> None:
+    """From 4 KiB on the stored body is compressed, and unpacks to the received bytes."""
+    body = completion("long " * 2000)
+
+    outcome = judge(Reply(200, {}, body), TERMS)
+
+    assert isinstance(outcome, Succeeded)
+    assert outcome.codec == COMPLETION_ZLIB
+    assert zlib.decompress(outcome.body) == body
+
+
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        ({"input_tokens": 5, "output_tokens": 6}, (5, 6)),
+        ({"prompt_tokens": 0, "completion_tokens": 4}, (0, 4)),
+        ({"prompt_tokens": "7", "completion_tokens": -1}, (0, 0)),
+        ({"prompt_tokens": True, "completion_tokens": 10**15}, (0, 2**31 - 1)),
+        ({"prompt_tokens": 12.0, "completion_tokens": 1e300}, (12, 2**31 - 1)),
+        ([], (0, 0)),
+        (None, (0, 0)),
+    ],
+)
+def test_usage_is_read_or_zero(usage: Any, tokens: tuple[int, int]) -> None:
+    """Usage is read under the names in use; unknown or invalid counts are 0."""
+    outcome = judge(Reply(200, {}, completion(usage=usage)), TERMS)
+
+    assert (outcome.spent.tokens_in, outcome.spent.tokens_out) == tokens
+
+
+def test_a_deep_answer_that_fits_none_of_many_alternatives_is_soon_refused() -> None:
+    """A deep answer that fits none of many alternatives is refused quickly.
+
+    Its errors would be too many to list: two of each level, for each of the next one.
+    """
+    either = {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}
+    schema = {"type": "object", "properties": {"inner": either}, "required": ["inner"]}
+    deep = judge(
+        Reply(200, {}, completion('{"inner":' * 60 + "{}" + "}" * 60)),
+        replace(TERMS, schema=schema),
+    )
+    flat = judge(Reply(200, {}, completion('{"inner": 1}')), replace(TERMS, schema=schema))
+
+    assert became(deep) == became(flat)
+    assert deep.failure.text == "the answer does not fit the schema"  # type: ignore[union-attr]
+    assert "at /inner" in flat.failure.text  # type: ignore[union-attr]
+
+
+NAMES = [f"name {number}" for number in range(2000)]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"propertyNames": {"pattern": "^[a-z]+$"}},
+        {"required": NAMES},
+        {"anyOf": [{"propertyNames": {"maxLength": 3}}, {"type": "string"}]},
+        {"anyOf": [{"required": NAMES}, {"type": "string"}]},
+        {"anyOf": [{"dependentRequired": {"0": NAMES}}, {"type": "string"}]},
+        {"anyOf": [{"additionalProperties": {"enum": NAMES * 10}}, {"type": "string"}]},
+    ],
+    ids=lambda schema: str(schema)[:50],
+)
+def test_a_large_answer_with_many_errors_is_soon_refused(schema: dict[str, Any]) -> None:
+    """A large answer with many errors is refused quickly.
+
+    A list of all errors would copy the answer for each: gigabytes, and seconds without a heartbeat.
+    """
+    reply = Reply(
+        200, {}, completion(orjson.dumps({str(number): number for number in range(2000)}).decode())
+    )
+    began = time.thread_time()
+
+    outcome = judge(reply, replace(TERMS, schema=schema))
+
+    assert "the answer does not fit the schema" in outcome.failure.text  # type: ignore[union-attr]
+    assert time.thread_time() - began < 0.5
+
+
+def test_tokens_of_a_bad_answer_are_counted() -> None:
+    """An unusable answer's tokens are counted, because it was paid for."""
+    outcome = judge(Reply(200, {}, completion(reason="length")), TERMS)
+
+    assert (outcome.spent.tokens_in, outcome.spent.tokens_out) == (12, 3)
+
+
+def test_without_a_providers_id_ours_is_the_trace() -> None:
+    """If the provider gives a call no id, our request id is the trace."""
+    assert judge(CallFailed("NETWORK", "x"), TERMS).spent.trace_id == "b/t#1"
+
+
+@pytest.mark.parametrize("reason", [None, "stop", "end_turn"])
+def test_an_answer_that_ended_well(reason: str | None) -> None:
+    """The names of a good end are accepted, as is a missing one with an answer."""
+    assert isinstance(judge(Reply(200, {}, completion(reason=reason)), TERMS), Succeeded)
+
+
+@pytest.mark.parametrize(
+    "reason", ["length", "tool_calls", "content_filter", "something_new", None]
+)
+def test_a_verbatim_task_takes_any_answer(reason: str | None) -> None:
+    """An OpenAI line accepts the whole completion, however it ended, like the batch API."""
+    outcome = judge(
+        Reply(200, {}, completion(content=None, reason=reason)), replace(TERMS, verbatim=True)
+    )
+
+    assert isinstance(outcome, Succeeded)
+
+
+def test_a_verbatim_task_does_not_take_an_error() -> None:
+    """A gateway's error inside a success is no answer, not even for an OpenAI line."""
+    outcome = judge(Reply(200, {}, completion(reason="error")), replace(TERMS, verbatim=True))
+
+    assert isinstance(outcome, Retry)
+
+
+def test_a_schema_that_cannot_be_used_ends_the_task() -> None:
+    """A schema that cannot be used ends the task: the next call would be paid for in vain.
+
+    A handler may pass any schema.
+    """
+    for schema in ({"type": "objekt"}, {"$ref": "http://127.0.0.1:1/x"}, {"pattern": "\\pL{9999}"}):
+        outcome = judge(Reply(200, {}, completion("1")), replace(TERMS, schema=schema))
+
+        assert became(outcome) == (DEAD, "permanent")
+        assert outcome.failure.error_class == "BAD_REQUEST"  # type: ignore[union-attr]
+
+
+def test_answer_that_fits_the_schema() -> None:
+    """A task with a schema accepts JSON that fits it."""
+    assert isinstance(
+        judge(Reply(200, {}, completion('{"total": 3}')), replace(TERMS, schema=SCHEMA)), Succeeded
+    )
+
+
+def test_an_answer_in_parts_is_its_text() -> None:
+    """An answer in parts is its text; one without any text is no answer.
+
+    Reasoning models answer with a list, some parts of which are thoughts.
+    """
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    parts = [thought, {"type": "text", "text": '{"total"'}, {"type": "text", "text": ": 3}"}]
+
+    assert isinstance(
+        judge(Reply(200, {}, completion(parts)), replace(TERMS, schema=SCHEMA)), Succeeded
+    )
+    assert judge(Reply(200, {}, completion([thought])), TERMS).failure.text == "the answer is empty"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "content", ['{"total": "secret words"}', "{}", "null", "not JSON", '```json\n{"total": 3}\n```']
+)
+def test_answer_that_does_not_fit_the_schema(content: str) -> None:
+    """An answer that does not fit is bad output, whose text does not repeat the answer."""
+    outcome = judge(Reply(200, {}, completion(content)), replace(TERMS, schema=SCHEMA))
+
+    assert isinstance(outcome, Retry)
+    assert outcome.failure.error_class == "BAD_OUTPUT"
+    assert "secret" not in outcome.failure.text
+
+
+def test_error_texts_hold_no_key() -> None:
+    """A key in a provider's message is masked, and the text is one short line."""
+    body = error(
+        "Incorrect API key provided:\n sk-proj-abcdefgh1234. " + "x" * 5000, code="invalid_api_key"
+    )
+
+    outcome = judge(Reply(401, {}, body), TERMS)
+
+    assert isinstance(outcome, Snooze)
+    assert "abcdefgh" not in outcome.failure.text
+    assert outcome.failure.text.startswith("401 invalid_api_key: Incorrect API key provided: ***")
+    assert len(outcome.failure.text) <= 500
+    assert "\n" not in outcome.failure.text
+
+
+def test_retry_after_is_obeyed() -> None:
+    """A task waits at least as long as the provider asks for."""
+    outcome = judge(Reply(429, {"retry-after": "20"}, b""), TERMS)
+
+    assert isinstance(outcome, Snooze)
+    assert 20 <= outcome.delay_s <= 22
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "seconds"),
+    [
+        (429, "rate_limit_exceeded", 360),
+        (429, "slow_down", None),
+        (503, "engine_overloaded", None),
+        (402, "", None),
+    ],
+)
+def test_a_rate_limits_reset_is_obeyed_by_that_class_alone(
+    status: int, code: str, seconds: float | None
+) -> None:
+    """Only a task that met the rate limit waits for its reset; other refusals back off."""
+    headers = {"x-ratelimit-reset-tokens": "6m0s", "x-ratelimit-remaining-tokens": "0"}
+
+    outcome = judge(Reply(status, headers, error(code=code)), TERMS)
+
+    assert became(outcome) == (SNOOZED, 1.5 if seconds is None else seconds * 1.05)

@@ -1,0 +1,375 @@
+"""One route: when calls start on it, and what a failure means for the task."""
+
+import logging
+
+import pytest
+
+from agent.judge import CLASSES, Effect, ErrorClass, judge
+from agent.outcome import (
+    COMPLETION,
+    Cancelled,
+    Dead,
+    Failure,
+    Outcome,
+    Released,
+    Retry,
+    Snooze,
+    Spent,
+    Succeeded,
+)
+from agent.ports import CallFailed, Reply
+from agent.routes.evidence import RouteEvidence, by_answer, by_outcome
+from tests.support.replies import TERMS
+from tests.support.routes import (
+    GOOD,
+    OF,
+    ROUTE,
+    admitted,
+    call,
+    exhausted,
+    failed,
+    routes,
+    snoozed,
+    stopped,
+)
+
+
+def test_a_route_that_is_well_fills_all_slots() -> None:
+    """A route that is well allows as many calls as slots are free, and never less than none."""
+    table = routes()
+
+    assert [table.room(ROUTE, 0.0, running, 64) for running in (0, 60, 70)] == [64, 4, 0]
+    assert (table.notice(0.0), table.closed(ROUTE, 0.0), table.closed_for_s(ROUTE, 0.0)) == (
+        "",
+        False,
+        0.0,
+    )
+
+
+# ---- outages
+
+
+@pytest.mark.parametrize("error_class", OF[Effect.OUTAGE])
+def test_a_run_of_failures_stops_it(error_class: str) -> None:
+    """Nine failures in a row are the tasks' own; at the tenth, no call starts for 2 s."""
+    table = routes()
+    for _ in range(9):
+        call(table, failed(error_class), 100.0)
+    assert table.room(ROUTE, 100.0, 0, 64) == 64
+
+    call(table, failed(error_class), 100.0)
+
+    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (100.0, 101.9, 102.0)] == [0, 0, 1]
+    assert table.closed(ROUTE, 500.0)
+    assert table.closed_for_s(ROUTE, 100.5) == pytest.approx(1.5)
+    assert table.notice(100.0) == f"route default waits 2 s: {error_class}: 503: away"
+    assert "tries one call" in table.notice(102.0)
+
+
+def test_half_of_the_calls_stop_it_too() -> None:
+    """A provider that fails every other call stops the route too."""
+    table = routes()
+    for _ in range(24):
+        call(table, failed(), 100.0)
+        call(table, GOOD, 100.0)
+    assert not table.closed(ROUTE, 100.0)
+
+    call(table, failed(), 100.0)
+    call(table, failed(), 100.0)
+
+    assert table.closed(ROUTE, 100.0)
+
+
+@pytest.mark.parametrize("outcome", [failed(), exhausted()])
+def test_what_an_outage_did_is_not_counted(outcome: Outcome) -> None:
+    """The failure that stops a route, and all that end later, are not counted.
+
+    They have the same reason.
+    """
+    table = routes()
+    tickets = [admitted(table, 100.0, task_id) for task_id in range(64)]
+    settled = [table.ended(ticket, outcome, 101.0) for ticket in tickets]
+
+    assert settled[:9] == [outcome] * 9
+    assert {type(one) for one in settled[9:]} == {Snooze}
+    assert {
+        (one.failure, one.spent, one.delay_s) for one in settled[9:] if isinstance(one, Snooze)
+    } == {(failed().failure, failed().spent, 2.0)}
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [failed("BAD_OUTPUT"), failed("HANDLER"), Dead(failed().failure, Spent()), GOOD, Released()],
+)
+def test_what_no_outage_did_is_settled_as_it_is(outcome: Outcome) -> None:
+    """A failure that no outage caused is settled as it is, even while the route is stopped."""
+    table = routes()
+    late = admitted(table, 99.0)
+    for _ in range(10):
+        call(table, failed(), 100.0)
+
+    assert table.ended(late, outcome, 101.0) is outcome
+
+
+def test_one_probe_at_a_time() -> None:
+    """No call starts while a probe runs; a claim that comes too late is given back."""
+    table = stopped()
+    assert table.room(ROUTE, 102.0, 0, 64) == 1
+    probe = admitted(table, 102.0)
+
+    assert probe.limit_s == 60.0
+    assert (table.room(ROUTE, 120.0, 1, 64), table.admit(ROUTE, 2, 120.0)) == (0, None)
+    table.ended(probe, failed(), 121.0)
+    assert table.room(ROUTE, 121.0, 0, 64) == 1
+
+
+def test_calls_that_hang_since_before_leave_room_for_a_probe() -> None:
+    """Hung calls from before leave room for a probe, within the slots."""
+    table = stopped()
+
+    assert (table.room(ROUTE, 102.0, 63, 64), table.room(ROUTE, 102.0, 64, 64)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        GOOD,
+        *(failed(name) for name in OF[Effect.UP]),
+        *(snoozed(name) for name in OF[Effect.LOCKED]),
+    ],
+)
+def test_any_answer_to_a_probe_starts_it_again(outcome: Outcome) -> None:
+    """Any answer to a probe starts the route again, with one call first.
+
+    An answer that is bad for the task or the account counts as well: the provider is up.
+    """
+    table = stopped()
+    call(table, outcome, 102.0)
+
+    assert (table.room(ROUTE, 102.0, 0, 64), table.closed(ROUTE, 102.0), table.notice(102.0)) == (
+        1,
+        False,
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        failed("HANDLER"),
+        Succeeded(b"1", COMPLETION, Spent()),
+        Released(),
+        Cancelled(),
+        snoozed("INTERNAL"),
+    ],
+)
+def test_a_probe_that_met_no_provider_tells_nothing(outcome: Outcome) -> None:
+    """A probe that met no provider changes nothing, and the next probe keeps its time.
+
+    The next probe is the prompt, because the next tasks may be of the same kind.
+    """
+    table = stopped()
+    assert call(table, outcome, 102.0) is outcome
+
+    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (102.0, 104.9, 105.0)] == [0, 0, 0]
+    assert table.prompts(104.9) == []
+    (prompt,) = table.prompts(105.0)
+    table.answered(prompt, RouteEvidence(Effect.UP), 105.1)
+    assert not table.closed(ROUTE, 105.1)
+
+
+def test_a_prompt_that_tells_nothing_makes_room_for_a_task() -> None:
+    """If the prompt tells nothing, for example because of a bug, a task is tried next."""
+    table = stopped()
+    call(table, Released(), 102.0)
+    table.room(ROUTE, 105.0, 0, 64)
+    (prompt,) = table.prompts(105.0)
+    table.answered(prompt, RouteEvidence(Effect.NONE), 105.1)
+
+    assert (table.room(ROUTE, 109.0, 0, 64), table.prompts(109.0)) == (1, [])
+
+
+def test_slow_start_after_a_stop() -> None:
+    """After a stop one call starts, then twice as many with each success.
+
+    A claim that took more is given back.
+    """
+    table = stopped()
+    call(table, GOOD, 102.0)
+
+    seen = []
+    for now_s in (102.0, 103.0, 104.0, 105.0):
+        seen.append(table.room(ROUTE, now_s, 0, 64))
+        running = [admitted(table, now_s) for _ in range(seen[-1])]
+        assert (table.admit(ROUTE, 99, now_s) is None) is (seen[-1] < 64)
+        for ticket in running:
+            table.ended(ticket, GOOD, now_s + 0.5)
+
+    assert seen == [1, 2, 8, 64]
+
+
+def test_calls_from_before_a_stop_take_no_room_in_slow_start() -> None:
+    """Calls from before a stop take no room in slow start; only the slots count them.
+
+    They are not known to use the present provider.
+    """
+    table = routes()
+    orphans = [admitted(table, 99.0) for _ in range(20)]
+    for _ in range(10):
+        call(table, failed(), 100.0)
+    call(table, GOOD, 102.0)
+
+    assert (table.room(ROUTE, 102.0, 20, 64), table.room(ROUTE, 102.0, 20, 20)) == (1, 0)
+    for ticket in orphans:
+        table.ended(ticket, failed(), 103.0)
+    assert table.room(ROUTE, 103.0, 0, 64) == 1
+
+
+def test_late_failures_change_nothing() -> None:
+    """Failures of calls from before the last change neither stop a route nor move its probe.
+
+    They are not counted either.
+    """
+    table = routes()
+    before = [admitted(table, 99.0, task_id) for task_id in range(40)]
+    for ticket in before[:10]:
+        table.ended(ticket, failed(), 100.0)
+    for ticket in before[10:20]:
+        assert isinstance(table.ended(ticket, failed(), 101.9), Snooze)
+    assert table.room(ROUTE, 102.0, 0, 64) == 1
+    call(table, GOOD, 102.0)
+
+    late = [table.ended(ticket, failed("AMBIGUOUS"), 103.0) for ticket in before[20:]]
+
+    assert not table.closed(ROUTE, 103.0)
+    assert {type(one) for one in late} == {Snooze}
+
+
+def test_late_successes_change_nothing() -> None:
+    """A call answered before the provider failed does not prove that the provider is well."""
+    table = routes()
+    late = admitted(table, 99.0)
+    for _ in range(10):
+        call(table, failed(), 100.0)
+    table.ended(late, GOOD, 101.0)
+
+    assert table.closed(ROUTE, 101.0)
+
+
+# ---- the task that may itself be at fault
+
+
+def test_the_last_task_still_dies() -> None:
+    """A task that fails twice as a probe dies once the prompt has succeeded.
+
+    The prompt's success lets the task's next failure count.
+    """
+    table = stopped(slots=3)
+    assert isinstance(call(table, exhausted(), 102.0, task_id=7), Snooze)
+    assert isinstance(call(table, exhausted(), 105.0, task_id=7), Snooze)
+    assert (table.room(ROUTE, 109.0, 0, 3), table.admit(ROUTE, 7, 109.0)) == (0, None)
+    (prompt,) = table.prompts(109.0)
+    assert (prompt.task_id, prompt.limit_s) == (None, 60.0)
+
+    table.answered(prompt, RouteEvidence(Effect.UP), 109.2)
+
+    assert table.room(ROUTE, 109.2, 0, 3) == 1
+    assert call(table, exhausted(), 109.3, task_id=7) == exhausted()
+
+
+def test_a_prompt_that_fails_leaves_it_stopped() -> None:
+    """If the prompt fails, the provider is at fault, and the task is not counted."""
+    table = stopped()
+    for now_s in (102.0, 105.0):
+        call(table, failed(), now_s, task_id=7)
+    table.room(ROUTE, 109.0, 0, 64)
+    (prompt,) = table.prompts(109.0)
+    assert table.prompts(109.0) == []
+
+    table.answered(prompt, RouteEvidence(Effect.OUTAGE, "SERVER: 503"), 109.5)
+
+    assert table.room(ROUTE, 112.9, 0, 64) == 0
+    assert isinstance(call(table, failed(), 113.1, task_id=7), Snooze)
+
+
+def test_a_prompt_that_is_refused_proves_the_provider_up() -> None:
+    """A refused prompt proves that the provider is up; the route opens after a pause."""
+    table = stopped()
+    for now_s in (102.0, 105.0):
+        call(table, failed(), now_s, task_id=7)
+    table.room(ROUTE, 109.0, 0, 64)
+    (prompt,) = table.prompts(109.0)
+
+    table.answered(prompt, RouteEvidence(Effect.REFUSAL, "RATE: 429"), 109.0)
+
+    assert [table.room(ROUTE, at_s, 0, 64) for at_s in (109.9, 110.0)] == [0, 1]
+
+
+def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A stop is logged once with its reason, a restart with its duration; calls are not logged."""
+    caplog.set_level(logging.INFO)
+    table = stopped()
+    for now_s in (102.0, 105.0, 109.0):
+        call(table, failed(), now_s, task_id=int(now_s))
+    call(table, GOOD, 113.0)
+
+    assert [record.message for record in caplog.records] == [
+        "route default stopped, one call at a time is tried: SERVER: 503: away",
+        "route default takes calls again, after 13 s",
+    ]
+
+
+# ---- the effect of an end
+
+
+@pytest.mark.parametrize("row", CLASSES.values(), ids=lambda row: row.name)
+def test_a_failure_tells_what_the_table_says(row: ErrorClass) -> None:
+    """A failure affects the route as the table says, whatever happens to its task."""
+    failure = Failure(row.name, "text")
+    outcomes = (
+        Retry(failure, Spent(), "30s", 30.0),
+        Snooze(failure, Spent(), 1.0),
+        Dead(failure, Spent()),
+    )
+
+    assert {by_outcome(outcome) for outcome in outcomes} == {
+        RouteEvidence(row.route, f"{row.name}: text", row.name)
+    }
+
+
+@pytest.mark.parametrize("page", [b"<html>maintenance</html>", b"", b"[]"])
+def test_a_page_in_place_of_a_completion_is_an_outage(page: bytes) -> None:
+    """A web page instead of a completion is an outage, whoever asked.
+
+    It does not prove that the provider works, and a maintenance would use up the attempts of every
+    task.
+    """
+    reply = Reply(200, {}, page)
+
+    assert by_outcome(judge(reply, TERMS)).effect is by_answer(reply).effect is Effect.OUTAGE
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            Reply(
+                200, {}, b'{"choices": [{"message": {"content": "OK"}, "finish_reason": "length"}]}'
+            ),
+            Effect.UP,
+        ),
+        (Reply(200, {}, b"<html>maintenance</html>"), Effect.OUTAGE),
+        (Reply(200, {}, b'{"error": {"message": "away", "code": 503}}'), Effect.OUTAGE),
+        (Reply(400, {}, b'{"error": {"message": "max_tokens is not supported"}}'), Effect.UP),
+        (Reply(503, {}, b""), Effect.OUTAGE),
+        (Reply(429, {}, b""), Effect.REFUSAL),
+        (Reply(401, {}, b""), Effect.LOCKED),
+        (CallFailed("NETWORK", "refused"), Effect.OUTAGE),
+        (CallFailed("AMBIGUOUS", "cut"), Effect.OUTAGE),
+    ],
+)
+def test_the_answer_to_the_prompt_is_judged_as_any_other(
+    answer: Reply | CallFailed, told: Effect
+) -> None:
+    """The prompt's answer is judged by status and body; one that was cut short is an answer."""
+    assert by_answer(answer).effect is told

@@ -1,0 +1,147 @@
+"""A route under all possible events, in any order."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from agent.judge import Effect
+from agent.outcome import Outcome, Released, Snooze
+from agent.routes import Ticket
+from agent.routes.evidence import RouteEvidence
+from agent.routes.sharing.board import BoardState, Peer
+from tests.support.routes import GOOD, ROUTE, exhausted, failed, routes, snoozed
+
+SLOTS = 6
+OUTCOMES = (
+    GOOD,
+    failed(),
+    failed("AMBIGUOUS"),
+    exhausted(),
+    failed("BAD_OUTPUT"),
+    failed("HANDLER"),
+    snoozed("RATE", 3.0),
+    snoozed("MONEY"),
+    Released(),
+)
+
+
+class RouteMachine(RuleBasedStateMachine):
+    """An agent with more tasks than slots, other agents, a person, and time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 100.0
+        self.table = routes(slots=SLOTS)
+        (self.route,) = self.table
+        self.member = Peer(self.route)
+        self.running: list[Ticket] = []
+        self.prompts: list[Ticket] = []
+        self.generation = 0
+        self.tasks = 0
+
+    @rule()
+    def start(self) -> None:
+        for _ in range(self.table.room(ROUTE, self.now_s, len(self.running), SLOTS)):
+            self.tasks += 1
+            ticket = self.table.admit(ROUTE, self.tasks % 9, self.now_s)
+            assert ticket is not None
+            self.running.append(ticket)
+        assert len(self.running) <= SLOTS
+
+    @rule()
+    def start_too_late(self) -> None:
+        """Start a call whose claim was in progress while the route changed."""
+        ticket = self.table.admit(ROUTE, self.tasks, self.now_s)
+        if ticket is not None:
+            self.table.ended(ticket, Released(), self.now_s)
+
+    @rule()
+    def prompt(self) -> None:
+        self.prompts += self.table.prompts(self.now_s)
+
+    @precondition(lambda self: self.running)
+    @rule(place=st.integers(0, SLOTS), outcome=st.sampled_from(OUTCOMES))
+    def end(self, place: int, outcome: Outcome) -> None:
+        ticket = self.running.pop(place % len(self.running))
+        settled = self.table.ended(ticket, outcome, self.now_s)
+        if settled is not outcome:
+            assert isinstance(settled, Snooze)
+            assert 1.0 <= settled.delay_s <= 66.0
+        outage = outcome in (failed(), failed("AMBIGUOUS"), exhausted())
+        assert not (outage and self.route.stopped and settled is outcome)
+
+    @precondition(lambda self: self.prompts)
+    @rule(effect=st.sampled_from(Effect))
+    def answer(self, effect: Effect) -> None:
+        self.table.answered(self.prompts.pop(), RouteEvidence(effect, "SERVER: away"), self.now_s)
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 2.5, 70.0]))
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    @rule()
+    def person(self) -> None:
+        self.table.resume(ROUTE, self.now_s)
+
+    @rule(news=st.booleans(), stopped=st.booleans(), parked=st.booleans(), turn=st.booleans())
+    def others(self, *, news: bool, stopped: bool, parked: bool, turn: bool) -> None:
+        self.member.report(self.now_s)
+        self.generation += news
+        self.member.hear(
+            BoardState(self.generation, stopped, parked, "SERVER: away", 1.0, turn),
+            self.now_s,
+            self.now_s,
+        )
+
+    @rule()
+    def alone(self) -> None:
+        self.member.alone()
+
+    @invariant()
+    def calls_are_counted(self) -> None:
+        assert len(self.route._running) == len(self.running)
+        assert self.route._prompts == len(self.prompts)
+
+    @invariant()
+    def one_probe_at_a_time(self) -> None:
+        probes = [
+            one
+            for one in (*self.running, *self.prompts)
+            if one.generation == self.route.generation and one.limit_s is not None
+        ]
+        assert len(probes) <= 1
+        assert self.route.stopped or not probes
+
+    @invariant()
+    def its_state_is_one(self) -> None:
+        assert self.route.stopped is self.route._circuit.stopped
+        assert self.route.stopped or not self.route.parked
+        notice = self.table.notice(self.now_s)
+        assert bool(notice) is (self.table.closed(ROUTE, self.now_s) or "been running" in notice)
+
+    def teardown(self) -> None:
+        """Check that tasks soon run at full speed once the provider is well and the agent alone."""
+        self.member.alone()
+        for ticket in self.prompts:
+            self.table.answered(ticket, RouteEvidence(Effect.UP), self.now_s)
+        for second in range(1200):
+            self.now_s += 1.0 if second % 10 else 70.0
+            for ticket in self.running:
+                self.table.ended(ticket, GOOD, self.now_s)
+            self.running.clear()
+            for ticket in self.table.prompts(self.now_s):
+                self.table.answered(ticket, RouteEvidence(Effect.UP), self.now_s)
+            self.start()
+            if len(self.running) == SLOTS:
+                break
+        for ticket in self.running:
+            self.table.ended(ticket, GOOD, self.now_s)
+        assert self.table.room(ROUTE, self.now_s, 0, SLOTS) == SLOTS
+        assert not self.table.closed(ROUTE, self.now_s)
+
+
+TestRoute = RouteMachine.TestCase
+TestRoute.settings = settings(max_examples=100, stateful_step_count=40)
+TestRoute.__doc__ = (
+    """One probe runs at a time, no count goes wrong, and a healthy provider gets all calls."""
+)

@@ -1,0 +1,53 @@
+"""A question before a command that costs money can be interrupted."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[4]
+ASK = """
+import argparse, signal, sys
+from producer import __main__ as program
+from producer.cli.confirm import agreed
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+options = argparse.Namespace(config=None, yes=False, run=lambda config, options: agreed(options, "replay 3 tasks?"))
+program._parser = lambda: argparse.Namespace(parse_args=lambda _: options)
+sys.exit(program.main([]))
+"""
+
+
+def asked(folder: Path) -> "subprocess.Popen[bytes]":
+    pipe = subprocess.PIPE
+    program = subprocess.Popen(
+        [sys.executable, "-c", ASK],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT)},
+        stdin=pipe,
+        stderr=pipe,
+    )
+    assert program.stderr is not None
+    assert program.stderr.readline() == b"replay 3 tasks? [y/N]\n"
+    return program
+
+
+def test_ctrl_c_at_a_question_ends_the_command(tmp_path: Path) -> None:
+    """Ctrl-C ends the command at once, without waiting for the answer.
+
+    It used to wait until somebody pressed Enter.
+    """
+    with asked(tmp_path) as program:
+        program.send_signal(signal.SIGINT)
+        try:
+            assert program.wait(20) == 130
+        finally:
+            program.kill()
+
+
+def test_an_answer_is_taken(tmp_path: Path) -> None:
+    """The answer is returned; the command makes its own exit code from it, here 1 for yes."""
+    with asked(tmp_path) as program:
+        assert program.communicate(b"y\n", 20) == (None, b"")
+
+    assert program.returncode == 1

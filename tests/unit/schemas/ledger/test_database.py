@@ -1,0 +1,431 @@
+"""Which database errors may pass, and how long the pauses between tries are."""
+
+import sqlite3
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from pymysql.connections import Connection as PyMySQL
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from producer.bus.topic_family import SETTINGS
+from producer.ledger import quarantine
+from schemas.errors import ConfigError, UnreachableError, UnsafeStateError
+from schemas.ledger import tables
+from schemas.ledger.bulk import STATEMENT_BYTES, insert_rows
+from schemas.ledger.database import LEAST_PACKET_BYTES, Database, Stopped
+from schemas.ledger.errors import (
+    CONFLICTS,
+    DENIED,
+    FULL,
+    LOST,
+    READ_ONLY,
+    TOO_LONG,
+    TURNED_AWAY,
+    busy,
+    code,
+    lost,
+    passing,
+)
+from schemas.ledger.mysql_connection import MySQLConnection, unverified
+from schemas.runtime.outage import Outage
+from schemas.task.envelope import MAX_TASK_BYTES
+from tests.unit.producer.bus.embedded.test_group import HandClock
+
+
+def server_error(number: int, *, cut: bool = False) -> OperationalError:
+    return OperationalError(
+        "a statement", {}, Exception(number, "said the server"), connection_invalidated=cut
+    )
+
+
+def file_error(text: str) -> OperationalError:
+    return OperationalError("a statement", {}, sqlite3.OperationalError(text))
+
+
+@pytest.fixture
+def pauses() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def database(tmp_path: Path, pauses: list[float]) -> Iterator[Database]:
+    """A database that records its pauses and does not wait."""
+    database = Database(f"sqlite:///{tmp_path / 'ledger.db'}", pause=pauses.append)
+    yield database
+    database.close()
+
+
+def failing(*errors: Exception) -> Callable[[Connection], str]:
+    """Return work that raises each of these errors once, then succeeds."""
+    left = list(errors)
+
+    def work(_: Connection) -> str:
+        if left:
+            raise left.pop(0)
+        return "done"
+
+    return work
+
+
+@pytest.mark.parametrize("number", sorted(CONFLICTS | TOO_LONG))
+def test_a_conflict_passes_and_the_server_is_there(number: int) -> None:
+    """Deadlocks, lock waits, slow statements and old snapshots are retried."""
+    error = server_error(number)
+
+    assert (code(error), passing(error), busy(error), lost(error)) == (number, True, True, False)
+
+
+@pytest.mark.parametrize("number", sorted(TURNED_AWAY))
+def test_who_is_turned_away_learns_nothing_about_a_row(number: int) -> None:
+    """A refused connection says nothing about a row.
+
+    A fault run found that a server answered one connection and had none for the next, and a task
+    was settled as dead.
+    """
+    error = server_error(number)
+
+    assert (passing(error), busy(error), lost(error)) == (True, True, False)
+
+
+@pytest.mark.parametrize("number", sorted(LOST))
+def test_a_connection_that_is_lost_may_come_back(number: int) -> None:
+    """A lost connection is lost, not busy: whether the server answers decides what happens."""
+    error = server_error(number)
+
+    assert (passing(error), busy(error), lost(error)) == (True, False, True)
+
+
+@pytest.mark.parametrize("number", sorted(READ_ONLY))
+def test_a_read_only_server_says_nothing_about_a_row(number: int) -> None:
+    """A read-only server is busy until another connection finds the primary.
+
+    It answers, but takes no write at all.
+    """
+    error = server_error(number)
+
+    assert (passing(error), busy(error), lost(error)) == (True, True, False)
+
+
+@pytest.mark.parametrize("number", sorted(FULL))
+def test_a_full_disk_of_the_server_says_nothing_about_a_row(number: int) -> None:
+    """A full disk of the server says nothing about a row.
+
+    A fault run found that agents ended with 5, and settled tasks as dead, while MariaDB's disk was
+    full.
+    """
+    error = server_error(number)
+
+    assert (passing(error), busy(error), lost(error)) == (True, True, False)
+
+
+def test_a_connection_that_the_driver_gave_up_is_lost() -> None:
+    """A connection that the driver gave up counts as lost, with any error number or none."""
+    assert lost(server_error(0, cut=True))
+    assert passing(server_error(0, cut=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "database is locked",
+        "disk I/O error",
+        "database or disk is full",
+        "unable to open database file",
+    ],
+)
+def test_a_busy_or_full_file_may_pass(text: str) -> None:
+    """A busy or full SQLite file may pass: the other writer ends, or somebody clears the disk."""
+    assert passing(file_error(text))
+    assert busy(file_error(text))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        server_error(1062),
+        server_error(1064),
+        server_error(1142),
+        file_error("no such table: task"),
+        IntegrityError("a statement", {}, sqlite3.IntegrityError("UNIQUE constraint failed")),
+        ProgrammingError("a statement", {}, Exception("database is locked, says a text of ours")),
+        ValueError(1213, "a bug of ours"),
+    ],
+)
+def test_everything_else_does_not_pass(error: Exception) -> None:
+    """Bugs, duplicates, missing tables and missing rights do not pass: a retry would hide them."""
+    assert not passing(error)
+
+
+def test_waiting_for_a_connection_of_the_pool_may_pass() -> None:
+    """A wait for a pooled connection may pass: all connections are in use, which is no fault."""
+    assert passing(PoolTimeout("QueuePool limit reached"))
+
+
+def test_work_is_done_again_until_it_is_through(database: Database, pauses: list[float]) -> None:
+    """Each failure is followed by a pause, and the pauses grow to a second."""
+    assert database.run(failing(*[server_error(1213)] * 12)) == "done"
+
+    assert len(pauses) == 12
+    assert all(
+        0.5 * min(1.0, 0.02 * 2**count) <= pause <= min(1.0, 0.02 * 2**count)
+        for count, pause in enumerate(pauses, start=1)
+    )
+
+
+def test_an_outage_is_told_once_whoever_asks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An outage is logged once with the database's error, whoever asks.
+
+    A person at a terminal would otherwise wait for ever without knowing why.
+    """
+    clock = HandClock()
+
+    def pause(seconds: float) -> None:
+        clock.at_s += seconds
+
+    outage = Outage(name="the database", clock=clock)
+    both = [
+        Database(f"sqlite:///{tmp_path / 'ledger.db'}", pause=pause, outage=outage)
+        for _ in range(2)
+    ]
+    for one in both:
+        one.run(failing(*[server_error(1021)] * 12))
+
+    (message,) = caplog.messages
+    assert message.startswith("the database does not answer (")
+    assert "1021" in message
+
+
+@pytest.mark.parametrize("number", sorted(TOO_LONG))
+def test_a_statement_that_took_too_long_is_told_of_and_leaves_the_server_some_rest(
+    database: Database, pauses: list[float], caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    """A statement that took too long is logged and retried after a pause.
+
+    The server may be under load, or the statement may be hopeless.
+    """
+    assert database.run(failing(server_error(number))) == "done"
+
+    assert sum(pauses) > 10
+    (message,) = caplog.messages
+    assert "ended a statement that took too long" in message
+
+
+@pytest.mark.parametrize("number", sorted(DENIED))
+def test_a_missing_right_is_the_operators_to_give(database: Database, number: int) -> None:
+    """A missing right is exit code 3, names right and table, and is not retried."""
+    said = "INSERT command denied to user 'app'@'10.0.0.5' for table 'task'"
+    error = OperationalError("a statement", {}, Exception(number, said))
+
+    with pytest.raises(UnreachableError) as raised:
+        database.run(failing(error))
+
+    assert raised.value.exit_code == 3
+    assert said in str(raised.value)
+    assert "GRANT INSERT ON" in str(raised.value)
+
+
+def test_what_others_do_in_the_database_is_no_outage_at_once(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A single deadlock is no outage: it passes with the next try, so nobody must act."""
+    for _ in range(3):
+        database.run(failing(*[server_error(1213)] * 9))
+
+    assert database.outage.lasts_s == 0
+    assert caplog.messages == []
+
+
+def test_a_long_outage_is_asked_about_more_seldom(tmp_path: Path) -> None:
+    """During a long outage the pauses grow to a few seconds.
+
+    Eight threads that tried each second used a fifth of a core.
+    """
+    clock, pauses = HandClock(), list[float]()
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        clock.at_s += seconds
+
+    database = Database(
+        f"sqlite:///{tmp_path / 'ledger.db'}",
+        pause=pause,
+        outage=Outage(name="the database", clock=clock),
+    )
+    database.run(failing(*[server_error(2003)] * 80))
+
+    assert max(pauses[:10]) <= 1.0
+    assert 1.0 < max(pauses[50:]) <= 4.0
+
+
+def test_tries_are_limited_where_the_caller_says_so(
+    database: Database, pauses: list[float]
+) -> None:
+    """After the last allowed try, the last error is raised without another pause."""
+    with pytest.raises(OperationalError):
+        database.run(failing(*[server_error(2006)] * 5), tries=3)
+
+    assert len(pauses) == 2
+    assert database.auto(failing(server_error(2006)), tries=2) == "done"
+
+
+def test_a_program_that_leaves_does_not_try_again(database: Database, pauses: list[float]) -> None:
+    """After `close`, the first failure raises Stopped."""
+    database.close()
+
+    with pytest.raises(Stopped):
+        database.run(failing(server_error(1213)))
+
+    assert pauses == []
+    assert database.run(failing()) == "done"
+
+
+def test_a_program_that_leaves_does_not_wait_for_a_server(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wait for an answer ends when the program leaves."""
+    monkeypatch.setattr(database, "answers", lambda: False)
+    database.close()
+
+    with pytest.raises(Stopped):
+        database.wait_for_answer()
+
+
+def test_waiting_ends_with_the_first_answer(
+    database: Database, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is asked again, with growing pauses, until it answers."""
+    answers = iter([False, False, True])
+    monkeypatch.setattr(database, "answers", lambda: next(answers))
+
+    database.wait_for_answer()
+
+    assert len(pauses) == 2
+    assert database.stopping.is_set() is False
+
+
+def test_an_embedded_ledger_is_a_file(tmp_path: Path) -> None:
+    """An SQLite ledger must be a file, and it survives a crash of the machine.
+
+    A ledger in memory is refused, because it would be lost at the end.
+    """
+    with pytest.raises(ConfigError, match="DOCLLM_DATA_DIR"):
+        Database("sqlite://")
+    database = Database(f"sqlite:///{tmp_path / 'ledger.db'}")
+
+    modes = database.run(
+        lambda c: [
+            c.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "busy_timeout")
+        ]
+    )
+
+    database.close()
+    assert modes == ["wal", 2, 30_000]
+
+
+def test_a_folder_that_is_not_there_does_not_answer(tmp_path: Path) -> None:
+    """For a missing folder, `answers` returns False and raises nothing."""
+    database = Database(f"sqlite:///{tmp_path / 'none' / 'ledger.db'}")
+
+    assert not database.answers()
+    database.close()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["u:hunter2\U0001f600@127.0.0.1:1", f"u:hunter2@{'x' * 64}:1"],
+    ids=["password", "host"],
+)
+def test_an_address_that_the_driver_cannot_write_down_is_usage(address: str) -> None:
+    """An address that the driver cannot encode is a usage error without the driver's text.
+
+    The driver allows 256 kinds of letters in a password and 63 letters in a part of a host's name.
+    Its errors quote both.
+    """
+    database = Database(f"mysql+pymysql://{address}/d", connections=1)
+
+    with pytest.raises(ConfigError, match="DOCLLM_DATABASE_URL") as refused:
+        database.reach()
+
+    database.close()
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("packet", [1 << 20, 4 << 20, LEAST_PACKET_BYTES - 1])
+def test_a_server_that_takes_small_statements_alone_is_unsafe(
+    packet: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that takes only small statements is unsafe.
+
+    It ends the connection at a larger one, as if it were lost, and the statement would be retried
+    for ever.
+    """
+    database = Database("mysql+pymysql://u:hunter2@127.0.0.1:1/d", connections=1)
+    monkeypatch.setattr(database, "_alone", lambda _work: packet)
+
+    with pytest.raises(
+        UnsafeStateError, match=rf"takes {packet} bytes .* set max_allowed_packet=64M"
+    ) as refused:
+        database.reach()
+
+    monkeypatch.setattr(database, "_alone", lambda _work: LEAST_PACKET_BYTES)
+    database.reach()
+    database.close()
+    assert "hunter2" not in str(refused.value)
+
+
+def test_the_least_packet_holds_the_largest_statement() -> None:
+    """The least packet holds the largest record, as a task's input and in the quarantine.
+
+    As a task's input it stands behind a page that was not full yet.
+    """
+    largest = int(SETTINGS["max.message.bytes"])
+    headers = bytes(quarantine.KEPT_HEADER_BYTES)
+    before = {
+        "task_id": 1,
+        "raw_key": b"",
+        "headers": b"",
+        "body": bytes(STATEMENT_BYTES // 2 - 100),
+    }
+    task = {
+        "task_id": 2,
+        "raw_key": bytes(largest - MAX_TASK_BYTES),
+        "headers": headers,
+        "body": bytes(MAX_TASK_BYTES),
+    }
+
+    server = Mock(dialect=Mock())
+    server.dialect.name = "mysql"
+    insert_rows(server, tables.task_input, [before, task])
+    kept = bytes(quarantine.KEPT_BYTES + quarantine.BEGINNING_BYTES + quarantine.KEPT_HEADER_BYTES)
+
+    (statement, *_), _ = server.exec_driver_sql.call_args
+    written = PyMySQL(defer_connect=True).escape(kept)
+    assert server.exec_driver_sql.call_count == 1
+    assert max(len(statement), len(written)) + 10_000 < LEAST_PACKET_BYTES
+
+
+def test_connections_share_one_tls_context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Connections share one TLS context.
+
+    Each try used to load the system's certificates and verify nothing. That cost 25 ms and
+    megabytes, eight times a second in an outage.
+    """
+    made: list[object] = []
+    monkeypatch.setattr(
+        ssl, "create_default_context", lambda **options: made.append(options) or unverified()
+    )
+
+    tries = [MySQLConnection(host="127.0.0.1", user="u", defer_connect=True) for _ in range(3)]
+    MySQLConnection(host="127.0.0.1", user="u", ssl_ca=str(tmp_path / "ca.pem"), defer_connect=True)
+
+    assert [one.ctx for one in tries] == [unverified()] * 3  # type: ignore[attr-defined]
+    assert made == [{"cafile": str(tmp_path / "ca.pem"), "capath": None}]
+    assert unverified().verify_mode is ssl.CERT_NONE
