@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.dispatch.dispatcher import Dispatcher
+from agent.execution.publishing import Publishing
 from agent.execution.settler import Settler
 from agent.execution.slots import Slots
 from agent.intake import Intake
 from agent.maintenance.reaper import Reaper
-from agent.ports import Clock, Event, Order, Source
+from agent.ports import Clock, Event, Source
+from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts, look
-from producer.relay.relay import Relay
 from schemas.errors import DocllmError, UnreachableError
 from schemas.runtime import crash
 from schemas.task.wording import counted
@@ -64,31 +65,6 @@ class Stop:
             leaving()
 
 
-class Publishing:
-    """Sends the publish orders that this agent wrote; the relay sends those left behind."""
-
-    def __init__(self, relay: Relay) -> None:
-        self._relay = relay
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def ordered(self, orders: Sequence[Order]) -> None:
-        """Send orders in the background."""
-        if orders:
-            task = asyncio.get_running_loop().create_task(self._relay.send(orders))
-            self._tasks.add(task)
-            task.add_done_callback(self._done)
-
-    async def finish(self, timeout_s: float) -> None:
-        """Wait until the orders in progress are sent, for at most `timeout_s`."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=timeout_s)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.warning("orders are left to the relay: %s", task.exception())
-
-
 @dataclass(frozen=True, slots=True)
 class Finished:
     """Queries that decide whether the group's work is done, by the ledger and the bus.
@@ -117,6 +93,7 @@ class Agent:
         sources: Sequence[tuple[Source, Callable[[Event], None]]],
         reaper: Reaper,
         publishing: Publishing,
+        failures: Failures,
         finished: Finished,
         duties: Sequence[Callable[[], Coroutine[Any, Any, None]]],
         clock: Clock,
@@ -130,12 +107,12 @@ class Agent:
         self._sources = sources
         self._reaper = reaper
         self._publishing = publishing
+        self._failures = failures
         self._finished = finished
         self._clock = clock
         self._duties = duties
         self._counts = counts
         self._leave = leave
-        self._failures: asyncio.Queue[str] = asyncio.Queue()
 
     async def any_work(self) -> bool:
         """Return whether the group has or ever had tasks, or has records in its inbox."""
@@ -154,10 +131,6 @@ class Agent:
         where = f"; why tasks are dead: {look(group)}" if self._counts.dead else ""
         return [*self._counts.deaths.all(group), self._counts.summary() + where]
 
-    def failed(self, reason: str) -> None:
-        """Report that a part has ended for good."""
-        self._failures.put_nowait(reason)
-
     async def run(self, stop: Stop, *, until_done: bool, drain_timeout_s: float) -> None:
         """Work until asked to stop, or until the work is done; then drain and leave.
 
@@ -169,7 +142,7 @@ class Agent:
             source.start(deliver)
         endings = [
             asyncio.create_task(stop.asked.wait()),
-            asyncio.create_task(self._failures.get()),
+            asyncio.create_task(self._failures.wait()),
         ]
         if until_done:
             endings.append(asyncio.create_task(self._until_done()))
@@ -184,8 +157,8 @@ class Agent:
                 await self._drain(stop, drain_timeout_s)
             for one in ended:
                 one.result()
-            if not self._failures.empty() or endings[1].done():
-                raise DocllmError(endings[1].result())
+            if self._failures.reason is not None:
+                raise DocllmError(self._failures.reason)
         finally:
             await end([*tasks, *endings])
             await self._leave_group()

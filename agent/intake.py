@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from agent.execution.publishing import Publishing
 from agent.inflight.decoder import suspect
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
@@ -20,7 +21,6 @@ from agent.ports import (
     Assigned,
     Clock,
     Event,
-    Order,
     Record,
     Recreated,
     RejectedRecord,
@@ -28,6 +28,7 @@ from agent.ports import (
     SourceFailed,
 )
 from agent.process.containment import MemoryWatch
+from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from producer.ledger import quarantine, store
 from producer.loading import foreign_records
@@ -61,8 +62,8 @@ class Intake:
         counts: Counts,
         group: str,
         max_attempts_of: Callable[[str], int],
-        ordered: Callable[[Sequence[Order]], None],
-        failed: Callable[[str], None],
+        publishing: Publishing,
+        failures: Failures,
         memory: MemoryWatch,
         limits: Limits,
     ) -> None:
@@ -74,8 +75,8 @@ class Intake:
         self._counts = counts
         self._group = group
         self._max_attempts_of = max_attempts_of
-        self._ordered = ordered
-        self._failed = failed
+        self._publishing = publishing
+        self._failures = failures
         self._memory = memory
         self._limits = limits
         self._records: deque[Record] = deque()
@@ -112,7 +113,7 @@ class Intake:
             case SourceFailed(reason, fatal):
                 log.warning("%s", reason)
                 if fatal:
-                    self._failed(reason)
+                    self._failures.report(reason)
         self._pause()
 
     def _pause(self) -> None:
@@ -165,7 +166,9 @@ class Intake:
                 len(suspects),
                 suspects[0].reason,
             )
-            self._ordered(await self._run(lambda c: quarantine.keep(c, self._group, suspects)))
+            self._publishing.send(
+                await self._run(lambda c: quarantine.keep(c, self._group, suspects))
+            )
             crash.reach("intake.quarantined")
         for record in records:
             self._partitions.finish(record.partition, record.offset)
@@ -214,7 +217,7 @@ class Intake:
             crash.reach("intake.accepted")
         except (ConfigError, UnsafeStateError) as error:
             return [suspect(record, str(error), "rejected") for record, _ in some]
-        self._ordered(accepted.orders)
+        self._publishing.send(accepted.orders)
         return [
             suspect(some[position][0], foreign_records.clash(name), "rejected")
             for position in accepted.clashing

@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from agent.agent import Agent, Finished, Publishing
+from agent.agent import Agent, Finished
 from agent.consumer.known_topics import TopicIds
 from agent.dispatch.dispatcher import Dispatcher
-from agent.dispatch.hooks import Hooks
 from agent.execution.guard_gate import GuardGate
+from agent.execution.publishing import Publishing
 from agent.execution.settler import Ended, Settler
 from agent.execution.slots import Slots
 from agent.execution.worker import Worker
@@ -32,6 +32,7 @@ from agent.membership.heartbeat import Heartbeat
 from agent.membership.locks import AgentLocks
 from agent.ports import Source
 from agent.process.containment import MemoryWatch
+from agent.process.failures import Failures
 from agent.reporting.progress import Progress
 from agent.reporting.telemetry import Counts, told_dead
 from agent.routes import Router, route_of
@@ -87,6 +88,7 @@ class Builder:
             clock=self.clock,
         )
         self.publishing = Publishing(self.relay)
+        self.failures = Failures()
         self.sweep = Sweep(config.agent.sweep_slack_s, asyncio.Event())
         self.longest_tier = tiers_of(parts.topics.tiers)[-1]
         self.memory = MemoryWatch(self.clock)
@@ -138,7 +140,7 @@ class Builder:
             probe_s=self.parts.config.guard.probe_s,
             ask=ask,
             route_of=lambda value: route_of(value, self.routes.naming),
-            ordered=self.publishing.ordered,
+            publishing=self.publishing,
         )
 
     def _resuming(self) -> ResumeListener:
@@ -161,7 +163,7 @@ class Builder:
             clock=self.clock,
             group=self.parts.topics.group,
             routes=self.routes,
-            ordered=self.publishing.ordered,
+            publishing=self.publishing,
         )
 
     def settler(
@@ -177,7 +179,7 @@ class Builder:
             reply_limit_bytes=reply_limit_bytes,
             clock=self.clock,
             settled=settled,
-            ordered=self.publishing.ordered,
+            publishing=self.publishing,
         )
 
     def slots(self, settler: Settler, freed: Callable[[], None]) -> Slots:
@@ -195,9 +197,7 @@ class Builder:
             freed=freed,
         )
 
-    def loop(
-        self, slots: Slots, sources: Mapping[str, Source], failed: Callable[[str], None]
-    ) -> Dispatcher:
+    def loop(self, slots: Slots, sources: Mapping[str, Source]) -> Dispatcher:
         """Return the loop over the main topic and the tiers."""
         topics = self.parts.topics
         return Dispatcher(
@@ -215,11 +215,13 @@ class Builder:
             counts=self.counts,
             lease=lambda: self.heartbeat.current,
             deadline_s=self.deadline_s,
-            hooks=Hooks(ordered=self.publishing.ordered, rewound=self.sweep.wake, failed=failed),
+            publishing=self.publishing,
+            lost_records=self.sweep.wanted,
+            failures=self.failures,
             limits=self._limits,
         )
 
-    def intake(self, inbox: Source | None, failed: Callable[[str], None]) -> Intake:
+    def intake(self, inbox: Source | None) -> Intake:
         """Return the intake over the inbox; without a source, it has nothing to do."""
         return Intake(
             partitions=Partitions(
@@ -233,8 +235,8 @@ class Builder:
             counts=self.counts,
             group=self.parts.topics.group,
             max_attempts_of=self.parts.config.max_attempts_of,
-            ordered=self.publishing.ordered,
-            failed=failed,
+            publishing=self.publishing,
+            failures=self.failures,
             memory=self.memory,
             limits=self._limits,
         )
@@ -344,14 +346,11 @@ class Builder:
         def freed() -> None:
             loop.wake()
 
-        def failed(reason: str) -> None:
-            agent.failed(reason)
-
         settler = self.settler(reply_limit_bytes, settled)
         slots = self.slots(settler, freed)
-        loop = self.loop(slots, work, failed)
-        intake = self.intake(inbox, failed)
-        agent = Agent(
+        loop = self.loop(slots, work)
+        intake = self.intake(inbox)
+        return Agent(
             loop=loop,
             slots=slots,
             settler=settler,
@@ -362,6 +361,7 @@ class Builder:
             ],
             reaper=self.reaper(loop, intake),
             publishing=self.publishing,
+            failures=self.failures,
             finished=self.finished(),
             duties=(
                 *duties,
@@ -375,4 +375,3 @@ class Builder:
             counts=self.counts,
             leave=leave,
         )
-        return agent

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from agent.dispatch.backpressure import Backpressure
 from agent.dispatch.body_loader import BodyLoader
 from agent.dispatch.head_of_line import HeadOfLine
-from agent.dispatch.hooks import Hooks
 from agent.dispatch.quarantine_queue import QuarantineQueue
 from agent.dispatch.route_parking import RouteParking
+from agent.execution.publishing import Publishing
 from agent.execution.slots import Slots
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import Delivery, DeliveryState
@@ -36,6 +36,7 @@ from agent.ports import (
     SourceFailed,
     Verdict,
 )
+from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from schemas.runtime import crash
 
@@ -66,7 +67,9 @@ class Dispatcher:
         lease: Callable[[], Lease],
         deadline_s: float,
         main_topic: str,
-        hooks: Hooks,
+        publishing: Publishing,
+        lost_records: asyncio.Event,
+        failures: Failures,
         limits: Limits,
     ) -> None:
         self._partitions = partitions
@@ -77,7 +80,8 @@ class Dispatcher:
         self._counts = counts
         self._lease = lease
         self._deadline_s = deadline_s
-        self._hooks = hooks
+        self._lost_records = lost_records
+        self._failures = failures
         self._limits = limits
         self._entries = entries = InFlightTable(limits=limits)
         self._parking = RouteParking(
@@ -88,14 +92,14 @@ class Dispatcher:
             partitions=partitions,
             entries=entries,
             counts=counts,
-            ordered=hooks.ordered,
+            publishing=publishing,
             limits=limits,
         )
         self._relief = HeadOfLine(
             ledger=ledger,
             partitions=partitions,
             entries=entries,
-            ordered=hooks.ordered,
+            publishing=publishing,
             limits=limits,
         )
         self._bodies = BodyLoader(ledger=ledger, entries=entries, arrivals=arrivals)
@@ -128,7 +132,7 @@ class Dispatcher:
             case Recreated(topic, known):
                 self._counts.topic(topic, known=known)
                 if known:
-                    self._hooks.rewound()
+                    self._lost_records.set()
             case SourceFailed():
                 self._source_failed(event)
         self.wake()
@@ -136,9 +140,9 @@ class Dispatcher:
     def _source_failed(self, failed: SourceFailed) -> None:
         log.warning("%s", failed.reason)
         if failed.rewound:
-            self._hooks.rewound()
+            self._lost_records.set()
         if failed.fatal:
-            self._hooks.failed(failed.reason)
+            self._failures.report(failed.reason)
 
     def _arrive(self, record: Record) -> None:
         if not self._partitions.begin(record.partition, record.offset):

@@ -4,8 +4,7 @@ The task runs, or waits for long. Relief orders a replacement record for it and 
 original record.
 """
 
-from collections.abc import Callable, Sequence
-
+from agent.execution.publishing import Publishing
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
@@ -31,13 +30,13 @@ class HeadOfLine:
         ledger: Ledger,
         partitions: Partitions,
         entries: InFlightTable,
-        ordered: Callable[[Sequence[Order]], None],
+        publishing: Publishing,
         limits: Limits,
     ) -> None:
         self._ledger = ledger
         self._partitions = partitions
         self._entries = entries
-        self._ordered = ordered
+        self._publishing = publishing
         self._limits = limits
 
     async def relieve(self, now_s: float) -> None:
@@ -73,7 +72,7 @@ class HeadOfLine:
         self._partitions.flush()
         if entry.state is DeliveryState.HELD:
             self._entries.end(entry)
-        self._ordered([order])
+        self._publishing.send([order])
 
 
 def _fence(entry: Delivery) -> int:

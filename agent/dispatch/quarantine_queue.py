@@ -5,14 +5,14 @@ A record is finished once the quarantine has it, and not before.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
 
+from agent.execution.publishing import Publishing
 from agent.inflight.decoder import distrusted
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.inflight.table import InFlightTable
-from agent.ports import Answer, Ledger, Order, Record, RejectedRecord
+from agent.ports import Answer, Ledger, Record, RejectedRecord
 from agent.reporting.telemetry import Counts
 from schemas.runtime import crash
 from schemas.task.envelope import record_bytes
@@ -34,14 +34,14 @@ class QuarantineQueue:
         partitions: Partitions,
         entries: InFlightTable,
         counts: Counts,
-        ordered: Callable[[Sequence[Order]], None],
+        publishing: Publishing,
         limits: Limits,
     ) -> None:
         self._ledger = ledger
         self._partitions = partitions
         self._entries = entries
         self._counts = counts
-        self._ordered = ordered
+        self._publishing = publishing
         self._limits = limits
         self._suspects: deque[tuple[RejectedRecord, Delivery | Record]] = deque()
         self.bytes = 0  # of records only; `InFlightTable` counts the bytes of deliveries
@@ -120,7 +120,7 @@ class QuarantineQueue:
                     self.bytes -= _size(suspect)
             self._counts.quarantined += len(batch)
             self._partitions.flush()
-            self._ordered(orders)
+            self._publishing.send(orders)
 
     def _page(self) -> list[tuple[RejectedRecord, Delivery | Record]]:
         page: list[tuple[RejectedRecord, Delivery | Record]] = []

@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from agent.execution.publishing import Publishing
 from agent.inflight.delivery import Delivery
 from agent.outcome import Dead, Failure, Outcome, Succeeded
-from agent.ports import Clock, Ledger, Order, Settlement, Verdict
+from agent.ports import Clock, Ledger, Settlement, Verdict
 from schemas.runtime import crash
 
 # A smaller group than GATHER waits GATHER_S for more outcomes, because a transaction costs as much
@@ -37,7 +38,7 @@ class Settler:
         reply_limit_bytes: int,
         clock: Clock,
         settled: Callable[[Sequence[Ended]], None],
-        ordered: Callable[[Sequence[Order]], None],
+        publishing: Publishing,
     ) -> None:
         self._ledger = ledger
         self._group_size = group_size
@@ -45,7 +46,7 @@ class Settler:
         self._reply_limit_bytes = reply_limit_bytes
         self._clock = clock
         self._settled = settled
-        self._ordered = ordered
+        self._publishing = publishing
         self._waiting: deque[tuple[Delivery, Outcome, Settlement]] = deque()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -105,7 +106,7 @@ class Settler:
             ]
         )
         if orders:
-            self._ordered(orders)
+            self._publishing.send(orders)
 
     def _fit(self, outcome: Outcome) -> Outcome:
         """Replace a reply that no statement can carry by an error; a reply is never cut short."""

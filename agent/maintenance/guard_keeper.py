@@ -6,12 +6,13 @@ that they moved.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from agent.execution.guard_gate import GuardGate
+from agent.execution.publishing import Publishing
 from agent.ledger import guard_probes
-from agent.ports import Clock, Order
+from agent.ports import Clock
 from producer.ledger import guards as rows
 from schemas.errors import DocllmError
 from schemas.ledger.database import Connection, Database, DatabaseError
@@ -50,7 +51,7 @@ class GuardKeeper:
         probe_s: float,
         ask: Callable[[str], Awaitable[bool]],
         route_of: Callable[[bytes], str],
-        ordered: Callable[[Sequence[Order]], None],
+        publishing: Publishing,
     ) -> None:
         self._database = database
         self._executor = executor
@@ -60,7 +61,7 @@ class GuardKeeper:
         self._probe_s = probe_s
         self._ask = ask
         self._route_of = route_of
-        self._ordered = ordered
+        self._publishing = publishing
         self._trouble = Outage(name="looking after guards", clock=clock, words=DUTY)
         self._known: dict[int, Guard] = {}
         self._asking: set[asyncio.Task[None]] = set()
@@ -152,7 +153,7 @@ class GuardKeeper:
                 lambda c: guard_probes.call_some(c, self._group, one, self._route_of)
             )
             crash.reach("guard.called_up")
-            self._ordered(called)
+            self._publishing.send(called)
         elif not one.looking and one.probe_in_s <= 0:
             await self._begin(one)
 
@@ -205,7 +206,7 @@ class GuardKeeper:
             if not orders:
                 return
             crash.reach("guard.called_up")
-            self._ordered(orders)
+            self._publishing.send(orders)
 
     async def _run(self, work: Callable[[Connection], Result]) -> Result:
         return await self._executor(lambda: self._database.run(work))

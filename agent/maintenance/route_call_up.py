@@ -1,12 +1,12 @@
 """The duty that calls up tasks that wait in a tier for a closed route, once the route opens."""
 
 import logging
-from collections.abc import Callable, Sequence
 from functools import partial
 
+from agent.execution.publishing import Publishing
 from agent.ledger import call_up
 from agent.ledger.call_up import Cursor, Page
-from agent.ports import Clock, Order
+from agent.ports import Clock
 from agent.routes import Router
 from schemas.ledger.database import Connection, Database, DatabaseError
 from schemas.runtime.executors import Executor
@@ -36,14 +36,14 @@ class RouteCallUp:
         clock: Clock,
         group: str,
         routes: Router,
-        ordered: Callable[[Sequence[Order]], None],
+        publishing: Publishing,
     ) -> None:
         self._database = database
         self._executor = executor
         self._clock = clock
         self._group = group
         self._routes = routes
-        self._ordered = ordered
+        self._publishing = publishing
         self._closed: set[str] = set()
         self._opened: set[str] | None = None  # routes to call up tasks of; None: all open routes
         # When the next walk begins; None: no walk is planned.
@@ -96,7 +96,7 @@ class RouteCallUp:
             if page.orders:
                 count = sum(len(order.items) for order in page.orders)
                 log.info("%d tasks that waited for a closed route run again", count)
-                self._ordered(page.orders)
+                self._publishing.send(page.orders)
             if page.orders and self._trial:
                 self._trial, self._walking, self._from_s = False, False, now_s + TRIAL_S
                 return

@@ -1,8 +1,11 @@
 """An agent's duty towards guards, and batches that fail as a whole."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
 
 from agent.execution.guard_gate import GuardGate
+from agent.execution.publishing import Publishing
 from agent.ledger import guard_probes
 from agent.maintenance.guard_keeper import GuardKeeper
 from agent.ports import Order
@@ -36,7 +39,7 @@ class Duty:
             probe_s=PROBE_S,
             ask=self._ask,
             route_of=lambda value: "another" if b"another" in value else ROUTE,
-            ordered=self._ordered,
+            publishing=cast("Publishing", SimpleNamespace(send=self._ordered)),
         )
         self._books = books
 

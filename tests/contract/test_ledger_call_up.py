@@ -4,10 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from agent.execution.publishing import Publishing
 from agent.judge.guard_rule import GUARDED, ROUTE_CLOSED, closed_text, moved
 from agent.ledger import call_up
 from agent.maintenance import route_call_up
@@ -173,7 +175,7 @@ class Duty:
             clock=self.clock,
             group=GROUP,
             routes=self.table,
-            ordered=self.orders.extend,
+            publishing=cast("Publishing", SimpleNamespace(send=self.orders.extend)),
         )
 
     async def look(self, seconds: float) -> list[int]:

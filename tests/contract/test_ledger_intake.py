@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -10,6 +11,7 @@ from agent.inflight.partitions import Partitions
 from agent.intake import Intake
 from agent.ports import Assigned, Partition, Record
 from agent.process.containment import MemoryWatch
+from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from producer.ledger import cancel, store
 from schemas.ledger import tables
@@ -50,8 +52,8 @@ async def take_in(books: Books, *values: bytes) -> Source:
         counts=Counts(),
         group=GROUP,
         max_attempts_of=lambda _kind: 5,
-        ordered=lambda _orders: None,
-        failed=lambda _reason: None,
+        publishing=MagicMock(),
+        failures=Failures(),
         memory=MemoryWatch(SystemClock()),
     )
     inbox.deliver(Assigned((INBOX,)))

@@ -48,7 +48,7 @@ def _published_first() -> AbstractContextManager[Any]:
 
     def hasty(self: settler.Settler, entry: Any, outcome: Any) -> None:
         if isinstance(outcome, Dead) and entry.row is not None:
-            self._ordered(
+            self._publishing.send(
                 [Order(0, GROUP, "dlq", ((outbox.TASK, entry.task_id, entry.row.fence),))]
             )
         put(self, entry, outcome)

@@ -7,6 +7,7 @@ import pytest
 
 from agent import agent as lifecycle
 from agent.agent import Agent, Finished, Reaping, Stop
+from agent.process.failures import Failures
 from schemas.errors import UnreachableError
 
 
@@ -80,7 +81,9 @@ def idle_agent() -> Agent:
     finished = Finished(
         open_tasks=nothing, orders=nothing, any_work=nothing, notes=no_notes, any_dead=nothing
     )  # type: ignore[arg-type]
-    return Agent(**parts, finished=finished, sources=[], duties=[], leave=nothing)  # type: ignore[arg-type]
+    return Agent(
+        **parts, failures=Failures(), finished=finished, sources=[], duties=[], leave=nothing
+    )  # type: ignore[arg-type]
 
 
 def test_an_agent_that_is_done_has_limited_time_to_leave() -> None:

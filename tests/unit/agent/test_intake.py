@@ -10,6 +10,7 @@ from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
 from agent.intake import Intake
 from agent.ports import Assigned, Partition, Record, Recreated, Revoked, SourceFailed
+from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from schemas.task.envelope import MAX_TASK_BYTES
 
@@ -31,8 +32,8 @@ class FakeSource:
         self.paused = frozenset(partitions)
 
 
-def intake(counts: Counts | None = None) -> tuple[Intake, FakeSource, list[str]]:
-    source, failures = FakeSource(), list[str]()
+def intake(counts: Counts | None = None) -> tuple[Intake, FakeSource, Failures]:
+    source, failures = FakeSource(), Failures()
     parts: dict[str, Any] = {
         name: MagicMock()
         for name in (
@@ -41,7 +42,7 @@ def intake(counts: Counts | None = None) -> tuple[Intake, FakeSource, list[str]]
             "apart",
             "clock",
             "max_attempts_of",
-            "ordered",
+            "publishing",
             "memory",
         )
     }
@@ -49,7 +50,7 @@ def intake(counts: Counts | None = None) -> tuple[Intake, FakeSource, list[str]]
     made = Intake(
         partitions=Partitions({INBOX.topic: source}, limits=LIMITS),
         group="group",
-        failed=failures.append,
+        failures=failures,
         limits=LIMITS,
         **parts,
     )
@@ -138,7 +139,7 @@ def test_an_inbox_that_is_read_no_more_ends_the_agent() -> None:
     inbox.deliver(SourceFailed("a broker is away"))
     inbox.deliver(SourceFailed("the consumer ended", fatal=True))
 
-    assert failures == ["the consumer ended"]
+    assert failures.reason == "the consumer ended"
 
 
 def test_an_inbox_that_was_made_again_is_told_of_until_it_is_known() -> None:

@@ -1,12 +1,13 @@
 """The loop's handling of a record once its outcome is settled."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from agent.dispatch.dispatcher import Dispatcher
-from agent.dispatch.hooks import Hooks
+from agent.execution.publishing import Publishing
 from agent.inflight.decoder import RecordDecoder
 from agent.inflight.delivery import DeliveryState
 from agent.inflight.limits import Limits
@@ -14,6 +15,7 @@ from agent.inflight.partitions import Partitions
 from agent.lease import Lease
 from agent.outcome import Cancelled, Outcome, Released
 from agent.ports import Assigned, Ledger, Record, Source, Verdict
+from agent.process.failures import Failures
 from agent.reporting.telemetry import Counts
 from schemas.runtime.clock import SystemClock
 from tests.support.routes import routes
@@ -81,7 +83,9 @@ def loop_that_reads(entry: Any, counts: Counts) -> Dispatcher:
         lease=lambda: Lease(1, 0.0),
         deadline_s=600.0,
         main_topic=PARTITION.topic,
-        hooks=Hooks(lambda _: None, lambda: None, lambda _: None),
+        publishing=cast("Publishing", None),
+        lost_records=asyncio.Event(),
+        failures=Failures(),
         limits=Limits(),
     )
     loop.deliver(Assigned((PARTITION,)))

@@ -40,7 +40,17 @@ def made(fences: Sequence[int], forged: Sequence[int] = ()) -> tuple[Dispatcher,
     The records at the places `forged` have other bytes.
     """
     parts: dict[str, Any] = {
-        name: MagicMock() for name in ("ledger", "slots", "clock", "counts", "lease", "hooks")
+        name: MagicMock()
+        for name in (
+            "ledger",
+            "slots",
+            "clock",
+            "counts",
+            "lease",
+            "publishing",
+            "lost_records",
+            "failures",
+        )
     }
     parts["slots"].size, parts["clock"].now_s.return_value = 64, 0.0
     naming = MagicMock()

@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from agent.dispatch.head_of_line import LONG_S, HeadOfLine
+from agent.execution.publishing import Publishing
 from agent.inflight.delivery import Delivery, DeliveryState
 from agent.inflight.limits import Limits
 from agent.inflight.partitions import Partitions
@@ -74,7 +77,7 @@ def relieved(
         ledger=Ledger(),  # type: ignore[arg-type]
         partitions=Wide({}, limits=LIMITS),
         entries=entries,
-        ordered=ordered.extend,
+        publishing=cast("Publishing", SimpleNamespace(send=ordered.extend)),
         limits=LIMITS,
     )
     asyncio.run(relief.relieve(0.0))

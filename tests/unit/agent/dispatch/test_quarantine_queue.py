@@ -44,7 +44,7 @@ def test_what_is_distrusted_says_nothing_about_the_records_behind_it() -> None:
         partitions=MagicMock(),
         entries=entries,
         counts=MagicMock(),
-        ordered=MagicMock(),
+        publishing=MagicMock(),
         limits=LIMITS,
     )
     theirs, ours = (
@@ -92,7 +92,7 @@ def test_keys_and_headers_weigh_as_values_do(key: bytes | None, headers: RawHead
         partitions=partitions,
         entries=entries,
         counts=MagicMock(),
-        ordered=MagicMock(),
+        publishing=MagicMock(),
         limits=LIMITS,
     )
     pressure = Backpressure(
@@ -124,7 +124,7 @@ def test_large_records_are_kept_a_few_at_a_time() -> None:
         partitions=MagicMock(),
         entries=MagicMock(),
         counts=MagicMock(),
-        ordered=MagicMock(),
+        publishing=MagicMock(),
         limits=LIMITS,
     )
     large = RejectedRecord(
