@@ -144,7 +144,7 @@ def test_apply_looks_again_when_another_was_quicker(database: Database, tmp_path
     async def apply() -> list[str]:
         admin = EmbeddedTopicAdmin(tmp_path / "bus.sqlite")
         quick, slow = family(database, admin), family(database, admin)
-        described, looks = slow._described, []
+        described, looks = slow._all_states, []
 
         async def old_at_first() -> Mapping[str, TopicState]:
             looks.append(await described())
@@ -161,7 +161,7 @@ def test_apply_looks_again_when_another_was_quicker(database: Database, tmp_path
                 )
             )
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(slow, "_described", old_at_first)
+                patch.setattr(slow, "_all_states", old_at_first)
                 await slow.apply(4, None)
             return await quick.differences()
         finally:

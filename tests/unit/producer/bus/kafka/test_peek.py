@@ -48,7 +48,7 @@ def test_a_question_that_is_never_answered_is_left(monkeypatch: pytest.MonkeyPat
     stuck = Stuck()
 
     with pytest.raises(TimeoutError, match=r"no answer within 0 s"):
-        asyncio.run(peek.apart(stuck.close))
+        asyncio.run(peek.in_own_thread(stuck.close))
 
     assert stuck.asked.is_set()
     stuck.end.set()
@@ -63,7 +63,7 @@ def test_a_question_that_is_given_up_ends_by_itself() -> None:
         answered.set()
 
     async def give_up() -> None:
-        asking = asyncio.create_task(peek.apart(ask))
+        asking = asyncio.create_task(peek.in_own_thread(ask))
         await asyncio.to_thread(stuck.asked.wait)
         asking.cancel()
         await asyncio.wait([asking])
@@ -80,9 +80,9 @@ def test_what_is_asked_apart_is_told() -> None:
     def fails() -> None:
         raise ValueError("as it is")
 
-    assert asyncio.run(peek.apart(lambda: 7)) == 7
+    assert asyncio.run(peek.in_own_thread(lambda: 7)) == 7
     with pytest.raises(ValueError, match="as it is"):
-        asyncio.run(peek.apart(fails))
+        asyncio.run(peek.in_own_thread(fails))
 
 
 @pytest.mark.parametrize("code", sorted(peek.LASTING))
@@ -100,7 +100,7 @@ def test_records_that_cannot_be_read_are_not_waited_for(
 
     async def ask() -> None:
         admin = KafkaTopicAdmin(config=KafkaConfig("127.0.0.1:1"), clock=SystemClock())
-        await admin._peeked(admin._peek.oldest_ms({("topic", 0): 7}))
+        await admin._from_peek(admin._peek.oldest_ms({("topic", 0): 7}))
 
     with pytest.raises(UnreachableError, match=r"refuses: as the brokers say; check what the user"):
         asyncio.run(ask())

@@ -81,7 +81,7 @@ def test_a_fatal_error_that_the_client_dropped_is_looked_for_in_the_log(
 
     A reason such as "returned NULL without setting an exception" helps nobody.
     """
-    reason = publisher._sender._ended(
+    reason = publisher._sender._note_fatal(
         SystemError("<method 'flush'> returned NULL without setting an exception")
     )
 
