@@ -47,10 +47,10 @@ examples:
   python -m producer load --documents 'docs/*.txt' --prompt 'Sum up: {document}'
   python -m producer status                              --json for scripts
   python -m producer export --batch tasks results.jsonl  --format openai
-  python -m producer cancel --batch tasks                what waits ends
-  python -m producer dead list                           why tasks were given up
-  python -m producer replay --batch tasks --dry-run      dead letters once more
-  python -m producer guard list                          batches held back
+  python -m producer cancel --batch tasks                end waiting tasks
+  python -m producer dead list                           why tasks died
+  python -m producer replay --batch tasks --dry-run      what would run again
+  python -m producer guard list                          what is held back
   python -m producer migrate                             prepare a database
   python -m producer topics apply                        prepare a Kafka cluster
   python -m producer check                               test all servers
@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     shared.add_argument("--config", metavar="FILE", help="configuration file (docllm.toml)")
     parser = argparse.ArgumentParser(
         "python -m producer",
-        description="Puts tasks on topics, shows how they are, gives the results.",
+        description="Load tasks, show their state, export their results.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -115,35 +115,39 @@ def _parser() -> argparse.ArgumentParser:
     _add_status(
         command(
             "status",
-            "counts, rate, agents, failures, why nothing runs",
-            "Live on a terminal, plain when piped.",
+            "show counts, rate, agents, failures, why nothing runs",
+            "Live on a terminal, plain in a pipe.",
         )
     )
-    _add_export(command("export", "write the results", "At any time, in the order of loading."))
+    _add_export(command("export", "write the results", "In the order of loading, at any time."))
     _add_cancel(
-        command("cancel", "end a batch or a task that should not run", "What runs now finishes.")
+        command("cancel", "end a batch or a task that should not run", "Running tasks finish.")
     )
     _add_dead(
-        commands.add_parser("dead", help="what was given up on, and why", description=dead.DEAD),
+        commands.add_parser(
+            "dead", help="show dead letters, and why their tasks died", description=dead.DEAD
+        ),
         shared,
     )
     _add_replay(
         command(
-            "replay", "try dead letters again", "Interrupted, it goes on when it is started again."
+            "replay",
+            "try dead letters again",
+            "An interrupted replay continues when you start it again.",
         )
     )
     _add_guard(
         commands.add_parser(
-            "guard", help="batches held back: nearly all tasks failed", description=guard.GUARD
+            "guard", help="show or open batches that are held back", description=guard.GUARD
         ),
         shared,
     )
-    _add_topics(command("topics", "make, raise or compare the group's topics"))
-    command("migrate", "bring the ledger's schema to this version").set_defaults(run=admin.migrate)
+    _add_topics(command("topics", "create, grow or compare the group's topics"))
+    command("migrate", "update the ledger's schema to this version").set_defaults(run=admin.migrate)
     command(
         "check",
         "test servers, schema, topics, LLM",
-        "The LLM is asked with one call of a few tokens.",
+        "Calls each LLM once, with a few tokens.",
     ).set_defaults(run=admin.check)
     return parser
 
@@ -153,7 +157,7 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
         "file",
         nargs="?",
         metavar="FILE",
-        help="task lines, ours or the OpenAI batch input file; '-' for stdin",
+        help="task lines of docllm or of the OpenAI batch API; '-' for stdin",
     )
     parser.add_argument("--batch", metavar="NAME", help="name of the batch (the file's base name)")
     parser.add_argument(
@@ -176,7 +180,7 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="for --documents: let the agent read every document from its path",
     )
-    parser.add_argument("--limit", type=up_to(MOST), metavar="N", help="load the first N")
+    parser.add_argument("--limit", type=up_to(MOST), metavar="N", help="load only the first N")
     parser.add_argument("--strict", action="store_true", help="load nothing if a line is bad")
     parser.add_argument(
         "--max-rejects",
@@ -192,7 +196,7 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
 def _add_status(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=named, metavar="NAME", help="only this batch")
     parser.add_argument("--json", action="store_true", help="for scripts")
-    parser.add_argument("--once", action="store_true", help="once, also on a terminal")
+    parser.add_argument("--once", action="store_true", help="show it once, even on a terminal")
     parser.set_defaults(run=view.status)
 
 
@@ -201,7 +205,7 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
         "output",
         nargs="?",
         metavar="FILE",
-        help="written whole or not at all; '-' or nothing: stdout",
+        help="file that appears when it is complete; '-' or none: stdout",
     )
     parser.add_argument(
         "--batch", type=named, metavar="NAME", help="only this batch (all of the group)"
@@ -220,13 +224,13 @@ def _add_cancel(parser: argparse.ArgumentParser) -> None:
         "--batch",
         type=named,
         metavar="NAME",
-        help="the whole batch; no task can be added to it afterwards",
+        help="the whole batch; nothing can be loaded into it afterwards",
     )
     parser.add_argument(
         "--id",
         type=named,
         metavar="ID",
-        help="one task; with --batch where several batches have it",
+        help="one task; add --batch if several batches have the id",
     )
     parser.set_defaults(run=cancel.cancel)
 
@@ -241,15 +245,15 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
         help="cancelled tasks instead; opens their batches again",
     )
     add("--dry-run", action="store_true", help="show counts and cost, change nothing")
-    add("--rate", type=per_second, metavar="N/s", help="at most so many a second")
+    add("--rate", type=per_second, metavar="N/s", help="replay at most N tasks a second")
     add(
         "--cap",
         type=up_to(MOST),
         metavar="N",
-        help=f"leave tasks that were replayed N times ({CAP})",
+        help=f"skip tasks that were replayed N times ({CAP})",
     )
-    add("--yes", action="store_true", help="do not ask; needed where nobody can be asked")
-    add("--resume", action="store_true", help="only go on with what was interrupted")
+    add("--yes", action="store_true", help="do not ask; needed without a terminal")
+    add("--resume", action="store_true", help="only continue interrupted replays")
     add("--list", action="store_true", help="show the latest replays")
     add(
         "--from-topic",
@@ -257,9 +261,9 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=True,
         metavar="TOPIC",
-        help="load letters back (<group>.dlq), for a lost ledger",
+        help="load dead letters back from a topic (<group>.dlq), for a lost ledger",
     )
-    add("--force", action="store_true", help="for --from-topic: though letters are of this ledger")
+    add("--force", action="store_true", help="for --from-topic: even letters of this ledger")
     parser.set_defaults(run=replay.replay)
 
 
@@ -268,42 +272,40 @@ def _add_dead(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) 
     listed = actions.add_parser(
         "list",
         parents=[shared],
-        help="groups of one error, the largest first",
+        help="show groups of one error, the largest first",
         description=dead.LIST,
     )
     add_selection(listed)
-    listed.add_argument("--json", action="store_true", help="for scripts, all groups")
+    listed.add_argument("--json", action="store_true", help="for scripts, with all groups")
     listed.set_defaults(run=dead.list_groups)
     shown = actions.add_parser(
         "show",
         parents=[shared],
-        help="one task or record, with everything about it",
+        help="show everything about one task or record",
         description=dead.SHOW,
     )
     shown.add_argument(
         "id", type=named, metavar="ID", help="a task's id, or quarantine:N for a record"
     )
     shown.add_argument(
-        "--batch", type=named, metavar="NAME", help="where several batches have the id"
+        "--batch", type=named, metavar="NAME", help="the batch, if several have the id"
     )
-    shown.add_argument("--json", action="store_true", help="for scripts, the whole input")
+    shown.add_argument("--json", action="store_true", help="for scripts, with the whole input")
     shown.set_defaults(run=dead.show)
 
 
 def _add_guard(parser: argparse.ArgumentParser, shared: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     listed = actions.add_parser(
-        "list", parents=[shared], help="what waits, and why", description=guard.LIST
+        "list", parents=[shared], help="show what is held back, and why", description=guard.LIST
     )
     listed.add_argument("batch", nargs="?", type=named, metavar="BATCH", help="only this batch")
     listed.add_argument("--json", action="store_true", help="for scripts")
     listed.set_defaults(run=guard.list_guards)
     opened = actions.add_parser(
-        "open", parents=[shared], help="let it run again", description=guard.OPEN
+        "open", parents=[shared], help="let a batch run again", description=guard.OPEN
     )
-    opened.add_argument(
-        "batch", type=named, metavar="BATCH", help="the batch whose guards are to be opened"
-    )
+    opened.add_argument("batch", type=named, metavar="BATCH", help="the batch to let run again")
     opened.add_argument("--type", type=named, help="only its tasks of this type")
     opened.add_argument("--route", type=named, help="only its tasks of this route")
     opened.set_defaults(run=guard.open_guards)
@@ -313,16 +315,19 @@ def _add_topics(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=["apply", "check"],
-        help="apply: make and raise; check: print differences, exit 4",
+        help="apply: create and grow; check: print differences, then exit 4",
     )
     parser.add_argument(
         "--partitions",
         type=up_to(MOST_PARTITIONS),
         metavar="N",
-        help="12; embedded 4; never lowered",
+        help="partitions of each topic (12; embedded 4); never lowered",
     )
     parser.add_argument(
-        "--replication-factor", type=up_to(MOST_REPLICAS), metavar="N", help="the broker's default"
+        "--replication-factor",
+        type=up_to(MOST_REPLICAS),
+        metavar="N",
+        help="copies of each partition (the broker's default)",
     )
     parser.set_defaults(run=admin.topics)
 

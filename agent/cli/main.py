@@ -49,10 +49,10 @@ _OTHER_FILES = 256
 EXAMPLES = """\
 examples:
   python -m agent --group docllm               run until told to stop (Ctrl-C)
-  python -m agent --group docllm --until-done  leave when every task is final
+  python -m agent --group docllm --until-done  end when every task is final
   python -m agent --until-done --rehearsal     without a provider, for a trial
   python -m agent --processes 4 --slots 200    four agents, 200 calls each
-  python -m agent reaper --group docllm        only repair what others left
+  python -m agent reaper --group docllm        only repair, take no tasks
   python -m agent resume ROUTE --group docllm  let a parked route take calls
   python -m agent rehearsal-llm --port 8000    an OpenAI-compatible server
 
@@ -124,7 +124,7 @@ def _ended(options: argparse.Namespace, code: int) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m agent",
-        description="Takes tasks from a group's topics, calls the LLM, settles the results.",
+        description="Take tasks from a group's topics, call the LLM, store the results.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -132,15 +132,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--group", type=group, default="docllm", help="consumer group and topic prefix (docllm)"
     )
-    parser.add_argument("--slots", metavar="N", help="calls in flight at once (64)")
+    parser.add_argument("--slots", metavar="N", help="most calls in flight at once (64)")
     parser.add_argument(
         "--processes",
         type=up_to(_MAX_PROCESSES),
         metavar="N",
-        help="run N child processes; a dead one is started again",
+        help="run N agents as child processes; restart one that dies",
     )
     parser.add_argument(
-        "--until-done", action="store_true", help="leave when the group's work is done"
+        "--until-done", action="store_true", help="end when every task of the group is final"
     )
     parser.add_argument(
         "--fail-on-dead",

@@ -45,15 +45,15 @@ def run(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m agent resume",
-        description="Lets a route that is parked, or has stopped, take calls again at once. It is audited. "
-        "A key, model or address that changed in the agents' configuration is read when they "
-        "start: restart them instead.",
+        description="Let a parked or stopped route take calls again at once, and record that in "
+        "the table audit. Agents read a changed key, model or address when they start: after such "
+        "a change, restart them instead.",
     )
     parser.add_argument(
         "route",
         type=arguments.written,
         metavar="ROUTE",
-        help="its name, as the log and status show it",
+        help="name of the route, as the log and status show it",
     )
     parser.add_argument(
         "--group",

@@ -59,14 +59,21 @@ def _run(options: argparse.Namespace, dialed: faults.Faults, latency_s: tuple[fl
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        "python -m agent rehearsal-llm", description="An OpenAI-compatible server without a model."
+        "python -m agent rehearsal-llm",
+        description="Serve an OpenAI-compatible API without a model.",
     )
-    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument(
-        "--port", type=_port, default=0, help="0: a free one, printed on the first line"
+        "--port",
+        type=_port,
+        default=0,
+        help="port to listen on (0: a free one; the first line shows it)",
     )
     parser.add_argument(
-        "--latency", default="0.2", metavar="S|S-S", help="seconds a call takes, or from-to"
+        "--latency",
+        default="0.2",
+        metavar="S|S-S",
+        help="duration of a call in seconds, or a range (0.2)",
     )
     parser.add_argument(
         "--faults",
@@ -75,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         help="429=0.05,hang=0.01,cut,malformed,wrong_schema,slow,quota,huge,retry_after=2",
     )
     parser.add_argument(
-        "--seed", type=int, default=1, help="the same seed gives the same call the same fault"
+        "--seed", type=int, default=1, help="with the same seed, the same call meets the same fault"
     )
     # It ends with the agent that started it.
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)

@@ -19,9 +19,14 @@ PIPED_WIDTH = 500
 GROUPS_SHOWN = 40
 
 
-DEAD = "What was given up on, and why: dead letters and quarantined records."
-LIST = "Groups of one error and disposition: how many, since when, at what cost, and an example."
-SHOW = "State, attempts with error, trace id and cost, the dead letter, the input."
+DEAD = "Show dead letters and quarantined records, and why their tasks died."
+LIST = (
+    "Show groups of one error and disposition: how many, since when, at what cost, and an example."
+)
+SHOW = (
+    "Show everything about one task or record: state, attempts with error, trace id and cost, "
+    "dead letter, input."
+)
 
 
 async def list_groups(config: Config, options: argparse.Namespace) -> int:

@@ -17,11 +17,10 @@ from schemas.task.guard import Guard
 
 VERSION = 1
 GUARD = (
-    "Shows which batches are held back because nearly all their tasks failed, "
-    "and lets them run again."
+    "Show which batches are held back because nearly all their tasks failed, or let them run again."
 )
-LIST = "Which batches are held back because nearly all their tasks failed, and why."
-OPEN = "Lets the tasks of a batch that is held back run again."
+LIST = "Show which batches are held back because nearly all their tasks failed, and why."
+OPEN = "Let the tasks of a batch that is held back run again."
 
 
 async def list_guards(config: Config, options: argparse.Namespace) -> int:

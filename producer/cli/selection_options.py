@@ -23,7 +23,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         action="append",
         choices=DISPOSITIONS,
         metavar="D",
-        help=f"why: {', '.join(DISPOSITIONS)}; may be repeated",
+        help=f"why it died: {', '.join(DISPOSITIONS)}; may be repeated",
     )
     add(
         "--fingerprint",
@@ -42,7 +42,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     )
     add("--until", type=named, metavar="TIME", help="died before then")
     add("--id", type=named, metavar="ID", help="the task of this id, or the record quarantine:N")
-    add("--limit", type=up_to(MOST), metavar="N", help="the first N of them")
+    add("--limit", type=up_to(MOST), metavar="N", help="only the first N")
 
 
 def read_selection(connection: Connection, options: argparse.Namespace) -> Selection:
