@@ -77,11 +77,11 @@ class RecordDecoder:
 
 def suspect(record: Record, reason: str, disposition: str = "undecodable") -> RejectedRecord:
     """Return a record as a rejected record for the quarantine."""
-    where = record.partition
+    partition = record.partition
     return RejectedRecord(
-        where.topic_id,
-        where.topic,
-        where.number,
+        partition.topic_id,
+        partition.topic,
+        partition.number,
         record.offset,
         record.key,
         record.value,
@@ -91,22 +91,22 @@ def suspect(record: Record, reason: str, disposition: str = "undecodable") -> Re
     )
 
 
-def distrusted(entry: Delivery, reason: str) -> RejectedRecord:
+def distrusted(delivery: Delivery, reason: str) -> RejectedRecord:
     """Return a delivery that the ledger does not know as a rejected record."""
-    where, publication = entry.partition, entry.publication
-    said = {
+    partition, publication = delivery.partition, delivery.publication
+    values = {
         "docllm-task": publication.task_id,
         "docllm-fence": publication.fence,
         BATCH_HEADER: publication.batch,
     }
-    headers = [(name, str(value).encode()) for name, value in said.items()]
+    headers = [(name, str(value).encode()) for name, value in values.items()]
     return RejectedRecord(
-        where.topic_id,
-        where.topic,
-        where.number,
-        entry.offset,
-        entry.key,
-        entry.value,
+        partition.topic_id,
+        partition.topic,
+        partition.number,
+        delivery.offset,
+        delivery.key,
+        delivery.value,
         headers,
         reason,
         "rejected",

@@ -30,19 +30,19 @@ class DelayQueue:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def put(self, entry: Delivery, at_s: float) -> None:
-        """Delay `entry` until the clock shows `at_s`."""
-        entry.state = DeliveryState.HELD
-        entry.wake_s = at_s
-        heapq.heappush(self._heap, (at_s, next(self._order), entry))
+    def put(self, delivery: Delivery, at_s: float) -> None:
+        """Delay `delivery` until the clock shows `at_s`."""
+        delivery.state = DeliveryState.HELD
+        delivery.wake_s = at_s
+        heapq.heappush(self._heap, (at_s, next(self._order), delivery))
         if len(self._heap) > self._most:
             self._forget_left()
 
     def _forget_left(self) -> None:
         """Drop stale places."""
-        for at_s, _, entry in self._heap:
-            if entry.wake_s == at_s and entry.state is not DeliveryState.HELD:
-                self._let_go(entry)
+        for at_s, _, delivery in self._heap:
+            if delivery.wake_s == at_s and delivery.state is not DeliveryState.HELD:
+                self._let_go(delivery)
         self._heap = [
             place
             for place in self._heap
@@ -51,34 +51,34 @@ class DelayQueue:
         heapq.heapify(self._heap)
         self._most = 2 * len(self._heap) + FEW
 
-    def put_held(self, entry: Delivery, agent_id: int, now_s: float) -> None:
+    def put_held(self, delivery: Delivery, agent_id: int, now_s: float) -> None:
         """Delay a delivery whose task another agent has claimed.
 
         The ledger is asked again after 1 s, doubling to 15 s, and at once when that agent is gone.
         """
-        delay_s = min(LONGEST_S, FIRST_S * 2 ** min(entry.asks, 10))
-        entry.asks += 1
-        self._by_agent.setdefault(agent_id, {})[entry.task_id] = entry
-        self.put(entry, now_s + delay_s)
+        delay_s = min(LONGEST_S, FIRST_S * 2 ** min(delivery.asks, 10))
+        delivery.asks += 1
+        self._by_agent.setdefault(agent_id, {})[delivery.task_id] = delivery
+        self.put(delivery, now_s + delay_s)
 
     def due(self, now_s: float, limit: int) -> list[Delivery]:
         """Take up to `limit` deliveries that are due."""
-        found: list[Delivery] = []
-        while self._heap and self._heap[0][0] <= now_s and len(found) < limit:
-            at_s, _, entry = heapq.heappop(self._heap)
-            if entry.wake_s != at_s:
+        due: list[Delivery] = []
+        while self._heap and self._heap[0][0] <= now_s and len(due) < limit:
+            at_s, _, delivery = heapq.heappop(self._heap)
+            if delivery.wake_s != at_s:
                 continue  # a stale place: the delivery was woken before, and may be delayed again
-            self._let_go(entry)
-            if entry.state is DeliveryState.HELD:
-                entry.state = DeliveryState.ASKING
-                found.append(entry)
-        return found
+            self._let_go(delivery)
+            if delivery.state is DeliveryState.HELD:
+                delivery.state = DeliveryState.ASKING
+                due.append(delivery)
+        return due
 
-    def _let_go(self, entry: Delivery) -> None:
-        agent_id = entry.row.owner >> OWNER_BITS if entry.row is not None else 0
+    def _let_go(self, delivery: Delivery) -> None:
+        agent_id = delivery.row.owner >> OWNER_BITS if delivery.row is not None else 0
         held = self._by_agent.get(agent_id, {})
-        if held.get(entry.task_id) is entry:
-            del held[entry.task_id]
+        if held.get(delivery.task_id) is delivery:
+            del held[delivery.task_id]
             if not held:
                 del self._by_agent[agent_id]
 
@@ -90,9 +90,9 @@ class DelayQueue:
         """Make deliveries due now if one of these agents holds their task; return how many."""
         woken = 0
         for agent_id in agents:
-            for entry in self._by_agent.pop(agent_id, {}).values():
-                if entry.state is DeliveryState.HELD:
-                    entry.asks = 0
-                    self.put(entry, now_s)
+            for delivery in self._by_agent.pop(agent_id, {}).values():
+                if delivery.state is DeliveryState.HELD:
+                    delivery.asks = 0
+                    self.put(delivery, now_s)
                     woken += 1
         return woken

@@ -18,7 +18,7 @@ class Partitions:
         self._sources = sources
         self._limits = limits
         self._trackers: dict[Partition, OffsetTracker] = {}
-        self._entries: dict[Partition, dict[int, Delivery]] = {}
+        self._deliveries: dict[Partition, dict[int, Delivery]] = {}
         self._marked: dict[Partition, int] = {}
         self._wide: set[Partition] = set()
         self._paused: dict[str, frozenset[Partition]] = {}
@@ -38,7 +38,7 @@ class Partitions:
         """Start to track an assignment."""
         for partition in partitions:
             self._trackers[partition] = OffsetTracker()
-            self._entries[partition] = {}
+            self._deliveries[partition] = {}
         self._paused.clear()
 
     def revoke(self, partitions: Iterable[Partition]) -> list[Delivery]:
@@ -48,7 +48,7 @@ class Partitions:
             self._trackers.pop(partition, None)
             self._marked.pop(partition, None)
             self._wide.discard(partition)
-            dropped += self._entries.pop(partition, {}).values()
+            dropped += self._deliveries.pop(partition, {}).values()
         return dropped
 
     def begin(self, partition: Partition, offset: int) -> bool:
@@ -59,15 +59,15 @@ class Partitions:
         tracker = self._trackers.get(partition)
         return tracker is not None and tracker.begin(offset)
 
-    def keep(self, entry: Delivery) -> None:
+    def keep(self, delivery: Delivery) -> None:
         """Store the delivery that a record became."""
-        self._entries[entry.partition][entry.offset] = entry
+        self._deliveries[delivery.partition][delivery.offset] = delivery
 
     def finish(self, partition: Partition, offset: int) -> None:
         """Finish a record; do nothing if its assignment is over."""
         if partition in self._trackers:
             self._trackers[partition].finish(offset)
-            self._entries[partition].pop(offset, None)
+            self._deliveries[partition].pop(offset, None)
 
     def redelivered(self, partition: Partition) -> bool:
         """Return whether records of this assignment may have been settled before it began."""
@@ -107,14 +107,16 @@ class Partitions:
                 self._wide.discard(partition)
         for topic, source in self._sources.items():
             begun = (
-                one
-                for one, tracker in self._trackers.items()
-                if one.topic == topic and tracker.watermark is not None
+                partition
+                for partition, tracker in self._trackers.items()
+                if partition.topic == topic and tracker.watermark is not None
             )
-            mine = frozenset(one for one in begun if topic in topics or one in self._wide)
-            if self._paused.get(topic) != mine:
-                self._paused[topic] = mine
-                source.pause(mine)
+            paused = frozenset(
+                partition for partition in begun if topic in topics or partition in self._wide
+            )
+            if self._paused.get(topic) != paused:
+                self._paused[topic] = paused
+                source.pause(paused)
 
     def unfinished(self, topic: str) -> int:
         """Return how many records of a topic were read and are not finished."""
@@ -127,10 +129,10 @@ class Partitions:
     def blocking(self, finished: float) -> list[Delivery]:
         """Return the deliveries that block a wide span with at least this finished share."""
         return [
-            self._entries[partition][tracker.watermark]
+            self._deliveries[partition][tracker.watermark]
             for partition, tracker in self._trackers.items()
             if tracker.watermark is not None
-            and tracker.watermark in self._entries[partition]
+            and tracker.watermark in self._deliveries[partition]
             and tracker.span >= self._limits.span
             and tracker.unfinished <= (1 - finished) * tracker.span
         ]

@@ -30,17 +30,19 @@ class _Queue:
     def pop(self) -> Delivery | None:
         """Take the next delivery, from both queues in turn; None if there is none."""
         while self.new or self.back:
-            first = self.back if (self.back_next and self.back) or not self.new else self.new
-            self.back_next = first is self.new
-            entry = first.popleft()
-            if entry.state is DeliveryState.READY:
-                return entry
+            queue = self.back if (self.back_next and self.back) or not self.new else self.new
+            self.back_next = queue is self.new
+            delivery = queue.popleft()
+            if delivery.state is DeliveryState.READY:
+                return delivery
         return None
 
     def forget_gone(self) -> None:
         """Drop deliveries that are no longer ready."""
-        self.new = deque(entry for entry in self.new if entry.state is DeliveryState.READY)
-        self.back = deque(entry for entry in self.back if entry.state is DeliveryState.READY)
+        self.new = deque(delivery for delivery in self.new if delivery.state is DeliveryState.READY)
+        self.back = deque(
+            delivery for delivery in self.back if delivery.state is DeliveryState.READY
+        )
 
 
 class ReadyQueue:
@@ -71,16 +73,20 @@ class ReadyQueue:
         """Return whether a route's deliveries wait without their bodies."""
         return route in self._parked
 
-    def put(self, entry: Delivery, *, back: bool) -> None:
+    def put(self, delivery: Delivery, *, back: bool) -> None:
         """Queue a delivery for its route."""
-        queue = self._queues.setdefault(entry.route, _Queue())
-        (queue.back if back else queue.new).append(entry)
+        queue = self._queues.setdefault(delivery.route, _Queue())
+        (queue.back if back else queue.new).append(delivery)
 
     def park(self, route: str) -> Iterator[Delivery]:
         """Park a route; return its ready deliveries, whose bodies the caller must drop."""
         self._parked.add(route)
         queue = self._queues.get(route, _Queue())
-        return (entry for entry in (*queue.new, *queue.back) if entry.state is DeliveryState.READY)
+        return (
+            delivery
+            for delivery in (*queue.new, *queue.back)
+            if delivery.state is DeliveryState.READY
+        )
 
     def unpark(self, route: str) -> None:
         """Unpark a route, so that its deliveries count as claimable soon."""
@@ -91,20 +97,20 @@ class ReadyQueue:
 
         Of each route, at most as many as `room` returns are taken.
         """
-        found: list[Delivery] = []
+        taken: list[Delivery] = []
         left = {route: room(route) for route in self._queues}
-        while len(found) < limit and left:
+        while len(taken) < limit and left:
             for route in list(left):
-                entry = (
-                    self._queues[route].pop() if left[route] > 0 and len(found) < limit else None
+                delivery = (
+                    self._queues[route].pop() if left[route] > 0 and len(taken) < limit else None
                 )
-                if entry is None:
+                if delivery is None:
                     del left[route]
                 else:
                     left[route] -= 1
-                    found.append(entry)
+                    taken.append(delivery)
         self._drop_empty()
-        return found
+        return taken
 
     def take_of(self, route: str, limit: int) -> list[Delivery]:
         """Take up to `limit` deliveries of one route."""

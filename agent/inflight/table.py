@@ -50,95 +50,95 @@ class InFlightTable:
         """Return how many deliveries are ready for a route."""
         return self._ready.count(route)
 
-    def arrive(self, entry: Delivery, now_s: float, *, redelivered: bool) -> None:
+    def arrive(self, delivery: Delivery, now_s: float, *, redelivered: bool) -> None:
         """Add a new delivery.
 
         A second record of a task waits behind the first, so one claim call never names a task
         twice. If the first one is in the delay queue, the ledger is asked about it again, because
         the second record may have been published to let the task run at once.
         """
-        self.bodies_bytes += len(entry.value or b"")
-        first = self._by_task.setdefault(entry.task_id, entry)
-        if first is not entry:
-            entry.state = DeliveryState.HELD
-            self._behind.setdefault(entry.task_id, deque()).append(entry)
-            self._compare(first, entry)
+        self.bodies_bytes += len(delivery.value or b"")
+        first = self._by_task.setdefault(delivery.task_id, delivery)
+        if first is not delivery:
+            delivery.state = DeliveryState.HELD
+            self._behind.setdefault(delivery.task_id, deque()).append(delivery)
+            self._compare(first, delivery)
             if first.state is DeliveryState.HELD and first.wake_s > now_s:
                 self._hold.put(first, now_s)
         elif redelivered:
-            self.ask(entry)
+            self.ask(delivery)
         else:
-            self.ready(entry)
+            self.ready(delivery)
 
-    def _compare(self, first: Delivery, entry: Delivery) -> None:
+    def _compare(self, first: Delivery, delivery: Delivery) -> None:
         """Compare the bodies of a task's first delivery and of a new one behind it.
 
         A copy's body is dropped if the first one's was. If the two records differ, the ledger is
         asked which of them is the task's, before the first one's turn comes.
         """
-        if first.value is None and _alike(first, entry):
-            self._drop(entry)
+        if first.value is None and _alike(first, delivery):
+            self._drop(delivery)
         elif (
-            first.digest != entry.digest
+            first.digest != delivery.digest
             and first.state is DeliveryState.READY
             and first.row is None
         ):
             self.ask(first)
             self._ready.forget_gone()
 
-    def ask(self, entry: Delivery) -> None:
+    def ask(self, delivery: Delivery) -> None:
         """Queue the delivery for the next question to the ledger."""
-        entry.state = DeliveryState.ASKING
-        self._to_ask.append(entry)
+        delivery.state = DeliveryState.ASKING
+        self._to_ask.append(delivery)
 
-    def ready(self, entry: Delivery, *, back: bool = False) -> None:
+    def ready(self, delivery: Delivery, *, back: bool = False) -> None:
         """Queue the delivery for a claim once a slot is free.
 
         `back` means that it has waited before, and that its offset holds up the watermark.
         """
-        entry.state = DeliveryState.READY
-        if entry.suspect:
-            self.shed(entry)  # it may wait for long, and the ledger is known to have its body
-            self._suspects.append(entry)
-        elif self._may_wait(entry):
-            self._ready.put(entry, back=back)
+        delivery.state = DeliveryState.READY
+        if delivery.suspect:
+            self.shed(delivery)  # it may wait for long, and the ledger is known to have its body
+            self._suspects.append(delivery)
+        elif self._may_wait(delivery):
+            self._ready.put(delivery, back=back)
 
     def park(self, route: str) -> None:
         """Keep a route's ready deliveries without their bodies until the route is unparked."""
         if not self._ready.is_parked(route):
-            for entry in self._ready.park(route):
-                self._may_wait(entry)
+            for delivery in self._ready.park(route):
+                self._may_wait(delivery)
             self._ready.forget_gone()
 
-    def _may_wait(self, entry: Delivery) -> bool:
+    def _may_wait(self, delivery: Delivery) -> bool:
         """Return whether the delivery may wait for its route.
 
         For a parked route, its body is dropped only if the ledger is known to have it. Otherwise
         the ledger is asked first.
         """
-        if self._ready.is_parked(entry.route):
-            if entry.row is None:
-                self.ask(entry)
+        if self._ready.is_parked(delivery.route):
+            if delivery.row is None:
+                self.ask(delivery)
                 return False
-            self.shed(entry)
+            self.shed(delivery)
         return True
 
     def unpark(self, route: str) -> None:
         """Keep the bodies of a route's ready deliveries again."""
         self._ready.unpark(route)
 
-    def hold(self, entry: Delivery, at_s: float) -> None:
+    def hold(self, delivery: Delivery, at_s: float) -> None:
         """Put the delivery into the delay queue without its body until the clock shows `at_s`."""
-        self.shed(entry)
-        self._hold.put(entry, at_s)
+        self.shed(delivery)
+        self._hold.put(delivery, at_s)
 
-    def hold_for(self, entry: Delivery, agent_id: int, now_s: float) -> None:
+    def hold_for(self, delivery: Delivery, agent_id: int, now_s: float) -> None:
         """Put the delivery into the delay queue while another agent works on its task.
 
         Its body is dropped.
         """
-        self.shed(entry)
-        self._hold.put_held(entry, agent_id, now_s)
+        self.shed(delivery)
+        self._hold.put_held(delivery, agent_id, now_s)
 
     def wake(self, agents: Iterable[int], now_s: float) -> int:
         """Make deliveries due now if one of these agents holds their task; return how many."""
@@ -163,7 +163,9 @@ class InFlightTable:
 
         The suspect over which most agents were lost comes first.
         """
-        self._suspects = [entry for entry in self._suspects if entry.state is DeliveryState.READY]
+        self._suspects = [
+            delivery for delivery in self._suspects if delivery.state is DeliveryState.READY
+        ]
         chosen = max(filter(may, self._suspects), key=_losses, default=None)
         if chosen is not None:
             self._suspects.remove(chosen)
@@ -172,7 +174,9 @@ class InFlightTable:
 
     def any_suspect(self, which: Callable[[Delivery], bool]) -> bool:
         """Return whether any waiting crash suspect satisfies `which`."""
-        return any(entry.state is DeliveryState.READY and which(entry) for entry in self._suspects)
+        return any(
+            delivery.state is DeliveryState.READY and which(delivery) for delivery in self._suspects
+        )
 
     def take_ready_for(self, route: str, limit: int) -> list[Delivery]:
         """Take deliveries of one route to claim."""
@@ -182,96 +186,102 @@ class InFlightTable:
         """Drop deliveries that ended while they waited in the ready queue."""
         self._ready.forget_gone()
 
-    def shed(self, entry: Delivery) -> None:
+    def shed(self, delivery: Delivery) -> None:
         """Drop the bodies of the delivery and of its copies, which wait as long as it does."""
-        self._drop(entry)
-        self._drop_copies(entry)
+        self._drop(delivery)
+        self._drop_copies(delivery)
 
-    def _drop_copies(self, entry: Delivery) -> None:
-        for behind in self._behind.get(entry.task_id, ()):
-            if _alike(entry, behind):
+    def _drop_copies(self, delivery: Delivery) -> None:
+        for behind in self._behind.get(delivery.task_id, ()):
+            if _alike(delivery, behind):
                 self._drop(behind)
 
-    def _drop(self, entry: Delivery) -> None:
-        self.bodies_bytes -= len(entry.value or b"")
-        entry.shed()
+    def _drop(self, delivery: Delivery) -> None:
+        self.bodies_bytes -= len(delivery.value or b"")
+        delivery.shed()
 
-    def end(self, entry: Delivery) -> None:
+    def end(self, delivery: Delivery) -> None:
         """Forget a delivery; the next record of its task takes its place."""
-        entry.state = DeliveryState.GONE
-        entry.paid = None
-        self._drop(entry)
-        if self._by_task.get(entry.task_id) is not entry:
+        delivery.state = DeliveryState.GONE
+        delivery.paid = None
+        self._drop(delivery)
+        if self._by_task.get(delivery.task_id) is not delivery:
             return
-        following = self._next_behind(entry.task_id)
+        following = self._next_behind(delivery.task_id)
         if following is None:
-            del self._by_task[entry.task_id]
-            self._behind.pop(entry.task_id, None)
+            del self._by_task[delivery.task_id]
+            self._behind.pop(delivery.task_id, None)
             return
-        self._behind[entry.task_id].popleft()
-        self._by_task[entry.task_id] = following
+        self._behind[delivery.task_id].popleft()
+        self._by_task[delivery.task_id] = following
         self.ask(following)
 
-    def take_copies(self, entry: Delivery, fence: int) -> list[Delivery]:
+    def take_copies(self, delivery: Delivery, fence: int) -> list[Delivery]:
         """Take the queued copies of a delivery's task, up to this fence.
 
         A record without a value is a copy of any record. A record with another value only names the
         same task, and the ledger must be asked about it.
         """
         return self._take_behind(
-            entry,
+            delivery,
             lambda behind: (
-                behind.digest in {None, entry.digest} and behind.publication.fence <= fence
+                behind.digest in {None, delivery.digest} and behind.publication.fence <= fence
             ),
         )
 
-    def is_own(self, entry: Delivery) -> bool | None:
+    def is_own(self, delivery: Delivery) -> bool | None:
         """Return whether key and value are those of the task that the record names.
 
         Returns None while the ledger has not answered. Its answer about a task's first record
         covers all others of the task. A record without a value counts as the task's own.
         """
-        first = self._by_task.get(entry.task_id, entry)
-        if entry.row is not None or entry.digest is None:
+        first = self._by_task.get(delivery.task_id, delivery)
+        if delivery.row is not None or delivery.digest is None:
             return True
-        return None if first.row is None or first.digest is None else first.digest == entry.digest
+        return (
+            None if first.row is None or first.digest is None else first.digest == delivery.digest
+        )
 
-    def due_s(self, entry: Delivery) -> float:
+    def due_s(self, delivery: Delivery) -> float:
         """Return when the ledger is asked again about a delayed task, or 0."""
-        first = self._by_task.get(entry.task_id, entry)
+        first = self._by_task.get(delivery.task_id, delivery)
         return first.wake_s if first.state is DeliveryState.HELD else 0.0
 
-    def take_foreign(self, entry: Delivery) -> list[Delivery]:
+    def take_foreign(self, delivery: Delivery) -> list[Delivery]:
         """Take the records behind a known delivery that have another value.
 
         The ledger knows the delivery, so these foreign records only name its task.
         """
         return self._take_behind(
-            entry,
-            lambda behind: entry.digest is not None and behind.digest not in {None, entry.digest},
-        )
-
-    def take_alike(self, entry: Delivery) -> list[Delivery]:
-        """Take queued copies of a foreign record: same key and value, same or higher fence."""
-        return self._take_behind(
-            entry,
+            delivery,
             lambda behind: (
-                _alike(entry, behind) and behind.publication.fence >= entry.publication.fence
+                delivery.digest is not None and behind.digest not in {None, delivery.digest}
             ),
         )
 
-    def _take_behind(self, entry: Delivery, which: Callable[[Delivery], bool]) -> list[Delivery]:
-        behind = self._behind.get(entry.task_id)
+    def take_alike(self, delivery: Delivery) -> list[Delivery]:
+        """Take queued copies of a foreign record: same key and value, same or higher fence."""
+        return self._take_behind(
+            delivery,
+            lambda behind: (
+                _alike(delivery, behind) and behind.publication.fence >= delivery.publication.fence
+            ),
+        )
+
+    def _take_behind(self, delivery: Delivery, which: Callable[[Delivery], bool]) -> list[Delivery]:
+        behind = self._behind.get(delivery.task_id)
         if not behind:
             return []
         taken = [
-            one
-            for one in behind
-            if one.state is DeliveryState.HELD and one is not entry and which(one)
+            record
+            for record in behind
+            if record.state is DeliveryState.HELD and record is not delivery and which(record)
         ]
         if taken:
-            gone = set(taken)
-            self._behind[entry.task_id] = deque(one for one in behind if one not in gone)
+            without = set(taken)
+            self._behind[delivery.task_id] = deque(
+                record for record in behind if record not in without
+            )
         return taken
 
     def _next_behind(self, task_id: int) -> Delivery | None:
@@ -280,32 +290,32 @@ class InFlightTable:
             behind.popleft()
         return behind[0] if behind else None
 
-    def keep_paid(self, entry: Delivery) -> None:
+    def keep_paid(self, delivery: Delivery) -> None:
         """Bound the number of answers that wait in memory for their task's next claim."""
-        self._paid.append(entry)
+        self._paid.append(delivery)
         if len(self._paid) > self._limits.paid_answers:
             self._paid.popleft().paid = None
 
 
-def _alike(one: Delivery, other: Delivery) -> bool:
+def _alike(delivery: Delivery, other: Delivery) -> bool:
     """Return whether two records have the same key and value; False for one without a value."""
-    return one.digest is not None and one.digest == other.digest
+    return delivery.digest is not None and delivery.digest == other.digest
 
 
-def _losses(entry: Delivery) -> int:
-    return 0 if entry.row is None else entry.row.lease_losses
+def _losses(delivery: Delivery) -> int:
+    return 0 if delivery.row is None else delivery.row.lease_losses
 
 
-def _claiming(entries: list[Delivery]) -> list[Delivery]:
-    for entry in entries:
-        entry.state = DeliveryState.CLAIMING
-    return entries
+def _claiming(deliveries: list[Delivery]) -> list[Delivery]:
+    for delivery in deliveries:
+        delivery.state = DeliveryState.CLAIMING
+    return deliveries
 
 
 def _take(queue: deque[Delivery], state: DeliveryState, limit: int) -> list[Delivery]:
-    found: list[Delivery] = []
-    while queue and len(found) < limit:
-        entry = queue.popleft()
-        if entry.state is state:
-            found.append(entry)
-    return found
+    taken: list[Delivery] = []
+    while queue and len(taken) < limit:
+        delivery = queue.popleft()
+        if delivery.state is state:
+            taken.append(delivery)
+    return taken
