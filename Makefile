@@ -2,9 +2,17 @@
 
 BIN := .venv/bin
 READY := .venv/.ready
+SEED ?= 1
+
+# Many tests wait, so there are more workers than cores.
+PYTEST := $(BIN)/pytest -n 4 --dist worksteal
+CRASHES := tests/faults/test_crash_points.py
+FAULTS := $(BIN)/python -m tests.faults --seed $(SEED)
+DOZEN := agent-kill agent-freeze-long agent-drain reaper-kill kafka-kill kafka-link-hole \
+	mariadb-freeze mariadb-link-tear redis-freeze llm-500 llm-hang garbage
 
 .DEFAULT_GOAL := help
-.PHONY: help install check format lint unit servers test proofs crash-points faults seeds proof-ci demo demo-kafka bench lock clean
+.PHONY: help install check format lint unit servers test net crash-points short-faults proof seeds faults demo demo-kafka bench lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,26 +41,30 @@ unit: $(READY) ## unit tests alone; no server is started
 servers: $(READY)
 	$(BIN)/python -m tests.servers install
 
-test: lint servers ## installs what is missing; all tests, real Kafka, MariaDB and Redis, 300 new simulations
-	$(BIN)/pytest -n 3 --dist worksteal -m "not proof"
+test: lint servers ## all tests on real Kafka, MariaDB, MySQL and Redis, which it installs; 300 new simulations
+	$(PYTEST) -m "not proof"
 
-proofs: servers ## every planted bug is caught; kills at any moment and outages of servers lose nothing
-	$(BIN)/pytest -q -n 3 --dist worksteal -m proof --ignore tests/faults/test_crash_points.py
+net: servers ## every planted bug is caught; kills and outages of servers lose nothing
+	$(PYTEST) -m proof --ignore $(CRASHES)
 
 crash-points: servers ## kill -9 between any two durable effects, on both sets of parts
-	$(BIN)/pytest -q tests/faults/test_crash_points.py
+	$(BIN)/pytest -q $(CRASHES)
 
-MINUTES ?= 120
-SEED ?= 1
+short-faults: servers ## four minutes with a dozen kinds of faults on real servers
+	$(FAULTS) --minutes 4 --kinds $(DOZEN)
 
-faults: servers ## hours of faults on real servers, then one judge of five ledgers (MINUTES=120 SEED=1)
-	$(BIN)/python -m tests.faults --minutes $(MINUTES) --seed $(SEED)
+proof: seeds ## everything long, once for each large change: more of each, and every kind of fault; 1.5 hours
+	DOCLLM_TEST_LONG=1 $(MAKE) net
+	DOCLLM_TEST_CRASHES=5 $(MAKE) crash-points
+	$(MAKE) faults MINUTES=10
 
 seeds: $(READY) ## 2,000 new simulations
 	$(BIN)/python -m tests.simulation --new --seeds 2000 --processes 2
 
-proof-ci: seeds proofs crash-points ## these three, then ten minutes with every kind of fault
-	$(BIN)/python -m tests.faults --minutes 10 --seed $(SEED)
+MINUTES ?= 120
+
+faults: servers ## hours with every kind of fault, then one judge of five ledgers (MINUTES=120 SEED=1)
+	$(FAULTS) --minutes $(MINUTES)
 
 demo: $(READY) ## summarize some hundred real documents on this machine alone
 	$(BIN)/python examples/demo.py

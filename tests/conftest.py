@@ -2,23 +2,16 @@
 
 import os
 import signal
+from collections import defaultdict
 from collections.abc import Iterator
+from itertools import chain
 from typing import TypeVar
 
 import pytest
 from hypothesis import settings
 
+from tests import longest
 from tests.servers import Kafka, MariaDB, MySQL, Redis, Server, ServerMissingError
-
-# In this order two workers end at about the same time: what takes minutes begins first, what takes milliseconds fills the end.
-LONGEST_FIRST = (
-    "tests/integration/test_kill.py",
-    "tests/simulation/",
-    "tests/integration/",
-    "tests/contract/",
-    "tests/faults/",
-    "tests/",
-)
 
 AnyServer = TypeVar("AnyServer", bound=Server)
 
@@ -35,12 +28,22 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest tests first."""
-    items.sort(
-        key=lambda item: next(
-            (place for place, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start)), 0
-        )
-    )
+    """Let the longest tests begin first."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    names = longest.dealt([item.nodeid for item in items], longest.listed(), workers)
+    place = {name: number for number, name in enumerate(names)}
+    items.sort(key=lambda item: place[item.nodeid])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print which tests take long and are not in the list."""
+    took: defaultdict[str, float] = defaultdict(float)
+    for report in chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            took[report.nodeid] += report.duration
+    if lines := longest.missing(took.items(), longest.listed()):
+        terminalreporter.section("tests/longest.txt lacks")
+        terminalreporter.write("".join(f"{line}\n" for line in lines))
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ TASKS = 3000
 AT_ONCE, SLOTS = 4, "10"
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(400)
 def test_rebalance_storm_repeats_nothing(deployment: Deployment) -> None:
     """Every 3 s one agent joins and another leaves; all tasks succeed with one call each.
